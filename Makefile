@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # One thing after the other, each with all cores; what runs inside must not look for this make's job server.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test fuzz-calls demo bench package \
+.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test race-test fuzz-calls demo bench package \
     gpu-bundle header kernels clean
 
 all: build
@@ -30,6 +30,9 @@ help:
 	@echo "              (BENCH_ARGS=--quick only shows that they work; bench/run --help lists the options)"
 	@echo "make sanitized-test"
 	@echo "              only the C tests under the address and undefined behaviour sanitizers"
+	@echo "make race-test"
+	@echo "              the C tests under ThreadSanitizer; slow, and not a part of make test"
+	@echo "              (RACE_TESTS=^unit: only these; a regular expression of CTest's)"
 	@echo "make package  a tarball and Debian packages of the library, under build/packages"
 	@echo "make fuzz-calls"
 	@echo "              random sequences of calls for FUZZ_SECONDS=600; see fuzz/README.md"
@@ -91,6 +94,31 @@ sanitized-test: library
 	    ctest --test-dir $(SANITIZED) --output-on-failure --parallel $$(nproc) \
 	    --label-regex '^(unit|share|handover|cuda_sim|gpu|gpu_sim|gpu_share|header|fuzz)$$' --label-exclude nixl \
 	    --exclude-regex '^($(UNSANITIZED))$$'
+	@$(CHECK_SKIPS)
+
+# The C tests under ThreadSanitizer, with the library compiled for it too. Takes about an hour on two cores, so it is not
+# a part of `make test`. The flags need RUSTC_BOOTSTRAP with a stable compiler, and dependencies with build scripts need a
+# target of their own, so that the sanitizer's runtime is linked into the test programs alone. C and Rust both have
+# frame pointers for the stacks of a report. A child of a process with threads may start threads: die_after_fork=0.
+RACE := build/race
+RACE_HOST = $$(rustc -vV | sed -n 's/^host: //p')
+RACE_TESTS ?= .
+RACE_FLAGS := -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg kvmem_race -Cforce-frame-pointers=yes
+RACE_CARGO := RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(RACE_FLAGS)" CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+# Left out: what does everything as often as it calls the driver, what measures the process, and what needs NIXL.
+UNRACED := gpu_sim\.(([a-z]+_)?walk|gds|registration)|gpu\.(cycles|repeat)
+RACE_OPTIONS = suppressions="$(CURDIR)/c_tests/races.supp" history_size=7 exitcode=66 die_after_fork=0
+race-test: setup
+	@cmake -S . -B $(RACE) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DKVMEM_TEST_RACE=ON \
+	    -DKVMEM_RUST_TARGET=$(RACE_HOST) -DKVMEM_CARGO_TARGET_DIR="$(CURDIR)/$(RACE)/cargo" -DKVMEM_INSTALL=OFF \
+	    -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
+	@$(RACE_CARGO) cmake --build $(RACE)
+	@$(NEW_RECORD)
+	KVMEM_TEST_SKIPS=$(RECORD) KVMEM_TEST_DEADLINE=1100 TSAN_OPTIONS='$(RACE_OPTIONS)' \
+	    ctest --test-dir $(RACE) --output-on-failure --parallel $$(nproc) --tests-regex '$(RACE_TESTS)' \
+	    --label-regex '^(unit|share|handover|gpu|gpu_sim|gpu_share|nixl_sim)$$' --label-exclude '^nixl$$' \
+	    --exclude-regex '^($(UNRACED))$$'
 	@$(CHECK_SKIPS)
 
 # The fuzzer of call sequences with new seeds, a third of the time each without NIXL, with it, and from several threads.

@@ -693,6 +693,71 @@ kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        kvmem_region **region,
                                        kvmem_error **error);
 
+/// Memory files: do not add F_SEAL_SHRINK to the seals of the file.
+#define KVMEM_ADOPT_KEEP_SEALS 2
+
+/// A part of a memory file to adopt.
+typedef struct kvmem_adopt_file_options {
+    /// sizeof(kvmem_adopt_file_options)
+    size_t struct_size;
+    /// KVMEM_ADOPT_* flags.
+    uint64_t flags;
+    /// Where in the file the memory starts, in bytes: a multiple of the page size of the file.
+    uint64_t offset;
+    /// Bytes, at least 1. The part must be within the file.
+    uint64_t size;
+    /// Where the caller has mapped this part of the file with MAP_SHARED. It must stay mapped until release
+    /// is called. NULL: kvmem maps it, and unmaps it before it calls release.
+    void *address;
+    /// Called when kvmem no longer uses the memory; may be NULL.
+    kvmem_release_callback release;
+    /// Passed to release.
+    void *user_data;
+    /// The file: from memfd_create, or on tmpfs or hugetlbfs. Open with O_RDWR, or with O_RDONLY for
+    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call.
+    int32_t fd;
+    /// 0.
+    uint32_t reserved;
+} kvmem_adopt_file_options;
+
+/// Fills options with defaults. The caller sets fd and size.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_adopt_file_options_init(kvmem_adopt_file_options *options, size_t struct_size);
+
+/// Adopts a part of a memory file of the caller, so that it can be shared with other processes.
+///
+/// The region is host memory like that of kvmem_region_adopt_host. kvmem_share_create_region and
+/// kvmem_share_create_layout share it: importers map the same pages.
+///
+/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated any more: a process that accesses
+/// memory past the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be
+/// sealed (created without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must
+/// trust all processes that may write the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while
+/// the region or an importer uses it.
+///
+/// Any process that may open the file for writing can change the bytes, whatever a share grants.
+/// memfd_create creates files of mode 0777; fchmod them to 0600 before the memory is shared to be read only
+/// with processes of another user.
+///
+/// @param options the memory
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, not open as flags need it, or not
+///         of a memory file; the file is sealed against writing; the offset is no multiple of the page size;
+///         or the memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE.
+///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file.
+///         KVMEM_STATUS_OUT_OF_MEMORY: no address space, huge pages or file descriptor, or no thread for the
+///         release callback.
+///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE).
+///         KVMEM_STATUS_IO or KVMEM_STATUS_NOT_FOUND: the list of mappings (/proc/self/maps) cannot be read.
+///         After a failure, release is not called.
+kvmem_status kvmem_region_adopt_file(const kvmem_adopt_file_options *options,
+                                     kvmem_region **region,
+                                     kvmem_error **error);
+
 /* ---- Regions: views, information, holders ---- */
 
 /// Makes a part of a region a region of its own. It keeps its parent.

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvmem: the CUDA driver. Generated from src/ffi; do not edit.
  *
- * Devices, transfers on streams, copy rates, IPC handles, virtual memory management.
- * kvmem.h says what holds for all functions: errors, handles, options, strings, threads.
+ * Devices, transfers on streams, copy rates, IPC handles, virtual memory management (VMM).
+ * kvmem.h describes what all functions have in common: errors, handles, options, strings, threads.
+ *
+ * A GPU is an ordinal, in the order of CUDA_VISIBLE_DEVICES. Ordinals differ between processes, UUIDs do not.
+ * VMM memory is memory of cuMemCreate, which is mapped with cuMemMap.
+ * CUDA does not work in a child that was forked after CUDA was initialised: the functions fail there with
+ * KVMEM_STATUS_INVALID_STATE.
  */
 
 #ifndef KVMEM_CUDA_H
@@ -18,157 +23,167 @@ extern "C" {
 
 /// The CUDA driver of this machine.
 typedef struct kvmem_cuda_info {
-    /// The CUDA version it implements: 1000 × major + 10 × minor.
+    /// The CUDA version that the driver implements: 1000 × major + 10 × minor.
     int32_t driver_version;
-    /// Devices this process may use; at least 1.
+    /// Number of GPUs that this process may use, at least 1.
     int32_t device_count;
 } kvmem_cuda_info;
 
-/// Finds and initialises the CUDA driver. No context is created.
+/// Finds and initialises the CUDA driver, and returns its version. Creates no context.
 ///
-/// @param info gets what was found
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA without a driver, with one too old, or without a
-///         device (the message says which)
+/// @param info receives the version and the number of GPUs
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
+///           says which
+///         KVMEM_STATUS_INVALID_STATE: CUDA was initialised before this process was forked
+///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_cuda_get_info(kvmem_cuda_info *info, kvmem_error **error);
 
-/// Memory can be reserved, created and mapped apart (the driver's virtual memory management).
+/// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
 #define KVMEM_CUDA_VMM 1
-/// Such memory can be exported as a file descriptor: shown by doing so.
+/// VMM memory can be exported as a file descriptor: verified by a test export.
 #define KVMEM_CUDA_POSIX_FD 2
-/// Such memory can be exported as a fabric handle: shown by doing so, whatever the driver's attribute
-/// promises.
+/// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's attribute
+/// is not reliable.
 #define KVMEM_CUDA_FABRIC 4
-/// Such memory can be registered for RDMA.
+/// VMM memory can be registered for RDMA.
 #define KVMEM_CUDA_RDMA_WITH_VMM 8
 /// Memory can be exported as a DMA-BUF.
 #define KVMEM_CUDA_DMA_BUF 16
-/// Stream-ordered memory pools.
+/// Supports stream-ordered memory pools.
 #define KVMEM_CUDA_MEMORY_POOLS 32
-/// Host memory of a NUMA node can be created and mapped apart.
+/// VMM memory can be created on a NUMA node of the host.
 #define KVMEM_CUDA_HOST_NUMA_VMM 64
-/// The driver takes many copies in one call.
+/// The driver accepts many copies in one call.
 #define KVMEM_CUDA_BATCH_COPIES 128
 
-/// What a GPU is and can do, as its driver says.
+/// Properties of a GPU, as its driver reports them.
 typedef struct kvmem_cuda_device_info {
-    /// Its name, NUL-terminated.
+    /// Name, NUL-terminated.
     char name[64];
-    /// The same in every process, whatever the ordinals are there.
+    /// UUID. Unlike the ordinal, it is the same in every process.
     uint8_t uuid[16];
-    /// Bytes of memory.
+    /// Size of its memory in bytes.
     uint64_t total_memory;
     /// KVMEM_CUDA_* flags.
     uint64_t capabilities;
-    /// Bytes that sizes and offsets of VMM memory must be multiples of; 0 without KVMEM_CUDA_VMM. For memory
-    /// that stays in the process; kvmem_vmm_get_granularity answers for any other.
+    /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
+    /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
     uint64_t minimum_granularity;
-    /// Bytes that they should be multiples of; 0 without KVMEM_CUDA_VMM.
+    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
     uint64_t recommended_granularity;
-    /// GPUs whose memory this one can map, a bit for each: bit i is GPU i, its own is set. GPUs from 64 on
-    /// have none; kvmem_cuda_can_access answers for them.
+    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
+    /// have no bit; use kvmem_cuda_can_access.
     uint64_t can_access;
-    /// Its compute capability, the major number: 9 of 9.0.
+    /// Major number of the compute capability: 9 of 9.0.
     uint32_t compute_capability_major;
-    /// The minor number.
+    /// Minor number of the compute capability: 0 of 9.0.
     uint32_t compute_capability_minor;
-    /// Multiprocessors it has.
+    /// Number of multiprocessors.
     uint32_t multiprocessors;
-    /// The NUMA node it hangs on; -1 where the driver does not know.
+    /// NUMA node that the GPU is attached to; -1 if the driver does not report it.
     int32_t numa_node;
 } kvmem_cuda_device_info;
 
-/// Tells what a GPU is and can do. Small memory is created and exported for a moment to see which handles
-/// work.
+/// Returns the properties of a GPU.
 ///
-/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there
+/// kvmem creates and exports a small amount of memory on the GPU to find out which handles work. If the GPU
+/// has no free memory, it takes the driver's attributes for the handles.
+///
+/// @param device the GPU
+/// @param info receives the properties
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_cuda_get_device_info(int32_t device, kvmem_cuda_device_info *info, kvmem_error **error);
 
-/// Finds a GPU by its UUID: ordinals differ between processes, as CUDA_VISIBLE_DEVICES orders them in each.
+/// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
+/// CUDA_VISIBLE_DEVICES orders the GPUs of each process.
 ///
-/// @param uuid 16 bytes, as kvmem_cuda_get_device_info gives them
-/// @param device gets its ordinal here
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_NOT_FOUND for a GPU that this process
-///         may not use; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_CUDA
+/// @param uuid 16 bytes, as kvmem_cuda_get_device_info returns them
+/// @param device receives the ordinal in this process
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_error **error);
 
-/// Tells whether one GPU can map memory of another.
+/// Returns whether a GPU can map the memory of another GPU.
 ///
-/// @param device the GPU that would map it
-/// @param owner the GPU it lies on
-/// @param can_access gets the answer; a GPU reaches its own memory
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there
+/// @param device the GPU that maps the memory
+/// @param owner the GPU that the memory is located on
+/// @param can_access receives the result; true if both are the same GPU
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_cuda_can_access(int32_t device, int32_t owner, bool *can_access, kvmem_error **error);
 
 /* ---- Transfers on streams ---- */
 
-/// A stream of the CUDA driver's: what it calls CUstream, and the runtime cudaStream_t.
+/// A stream of the CUDA driver. CUstream and cudaStream_t are pointers to it.
 struct CUstream_st;
 
-/// Starts a transfer on a stream: it begins when what is on the stream now is over, and what is put there
-/// later finds the blocks moved. Its end is told as always, by poll, wait and queue. The call does not wait
-/// for the stream, but for a path whose host memory is not page-locked: the driver copies from and to that
-/// within the call.
+/// Starts a transfer on a stream of the caller.
 ///
-/// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run:
-/// poll, wait and queue hear nothing of the graph's runs, and the transfer, both layouts and their memory
-/// must outlive the graph.
+/// The transfer runs after the work that is on the stream now, and before work that is put on the stream
+/// later. Poll, wait and queue report its end, as after kvmem_transfer_submit. The call does not wait for the
+/// stream, unless host memory of the path is not page-locked: the driver then copies within the call.
 ///
-/// Where the driver takes no mark behind the transfer, the run ends with that failure at once, its message
-/// says so, and the library's own memory that it uses is never let go: memory of the caller's must stay until
-/// the stream is past it.
+/// While the stream is captured into a graph, the transfer becomes part of the graph and does not run. Poll,
+/// wait and queue do not report runs of the graph. The transfer, both layouts and their memory must outlive
+/// the graph.
 ///
-/// What is put on the stream later does not wait for a verification, and must leave the blocks as they are
-/// until the end is told.
+/// Later work on the stream does not wait for a verification. It must not change the blocks until the end is
+/// reported.
 ///
 /// @param transfer a transfer from or to GPU memory
-/// @param stream a stream of the primary context of the destination's GPU, or of the source's where only that
-///               is GPU memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are those of the calling
-///               thread's context, which must have one. The stream must be alive until this returns: the
-///               driver can't tell one that was destroyed, and what it does with it is undefined
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is on the stream: poll, wait and the queue report its end;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or GPU, or a default stream where no
-///         context is current; KVMEM_STATUS_UNSUPPORTED for a transfer that
-///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE
-///         for a captured stream where the path can't be captured, blocks are elastic, or the capture was
-///         invalidated, for elastic blocks without memory, and if the GPU was reset since the transfer was
-///         created; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use;
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started;
-///         KVMEM_STATUS_CUDA where the driver answers otherwise for the stream
+/// @param stream a stream of the primary context of the destination's GPU, or of the source's GPU if only
+///        that is GPU memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are streams of the context that
+///        is current on the calling thread, which must have one. The stream must exist until the call
+///        returns: the driver does not detect destroyed streams, and their use is undefined
+/// @return KVMEM_STATUS_OK: the transfer is on the stream
+///         KVMEM_STATUS_INVALID_ARGUMENT: the stream is of another context or GPU, or is a default stream,
+///           and no context is current
+///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part in the transfer; or the stream is captured, and the
+///           transfer is verified
+///         KVMEM_STATUS_INVALID_STATE: the stream is captured, and the path cannot be captured, blocks are
+///           elastic, or the capture was invalidated; elastic blocks have no memory; or the GPU was reset
+///           after the transfer was created
+///         KVMEM_STATUS_BUSY: the transfer is in flight, or other transfers use the staging memory
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
+///         KVMEM_STATUS_CUDA
+///
+/// Notes: if the completion event cannot be recorded, the run fails at once, and its message says so. The GPU
+/// may then still move blocks: keep the memory of both layouts until the stream has passed the transfer.
+/// kvmem intentionally leaks its own memory that the transfer uses.
 kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
                                              struct CUstream_st *stream,
                                              kvmem_error **error);
 
-/// Has a stream wait for the last run: work that is put on the stream after this call begins when the layers
-/// have moved. The host does not wait for that, only until the driver has the run. Where the run has not
-/// begun, for want of what other transfers use, it begins with this call, before those that wait as well.
+/// Makes a stream wait for layers of the last run.
 ///
-/// The stream goes on also when the run fails: whoever put work behind it asks kvmem_transfer_poll before
-/// trusting the result.
+/// Work that is put on the stream after this call begins when the layers have moved. The host does not wait
+/// for the layers, only until the driver has the run. If the run has not begun, because other transfers use
+/// what it needs, this call starts it before other runs that wait.
 ///
-/// @param transfer a transfer that the CUDA engine carries (KVMEM_PATH_CUDA_*), on a stream of its own or of
-///                 a caller's, whose submission has returned
-/// @param num_layers how many layers, counted from the first that is moved; 0 for the whole run. Without
-///                   KVMEM_TRANSFER_BY_LAYER any number is the whole run
-/// @param stream a stream as kvmem_transfer_submit_on_stream takes it, alive until this returns, and not
-///         captured
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once the stream waits, or nothing is left to wait for; KVMEM_STATUS_OUT_OF_RANGE
-///         for more layers than are moved; KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or
-///         GPU, or a default stream where no context is current; KVMEM_STATUS_INVALID_STATE before the first
-///         submit, and for a captured stream; KVMEM_STATUS_CUDA where the driver answers otherwise for the
-///         stream; KVMEM_STATUS_UNSUPPORTED while a run that no stream carries is under way (between host
-///         memory, files and peers): wait for its layers by kvmem_transfer_wait_layers; KVMEM_STATUS_BUSY
-///         while it has not begun because others use the staging memory: nothing waits then; or how the run
-///         failed
+/// The stream continues even if the run fails: call kvmem_transfer_poll before you use the results.
+///
+/// @param transfer a transfer on a KVMEM_PATH_CUDA_* path, whose submission has returned; its stream may be
+///        kvmem's or the caller's
+/// @param num_layers number of layers, counted from the first that moves; 0: the whole run. Without
+///        KVMEM_TRANSFER_BY_LAYER, any number means the whole run
+/// @param stream a stream as for kvmem_transfer_submit_on_stream, which must exist until the call returns,
+///        and is not captured
+/// @return KVMEM_STATUS_OK: the stream waits, or the layers have moved already
+///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers
+///         KVMEM_STATUS_INVALID_ARGUMENT: the stream is of another context or GPU, or is a default stream,
+///           and no context is current
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the stream is captured
+///         KVMEM_STATUS_UNSUPPORTED: the path has no stream (between host memory, files and peers), and the
+///           layers have not moved yet. Wait for them with kvmem_transfer_wait_layers
+///         KVMEM_STATUS_BUSY: the run has not begun, because other transfers use the staging memory. The
+///           stream does not wait
+///         the status of the run: it has failed
+///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer,
                                            uint64_t num_layers,
                                            struct CUstream_st *stream,
@@ -324,267 +339,280 @@ kvmem_status kvmem_cuda_set_peer_rates(int32_t device,
 
 /* ---- IPC handles ---- */
 
-/// What another process must be told to open memory of this one's.
+/// What another process needs to open GPU memory of this process.
 typedef struct kvmem_ipc_handle {
-    /// The driver's handle. It names the whole allocation, and whoever has it reaches all of that.
+    /// The driver's handle. It names the whole allocation: a process that has the handle can access all of
+    /// it.
     uint8_t handle[64];
-    /// The GPU's UUID: kvmem_cuda_find_device tells its ordinal in the other process.
+    /// UUID of the GPU. kvmem_cuda_find_device returns its ordinal in the other process.
     uint8_t uuid[16];
-    /// Where the allocation begins in this process.
+    /// First address of the allocation in this process.
     uint64_t base;
-    /// Bytes of the allocation.
+    /// Size of the allocation in bytes.
     uint64_t base_size;
-    /// Where in the allocation the address lies that was exported.
+    /// Offset of the exported address in the allocation, in bytes.
     uint64_t offset;
-    /// The driver's number for the allocation in this process, which it never uses again.
+    /// The driver's number of the allocation in this process. The driver never reuses it.
     uint64_t buffer_id;
 } kvmem_ipc_handle;
 
-/// Gets the handle by which another process opens memory of a GPU. The memory must stay allocated as long as
-/// it is open there, and what is written must be done before it is read there: a handle carries neither.
+/// Returns the handle with which another process opens GPU memory.
 ///
-/// @param address any byte of memory that cuMemAlloc gave, such as the address of a device region or of a
-///         tensor
-/// @param handle gets the handle
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for what is no GPU
-///         memory of this process; KVMEM_STATUS_UNSUPPORTED for memory that was mapped apart, of a pool, or
-///         of another process; KVMEM_STATUS_CUDA
+/// The handle does not keep the memory allocated: do not free it while another process has it open. The
+/// handle does not synchronize: complete all writes before the other process reads.
+///
+/// @param address any address in memory of cuMemAlloc, such as a device region or a tensor
+/// @param handle receives the handle
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not in GPU memory of this process, or is in managed
+///           memory
+///         KVMEM_STATUS_UNSUPPORTED: the memory is VMM memory, of a memory pool, or of another process
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_ipc_export(uint64_t address, kvmem_ipc_handle *handle, kvmem_error **error);
 
-/// Open the memory for the GPU `for_device`, whose kernels then reach it, over NVLink or PCIe.
+/// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
 #define KVMEM_IPC_FOR_DEVICE 1
 
-/// Memory of another process's to open.
+/// GPU memory of another process, to be opened with kvmem_region_open_ipc.
 typedef struct kvmem_ipc_options {
     /// sizeof(kvmem_ipc_options)
     size_t struct_size;
-    /// KVMEM_IPC_FOR_DEVICE, or 0: it is opened for the GPU it lies on.
+    /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
     uint64_t flags;
     /// The driver's handle.
     uint8_t handle[64];
-    /// Where in the allocation the region begins.
+    /// Offset of the region in the allocation, in bytes; 0 by default.
     uint64_t offset;
-    /// Bytes of the region, at least 1.
+    /// Size of the region in bytes, at least 1.
     uint64_t size;
-    /// Bytes of the allocation as its process has them, to notice a handle that names another one by now; 0:
-    /// not compared.
+    /// Size of the allocation in bytes, as exported: detects a stale handle that now names another
+    /// allocation. 0 (default): not compared.
     uint64_t base_size;
-    /// The number of the allocation in its process, to notice a handle that is open here and named another
-    /// one then; 0: not compared.
+    /// Number of the allocation, as exported: detects a handle that is already open here and then named
+    /// another allocation. 0 (default): not compared.
     uint64_t buffer_id;
-    /// The GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here.
+    /// The GPU that the memory is located on.
     int32_t device;
-    /// The GPU that will use it, counted likewise; 0 without KVMEM_IPC_FOR_DEVICE.
+    /// The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
     int32_t for_device;
 } kvmem_ipc_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_ipc_options_init(kvmem_ipc_options *options, size_t struct_size);
 
-/// Opens GPU memory of another process's as a region. A handle that is open already is not opened again: the
-/// regions share one mapping, which is closed with the last of them; opened for several GPUs, it is mapped
-/// for each. The memory stays readable here when its process ends.
+/// Opens GPU memory of another process as a region.
 ///
-/// The driver uses a handle's bytes again once the memory is freed: a stale handle opens whatever came after
-/// it. Sizes are checked against what the driver has mapped; base_size and buffer_id notice more.
+/// A handle that is already open is not opened again. All its regions for one GPU share one mapping, which is
+/// closed with the last of them. The memory stays readable here when its process ends.
 ///
-/// @param options what to open
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there, and for a part that ends past the allocation; KVMEM_STATUS_INVALID_ARGUMENT for a handle
-///         that names nothing that can be opened, that is of this very process, or of memory of another GPU;
-///         KVMEM_STATUS_NOT_FOUND for memory of a GPU that this process may not use; KVMEM_STATUS_STALE when
-///         base_size or buffer_id says so; KVMEM_STATUS_UNSUPPORTED for a GPU that does not reach the one it
-///         lies on, or where the driver maps it for one GPU of a process only; KVMEM_STATUS_CUDA
+/// The driver reuses the bytes of a handle after the memory is freed. A stale handle therefore opens a later
+/// allocation. kvmem compares sizes with what the driver has mapped; base_size and buffer_id detect more.
+///
+/// @param options the memory to open
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or the region ends past the allocation
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0; or the handle names no memory that can be opened,
+///           memory of this process, or memory of another GPU
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
+///         KVMEM_STATUS_STALE: base_size or buffer_id is that of another allocation
+///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory, or the driver has mapped
+///           the memory for another GPU of this process and maps it only once
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_open_ipc(const kvmem_ipc_options *options,
                                    kvmem_region **region,
                                    kvmem_error **error);
 
 /* ---- Virtual memory management: memory ---- */
 
-/// Memory without an address.
+/// Physical memory without an address.
 ///
-/// Threads: all functions on one memory may run at once, except kvmem_vmm_memory_destroy.
+/// Threads: all functions may use one memory at the same time, except kvmem_vmm_memory_destroy.
 typedef struct kvmem_vmm_memory kvmem_vmm_memory;
 
-/// On a GPU.
+/// Memory of a GPU.
 #define KVMEM_VMM_DEVICE 1
-/// On a NUMA node of the host.
+/// Memory of a NUMA node of the host.
 #define KVMEM_VMM_HOST_NUMA 2
 
-/// It can be exported as a file descriptor.
+/// The memory can be exported as a file descriptor.
 #define KVMEM_VMM_POSIX_FD 1
-/// It can be exported as a fabric handle.
+/// The memory can be exported as a fabric handle.
 #define KVMEM_VMM_FABRIC 2
-/// It can be registered for RDMA.
+/// The memory can be registered for RDMA.
 #define KVMEM_VMM_RDMA 4
 
-/// What memory to create. The flags are fixed for the life of the memory.
+/// Properties of VMM memory. They are fixed for the life of the memory.
 typedef struct kvmem_vmm_options {
     /// sizeof(kvmem_vmm_options)
     size_t struct_size;
-    /// KVMEM_VMM_* flags.
+    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
     uint64_t flags;
-    /// Bytes, a multiple of the minimum granularity. Not read by kvmem_vmm_get_granularity.
+    /// Size in bytes, a multiple of the minimum granularity. kvmem_vmm_get_granularity ignores it.
     uint64_t size;
-    /// KVMEM_VMM_DEVICE or KVMEM_VMM_HOST_NUMA; 0 for KVMEM_VMM_DEVICE.
+    /// KVMEM_VMM_DEVICE (0 selects it too) or KVMEM_VMM_HOST_NUMA.
     uint32_t location;
-    /// The GPU, as CUDA_VISIBLE_DEVICES orders them, or the node.
+    /// The GPU, or the number of the NUMA node; 0 by default.
     int32_t id;
 } kvmem_vmm_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_vmm_options_init(kvmem_vmm_options *options, size_t struct_size);
 
-/// What sizes and offsets must be multiples of.
+/// The granularity that sizes and offsets must be multiples of.
 #define KVMEM_GRANULARITY_MINIMUM 0
-/// What they should be multiples of.
+/// The granularity that sizes and offsets should be multiples of.
 #define KVMEM_GRANULARITY_RECOMMENDED 1
 
-/// Tells what sizes and offsets of such memory must or should be multiples of.
+/// Returns a granularity of VMM memory.
 ///
-/// @param options the memory
-/// @param which a KVMEM_GRANULARITY_* value
-/// @param granularity gets the bytes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_CUDA
+/// @param options properties of the memory
+/// @param which KVMEM_GRANULARITY_MINIMUM or KVMEM_GRANULARITY_RECOMMENDED
+/// @param granularity receives the granularity in bytes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL, or a value is unknown
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options,
                                        uint32_t which,
                                        uint64_t *granularity,
                                        kvmem_error **error);
 
-/// Creates memory.
+/// Creates VMM memory.
 ///
-/// @param options what to create
-/// @param memory gets the memory; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there; KVMEM_STATUS_INVALID_ARGUMENT, also for a size that is no multiple of the granularity;
-///         KVMEM_STATUS_OUT_OF_MEMORY, of a GPU with the bytes asked, those it has, and where the process has
-///         its primary context those free; KVMEM_STATUS_CUDA, also for a handle type this machine does not
-///         give
+/// @param options properties of the memory
+/// @param memory receives the memory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
+///           value is unknown
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message says how much was
+///           requested, and how much the GPU has; if the process has its primary context, also how much is
+///           free
+///         KVMEM_STATUS_CUDA: the driver failed, or does not support a handle type on this machine
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
 kvmem_status kvmem_vmm_memory_create(const kvmem_vmm_options *options,
                                      kvmem_vmm_memory **memory,
                                      kvmem_error **error);
 
-/// Destroys a memory handle. The memory is freed when it is mapped nowhere and no descriptor of it is open.
+/// Destroys a memory handle. The memory is freed when it has no mapping and no open file descriptor.
 ///
 /// @param memory memory that no other call uses; NULL does nothing
 void kvmem_vmm_memory_destroy(kvmem_vmm_memory *memory);
 
-/* ---- Virtual memory management: memory of other processes ---- */
+/* ---- Virtual memory management: export and import ---- */
 
-/// What another process on the same fabric imports.
+/// VMM memory that other processes of the same fabric can import.
 typedef struct kvmem_fabric_handle {
     /// The driver's handle.
     uint8_t bytes[64];
 } kvmem_fabric_handle;
 
-/// Exports memory as a file descriptor, close-on-exec. While one is open anywhere the memory stays.
+/// Exports memory as a file descriptor, which is close-on-exec. The memory is not freed while a descriptor is
+/// open in any process.
 ///
-/// @param memory memory created with KVMEM_VMM_POSIX_FD
-/// @param fd gets a descriptor the caller closes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag;
-///         KVMEM_STATUS_UNSUPPORTED for memory that was imported; KVMEM_STATUS_CUDA
+/// @param memory memory that was created with KVMEM_VMM_POSIX_FD
+/// @param fd receives the file descriptor; the caller closes it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_POSIX_FD
+///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
+///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_memory_export_fd(const kvmem_vmm_memory *memory, int32_t *fd, kvmem_error **error);
 
-/// Exports memory as a fabric handle, which processes on other machines of the fabric can import too.
+/// Exports memory as a fabric handle, which processes on other machines of the fabric can import too. The
+/// handle does not keep the memory allocated.
 ///
-/// @param memory memory created with KVMEM_VMM_FABRIC
-/// @param handle gets the handle
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag;
-///         KVMEM_STATUS_UNSUPPORTED for memory that was imported; KVMEM_STATUS_CUDA
+/// @param memory memory that was created with KVMEM_VMM_FABRIC
+/// @param handle receives the handle
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_FABRIC
+///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
+///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory,
                                             kvmem_fabric_handle *handle,
                                             kvmem_error **error);
 
-/// A device of imported memory that is not compared.
+/// For the device of imported memory: accept any location.
 #define KVMEM_VMM_ANY_DEVICE (-1)
 
-/// Imports memory from a file descriptor that somebody exported. It is mapped like memory created here, but
-/// can't be exported again.
+/// Imports memory from a file descriptor that another process exported. The memory can be mapped, but not
+/// exported again.
 ///
-/// @param fd the descriptor; it stays the caller's, who may close it once this returns
-/// @param size bytes of all of the memory, as its exporter says. The driver does not tell: a wrong size is
-///             refused by kvmem_vmm_mapping_create
-/// @param device the GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here: compared with what the
-///               driver says; KVMEM_VMM_ANY_DEVICE for any, and for memory of the host
-/// @param memory gets the memory; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a descriptor
-///         that is not open or no memory of the driver's, for memory of another GPU, and for a size that is
-///         no multiple of the granularity; KVMEM_STATUS_NOT_FOUND for memory of a GPU that this process may
-///         not use; KVMEM_STATUS_CUDA
+/// @param fd the file descriptor; the caller may close it after the call
+/// @param size size of the whole memory in bytes, as its exporter reports it. The driver does not report it,
+///        so a wrong size fails only in kvmem_vmm_mapping_create
+/// @param device the GPU that the memory must be located on; KVMEM_VMM_ANY_DEVICE for any location, and for
+///        host memory
+/// @param memory receives the memory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, or not of VMM memory; the memory
+///           is not located on `device`; or the size is 0 or not a multiple of the granularity
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
+///         KVMEM_STATUS_UNSUPPORTED: the memory is located neither on a GPU nor on a NUMA node
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_memory_import_fd(int32_t fd,
                                         uint64_t size,
                                         int32_t device,
                                         kvmem_vmm_memory **memory,
                                         kvmem_error **error);
 
-/// Imports memory from a fabric handle that somebody exported. It is mapped like memory created here, but
-/// can't be exported again.
+/// Imports memory from a fabric handle that another process exported. The memory can be mapped, but not
+/// exported again.
 ///
 /// @param handle the handle
-/// @param size bytes of all of the memory, as for kvmem_vmm_memory_import_fd
-/// @param device the GPU the memory lies on, as for kvmem_vmm_memory_import_fd
-/// @param memory gets the memory; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_UNSUPPORTED where fabric handles
-///         don't work; KVMEM_STATUS_INVALID_ARGUMENT as for kvmem_vmm_memory_import_fd; KVMEM_STATUS_CUDA
+/// @param size size of the whole memory in bytes, as for kvmem_vmm_memory_import_fd
+/// @param device the GPU that the memory must be located on, as for kvmem_vmm_memory_import_fd
+/// @param memory receives the memory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the bytes are not a fabric handle, or its memory was freed; the
+///           memory is not located on `device`; or the size is 0 or not a multiple of the granularity
+///         KVMEM_STATUS_UNSUPPORTED: fabric handles do not work here, or the memory is located neither on a
+///           GPU nor on a NUMA node
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_memory_import_fabric(const kvmem_fabric_handle *handle,
                                             uint64_t size,
                                             int32_t device,
                                             kvmem_vmm_memory **memory,
                                             kvmem_error **error);
 
-/// Takes hold of memory that somebody else in this process has mapped, such as an engine: it stays when they
-/// let go, and is exported as it was created.
+/// Retains memory that is mapped in this process, such as by an engine. The memory stays allocated when the
+/// engine unmaps and releases it, and can be exported as it was created.
 ///
-/// @param address any byte of the mapping
-/// @param memory gets the memory; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT where no memory that
-///         was created and mapped apart lies; KVMEM_STATUS_CUDA
+/// @param address any address in the mapping
+/// @param memory receives the memory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: no VMM memory is mapped at the address
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_memory_retain(uint64_t address, kvmem_vmm_memory **memory, kvmem_error **error);
 
 /* ---- Virtual memory management: ranges of addresses ---- */
 
-/// A range of device addresses with nothing behind them until something is mapped.
+/// A reserved range of device addresses. It has no memory until memory is mapped into it.
 ///
-/// Threads: all functions on one range may run at once, except kvmem_vmm_range_destroy.
+/// Threads: all functions may use one range at the same time, except kvmem_vmm_range_destroy.
 typedef struct kvmem_vmm_range kvmem_vmm_range;
 
-/// Reserves device addresses. Takes no memory.
+/// Reserves a range of device addresses. Allocates no memory.
 ///
-/// @param size bytes, a multiple of the page size; of the granularity to be mapped fully
-/// @param alignment a power of two the first address is a multiple of; 0 for the driver's choice
-/// @param range gets the range; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT;
-///         KVMEM_STATUS_OUT_OF_MEMORY without addresses; KVMEM_STATUS_CUDA
+/// @param size size in bytes, a multiple of the page size. Only multiples of the granularity can be mapped
+///        completely
+/// @param alignment alignment of the first address in bytes, a power of two; 0: the driver's default
+/// @param range receives the range; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
+///           is not a power of two
+///         KVMEM_STATUS_OUT_OF_MEMORY: there are no addresses
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_range_create(uint64_t size,
                                     uint64_t alignment,
                                     kvmem_vmm_range **range,
                                     kvmem_error **error);
 
-/// Where a range lies.
+/// Returns the address and size of a range.
 ///
 /// @param range a range
-/// @param address gets its first address
-/// @param size gets its bytes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param address receives the first address
+/// @param size receives the size in bytes
 kvmem_status kvmem_vmm_range_get_span(const kvmem_vmm_range *range,
                                       uint64_t *address,
                                       uint64_t *size,
@@ -597,74 +625,76 @@ void kvmem_vmm_range_destroy(kvmem_vmm_range *range);
 
 /* ---- Virtual memory management: mappings ---- */
 
-/// Memory at an address. It holds its range and its memory, so the three may be destroyed in any order.
+/// VMM memory that is mapped into a range. The mapping holds its range and its memory, so the three may be
+/// destroyed in any order.
 ///
-/// Threads: all functions on one mapping may run at once, except kvmem_vmm_mapping_destroy.
+/// Threads: all functions may use one mapping at the same time, except kvmem_vmm_mapping_destroy.
 typedef struct kvmem_vmm_mapping kvmem_vmm_mapping;
 
-/// Nothing.
+/// No access.
 #define KVMEM_ACCESS_NONE 0
-/// Read.
+/// Read access.
 #define KVMEM_ACCESS_READ 1
-/// Read and write.
+/// Read and write access.
 #define KVMEM_ACCESS_READ_WRITE 3
 
-/// Maps all of a memory into a range. No GPU may touch it until kvmem_vmm_mapping_set_access says so.
+/// Maps memory into a range, as a whole. No GPU has access until kvmem_vmm_mapping_set_access grants it.
 ///
-/// @param range where
-/// @param offset bytes from the start of the range, a multiple of the granularity
-/// @param memory what
-/// @param mapping gets the mapping; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for an offset that is no multiple, and for memory
-///         that was imported with another size than it has;
-///         KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_ALREADY_EXISTS where something is
-///         mapped; KVMEM_STATUS_CUDA
+/// @param range the range
+/// @param offset offset in the range in bytes; the address there must be a multiple of the granularity
+/// @param memory the memory
+/// @param mapping receives the mapping; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not such a multiple, or the memory was imported with
+///           a wrong size
+///         KVMEM_STATUS_OUT_OF_RANGE: the memory does not fit into the range at this offset
+///         KVMEM_STATUS_ALREADY_EXISTS: other memory is mapped there
+///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_mapping_create(kvmem_vmm_range *range,
                                       uint64_t offset,
                                       kvmem_vmm_memory *memory,
                                       kvmem_vmm_mapping **mapping,
                                       kvmem_error **error);
 
-/// Says what a GPU may do with a mapping.
+/// Sets the access of a GPU to a mapping.
 ///
 /// @param mapping a mapping
-/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
+/// @param device the GPU
 /// @param access a KVMEM_ACCESS_* value
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_INVALID_ARGUMENT for an access that is none; KVMEM_STATUS_UNSUPPORTED for a GPU that
-///         does not reach the memory; KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: access is not a KVMEM_ACCESS_* value
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the GPU of the memory
+///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_mapping_set_access(kvmem_vmm_mapping *mapping,
                                           int32_t device,
                                           uint32_t access,
                                           kvmem_error **error);
 
-/// Tells what a GPU may do with a mapping.
+/// Returns the access of a GPU to a mapping.
 ///
 /// @param mapping a mapping
-/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
-/// @param access gets a KVMEM_ACCESS_* value
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there; KVMEM_STATUS_CUDA
+/// @param device the GPU
+/// @param access receives a KVMEM_ACCESS_* value
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_mapping_get_access(const kvmem_vmm_mapping *mapping,
                                           int32_t device,
                                           uint32_t *access,
                                           kvmem_error **error);
 
-/// Where a mapping lies.
+/// Returns the address and size of a mapping.
 ///
 /// @param mapping a mapping
-/// @param address gets its first address
-/// @param size gets its bytes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param address receives the first address
+/// @param size receives the size in bytes
 kvmem_status kvmem_vmm_mapping_get_span(const kvmem_vmm_mapping *mapping,
                                         uint64_t *address,
                                         uint64_t *size,
                                         kvmem_error **error);
 
-/// Unmaps: its addresses must not be used any more, by any GPU.
+/// Destroys a mapping: unmaps the memory. No GPU may use its addresses any more.
 ///
 /// @param mapping a mapping that no other call uses; NULL does nothing
 void kvmem_vmm_mapping_destroy(kvmem_vmm_mapping *mapping);

@@ -2,7 +2,7 @@
 /* kvmem: NIXL. Generated from src/ffi; do not edit.
  *
  * Agents, registrations, metadata, layouts of peers, notifications.
- * kvmem.h says what holds for all functions: errors, handles, options, strings, threads.
+ * kvmem.h describes what all functions have in common: errors, handles, options, strings, threads.
  */
 
 #ifndef KVMEM_NIXL_H
@@ -65,9 +65,9 @@ typedef struct kvmem_agent_options {
     uint64_t flags;
     /// Microseconds between rounds of the progress thread; 0 for 1000.
     uint64_t progress_delay_us;
-    /// Microseconds between rounds of the listen thread; 0 for 100000.
+    /// Microseconds between rounds of the listen thread; 0 for 100000, and without that thread.
     uint64_t listen_delay_us;
-    /// TCP port of the listen thread; 0 for 8888.
+    /// TCP port of the listen thread; 0 for 8888, and without that thread.
     uint32_t listen_port;
     /// A KVMEM_SYNC_* value.
     uint32_t sync_mode;
@@ -339,8 +339,10 @@ kvmem_status kvmem_layout_get_agent(const kvmem_layout *layout,
 /// @param layout a layout built with an agent, in memory
 /// @param descriptor gets the bytes; the caller destroys the blob
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE when it is local only; KVMEM_STATUS_UNSUPPORTED for a
-///         remote layout or one on disk
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_INVALID_STATE: the layout was built without an agent, or its agent has no backend
+///         that reaches peers.
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, or on disk.
 kvmem_status kvmem_layout_export(const kvmem_layout *layout, kvmem_blob **descriptor, kvmem_error **error);
 
 /// Makes a remote layout from a peer's descriptor: all of it, or nothing. Any bytes may be given; what they

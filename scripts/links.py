@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the links of all committed pages: every relative path exists, and every anchor is a heading of its page."""
+"""Checks the links of all committed pages: every relative path exists, and every anchor is a heading of its page. Files of
+the source tree that a page names in `code` exist, too."""
 
 import pathlib
 import re
@@ -14,6 +15,7 @@ CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 REFERENCE = re.compile(r"^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
+SOURCE = re.compile(r"`((?:src|c_tests|tests|bench|cmake|docs|examples|fuzz|include|scripts)/[\w./-]+)`")
 EXTERNAL = re.compile(r"^[a-z][a-z0-9+.-]*:")
 
 
@@ -35,7 +37,11 @@ def committed_pages():
 
 
 def broken_links(page):
-    prose = CODE.sub("", FENCE.sub("", page.read_text()))
+    text = FENCE.sub("", page.read_text())
+    for path in SOURCE.findall(text):
+        if not (ROOT / path).exists():
+            yield f"{path}: no such file"
+    prose = CODE.sub("", text)
     for link in LINK.findall(prose) + REFERENCE.findall(prose):
         if EXTERNAL.match(link):
             continue

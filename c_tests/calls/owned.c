@@ -80,6 +80,22 @@ kvmem_adopt_options owned_device_options(fuzz *fuzz, int32_t device) {
     return options_of(fuzz, (adopted){(void *)(uintptr_t)address, size, device});
 }
 
+/* Of a memory file that the region alone keeps; the last page is never the region's. */
+kvmem_adopt_file_options owned_file_options(fuzz *fuzz) {
+    const uint64_t pages = 2 + random_below(fuzz, 64);
+    kvmem_adopt_file_options options;
+    DO(fuzz, kvmem_adopt_file_options_init, &options, sizeof(options));
+    options.fd = memfd_create("owned", MFD_CLOEXEC | (random_one_in(fuzz, 4) ? 0 : MFD_ALLOW_SEALING));
+    CHECK(options.fd >= 0);
+    CHECK_EQ(ftruncate(options.fd, (off_t)(pages * 4096)), 0);
+    options.offset = random_one_in(fuzz, 20) ? random_size(fuzz, MIB) : 4096 * random_below(fuzz, 2);
+    options.size = random_one_in(fuzz, 20) ? random_size(fuzz, MIB) : 4096 * (pages - 1);
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    const uint64_t known = KVMEM_ADOPT_READ_ONLY | KVMEM_ADOPT_KEEP_SEALS;
+    options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, known) : 0;
+    return options;
+}
+
 void owned_not_adopted(const kvmem_adopt_options *options) {
     release(options->user_data);
 }

@@ -11,6 +11,8 @@ void owned_memory_free(void *memory, uint64_t size);
 kvmem_adopt_options owned_adopt_options(fuzz *fuzz);
 /* The same with memory of a GPU. */
 kvmem_adopt_options owned_device_options(fuzz *fuzz, int32_t device);
+/* A part of a memory file, which the caller closes. */
+kvmem_adopt_file_options owned_file_options(fuzz *fuzz);
 /* The region was not created: takes the memory back. */
 void owned_not_adopted(const kvmem_adopt_options *options);
 /* Memory that was adopted and not released yet. */

@@ -52,6 +52,17 @@ static void adopt_device(fuzz *fuzz) {
     }
 }
 
+static void adopt_file(fuzz *fuzz) {
+    const kvmem_adopt_file_options options = owned_file_options(fuzz);
+    CREATE(fuzz, REGIONS, kvmem_region_adopt_file, or_null(fuzz, &options));
+    close(options.fd);
+}
+
+static void adopt_file_init_at(fuzz *fuzz) {
+    kvmem_adopt_file_options options = {.flags = UINT64_MAX};
+    DO(fuzz, kvmem_adopt_file_options_init, or_null(fuzz, &options), random_below(fuzz, sizeof(options) + 1));
+}
+
 static void adopt_init_at(fuzz *fuzz) {
     kvmem_adopt_options options = {.flags = UINT64_MAX};
     DO(fuzz, kvmem_adopt_options_init, or_null(fuzz, &options), random_below(fuzz, sizeof(options) + 1));
@@ -165,7 +176,9 @@ const operation region_operations[] = {
     OPERATION_WITH(8, create_elastic, 0, BIT(REGIONS)),
     OPERATION_WITH(6, adopt_host, 0, BIT(REGIONS)),
     OPERATION_WITH(4, adopt_device, 0, BIT(REGIONS)),
+    OPERATION_WITH(6, adopt_file, 0, BIT(REGIONS)),
     OPERATION(1, adopt_init_at),
+    OPERATION(1, adopt_file_init_at),
     OPERATION_WITH(6, create_view, BIT(REGIONS), 0),
     OPERATION_WITH(5, get_info, BIT(REGIONS), 0),
     OPERATION_WITH(2, get_path, BIT(REGIONS), 0),

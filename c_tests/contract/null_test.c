@@ -40,6 +40,7 @@ static void options_are_initialised_or_left(void) {
     kvmem_system_options_init(NULL, sizeof(kvmem_system_options));
     kvmem_disk_options_init(NULL, sizeof(kvmem_disk_options));
     kvmem_adopt_options_init(NULL, sizeof(kvmem_adopt_options));
+    kvmem_adopt_file_options_init(NULL, sizeof(kvmem_adopt_file_options));
     kvmem_agent_options_init(NULL, sizeof(kvmem_agent_options));
     kvmem_layout_config_init(NULL, sizeof(kvmem_layout_config));
     kvmem_layout_options_init(NULL, sizeof(kvmem_layout_options));
@@ -63,6 +64,11 @@ static void regions(void) {
     INVALID_NULLS(region, kvmem_region_adopt_host, &adopt, &region); /* its address is NULL */
     adopt.address = &w;
     INVALID(kvmem_region_adopt_host, &adopt, NULL);
+    kvmem_adopt_file_options file;
+    kvmem_adopt_file_options_init(&file, sizeof(file));
+    INVALID_NULLS(region, kvmem_region_adopt_file, NULL, &region);
+    INVALID_NULLS(region, kvmem_region_adopt_file, &file, &region); /* fd 0 is no memory file */
+    INVALID(kvmem_region_adopt_file, &file, NULL);
     INVALID_NULLS(region, kvmem_region_create_view, NULL, 0, 1, &region);
     INVALID(kvmem_region_create_view, w.region, 0, 1, NULL);
     kvmem_region_destroy(NULL);

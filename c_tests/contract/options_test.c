@@ -44,6 +44,7 @@ static void init_states_the_size_and_nothing_else(void) {
         kvmem_publish_options publish;
         kvmem_fetch_options fetch;
         kvmem_adopt_options adopt;
+        kvmem_adopt_file_options adopt_file;
         kvmem_ipc_options ipc;
         kvmem_agent_options agent;
         kvmem_layout_config config;
@@ -73,6 +74,7 @@ static void init_states_the_size_and_nothing_else(void) {
     CHECK_INIT(kvmem_publish_options_init, publish);
     CHECK_INIT(kvmem_fetch_options_init, fetch);
     CHECK_INIT(kvmem_adopt_options_init, adopt);
+    CHECK_INIT(kvmem_adopt_file_options_init, adopt_file);
     CHECK_INIT(kvmem_ipc_options_init, ipc);
     CHECK_INIT(kvmem_agent_options_init, agent);
     CHECK_INIT(kvmem_layout_config_init, config);

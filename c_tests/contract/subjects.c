@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 world subjects_world;
@@ -96,6 +97,26 @@ static void fill_adopt(void *options) {
 static kvmem_status call_adopt(const void *options) {
     kvmem_region *region = POISON;
     const kvmem_status status = kvmem_region_adopt_host(options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static void fill_adopt_file(void *options) {
+    static int fd = -1;
+    if (fd < 0) {
+        fd = memfd_create("subject", MFD_CLOEXEC);
+        CHECK(fd >= 0);
+        CHECK_EQ(ftruncate(fd, 4096), 0);
+    }
+    kvmem_adopt_file_options *adopt = options;
+    kvmem_adopt_file_options_init(adopt, sizeof(*adopt));
+    adopt->fd = fd;
+    adopt->size = 4096;
+}
+
+static kvmem_status call_adopt_file(const void *options) {
+    kvmem_region *region = POISON;
+    const kvmem_status status = kvmem_region_adopt_file(options, &region, ERR);
     kvmem_region_destroy(region);
     return status;
 }
@@ -293,6 +314,7 @@ const subject subjects[] = {
     {"elastic", sizeof(kvmem_elastic_options), fill_elastic, call_elastic, 1, KVMEM_STATUS_OK, true},
     {"vmm", sizeof(kvmem_vmm_options), fill_vmm, call_vmm, 7, KVMEM_STATUS_OK, true},
     {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 1, KVMEM_STATUS_OK, false},
+    {"adopt file", sizeof(kvmem_adopt_file_options), fill_adopt_file, call_adopt_file, 3, KVMEM_STATUS_OK, false},
     {"ipc", sizeof(kvmem_ipc_options), fill_ipc, call_ipc, 1, KVMEM_STATUS_INVALID_ARGUMENT, true},
     {"share", sizeof(kvmem_share_options), fill_share, call_share, 1, KVMEM_STATUS_OK, false},
     {"open", sizeof(kvmem_open_options), fill_open, call_open, 511, KVMEM_STATUS_OK, false},

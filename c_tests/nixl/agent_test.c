@@ -47,7 +47,14 @@ TEST(every_option_makes_a_working_agent) {
 TEST(impossible_options_are_refused) {
     kvmem_agent_options options = agent_options();
     options.listen_port = 65536;
+    options.flags = KVMEM_AGENT_LISTEN_THREAD;
     refuse("a", &options, "65536");
+    options = agent_options();
+    options.listen_port = 7777;
+    refuse("a", &options, "KVMEM_AGENT_LISTEN_THREAD");
+    options = agent_options();
+    options.listen_delay_us = 1000;
+    refuse("a", &options, "listen_delay_us is 1000");
     options = agent_options();
     options.sync_mode = 4;
     refuse("a", &options, "sync_mode");

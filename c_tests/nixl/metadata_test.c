@@ -67,6 +67,15 @@ TEST(bytes_that_are_no_metadata_are_refused) {
     kvmem_agent_destroy(far);
 }
 
+TEST(an_agents_own_metadata_is_recognized) {
+    kvmem_agent *agent = agent_open("alice");
+    message metadata = agent_metadata(agent);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "the metadata of agent 'alice' itself",
+                   kvmem_agent_load_remote_metadata(agent, metadata.data, metadata.size, NULL, ERR));
+    free(metadata.data);
+    kvmem_agent_destroy(agent);
+}
+
 /* A port of the loopback interface that was free a moment ago. */
 static uint32_t free_port(void) {
     const int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -146,6 +155,26 @@ TEST(metadata_is_sent_by_address) {
 }
 
 /* Whatever the timeout: the deadline of the test would come first. */
+/* NIXL does not say why. */
+TEST(a_port_in_use_is_named) {
+    const int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    socklen_t size = sizeof(address);
+    CHECK_EQ(bind(socket_fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    CHECK_EQ(listen(socket_fd, 1), 0);
+    CHECK_EQ(getsockname(socket_fd, (struct sockaddr *)&address, &size), 0);
+    kvmem_agent_options options;
+    kvmem_agent_options_init(&options, sizeof(options));
+    options.flags = KVMEM_AGENT_LISTEN_THREAD;
+    options.listen_port = ntohs(address.sin_port);
+    kvmem_agent *agent = NULL;
+    char port[32];
+    snprintf(port, sizeof(port), "TCP port %u", options.listen_port);
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, port, kvmem_agent_create("second", &options, &agent, ERR));
+    CHECK_HAS(test_last_message(), "set listen_port");
+    CHECK_EQ(close(socket_fd), 0);
+}
+
 TEST(an_address_where_nothing_listens_is_reported_at_once) {
     uint32_t near_port = 0;
     kvmem_agent *near = listening_agent("near", &near_port);

@@ -19,7 +19,8 @@ static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_confi
     elastic.flags = memory == MEMORY_FABRIC ? KVMEM_ELASTIC_FABRIC : 0;
     const bool is_elastic = memory_tier(memory) == KVMEM_TIER_ELASTIC;
     kvmem_layout_config own = *config;
-    own.alignment = is_elastic ? MEMORY_EXTENT / 4 : config->alignment;
+    const uint64_t least = is_elastic ? MEMORY_EXTENT / 4 : 1;
+    own.alignment = config->alignment > least ? config->alignment : least;
     kvmem_layout_options options;
     kvmem_layout_options_init(&options, sizeof(options));
     options.config = &own;

@@ -145,7 +145,7 @@ static void of_another_id(parcel *parcel) {
 }
 
 static void of_a_newer_version(parcel *parcel) {
-    parcel->bytes.data[8] = 3;
+    parcel->bytes.data[8] = 4;
     forge_seal(parcel);
 }
 
@@ -183,8 +183,8 @@ TEST(lies_are_found_out) {
         const char *part;
     } lies[] = {
         {of_another_boot, KVMEM_STATUS_UNSUPPORTED, "another machine"},
-        {of_another_id, KVMEM_STATUS_CORRUPT, "another region"},
-        {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 3"},
+        {of_another_id, KVMEM_STATUS_CORRUPT, "another region's"},
+        {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 4"},
         {of_flags_nobody_knows, KVMEM_STATUS_VERSION_MISMATCH, "version"},
         {of_no_size, KVMEM_STATUS_CORRUPT, "0 bytes"},
         {of_endless_size, KVMEM_STATUS_CORRUPT, ""},

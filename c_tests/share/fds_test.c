@@ -78,7 +78,7 @@ TEST(a_closed_one_is_the_callers_mistake) {
             parcel holed = parcel_copy(&fixture.parcel);
             close(holed.fds[i]);
             kvmem_share *share = (kvmem_share *)&holed;
-            EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "look at fd", parcel_read(&holed, &share));
+            EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open in this process", parcel_read(&holed, &share));
             CHECK(share == NULL);
             holed.fds[i] = fcntl(fixture.parcel.fds[0], F_DUPFD_CLOEXEC, 0); /* for parcel_close to close */
             parcel_close(&holed);
@@ -145,14 +145,14 @@ static const struct {
     {"an empty memory file", an_empty_memfd},
 };
 
-/* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk
-   region any file will do that is large enough. */
+/* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk region any
+   file will do that is large enough, as for host memory any memory file will. */
 static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_status status) {
     if (index > 0 && memory_has_driver_fds(kind)) {
         return status < 0 && status != KVMEM_STATUS_PANIC;
     }
-    if (index > 0 && memory_tier(kind) == KVMEM_TIER_DISK && make == an_unsealed_memfd) {
-        return status == KVMEM_STATUS_OK;
+    if (index > 0 && make == an_unsealed_memfd && kind != MEMORY_PART /* which starts behind an offset */) {
+        return status == KVMEM_STATUS_OK; /* the owner is trusted here; share.adopted_file tests it without trust */
     }
     return status == KVMEM_STATUS_CORRUPT;
 }

@@ -32,7 +32,7 @@ static int kill_but_not_its_child(peer *peer) {
     return child_end;
 }
 
-static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK};
+static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_PART, MEMORY_DISK};
 
 TEST(an_importer_that_ended_counts_no_more) {
     for (size_t i = 0; i < NUM(kinds); i++) {

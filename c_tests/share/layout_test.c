@@ -134,7 +134,7 @@ TEST(what_is_shared_to_be_read_is_no_destination) {
         static const uint64_t ways[] = {0, KVMEM_OPEN_MAPPED_ONLY, KVMEM_OPEN_REMOTE};
         for (size_t i = 0; i < NUM(ways); i++) {
             refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_WRITE | ways[i], NULL,
-                          KVMEM_STATUS_PERMISSION_DENIED, "to be read only");
+                          KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY");
         }
         check_both(&fixture);
         tear_down(&fixture);
@@ -178,18 +178,21 @@ TEST(blocks_are_aligned_in_both_processes) {
         if (memory_tier(places[place]) == KVMEM_TIER_DEVICE) {
             continue; /* the driver places them */
         }
-        kvmem_layout_config config = blocks_config(&kv_kinds[1]);
-        config.alignment = MIB;
-        kvmem_layout *layout = blocks_build(places[place], &config, BLOCKS_TOGETHER, NULL);
-        kvmem_share *share = NULL;
-        EXPECT_OK(kvmem_share_create_layout(layout, NULL, &share, ERR));
-        parcel parcel = parcel_of(share);
-        peer importer = holder_start();
-        CHECK_EQ(holder_open_layout(&importer, &parcel), KVMEM_STATUS_OK);
-        peer_finish(&importer);
-        parcel_close(&parcel);
-        CALL(kvmem_share_destroy(share));
-        CALL(kvmem_layout_destroy(layout));
+        const uint64_t alignments[] = {MIB, 4 * MEMORY_EXTENT};
+        for (size_t i = 0; i < NUM(alignments); i++) {
+            kvmem_layout_config config = blocks_config(&kv_kinds[1]);
+            config.alignment = alignments[i];
+            kvmem_layout *layout = blocks_build(places[place], &config, BLOCKS_TOGETHER, NULL);
+            kvmem_share *share = NULL;
+            EXPECT_OK(kvmem_share_create_layout(layout, NULL, &share, ERR));
+            parcel parcel = parcel_of(share);
+            peer importer = holder_start();
+            CHECK_EQ(holder_open_layout(&importer, &parcel), KVMEM_STATUS_OK);
+            peer_finish(&importer);
+            parcel_close(&parcel);
+            CALL(kvmem_share_destroy(share));
+            CALL(kvmem_layout_destroy(layout));
+        }
     }
 }
 

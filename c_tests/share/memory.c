@@ -5,18 +5,21 @@
 #include "driver.h"
 #include "engine.h"
 
+#include <sys/mman.h>
+#include <sys/stat.h>
+
 #define PAGE 4096
 #define ADOPTED_OFFSET 8192 /* in its allocation */
 
 const char *const memory_names[NUM_MEMORY_KINDS] = {
-    "system",     "transparent huge pages", "reserved huge pages", "disk",           "buffered disk", "named disk",
-    "pinned",     "device",                 "adopted device",      "mapped device",  "elastic",       "fabric",
+    "system",     "transparent huge pages", "reserved huge pages", "part of a file", "disk",          "buffered disk",
+    "named disk", "pinned",     "device",                 "adopted device",      "mapped device",  "elastic",       "fabric",
 };
 
 uint32_t memory_tier(memory_kind kind) {
     static const uint32_t tiers[NUM_MEMORY_KINDS] = {
-        KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_DISK,   KVMEM_TIER_DISK,
-        KVMEM_TIER_DISK,   KVMEM_TIER_PINNED, KVMEM_TIER_DEVICE, KVMEM_TIER_DEVICE, KVMEM_TIER_DEVICE,
+        KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_DISK,
+        KVMEM_TIER_DISK,   KVMEM_TIER_DISK,   KVMEM_TIER_PINNED, KVMEM_TIER_DEVICE, KVMEM_TIER_DEVICE, KVMEM_TIER_DEVICE,
         KVMEM_TIER_ELASTIC, KVMEM_TIER_ELASTIC,
     };
     return tiers[kind];
@@ -79,6 +82,22 @@ static kvmem_region *create_system(memory_kind kind, uint64_t size) {
     return region;
 }
 
+/* From the middle of the file, mapped by kvmem. The engine closes its file descriptor. */
+static kvmem_region *adopt_part(uint64_t size) {
+    kvmem_adopt_file_options options;
+    kvmem_adopt_file_options_init(&options, sizeof(options));
+    options.fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(options.fd >= 0);
+    CHECK_EQ(ftruncate(options.fd, (off_t)(size + 2 * ADOPTED_OFFSET)), 0);
+    CHECK_EQ(fchmod(options.fd, 0600), 0); /* importers that may only read must not open it again to write */
+    options.offset = ADOPTED_OFFSET;
+    options.size = size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_file(&options, &region, ERR));
+    close(options.fd);
+    return region;
+}
+
 static kvmem_region *create_disk(memory_kind kind, uint64_t size, const char *path) {
     kvmem_disk_options options;
     kvmem_disk_options_init(&options, sizeof(options));
@@ -128,6 +147,8 @@ kvmem_region *memory_create(memory_kind kind, uint64_t size, const char *path) {
     case MEMORY_TRANSPARENT:
     case MEMORY_RESERVED:
         return create_system(kind, size);
+    case MEMORY_PART:
+        return adopt_part(size);
     case MEMORY_DISK:
     case MEMORY_BUFFERED:
     case MEMORY_NAMED:

@@ -8,6 +8,7 @@ typedef enum memory_kind {
     MEMORY_SYSTEM,
     MEMORY_TRANSPARENT, /* system memory, huge pages where the kernel likes */
     MEMORY_RESERVED,    /* the same from the reserved pool; falls back where that is empty */
+    MEMORY_PART,        /* a part of a memory file of the engine's */
     MEMORY_DISK,        /* a temporary file, past the page cache where the file system can */
     MEMORY_BUFFERED,    /* a temporary file through the page cache */
     MEMORY_NAMED,       /* a file with a name */

@@ -16,7 +16,7 @@ HOLDER_ROLE
    another namespace. */
 static const memory_kind kinds[] = {MEMORY_PINNED, MEMORY_ELASTIC, MEMORY_MAPPED};
 #else
-static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK};
+static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_PART, MEMORY_DISK};
 #endif
 
 /* From here peers are started in a new namespace: the first is number 1 there, and the others end with it. */

@@ -55,7 +55,7 @@ static peer start_headless(void) {
     return started;
 }
 
-static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK};
+static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_PART, MEMORY_DISK};
 
 TEST(an_owner_whose_main_thread_has_ended_lives) {
     for (size_t i = 0; i < NUM(kinds); i++) {

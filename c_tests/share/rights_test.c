@@ -149,7 +149,7 @@ TEST(writing_is_asked_for_or_left_to_the_grant) {
         fixture fixture;
         set_up(&fixture, kind, &to_be_read);
         refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED,
-                      "shared read-only");
+                      "KVMEM_SHARE_READ_ONLY");
         refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE | KVMEM_OPEN_READ_ONLY,
                       KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
         tear_down(&fixture);

@@ -126,6 +126,39 @@ TEST(a_transfer_opens_it_for_the_gpu_it_runs_on_once) {
     peer_finish(&owner);
 }
 
+/* Elastic memory of the process itself, also that which it grows by later. */
+TEST(own_memory_is_opened_for_the_gpu_that_needs_it) {
+    static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+    static const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
+    const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
+    side here;
+    side there;
+    side_open(&here, PLACE_ELASTIC, OWNER, &config, NULL, 1);
+    side_open(&there, PLACE_ELASTIC, OTHER, &config, NULL, 2);
+    kvmem_region *regions[2];
+    EXPECT_OK(kvmem_layout_get_region(here.model.layout, 0, &regions[OWNER], ERR));
+    EXPECT_OK(kvmem_layout_get_region(there.model.layout, 0, &regions[OTHER], ERR));
+    CHECK_EQ(access_of(region_info(regions[OWNER]).address, OTHER), NONE);
+    CHECK_EQ(access_of(region_info(regions[OTHER]).address, OWNER), NONE);
+    kv_run_by(here.model.layout, there.model.layout, &move, KVMEM_PATH_CUDA_KERNEL);
+    kv_expect_moved(&there.model, &here.model, &move);
+    side_check(&there);
+    /* Whichever of the two copies needs the other's memory. */
+    const int opened = access_of(region_info(regions[OWNER]).address, OTHER) == BOTH ? OWNER : OTHER;
+    side *grown = opened == OWNER ? &here : &there;
+    CHECK_EQ(access_of(region_info(regions[opened]).address, 1 - opened), BOTH);
+    SIM(sim_reset());
+    kv_run_by(here.model.layout, there.model.layout, &move, KVMEM_PATH_CUDA_KERNEL);
+    CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 0);
+    EXPECT_OK(kvmem_layout_resize(grown->model.layout, 0, ERR));
+    EXPECT_OK(kvmem_layout_resize(grown->model.layout, config.num_blocks, ERR));
+    CHECK_EQ(access_of(region_info(regions[opened]).address, 1 - opened), BOTH);
+    CALL(kvmem_region_destroy(regions[OWNER]));
+    CALL(kvmem_region_destroy(regions[OTHER]));
+    side_close(&there);
+    side_close(&here);
+}
+
 TEST(one_gpu_and_all_exclude_each_other) {
     peer owner = holder_start();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);

@@ -224,7 +224,7 @@ TEST(contradictions_are_refused) {
 
 TEST(sizes_that_cannot_be_are_refused) {
     kvmem_disk_options options = disk_options(0);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "needs a size");
     options.size = UINT64_MAX;
     kvmem_region *region = NULL;
     const size_t files = count_open_files();

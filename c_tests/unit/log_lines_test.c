@@ -159,17 +159,36 @@ TEST(a_share_has_lines_on_its_way) {
     EXPECT_OK(kvmem_share_send(sent, ends[0], PATIENCE, ERR));
     EXPECT_OK(kvmem_share_receive(ends[1], PATIENCE, &received, ERR));
     EXPECT_OK(kvmem_share_open_region(received, NULL, &opened, ERR));
-    end_log();
     kvmem_region_destroy(opened);
     kvmem_share_destroy(sent);
     kvmem_share_destroy(received);
+    end_log();
     kvmem_region_destroy(region);
     close(ends[0]);
     close(ends[1]);
-    expect(KVMEM_LOG_DEBUG, "share of region #", "created: 1 region, ");
+    expect(KVMEM_LOG_DEBUG, "of region #", "created: 1 region, ");
     expect(KVMEM_LOG_DEBUG, "share sent", "file descriptors");
     expect(KVMEM_LOG_DEBUG, "share received", "file descriptors");
-    expect(KVMEM_LOG_DEBUG, "share opened as region #", "4096 bytes");
+    const struct line *line = expect(KVMEM_LOG_DEBUG, "opened as region #", "4096 bytes");
+    unsigned long long number = 0;
+    CHECK_EQ(sscanf(line->text, "share #%llu opened", &number), 1);
+    char destroyed[64];
+    snprintf(destroyed, sizeof(destroyed), "share #%llu destroyed", number);
+    expect(KVMEM_LOG_DEBUG, destroyed, "");
+}
+
+TEST(a_release_and_a_queue_have_lines) {
+    static unsigned char memory[4096];
+    begin_log(KVMEM_LOG_DEBUG);
+    kvmem_region_destroy(region_adopt_noting_release(memory, sizeof(memory)));
+    finish_releases();
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    kvmem_queue_destroy(queue);
+    end_log();
+    expect(KVMEM_LOG_DEBUG, "calling the release callback of 4096 bytes", "");
+    expect(KVMEM_LOG_DEBUG, "queue #", "created");
+    expect(KVMEM_LOG_DEBUG, "queue #", "destroyed with 0 completions");
 }
 
 TEST(a_refused_call_has_one_line_with_its_function) {

@@ -241,6 +241,22 @@ TEST(more_than_the_machine_has_is_refused) {
     }
 }
 
+/* A checksum of such a layout read one page after the other until the kernel ended the process. */
+TEST(a_layout_of_more_than_the_machine_has_is_refused) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = machine_memory() / kv_block_stride(&config) + (UINT64_C(1) << 30) / kv_block_stride(&config);
+    kvmem_system_options system = {.struct_size = sizeof(system), .flags = KVMEM_SYSTEM_SHAREABLE};
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = &system;
+    kvmem_layout *layout = NULL;
+    const bool is_refused = read_number("/proc/sys/vm/overcommit_memory") != 1;
+    EXPECT(is_refused ? KVMEM_STATUS_OUT_OF_MEMORY : KVMEM_STATUS_OK, kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout_destroy(layout);
+}
+
 /* RLIMIT_FSIZE is a limit on memory files too. The signal's default action would end the child. */
 static void make_limited_memory_files(void) {
     const struct rlimit limit = {MIB, MIB};

@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_batch_goes_in_calls_that_grow() {
         let sizes = |count, ahead| call_sizes(count, ahead).collect::<Vec<_>>();
-        assert_eq!(sizes(0, EngineLoad::Idle), []);
+        assert_eq!(sizes(0, EngineLoad::Idle), Vec::<usize>::new());
         assert_eq!(sizes(8, EngineLoad::Idle), [8]);
         assert_eq!(sizes(600, EngineLoad::Idle), [8, 12, 18, 27, 40, 60, 90, 128, 128, 89]);
         assert_eq!(sizes(300, EngineLoad::Busy), [128, 128, 44]);

@@ -52,6 +52,17 @@ impl LayoutKind {
             Self::LayerSeparate(_) => "layer separate",
         }
     }
+
+    /// Its constants in C, for messages.
+    pub fn c_name(self) -> &'static str {
+        match self {
+            Self::FullyContiguous => "KVMEM_LAYOUT_FULLY_CONTIGUOUS",
+            Self::LayerSeparate(BlockDim::First) => "KVMEM_LAYOUT_LAYER_SEPARATE with KVMEM_BLOCK_DIM_FIRST",
+            Self::LayerSeparate(BlockDim::Second) => {
+                "KVMEM_LAYOUT_LAYER_SEPARATE with KVMEM_BLOCK_DIM_SECOND"
+            }
+        }
+    }
 }
 
 impl Dimensions {

@@ -52,6 +52,11 @@ impl Layout {
 /// Serialises a layout that peers can access.
 fn export(layout: &Layout) -> Result<Vec<u8>> {
     let local = exportable(layout)?;
+    if let Some(agent) = &local.agent {
+        agent
+            .call(|driver| driver.ensure_reaches_peers())
+            .map_err(|error| error.context("export the layout"))?;
+    }
     let payload = Payload {
         agent: layout.memory().owner().unwrap_or_default().to_string(),
         process: ProcessIdentity::current()?,
@@ -124,6 +129,7 @@ fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
         state.check_remote(&peer, &claimed)?;
         state.remote(&peer)
     })?;
+    peer.note_process(&process);
     let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic };
     Ok(Layout::new(placement, Memory::Remote(memory)))
 }

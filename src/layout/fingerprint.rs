@@ -43,7 +43,8 @@ fn ensure_same(found: &[u8], wanted: &[u8]) -> Result<()> {
     ensure!(
         different.is_empty(),
         InvalidArgument,
-        "the file contains a different layout: {}",
+        "the file holds another layout: {}; build the layout with the values of the file, or remove the file and create \
+         another",
         different.join(", ")
     );
     Ok(())
@@ -60,12 +61,13 @@ fn differences(found: &Shape, wanted: &Shape) -> Vec<String> {
         ("inner_dim", there.inner_dim, here.inner_dim),
         ("dtype_width", there.dtype_width, here.dtype_width),
         ("alignment", there.alignment, here.alignment),
-        ("num_heads", there.num_heads.unwrap_or(0), here.num_heads.unwrap_or(0)),
     ];
-    let numbers = numbers.into_iter().filter(|(_, there, here)| there != here);
+    // Heads that one side does not state are no difference: the bytes are the same, and transfers compare them so, too.
+    let heads = there.num_heads.zip(here.num_heads).map(|(there, here)| ("num_heads", there, here));
+    let numbers = numbers.into_iter().chain(heads).filter(|(_, there, here)| there != here);
     let numbers = numbers.map(|(name, there, here)| format!("{name} is {there} in the file and {here} here"));
     let kind = (found.kind != wanted.kind)
-        .then(|| format!("kind is {:?} in the file and {:?} here", found.kind, wanted.kind));
+        .then(|| format!("kind is {} in the file and {} here", found.kind.c_name(), wanted.kind.c_name()));
     kind.into_iter().chain(numbers).collect()
 }
 
@@ -98,7 +100,7 @@ mod tests {
             ("inner_dim", |d| d.inner_dim += 8),
             ("dtype_width", |d| d.dtype_width = 4),
             ("alignment", |d| d.alignment = 4096),
-            ("num_heads", |d| d.num_heads = None),
+            ("num_heads", |d| d.num_heads = d.num_heads.map(|heads| 2 * heads)),
         ];
         for (name, change) in changes {
             let error = ensure_same(&of(LayoutKind::FullyContiguous, change), &small()).unwrap_err();
@@ -107,8 +109,15 @@ mod tests {
         }
         for kind in [BlockDim::First, BlockDim::Second].map(LayoutKind::LayerSeparate) {
             let error = ensure_same(&of(kind, |_| {}), &small()).unwrap_err();
-            assert!(error.message().contains("kind is LayerSeparate"), "{error}");
+            assert!(error.message().contains("kind is KVMEM_LAYOUT_LAYER_SEPARATE"), "{error}");
         }
+    }
+
+    #[test]
+    fn heads_that_one_side_does_not_state_are_no_difference() {
+        let unstated = of(LayoutKind::FullyContiguous, |d| d.num_heads = None);
+        assert!(ensure_same(&unstated, &small()).is_ok());
+        assert!(ensure_same(&small(), &unstated).is_ok());
     }
 
     #[test]

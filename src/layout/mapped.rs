@@ -9,7 +9,7 @@ use super::config::{Dimensions, LayoutKind};
 use super::geometry::Geometry;
 use super::placement::Placement;
 use super::whole_blocks::ensure_whole_blocks;
-use crate::error::{Error, Result, Status, ensure};
+use crate::error::{Error, Result, Status, ensure, fail};
 use crate::nixl::Agent;
 use crate::region::Region;
 
@@ -29,7 +29,16 @@ impl Layout {
         for region in &regions {
             ensure_whole_blocks(&geometry, region).map_err(corrupt)?;
         }
-        let bases = regions.iter().map(|region| region.address()).collect();
+        let bases: Vec<_> = regions.iter().map(|region| region.address()).collect();
+        let alignment = geometry.dimensions().alignment;
+        if let Some(base) = bases.iter().find(|base| !base.is_multiple_of(alignment)) {
+            fail!(
+                Unsupported,
+                "the layout's alignment is {alignment}, and the driver has placed memory of it at {base:#x} in this \
+                 process; share elastic memory, which is placed as the layout needs it, or a layout of a smaller \
+                 alignment"
+            );
+        }
         let placement = Placement::new(geometry, bases).map_err(corrupt)?;
         ensure_disjoint(&regions, placement.geometry().region_size()).map_err(corrupt)?;
         let one_tier = regions.iter().all(|region| region.tier() == regions[0].tier());

@@ -12,6 +12,7 @@ use crossbeam_channel::{SendError, Sender, bounded, unbounded};
 use super::agent_config::AgentConfig;
 use super::executor::Executor;
 use super::gds::GdsTrials;
+use super::handoff::{Taken, handoff};
 use super::library;
 use super::notification::Notification;
 use super::receive::ReceiveTask;
@@ -20,9 +21,14 @@ use super::thread::{AgentTask, Command};
 use crate::error::{Error, Result, Status, ensure};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
+use crate::log_id::LogId;
+
+/// How long a wait whose time is over waits for the agent's thread to look once more.
+pub(super) const GRACE: Duration = Duration::from_millis(100);
 
 /// A NIXL agent. Whatever needs it holds it; its thread ends with the last holder.
 pub struct Agent {
+    log_id: LogId,
     name: String,
     commands: Sender<Command>,
     /// Receives a token after each command. Its capacity of one is enough: the token stands for all pending commands.
@@ -47,6 +53,7 @@ impl Agent {
         let (commands, receiver) = unbounded();
         let (wakes, wake) = bounded(1);
         let (created, result) = bounded(1);
+        let log_id = LogId::next();
         let executor = Arc::new(Executor::new());
         let executing = executor.clone();
         let owned = (name.to_string(), config.clone());
@@ -56,7 +63,7 @@ impl Agent {
             .spawn(move || {
                 // NIXL's file backends write on this thread, or on threads that it starts, which inherit the mask.
                 let _limit_reports_itself = FileSizeSignal::block();
-                match AgentState::create(&owned.0, &owned.1) {
+                match AgentState::create(&owned.0, log_id, &owned.1) {
                     Ok(state) => {
                         let _ = created.send(Ok(()));
                         executing.run(state, receiver, &wake, idle_poll);
@@ -66,9 +73,10 @@ impl Agent {
             })
             .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))?;
-        log!(Info, "agent '{name}' is up");
+        log!(Info, "agent {log_id} '{name}' created");
         let thread_id = thread.thread().id();
         Ok(Arc::new(Self {
+            log_id,
             name: name.to_string(),
             commands,
             wakes,
@@ -90,7 +98,11 @@ impl Agent {
         self.has_listen_thread
     }
 
-    /// Runs `function` on the agent's thread, and returns its result.
+    /// Runs `function` on the agent's thread and waits for its result.
+    ///
+    /// The wait has no deadline: what the function changes must not change after a failure was reported. It is bounded by
+    /// what the thread does first: the commands before it, one step of each transfer in flight for 32 of them, and the
+    /// calls of NIXL's in both. A step moves no more than a request, whose size is bounded; none waits for a peer.
     pub fn call<R: Send + 'static>(
         &self,
         function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
@@ -110,7 +122,7 @@ impl Agent {
             function(state);
             Ok(())
         }) {
-            log!(Error, "agent '{}': {error}", self.name);
+            log!(Error, "agent {} '{}': {error}", self.log_id, self.name);
         }
     }
 
@@ -147,10 +159,25 @@ impl Agent {
     }
 
     /// Takes the notifications that have arrived, and waits for at least one. `None` means no timeout.
+    ///
+    /// The agent's thread looks for them, and fails with a reason once the time is over. It may be in a call of NIXL's by
+    /// then, which has no time limit: it is waited for a little longer, and no more.
     pub fn take_notifications(&self, timeout: Option<Duration>) -> Result<Vec<Notification>> {
-        let (reply, result) = bounded(1);
-        self.start(Box::new(ReceiveTask::new(timeout, reply)))?;
-        result.recv().unwrap_or_else(|_| Err(thread_gone()))
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let (reply, result) = handoff();
+        self.start(Box::new(ReceiveTask::new(deadline, reply)))?;
+        match result.take(deadline.and_then(|deadline| deadline.checked_add(GRACE))) {
+            Taken::Value(outcome) => outcome,
+            Taken::Gone => Err(thread_gone()),
+            Taken::TooLate => Err(self.is_busy()),
+        }
+    }
+
+    /// What a wait ends with whose time is over before the agent's thread has looked.
+    pub(super) fn is_busy(&self) -> Error {
+        let message =
+            format!("the thread of agent '{}' is in a call of NIXL's that has not returned", self.name);
+        Error::new(Status::TimedOut, message)
     }
 }
 
@@ -165,6 +192,7 @@ impl Agent {
         let executor = Arc::new(Executor::new());
         (
             Arc::new(Self {
+                log_id: LogId::next(),
                 name,
                 commands,
                 wakes,
@@ -181,7 +209,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        log!(Debug, "agent '{}' is being destroyed", self.name);
+        log!(Debug, "agent {} '{}' destroyed", self.log_id, self.name);
         let _ = self.send(Command::Stop);
         if self.is_driven_here() {
             return; // The last holder was a task of this agent, whose thread ends on its own.

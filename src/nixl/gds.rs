@@ -4,9 +4,9 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::time::{Duration, Instant};
 
-use crate::sync::Mutex;
+use crate::sync::{Condvar, Mutex};
 
 /// Between what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,15 +21,138 @@ pub struct GdsEndpoints {
 
 /// Where an agent was seen to move bytes, or why it does not.
 #[derive(Default)]
-pub struct GdsTrials(Mutex<HashMap<GdsEndpoints, Result<(), String>>>);
+pub struct GdsTrials {
+    states: Mutex<HashMap<GdsEndpoints, State>>,
+    ended: Condvar,
+}
+
+enum State {
+    Running,
+    Known(Result<(), String>),
+}
+
+/// How long a thread waits for the trial of another one: as long as a backend that does not move any bytes can keep it.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl GdsTrials {
-    /// Returns the result of `trial`, which is called once per pair. Other threads wait for it.
+    /// The outcome of `trial`, which runs once. It moves bytes, and may wait for a backend that never does, so that no
+    /// lock is held meanwhile: only threads that need its outcome wait, and no longer than [`PATIENCE`].
     pub fn once(&self, ends: GdsEndpoints, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-        let mut known = self.0.lock();
-        match known.entry(ends) {
-            Entry::Occupied(seen) => seen.get().clone(),
-            Entry::Vacant(unseen) => unseen.insert(trial()).clone(),
+        self.once_within(PATIENCE, ends, trial)
+    }
+
+    fn once_within(
+        &self,
+        patience: Duration,
+        ends: GdsEndpoints,
+        trial: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(), String> {
+        match self.known_or_begun(ends, Instant::now() + patience) {
+            Some(known) => known,
+            None => {
+                let mut running = Running { trials: self, ends, outcome: None };
+                running.outcome.insert(trial()).clone()
+            }
         }
+    }
+
+    /// What is known once no trial runs; `None` if the caller is to run it.
+    fn known_or_begun(&self, ends: GdsEndpoints, deadline: Instant) -> Option<Result<(), String>> {
+        let mut states = self.states.lock();
+        loop {
+            match states.get(&ends) {
+                Some(State::Known(outcome)) => return Some(outcome.clone()),
+                Some(State::Running) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Some(Err("another thread has been trying it out for long".to_string()));
+                    }
+                    states = self.ended.wait_timeout(states, left).0;
+                }
+                None => {
+                    states.insert(ends, State::Running);
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// A trial that this thread runs. If it panics, another thread may try.
+struct Running<'a> {
+    trials: &'a GdsTrials,
+    ends: GdsEndpoints,
+    outcome: Option<Result<(), String>>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut states = self.trials.states.lock();
+        match self.outcome.take() {
+            Some(outcome) => states.insert(self.ends, State::Known(outcome)),
+            None => states.remove(&self.ends),
+        };
+        self.trials.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Barrier;
+
+    use super::*;
+
+    const HERE: GdsEndpoints = GdsEndpoints { ordinal: 0, file_system: (8, 1), is_direct: true };
+    const THERE: GdsEndpoints = GdsEndpoints { ordinal: 1, ..HERE };
+
+    #[test]
+    fn a_trial_runs_once() {
+        let trials = GdsTrials::default();
+        assert_eq!(trials.once(HERE, || Err("no".into())), Err("no".into()));
+        assert_eq!(trials.once(HERE, || Ok(())), Err("no".into()));
+    }
+
+    #[test]
+    fn a_trial_that_hangs_keeps_no_other_from_running() {
+        let (trials, barrier) = (GdsTrials::default(), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                trials.once(HERE, || {
+                    barrier.wait();
+                    barrier.wait();
+                    Ok(())
+                })
+            });
+            barrier.wait();
+            assert_eq!(trials.once(THERE, || Ok(())), Ok(()));
+            let impatient = trials.once_within(Duration::ZERO, HERE, || unreachable!());
+            assert!(impatient.unwrap_err().contains("another thread"));
+            barrier.wait();
+        });
+        assert_eq!(trials.once(HERE, || unreachable!()), Ok(()));
+    }
+
+    #[test]
+    fn those_who_wait_get_the_outcome() {
+        let (trials, barrier) = (GdsTrials::default(), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                trials.once(HERE, || {
+                    barrier.wait();
+                    Ok(())
+                })
+            });
+            barrier.wait();
+            assert_eq!(trials.once(HERE, || unreachable!()), Ok(()));
+        });
+    }
+
+    #[test]
+    fn after_a_panic_another_thread_may_try() {
+        let trials = GdsTrials::default();
+        let panicked = catch_unwind(AssertUnwindSafe(|| trials.once(HERE, || panic!("deliberate"))));
+        assert!(panicked.is_err());
+        assert_eq!(trials.once(HERE, || Ok(())), Ok(()));
     }
 }

@@ -14,7 +14,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 
-use super::agent::{Agent, thread_gone};
+use super::agent::{self, Agent, thread_gone};
 use super::state::AgentState;
 use super::thread::{AgentTask, Step};
 use crate::error::{Error, Result, Status, ensure};
@@ -78,7 +78,11 @@ impl Agent {
             match result.recv_timeout(patience) {
                 Ok(outcome) => return outcome,
                 Err(RecvTimeoutError::Disconnected) => return Err(thread_gone()),
-                Err(RecvTimeoutError::Timeout) => ensure_listens(listener, deadline)?,
+                Err(RecvTimeoutError::Timeout) => {
+                    let is_over = deadline.is_some_and(|deadline| deadline + agent::GRACE < Instant::now());
+                    ensure!(!is_over, TimedOut, "{}", self.is_busy());
+                    ensure_listens(listener, deadline)?;
+                }
             }
             patience = CHECK;
         }

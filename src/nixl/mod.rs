@@ -13,6 +13,7 @@ pub mod cufile;
 pub mod descriptor;
 mod executor;
 pub mod gds;
+mod handoff;
 pub mod library;
 mod listener;
 mod notification;

@@ -3,25 +3,25 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crossbeam_channel::Sender;
-
+use super::handoff::Giver;
 use super::notification::Notification;
 use super::state::AgentState;
 use super::thread::{AgentTask, Step};
 use crate::error::{Error, Result};
+use crate::log::{Count, log};
 
 /// Waits on the agent's thread until a message is there or the time is over.
 pub(super) struct ReceiveTask {
     deadline: Option<Instant>,
-    reply: Sender<Result<Vec<Notification>>>,
+    reply: Giver<Result<Vec<Notification>>>,
 }
 
 impl ReceiveTask {
-    /// `timeout` of `None` waits for ever.
-    pub(super) fn new(timeout: Option<Duration>, reply: Sender<Result<Vec<Notification>>>) -> Self {
-        Self { deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)), reply }
+    /// Without a deadline it waits for ever.
+    pub(super) fn new(deadline: Option<Instant>, reply: Giver<Result<Vec<Notification>>>) -> Self {
+        Self { deadline, reply }
     }
 
     fn poll(&self, state: &mut AgentState) -> Option<Result<Vec<Notification>>> {
@@ -30,6 +30,8 @@ impl ReceiveTask {
         }
         let messages = state.take_inbox();
         if !messages.is_empty() {
+            let count = Count(messages.len() as u64, "notification");
+            log!(Debug, "agent {} took {count}", state.log_name());
             return Some(Ok(messages));
         }
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -41,10 +43,8 @@ impl AgentTask for ReceiveTask {
     fn step(&mut self, state: &mut AgentState) -> Step {
         match self.poll(state) {
             Some(result) => {
-                // If the caller no longer waits, the next one gets its messages.
-                if let Err(unsent) = self.reply.send(result)
-                    && let Ok(messages) = unsent.into_inner()
-                {
+                // A caller that waits no more leaves its messages to the next one.
+                if let Err(Ok(messages)) = self.reply.give(result) {
                     state.inbox.0.extend(messages);
                 }
                 Step::Done
@@ -54,6 +54,6 @@ impl AgentTask for ReceiveTask {
     }
 
     fn abandon(&mut self, error: Error) {
-        let _ = self.reply.send(Err(error));
+        let _ = self.reply.give(Err(error));
     }
 }

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use once_cell::sync::OnceCell;
+
 use crate::error::{Error, Result, Status, fail};
+use crate::process::ProcessIdentity;
 
 /// A peer whose metadata is loaded. Once invalidated, this value remains invalid, also if metadata of the same name is
 /// loaded later: that is a different peer.
@@ -15,18 +18,35 @@ pub struct Remote {
     name: String,
     /// How many transfers with it are in flight, or [`INVALID`].
     in_flight: AtomicUsize,
+    /// The process of the peer, once a layout was imported that names it: metadata does not.
+    process: OnceCell<ProcessIdentity>,
 }
 
 const INVALID: usize = usize::MAX;
 
 impl Remote {
     pub(super) fn new(name: &str) -> Arc<Self> {
-        Arc::new(Self { name: name.to_string(), in_flight: AtomicUsize::new(0) })
+        Arc::new(Self { name: name.to_string(), in_flight: AtomicUsize::new(0), process: OnceCell::new() })
     }
 
     /// The peer agent's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Notes the process of the peer, as its layouts state it.
+    pub fn note_process(&self, process: &ProcessIdentity) {
+        let _ = self.process.set(process.clone());
+    }
+
+    /// A failure of a request to the peer: NIXL does not say that a peer's process has ended.
+    pub fn explain(&self, error: Error) -> Error {
+        match self.process.get().filter(|process| process.is_gone()) {
+            Some(process) => error
+                .context(format!("agent '{}' is lost: its process {} has ended", self.name, process.pid))
+                .with_status(Status::PeerLost),
+            None => error,
+        }
     }
 
     /// Fails if the metadata of the peer was invalidated.

@@ -4,9 +4,12 @@
 //! A lock or a socket shows that its process is alive as long as any process has it open. A forked child has it open too: if
 //! the parent ends, other processes would still see a live importer, owner or broker. So the child closes them, in a handler
 //! of pthread_atfork. A child that is created by clone without the C library runs no such handler.
+//!
+//! A fork in another thread waits while one is being opened or closed: it would otherwise copy a file descriptor that is
+//! not registered yet, or not any more, and the child would keep it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::generation;
 use crate::log::log;
@@ -20,12 +23,15 @@ pub struct LocalFd {
 }
 
 impl LocalFd {
-    /// Takes a file descriptor, which forked children close from now on.
-    pub fn new(fd: OwnedFd) -> Self {
-        install_handler();
+    /// Opens one, which every forked child closes. `open` must not wait for another process: a fork
+    /// waits for it.
+    pub fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<Self, E> {
+        install_handlers();
+        let _unforked = Unforked::begin();
+        let fd = open()?;
         let raw = fd.as_raw_fd();
         set(raw, true);
-        Self { fd: Some(fd), raw, generation: generation() }
+        Ok(Self { fd: Some(fd), raw, generation: generation() })
     }
 
     /// Whether this is the process that opened it. In a forked child its number may be another file's.
@@ -45,8 +51,10 @@ impl Drop for LocalFd {
     fn drop(&mut self) {
         let fd = self.fd.take();
         if self.is_own() {
+            let _unforked = Unforked::begin();
             // Before closing: afterwards the number may belong to another file, which a child must keep.
             set(self.raw, false);
+            drop(fd);
         } else {
             std::mem::forget(fd);
         }
@@ -94,23 +102,67 @@ fn chunk(slot: &'static AtomicPtr<Chunk>) -> &'static Chunk {
     }
 }
 
-/// Concurrent threads may install it twice; the second run of the handler then finds no open file.
-fn install_handler() {
+/// Threads that race here install them twice, which does no harm.
+fn install_handlers() {
     static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
     if IS_INSTALLED.load(Ordering::Acquire) {
         return;
     }
-    // SAFETY: the handler is safe in the child of a process with threads: it allocates nothing and takes no lock. The
-    // C library removes it when this library is unloaded.
-    let result = unsafe { libc::pthread_atfork(None, None, Some(close_all)) };
+    // SAFETY: the handlers allocate nothing and take no lock, so that they are safe in a process with threads and in its
+    // child. The C library removes them when this library is unloaded.
+    let result = unsafe { libc::pthread_atfork(Some(begin_fork), Some(end_fork), Some(close_all)) };
     if result != 0 {
-        log!(Warn, "install a fork handler: errno {result}; a forked child keeps locks and sockets open");
+        log!(Warn, "install fork handlers: errno {result}; a forked child keeps locks and sockets open");
     }
     IS_INSTALLED.store(true, Ordering::Release);
 }
 
+/// Threads that open or close one now.
+static CHANGING: AtomicU32 = AtomicU32::new(0);
+/// Forks that wait for them, or are under way. Counts and not a lock: a child could not unlock what its parent's thread
+/// has locked, and handlers that are installed twice must not wait for themselves.
+static FORKING: AtomicU32 = AtomicU32::new(0);
+
+/// No fork begins while this lives.
+struct Unforked;
+
+impl Unforked {
+    fn begin() -> Self {
+        loop {
+            CHANGING.fetch_add(1, Ordering::SeqCst);
+            if FORKING.load(Ordering::SeqCst) == 0 {
+                return Self;
+            }
+            CHANGING.fetch_sub(1, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Unforked {
+    fn drop(&mut self) {
+        CHANGING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// In the parent, before the fork.
+unsafe extern "C" fn begin_fork() {
+    FORKING.fetch_add(1, Ordering::SeqCst);
+    while CHANGING.load(Ordering::SeqCst) != 0 {
+        std::thread::yield_now();
+    }
+}
+
+/// In the parent, after the fork.
+unsafe extern "C" fn end_fork() {
+    FORKING.fetch_sub(1, Ordering::SeqCst);
+}
+
 /// In a forked child, before fork returns there.
 unsafe extern "C" fn close_all() {
+    // The only thread of this process is not within either.
+    CHANGING.store(0, Ordering::SeqCst);
+    FORKING.store(0, Ordering::SeqCst);
     for (index, slot) in OPEN.iter().enumerate() {
         // SAFETY: a published chunk is never freed.
         let Some(chunk) = (unsafe { slot.load(Ordering::Acquire).as_ref() }) else { continue };
@@ -160,10 +212,40 @@ mod tests {
         (high(reader.into()), high(writer.into()))
     }
 
+    fn local(fd: OwnedFd) -> LocalFd {
+        LocalFd::open(|| Ok::<_, ()>(fd)).unwrap()
+    }
+
+    #[test]
+    fn a_fork_waits_for_one_that_is_being_opened() {
+        let (first, second) = pipe();
+        let raw = first.as_raw_fd();
+        let (opened, is_opened) = std::sync::mpsc::channel();
+        let forked = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let opener = scope.spawn(|| {
+                LocalFd::open(|| {
+                    opened.send(()).unwrap();
+                    // Until the fork waits for this.
+                    while FORKING.load(Ordering::SeqCst) == 0 {
+                        std::thread::yield_now();
+                    }
+                    assert!(!forked.load(Ordering::SeqCst));
+                    Ok::<_, ()>(first)
+                })
+            });
+            is_opened.recv().unwrap();
+            let other = second.as_raw_fd();
+            assert!(in_a_child(|| !is_open(raw) && is_open(other)));
+            forked.store(true, Ordering::SeqCst);
+            drop(opener.join().unwrap());
+        });
+    }
+
     #[test]
     fn a_forked_child_closes_it_and_nothing_else() {
         let (first, second) = pipe();
-        let (local, other) = (LocalFd::new(first), second.as_raw_fd());
+        let (local, other) = (local(first), second.as_raw_fd());
         let raw = local.as_fd().as_raw_fd();
         assert!(in_a_child(|| !is_open(raw) && is_open(other)));
         assert!(local.is_own() && is_open(raw));
@@ -172,7 +254,7 @@ mod tests {
     #[test]
     fn a_forked_child_that_drops_it_closes_no_other_file() {
         let (first, second) = pipe();
-        let local = LocalFd::new(first);
+        let local = local(first);
         let raw = local.as_fd().as_raw_fd();
         let source = second.as_raw_fd();
         assert!(in_a_child(move || {
@@ -187,7 +269,7 @@ mod tests {
     fn one_that_was_dropped_is_not_closed_in_a_child() {
         let (first, second) = pipe();
         let raw = first.as_raw_fd();
-        drop(LocalFd::new(first));
+        drop(local(first));
         // SAFETY: no other test opens this number, which is free.
         assert_eq!(unsafe { libc::dup2(second.as_raw_fd(), raw) }, raw);
         assert!(in_a_child(move || is_open(raw)));

@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
+use super::adopted_file::{AdoptedFile, AdoptedFileConfig};
 use super::host_size::host_size;
+use super::mapping::FilePart;
 use super::release::{Release, ReleaseCallback};
 use super::{Access, proc_maps};
 use crate::error::{Result, ensure};
@@ -15,6 +17,8 @@ pub struct AdoptedMemory {
     address: usize,
     size: usize,
     access: Access,
+    /// The memory file that it is a part of, if the caller passed it: then it can be shared. Unmapped before the release.
+    file: Option<AdoptedFile>,
     _release: Option<Release>,
 }
 
@@ -30,7 +34,15 @@ impl AdoptedMemory {
             "{size} bytes at {address:#x} exceed the address space"
         );
         ensure_mapped(address as u64..(address + size) as u64, access)?;
-        Ok(Self { address, size, access, _release: release.map(Release::new).transpose()? })
+        let release = release.map(|release| Release::new(release, address as u64, size as u64));
+        Ok(Self { address, size, access, file: None, _release: release.transpose()? })
+    }
+
+    /// Adopts a part of a memory file. `release` is called only if this succeeds.
+    pub fn of_file(config: &AdoptedFileConfig<'_>, release: Option<ReleaseCallback>) -> Result<Self> {
+        let (file, address) = AdoptedFile::new(config)?;
+        let memory = Self::new(address, config.size, config.access, release)?;
+        Ok(Self { file: Some(file), ..memory })
     }
 
     /// Its first byte.
@@ -41,6 +53,16 @@ impl AdoptedMemory {
     /// Its size in bytes.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// The memory file that it is a part of, if the caller passed it.
+    pub fn shared_file(&self) -> Option<&AdoptedFile> {
+        self.file.as_ref()
+    }
+
+    /// The part of that file.
+    pub(super) fn file(&self) -> Option<FilePart<'_>> {
+        self.file.as_ref().map(AdoptedFile::part)
     }
 
     /// Whether it may not be written.

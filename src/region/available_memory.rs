@@ -108,6 +108,12 @@ impl System {
     }
 
     /// The limits of the control group of the process, and of all its ancestors.
+    ///
+    /// The file is that of the main thread, on whichever thread it is read, and that is the right one. In the second
+    /// version a thread may be in a threaded group of its own, but such a group has no limit of memory: the limit is that
+    /// of the domain above it, which all threads of a process share. In the first version a thread may be in another
+    /// memory group, but the kernel charges the memory of a process to the group of its main thread. After a main thread
+    /// has ended, the first version shows "/", which bounds nothing: nothing that can be had is refused.
     fn of_groups(&self, bytes: impl Fn(&Group, &Self) -> Option<u64>) -> Vec<Available> {
         let Some(text) = self.read("proc/self/cgroup") else { return Vec::new() };
         let groups = text.lines().filter_map(Group::of_line).flat_map(Group::with_all_above);

@@ -12,10 +12,11 @@ use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::file_lock::FileLock;
 use super::mapping::{Mapping, Pages, give_size};
-use super::memory_file::{has_reserved_pages, sealed_size};
+use super::memory_file::Inspected;
 use super::open_file::{FileId, reopened};
 use crate::error::{Error, Result, Status, ensure};
 use crate::nixl::{Descriptor, MemoryType};
+use crate::process::LocalFd;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KVMEMCTL");
 const VERSION: u32 = 1;
@@ -70,7 +71,7 @@ impl Control {
         give_size(&file, size as u64).map_err(doing)?;
         fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(doing)?;
         let memory = Mapping::shared(&file, size, Pages::Ordinary, true)?;
-        let lock = FileLock::exclusive(reopened(&file, OFlags::RDWR)?, OWNER)?;
+        let lock = FileLock::exclusive(LocalFd::open(|| reopened(&file, OFlags::RDWR))?, OWNER)?;
         let readable = reopened(&file, OFlags::RDONLY)?;
         seal_for_readers(&file).map_err(doing)?;
         fs::fchmod(&file, Mode::RUSR | Mode::RGRP | Mode::ROTH).map_err(doing)?;
@@ -94,11 +95,12 @@ impl Control {
     pub fn open(file: OwnedFd, id: [u8; 16]) -> Result<Self> {
         let size = ensure_safe(file.as_fd()).map_err(|error| error.context("open a control block"))?;
         let free = FIRST_IMPORTER + u64::from_le_bytes(random()?) % (LAST_IMPORTER - FIRST_IMPORTER);
-        let own = reopened(&file, OFlags::RDONLY).map_err(|error| match error.status() {
-            // Only its sender can have the lease.
-            Status::Busy => error.with_status(Status::Corrupt),
-            _ => error,
-        })?;
+        let own =
+            LocalFd::open(|| reopened(&file, OFlags::RDONLY)).map_err(|error| match error.status() {
+                // Only its sender can have the lease.
+                Status::Busy => error.with_status(Status::Corrupt),
+                _ => error,
+            })?;
         let lock = FileLock::shared(own, free)?;
         let memory = Mapping::shared(&file, size, Pages::Ordinary, false)
             .map_err(|error| error.context("open a control block"))?;
@@ -237,10 +239,12 @@ fn seal_for_readers(file: &OwnedFd) -> rustix::io::Result<()> {
 
 /// The size of a control block of another process, if it is safe to map.
 fn ensure_safe(file: BorrowedFd<'_>) -> Result<usize> {
-    let size = sealed_size(file)?;
+    let inspected = Inspected::new(file)?;
+    inspected.ensure_sealed()?;
+    let size = usize::try_from(inspected.size).unwrap_or(usize::MAX);
     ensure!(size >= HEAD, Corrupt, "a control block has at least {HEAD} bytes, this one has {size}");
     ensure!(
-        !has_reserved_pages(file)?,
+        inspected.huge_page.is_none(),
         Corrupt,
         "its memory file has reserved huge pages, which its writers can remove while they are read"
     );

@@ -96,7 +96,7 @@ impl DeviceMemory {
             device.ordinal()
         );
         let stamp = AllocationStamp::of(address)?;
-        let _release = release.map(Release::new).transpose()?;
+        let _release = release.map(|release| Release::new(release, address, size)).transpose()?;
         Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, ends, stamp, _release }))
     }
 

@@ -14,8 +14,7 @@ use super::control::MOST_EXTENTS;
 use super::extent_properties::{granularity_of, properties, with_fabric};
 use super::{Control, DeviceUsers, EqualPieces, OpenDevices};
 use crate::cuda::vmm::{
-    AddressRange, AllocationProperties, DeviceAccess, DeviceMapping, ExportedHandle, HandleType,
-    PhysicalMemory, Shareable,
+    AddressRange, AllocationProperties, DeviceMapping, ExportedHandle, HandleType, PhysicalMemory, Shareable,
 };
 use crate::error::{Result, ensure};
 use crate::nixl::Descriptor;
@@ -51,8 +50,9 @@ pub struct ElasticMemory {
     /// committed again.
     kept: Mutex<BTreeMap<usize, Arc<DeviceMapping>>>,
     control: Arc<Control>,
-    /// For memory of another process: the devices for which it is open here.
-    imported: Option<OpenDevices>,
+    /// The devices that its extents are open for, also those of extents to come.
+    reach: OpenDevices,
+    is_imported: bool,
 }
 
 struct Extent {
@@ -60,6 +60,17 @@ struct Extent {
     holds: usize,
     /// Its word in the control block when it was added to the region here.
     changes: u32,
+}
+
+/// The addresses of what another process has shared.
+#[derive(Clone, Copy, Debug)]
+pub struct ImportedShape {
+    /// Bytes.
+    pub size: u64,
+    /// The size of an extent in bytes.
+    pub extent_size: u64,
+    /// What the first address is a multiple of, a power of two.
+    pub alignment: u64,
 }
 
 /// An extent of another process.
@@ -126,15 +137,16 @@ impl ElasticMemory {
             extents: Mutex::default(),
             kept: Mutex::default(),
             control: Arc::new(Control::create(count)?),
-            imported: None,
+            reach: OpenDevices::of_owner(config.ordinal),
+            is_imported: false,
         })
     }
 
-    /// Maps elastic memory that another process has shared: `size` bytes in extents of `extent_size`. Extents that are
-    /// committed later are not added. It is opened for its own device and for `users`.
+    /// Maps what another process has shared of its elastic memory. What is there
+    /// now is all there will be. It is opened for its own device and for `users`.
     pub fn import(
         (ordinal, users): (i32, DeviceUsers),
-        (size, extent_size): (u64, u64),
+        ImportedShape { size, extent_size, alignment }: ImportedShape,
         shared: Vec<ImportedExtent<'_>>,
         control: Arc<Control>,
         writable: bool,
@@ -153,7 +165,7 @@ impl ElasticMemory {
             Corrupt,
             "an extent of {extent_size} bytes is not a multiple of the granularity {granularity}"
         );
-        let range = AddressRange::reserve(size, granularity)?;
+        let range = AddressRange::reserve(size, granularity.max(alignment))?;
         let mut extents = BTreeMap::new();
         let mut mappings = Vec::with_capacity(shared.len());
         for ImportedExtent { index, memory, changes } in shared {
@@ -162,15 +174,19 @@ impl ElasticMemory {
             mappings.push(mapping.clone());
             extents.insert(index, Extent { mapping, holds: 0, changes });
         }
-        let imported = Some(OpenDevices::open(&mappings, ordinal, users, writable)?);
+        let reach = OpenDevices::open(&mappings, ordinal, users, writable)?;
         let (extents, kept) = (Mutex::new(extents), Mutex::default());
-        Ok(Self { range, properties, ordinal, extent_size, extents, kept, control, imported })
+        Ok(Self { range, properties, ordinal, extent_size, extents, kept, control, reach, is_imported: true })
     }
 
-    /// Opens memory of another process for more devices of this process. Does nothing for memory of this process.
+    /// Whether it is open for these devices already.
+    pub(super) fn is_open_for(&self, users: DeviceUsers) -> Result<bool> {
+        self.reach.covers(self.ordinal, users)
+    }
+
+    /// Opens it for more devices of this process. The caller keeps it from growing meanwhile.
     pub(super) fn open_for(&self, users: DeviceUsers) -> Result<()> {
-        let Some(reach) = &self.imported else { return Ok(()) };
-        reach.extend(&self.mappings(), self.ordinal, users)
+        self.reach.extend(&self.mappings(), self.ordinal, users)
     }
 
     /// Its first address.
@@ -242,7 +258,7 @@ impl ElasticMemory {
             let doing = || format!("commit {asked} bytes, in extents of {} bytes", self.extent_size);
             mappings.push(self.map(*extent).map_err(|error| error.context(doing()))?);
         }
-        DeviceMapping::set_access_of_all(&mappings, &[(self.ordinal, DeviceAccess::ReadWrite)])?;
+        DeviceMapping::set_access_of_all(&mappings, &self.reach.accesses())?;
         Ok(Growth { extents: missing, mappings })
     }
 
@@ -310,7 +326,7 @@ impl ElasticMemory {
                 *index as u64 * self.extent_size
             );
         }
-        if self.imported.is_some() {
+        if self.is_imported {
             wanted.iter().try_for_each(|index| self.ensure_current(*index, extents.get(index)))?;
         }
         for index in wanted {
@@ -322,7 +338,7 @@ impl ElasticMemory {
     /// Fails if extents of another process have changed since they were shared.
     pub(super) fn ensure_unchanged(&self, held: &[usize]) -> Result<()> {
         let extents = self.extents();
-        if self.imported.is_some() {
+        if self.is_imported {
             held.iter().try_for_each(|index| self.ensure_current(*index, extents.get(index)))?;
         }
         Ok(())
@@ -365,7 +381,7 @@ impl ElasticMemory {
 
     fn ensure_own(&self) -> Result<()> {
         ensure!(
-            self.imported.is_none(),
+            !self.is_imported,
             Unsupported,
             "the region belongs to another process, which can grow and shrink it and then share it again"
         );

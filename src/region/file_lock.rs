@@ -6,7 +6,7 @@
 
 use std::ffi::c_int;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use crate::error::{Error, Result, Status};
 use crate::log::log;
@@ -26,17 +26,16 @@ pub struct FileLock {
 
 impl FileLock {
     /// Locks a byte exclusively. The file must be open for writing, by an open that is used for nothing else.
-    pub fn exclusive(file: OwnedFd, byte: u64) -> Result<Self> {
+    pub fn exclusive(file: LocalFd, byte: u64) -> Result<Self> {
         Self::take(file, libc::F_WRLCK, byte)
     }
 
     /// Locks a byte shared. The file must be open for reading, by an open that is used for nothing else.
-    pub fn shared(file: OwnedFd, byte: u64) -> Result<Self> {
+    pub fn shared(file: LocalFd, byte: u64) -> Result<Self> {
         Self::take(file, libc::F_RDLCK, byte)
     }
 
-    fn take(file: OwnedFd, kind: c_int, byte: u64) -> Result<Self> {
-        let file = LocalFd::new(file);
+    fn take(file: LocalFd, kind: c_int, byte: u64) -> Result<Self> {
         set(&file, kind, byte).map_err(|error| error.context(format!("lock byte {byte} of a file")))?;
         Ok(Self { file, byte })
     }
@@ -138,13 +137,17 @@ mod tests {
     }
 
     fn lock(file: &File, byte: u64) -> FileLock {
-        FileLock::shared(reopened(file, OFlags::RDONLY).unwrap(), byte).unwrap()
+        FileLock::shared(LocalFd::open(|| reopened(file, OFlags::RDONLY)).unwrap(), byte).unwrap()
+    }
+
+    fn exclusive(file: &File, byte: u64) -> FileLock {
+        FileLock::exclusive(LocalFd::open(|| reopened(file, OFlags::RDWR)).unwrap(), byte).unwrap()
     }
 
     #[test]
     fn all_are_counted_whatever_their_order() {
         let file = file();
-        let own = FileLock::exclusive(reopened(&file, OFlags::RDWR).unwrap(), 0).unwrap();
+        let own = exclusive(&file, 0);
         let bytes = [700, 100, 900, 101, 1 << 62, 500, 300, 800];
         let mut locks = Vec::new();
         for byte in bytes {
@@ -159,7 +162,7 @@ mod tests {
     #[test]
     fn a_lock_on_everything_is_one() {
         let file = file();
-        let own = FileLock::exclusive(reopened(&file, OFlags::RDWR).unwrap(), 0).unwrap();
+        let own = exclusive(&file, 0);
         let all = reopened(&file, OFlags::RDONLY).unwrap();
         let mut lock = description(libc::F_RDLCK, 1, 0);
         // SAFETY: a live fd; the description lives through the call.
@@ -170,7 +173,7 @@ mod tests {
     #[test]
     fn of_very_many_some_are_counted_and_each_is_found() {
         let file = file();
-        let own = FileLock::exclusive(reopened(&file, OFlags::RDWR).unwrap(), 0).unwrap();
+        let own = exclusive(&file, 0);
         assert!(!own.has_others(100).unwrap());
         let one = reopened(&file, OFlags::RDONLY).unwrap();
         // Apart from each other: the kernel joins neighbours of one open.
@@ -188,9 +191,9 @@ mod tests {
     #[test]
     fn a_lock_is_released_though_a_copy_of_its_file_is_open() {
         let file = file();
-        let opened = reopened(&file, OFlags::RDWR).unwrap();
+        let opened = LocalFd::open(|| reopened(&file, OFlags::RDWR)).unwrap();
         // Like a child that was created by clone.
-        let _copy = rustix::io::fcntl_dupfd_cloexec(&opened, 0).unwrap();
+        let _copy = rustix::io::fcntl_dupfd_cloexec(opened.as_fd(), 0).unwrap();
         let held = FileLock::exclusive(opened, 7).unwrap();
         let other = lock(&file, 8);
         assert!(!other.is_free(7).unwrap());
@@ -203,7 +206,7 @@ mod tests {
         let file = file();
         let own = lock(&file, 7);
         assert!(own.is_free(7).unwrap(), "one's own does not count");
-        let other = FileLock::exclusive(reopened(&file, OFlags::RDWR).unwrap(), 8).unwrap();
+        let other = exclusive(&file, 8);
         assert!(!own.is_free(8).unwrap());
         drop(other);
         assert!(own.is_free(8).unwrap());

@@ -9,7 +9,7 @@ use super::{DeviceUsers, OpenDevices};
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, Granularity, Location, PhysicalMemory, Shareable,
 };
-use crate::error::{Result, ensure};
+use crate::error::{Result, ensure, fail};
 
 /// A part of adjacent mappings.
 pub struct MappedDevice {
@@ -21,6 +21,17 @@ pub struct MappedDevice {
     size: u64,
 }
 
+/// A part of memories side by side.
+#[derive(Clone, Copy, Debug)]
+pub struct MappedPart {
+    /// Where in the first of them it starts.
+    pub offset: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// What its address is a multiple of, a power of two.
+    pub alignment: u64,
+}
+
 /// The memory of one mapping.
 pub struct ImportedMapping<'a> {
     /// Its size in bytes, as the exporter reported.
@@ -30,11 +41,11 @@ pub struct ImportedMapping<'a> {
 }
 
 impl MappedDevice {
-    /// Maps memories at adjacent addresses; the region is `size` bytes at `offset` in them. The sum of their sizes must
-    /// contain the region, and fit the address space. They are opened for their own device and for `users`.
+    /// Maps memories side by side; the region is a part of them. What they say must add up: at least that much, and no
+    /// more than can be addressed. They are opened for their own device and for `users`.
     pub fn import(
         (ordinal, users): (i32, DeviceUsers),
-        (offset, size): (u64, u64),
+        MappedPart { offset, size, alignment }: MappedPart,
         shared: &[ImportedMapping<'_>],
         writable: bool,
     ) -> Result<Self> {
@@ -48,16 +59,21 @@ impl MappedDevice {
                 each.size
             );
         }
-        let range = AddressRange::reserve(shared.iter().map(|each| each.size).sum(), granularity)?;
+        let head = head(offset, alignment, granularity);
+        let total: u64 = shared.iter().map(|each| each.size).sum();
+        let Some(reserved) = total.checked_add(head) else {
+            fail!(InvalidArgument, "an alignment of {alignment} bytes is more than can be addressed");
+        };
+        let range = AddressRange::reserve(reserved, granularity.max(alignment))?;
         let mut mappings = Vec::with_capacity(shared.len());
-        let mut next = 0;
+        let mut next = head;
         for each in shared {
             let memory = PhysicalMemory::import(each.memory, each.size, Some(location))?;
             mappings.push(DeviceMapping::create(&range, next, &memory)?);
             next += each.size;
         }
         let reach = OpenDevices::open(&mappings, ordinal, users, writable)?;
-        Ok(Self { range, mappings, reach, ordinal, offset, size })
+        Ok(Self { range, mappings, reach, ordinal, offset: head + offset, size })
     }
 
     /// Opens it for more devices of this process.
@@ -83,5 +99,27 @@ impl MappedDevice {
     /// The device's ordinal.
     pub fn ordinal(&self) -> i32 {
         self.ordinal
+    }
+}
+
+/// Addresses before the first mapping, so that the part is aligned if the range is. None if mappings, which are multiples
+/// of the granularity, cannot be placed so: then the part was not aligned where it was shared either.
+fn head(offset: u64, alignment: u64, granularity: u64) -> u64 {
+    let head = offset.next_multiple_of(alignment) - offset;
+    if head.is_multiple_of(granularity) { head } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_part_is_aligned_if_the_granularity_permits_it() {
+        assert_eq!(head(0, 1, 2 * MIB), 0);
+        assert_eq!(head(4096, 4096, 2 * MIB), 0);
+        assert_eq!(head(6 * MIB, 8 * MIB, 2 * MIB), 2 * MIB);
+        assert_eq!(head(4096, 8 * MIB, 2 * MIB), 0);
     }
 }

@@ -31,6 +31,14 @@ impl Pages {
         }
     }
 
+    /// What a mapping of them starts at a multiple of.
+    fn alignment(self) -> usize {
+        match self {
+            Self::AlignedTo(alignment) => alignment,
+            _ => self.unit(),
+        }
+    }
+
     /// Rounds a size up to whole pages.
     pub fn round_up(self, size: usize) -> Result<usize> {
         size.checked_next_multiple_of(self.unit()).ok_or_else(too_large)
@@ -63,6 +71,15 @@ pub fn give_size(file: &OwnedFd, size: u64) -> rustix::io::Result<()> {
     fs::ftruncate(file, size)
 }
 
+/// A memory file, from some offset on.
+#[derive(Clone, Copy)]
+pub struct FilePart<'a> {
+    /// The file.
+    pub file: BorrowedFd<'a>,
+    /// Where the part starts: a multiple of the file's page size.
+    pub offset: u64,
+}
+
 /// A mapping of kvmem. It is unmapped on drop.
 pub struct Mapping {
     address: *mut c_void,
@@ -78,29 +95,44 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps memory of this process only.
     pub fn private(size: usize, pages: Pages) -> Result<Self> {
-        Self::new(None, size, pages, ProtFlags::READ | ProtFlags::WRITE)
+        Self::new(None, size, pages, 1, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     /// Maps a memory file from its start.
     pub fn shared(file: &OwnedFd, size: usize, pages: Pages, writable: bool) -> Result<Self> {
-        let write = if writable { ProtFlags::WRITE } else { ProtFlags::empty() };
-        Self::new(Some(file.as_fd()), size, pages, ProtFlags::READ | write)
+        Self::of_part(FilePart { file: file.as_fd(), offset: 0 }, size, pages, 1, writable)
     }
 
-    fn new(file: Option<BorrowedFd<'_>>, size: usize, pages: Pages, access: ProtFlags) -> Result<Self> {
+    /// A part of a memory file, at a multiple of `alignment`, a power of two.
+    pub fn of_part(
+        part: FilePart<'_>,
+        size: usize,
+        pages: Pages,
+        alignment: usize,
+        writable: bool,
+    ) -> Result<Self> {
+        let write = if writable { ProtFlags::WRITE } else { ProtFlags::empty() };
+        Self::new(Some(part), size, pages, alignment, ProtFlags::READ | write)
+    }
+
+    fn new(
+        part: Option<FilePart<'_>>,
+        size: usize,
+        pages: Pages,
+        alignment: usize,
+        access: ProtFlags,
+    ) -> Result<Self> {
         let size = pages.round_up(size)?;
-        match pages {
-            Pages::AlignedTo(alignment) => {
-                let place = Self::reserve(size, alignment)?;
-                // SAFETY: addresses that `place` has reserved, and that nothing refers to yet.
-                unsafe { map(file, place.address, size, MapFlags::FIXED, access) }.map(|_| place)
-            }
-            _ => {
-                // SAFETY: a new mapping at an address that the kernel chooses; no existing mapping changes.
-                let mapped = unsafe { map(file, std::ptr::null_mut(), size, pages.map_flags(), access) };
-                mapped.map(|address| Self { address, size, is_leaked: false })
-            }
+        let alignment = pages.alignment().max(alignment);
+        let flags = pages.map_flags();
+        if alignment == pages.unit() {
+            // SAFETY: a new mapping at an address that the kernel chooses; no existing mapping changes.
+            let mapped = unsafe { map(part, std::ptr::null_mut(), size, flags, access) };
+            return mapped.map(|address| Self { address, size, is_leaked: false });
         }
+        let place = Self::reserve(size, alignment)?;
+        // SAFETY: addresses that `place` has reserved, and where nothing points yet.
+        unsafe { map(part, place.address, size, flags | MapFlags::FIXED, access) }.map(|_| place)
     }
 
     /// Reserves addresses that start at a multiple of `alignment`.
@@ -160,7 +192,7 @@ impl Drop for Mapping {
 /// # Safety
 /// With `FIXED` in `flags`, `size` bytes at `address` must belong to the caller.
 unsafe fn map(
-    file: Option<BorrowedFd<'_>>,
+    part: Option<FilePart<'_>>,
     address: *mut c_void,
     size: usize,
     flags: MapFlags,
@@ -168,8 +200,10 @@ unsafe fn map(
 ) -> Result<*mut c_void> {
     // SAFETY: the caller's promise; without FIXED no existing mapping changes.
     let mapped = unsafe {
-        match file {
-            Some(file) => mmap(address, size, access, MapFlags::SHARED | flags, file, 0),
+        match part {
+            Some(FilePart { file, offset }) => {
+                mmap(address, size, access, MapFlags::SHARED | flags, file, offset)
+            }
             None => mmap_anonymous(address, size, access, MapFlags::PRIVATE | flags),
         }
     };

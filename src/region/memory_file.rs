@@ -19,6 +19,7 @@ use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
 use super::mapping::{Pages, give_size};
 use super::open_file::reopened;
 use super::pages::huge_page_size;
+use crate::advice;
 use crate::error::{Error, Result, Status, ensure};
 
 /// The unit of st_blocks.
@@ -39,31 +40,73 @@ pub fn memory_file(size: usize, pages: Pages) -> Result<OwnedFd> {
     reopened(&file, OFlags::RDWR)
 }
 
-/// The size of a memory file that cannot shrink under its mappings. Makes no request to a file system that another process
-/// serves: only memory files, which the kernel serves, have seals.
-pub fn sealed_size(file: BorrowedFd<'_>) -> Result<usize> {
-    let foreign = |errno| Error::errno("the fd is not a memory file", errno).with_status(Status::Corrupt);
-    let seals = fs::fcntl_get_seals(file).map_err(foreign)?;
-    ensure!(
-        seals.contains(SealFlags::SHRINK),
-        Corrupt,
-        "the memory file can shrink under its readers; it must be sealed against that"
-    );
-    let stat = fs::fstat(file).map_err(foreign)?;
-    usize::try_from(stat.st_size).map_err(|_| Error::new(Status::Corrupt, "the memory file has no size"))
+/// What decides how a memory file can be mapped, and whether that is safe.
+#[derive(Clone, Copy, Debug)]
+pub struct Inspected {
+    /// Its bytes.
+    pub size: u64,
+    /// The size of its pages, if they are of the reserved pool.
+    pub huge_page: Option<usize>,
+    seals: SealFlags,
 }
 
-/// Whether a memory file has reserved huge pages, holes in which can end a process that has the file mapped.
-pub fn has_reserved_pages(file: BorrowedFd<'_>) -> Result<bool> {
-    sealed_size(file)?;
-    huge_page_size(file).map(|size| size.is_some())
+impl Inspected {
+    /// Fails if the file is no memory file. Asks nothing of a file system that another process serves: only memory files
+    /// have seals, and those are the kernel's.
+    pub fn new(file: BorrowedFd<'_>) -> Result<Self> {
+        let foreign = |errno| Error::errno("the fd is not a memory file", errno).with_status(Status::Corrupt);
+        let seals = fs::fcntl_get_seals(file).map_err(foreign)?;
+        let stat = fs::fstat(file).map_err(foreign)?;
+        let size = u64::try_from(stat.st_size)
+            .map_err(|_| Error::new(Status::Corrupt, "the memory file has no size"))?;
+        Ok(Self { size, huge_page: huge_page_size(file)?, seals })
+    }
+
+    /// Its pages, for a mapping.
+    pub fn pages(&self) -> Pages {
+        self.huge_page.map_or(Pages::Ordinary, Pages::Huge)
+    }
+
+    /// Whether a process that may write the file can truncate it: whoever touches a page behind its end gets SIGBUS.
+    pub fn can_shrink(&self) -> bool {
+        !self.seals.contains(SealFlags::SHRINK)
+    }
+
+    /// Whether no further mapping can write to it.
+    pub fn is_write_sealed(&self) -> bool {
+        self.seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE)
+    }
+
+    /// The bytes that mappings show: of a file of ordinary pages the last one whole.
+    pub fn mappable(&self) -> u64 {
+        let page = self.pages().unit() as u64;
+        self.size.checked_next_multiple_of(page).unwrap_or(self.size)
+    }
+
+    /// A failure to map the file, with how many huge pages there are if the lack of them is its cause.
+    pub fn explain(&self, error: Error) -> Error {
+        let page = self.huge_page.filter(|_| error.status() == Status::OutOfMemory);
+        error.with_advice(page.and_then(|page| advice::huge_pages(page as u64)))
+    }
+
+    /// Refuses a file that can shrink.
+    pub fn ensure_sealed(&self) -> Result<()> {
+        ensure!(
+            !self.can_shrink(),
+            Corrupt,
+            "the memory file can shrink under its readers; it must be sealed against that"
+        );
+        Ok(())
+    }
 }
 
-/// How many of the first `size` bytes of a memory file have no page yet. Accessing them allocates that much memory.
+/// The most of `size` bytes of a memory file that can have no page yet. Touching them allocates as much. The kernel says
+/// how many pages the whole file has, not where.
 pub fn missing_bytes(file: BorrowedFd<'_>, size: u64) -> Result<u64> {
-    let stat = fs::fstat(file).map_err(|errno| Error::errno("examine a memory file", errno))?;
-    let there = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK);
-    Ok(size.saturating_sub(there))
+    let stat = fs::fstat(file).map_err(|errno| Error::errno("get the pages of a memory file", errno))?;
+    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK);
+    let whole = u64::try_from(stat.st_size).unwrap_or(0).max(size);
+    Ok(whole.saturating_sub(allocated).min(size))
 }
 
 #[cfg(test)]
@@ -80,7 +123,9 @@ mod tests {
         for seal in [SealFlags::FUTURE_WRITE, SealFlags::WRITE] {
             assert_eq!(fs::fcntl_add_seals(&file, seal), Err(Errno::PERM));
         }
-        assert_eq!(sealed_size(file.as_fd()).unwrap(), 8192);
+        let inspected = Inspected::new(file.as_fd()).unwrap();
+        inspected.ensure_sealed().unwrap();
+        assert_eq!((inspected.size, inspected.is_write_sealed()), (8192, false));
     }
 
     #[test]
@@ -103,25 +148,25 @@ mod tests {
         assert_eq!(missing_bytes(file.as_fd(), 1 << 20).unwrap(), 1 << 20);
         rustix::io::pwrite(&file, &[1; 65536], 0).unwrap();
         assert_eq!(missing_bytes(file.as_fd(), 1 << 20).unwrap(), (1 << 20) - 65536);
-        assert_eq!(missing_bytes(file.as_fd(), 4096).unwrap(), 0);
+        // They may be the others.
+        assert_eq!(missing_bytes(file.as_fd(), 4096).unwrap(), 4096);
     }
 
     #[test]
     fn reserved_pages_are_recognised_before_any_is_mapped() {
         // Needs no page of the pool: what is not mapped takes none.
         let reserved = memory_file(2 << 20, Pages::Huge(2 << 20)).unwrap();
-        assert!(has_reserved_pages(reserved.as_fd()).unwrap());
+        assert_eq!(Inspected::new(reserved.as_fd()).unwrap().huge_page, Some(2 << 20));
         let ordinary = memory_file(2 << 20, Pages::Ordinary).unwrap();
-        assert!(!has_reserved_pages(ordinary.as_fd()).unwrap());
+        assert_eq!(Inspected::new(ordinary.as_fd()).unwrap().huge_page, None);
     }
 
     #[test]
     fn what_can_shrink_or_is_no_memory_file_is_refused() {
         let unsealed = fs::memfd_create("unsealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        let inspected = Inspected::new(unsealed.as_fd()).unwrap();
+        assert_eq!(inspected.ensure_sealed().err().unwrap().status(), Status::Corrupt);
         let (pipe, _other) = std::io::pipe().unwrap();
-        for file in [unsealed.as_fd(), pipe.as_fd()] {
-            assert_eq!(sealed_size(file).err().unwrap().status(), Status::Corrupt);
-            assert_eq!(has_reserved_pages(file).err().unwrap().status(), Status::Corrupt);
-        }
+        assert_eq!(Inspected::new(pipe.as_fd()).err().unwrap().status(), Status::Corrupt);
     }
 }

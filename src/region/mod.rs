@@ -2,6 +2,7 @@
 //! Regions: ranges of memory on one tier, and their registration with agents.
 
 mod adopted;
+mod adopted_file;
 mod available_memory;
 mod control;
 mod counts;
@@ -40,15 +41,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use adopted::AdoptedMemory;
+pub use adopted_file::{AdoptedFile, AdoptedFileConfig};
 pub use control::Control;
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile, Label, OpenMode};
-pub use elastic::{ElasticConfig, ElasticMemory, ExportedExtent, ImportedExtent};
+pub use elastic::{ElasticConfig, ElasticMemory, ExportedExtent, ImportedExtent, ImportedShape};
 pub use equal_pieces::EqualPieces;
 pub use extent_properties::granularity as extent_granularity;
 pub use extents::ExtentHold;
-pub use mapped_device::{ImportedMapping, MappedDevice};
-pub use memory_file::has_reserved_pages;
+pub use mapped_device::{ImportedMapping, MappedDevice, MappedPart};
+pub use mapping::FilePart;
 pub use numa::NumaPlacement;
 pub use open_devices::{DeviceUsers, OpenDevices};
 pub use open_file::{FileId, FileSystemId, reopened};
@@ -59,7 +61,7 @@ pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Registration, RegistrationHold};
 pub use release::ReleaseCallback;
 pub use sharing::{HandledRegion, Holders, OpenRequirements, SharedRegion};
-pub use system::{HugePages, SystemConfig, SystemMemory};
+pub use system::{HugePages, SharedPart, SystemConfig, SystemMemory};
 pub use tier::Tier;
 
 use counts::Counts;
@@ -217,11 +219,17 @@ impl Region {
         }
     }
 
-    /// Opens VMM memory of another process for more devices. Does nothing for memory of this process, and for memory that can
-    /// be opened for one device only.
+    /// Lets more devices use elastic memory, or VMM memory that another process shared. VMM memory that an engine has
+    /// mapped stays as it is, and so does memory that is opened for one device at a time.
     pub fn open_for(&self, users: DeviceUsers) -> Result<()> {
-        match self.root() {
-            Backing::Elastic(memory) => memory.open_for(users),
+        match &self.backing {
+            Backing::View { parent, .. } => parent.open_for(users),
+            Backing::Elastic(memory) if memory.is_open_for(users)? => Ok(()),
+            Backing::Elastic(memory) => {
+                // An extent that another thread commits now gets either the old or the new devices.
+                let _resizing = self.resizing();
+                memory.open_for(users)
+            }
             Backing::Device(memory) => match &**memory {
                 DeviceMemory::Mapped(memory) => memory.open_for(users),
                 _ => Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The devices that imported mappings are open for. The driver takes far longer to open a mapping for a second device
+//! The devices that mappings of VMM memory are open for. The driver takes far longer to open a mapping for a second device
 //! than for the one that it is located on, and every device that can write to memory is one more that can damage it:
 //! each device is added when it is first needed.
 
@@ -13,7 +13,7 @@ use crate::cuda::vmm::{DeviceAccess, DeviceMapping};
 use crate::error::Result;
 use crate::sync::{Mutex, MutexGuard};
 
-/// The devices of this process that will use imported memory, in addition to the one that it is located on.
+/// Which devices of this process are to use memory of a device, besides the one that it is located on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceUsers {
     /// None until a transfer needs one.
@@ -62,6 +62,11 @@ impl DeviceUsers {
 }
 
 impl OpenDevices {
+    /// Memory of this process that is open for its own device alone.
+    pub fn of_owner(owner: i32) -> Self {
+        Self { access: DeviceAccess::ReadWrite, devices: Mutex::new(BTreeSet::from([owner])) }
+    }
+
     /// Opens mappings of memory of device `owner` for that device and for `users`, in one call per run of neighbours.
     pub fn open(
         mappings: &[Arc<DeviceMapping>],
@@ -91,6 +96,16 @@ impl OpenDevices {
         DeviceMapping::set_access_of_all(mappings, &accesses)?;
         devices.extend(missing);
         Ok(())
+    }
+
+    /// Whether the mappings are open for all of these.
+    pub fn covers(&self, owner: i32, users: DeviceUsers) -> Result<bool> {
+        users.of(owner).map(|wanted| wanted.is_subset(&self.devices()))
+    }
+
+    /// What each device may do.
+    pub fn accesses(&self) -> Vec<(i32, DeviceAccess)> {
+        self.devices().iter().map(|ordinal| (*ordinal, self.access)).collect()
     }
 
     fn devices(&self) -> MutexGuard<'_, BTreeSet<i32>> {

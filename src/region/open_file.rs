@@ -65,6 +65,12 @@ impl FileId {
             .map_err(|errno| Error::errno("identify a file", errno))
     }
 
+    /// The device and the inode, as /proc/PID/maps has them. Some file systems on disk have another device there.
+    pub fn in_list_of_mappings(self) -> (String, u64) {
+        let (major, minor) = self.file_system;
+        (format!("{major:02x}:{minor:02x}"), self.inode)
+    }
+
     /// The file system that the file is on.
     pub fn file_system(self) -> FileSystemId {
         self.file_system

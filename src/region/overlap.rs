@@ -87,8 +87,8 @@ fn stretches(region: &Arc<Region>, size: u64, by_list: bool) -> Result<Vec<(Stor
     if let Some(id) = root.shared_id() {
         found.push((Store::Shared(id), span(offset)));
     }
-    if let Some(file) = root.memory_file().filter(|_| !by_list) {
-        found.push((Store::File(FileId::of(file)?), span(offset)));
+    if let Some(part) = root.memory_file().filter(|_| !by_list) {
+        found.push((Store::File(FileId::of(part.file)?), span(part.offset.saturating_add(offset))));
     }
     Ok(found)
 }

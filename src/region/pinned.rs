@@ -234,7 +234,7 @@ fn ensure_available_for(memory: &SystemMemory) -> Result<()> {
     if memory.page_size() > rustix::param::page_size() as u64 {
         return Ok(());
     }
-    let missing = missing_bytes(file, memory.size() as u64)?;
+    let missing = missing_bytes(file.file, memory.size() as u64)?;
     ensure_available(missing, None).map_err(|error| error.context("page-lock shared memory"))
 }
 

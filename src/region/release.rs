@@ -20,8 +20,12 @@ pub struct Release {
 
 impl Release {
     /// Fails, without calling the callback, if the thread for it cannot be started.
-    pub fn new(callback: ReleaseCallback) -> Result<Self> {
-        Ok(Self { callback: Some(callback), thread: releases().acquire()? })
+    pub fn new(callback: ReleaseCallback, address: u64, size: u64) -> Result<Self> {
+        let logged: ReleaseCallback = Box::new(move || {
+            log!(Debug, "calling the release callback of {size} bytes adopted at {address:#x}");
+            callback();
+        });
+        Ok(Self { callback: Some(logged), thread: releases().acquire()? })
     }
 }
 

@@ -4,12 +4,11 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::deferred_free::{free_later, sweep};
-use super::{Access, Backing, Control, DeviceMemory, DeviceUsers, FileId, Origin, Region, Tier};
+use super::{Access, Backing, Control, DeviceMemory, DeviceUsers, FileId, FilePart, Origin, Region, Tier};
 use crate::error::{Result, ensure};
 use crate::process::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
@@ -22,6 +21,8 @@ pub struct OpenRequirements {
     pub file: Option<FileId>,
     /// What to do with it.
     pub access: Access,
+    /// What its address is to be a multiple of, a power of two.
+    pub alignment: u64,
     /// The device it is to be page-locked for.
     pub pin: Option<i32>,
     /// The devices whose kernels are to reach device memory, besides the one that it is located on.
@@ -83,7 +84,8 @@ impl Region {
     fn satisfies(&self, wanted: &OpenRequirements) -> bool {
         let is_it = self.control.get().is_some_and(|control| control.file_id() == wanted.control)
             && wanted.file.is_none_or(|file| {
-                self.memory_file().map(FileId::of).is_some_and(|own| own.is_ok_and(|own| own == file))
+                let own = self.memory_file().map(|part| FileId::of(part.file));
+                own.is_some_and(|own| own.is_ok_and(|own| own == file))
             });
         let Some(origin) = &self.origin else { return is_it };
         let pinned =
@@ -94,6 +96,14 @@ impl Region {
             && wanted.pin.is_none_or(|ordinal| !is_host || pinned(ordinal))
             && self.elastic_memory().is_none_or(|memory| memory.has(&wanted.extents))
             && self.is_mapped_for(wanted.users.device())
+            && self.is_placed_at(wanted.alignment)
+    }
+
+    /// The driver places memory opened by its IPC handle, and would place it no better a second time.
+    fn is_placed_at(&self, alignment: u64) -> bool {
+        let is_fixed = matches!(&self.backing, Backing::Device(memory)
+            if matches!(**memory, DeviceMemory::Imported(_)));
+        is_fixed || self.address().is_multiple_of(alignment)
     }
 
     /// Memory opened by its IPC handle is mapped for one device. All other can be opened for more devices later.
@@ -107,12 +117,13 @@ impl Region {
         }
     }
 
-    /// The file that its memory is.
-    pub(super) fn memory_file(&self) -> Option<BorrowedFd<'_>> {
+    /// The part of a file that its memory is.
+    pub(super) fn memory_file(&self) -> Option<FilePart<'_>> {
         match &self.backing {
             Backing::System(memory) => memory.file(),
             Backing::Pinned(memory) => memory.memory().file(),
-            Backing::Disk(file) => Some(file.fd()),
+            Backing::Adopted(memory) => memory.file(),
+            Backing::Disk(file) => Some(FilePart { file: file.fd(), offset: 0 }),
             _ => None,
         }
     }

@@ -2,14 +2,14 @@
 //! System memory: a mapping, zeroed and page-aligned. Shareable memory is a memory file.
 
 use std::ffi::c_void;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::mm::{Advice, madvise};
 
 use super::available_memory::{ensure_available, ensure_fits, ensure_huge_pages_of};
 use super::host_size::host_size;
-use super::mapping::{Mapping, Pages};
-use super::memory_file::{memory_file, sealed_size};
+use super::mapping::{FilePart, Mapping, Pages};
+use super::memory_file::{Inspected, memory_file};
 use super::pages::Residency;
 use super::{numa, pages, prefault};
 use crate::advice;
@@ -47,6 +47,37 @@ pub struct SystemConfig {
     pub shareable: bool,
 }
 
+/// What another process has shared of a memory file, and how to map it here.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedPart {
+    /// Where in the file it starts.
+    pub offset: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// What its address is a multiple of, a power of two.
+    pub alignment: u64,
+    /// Maps it to be written, too.
+    pub writable: bool,
+    /// Maps it also if processes that may write the file can end this one with SIGBUS.
+    pub trusts_owner: bool,
+}
+
+impl SharedPart {
+    fn ensure_cannot_fault(&self, file: &Inspected) -> Result<()> {
+        let reason = match file {
+            _ if self.trusts_owner => return Ok(()),
+            file if file.can_shrink() => "can be truncated",
+            file if file.huge_page.is_some() => "has reserved huge pages, which can be removed",
+            _ => return Ok(()),
+        };
+        fail!(
+            Unsupported,
+            "the memory file {reason} by any process that may write it, and this process would end with SIGBUS when it \
+             touches the memory; open the share with KVMEM_OPEN_TRUST_OWNER if you trust all these processes"
+        );
+    }
+}
+
 /// Mapped host memory.
 pub struct SystemMemory {
     mapping: Mapping,
@@ -54,7 +85,8 @@ pub struct SystemMemory {
     page_size: u64,
     fell_back: bool,
     numa: Option<numa::NumaPlacement>,
-    file: Option<OwnedFd>,
+    /// Where it is stored, if it can be shared, and where it starts there.
+    file: Option<(OwnedFd, u64)>,
 }
 
 impl SystemMemory {
@@ -74,27 +106,27 @@ impl SystemMemory {
     }
 
     /// Maps memory that another process has shared. The file must have the size in the share, and be unable to shrink.
-    pub fn open(file: OwnedFd, size: u64, writable: bool) -> Result<Self> {
+    pub fn open(file: OwnedFd, shared: &SharedPart) -> Result<Self> {
+        let SharedPart { offset, size, alignment, writable, .. } = *shared;
+        let inspected = Inspected::new(file.as_fd())?;
+        shared.ensure_cannot_fault(&inspected)?;
         let size = host_size("a system region", size)?;
-        let there = sealed_size(file.as_fd())?;
-        ensure!(
-            size <= there,
-            Corrupt,
-            "the share says that the memory has {size} bytes, its file has {there}"
-        );
-        let huge = pages::huge_page_size(file.as_fd())?;
-        let pages = huge.map_or(aligned_for_all(size), Pages::Huge);
+        let pages = inspected.huge_page.map_or(aligned_for_all(size), Pages::Huge);
         // A mapping has whole pages: accessing one past the end of the file raises SIGBUS.
+        let end = pages.round_up(size).ok().and_then(|size| offset.checked_add(size as u64));
         ensure!(
-            size.checked_next_multiple_of(pages.unit()).is_some_and(|size| size <= whole_pages(there)),
+            end.is_some_and(|end| end <= inspected.mappable()) && offset.is_multiple_of(pages.unit() as u64),
             Corrupt,
-            "the shared memory has {size} bytes in pages of {} bytes, its file has {there}",
+            "the shared memory is said to have {size} bytes at offset {offset}; its file has {} bytes, on pages of {}",
+            inspected.size,
             pages.unit()
         );
-        let page_size = pages.unit() as u64;
-        let mapping = Mapping::shared(&file, size, pages, writable)
+        let alignment = host_size("an alignment", alignment)?;
+        let part = FilePart { file: file.as_fd(), offset };
+        let mapping = Mapping::of_part(part, size, pages, alignment, writable)
+            .map_err(|error| inspected.explain(error))
             .map_err(|error| error.context(format!("open {size} bytes of shared memory")))?;
-        Ok(Self { file: Some(file), ..Self::of(mapping, size, page_size) })
+        Ok(Self { file: Some((file, offset)), ..Self::of(mapping, size, pages.unit() as u64) })
     }
 
     fn of(mapping: Mapping, size: usize, page_size: u64) -> Self {
@@ -144,7 +176,7 @@ impl SystemMemory {
             huge => huge,
         };
         let mapping = Mapping::shared(&file, size, place, true)?;
-        Ok(Self { file: Some(file), ..Self::of(mapping, size, page_size) })
+        Ok(Self { file: Some((file, 0)), ..Self::of(mapping, size, page_size) })
     }
 
     fn without_huge(size: usize, config: &SystemConfig) -> Result<Self> {
@@ -182,9 +214,9 @@ impl SystemMemory {
         Ok(Self { fell_back: true, ..memory })
     }
 
-    /// Its memory file, if it is shareable.
-    pub fn file(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_ref().map(OwnedFd::as_fd)
+    /// The part of a memory file that it is, if it can be shared.
+    pub fn file(&self) -> Option<FilePart<'_>> {
+        self.file.as_ref().map(|(file, offset)| FilePart { file: file.as_fd(), offset: *offset })
     }
 
     /// Its first byte.
@@ -248,14 +280,10 @@ impl SystemMemory {
 /// Shared memory starts at a multiple of this in every process, so that an offset has the same alignment in all of them.
 const LARGEST_ALIGNMENT: usize = 1 << 30;
 
-fn aligned_for_all(size: usize) -> Pages {
+/// The pages of a mapping that several processes have.
+pub(super) fn aligned_for_all(size: usize) -> Pages {
     let whole = size.checked_next_power_of_two().unwrap_or(LARGEST_ALIGNMENT).min(LARGEST_ALIGNMENT);
     Pages::AlignedTo(whole.max(pages::transparent_huge_page_size()))
-}
-
-/// The last page of a file is mapped completely.
-fn whole_pages(length: usize) -> usize {
-    length.checked_next_multiple_of(rustix::param::page_size()).unwrap_or(length)
 }
 
 fn base_page() -> u64 {

@@ -3,7 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::import::not_as_told;
@@ -17,7 +16,8 @@ use crate::error::{Cause, Error, Result, Status, ensure};
 use crate::process::ProcessIdentity;
 use crate::region::{
     Access, Backing, Control, DeviceMemory, DiskFile, ElasticMemory, ImportedExtent, ImportedMapping,
-    IpcConfig, MappedDevice, PinnedMemory, SystemMemory, has_reserved_pages,
+    ImportedShape, IpcConfig, MappedDevice, MappedPart, OpenRequirements, PinnedMemory, SharedPart,
+    SystemMemory,
 };
 
 impl Share {
@@ -25,15 +25,16 @@ impl Share {
     pub(super) fn open_backing(
         &self,
         entry: &RegionEntry,
-        access: Access,
+        wanted: &OpenRequirements,
         opening: &OpenOptions,
         control: &Arc<Control>,
     ) -> Result<Backing> {
-        let writable = access == Access::ReadWrite;
+        let (writable, alignment) = (wanted.access == Access::ReadWrite, wanted.alignment);
         match &entry.carried {
-            MemoryHandle::Memory { fd } => {
-                ensure_cannot_fault(self.borrowed(*fd)?, opening)?;
-                let memory = SystemMemory::open(self.fd(*fd)?, entry.size, writable)?;
+            MemoryHandle::Memory { fd, offset } => {
+                let (offset, trusts_owner) = (*offset, opening.trust_owner);
+                let shared = SharedPart { offset, size: entry.size, alignment, writable, trusts_owner };
+                let memory = SystemMemory::open(self.fd(*fd)?, &shared)?;
                 match opening.pin {
                     Some(ordinal) => PinnedMemory::lock(memory, ordinal, writable).map(Backing::Pinned),
                     None => Ok(Backing::System(memory)),
@@ -57,19 +58,21 @@ impl Share {
                 Ok(Backing::Device(Arc::new(memory)))
             }
             MemoryHandle::Extents { device, extent_size, extents } => {
-                let (ordinal, sizes) = (reached(device, opening)?, (entry.size, *extent_size));
+                let (ordinal, extent_size) = (reached(device, opening)?, *extent_size);
+                let shape = ImportedShape { size: entry.size, extent_size, alignment };
                 let imported = self.extents(extents)?;
                 let devices = (ordinal, opening.users);
-                ElasticMemory::import(devices, sizes, imported, control.clone(), writable)
+                ElasticMemory::import(devices, shape, imported, control.clone(), writable)
                     .map(Backing::Elastic)
                     .map_err(not_as_told)
             }
             MemoryHandle::Fabric { device, extent_size, extents } => {
                 self.ensure_kept(control)?;
-                let (ordinal, sizes) = (reached(device, opening)?, (entry.size, *extent_size));
+                let (ordinal, extent_size) = (reached(device, opening)?, *extent_size);
+                let shape = ImportedShape { size: entry.size, extent_size, alignment };
                 let imported = extents.iter().map(by_fabric).collect();
                 let devices = (ordinal, opening.users);
-                let memory = ElasticMemory::import(devices, sizes, imported, control.clone(), writable);
+                let memory = ElasticMemory::import(devices, shape, imported, control.clone(), writable);
                 // The driver may reuse the bytes of a handle. The handle has opened the shared memory if that still exists now.
                 ensure_extents_kept(control, extents)?;
                 self.ensure_kept(control)?;
@@ -79,7 +82,8 @@ impl Share {
                 let ordinal = reached(device, opening)?;
                 let imported = self.mappings(mappings)?;
                 let devices = (ordinal, opening.users);
-                let memory = MappedDevice::import(devices, (*offset, entry.size), &imported, writable);
+                let part = MappedPart { offset: *offset, size: entry.size, alignment };
+                let memory = MappedDevice::import(devices, part, &imported, writable);
                 if imported.iter().any(|each| matches!(each.memory, Shareable::Fabric(_))) {
                     self.ensure_kept(control)?;
                 }
@@ -138,17 +142,6 @@ impl Share {
         );
         Ok(())
     }
-}
-
-/// Fails for memory whose access can raise SIGBUS, unless the caller trusts its owner.
-fn ensure_cannot_fault(file: BorrowedFd<'_>, opening: &OpenOptions) -> Result<()> {
-    ensure!(
-        opening.trust_owner || !has_reserved_pages(file)?,
-        Unsupported,
-        "the memory has reserved huge pages: a process that may write them can remove them, and this process would end by \
-         SIGBUS; open it with KVMEM_OPEN_TRUST_OWNER if you trust every process with write access"
-    );
-    Ok(())
 }
 
 fn by_fabric(extent: &FabricExtent) -> ImportedExtent<'_> {

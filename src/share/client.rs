@@ -61,9 +61,8 @@ pub fn fetch(what: &Fetch, deadline: Option<Instant>) -> Result<Parcel> {
 
 fn connect(what: &Fetch, deadline: Option<Instant>) -> Result<LocalFd> {
     let address = address(&what.path)?;
-    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-        .map(LocalFd::new)
-        .map_err(|errno| Error::errno("create a socket", errno))?;
+    let create = || net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let socket = LocalFd::open(create).map_err(|errno| Error::errno("create a socket", errno))?;
     loop {
         limit_connect(&socket, deadline)?;
         match net::connect(&socket, &address) {

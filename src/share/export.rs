@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
+use super::import::alignment_of_roots;
 use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry, RemoteEntry};
 use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
 use super::{Parcel, Retained, RetainedRoot, Share, ShareOptions, Transport};
@@ -17,9 +18,11 @@ use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Memory};
 use crate::log::{Count, log};
 use crate::log_id::LogId;
+use crate::nixl::Agent;
 use crate::process::ProcessIdentity;
 use crate::region::{
-    Access, Backing, DeviceMemory, ElasticMemory, ExtentHold, Region, SharedRegion, reopened,
+    Access, AdoptedMemory, Backing, DeviceMemory, ElasticMemory, ExtentHold, FilePart, Region, SharedRegion,
+    reopened,
 };
 
 impl Share {
@@ -36,7 +39,8 @@ impl Share {
     fn log_creation(&self, what: &str, id: LogId) {
         log!(
             Debug,
-            "share of {what} {id} created: {}, {:?}, {} and {}",
+            "share {} of {what} {id} created: {}, {:?}, {} and {}",
+            self.log_id,
             Count(self.manifest.regions.len() as u64, "region"),
             self.manifest.access,
             Count(self.parcel.bytes.len() as u64, "byte"),
@@ -67,13 +71,13 @@ fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
         for region in &local.regions {
             parts.push(Part { size, ..packing.add(region)? });
         }
+        packing.ensure_placeable(&parts, alignment_of_roots(layout.geometry().dimensions().alignment))?;
     }
     let remote = match (&local.agent, grant.access) {
         // A process that has the metadata may write.
-        (Some(agent), Access::ReadWrite) if local.tier != crate::region::Tier::Disk => Some(RemoteEntry {
-            metadata: agent.call(|state| state.local_metadata())?,
-            descriptor: layout.export()?,
-        }),
+        (Some(agent), Access::ReadWrite) if local.tier != crate::region::Tier::Disk => {
+            remote_entry(layout, agent, !parts.is_empty())?
+        }
         _ => None,
     };
     ensure!(
@@ -85,6 +89,22 @@ fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
     let entry =
         LayoutEntry { dimensions: geometry.dimensions().clone(), kind: geometry.kind(), parts, remote };
     packing.finish(Object::Layout(entry), Some(layout.clone()))
+}
+
+/// How NIXL reaches the layout. A share that carries the memory does without if the agent reaches no peer.
+fn remote_entry(layout: &Layout, agent: &Agent, is_carried: bool) -> Result<Option<RemoteEntry>> {
+    let reaches = agent.call(|driver| Ok(driver.ensure_reaches_peers()))?;
+    match reaches {
+        Err(error) if is_carried => {
+            log!(Debug, "the share carries the memory of the layout, and nothing for NIXL: {error}");
+            Ok(None)
+        }
+        reaches => {
+            reaches.map_err(|error| error.context("share the layout by NIXL"))?;
+            let metadata = agent.call(|driver| driver.local_metadata())?;
+            Ok(Some(RemoteEntry { metadata, descriptor: layout.export()? }))
+        }
+    }
 }
 
 /// Builds a share.
@@ -109,7 +129,12 @@ impl ShareBuilder {
             object,
         };
         let parcel = Arc::new(Parcel { bytes: manifest.write()?, fds: self.fds });
-        Ok(Share { manifest, parcel, kept: Some(Retained { roots: self.kept, _layout: layout }) })
+        Ok(Share {
+            log_id: LogId::next(),
+            manifest,
+            parcel,
+            kept: Some(Retained { roots: self.kept, _layout: layout }),
+        })
     }
 
     /// Adds the region that `region` is a view of, unless it was added before. Returns the part that the view is.
@@ -124,6 +149,23 @@ impl ShareBuilder {
             }
         };
         Ok(Part { region: index as u32, offset, size: region.size() })
+    }
+
+    /// Refuses a layout that no importer could map: an importer chooses where the memory starts, and every part must be
+    /// aligned there, too. Memory that is opened by an IPC handle is placed by the driver, in pages of 2 MiB as here.
+    fn ensure_placeable(&self, parts: &[Part], alignment: u64) -> Result<()> {
+        for (index, part) in parts.iter().enumerate() {
+            let is_by_driver = matches!(self.regions[part.region as usize].carried, MemoryHandle::Ipc { .. });
+            ensure!(
+                is_by_driver || part.offset.is_multiple_of(alignment),
+                Unsupported,
+                "region {index} of the layout starts {} bytes into its memory, which is no multiple of the alignment \
+                 {alignment}: another process maps the memory at another address, and could not align the region \
+                 there; build the layout over memory that starts at a multiple of {alignment}, or at such an offset",
+                part.offset
+            );
+        }
+        Ok(())
     }
 
     fn add_root(&mut self, root: &Arc<Region>) -> Result<()> {
@@ -164,10 +206,7 @@ impl ShareBuilder {
                 self.allow(&[Transport::Fd, Transport::Fabric], "elastic memory")?;
                 self.extents(root, memory)
             }
-            Backing::Adopted(_) => Err(Error::new(
-                Status::Unsupported,
-                "adopted host memory has no file that another process could map; have kvmem allocate it as shareable",
-            )),
+            Backing::Adopted(memory) => self.adopted(memory).map(PackedRegion::from),
             Backing::View { .. } => Err(Error::new(Status::Panic, "a view is never a root")),
         }
     }
@@ -197,12 +236,13 @@ impl ShareBuilder {
         }
     }
 
-    fn memory_file(&mut self, file: Option<BorrowedFd<'_>>) -> Result<MemoryHandle> {
+    fn memory_file(&mut self, part: Option<FilePart<'_>>) -> Result<MemoryHandle> {
         self.allow(&[Transport::Fd], "host memory")?;
-        let Some(file) = file else {
+        let Some(FilePart { file, offset }) = part else {
             fail!(
                 Unsupported,
-                "the region has no file, because it was not created as shareable; create it with KVMEM_SYSTEM_SHAREABLE or KVMEM_PINNED_SHAREABLE"
+                "the region was not allocated in a memory file that another process could map; create it with \
+                 KVMEM_SYSTEM_SHAREABLE or KVMEM_PINNED_SHAREABLE"
             );
         };
         // A separate open: through a common one an importer could take a lease, and later opens would fail.
@@ -211,7 +251,26 @@ impl ShareBuilder {
             Access::Read => OFlags::RDONLY,
         };
         let fd = self.push(reopened(file, flags)?);
-        Ok(MemoryHandle::Memory { fd })
+        Ok(MemoryHandle::Memory { fd, offset })
+    }
+
+    /// Host memory of the caller's, if the caller passed its memory file.
+    fn adopted(&mut self, memory: &AdoptedMemory) -> Result<MemoryHandle> {
+        self.allow(&[Transport::Fd], "host memory")?;
+        let Some(file) = memory.shared_file() else {
+            fail!(
+                Unsupported,
+                "memory adopted by its address alone has no file that another process could map; adopt it with \
+                 kvmem_region_adopt_file, or have kvmem allocate it, shareable"
+            );
+        };
+        ensure!(
+            self.grant.access == Access::Read || !memory.is_read_only(),
+            PermissionDenied,
+            "the memory was adopted with KVMEM_ADOPT_READ_ONLY; share it with KVMEM_SHARE_READ_ONLY"
+        );
+        let fd = self.push(file.for_sharing(self.grant.access)?);
+        Ok(MemoryHandle::Memory { fd, offset: file.part().offset })
     }
 
     fn extents(&mut self, root: &Arc<Region>, memory: &ElasticMemory) -> Result<PackedRegion> {

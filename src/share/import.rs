@@ -19,7 +19,8 @@ impl Share {
     pub fn open_region(&self, opening: &OpenOptions) -> Result<Arc<Region>> {
         match &self.manifest.object {
             Object::Region(part) => self.open_part(part, opening).inspect(|region| {
-                log!(Debug, "share opened as region {}: {} bytes", region.log_id(), region.size());
+                let (id, size) = (region.log_id(), region.size());
+                log!(Debug, "share {} opened as region {id}: {size} bytes", self.log_id);
             }),
             Object::Layout(_) => {
                 fail!(InvalidArgument, "the share is of a layout, not of a region")
@@ -31,7 +32,8 @@ impl Share {
     pub fn open_layout(&self, opening: &OpenOptions) -> Result<Arc<Layout>> {
         match &self.manifest.object {
             Object::Layout(layout) => self.open_as_layout(layout, opening).inspect(|layout| {
-                log!(Debug, "share opened as layout {}, {:?}", layout.log_id(), layout.memory().locality());
+                let (id, locality) = (layout.log_id(), layout.memory().locality());
+                log!(Debug, "share {} opened as layout {id}, {locality:?}", self.log_id);
             }),
             Object::Region(_) => {
                 fail!(InvalidArgument, "the share is of a region, not of a layout")
@@ -42,7 +44,7 @@ impl Share {
     fn open_part(&self, part: &Part, opening: &OpenOptions) -> Result<Arc<Region>> {
         self.ensure_granted(opening)?;
         let entry = &self.manifest.regions[part.region as usize];
-        let root = self.open_root(entry, opening)?;
+        let root = self.open_root(entry, opening, 1)?;
         view(&root, part)
     }
 
@@ -70,7 +72,8 @@ impl Share {
         ensure!(
             opening.access.is_none_or(|wanted| wanted <= self.manifest.access),
             PermissionDenied,
-            "the memory was shared read-only, and write access was requested; open it with KVMEM_OPEN_READ_ONLY"
+            "the memory was shared with KVMEM_SHARE_READ_ONLY; open it without KVMEM_OPEN_READ_WRITE, or have its owner \
+             share it without that flag"
         );
         Ok(())
     }
@@ -81,7 +84,8 @@ impl Share {
             Unsupported,
             "the share contains no memory handles; NIXL can access the layout, for reading and writing, so pass an agent"
         );
-        let roots = self.manifest.regions.iter().map(|entry| self.open_root(entry, opening));
+        let alignment = alignment_of_roots(layout.dimensions.alignment);
+        let roots = self.manifest.regions.iter().map(|entry| self.open_root(entry, opening, alignment));
         let roots = roots.collect::<Result<Vec<_>>>()?;
         let regions = layout.parts.iter().map(|part| view(&roots[part.region as usize], part));
         let regions = regions.collect::<Result<Vec<_>>>()?;
@@ -90,8 +94,9 @@ impl Share {
     }
 
     /// The region of an entry: the original in the process that created the share, a region that is already open, or a new
-    /// one.
-    fn open_root(&self, entry: &RegionEntry, opening: &OpenOptions) -> Result<Arc<Region>> {
+    /// one. A new one
+    /// starts at a multiple of `alignment` unless the driver places it.
+    fn open_root(&self, entry: &RegionEntry, opening: &OpenOptions, alignment: u64) -> Result<Arc<Region>> {
         let Manifest { process, access: granted, .. } = &self.manifest;
         let access = opening.access.unwrap_or(*granted);
         let current = ProcessIdentity::current()?;
@@ -102,13 +107,16 @@ impl Share {
              memory of another machine"
         );
         let file = match &entry.carried {
-            MemoryHandle::Memory { fd } | MemoryHandle::Disk { fd } => Some(FileId::of(self.borrowed(*fd)?)?),
+            MemoryHandle::Memory { fd, .. } | MemoryHandle::Disk { fd } => {
+                Some(FileId::of(self.borrowed(*fd)?)?)
+            }
             _ => None,
         };
         let wanted = OpenRequirements {
             control: FileId::of(self.borrowed(entry.control)?)?,
             file,
             access,
+            alignment,
             pin: opening.pin,
             users: opening.users,
             extents: seen(entry),
@@ -123,13 +131,19 @@ impl Share {
             "this process itself shared the region, and has freed it since"
         );
         let control = Arc::new(Control::open(self.fd(entry.control)?, entry.id)?);
-        let backing = self.open_backing(entry, access, opening, &control)?;
+        let backing = self.open_backing(entry, &wanted, opening, &control)?;
         let origin = Origin { process: process.clone(), access };
         let region = Region::imported(backing, origin, control, &wanted);
         // Another thread may have opened it meanwhile, for other devices.
         region.open_for(opening.users)?;
         Ok(region)
     }
+}
+
+/// What regions of a layout must start at a multiple of in every process, for its blocks to be aligned. An address within
+/// a page is the same in all, so that a smaller alignment needs nothing.
+pub(super) fn alignment_of_roots(alignment: u64) -> u64 {
+    if alignment <= rustix::param::page_size() as u64 { 1 } else { alignment }
 }
 
 /// The extents of a share, each with its word in the control block.

@@ -16,7 +16,7 @@ use crate::process::ProcessIdentity;
 use crate::region::{Access, Tier};
 use crate::wire::Form;
 
-const FORM: Form = Form { magic: b"KVMEMSHR", versions: 1..=2, name: "share" };
+const FORM: Form = Form { magic: b"KVMEMSHR", versions: 1..=3, name: "share" };
 /// The maximum number of regions of a share: a layout has one region, or one per layer.
 const MOST_REGIONS: usize = 1 << 16;
 
@@ -263,6 +263,34 @@ pub(super) mod tests {
         manifest
     }
 
+    /// A part of a memory file.
+    fn newest() -> Manifest {
+        let mut manifest = manifest();
+        manifest.regions.truncate(1);
+        manifest.regions[0].tier = Tier::System;
+        manifest.regions[0].carried = MemoryHandle::Memory { fd: 1, offset: 4096 };
+        manifest.fds = 2;
+        manifest.object = Object::Region(Part { region: 0, offset: 0, size: 32768 });
+        manifest
+    }
+
+    #[test]
+    fn only_version_3_has_a_part_of_a_memory_file() {
+        let bytes = newest().write().unwrap();
+        assert_eq!(bytes[8], 3);
+        assert_eq!(Manifest::read(&bytes, 2).unwrap(), newest());
+        let older = Manifest::read(&of_version(&bytes, 2), 2).unwrap_err();
+        assert_eq!(older.status(), Status::Corrupt, "{older}");
+        let with_offset = |offset| {
+            let mut changed = newest();
+            changed.regions[0].carried = MemoryHandle::Memory { fd: 1, offset };
+            changed
+        };
+        assert_eq!(with_offset(0).write().unwrap()[8], 1);
+        let past_the_end = with_offset(i64::MAX as u64).write().unwrap();
+        assert_eq!(Manifest::read(&past_the_end, 2).unwrap_err().status(), Status::Corrupt);
+    }
+
     #[test]
     fn the_oldest_version_that_has_it_is_written() {
         assert_eq!(manifest().write().unwrap()[8], 1);
@@ -283,8 +311,9 @@ pub(super) mod tests {
 
     #[test]
     fn all_damage_is_found() {
-        for manifest in [manifest(), newer()] {
-            ensure_all_damage_is_found(&manifest.write().unwrap(), |bytes| Manifest::read(bytes, 4));
+        for manifest in [manifest(), newer(), newest()] {
+            let fds = manifest.fds as usize;
+            ensure_all_damage_is_found(&manifest.write().unwrap(), |bytes| Manifest::read(bytes, fds));
         }
     }
 

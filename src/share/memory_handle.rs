@@ -16,6 +16,9 @@ pub enum MemoryHandle {
     Memory {
         /// Which of the file descriptors.
         fd: u32,
+        /// Where in the file the memory starts. Other than 0 from version 3 on.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        offset: u64,
     },
     /// A file on disk.
     Disk {
@@ -125,6 +128,7 @@ impl MemoryHandle {
     /// The first version of the wire form that contains it.
     pub fn version(&self) -> u16 {
         match self {
+            Self::Memory { offset: 1.., .. } => 3,
             Self::Memory { .. } | Self::Disk { .. } | Self::Ipc { .. } | Self::Extents { .. } => 1,
             Self::Fabric { .. } | Self::Mappings { .. } => 2,
         }
@@ -133,9 +137,12 @@ impl MemoryHandle {
     /// Fails unless the handle is valid for memory of this tier and size. Calls `named` with each file descriptor, in order.
     pub fn check(&self, tier: Tier, size: u64, mut named: impl FnMut(u32) -> Result<()>) -> Result<()> {
         match (self, tier) {
-            (Self::Memory { fd }, Tier::System | Tier::Pinned) | (Self::Disk { fd }, Tier::Disk) => {
+            (Self::Memory { fd, offset }, Tier::System | Tier::Pinned) => {
+                let inside = offset.checked_add(size).is_some_and(|end| end <= i64::MAX as u64);
+                ensure!(inside, Corrupt, "{size} bytes at {offset} are more than a file can have");
                 named(*fd)
             }
+            (Self::Disk { fd }, Tier::Disk) => named(*fd),
             (Self::Ipc { base_size, offset, .. }, Tier::Device) => {
                 let inside = offset.checked_add(size).is_some_and(|end| end <= *base_size);
                 ensure!(inside, Corrupt, "{size} bytes at {offset} do not fit an allocation of {base_size}");
@@ -160,6 +167,10 @@ impl MemoryHandle {
             }
         }
     }
+}
+
+fn is_zero(offset: &u64) -> bool {
+    *offset == 0
 }
 
 fn check_extents(size: u64, extent_size: u64, indices: impl Iterator<Item = u64>) -> Result<()> {

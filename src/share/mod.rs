@@ -34,6 +34,8 @@ pub use share_options::{ShareOptions, Transport};
 use crate::cuda::vmm::PhysicalMemory;
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
+use crate::log::log;
+use crate::log_id::LogId;
 use crate::region::{ExtentHold, SharedRegion};
 
 /// The objects that a share keeps alive.
@@ -55,6 +57,7 @@ struct RetainedRoot {
 
 /// A region or a layout that is passed to another process.
 pub struct Share {
+    log_id: LogId,
     manifest: Manifest,
     parcel: Arc<Parcel>,
     /// `None` if another process created the share.
@@ -65,7 +68,9 @@ impl Share {
     /// A share from another process. The bytes and file descriptors may be anything.
     pub fn received(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Self> {
         let manifest = Manifest::read(&bytes, fds.len())?;
-        Ok(Self { manifest, parcel: Arc::new(Parcel { bytes, fds }), kept: None })
+        let log_id = LogId::next();
+        log!(Debug, "share {log_id} created from what process {} has shared", manifest.process.pid);
+        Ok(Self { log_id, manifest, parcel: Arc::new(Parcel { bytes, fds }), kept: None })
     }
 
     /// A share that was received from a socket.
@@ -102,5 +107,11 @@ impl Share {
     fn borrowed(&self, index: u32) -> Result<BorrowedFd<'_>> {
         let missing = || Error::new(Status::Corrupt, format!("the share has no file descriptor {index}"));
         self.parcel.fds.get(index as usize).map(OwnedFd::as_fd).ok_or_else(missing)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        log!(Debug, "share {} destroyed", self.log_id);
     }
 }

@@ -39,7 +39,7 @@ impl Share {
     /// Adds the file descriptors of one region, in the order in which the manifest names them.
     fn narrow(&self, carried: &MemoryHandle, region: &Region, fds: &mut Vec<OwnedFd>) -> Result<()> {
         match carried {
-            MemoryHandle::Memory { fd } => fds.push(reopened(self.borrowed(*fd)?, OFlags::RDONLY)?),
+            MemoryHandle::Memory { fd, .. } => fds.push(reopened(self.borrowed(*fd)?, OFlags::RDONLY)?),
             MemoryHandle::Disk { .. } => match region.backing() {
                 Backing::Disk(file) => fds.push(file.for_sharing(false)?),
                 _ => return Err(Error::new(Status::Panic, "a share of a file has no disk region")),

@@ -49,7 +49,15 @@ pub fn send<F: AsFd>(
 ///
 /// After a failure the socket must be closed, unless the error allows a retry.
 pub fn receive(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<Parcel> {
-    let doing = |error: Error| error.context("receive a share");
+    let doing = |error: Error| {
+        let error = error.context("receive a share");
+        match error.status() {
+            Status::Corrupt => {
+                error.followed_by("close the socket: where the next message starts is not known")
+            }
+            _ => error,
+        }
+    };
     let boundaries = boundaries(socket).map_err(doing)?;
     match receive_kind(socket, boundaries, ParcelLimits::SHARE, deadline).map_err(doing)? {
         (MessageKind::Share, parcel) => {
@@ -61,7 +69,10 @@ pub fn receive(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<Parc
             );
             Ok(parcel)
         }
-        (kind, _) => fail!(Corrupt, "receive a share: received a message of another kind ({kind:?})"),
+        (kind, _) => {
+            let message = format!("a message of another kind came ({kind:?})");
+            Err(doing(Error::new(Status::Corrupt, message)))
+        }
     }
 }
 

@@ -35,6 +35,11 @@ pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
     explained
 }
 
+/// What a descriptor is, in words.
+pub fn describe_fd(fd: BorrowedFd<'_>) -> String {
+    describe(fd).0
+}
+
 /// Describes a descriptor, and returns whether it cannot be memory of the driver. Such memory is a device of the driver, or
 /// a file without a name.
 fn describe(fd: BorrowedFd<'_>) -> (String, bool) {

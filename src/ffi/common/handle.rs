@@ -218,7 +218,7 @@ pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
         // SAFETY: the caller's promise.
         let handle = match unsafe { checked(pointer) } {
             Ok(handle) => handle,
-            Err(error) => return log!(Error, "nothing is destroyed: {error}"),
+            Err(error) => return log!(Error, "{}_destroy: nothing is destroyed: {error}", c_name::<T>()),
         };
         if handle.header.generation == process::generation() {
             log!(Trace, "{} handle {pointer:p} destroyed", T::NAME);
@@ -231,6 +231,12 @@ pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
             }
         }
     });
+}
+
+/// The name of an opaque type in C.
+fn c_name<T: Opaque>() -> &'static str {
+    let path = std::any::type_name::<T>();
+    path.rsplit_once("::").map_or(path, |(_, name)| name)
 }
 
 /// Runs the body of a C function that can't fail; a panic is logged.

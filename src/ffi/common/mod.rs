@@ -4,6 +4,7 @@
 pub mod blob;
 mod call_log;
 pub mod error;
+pub mod fd;
 pub mod guard;
 pub mod handle;
 pub mod kind;

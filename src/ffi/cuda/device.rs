@@ -14,18 +14,20 @@ use crate::ffi::common::status::kvmem_status;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_cuda_info {
-    /// The CUDA version it implements: 1000 × major + 10 × minor.
+    /// The CUDA version that the driver implements: 1000 × major + 10 × minor.
     pub driver_version: i32,
-    /// Devices this process may use; at least 1.
+    /// Number of GPUs that this process may use, at least 1.
     pub device_count: i32,
 }
 
-/// Finds and initialises the CUDA driver. No context is created.
+/// Finds and initialises the CUDA driver, and returns its version. Creates no context.
 ///
-/// @param info gets what was found
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA without a driver, with one too old, or without a
-///         device (the message says which)
+/// @param info receives the version and the number of GPUs
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
+///           says which
+///         KVMEM_STATUS_INVALID_STATE: CUDA was initialised before this process was forked
+///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_info(
     info: *mut kvmem_cuda_info,
@@ -42,62 +44,64 @@ pub unsafe extern "C" fn kvmem_cuda_get_info(
     unsafe { call(error, body) }
 }
 
-/// Memory can be reserved, created and mapped apart (the driver's virtual memory management).
+/// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
 pub const KVMEM_CUDA_VMM: u64 = 1;
-/// Such memory can be exported as a file descriptor: shown by doing so.
+/// VMM memory can be exported as a file descriptor: verified by a test export.
 pub const KVMEM_CUDA_POSIX_FD: u64 = 2;
-/// Such memory can be exported as a fabric handle: shown by doing so, whatever the driver's attribute
-/// promises.
+/// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's attribute
+/// is not reliable.
 pub const KVMEM_CUDA_FABRIC: u64 = 4;
-/// Such memory can be registered for RDMA.
+/// VMM memory can be registered for RDMA.
 pub const KVMEM_CUDA_RDMA_WITH_VMM: u64 = 8;
 /// Memory can be exported as a DMA-BUF.
 pub const KVMEM_CUDA_DMA_BUF: u64 = 16;
-/// Stream-ordered memory pools.
+/// Supports stream-ordered memory pools.
 pub const KVMEM_CUDA_MEMORY_POOLS: u64 = 32;
-/// Host memory of a NUMA node can be created and mapped apart.
+/// VMM memory can be created on a NUMA node of the host.
 pub const KVMEM_CUDA_HOST_NUMA_VMM: u64 = 64;
-/// The driver takes many copies in one call.
+/// The driver accepts many copies in one call.
 pub const KVMEM_CUDA_BATCH_COPIES: u64 = 128;
 
-/// What a GPU is and can do, as its driver says.
+/// Properties of a GPU, as its driver reports them.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_cuda_device_info {
-    /// Its name, NUL-terminated.
+    /// Name, NUL-terminated.
     pub name: [c_char; 64],
-    /// The same in every process, whatever the ordinals are there.
+    /// UUID. Unlike the ordinal, it is the same in every process.
     pub uuid: [u8; 16],
-    /// Bytes of memory.
+    /// Size of its memory in bytes.
     pub total_memory: u64,
     /// KVMEM_CUDA_* flags.
     pub capabilities: u64,
-    /// Bytes that sizes and offsets of VMM memory must be multiples of; 0 without KVMEM_CUDA_VMM. For memory
-    /// that stays in the process; kvmem_vmm_get_granularity answers for any other.
+    /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
+    /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
     pub minimum_granularity: u64,
-    /// Bytes that they should be multiples of; 0 without KVMEM_CUDA_VMM.
+    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
     pub recommended_granularity: u64,
-    /// GPUs whose memory this one can map, a bit for each: bit i is GPU i, its own is set. GPUs from 64 on
-    /// have none; kvmem_cuda_can_access answers for them.
+    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
+    /// have no bit; use kvmem_cuda_can_access.
     pub can_access: u64,
-    /// Its compute capability, the major number: 9 of 9.0.
+    /// Major number of the compute capability: 9 of 9.0.
     pub compute_capability_major: u32,
-    /// The minor number.
+    /// Minor number of the compute capability: 0 of 9.0.
     pub compute_capability_minor: u32,
-    /// Multiprocessors it has.
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// The NUMA node it hangs on; -1 where the driver does not know.
+    /// NUMA node that the GPU is attached to; -1 if the driver does not report it.
     pub numa_node: i32,
 }
 
-/// Tells what a GPU is and can do. Small memory is created and exported for a moment to see which handles
-/// work.
+/// Returns the properties of a GPU.
 ///
-/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there
+/// kvmem creates and exports a small amount of memory on the GPU to find out which handles work. If the GPU
+/// has no free memory, it takes the driver's attributes for the handles.
+///
+/// @param device the GPU
+/// @param info receives the properties
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_device_info(
     device: i32,
@@ -114,13 +118,14 @@ pub unsafe extern "C" fn kvmem_cuda_get_device_info(
     unsafe { call(error, body) }
 }
 
-/// Finds a GPU by its UUID: ordinals differ between processes, as CUDA_VISIBLE_DEVICES orders them in each.
+/// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
+/// CUDA_VISIBLE_DEVICES orders the GPUs of each process.
 ///
-/// @param uuid 16 bytes, as kvmem_cuda_get_device_info gives them
-/// @param device gets its ordinal here
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_NOT_FOUND for a GPU that this process
-///         may not use; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_CUDA
+/// @param uuid 16 bytes, as kvmem_cuda_get_device_info returns them
+/// @param device receives the ordinal in this process
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_find_device(
     uuid: *const u8,
@@ -137,14 +142,14 @@ pub unsafe extern "C" fn kvmem_cuda_find_device(
     unsafe { call(error, body) }
 }
 
-/// Tells whether one GPU can map memory of another.
+/// Returns whether a GPU can map the memory of another GPU.
 ///
-/// @param device the GPU that would map it
-/// @param owner the GPU it lies on
-/// @param can_access gets the answer; a GPU reaches its own memory
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there
+/// @param device the GPU that maps the memory
+/// @param owner the GPU that the memory is located on
+/// @param can_access receives the result; true if both are the same GPU
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_can_access(
     device: i32,

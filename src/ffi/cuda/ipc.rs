@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Legacy IPC: GPU memory between processes by a handle of 64 bytes, for engines that carry such handles themselves.
+//! Legacy IPC: GPU memory of another process by a handle of 64 bytes, for engines that transfer such handles themselves.
 
 use crate::cuda::ipc;
 use crate::error::{Result, ensure};
@@ -15,34 +15,37 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{DeviceMemory, IpcConfig, Region};
 
-/// What another process must be told to open memory of this one's.
+/// What another process needs to open GPU memory of this process.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_ipc_handle {
-    /// The driver's handle. It names the whole allocation, and whoever has it reaches all of that.
+    /// The driver's handle. It names the whole allocation: a process that has the handle can access all of
+    /// it.
     pub handle: [u8; 64],
-    /// The GPU's UUID: kvmem_cuda_find_device tells its ordinal in the other process.
+    /// UUID of the GPU. kvmem_cuda_find_device returns its ordinal in the other process.
     pub uuid: [u8; 16],
-    /// Where the allocation begins in this process.
+    /// First address of the allocation in this process.
     pub base: u64,
-    /// Bytes of the allocation.
+    /// Size of the allocation in bytes.
     pub base_size: u64,
-    /// Where in the allocation the address lies that was exported.
+    /// Offset of the exported address in the allocation, in bytes.
     pub offset: u64,
-    /// The driver's number for the allocation in this process, which it never uses again.
+    /// The driver's number of the allocation in this process. The driver never reuses it.
     pub buffer_id: u64,
 }
 
-/// Gets the handle by which another process opens memory of a GPU. The memory must stay allocated as long as
-/// it is open there, and what is written must be done before it is read there: a handle carries neither.
+/// Returns the handle with which another process opens GPU memory.
 ///
-/// @param address any byte of memory that cuMemAlloc gave, such as the address of a device region or of a
-///         tensor
-/// @param handle gets the handle
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for what is no GPU
-///         memory of this process; KVMEM_STATUS_UNSUPPORTED for memory that was mapped apart, of a pool, or
-///         of another process; KVMEM_STATUS_CUDA
+/// The handle does not keep the memory allocated: do not free it while another process has it open. The
+/// handle does not synchronize: complete all writes before the other process reads.
+///
+/// @param address any address in memory of cuMemAlloc, such as a device region or a tensor
+/// @param handle receives the handle
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not in GPU memory of this process, or is in managed
+///           memory
+///         KVMEM_STATUS_UNSUPPORTED: the memory is VMM memory, of a memory pool, or of another process
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_ipc_export(
     address: u64,
@@ -67,62 +70,62 @@ pub unsafe extern "C" fn kvmem_ipc_export(
     unsafe { call(error, body) }
 }
 
-/// Open the memory for the GPU `for_device`, whose kernels then reach it, over NVLink or PCIe.
+/// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
 pub const KVMEM_IPC_FOR_DEVICE: u64 = 1;
 
-/// Memory of another process's to open.
+/// GPU memory of another process, to be opened with kvmem_region_open_ipc.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_ipc_options {
     /// sizeof(kvmem_ipc_options)
     pub struct_size: usize,
-    /// KVMEM_IPC_FOR_DEVICE, or 0: it is opened for the GPU it lies on.
+    /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
     pub flags: u64,
     /// The driver's handle.
     pub handle: [u8; 64],
-    /// Where in the allocation the region begins.
+    /// Offset of the region in the allocation, in bytes; 0 by default.
     pub offset: u64,
-    /// Bytes of the region, at least 1.
+    /// Size of the region in bytes, at least 1.
     pub size: u64,
-    /// Bytes of the allocation as its process has them, to notice a handle that names another one by now; 0:
-    /// not compared.
+    /// Size of the allocation in bytes, as exported: detects a stale handle that now names another
+    /// allocation. 0 (default): not compared.
     pub base_size: u64,
-    /// The number of the allocation in its process, to notice a handle that is open here and named another
-    /// one then; 0: not compared.
+    /// Number of the allocation, as exported: detects a handle that is already open here and then named
+    /// another allocation. 0 (default): not compared.
     pub buffer_id: u64,
-    /// The GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here.
+    /// The GPU that the memory is located on.
     pub device: i32,
-    /// The GPU that will use it, counted likewise; 0 without KVMEM_IPC_FOR_DEVICE.
+    /// The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
     pub for_device: i32,
 }
 options!(kvmem_ipc_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_ipc_options_init(options: *mut kvmem_ipc_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Opens GPU memory of another process's as a region. A handle that is open already is not opened again: the
-/// regions share one mapping, which is closed with the last of them; opened for several GPUs, it is mapped
-/// for each. The memory stays readable here when its process ends.
+/// Opens GPU memory of another process as a region.
 ///
-/// The driver uses a handle's bytes again once the memory is freed: a stale handle opens whatever came after
-/// it. Sizes are checked against what the driver has mapped; base_size and buffer_id notice more.
+/// A handle that is already open is not opened again. All its regions for one GPU share one mapping, which is
+/// closed with the last of them. The memory stays readable here when its process ends.
 ///
-/// @param options what to open
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there, and for a part that ends past the allocation; KVMEM_STATUS_INVALID_ARGUMENT for a handle
-///         that names nothing that can be opened, that is of this very process, or of memory of another GPU;
-///         KVMEM_STATUS_NOT_FOUND for memory of a GPU that this process may not use; KVMEM_STATUS_STALE when
-///         base_size or buffer_id says so; KVMEM_STATUS_UNSUPPORTED for a GPU that does not reach the one it
-///         lies on, or where the driver maps it for one GPU of a process only; KVMEM_STATUS_CUDA
+/// The driver reuses the bytes of a handle after the memory is freed. A stale handle therefore opens a later
+/// allocation. kvmem compares sizes with what the driver has mapped; base_size and buffer_id detect more.
+///
+/// @param options the memory to open
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or the region ends past the allocation
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0; or the handle names no memory that can be opened,
+///           memory of this process, or memory of another GPU
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
+///         KVMEM_STATUS_STALE: base_size or buffer_id is that of another allocation
+///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory, or the driver has mapped
+///           the memory for another GPU of this process and maps it only once
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_open_ipc(
     options: *const kvmem_ipc_options,
@@ -145,7 +148,7 @@ fn config(options: &kvmem_ipc_options) -> Result<IpcConfig> {
     ensure!(
         options.for_device == 0 || has_user,
         InvalidArgument,
-        "for_device is {}, which means nothing without KVMEM_IPC_FOR_DEVICE",
+        "for_device is {}, and KVMEM_IPC_FOR_DEVICE is not set: set the flag, or set for_device to 0",
         options.for_device
     );
     let user = if has_user { options.for_device } else { options.device };

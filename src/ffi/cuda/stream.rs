@@ -8,42 +8,44 @@ use crate::ffi::common::handle::borrow;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::transfer::kvmem_transfer;
 
-/// A stream of the CUDA driver's: what it calls CUstream, and the runtime cudaStream_t.
+/// A stream of the CUDA driver. CUstream and cudaStream_t are pointers to it.
 pub struct CUstream_st {
     _opaque: (),
 }
 
-/// Starts a transfer on a stream: it begins when what is on the stream now is over, and what is put there
-/// later finds the blocks moved. Its end is told as always, by poll, wait and queue. The call does not wait
-/// for the stream, but for a path whose host memory is not page-locked: the driver copies from and to that
-/// within the call.
+/// Starts a transfer on a stream of the caller.
 ///
-/// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run:
-/// poll, wait and queue hear nothing of the graph's runs, and the transfer, both layouts and their memory
-/// must outlive the graph.
+/// The transfer runs after the work that is on the stream now, and before work that is put on the stream
+/// later. Poll, wait and queue report its end, as after kvmem_transfer_submit. The call does not wait for the
+/// stream, unless host memory of the path is not page-locked: the driver then copies within the call.
 ///
-/// Where the driver takes no mark behind the transfer, the run ends with that failure at once, its message
-/// says so, and the library's own memory that it uses is never let go: memory of the caller's must stay until
-/// the stream is past it.
+/// While the stream is captured into a graph, the transfer becomes part of the graph and does not run. Poll,
+/// wait and queue do not report runs of the graph. The transfer, both layouts and their memory must outlive
+/// the graph.
 ///
-/// What is put on the stream later does not wait for a verification, and must leave the blocks as they are
-/// until the end is told.
+/// Later work on the stream does not wait for a verification. It must not change the blocks until the end is
+/// reported.
 ///
 /// @param transfer a transfer from or to GPU memory
-/// @param stream a stream of the primary context of the destination's GPU, or of the source's where only that
-///               is GPU memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are those of the calling
-///               thread's context, which must have one. The stream must be alive until this returns: the
-///               driver can't tell one that was destroyed, and what it does with it is undefined
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is on the stream: poll, wait and the queue report its end;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or GPU, or a default stream where no
-///         context is current; KVMEM_STATUS_UNSUPPORTED for a transfer that
-///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE
-///         for a captured stream where the path can't be captured, blocks are elastic, or the capture was
-///         invalidated, for elastic blocks without memory, and if the GPU was reset since the transfer was
-///         created; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use;
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started;
-///         KVMEM_STATUS_CUDA where the driver answers otherwise for the stream
+/// @param stream a stream of the primary context of the destination's GPU, or of the source's GPU if only
+///        that is GPU memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are streams of the context that
+///        is current on the calling thread, which must have one. The stream must exist until the call
+///        returns: the driver does not detect destroyed streams, and their use is undefined
+/// @return KVMEM_STATUS_OK: the transfer is on the stream
+///         KVMEM_STATUS_INVALID_ARGUMENT: the stream is of another context or GPU, or is a default stream,
+///           and no context is current
+///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part in the transfer; or the stream is captured, and the
+///           transfer is verified
+///         KVMEM_STATUS_INVALID_STATE: the stream is captured, and the path cannot be captured, blocks are
+///           elastic, or the capture was invalidated; elastic blocks have no memory; or the GPU was reset
+///           after the transfer was created
+///         KVMEM_STATUS_BUSY: the transfer is in flight, or other transfers use the staging memory
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
+///         KVMEM_STATUS_CUDA
+///
+/// Notes: if the completion event cannot be recorded, the run fails at once, and its message says so. The GPU
+/// may then still move blocks: keep the memory of both layouts until the stream has passed the transfer.
+/// kvmem intentionally leaks its own memory that the transfer uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
     transfer: *mut kvmem_transfer,
@@ -54,28 +56,31 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
     unsafe { call(error, |scope| borrow(scope, transfer)?.submit_on(CallerStream::new(stream.cast()))) }
 }
 
-/// Has a stream wait for the last run: work that is put on the stream after this call begins when the layers
-/// have moved. The host does not wait for that, only until the driver has the run. Where the run has not
-/// begun, for want of what other transfers use, it begins with this call, before those that wait as well.
+/// Makes a stream wait for layers of the last run.
 ///
-/// The stream goes on also when the run fails: whoever put work behind it asks kvmem_transfer_poll before
-/// trusting the result.
+/// Work that is put on the stream after this call begins when the layers have moved. The host does not wait
+/// for the layers, only until the driver has the run. If the run has not begun, because other transfers use
+/// what it needs, this call starts it before other runs that wait.
 ///
-/// @param transfer a transfer that the CUDA engine carries (KVMEM_PATH_CUDA_*), on a stream of its own or of
-///                 a caller's, whose submission has returned
-/// @param num_layers how many layers, counted from the first that is moved; 0 for the whole run. Without
-///                   KVMEM_TRANSFER_BY_LAYER any number is the whole run
-/// @param stream a stream as kvmem_transfer_submit_on_stream takes it, alive until this returns, and not
-///         captured
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once the stream waits, or nothing is left to wait for; KVMEM_STATUS_OUT_OF_RANGE
-///         for more layers than are moved; KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or
-///         GPU, or a default stream where no context is current; KVMEM_STATUS_INVALID_STATE before the first
-///         submit, and for a captured stream; KVMEM_STATUS_CUDA where the driver answers otherwise for the
-///         stream; KVMEM_STATUS_UNSUPPORTED while a run that no stream carries is under way (between host
-///         memory, files and peers): wait for its layers by kvmem_transfer_wait_layers; KVMEM_STATUS_BUSY
-///         while it has not begun because others use the staging memory: nothing waits then; or how the run
-///         failed
+/// The stream continues even if the run fails: call kvmem_transfer_poll before you use the results.
+///
+/// @param transfer a transfer on a KVMEM_PATH_CUDA_* path, whose submission has returned; its stream may be
+///        kvmem's or the caller's
+/// @param num_layers number of layers, counted from the first that moves; 0: the whole run. Without
+///        KVMEM_TRANSFER_BY_LAYER, any number means the whole run
+/// @param stream a stream as for kvmem_transfer_submit_on_stream, which must exist until the call returns,
+///        and is not captured
+/// @return KVMEM_STATUS_OK: the stream waits, or the layers have moved already
+///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers
+///         KVMEM_STATUS_INVALID_ARGUMENT: the stream is of another context or GPU, or is a default stream,
+///           and no context is current
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the stream is captured
+///         KVMEM_STATUS_UNSUPPORTED: the path has no stream (between host memory, files and peers), and the
+///           layers have not moved yet. Wait for them with kvmem_transfer_wait_layers
+///         KVMEM_STATUS_BUSY: the run has not begun, because other transfers use the staging memory. The
+///           stream does not wait
+///         the status of the run: it has failed
+///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_wait_on_stream(
     transfer: *const kvmem_transfer,

@@ -41,9 +41,9 @@ pub struct kvmem_agent_options {
     pub flags: u64,
     /// Microseconds between rounds of the progress thread; 0 for 1000.
     pub progress_delay_us: u64,
-    /// Microseconds between rounds of the listen thread; 0 for 100000.
+    /// Microseconds between rounds of the listen thread; 0 for 100000, and without that thread.
     pub listen_delay_us: u64,
-    /// TCP port of the listen thread; 0 for 8888.
+    /// TCP port of the listen thread; 0 for 8888, and without that thread.
     pub listen_port: u32,
     /// A KVMEM_SYNC_* value.
     pub sync_mode: u32,
@@ -161,6 +161,15 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
     let known = KVMEM_AGENT_NO_PROGRESS_THREAD | KVMEM_AGENT_LISTEN_THREAD | KVMEM_AGENT_TELEMETRY;
     check_flags("kvmem_agent_options", options.flags, known)?;
     let has = |flag| options.flags & flag != 0;
+    for (name, value) in
+        [("listen_port", options.listen_port.into()), ("listen_delay_us", options.listen_delay_us)]
+    {
+        ensure!(
+            value == 0 || has(KVMEM_AGENT_LISTEN_THREAD),
+            InvalidArgument,
+            "{name} is {value}, and the agent has no listen thread; set KVMEM_AGENT_LISTEN_THREAD"
+        );
+    }
     let default = AgentConfig::default();
     let micros = |value, default| if value == 0 { default } else { Duration::from_micros(value) };
     Ok(AgentConfig {

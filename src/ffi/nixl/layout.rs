@@ -48,8 +48,10 @@ pub unsafe extern "C" fn kvmem_layout_get_agent(
 /// @param layout a layout built with an agent, in memory
 /// @param descriptor gets the bytes; the caller destroys the blob
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE when it is local only; KVMEM_STATUS_UNSUPPORTED for a
-///         remote layout or one on disk
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_INVALID_STATE: the layout was built without an agent, or its agent has no backend
+///         that reaches peers.
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, or on disk.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_export(
     layout: *const kvmem_layout,

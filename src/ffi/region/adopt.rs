@@ -86,8 +86,7 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
         check_flags("kvmem_adopt_options", options.flags, KVMEM_ADOPT_READ_ONLY)?;
-        let is_read_only = options.flags & KVMEM_ADOPT_READ_ONLY != 0;
-        let access = if is_read_only { Access::Read } else { Access::ReadWrite };
+        let access = access(options.flags);
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
         let memory = AdoptedMemory::new(options.address as usize, options.size, access, release)?;
         region.set(Region::adopt(memory).into());
@@ -134,7 +133,14 @@ pub unsafe extern "C" fn kvmem_region_adopt_device(
     unsafe { call(error, body) }
 }
 
-fn release_once(release: unsafe extern "C" fn(*mut c_void), user_data: UserData) -> ReleaseCallback {
+pub(super) fn access(flags: u64) -> Access {
+    if flags & KVMEM_ADOPT_READ_ONLY != 0 { Access::Read } else { Access::ReadWrite }
+}
+
+pub(super) fn release_once(
+    release: unsafe extern "C" fn(*mut c_void),
+    user_data: UserData,
+) -> ReleaseCallback {
     Box::new(move || {
         let user_data = &user_data;
         // SAFETY: a callback that does not unwind, by contract.

@@ -161,7 +161,13 @@ fn describe(region: &Region) -> kvmem_region_info {
             info.flags |= if file.is_preallocated() { KVMEM_REGION_PREALLOCATED } else { 0 };
             info.flags |= if file.is_temporary() { KVMEM_REGION_TEMPORARY } else { 0 };
         }
-        Backing::Adopted(_) => info.origin = KVMEM_ORIGIN_ADOPTED,
+        Backing::Adopted(memory) => {
+            info.origin = KVMEM_ORIGIN_ADOPTED;
+            if let Some(file) = memory.shared_file() {
+                info.page_size = file.page_size();
+                info.flags |= KVMEM_REGION_SHAREABLE;
+            }
+        }
         Backing::View { .. } => {}
     }
     if region.origin().is_some() {

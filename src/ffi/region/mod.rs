@@ -2,6 +2,7 @@
 //! Regions: memory on a tier.
 
 pub mod adopt;
+pub mod adopt_file;
 pub mod device;
 pub mod disk;
 pub mod elastic;

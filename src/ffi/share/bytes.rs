@@ -99,7 +99,8 @@ fn ensure_open(fd: i32) -> Result<()> {
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let asked = rustix::io::fcntl_getfd(borrowed);
     asked.map(|_| ()).map_err(|errno| {
-        Error::errno(format!("look at fd {fd}"), errno).with_status(crate::error::Status::InvalidArgument)
+        Error::errno(format!("fd {fd} is not open in this process"), errno)
+            .with_status(crate::error::Status::InvalidArgument)
     })
 }
 

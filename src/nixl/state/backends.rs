@@ -38,7 +38,7 @@ impl AgentState {
         known.map(|types| backend.memory_types = types).unwrap_or_else(|error| log!(Error, "{error}"));
         self.backends.insert(plugin.to_string(), backend);
         self.carrier = self.carrier.after_new_backend();
-        log!(Info, "agent '{}' has a {plugin} backend", self.display_name());
+        log!(Info, "agent {} has a {plugin} backend", self.log_name());
         Ok(())
     }
 

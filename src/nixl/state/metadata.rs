@@ -38,6 +38,13 @@ impl AgentState {
         Ok(bytes)
     }
 
+    /// Fails if the agent has no backend that reaches peers: then it has no metadata either.
+    pub fn ensure_reaches_peers(&self) -> Result<()> {
+        let unreachable =
+            |error: Error| error.context("no peer could reach it").with_status(Status::InvalidState);
+        self.local_metadata().map(drop).map_err(unreachable)
+    }
+
     /// Loads a peer's metadata, and returns the peer's name.
     pub fn load_remote(&mut self, metadata: &[u8]) -> Result<String> {
         ensure!(!metadata.is_empty(), InvalidArgument, "the metadata is empty");
@@ -58,12 +65,7 @@ impl AgentState {
         // SAFETY: see above; copied, not used again.
         unsafe { libc::free(name.cast()) };
         self.remotes.entry(peer.clone()).or_insert_with(|| Remote::new(&peer));
-        log!(
-            Debug,
-            "agent '{}' loaded {} bytes of metadata of '{peer}'",
-            self.display_name(),
-            metadata.len()
-        );
+        log!(Debug, "agent {} loaded {} bytes of metadata of '{peer}'", self.log_name(), metadata.len());
         Ok(peer)
     }
 
@@ -77,8 +79,24 @@ impl AgentState {
                      invalidate its metadata first"
                 ))
                 .with_status(Status::AlreadyExists),
+            None if holds(&self.display_name()) => error
+                .context(format!(
+                    "the bytes are the metadata of agent '{}' itself; load that of a peer",
+                    self.display_name()
+                ))
+                .with_status(Status::InvalidArgument),
             None => error.context("the bytes are not NIXL metadata, or no backend here reaches that peer"),
         }
+    }
+
+    /// Refuses what can only be done with a peer.
+    pub(super) fn ensure_peer(&self, name: &str, what: &str) -> Result<()> {
+        ensure!(
+            name.as_bytes() != self.name.as_bytes(),
+            InvalidArgument,
+            "'{name}' is the agent itself; {what}"
+        );
+        Ok(())
     }
 
     /// The peer of this name, if its metadata is loaded: by a call here, or by NIXL's listen thread.
@@ -125,13 +143,9 @@ impl AgentState {
     /// Forgets a peer; what was imported from it becomes stale. Fails while a transfer with it is in flight.
     pub fn invalidate_remote(&mut self, name: &str) -> Result<()> {
         // NIXL knows an agent under its own name, too, and does not forget that.
-        ensure!(
-            name.as_bytes() != self.name.as_bytes(),
-            InvalidArgument,
-            "'{name}' is the agent itself; only the metadata of a peer can be invalidated"
-        );
+        self.ensure_peer(name, "only the metadata of a peer can be invalidated")?;
         self.remote(name)?.invalidate()?;
-        log!(Debug, "agent '{}' invalidates the metadata of '{name}'", self.display_name());
+        log!(Debug, "agent {} invalidates the metadata of '{name}'", self.log_name());
         self.forget_remote(name)
     }
 
@@ -161,11 +175,7 @@ impl AgentState {
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.raw()) };
         check(status, || format!("fetch the metadata of agent '{name}' from {address}:{port}"))?;
-        log!(
-            Debug,
-            "agent '{}' requested the metadata of '{name}' from {address}:{port}",
-            self.display_name()
-        );
+        log!(Debug, "agent {} requested the metadata of '{name}' from {address}:{port}", self.log_name());
         Ok(())
     }
 

@@ -11,6 +11,7 @@ mod requests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
+use std::net::{Ipv4Addr, TcpListener};
 use std::ptr;
 use std::sync::Arc;
 
@@ -22,13 +23,15 @@ use super::notification::{NotificationInbox, NotificationSupport};
 use super::remote::Remote;
 use super::request::{ListId, PreparedList, RequestHandle, RequestId};
 use super::{signals, sys};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::log;
+use crate::log_id::LogId;
 
 /// The NIXL objects of one agent. Only the thread that drives the agent uses it.
 pub struct AgentState {
     pub(super) agent: sys::nixl_capi_agent_t,
     pub(super) name: CString,
+    log_id: LogId,
     /// By plugin.
     pub(super) backends: BTreeMap<String, Backend>,
     /// The plugins that each span is registered with.
@@ -46,22 +49,24 @@ pub struct AgentState {
 
 impl AgentState {
     /// Creates the agent. The library must be loaded.
-    pub(super) fn create(name: &str, config: &AgentConfig) -> Result<Self> {
+    pub(super) fn create(name: &str, log_id: LogId, config: &AgentConfig) -> Result<Self> {
         let name = c_string("the agent's name", name)?;
         let raw = config.raw();
         let mut agent = ptr::null_mut();
         let _dispositions = signals::Preserved::new();
         // SAFETY: the library is loaded; both inputs live through the call.
         let status = unsafe { sys::nixl_capi_create_configured_agent(name.as_ptr(), &raw, &mut agent) };
-        check(status, || format!("create agent '{}'", name.to_string_lossy()))?;
-        Ok(Self::around(agent, name))
+        check(status, || format!("create agent '{}'", name.to_string_lossy()))
+            .map_err(|error| explain_creation(error, config))?;
+        Ok(Self::around(agent, name, log_id))
     }
 
     /// The state of an agent that has nothing yet.
-    fn around(agent: sys::nixl_capi_agent_t, name: CString) -> Self {
+    fn around(agent: sys::nixl_capi_agent_t, name: CString, log_id: LogId) -> Self {
         Self {
             agent,
             name,
+            log_id,
             backends: BTreeMap::new(),
             registered: HashMap::new(),
             remotes: HashMap::new(),
@@ -80,6 +85,11 @@ impl AgentState {
         self.name.to_string_lossy()
     }
 
+    /// What the log calls the agent: several agents of a process may have one name.
+    pub(super) fn log_name(&self) -> String {
+        format!("{} '{}'", self.log_id, self.display_name())
+    }
+
     /// Whether it has to do with GPU memory, its own or a peer's.
     pub(super) fn uses_gpu(&self) -> bool {
         self.uses_gpu
@@ -95,7 +105,7 @@ impl AgentState {
 impl AgentState {
     /// One without NIXL, for code that calls none of it. It must not be dropped.
     pub(super) fn unloaded() -> std::mem::ManuallyDrop<Self> {
-        std::mem::ManuallyDrop::new(Self::around(ptr::null_mut(), CString::default()))
+        std::mem::ManuallyDrop::new(Self::around(ptr::null_mut(), CString::default(), LogId::next()))
     }
 }
 
@@ -122,7 +132,18 @@ impl Drop for AgentState {
         // SAFETY: the agent is ours, and nothing that points into it is left.
         let status = unsafe { sys::nixl_capi_destroy_agent(self.agent) };
         if status != sys::NIXL_CAPI_SUCCESS {
-            log!(Warn, "destroy agent '{}': {}", self.display_name(), sys::status_name(status));
+            log!(Warn, "destroy agent {}: {}", self.log_name(), sys::status_name(status));
         }
+    }
+}
+
+/// NIXL does not say why it can't create an agent. A port that another program listens on is the usual reason.
+fn explain_creation(error: Error, config: &AgentConfig) -> Error {
+    let port = config.listen_port;
+    match config.listen_thread.then(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))) {
+        Some(Err(reason)) => error.followed_by(format!(
+            "its listen thread cannot listen on TCP port {port}: {reason}; set listen_port to another port"
+        )),
+        _ => error,
     }
 }

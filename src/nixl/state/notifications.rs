@@ -14,6 +14,7 @@ use crate::nixl::sys;
 impl AgentState {
     /// Sends a message to a peer whose metadata is loaded.
     pub fn notify(&mut self, peer: &str, message: &[u8]) -> Result<()> {
+        self.ensure_peer(peer, "a notification is sent to a peer")?;
         let remote = self.remote(peer)?;
         remote.ensure_valid()?;
         let name = c_string("the peer's name", peer)?;
@@ -23,11 +24,12 @@ impl AgentState {
         let status = unsafe {
             sys::nixl_capi_gen_notif(self.agent, name.as_ptr(), data, message.len(), ptr::null_mut())
         };
-        check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))?;
+        check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))
+            .map_err(|error| remote.explain(error))?;
         log!(
             Debug,
-            "agent '{}' sent a notification of {} to '{peer}'",
-            self.display_name(),
+            "agent {} sent a notification of {} to '{peer}'",
+            self.log_name(),
             Count(message.len() as u64, "byte")
         );
         Ok(())

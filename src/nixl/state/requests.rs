@@ -184,7 +184,7 @@ impl AgentState {
     pub fn release_idle_requests(&mut self, ids: impl IntoIterator<Item = RequestId>) {
         for id in ids {
             if let Err(error) = self.release_request(id) {
-                log!(Error, "agent '{}': {error}", self.display_name());
+                log!(Error, "agent {}: {error}", self.log_name());
             }
         }
     }

@@ -60,6 +60,10 @@ impl DiskFile {
     }
 
     /// Uses a file that another process has opened and shared.
+    ///
+    /// If the file is on a file system that a process serves (FUSE), fstat and all I/O wait for that process, and no
+    /// deadline can end such a wait: the kernel offers none. The caller holds no lock, so that only the thread that opens
+    /// the share waits, as it would with any file of that file system; docs/share.md states it under "Trust".
     pub fn shared(fd: OwnedFd, size: u64, writable: bool) -> Result<Self> {
         let doing = |errno| Error::errno("open a shared file", errno);
         let stat = fs::fstat(&fd).map_err(doing)?;

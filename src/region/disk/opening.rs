@@ -79,14 +79,17 @@ fn open_or_make(config: &DiskConfig) -> Result<DiskFile> {
     })?;
     match config.opening {
         OpenMode::Existing => existing(path, config),
-        OpenMode::Create => create(path, config).map_err(name_the_flags),
+        OpenMode::Create => create(path, config).map_err(|error| name_the_flags(path, error)),
         OpenMode::OpenOrCreate => open_or_create(path, config),
     }
 }
 
 /// Adds what to do if the file exists.
-fn name_the_flags(error: Error) -> Error {
+fn name_the_flags(path: &Path, error: Error) -> Error {
     match error.status() {
+        Status::AlreadyExists if path.is_dir() => {
+            error.followed_by("it is a directory; append the name of a file to the path")
+        }
         Status::AlreadyExists => error.followed_by(
             "KVMEM_DISK_OPEN_EXISTING opens an existing file, KVMEM_DISK_OPEN_OR_CREATE opens or creates it",
         ),
@@ -118,7 +121,7 @@ fn create(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     let size = new_size(config)?;
     let what = format!("create {}", path.display());
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = fs::open(path, flags, private()).map_err(|errno| open_error(&what, errno))?;
+    let file = fs::open(path, flags, private()).map_err(|errno| create_error(path, &what, errno))?;
     let name = NewName::of(&file, path)?;
     let lock = match lock_writer(&file, path, config) {
         // Another writer opened it just now, and uses it.
@@ -248,6 +251,11 @@ fn lock_writer(file: &OwnedFd, path: &Path, config: &DiskConfig) -> Result<Optio
 }
 
 fn new_size(config: &DiskConfig) -> Result<u64> {
+    ensure!(
+        config.size > 0,
+        InvalidArgument,
+        "a new file needs a size; set size, or open all of an existing file with KVMEM_DISK_OPEN_EXISTING"
+    );
     host_size("a disk region", config.size).map(|size| size as u64)
 }
 
@@ -291,6 +299,16 @@ fn ensure_regular(file: &OwnedFd, what: &str) -> Result<()> {
 fn length(file: &OwnedFd, what: &str) -> Result<u64> {
     let stat = fs::fstat(file).map_err(|errno| Error::errno(what, errno))?;
     u64::try_from(stat.st_size).or_else(|_| fail!(Io, "{what}: its length is {}", stat.st_size))
+}
+
+/// A file can be created if its directory exists.
+fn create_error(path: &Path, what: &str, errno: Errno) -> Error {
+    let error = open_error(what, errno);
+    match path.parent() {
+        Some(directory) if errno == Errno::NOENT && !directory.exists() => error
+            .followed_by(format!("the directory {} does not exist; create it first", directory.display())),
+        _ => error,
+    }
 }
 
 fn open_error(what: &str, errno: Errno) -> Error {

@@ -11,6 +11,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 use crate::error::{Cause, Error, Result, Status};
+use crate::process::LocalFd;
 use crate::region::file_lock::FileLock;
 use crate::region::reopened;
 
@@ -19,7 +20,7 @@ const WRITER: u64 = 1 << 62;
 
 /// Locks a file against other writers.
 pub fn lock(file: &OwnedFd, path: &Path) -> Result<FileLock> {
-    let own = reopened(file, OFlags::RDWR)?;
+    let own = LocalFd::open(|| reopened(file, OFlags::RDWR))?;
     FileLock::exclusive(own, WRITER).map_err(|error| refused(path, error))
 }
 

@@ -61,14 +61,9 @@ pub enum ClientEvent {
 
 impl Connection {
     /// A client that has just connected.
-    pub fn new(socket: OwnedFd, user: u32, deadline: Instant) -> Self {
+    pub fn new(socket: LocalFd, user: u32, deadline: Instant) -> Self {
         let limits = ParcelLimits { bytes: MOST_REQUEST, fds: 0 };
-        Self {
-            socket: LocalFd::new(socket),
-            user,
-            deadline,
-            stage: Stage::Asking(Incoming::new(Boundaries::None, limits)),
-        }
+        Self { socket, user, deadline, stage: Stage::Asking(Incoming::new(Boundaries::None, limits)) }
     }
 
     /// The user of its process.

@@ -40,8 +40,9 @@ impl Listener {
     }
 
     /// Accepts the next client, if one waits.
-    pub fn accept(&self) -> std::result::Result<Option<OwnedFd>, Errno> {
-        match net::accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+    pub fn accept(&self) -> std::result::Result<Option<LocalFd>, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match LocalFd::open(|| net::accept_with(&self.socket, flags)) {
             Ok(client) => Ok(Some(client)),
             Err(Errno::AGAIN) => Ok(None),
             // This client has disconnected; another may wait.
@@ -101,14 +102,9 @@ impl Drop for Name {
 
 /// A forked child closes it, because it does not serve clients.
 fn socket() -> Result<LocalFd> {
-    net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )
-    .map(LocalFd::new)
-    .map_err(|errno| Error::errno("create a socket", errno))
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let create = || net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    LocalFd::open(create).map_err(|errno| Error::errno("create a socket", errno))
 }
 
 /// Binds to a temporary name in the directory of `path`, with exactly the permissions of `mode`.

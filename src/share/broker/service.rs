@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The broker's thread: it waits for all clients together, never for a single one.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,6 +19,7 @@ use super::request::FetchRequest;
 use super::state::BrokerState;
 use crate::error::{Error, Result, ensure, fail};
 use crate::log::log;
+use crate::process::LocalFd;
 use crate::region::Access;
 use crate::share::message;
 use crate::share::parcel::Parcel;
@@ -207,7 +208,7 @@ impl Service {
         }
     }
 
-    fn admit(&mut self, socket: OwnedFd) {
+    fn admit(&mut self, socket: LocalFd) {
         match self.check_user(&socket) {
             Ok(user) => self.connections.push(Connection::new(socket, user, self.deadline())),
             Err(error) => drop(self.refuse(&socket, error)),
@@ -215,7 +216,7 @@ impl Service {
     }
 
     /// The user of a client. Fails if that user may not fetch.
-    fn check_user(&self, socket: &OwnedFd) -> Result<u32> {
+    fn check_user(&self, socket: &LocalFd) -> Result<u32> {
         let user = message::peer_user(socket.as_fd())
             .map_err(|errno| Error::errno("get the user of a client's process", errno))?;
         ensure!(

@@ -11,7 +11,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::spin::is_met_soon;
 use crate::error::{Error, Result, Status, fail};
-use crate::log::log;
+use crate::log::{Count, log};
+use crate::log_id::LogId;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// One completion.
@@ -27,6 +28,7 @@ pub struct Entry {
 
 /// Completions in the order they came. None is lost: the queue grows as it must.
 pub struct Queue {
+    log_id: LogId,
     state: Mutex<State>,
     /// Whether there are any, for who looks without the lock.
     has_some: AtomicBool,
@@ -54,7 +56,8 @@ impl std::ops::Deref for OpenQueue {
 impl Drop for OpenQueue {
     fn drop(&mut self) {
         let closed = std::mem::replace(&mut *self.lock(), State { entries: VecDeque::new(), event: None });
-        log!(Debug, "queue destroyed with {} completions in it", closed.entries.len());
+        let left = Count(closed.entries.len() as u64, "completion");
+        log!(Debug, "queue {} destroyed with {left} in it", self.log_id);
     }
 }
 
@@ -63,8 +66,10 @@ impl Queue {
     pub fn create() -> Result<Arc<Self>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::errno("make an event fd", errno))?;
-        log!(Debug, "queue created: event fd {}", event.as_raw_fd());
+        let log_id = LogId::next();
+        log!(Debug, "queue {log_id} created: event fd {}", event.as_raw_fd());
         Ok(Arc::new(Self {
+            log_id,
             state: Mutex::new(State { entries: VecDeque::new(), event: Some(event) }),
             has_some: AtomicBool::new(false),
             arrival: Condvar::new(),

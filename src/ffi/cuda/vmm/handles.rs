@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! VMM memory that leaves this process or comes into it, for engines that carry descriptors and handles themselves.
 
-use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 
 use crate::cuda::vmm::{Location, PhysicalMemory};
 use crate::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::fd::open_fd;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow};
 use crate::ffi::common::pointer::{null, out};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::cuda::vmm::memory::kvmem_vmm_memory;
 
-/// What another process on the same fabric imports.
+/// VMM memory that other processes of the same fabric can import.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_fabric_handle {
@@ -20,13 +21,15 @@ pub struct kvmem_fabric_handle {
     pub bytes: [u8; 64],
 }
 
-/// Exports memory as a file descriptor, close-on-exec. While one is open anywhere the memory stays.
+/// Exports memory as a file descriptor, which is close-on-exec. The memory is not freed while a descriptor is
+/// open in any process.
 ///
-/// @param memory memory created with KVMEM_VMM_POSIX_FD
-/// @param fd gets a descriptor the caller closes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag;
-///         KVMEM_STATUS_UNSUPPORTED for memory that was imported; KVMEM_STATUS_CUDA
+/// @param memory memory that was created with KVMEM_VMM_POSIX_FD
+/// @param fd receives the file descriptor; the caller closes it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_POSIX_FD
+///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
+///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
     memory: *const kvmem_vmm_memory,
@@ -43,13 +46,15 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
     }
 }
 
-/// Exports memory as a fabric handle, which processes on other machines of the fabric can import too.
+/// Exports memory as a fabric handle, which processes on other machines of the fabric can import too. The
+/// handle does not keep the memory allocated.
 ///
-/// @param memory memory created with KVMEM_VMM_FABRIC
-/// @param handle gets the handle
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag;
-///         KVMEM_STATUS_UNSUPPORTED for memory that was imported; KVMEM_STATUS_CUDA
+/// @param memory memory that was created with KVMEM_VMM_FABRIC
+/// @param handle receives the handle
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_FABRIC
+///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
+///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_export_fabric(
     memory: *const kvmem_vmm_memory,
@@ -66,23 +71,24 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fabric(
     }
 }
 
-/// A device of imported memory that is not compared.
+/// For the device of imported memory: accept any location.
 pub const KVMEM_VMM_ANY_DEVICE: i32 = -1;
 
-/// Imports memory from a file descriptor that somebody exported. It is mapped like memory created here, but
-/// can't be exported again.
+/// Imports memory from a file descriptor that another process exported. The memory can be mapped, but not
+/// exported again.
 ///
-/// @param fd the descriptor; it stays the caller's, who may close it once this returns
-/// @param size bytes of all of the memory, as its exporter says. The driver does not tell: a wrong size is
-///             refused by kvmem_vmm_mapping_create
-/// @param device the GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here: compared with what the
-///               driver says; KVMEM_VMM_ANY_DEVICE for any, and for memory of the host
-/// @param memory gets the memory; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a descriptor
-///         that is not open or no memory of the driver's, for memory of another GPU, and for a size that is
-///         no multiple of the granularity; KVMEM_STATUS_NOT_FOUND for memory of a GPU that this process may
-///         not use; KVMEM_STATUS_CUDA
+/// @param fd the file descriptor; the caller may close it after the call
+/// @param size size of the whole memory in bytes, as its exporter reports it. The driver does not report it,
+///        so a wrong size fails only in kvmem_vmm_mapping_create
+/// @param device the GPU that the memory must be located on; KVMEM_VMM_ANY_DEVICE for any location, and for
+///        host memory
+/// @param memory receives the memory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, or not of VMM memory; the memory
+///           is not located on `device`; or the size is 0 or not a multiple of the granularity
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
+///         KVMEM_STATUS_UNSUPPORTED: the memory is located neither on a GPU nor on a NUMA node
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
     fd: i32,
@@ -103,16 +109,19 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
     unsafe { call(error, body) }
 }
 
-/// Imports memory from a fabric handle that somebody exported. It is mapped like memory created here, but
-/// can't be exported again.
+/// Imports memory from a fabric handle that another process exported. The memory can be mapped, but not
+/// exported again.
 ///
 /// @param handle the handle
-/// @param size bytes of all of the memory, as for kvmem_vmm_memory_import_fd
-/// @param device the GPU the memory lies on, as for kvmem_vmm_memory_import_fd
-/// @param memory gets the memory; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_UNSUPPORTED where fabric handles
-///         don't work; KVMEM_STATUS_INVALID_ARGUMENT as for kvmem_vmm_memory_import_fd; KVMEM_STATUS_CUDA
+/// @param size size of the whole memory in bytes, as for kvmem_vmm_memory_import_fd
+/// @param device the GPU that the memory must be located on, as for kvmem_vmm_memory_import_fd
+/// @param memory receives the memory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the bytes are not a fabric handle, or its memory was freed; the
+///           memory is not located on `device`; or the size is 0 or not a multiple of the granularity
+///         KVMEM_STATUS_UNSUPPORTED: fabric handles do not work here, or the memory is located neither on a
+///           GPU nor on a NUMA node
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
     handle: *const kvmem_fabric_handle,
@@ -132,14 +141,14 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
     unsafe { call(error, body) }
 }
 
-/// Takes hold of memory that somebody else in this process has mapped, such as an engine: it stays when they
-/// let go, and is exported as it was created.
+/// Retains memory that is mapped in this process, such as by an engine. The memory stays allocated when the
+/// engine unmaps and releases it, and can be exported as it was created.
 ///
-/// @param address any byte of the mapping
-/// @param memory gets the memory; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT where no memory that
-///         was created and mapped apart lies; KVMEM_STATUS_CUDA
+/// @param address any address in the mapping
+/// @param memory receives the memory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: no VMM memory is mapped at the address
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_retain(
     address: u64,
@@ -163,16 +172,4 @@ fn expected(device: i32) -> Result<Option<Location>> {
         "device is {device}; it is an ordinal or KVMEM_VMM_ANY_DEVICE"
     );
     Ok((device != KVMEM_VMM_ANY_DEVICE).then_some(Location::Device(device)))
-}
-
-/// A descriptor of the caller's, if it is open.
-///
-/// # Safety
-/// The caller must keep it open as long as the result is used.
-unsafe fn open_fd<'a>(fd: i32) -> Result<BorrowedFd<'a>> {
-    // SAFETY: asks for a flag; a descriptor that is not open is answered with EBADF.
-    let is_open = unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
-    ensure!(is_open, InvalidArgument, "fd {fd} is not open in this process");
-    // SAFETY: open, so not -1; it stays so by promise.
-    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }

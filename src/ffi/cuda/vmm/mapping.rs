@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory at an address.
+//! VMM memory that is mapped at an address.
 
 use std::sync::Arc;
 
@@ -13,32 +13,34 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::cuda::vmm::memory::kvmem_vmm_memory;
 use crate::ffi::cuda::vmm::range::kvmem_vmm_range;
 
-/// Memory at an address. It holds its range and its memory, so the three may be destroyed in any order.
+/// VMM memory that is mapped into a range. The mapping holds its range and its memory, so the three may be
+/// destroyed in any order.
 ///
-/// Threads: all functions on one mapping may run at once, except kvmem_vmm_mapping_destroy.
+/// Threads: all functions may use one mapping at the same time, except kvmem_vmm_mapping_destroy.
 pub struct kvmem_vmm_mapping {
     handle: Handle<Arc<DeviceMapping>>,
 }
 opaque!(kvmem_vmm_mapping, Arc<DeviceMapping>, "mapping");
 
-/// Nothing.
+/// No access.
 pub const KVMEM_ACCESS_NONE: u32 = 0;
-/// Read.
+/// Read access.
 pub const KVMEM_ACCESS_READ: u32 = 1;
-/// Read and write.
+/// Read and write access.
 pub const KVMEM_ACCESS_READ_WRITE: u32 = 3;
 
-/// Maps all of a memory into a range. No GPU may touch it until kvmem_vmm_mapping_set_access says so.
+/// Maps memory into a range, as a whole. No GPU has access until kvmem_vmm_mapping_set_access grants it.
 ///
-/// @param range where
-/// @param offset bytes from the start of the range, a multiple of the granularity
-/// @param memory what
-/// @param mapping gets the mapping; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for an offset that is no multiple, and for memory
-///         that was imported with another size than it has;
-///         KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_ALREADY_EXISTS where something is
-///         mapped; KVMEM_STATUS_CUDA
+/// @param range the range
+/// @param offset offset in the range in bytes; the address there must be a multiple of the granularity
+/// @param memory the memory
+/// @param mapping receives the mapping; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not such a multiple, or the memory was imported with
+///           a wrong size
+///         KVMEM_STATUS_OUT_OF_RANGE: the memory does not fit into the range at this offset
+///         KVMEM_STATUS_ALREADY_EXISTS: other memory is mapped there
+///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_create(
     range: *mut kvmem_vmm_range,
@@ -57,15 +59,16 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_create(
     }
 }
 
-/// Says what a GPU may do with a mapping.
+/// Sets the access of a GPU to a mapping.
 ///
 /// @param mapping a mapping
-/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
+/// @param device the GPU
 /// @param access a KVMEM_ACCESS_* value
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_INVALID_ARGUMENT for an access that is none; KVMEM_STATUS_UNSUPPORTED for a GPU that
-///         does not reach the memory; KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: access is not a KVMEM_ACCESS_* value
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the GPU of the memory
+///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_set_access(
     mapping: *mut kvmem_vmm_mapping,
@@ -87,13 +90,14 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_set_access(
     }
 }
 
-/// Tells what a GPU may do with a mapping.
+/// Returns the access of a GPU to a mapping.
 ///
 /// @param mapping a mapping
-/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
-/// @param access gets a KVMEM_ACCESS_* value
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there; KVMEM_STATUS_CUDA
+/// @param device the GPU
+/// @param access receives a KVMEM_ACCESS_* value
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_get_access(
     mapping: *const kvmem_vmm_mapping,
@@ -115,13 +119,11 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_access(
     }
 }
 
-/// Where a mapping lies.
+/// Returns the address and size of a mapping.
 ///
 /// @param mapping a mapping
-/// @param address gets its first address
-/// @param size gets its bytes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param address receives the first address
+/// @param size receives the size in bytes
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_get_span(
     mapping: *const kvmem_vmm_mapping,
@@ -141,7 +143,7 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_span(
     }
 }
 
-/// Unmaps: its addresses must not be used any more, by any GPU.
+/// Destroys a mapping: unmaps the memory. No GPU may use its addresses any more.
 ///
 /// @param mapping a mapping that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory without an address.
+//! Physical VMM memory, which has no address.
 
 use std::sync::Arc;
 
@@ -12,66 +12,64 @@ use crate::ffi::common::options::{check_flags, init, not_one_of, options, read};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
-/// Memory without an address.
+/// Physical memory without an address.
 ///
-/// Threads: all functions on one memory may run at once, except kvmem_vmm_memory_destroy.
+/// Threads: all functions may use one memory at the same time, except kvmem_vmm_memory_destroy.
 pub struct kvmem_vmm_memory {
     handle: Handle<Arc<PhysicalMemory>>,
 }
 opaque!(kvmem_vmm_memory, Arc<PhysicalMemory>, "memory");
 
-/// On a GPU.
+/// Memory of a GPU.
 pub const KVMEM_VMM_DEVICE: u32 = 1;
-/// On a NUMA node of the host.
+/// Memory of a NUMA node of the host.
 pub const KVMEM_VMM_HOST_NUMA: u32 = 2;
 
-/// It can be exported as a file descriptor.
+/// The memory can be exported as a file descriptor.
 pub const KVMEM_VMM_POSIX_FD: u64 = 1;
-/// It can be exported as a fabric handle.
+/// The memory can be exported as a fabric handle.
 pub const KVMEM_VMM_FABRIC: u64 = 2;
-/// It can be registered for RDMA.
+/// The memory can be registered for RDMA.
 pub const KVMEM_VMM_RDMA: u64 = 4;
 
-/// What memory to create. The flags are fixed for the life of the memory.
+/// Properties of VMM memory. They are fixed for the life of the memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_vmm_options {
     /// sizeof(kvmem_vmm_options)
     pub struct_size: usize,
-    /// KVMEM_VMM_* flags.
+    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
     pub flags: u64,
-    /// Bytes, a multiple of the minimum granularity. Not read by kvmem_vmm_get_granularity.
+    /// Size in bytes, a multiple of the minimum granularity. kvmem_vmm_get_granularity ignores it.
     pub size: u64,
-    /// KVMEM_VMM_DEVICE or KVMEM_VMM_HOST_NUMA; 0 for KVMEM_VMM_DEVICE.
+    /// KVMEM_VMM_DEVICE (0 selects it too) or KVMEM_VMM_HOST_NUMA.
     pub location: u32,
-    /// The GPU, as CUDA_VISIBLE_DEVICES orders them, or the node.
+    /// The GPU, or the number of the NUMA node; 0 by default.
     pub id: i32,
 }
 options!(kvmem_vmm_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_options_init(options: *mut kvmem_vmm_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// What sizes and offsets must be multiples of.
+/// The granularity that sizes and offsets must be multiples of.
 pub const KVMEM_GRANULARITY_MINIMUM: u32 = 0;
-/// What they should be multiples of.
+/// The granularity that sizes and offsets should be multiples of.
 pub const KVMEM_GRANULARITY_RECOMMENDED: u32 = 1;
 
-/// Tells what sizes and offsets of such memory must or should be multiples of.
+/// Returns a granularity of VMM memory.
 ///
-/// @param options the memory
-/// @param which a KVMEM_GRANULARITY_* value
-/// @param granularity gets the bytes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_CUDA
+/// @param options properties of the memory
+/// @param which KVMEM_GRANULARITY_MINIMUM or KVMEM_GRANULARITY_RECOMMENDED
+/// @param granularity receives the granularity in bytes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL, or a value is unknown
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_get_granularity(
     options: *const kvmem_vmm_options,
@@ -94,16 +92,19 @@ pub unsafe extern "C" fn kvmem_vmm_get_granularity(
     unsafe { call(error, body) }
 }
 
-/// Creates memory.
+/// Creates VMM memory.
 ///
-/// @param options what to create
-/// @param memory gets the memory; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there; KVMEM_STATUS_INVALID_ARGUMENT, also for a size that is no multiple of the granularity;
-///         KVMEM_STATUS_OUT_OF_MEMORY, of a GPU with the bytes asked, those it has, and where the process has
-///         its primary context those free; KVMEM_STATUS_CUDA, also for a handle type this machine does not
-///         give
+/// @param options properties of the memory
+/// @param memory receives the memory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
+///           value is unknown
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message says how much was
+///           requested, and how much the GPU has; if the process has its primary context, also how much is
+///           free
+///         KVMEM_STATUS_CUDA: the driver failed, or does not support a handle type on this machine
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_create(
     options: *const kvmem_vmm_options,
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
     unsafe { call(error, body) }
 }
 
-/// Destroys a memory handle. The memory is freed when it is mapped nowhere and no descriptor of it is open.
+/// Destroys a memory handle. The memory is freed when it has no mapping and no open file descriptor.
 ///
 /// @param memory memory that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CUDA driver's virtual memory management, step by step, for engines that do it themselves.
+//! The CUDA driver's virtual memory management, call by call, for engines that manage memory themselves.
 
 pub mod handles;
 pub mod mapping;

@@ -10,22 +10,25 @@ use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
-/// A range of device addresses with nothing behind them until something is mapped.
+/// A reserved range of device addresses. It has no memory until memory is mapped into it.
 ///
-/// Threads: all functions on one range may run at once, except kvmem_vmm_range_destroy.
+/// Threads: all functions may use one range at the same time, except kvmem_vmm_range_destroy.
 pub struct kvmem_vmm_range {
     handle: Handle<Arc<AddressRange>>,
 }
 opaque!(kvmem_vmm_range, Arc<AddressRange>, "range");
 
-/// Reserves device addresses. Takes no memory.
+/// Reserves a range of device addresses. Allocates no memory.
 ///
-/// @param size bytes, a multiple of the page size; of the granularity to be mapped fully
-/// @param alignment a power of two the first address is a multiple of; 0 for the driver's choice
-/// @param range gets the range; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT;
-///         KVMEM_STATUS_OUT_OF_MEMORY without addresses; KVMEM_STATUS_CUDA
+/// @param size size in bytes, a multiple of the page size. Only multiples of the granularity can be mapped
+///        completely
+/// @param alignment alignment of the first address in bytes, a power of two; 0: the driver's default
+/// @param range receives the range; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
+///           is not a power of two
+///         KVMEM_STATUS_OUT_OF_MEMORY: there are no addresses
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_create(
     size: u64,
@@ -43,13 +46,11 @@ pub unsafe extern "C" fn kvmem_vmm_range_create(
     unsafe { call(error, body) }
 }
 
-/// Where a range lies.
+/// Returns the address and size of a range.
 ///
 /// @param range a range
-/// @param address gets its first address
-/// @param size gets its bytes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param address receives the first address
+/// @param size receives the size in bytes
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_get_span(
     range: *const kvmem_vmm_range,

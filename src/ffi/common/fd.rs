@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//! File descriptors of the caller.
+
+use std::os::fd::BorrowedFd;
+
+use crate::error::{Result, ensure};
+
+/// A descriptor of the caller's, if it is open.
+///
+/// # Safety
+/// The caller must keep it open as long as the result is used.
+pub unsafe fn open_fd<'a>(fd: i32) -> Result<BorrowedFd<'a>> {
+    // SAFETY: asks for a flag; a descriptor that is not open is answered with EBADF.
+    let is_open = unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
+    ensure!(is_open, InvalidArgument, "fd {fd} is not open in this process");
+    // SAFETY: open, so not -1; it stays so by promise.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}

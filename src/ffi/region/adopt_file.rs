@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Adopting a part of a memory file of the caller.
+
+use std::ffi::c_void;
+
+use super::adopt::{KVMEM_ADOPT_READ_ONLY, access, kvmem_release_callback, release_once};
+use super::kvmem_region;
+use crate::error::ensure;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::fd::open_fd;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Out, UserData};
+use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::status::kvmem_status;
+use crate::region::{AdoptedFileConfig, AdoptedMemory, Region};
+
+/// Memory files: do not add F_SEAL_SHRINK to the seals of the file.
+pub const KVMEM_ADOPT_KEEP_SEALS: u64 = 2;
+
+/// A part of a memory file to adopt.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_adopt_file_options {
+    /// sizeof(kvmem_adopt_file_options)
+    pub struct_size: usize,
+    /// KVMEM_ADOPT_* flags.
+    pub flags: u64,
+    /// Where in the file the memory starts, in bytes: a multiple of the page size of the file.
+    pub offset: u64,
+    /// Bytes, at least 1. The part must be within the file.
+    pub size: u64,
+    /// Where the caller has mapped this part of the file with MAP_SHARED. It must stay mapped until release
+    /// is called. NULL: kvmem maps it, and unmaps it before it calls release.
+    pub address: *mut c_void,
+    /// Called when kvmem no longer uses the memory; may be NULL.
+    pub release: kvmem_release_callback,
+    /// Passed to release.
+    pub user_data: *mut c_void,
+    /// The file: from memfd_create, or on tmpfs or hugetlbfs. Open with O_RDWR, or with O_RDONLY for
+    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call.
+    pub fd: i32,
+    /// 0.
+    pub reserved: u32,
+}
+options!(kvmem_adopt_file_options);
+
+/// Fills options with defaults. The caller sets fd and size.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_adopt_file_options_init(
+    options: *mut kvmem_adopt_file_options,
+    struct_size: usize,
+) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Adopts a part of a memory file of the caller, so that it can be shared with other processes.
+///
+/// The region is host memory like that of kvmem_region_adopt_host. kvmem_share_create_region and
+/// kvmem_share_create_layout share it: importers map the same pages.
+///
+/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated any more: a process that accesses
+/// memory past the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be
+/// sealed (created without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must
+/// trust all processes that may write the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while
+/// the region or an importer uses it.
+///
+/// Any process that may open the file for writing can change the bytes, whatever a share grants.
+/// memfd_create creates files of mode 0777; fchmod them to 0600 before the memory is shared to be read only
+/// with processes of another user.
+///
+/// @param options the memory
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, not open as flags need it, or not
+///         of a memory file; the file is sealed against writing; the offset is no multiple of the page size;
+///         or the memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE.
+///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file.
+///         KVMEM_STATUS_OUT_OF_MEMORY: no address space, huge pages or file descriptor, or no thread for the
+///         release callback.
+///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE).
+///         KVMEM_STATUS_IO or KVMEM_STATUS_NOT_FOUND: the list of mappings (/proc/self/maps) cannot be read.
+///         After a failure, release is not called.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_adopt_file(
+    options: *const kvmem_adopt_file_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let known = KVMEM_ADOPT_READ_ONLY | KVMEM_ADOPT_KEEP_SEALS;
+        check_flags("kvmem_adopt_file_options", options.flags, known)?;
+        ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+        let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
+        let config = AdoptedFileConfig {
+            // SAFETY: the caller keeps it open during the call, by contract.
+            file: unsafe { open_fd(options.fd) }?,
+            offset: options.offset,
+            size: options.size,
+            address: options.address as usize,
+            access: access(options.flags),
+            keep_seals: options.flags & KVMEM_ADOPT_KEEP_SEALS != 0,
+        };
+        region.set(Region::adopt(AdoptedMemory::of_file(&config, release)?).into());
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One value, from the agent's thread to a thread that waits for it until a deadline. Of a value that comes too late the
+//! giver learns that, and keeps it: a channel would take it, and drop it with the receiver.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::sync::{Condvar, Mutex};
+
+/// The side that waits.
+pub struct Taker<T>(Arc<Shared<T>>);
+
+/// The side that has the value, sooner or later.
+pub struct Giver<T>(Arc<Shared<T>>);
+
+/// What came of a wait.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taken<T> {
+    /// The value.
+    Value(T),
+    /// The giver is gone without a value.
+    Gone,
+    /// The deadline has passed. Nothing is given any more.
+    TooLate,
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+enum State<T> {
+    Waiting,
+    Given(T),
+    GiverGone,
+    TakerGone,
+}
+
+/// Both sides.
+pub fn handoff<T>() -> (Giver<T>, Taker<T>) {
+    let shared = Arc::new(Shared { state: Mutex::new(State::Waiting), changed: Condvar::new() });
+    (Giver(shared.clone()), Taker(shared))
+}
+
+impl<T> Giver<T> {
+    /// Gives the value; returns it if the taker waits no more.
+    pub fn give(&self, value: T) -> Result<(), T> {
+        let mut state = self.0.state.lock();
+        match *state {
+            State::Waiting => *state = State::Given(value),
+            _ => return Err(value),
+        }
+        self.0.changed.notify_one();
+        Ok(())
+    }
+}
+
+impl<T> Drop for Giver<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        if matches!(*state, State::Waiting) {
+            *state = State::GiverGone;
+            self.0.changed.notify_one();
+        }
+    }
+}
+
+impl<T> Taker<T> {
+    /// Waits for the value; without a deadline for ever.
+    pub fn take(self, deadline: Option<Instant>) -> Taken<T> {
+        let mut state = self.0.state.lock();
+        while matches!(*state, State::Waiting) {
+            state = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => self.0.changed.wait(state),
+                Some(left) if left.is_zero() => break,
+                Some(left) => self.0.changed.wait_timeout(state, left).0,
+            };
+        }
+        match std::mem::replace(&mut *state, State::TakerGone) {
+            State::Given(value) => Taken::Value(value),
+            State::GiverGone => Taken::Gone,
+            State::Waiting | State::TakerGone => Taken::TooLate,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_taken_also_after_the_deadline_if_it_is_there() {
+        let (giver, taker) = handoff();
+        assert_eq!(giver.give(7), Ok(()));
+        assert_eq!(taker.take(Some(Instant::now())), Taken::Value(7));
+    }
+
+    #[test]
+    fn a_value_that_comes_too_late_stays_with_the_giver() {
+        let (giver, taker) = handoff();
+        assert_eq!(taker.take(Some(Instant::now())), Taken::TooLate);
+        assert_eq!(giver.give(7), Err(7));
+    }
+
+    #[test]
+    fn a_giver_that_goes_ends_the_wait() {
+        let (giver, taker) = handoff::<u32>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(giver));
+            assert_eq!(taker.take(None), Taken::Gone);
+        });
+    }
+
+    #[test]
+    fn a_value_ends_the_wait() {
+        let (giver, taker) = handoff();
+        std::thread::scope(|scope| {
+            scope.spawn(move || giver.give(7));
+            assert_eq!(taker.take(None), Taken::Value(7));
+        });
+    }
+}
