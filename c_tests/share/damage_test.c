@@ -183,7 +183,7 @@ TEST(lies_are_found_out) {
         const char *part;
     } lies[] = {
         {of_another_boot, KVMEM_STATUS_UNSUPPORTED, "another machine"},
-        {of_another_id, KVMEM_STATUS_CORRUPT, "another region's"},
+        {of_another_id, KVMEM_STATUS_CORRUPT, "another region"},
         {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 4"},
         {of_flags_nobody_knows, KVMEM_STATUS_VERSION_MISMATCH, "version"},
         {of_no_size, KVMEM_STATUS_CORRUPT, "0 bytes"},
