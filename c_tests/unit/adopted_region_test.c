@@ -233,7 +233,7 @@ TEST(a_view_ends_inside_its_parent) {
     }
     kvmem_region *view = (kvmem_region *)memory;
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
-    EXPECT_MESSAGE(invalid, "empty", kvmem_region_create_view(region, 0, 0, &view, ERR));
+    EXPECT_MESSAGE(invalid, "0 bytes", kvmem_region_create_view(region, 0, 0, &view, ERR));
     CHECK(view == NULL);
     kvmem_region *inner = view_of(region, 100, 50);
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_create_view(inner, 0, 51, &view, ERR));

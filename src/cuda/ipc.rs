@@ -191,11 +191,11 @@ impl IpcMapping {
 
     /// Fails unless the allocation has the size that its exporter reported. A later allocation with the same handle seldom
     /// has.
-    pub fn check_size(&self, told: u64) -> Result<()> {
+    pub fn check_size(&self, reported: u64) -> Result<()> {
         ensure!(
-            self.size == told,
+            self.size == reported,
             Stale,
-            "the handle opens {} bytes, its exporter reported {told}: the exported memory was freed, and other memory \
+            "the handle opens {} bytes, its exporter reported {reported}: the exported memory was freed, and other memory \
              allocated",
             self.size
         );

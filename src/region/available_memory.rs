@@ -113,7 +113,7 @@ impl System {
     /// version a thread may be in a threaded group of its own, but such a group has no limit of memory: the limit is that
     /// of the domain above it, which all threads of a process share. In the first version a thread may be in another
     /// memory group, but the kernel charges the memory of a process to the group of its main thread. After a main thread
-    /// has ended, the first version shows "/", which bounds nothing: nothing that can be had is refused.
+    /// has ended, the first version shows "/", which limits nothing, so no possible allocation fails.
     fn of_groups(&self, bytes: impl Fn(&Group, &Self) -> Option<u64>) -> Vec<Available> {
         let Some(text) = self.read("proc/self/cgroup") else { return Vec::new() };
         let groups = text.lines().filter_map(Group::of_line).flat_map(Group::with_all_above);
@@ -240,7 +240,7 @@ mod tests {
 
     impl Machine {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let root = std::env::temp_dir().join(format!("kvmem-room-{name}-{}", std::process::id()));
+            let root = std::env::temp_dir().join(format!("kvmem-available-{name}-{}", std::process::id()));
             for (path, text) in files {
                 let path = root.join(path);
                 create_dir_all(path.parent().unwrap()).unwrap();

@@ -67,7 +67,7 @@ impl Inspected {
         self.huge_page.map_or(Pages::Ordinary, Pages::Huge)
     }
 
-    /// Whether a process that may write the file can truncate it: whoever touches a page behind its end gets SIGBUS.
+    /// Whether a process that may write the file can truncate it: then accessing a page past its end raises SIGBUS.
     pub fn can_shrink(&self) -> bool {
         !self.seals.contains(SealFlags::SHRINK)
     }

@@ -197,7 +197,7 @@ mod tests {
         let mut errors = refused
             .map(|(name, token)| use_once(&catalogue, name, token, Access::Read).unwrap_err().to_string());
         errors.sort();
-        assert_eq!(errors[0], errors[2], "an unknown name is answered like a wrong token");
+        assert_eq!(errors[0], errors[2], "an unknown name returns the same error as a wrong token");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! The contexts that memory goes with: a kernel that touched what was lost would take the GPU's primary context along, so
 //! that the driver is asked before anything runs.
 
+#![forbid(unsafe_code)]
+
 use crate::cuda::ContextIdentity;
 use crate::cuda::context::not_started;
 use crate::cuda::memory::AllocationStamp;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From block pairs to the fewest moves. Pure: addresses in, addresses out.
 
+#![forbid(unsafe_code)]
+
 pub mod alignment;
 mod cut;
 mod matrices;

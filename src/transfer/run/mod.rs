@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One run of a transfer: what it keeps of the caller's, its parts, and its end.
 
+#![forbid(unsafe_code)]
+
 pub mod completion;
 pub mod disposal;
 pub mod history;

@@ -2,6 +2,8 @@
 //! CRC32C of blocks: over a block's pieces in the order layer, outer slot, and over nothing else. The same bytes give the
 //! same number whatever kind, alignment or memory the layout is of.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::{gpu, host};

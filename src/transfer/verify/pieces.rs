@@ -2,6 +2,8 @@
 //! The pieces of blocks, in the order in which their bytes count. Those that follow one another in memory are one: the
 //! longer a piece, the less there is to do besides reading it.
 
+#![forbid(unsafe_code)]
+
 use crate::layout::Layout;
 use crate::transfer::plan::Slots;
 

@@ -2,6 +2,8 @@
 //! Remainders of bytes divided by the polynomial of CRC32C, and how those of parts make that of the whole. Pure. The
 //! highest power is in the lowest bit, as in the checksum itself.
 
+#![forbid(unsafe_code)]
+
 /// CRC32C's polynomial, without its highest power.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 /// x to the power of 0.

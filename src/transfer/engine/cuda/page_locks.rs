@@ -3,6 +3,8 @@
 //! lock a part of it only. Kernels reach over the ends of pieces; a copy of the driver's that starts in one piece must end
 //! in it, or it fails. A copy that starts in memory that is not page-locked may end anywhere (seen with driver 580).
 
+#![forbid(unsafe_code)]
+
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 

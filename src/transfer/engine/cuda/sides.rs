@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two sides of a copy as the device sees them: which of them is the host's, and what a kernel reaches.
 
+#![forbid(unsafe_code)]
+
 use super::choice::cost::Direction;
 use super::page_locks::Locks;
 use crate::cuda::ipc::DevicePair;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Between a file and host memory.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::io::{Io, Work};

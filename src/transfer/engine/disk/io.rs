@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who reads and writes files: io_uring, or threads that call preadv and pwritev.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -2,6 +2,8 @@
 //! From pieces of files to few reads or writes: what is adjacent in a file is one request, wherever it lies in memory.
 //! Pure.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::RawFd;
 
 /// The most bytes of a request: larger ones gain nothing, and several keep a device busier than one.

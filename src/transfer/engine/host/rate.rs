@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How fast this machine copies host memory: measured once per process, when somebody asks what to expect.
 
+#![forbid(unsafe_code)]
+
 use std::time::Instant;
 
 use crate::process::PerProcess;

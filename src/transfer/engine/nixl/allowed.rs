@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the caller's flags rule out of what NIXL does.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use crate::error::{Result, ensure};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A transfer in flight.
 
+#![forbid(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

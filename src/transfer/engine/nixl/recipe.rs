@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From a plan to NIXL requests, on the agent's thread.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 use std::sync::Arc;
 

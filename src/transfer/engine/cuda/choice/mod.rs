@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Selects the method of one transfer: the cost model, and the comparison of all methods.
 
+#![forbid(unsafe_code)]
+
 pub mod cost;
 pub mod rows;
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //! What runs on a device wait for: there are only so many of each, and each is waited for in the order of submission.
 //! Who needs none of what is waited for waits for nobody.
 
+#![forbid(unsafe_code)]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Result;

@@ -4,6 +4,8 @@
 //! What does not suit any more is dropped by another thread: to free memory of a device may wait for all that the device
 //! is at (45 ms behind 40 memsets of 4 GiB on an H200), and who takes a thing has a caller, or other runs, waiting.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Deref;
 use std::sync::Arc;
 

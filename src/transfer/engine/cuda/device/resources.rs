@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a run uses on a device until it is over.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::descriptor_ring::Slot;

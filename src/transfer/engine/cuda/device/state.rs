@@ -2,6 +2,8 @@
 //! What copies on one device share: its context, the kernel, the descriptor ring, streams, events and staging memory.
 //! Made at first use; it lives as long as a transfer, or a layout that was ever moved here.
 
+#![forbid(unsafe_code)]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 

@@ -2,6 +2,8 @@
 //! A run that several threads look at: the one that watches all runs, those that wait for this one, and those that ask
 //! about it. Whoever sees its end first ends it. Nobody who asks waits for what the driver takes its time to accept.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;

@@ -2,6 +2,8 @@
 //! What copies cost on the devices of this process, and between two of them: measured when it is first asked for,
 //! unless the caller has said it.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

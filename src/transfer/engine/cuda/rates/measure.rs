@@ -7,6 +7,8 @@
 //! batches the median counts, because their cost is the CPU's, which the fastest turn shows at its best. The turns make a
 //! busy time hit all ways alike. It takes 10 to 20 ms, and the first time what loading the kernel takes.
 
+#![forbid(unsafe_code)]
+
 use super::super::choice::cost::Direction;
 use super::super::device::state::DeviceState;
 use super::bench::Bench;

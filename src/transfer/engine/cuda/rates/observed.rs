@@ -6,6 +6,8 @@
 //! what is usual while no sample comes. So one odd run changes little, no run of odd ones changes more than the bounds
 //! say, and a path that once seemed slow, and is therefore not taken, is tried again.
 
+#![forbid(unsafe_code)]
+
 use std::time::{Duration, Instant};
 
 /// How an estimate moves.

@@ -2,6 +2,8 @@
 //! Takes what a run shows: how long its submission took, and how long all of it, where nothing else of the library's was
 //! under way on the device. Two looks at a clock and a lock per run.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What copies between a device and a peer of it cost, where the device does the work. Pure.
 
+#![forbid(unsafe_code)]
+
 use super::super::choice::cost::Direction;
 use super::{Bounds, Check, DEFAULT, DirectionRates, Rates, Source};
 

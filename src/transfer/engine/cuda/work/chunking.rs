@@ -2,6 +2,8 @@
 //! What goes through staging memory at a time: the kernel's share of a chunk, between it and the device's blocks, and the
 //! copy engine's, between it and the host. Pure.
 
+#![forbid(unsafe_code)]
+
 use super::division::{Division, HostOrder, HostUnit};
 use super::kernel::{Shape, most_tile};
 use crate::cuda::copy::Copy;

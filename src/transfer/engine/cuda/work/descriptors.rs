@@ -3,6 +3,8 @@
 //! where that has room to spare for copies that do not run, and are written there for each run of the copy where it has
 //! not.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::super::device::descriptor_ring::Slot;

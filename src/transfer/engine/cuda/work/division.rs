@@ -2,6 +2,8 @@
 //! How a transfer divides into chunks for staging memory: blocks in order of the host, and how many of them and of
 //! their layers fit. Pure.
 
+#![forbid(unsafe_code)]
+
 use crate::cuda::kernel::{MOST_LAYERS, Run};
 use crate::layout::{BlockDim, Geometry, LayoutKind};
 use crate::transfer::plan::Plan;

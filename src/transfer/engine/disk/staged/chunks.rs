@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a transfer divides into chunks that fit a slot of the staging ring. Pure.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 
 use super::super::requests::Piece;

@@ -2,6 +2,8 @@
 //! What comes to the thread that serves a staging ring: new runs, and how the I/O of slots went. The thread holds no
 //! more than this, so that a ring goes with the last of those who use it, before anyone hears of the last run's end.
 
+#![forbid(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

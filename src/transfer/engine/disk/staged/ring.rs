@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The staging ring of a GPU: page-locked host memory in slots, each of which fills while another drains.
 
+#![forbid(unsafe_code)]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
