@@ -39,7 +39,7 @@ help:
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "make setup    only fetch what is missing: tools, crates, the wheels of NIXL and NVRTC"
-	@echo "make lint     rustfmt, clippy, links, import cycles, unsafe, and the words of comments and pages"
+	@echo "make lint     rustfmt, clippy, links and names in pages, import cycles, unsafe, words"
 	@echo "make kernels  write src/cuda/kernels/*.ptx anew from their sources"
 	@echo "make header   write the headers in include/ anew from src/ffi, and docs/reference.md from them"
 	@echo "make clean    remove build/"
@@ -60,7 +60,7 @@ build: configure
 lint: setup
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
-	scripts/links.py
+	scripts/pages.py
 	scripts/module_cycles.py
 	scripts/unsafe_modules.py
 	scripts/words.py

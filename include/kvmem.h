@@ -1,29 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvmem: KV-cache memory for LLM inference engines. Generated from src/ffi; do not edit.
  *
- * A region is bytes on a tier; a layout says where each block lies in regions; a registration makes a region
- * known to a NIXL agent; a transfer moves blocks between two layouts.
+ * This header is what every engine needs. kvmem_cuda.h has the functions of the CUDA driver: devices,
+ * streams, IPC handles, virtual memory management. kvmem_nixl.h has those of NIXL: agents, registrations,
+ * metadata.
  *
- * kvmem_cuda.h has the functions of the CUDA driver, kvmem_nixl.h those of NIXL.
+ * Objects.  A region is a range of memory on one tier: host memory, page-locked host memory, GPU memory or a
+ *           file. A layout says where each block of a KV cache is located in regions. A transfer moves blocks
+ *           between two layouts. A queue collects completions of transfers. A share carries a region or a
+ *           layout to another process; a broker publishes shares by name. A registration makes a region known
+ *           to a NIXL agent, so that peers can access it.
  *
- * Errors.  A fallible function returns a kvmem_status. Its last parameter is a kvmem_error **, which may be
- *          NULL. On failure output handles are set to NULL and no other output is touched, except the size a
- *          string needs.
- * Handles. The caller owns every handle that a function returns through a kvmem_x **, and passes it to
- *          kvmem_x_destroy once. Handles may be destroyed in any order: what they need stays alive
- *          underneath. Destroying NULL does nothing, and destroying never fails.
- *          A handle of another type and a destroyed handle fail with KVMEM_STATUS_INVALID_ARGUMENT, and
- *          destroying one is logged and frees nothing. A destroyed handle is recognized only until its memory
- *          is used again; after that the use of it is undefined.
- *          A handle made before a fork fails with KVMEM_STATUS_INVALID_STATE in the child.
- * Options. struct_size is sizeof the struct, not of a pointer to it; all other fields may be zero unless
- *          their comment says otherwise. A size smaller than the first published version of the struct fails
- *          with KVMEM_STATUS_INVALID_ARGUMENT, and so do bits and values that this library does not know.
- *          A larger size, up to 4096, is accepted if all bytes past the fields that this library knows are 0.
- *          Structs that kvmem writes have the same limits of struct_size; kvmem sets the bytes past the
- *          fields that it knows to 0.
- * Strings. In: NUL-terminated, UTF-8 except for paths. Out: owned by kvmem, for as long as is said.
- * Threads. Each type's comment says what may run at once.
+ * Example.  Move blocks 7 and 8 of a layout to blocks 42 and 43 of another one:
+ *
+ *     const kvmem_block_pair pairs[] = {{7, 42}, {8, 43}};
+ *     kvmem_transfer_options options;
+ *     kvmem_transfer_options_init(&options, sizeof options);
+ *     options.pairs = pairs;
+ *     options.num_pairs = 2;
+ *     kvmem_transfer *transfer = NULL;
+ *     kvmem_error *error = NULL;
+ *     kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, &error);
+ *     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_submit(transfer, &error);
+ *     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error);
+ *     if (status != KVMEM_STATUS_OK) fprintf(stderr, "%s\n", kvmem_error_message(error, NULL));
+ *     kvmem_error_destroy(error);
+ *     kvmem_transfer_destroy(transfer);
+ *
+ * Errors.   A function that can fail returns a kvmem_status, and its last parameter is `kvmem_error **error`.
+ *           If it fails, *error receives a new error, which the caller destroys; NULL ignores it. On success
+ *           *error is not changed. A failed call sets output handles to NULL and changes no other output.
+ *           Every such function returns KVMEM_STATUS_OK on success, and KVMEM_STATUS_INVALID_ARGUMENT if a
+ *           pointer is NULL that must not be, or options are invalid. Comments list these two only where they
+ *           say more. Nothing is stored in thread-local storage.
+ *
+ * Handles.  The caller owns every handle that it receives through a kvmem_x **, and destroys it once with
+ *           kvmem_x_destroy. Handles may be destroyed in any order: an object lives as long as another object
+ *           uses it. Destroying NULL does nothing, and destroying never fails.
+ *           A handle of another type, or a destroyed one, fails with KVMEM_STATUS_INVALID_ARGUMENT;
+ *           destroying it is logged and frees nothing. A destroyed handle is recognized only until its memory
+ *           is reused.
+ *           A handle that was created before a fork fails with KVMEM_STATUS_INVALID_STATE in the child.
+ *
+ * Options.  An options struct begins with struct_size, which is sizeof the struct. kvmem_x_options_init sets
+ *           all fields to their defaults, which are 0 and NULL, and struct_size to its second parameter; it
+ *           writes no more than that. Fields without a default, such as sizes, must then be set. A struct
+ *           that is initialized to zero, with struct_size set, is the same. NULL options, where allowed, are
+ *           defaults.
+ *           Unknown flags and values fail with KVMEM_STATUS_INVALID_ARGUMENT.
+ *           A struct of an older or newer version of the header is accepted if struct_size is at least that
+ *           of the first published version, at most 4096, and all bytes of unknown fields are 0.
+ *
+ * Strings.  Parameters are NUL-terminated; they are UTF-8, except for paths. A returned const char * is
+ *           borrowed: it is valid as long as the object it was read from, or static if there is none. Text
+ *           that a call composes is a kvmem_blob, which the caller destroys. kvmem never fills a buffer of
+ *           the caller.
+ *
+ * Numbers.  Sizes are in bytes, times in nanoseconds. A block id is a uint32_t; layers and outer slots are
+ *           uint64_t. A GPU is its ordinal in the order of CUDA_VISIBLE_DEVICES.
+ *
+ * Threads.  Functions without a handle may be called by any thread at any time. The comment of each type says
+ *           which functions may use one object at the same time. A call that waits (kvmem_transfer_wait,
+ *           kvmem_transfer_wait_layers, kvmem_queue_wait, kvmem_agent_take_notifications) may run code of
+ *           NIXL on the calling thread: give that thread an ordinary stack, and do not end it by
+ *           pthread_cancel.
  */
 
 #ifndef KVMEM_H
@@ -39,141 +79,135 @@ extern "C" {
 
 /* ---- Versions ---- */
 
-/// Major version of the header.
+/// Major version of the headers.
 #define KVMEM_VERSION_MAJOR 0
-/// Minor version of the header. Before 1.0 a new minor version may break programs.
+/// Minor version of the headers. Before 1.0 a new minor version may break programs.
 #define KVMEM_VERSION_MINOR 1
-/// Patch version of the header.
+/// Patch version of the headers.
 #define KVMEM_VERSION_PATCH 0
 /// Version of the binary interface: 100 × major version, plus the minor version before 1.0. It changes with
-/// the SONAME, which is libkvmem.so.0.MINOR before 1.0 and libkvmem.so.MAJOR from then on.
+/// the SONAME: libkvmem.so.0.MINOR before 1.0, libkvmem.so.MAJOR after.
 #define KVMEM_ABI_VERSION 1
 
-/// Returns the library's version, such as "0.1.0".
-///
-/// @return a static string
+/// Returns the version of the library, such as "0.1.0". The string is static.
 const char *kvmem_version_string(void);
 
-/// Returns the library's version as a number: 10000 × major + 100 × minor + patch.
+/// Returns the version of the library as a number: 10000 × major + 100 × minor + patch.
 uint32_t kvmem_version_number(void);
 
-/// Returns the version of the library's binary interface. A program built with another KVMEM_ABI_VERSION must
-/// not call the library.
+/// Returns the version of the library's binary interface. A program that was compiled with another
+/// KVMEM_ABI_VERSION must not use the library.
 uint32_t kvmem_abi_version(void);
 
 /* ---- Statuses ---- */
 
-/// What a call came to: `KVMEM_STATUS_OK`, a positive state such as `KVMEM_STATUS_IN_PROGRESS`, or a negative
-/// error. Values are never renumbered or used again.
+/// Result of a call: KVMEM_STATUS_OK, a positive state such as KVMEM_STATUS_IN_PROGRESS, or a negative error.
+/// A value is never renumbered or reused.
 typedef int32_t kvmem_status;
 
-/// It worked.
+/// The call succeeded.
 #define KVMEM_STATUS_OK 0
-/// The work is under way.
+/// The run is in flight.
 #define KVMEM_STATUS_IN_PROGRESS 1
-/// An argument is wrong by itself, whatever the state of the library.
+/// An argument is invalid, independent of the state of the library.
 #define KVMEM_STATUS_INVALID_ARGUMENT (-1)
 /// Memory, disk space or another resource is exhausted.
 #define KVMEM_STATUS_OUT_OF_MEMORY (-2)
-/// An index or a size lies outside what the object has.
+/// An index or a size is outside the object.
 #define KVMEM_STATUS_OUT_OF_RANGE (-3)
-/// The thing named does not exist.
+/// The named object does not exist.
 #define KVMEM_STATUS_NOT_FOUND (-4)
-/// The thing to be made is there already.
+/// The object to create already exists.
 #define KVMEM_STATUS_ALREADY_EXISTS (-5)
-/// The call does not fit the state of the object.
+/// The state of the object does not allow the call.
 #define KVMEM_STATUS_INVALID_STATE (-6)
-/// Something still uses the object.
+/// The object is in use.
 #define KVMEM_STATUS_BUSY (-7)
-/// The time given ran out.
+/// The timeout expired.
 #define KVMEM_STATUS_TIMED_OUT (-8)
 /// The work was cancelled.
 #define KVMEM_STATUS_CANCELLED (-9)
-/// This can't be done, here or at all.
+/// The operation is not supported, here or in general.
 #define KVMEM_STATUS_UNSUPPORTED (-10)
-/// The system or a peer refused access.
+/// The system or a peer denied access.
 #define KVMEM_STATUS_PERMISSION_DENIED (-11)
-/// No usable CUDA driver; the message says whether it is missing, too old or without a device.
+/// There is no usable CUDA driver: it is missing, too old, or has no device. The message says which.
 #define KVMEM_STATUS_UNAVAILABLE_CUDA (-12)
-/// No usable NIXL library; the message says whether it is missing, too old or broken.
+/// There is no usable NIXL library: it is missing, too old or broken. The message says which.
 #define KVMEM_STATUS_UNAVAILABLE_NIXL (-13)
 /// The CUDA driver reported an error.
 #define KVMEM_STATUS_CUDA (-14)
 /// NIXL reported an error.
 #define KVMEM_STATUS_NIXL (-15)
-/// The system reported an error.
+/// The operating system reported an error.
 #define KVMEM_STATUS_IO (-16)
-/// The peer process is gone.
+/// The peer process has ended.
 #define KVMEM_STATUS_PEER_LOST (-17)
-/// What the handle describes has changed since.
+/// What the handle refers to has changed since.
 #define KVMEM_STATUS_STALE (-18)
-/// Bytes from outside are damaged or hostile.
+/// Received or stored bytes are damaged or malicious.
 #define KVMEM_STATUS_CORRUPT (-19)
-/// Bytes from outside are of a version this library does not read.
+/// Received or stored bytes have a version that this library cannot read.
 #define KVMEM_STATUS_VERSION_MISMATCH (-20)
-/// A bug in this library. The objects the call used answer KVMEM_STATUS_INVALID_STATE from now on.
+/// A bug in kvmem. Later calls with the same objects fail with KVMEM_STATUS_INVALID_STATE.
 #define KVMEM_STATUS_PANIC (-21)
 
-/// The name of a status, such as "KVMEM_STATUS_BUSY".
+/// Returns the name of a status, such as "KVMEM_STATUS_BUSY". The string is static.
 ///
-/// @param status any value
-/// @return a static string; "KVMEM_STATUS_UNKNOWN" for a value that is none
+/// @param status any value; the name of an unknown one is "KVMEM_STATUS_UNKNOWN"
 const char *kvmem_status_name(kvmem_status status);
 
-/// One sentence on what a status means.
+/// Returns the meaning of a status in one sentence. The string is static.
 ///
 /// @param status any value
-/// @return a static string
 const char *kvmem_status_message(kvmem_status status);
 
 /* ---- Errors ---- */
 
-/// A failure: status, message and native cause.
-///
-/// Every fallible function has a `kvmem_error **error` as its last parameter. It may be NULL. On failure
-/// `*error` gets a new error, which the caller destroys; on success it is not touched. Nothing is kept in
-/// thread-local storage. An error is never changed after it was made, so any threads may read it at once.
+/// Describes a failure: status, message and native cause. An error never changes, so any threads may read it
+/// at the same time. The caller destroys it.
 typedef struct kvmem_error kvmem_error;
 
 /// There is no native cause.
 #define KVMEM_DOMAIN_NONE 0
-/// The code is an errno.
+/// The code is an errno value.
 #define KVMEM_DOMAIN_ERRNO 1
 /// The code is a status of NIXL's C API.
 #define KVMEM_DOMAIN_NIXL 2
 /// The code is a CUresult.
 #define KVMEM_DOMAIN_CUDA 3
 
-/// What the system under kvmem said.
+/// Native cause of an error: the error of the library or system that kvmem called.
 typedef struct kvmem_error_cause {
-    /// Which system, a KVMEM_DOMAIN_* value.
+    /// KVMEM_DOMAIN_* value.
     uint32_t domain;
-    /// Its code; 0 without a cause.
+    /// Code in that domain; 0 without a cause.
     int32_t code;
-    /// The code's name, such as "ENOSPC"; "" without a cause. Lives as long as the error.
+    /// Name of the code, such as "ENOSPC"; "" without a cause. Valid as long as the error.
     const char *name;
 } kvmem_error_cause;
 
-/// The status of an error.
+/// Returns the status of an error.
 ///
-/// @param error an error; NULL answers KVMEM_STATUS_OK
+/// @param error an error; NULL returns KVMEM_STATUS_OK
 kvmem_status kvmem_error_status(const kvmem_error *error);
 
-/// What was asked, what was found and what to do, as one UTF-8 sentence.
+/// Returns the message of an error: what was asked, what was found and what to do, in UTF-8. The string is
+/// valid as long as the error.
 ///
-/// @param error an error; NULL answers ""
-/// @param length gets the bytes without the NUL; may be NULL
-/// @return a NUL-terminated string that lives as long as the error
+/// @param error an error; NULL returns ""
+/// @param length receives the length in bytes, without the terminating NUL; may be NULL
 const char *kvmem_error_message(const kvmem_error *error, size_t *length);
 
-/// What the system under kvmem said.
+/// Returns the native cause of an error.
 ///
 /// @param error an error
-/// @param cause gets the cause; its domain is KVMEM_DOMAIN_NONE where kvmem itself found the error
-/// @return KVMEM_STATUS_OK, or KVMEM_STATUS_INVALID_ARGUMENT when either pointer is NULL
+/// @param cause receives the cause; its domain is KVMEM_DOMAIN_NONE if kvmem itself found the error
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL
 kvmem_status kvmem_error_get_cause(const kvmem_error *error, kvmem_error_cause *cause);
 
-/// Frees an error.
+/// Destroys an error.
 ///
 /// @param error an error that no other call uses; NULL does nothing
 void kvmem_error_destroy(kvmem_error *error);
@@ -182,51 +216,50 @@ void kvmem_error_destroy(kvmem_error *error);
 
 /// No messages.
 #define KVMEM_LOG_OFF 0
-/// Failures that no return value could report.
+/// Failures that no return value can report.
 #define KVMEM_LOG_ERROR 1
-/// Something works, but not as well as asked.
+/// Something works, but not as well as requested.
 #define KVMEM_LOG_WARN 2
-/// Milestones, such as a library that was loaded, and paths that are slower than others because of the setup.
+/// Milestones, such as a loaded library, and slow paths that are caused by the setup.
 #define KVMEM_LOG_INFO 3
-/// Creation and destruction of regions, layouts and transfers, start and end of transfers, opened files,
-/// registrations, shares, failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
+/// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
+/// registrations, shares; failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
 #define KVMEM_LOG_DEBUG 4
-/// All calls, calls that timed out, and the steps of operations.
+/// All calls, timeouts, and the steps of operations.
 #define KVMEM_LOG_TRACE 5
 
-/// Receives one message. Target and message are UTF-8 and valid during the call. Target is the module that
-/// logged, such as "kvmem::transfer"; targets may change between versions. Must not unwind.
+/// Receives one message. Target and message are UTF-8 and valid during the call. Must not unwind.
 ///
-/// kvmem calls it on a thread that does nothing else, one message at a time, in the order in which they
-/// were logged. It may call every function of kvmem and may block: other threads never wait for it, except
-/// in kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered.
-/// Work that the callback starts on other threads is logged. A callback that starts a transfer per transfer
-/// message therefore loops forever.
+/// kvmem calls it on a dedicated thread, one message at a time, in the order in which the messages were
+/// logged. It may call any function of kvmem and may block: no other thread waits for it, except in
+/// kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered. Work that
+/// the callback starts on other threads is logged: a callback that starts a transfer for each transfer
+/// message never ends.
 ///
-/// Up to 4 MiB of messages are queued. Beyond that, messages are dropped, and a message at KVMEM_LOG_ERROR
-/// reports how many.
+/// Up to 4 MiB of messages are queued. Further messages are dropped, and a message at KVMEM_LOG_ERROR reports
+/// their number.
+///
+/// Notes: target is the module that logged, such as "kvmem::transfer". Targets may change between versions.
 typedef void (*kvmem_log_callback)(uint32_t level, const char *target, const char *message, void *user_data);
 
 /// Sets the log callback of the process, or removes it.
 ///
-/// Messages logged before the change are delivered to the previous callback, then the change takes effect
-/// and the function returns. After it returns, the previous callback is not running and is not called
-/// again, so its user data can be freed. Do not hold a lock that the previous callback takes.
+/// Messages that were logged before are delivered to the previous callback, then the function returns. After
+/// it returns, the previous callback is not running and is not called again, so its user data can be freed.
+/// The caller must not hold a lock that the previous callback takes.
 ///
-/// Called from within the log callback, the function cannot wait. It discards the messages still queued,
-/// and the previous callback is not called again after its running call returns.
+/// Called from the log callback itself, the function cannot wait: it discards the queued messages, and the
+/// previous callback is not called again after its running call returns.
 ///
-/// Notes: messages still queued when the process ends are lost; remove the callback before. A callback in a
-/// shared object must be removed before dlclose; kvmem itself is never unloaded. A forked child starts
-/// without a callback.
-///
-/// @param level the least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
+/// @param level least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
 /// @param callback the function to call; NULL removes the callback
 /// @param user_data passed to every call
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value;
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the callback's thread could not be started; nothing has changed
+///
+/// Notes: messages that are still queued when the process ends are lost; remove the callback before. Remove a
+/// callback that is part of a shared object before dlclose. A forked child starts without a callback.
 kvmem_status kvmem_log_set_callback(uint32_t level,
                                     kvmem_log_callback callback,
                                     void *user_data,
@@ -234,95 +267,91 @@ kvmem_status kvmem_log_set_callback(uint32_t level,
 
 /* ---- Timeouts ---- */
 
-/// A timeout that never ends, for every `timeout_ns`.
+/// A timeout that never expires, for every `timeout_ns`.
 #define KVMEM_TIMEOUT_FOREVER UINT64_MAX
 
 /* ---- Blobs ---- */
 
-/// Bytes that kvmem made and the caller frees. They never change, so any threads may read them at once. A NUL
-/// follows the last byte, for blobs that hold text.
+/// Bytes or text that kvmem created and the caller destroys. A blob never changes, so any threads may read it
+/// at the same time. A NUL follows the last byte, so that text can be used as a C string.
 typedef struct kvmem_blob kvmem_blob;
 
-/// The bytes of a blob.
+/// Returns the first byte of a blob. The pointer is valid as long as the blob.
 ///
-/// @param blob a blob; NULL answers NULL
-/// @return the first byte; valid as long as the blob
+/// @param blob a blob; NULL returns NULL
 const void *kvmem_blob_data(const kvmem_blob *blob);
 
-/// The size of a blob in bytes, without the NUL that follows.
+/// Returns the size of a blob in bytes, without the terminating NUL.
 ///
-/// @param blob a blob; NULL answers 0
+/// @param blob a blob; NULL returns 0
 size_t kvmem_blob_size(const kvmem_blob *blob);
 
-/// Frees a blob.
+/// Destroys a blob.
 ///
 /// @param blob a blob that no other call uses; NULL does nothing
 void kvmem_blob_destroy(kvmem_blob *blob);
 
 /* ---- Regions ---- */
 
-/// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in,
-/// so handles may be destroyed in any order: the memory goes with the last holder.
+/// A range of memory on one tier: host memory, GPU memory or a file. Views, registrations, layouts, shares
+/// and transfers keep the memory of their regions allocated, so handles may be destroyed in any order.
 ///
-/// Threads: all functions on one region may run at once, except kvmem_region_destroy.
+/// Threads: all functions may use one region at the same time, except kvmem_region_destroy.
 typedef struct kvmem_region kvmem_region;
 
 /// Host memory.
 #define KVMEM_TIER_SYSTEM 1
 /// A file.
 #define KVMEM_TIER_DISK 2
-/// Host memory that GPUs reach by DMA.
+/// Page-locked host memory, which GPUs access by DMA.
 #define KVMEM_TIER_PINNED 3
-/// Memory of a GPU.
+/// GPU memory.
 #define KVMEM_TIER_DEVICE 4
-/// Memory of a GPU that grows and shrinks behind fixed addresses.
+/// GPU memory that grows and shrinks at fixed addresses.
 #define KVMEM_TIER_ELASTIC 5
 
 /* ---- Regions: host memory ---- */
 
 /// Ask the kernel for transparent huge pages.
 #define KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES 1
-/// Fail rather than take smaller pages than asked for. Without it the region is made of what there is, and
-/// its info says so.
+/// Fail if the requested page size is not available. Without this flag smaller pages are used, and the info
+/// of the region has KVMEM_REGION_HUGE_PAGE_FALLBACK.
 #define KVMEM_SYSTEM_HUGE_PAGES_REQUIRED 2
 /// Bind the memory to `numa_node`.
 #define KVMEM_SYSTEM_NUMA_BIND 4
-/// Make it of a memory file, so that it can be shared with other processes.
+/// Allocate from a memory file, so that the region can be shared with other processes.
 #define KVMEM_SYSTEM_SHAREABLE 8
 
-/// How to allocate host memory. All zeroes but struct_size and size is a good start.
+/// Options of kvmem_region_create_system.
 typedef struct kvmem_system_options {
     /// sizeof(kvmem_system_options)
     size_t struct_size;
     /// KVMEM_SYSTEM_* flags.
     uint64_t flags;
-    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     uint64_t size;
-    /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
-    /// With KVMEM_SYSTEM_NUMA_BIND all of them are touched before the call returns: the kernel reserves none
-    /// of a particular node.
+    /// Page size in bytes, from the reserved pool of the system (hugetlbfs): 2097152 or 1073741824; 0 for
+    /// ordinary pages. With KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the
+    /// kernel cannot reserve pages of a node.
     uint64_t huge_page_size;
-    /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
+    /// NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
     uint32_t numa_node;
-    /// Threads that touch every page before the call returns; 0: each page comes with its first use.
+    /// Threads that touch every page before the call returns; 0: pages are allocated on first access.
     uint32_t prefault_threads;
 } kvmem_system_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_system_options_init(kvmem_system_options *options, size_t struct_size);
 
-/// Allocates host memory: page-aligned and zeroed.
+/// Allocates host memory. It is page-aligned and zeroed.
 ///
 /// @param options what to allocate
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist;
-///         KVMEM_STATUS_OUT_OF_MEMORY: more than the machine, the node or the control group can hold, unless
-///         vm.overcommit_memory is 1; too few huge pages; RLIMIT_FSIZE with KVMEM_SYSTEM_SHAREABLE;
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist
+///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the node or the control group has less memory (not
+///           checked if vm.overcommit_memory is 1), too few huge pages, or RLIMIT_FSIZE is too small for
+///           KVMEM_SYSTEM_SHAREABLE
 ///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
 kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
                                         kvmem_region **region,
@@ -330,310 +359,300 @@ kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
 
 /* ---- Regions: page-locked host memory ---- */
 
-/// Ordinary pages only.
+/// Use ordinary pages only.
 #define KVMEM_PINNED_NO_HUGE_PAGES 1
 /// Bind the memory to `numa_node`.
 #define KVMEM_PINNED_NUMA_BIND 2
-/// Make it of a memory file, so that it can be shared with other processes.
+/// Allocate from a memory file, so that the region can be shared with other processes.
 #define KVMEM_PINNED_SHAREABLE 4
 
-/// Asked after each chunk of a long allocation, within large chunks after each 512 MiB, on the calling
-/// thread, with the bytes done and the bytes in all. Answers 0 to go on; any other value cancels. Must not
-/// unwind.
+/// Reports the progress of a long allocation, in bytes. Called on the calling thread after each chunk, and
+/// within large chunks after each 512 MiB. Returns 0 to continue; any other value cancels the allocation.
+/// Must not unwind.
 typedef int32_t (*kvmem_progress_callback)(uint64_t done, uint64_t total, void *user_data);
 
-/// How to allocate page-locked host memory. All zeroes but struct_size and size is a good start.
+/// Options of kvmem_region_create_pinned.
 typedef struct kvmem_pinned_options {
     /// sizeof(kvmem_pinned_options)
     size_t struct_size;
     /// KVMEM_PINNED_* flags.
     uint64_t flags;
-    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     uint64_t size;
-    /// Bytes of one page lock, a multiple of the page size; 0 for 64 GiB. A copy of the driver's that
-    /// reaches over the end of one fails; kvmem's own are cut there.
+    /// Bytes per page lock, a multiple of the page size; 0 for 64 GiB. A copy by the driver that crosses two
+    /// page locks fails; kvmem splits its own copies there.
     uint64_t chunk_size;
-    /// Who is asked between chunks; may be NULL. Not called for a layout.
+    /// Called between chunks; may be NULL. Not called for a layout.
     kvmem_progress_callback progress;
-    /// Handed to progress.
+    /// Passed to progress.
     void *user_data;
-    /// The GPU it serves: without KVMEM_PINNED_NUMA_BIND its pages come from that GPU's NUMA node while
-    /// there are any.
+    /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, pages come from the NUMA node of that
+    /// GPU while it has free pages.
     int32_t device;
-    /// The node KVMEM_PINNED_NUMA_BIND means; 0 without that flag.
+    /// NUMA node of KVMEM_PINNED_NUMA_BIND; 0 without that flag.
     uint32_t numa_node;
-    /// Threads that touch the pages; 0 for one a core, up to 8.
+    /// Threads that touch the pages; 0 for one per core, at most 8.
     uint32_t threads;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_pinned_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_pinned_options_init(kvmem_pinned_options *options, size_t struct_size);
 
-/// Allocates host memory that GPUs reach by DMA: placed near the GPU, touched by several threads,
-/// page-locked for all contexts and mapped.
+/// Allocates page-locked host memory: near the GPU, touched by several threads, page-locked and mapped for
+/// all contexts. A failure leaves nothing allocated.
 ///
 /// @param options what to allocate
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
-///         not there; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY,
-///         also where the machine, the NUMA node it is bound to or the process's control group can't have
-///         as much, which is asked before a page is touched, and then with the bytes asked and had;
-///         KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing
-///         allocated
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the NUMA node or the control group has less memory. This
+///           is checked before a page is touched; the message has the bytes requested and available
+///         KVMEM_STATUS_CANCELLED: progress returned another value than 0
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
 
 /* ---- Regions: GPU memory ---- */
 
-/// How to allocate memory of a GPU.
+/// Options of kvmem_region_create_device.
 typedef struct kvmem_device_options {
     /// sizeof(kvmem_device_options)
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
-    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     uint64_t size;
-    /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
+    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
     int32_t device;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_device_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_device_options_init(kvmem_device_options *options, size_t struct_size);
 
-/// Allocates memory of a GPU. Its content is undefined.
+/// Allocates GPU memory. Its content is undefined.
 ///
 /// @param options what to allocate
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
-///         not there; KVMEM_STATUS_OUT_OF_MEMORY with the bytes asked, free and of the GPU;
-///         KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_CUDA
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options are invalid
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: the GPU has less free memory. The message has the bytes requested,
+///           free and in total
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_create_device(const kvmem_device_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
 
 /* ---- Regions: GPU memory that grows and shrinks ---- */
 
-/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC), beside file descriptors. It can't be added
-/// later.
+/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC) as well as by file descriptor. This cannot be
+/// enabled later.
 #define KVMEM_ELASTIC_FABRIC 1
 
-/// How to reserve memory of a GPU that grows and shrinks.
+/// Options of kvmem_region_create_elastic.
 typedef struct kvmem_elastic_options {
     /// sizeof(kvmem_elastic_options)
     size_t struct_size;
-    /// KVMEM_ELASTIC_FABRIC, or 0: extents can be shared by file descriptor where the GPU has them.
+    /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
     uint64_t flags;
-    /// The most bytes there may be; rounded up to whole extents. In a layout's options 0: the layout says.
+    /// Maximum size in bytes, rounded up to whole extents. Must be 0 in the options of a layout, which
+    /// computes it.
     uint64_t size;
-    /// Bytes of an extent, a multiple of the recommended granularity; 0 for 64 MiB. Growth costs by the
-    /// extent. In a layout's options 0: the layout says.
+    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
+    /// duration of growth. Must be 0 in the options of a layout, which computes it.
     uint64_t extent_size;
-    /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
+    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
     int32_t device;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_elastic_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_elastic_options_init(kvmem_elastic_options *options, size_t struct_size);
 
-/// Reserves addresses of a GPU for memory that grows and shrinks. Nothing has memory yet:
-/// kvmem_region_commit gives it.
+/// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
+/// allocates it.
 ///
 /// @param options what to reserve
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
-///         not there, and for more than 16,777,216 extents; KVMEM_STATUS_INVALID_ARGUMENT, also for an
-///         extent that is no multiple of the granularity, and a size that no address space has;
-///         KVMEM_STATUS_OUT_OF_MEMORY where as many addresses are not free, or the host has no memory or
-///         file descriptor for the control block, of 64 bytes and 4 an extent; KVMEM_STATUS_UNSUPPORTED for
-///         a GPU without virtual memory management, and for KVMEM_ELASTIC_FABRIC where the driver, asked to
-///         create and export some memory so, does not; KVMEM_STATUS_CUDA
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the extent is not a multiple of the granularity, or the size
+///           exceeds any address space
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or there are more than 16,777,216 extents
+///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses, or no host memory or file descriptor for the
+///           control block (64 bytes, and 4 per extent)
+///         KVMEM_STATUS_UNSUPPORTED: the GPU has no virtual memory management, or cannot export memory by
+///           fabric handle, which is tried for KVMEM_ELASTIC_FABRIC
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options,
                                          kvmem_region **region,
                                          kvmem_error **error);
 
-/// Gives a part of an elastic region memory, in whole extents; what has some keeps it. Agents that know the
-/// region learn of the new extents. Addresses stay what they are.
+/// Allocates memory for a part of an elastic region, in whole extents. Extents that have memory keep it.
+/// Addresses do not change. Agents that the region is registered with can use the new extents. A failure
+/// changes nothing.
 ///
 /// @param region an elastic region, not a view
-/// @param offset bytes from its start
-/// @param size bytes, at least 1; every extent that is touched gets memory
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past what was reserved; KVMEM_STATUS_OUT_OF_MEMORY with
-///         the bytes asked, those of the GPU, and where the process has its primary context those free;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic; KVMEM_STATUS_UNSUPPORTED for one
-///         that was imported: it grows in its owner's process, and is shared again; KVMEM_STATUS_CUDA;
-///         KVMEM_STATUS_NIXL. A failure changes nothing
+/// @param offset bytes from the start of the region
+/// @param size bytes, at least 1; every extent that overlaps the range gets memory
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
+///         KVMEM_STATUS_OUT_OF_MEMORY: the message has the bytes requested and in total, and the free bytes
+///           if the process has the primary context of the GPU
+///         KVMEM_STATUS_UNSUPPORTED: the region was imported; commit in the process of its owner and share it
+///           again
+///         KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
 kvmem_status kvmem_region_commit(kvmem_region *region, uint64_t offset, uint64_t size, kvmem_error **error);
 
-/// Takes the memory of whole extents away, from agents that know them first. Nothing may use them any more;
-/// transfers of kvmem's are seen to. Where NIXL fails to let go of an extent, the extent is gone from the
-/// region all the same, but its memory stays mapped, and is that of the extent again when it is committed
-/// again.
+/// Frees the memory of whole extents, after it was deregistered from agents. The caller ensures that no
+/// kernel or copy of its own uses the extents any more. Transfers of kvmem are checked.
 ///
 /// @param region an elastic region, not a view
-/// @param offset bytes from its start, a multiple of the extent
-/// @param size bytes, a multiple of the extent
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer or a share uses one, or while an agent lets go
-///         of a registration that was given up: nothing waits for their end; KVMEM_STATUS_INVALID_STATE where
-///         one has no memory; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_OUT_OF_RANGE;
-///         KVMEM_STATUS_UNSUPPORTED for a region that was imported: it shrinks in its owner's process;
-///         KVMEM_STATUS_NIXL when an agent did not let go: then that memory is not given back to the GPU, and
-///         serves the extent when that is committed again
+/// @param offset bytes from the start of the region, a multiple of the extent size
+/// @param size bytes, a multiple of the extent size
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range is not made of whole
+///           extents
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
+///         KVMEM_STATUS_INVALID_STATE: an extent has no memory
+///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent, or an agent is still deregistering memory
+///           of a destroyed registration. The call does not wait for either
+///         KVMEM_STATUS_UNSUPPORTED: the region was imported; decommit in the process of its owner
+///         KVMEM_STATUS_NIXL: an agent could not deregister an extent. The extent is decommitted, but its
+///           memory stays mapped, and is used again if the extent is committed again
+///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_decommit(kvmem_region *region, uint64_t offset, uint64_t size, kvmem_error **error);
 
-/// What an elastic region has of its memory now.
+/// State of an elastic region.
 typedef struct kvmem_elastic_info {
-    /// Bytes of an extent.
+    /// Bytes per extent.
     uint64_t extent_size;
-    /// Extents there may be.
+    /// Extents that the addresses can hold.
     uint64_t num_extents;
     /// Extents that have memory.
     uint64_t num_committed;
-    /// How often what lies behind an address has changed.
+    /// Number of times that the memory at any address has changed.
     uint64_t generation;
 } kvmem_elastic_info;
 
-/// Tells what an elastic region has of its memory now.
+/// Returns the state of an elastic region.
 ///
 /// @param region an elastic region, or a view of one
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic
+/// @param info receives the state
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
 kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region,
                                            kvmem_elastic_info *info,
                                            kvmem_error **error);
 
 /* ---- Regions: files ---- */
 
-/// Do not bypass the page cache.
+/// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
 #define KVMEM_DISK_BUFFERED 1
-/// Fail if the file system does not support O_DIRECT. Without this flag I/O then goes through the page
-/// cache, and the region's info has no KVMEM_REGION_DIRECT_IO.
+/// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead, and
+/// the info of the region lacks KVMEM_REGION_DIRECT_IO.
 #define KVMEM_DISK_DIRECT_REQUIRED 2
-/// Open the file at `path`, which must exist and not be empty, instead of creating it.
+/// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
 #define KVMEM_DISK_OPEN_EXISTING 4
-/// Open the file at `path` if it exists, and create it if not. An empty file is treated as a new one.
+/// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
 #define KVMEM_DISK_OPEN_OR_CREATE 8
-/// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be a source of transfers,
-/// and it can be open beside a writer.
+/// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be the source of transfers.
+/// It can be open while a writer has the file open.
 #define KVMEM_DISK_READ_ONLY 16
-/// Do not lock the file against other writers: the caller keeps them apart.
+/// Do not lock the file against other writers: the caller excludes them.
 #define KVMEM_DISK_NO_LOCK 32
 
-/// How to create or open a file.
+/// Options of kvmem_region_create_disk.
 typedef struct kvmem_disk_options {
     /// sizeof(kvmem_disk_options)
     size_t struct_size;
     /// KVMEM_DISK_* flags.
     uint64_t flags;
-    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. In a layout's options 0.
+    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. Must be 0 in the options of a
+    /// layout, which computes it.
     uint64_t size;
-    /// The caller's file. kvmem creates it and never deletes it, unless the call that created it fails.
-    /// NULL for a temporary file, which has no name and is deleted with the region, or with the process.
+    /// Path of the file, which is the caller's: kvmem creates it, and deletes it only if the call that
+    /// created it fails. NULL for a temporary file, which has no name and is deleted with the region or with
+    /// the process.
     const char *path;
     /// Directory of a temporary file; NULL for $TMPDIR, or /tmp if that is not set.
     const char *directory;
 } kvmem_disk_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_disk_options_init(kvmem_disk_options *options, size_t struct_size);
 
-/// Creates or opens a file of fixed size. Its space is reserved and the page cache bypassed if the file
-/// system supports it.
+/// Creates or opens a file of fixed size. Space is reserved and the page cache is bypassed if the file system
+/// supports that. A call that fails removes the file that it created.
 ///
-/// While the region exists, the file at a path is locked against other writers: opening it again fails with
+/// While the region exists, a named file is locked against other writers: opening it again fails with
 /// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
 /// takes none.
 ///
 /// @param options what to create or open
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it;
-///         KVMEM_STATUS_NOT_FOUND: its directory, or with KVMEM_DISK_OPEN_EXISTING the file, does not exist;
-///         KVMEM_STATUS_BUSY: the file is open for writing already;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, the path is not of a
-///         regular file, or the existing file is empty and KVMEM_DISK_OPEN_EXISTING is given;
-///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small;
-///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor;
-///         KVMEM_STATUS_UNSUPPORTED: O_DIRECT is required, or the file is to be locked, and the file system
-///         does not support it;
-///         KVMEM_STATUS_PERMISSION_DENIED; KVMEM_STATUS_IO.
-///         A call that fails removes the file that it created
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it
+///         KVMEM_STATUS_NOT_FOUND: the directory does not exist, or with KVMEM_DISK_OPEN_EXISTING the file
+///         KVMEM_STATUS_BUSY: the file is already open for writing
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other; the path is not a regular file;
+///           or the file is empty and KVMEM_DISK_OPEN_EXISTING is set
+///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small
+///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor
+///         KVMEM_STATUS_UNSUPPORTED: the file system does not support O_DIRECT, which is required, or locks
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO
 kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options,
                                       kvmem_region **region,
                                       kvmem_error **error);
 
-/// Returns the absolute path of a disk region's file.
+/// Returns the absolute path of the file of a disk region.
 ///
 /// @param region a region
-/// @param buffer gets the path and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; the file is temporary or was opened from a
-///         share; or the file was renamed or unlinked;
-///         KVMEM_STATUS_OUT_OF_RANGE: the buffer is too small
-kvmem_status kvmem_region_get_path(const kvmem_region *region,
-                                   char *buffer,
-                                   size_t capacity,
-                                   size_t *size,
-                                   kvmem_error **error);
+/// @param path receives the path as text; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; or its file is temporary, was opened from a
+///           share, or was renamed or unlinked
+kvmem_status kvmem_region_get_path(const kvmem_region *region, kvmem_blob **path, kvmem_error **error);
 
-/// Waits until what was written to a disk region is on the medium. Other regions have nothing to do.
+/// Waits until the written data of a disk region is durable. Does nothing for other regions.
 ///
 /// @param region a region
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_IO or KVMEM_STATUS_OUT_OF_MEMORY when the data is not safe
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the data is not durable
 kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 
 /* ---- Regions: memory of the caller ---- */
 
 /// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
 ///
-/// kvmem calls it on a thread that does nothing else but call release callbacks, one at a time. It may call
-/// every function of kvmem and may block: only further release callbacks wait for it. It is called after
-/// the last handle, layout, registration, share and transfer that uses the memory was destroyed or has
-/// ended, often after the destroying function returned. Callbacks still due when the process ends may not
-/// be called. A forked child calls none of its parent's release callbacks.
+/// kvmem calls it on a dedicated thread, one release callback at a time. It may call any function of kvmem
+/// and may block: only other release callbacks wait for it. It is called after the last handle, layout,
+/// registration, share and transfer that uses the memory was destroyed or has ended, often after the
+/// destroying function returned.
+///
+/// Notes: callbacks that are still pending when the process ends may not be called. A forked child calls none
+/// of its parent's release callbacks.
 typedef void (*kvmem_release_callback)(void *user_data);
 
-/// Host memory: adopt it to be read only. It may be mapped without PROT_WRITE; the region can only be a
-/// source of transfers, and cannot be registered with an agent.
+/// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source of
+/// transfers, and cannot be registered with an agent.
 #define KVMEM_ADOPT_READ_ONLY 1
 
-/// Memory of the caller's to use.
+/// Memory of the caller to adopt.
 typedef struct kvmem_adopt_options {
     /// sizeof(kvmem_adopt_options)
     size_t struct_size;
-    /// KVMEM_ADOPT_* flags; 0 for memory of a GPU.
+    /// KVMEM_ADOPT_* flags; 0 for GPU memory.
     uint64_t flags;
-    /// The first byte. Host memory: all of it must be mapped with PROT_READ. Without KVMEM_ADOPT_READ_ONLY it
-    /// must also be mapped with PROT_WRITE. It must stay mapped until release is called.
+    /// First byte. Host memory must be mapped with PROT_READ, and with PROT_WRITE unless
+    /// KVMEM_ADOPT_READ_ONLY is set. It must stay mapped until release is called.
     void *address;
     /// Bytes, at least 1.
     uint64_t size;
@@ -643,51 +662,51 @@ typedef struct kvmem_adopt_options {
     void *user_data;
 } kvmem_adopt_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
 
-/// Adopts host memory of the caller. kvmem never frees it.
+/// Adopts host memory of the caller. kvmem never frees it. If the call fails, release is not called.
 ///
-/// The kernel's list of mappings (/proc/self/maps) is read to check how the memory is mapped, which takes
-/// about a microsecond for each mapping of the process.
-///
-/// If all of it is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs use the
-/// page locks. The memory may have several page locks, and a block may span two of them. If only a part is
-/// page-locked, the memory is used as memory that is not. Page locks must stay as they are while a transfer
-/// of the memory exists.
+/// If all of the memory is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs
+/// use the page locks. There may be several, and a block may span two of them. If only a part is page-locked,
+/// the memory is treated as not page-locked. Page locks must not change while a transfer of the memory
+/// exists.
 ///
 /// @param options the memory
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_INVALID_ARGUMENT: some of the memory is not mapped, or lacks PROT_READ or PROT_WRITE;
-///         KVMEM_STATUS_IO or KVMEM_STATUS_NOT_FOUND: the list cannot be read;
-///         KVMEM_STATUS_OUT_OF_MEMORY: no file descriptor for the list, or no thread for the release
-///         callback. After a failure, release is not called
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
+///           PROT_WRITE
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
+///         KVMEM_STATUS_OUT_OF_MEMORY: no file descriptor for that list, or no thread for the release
+///           callback
+///
+/// Notes: the list of mappings (/proc/self/maps) is read to check the memory, which takes about a microsecond
+/// per mapping of the process.
 kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
                                      kvmem_region **region,
                                      kvmem_error **error);
 
-/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The
-/// driver is asked whether all of it is memory of that GPU; it may span several allocations and VMM mappings.
+/// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it. If the call fails, release is not
+/// called.
 ///
-/// Memory goes with the context that it was allocated in: destroy the region before that context is destroyed
-/// or reset. After that, transfers, checksums, shares and registrations of it fail with
-/// KVMEM_STATUS_INVALID_STATE before anything is touched. A transfer in flight fails, and may destroy the
-/// GPU's primary context. Handles are destroyed as always, and release is called.
+/// The driver confirms that all of it is memory of that GPU. It may span several allocations and VMM
+/// mappings.
 ///
 /// @param options the memory; its address is a device pointer
-/// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory,
-///         managed memory, memory that was freed, or memory of another GPU;
-///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range;
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
-///         Release is not called after a failure
+/// @param device the GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
+///           another GPU
+///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+///
+/// Notes: the memory is gone when its context is destroyed or reset; destroy the region before that.
+/// Otherwise, transfers, checksums, shares and registrations of the region fail with
+/// KVMEM_STATUS_INVALID_STATE before anything is accessed. A transfer in flight fails, and may destroy the
+/// primary context of the GPU. Handles can be destroyed as usual, and release is called.
 kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        int32_t device,
                                        kvmem_region **region,
@@ -696,79 +715,75 @@ kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
 /// Memory files: do not add F_SEAL_SHRINK to the seals of the file.
 #define KVMEM_ADOPT_KEEP_SEALS 2
 
-/// A part of a memory file to adopt.
+/// Part of a memory file to adopt.
 typedef struct kvmem_adopt_file_options {
     /// sizeof(kvmem_adopt_file_options)
     size_t struct_size;
     /// KVMEM_ADOPT_* flags.
     uint64_t flags;
-    /// Where in the file the memory starts, in bytes: a multiple of the page size of the file.
+    /// Bytes from the start of the file to the memory, a multiple of the page size of the file.
     uint64_t offset;
     /// Bytes, at least 1. The part must be within the file.
     uint64_t size;
-    /// Where the caller has mapped this part of the file with MAP_SHARED. It must stay mapped until release
-    /// is called. NULL: kvmem maps it, and unmaps it before it calls release.
+    /// Address at which the caller has mapped this part of the file with MAP_SHARED. It must stay mapped
+    /// until release is called. NULL: kvmem maps it, and unmaps it before it calls release.
     void *address;
     /// Called when kvmem no longer uses the memory; may be NULL.
     kvmem_release_callback release;
     /// Passed to release.
     void *user_data;
-    /// The file: from memfd_create, or on tmpfs or hugetlbfs. Open with O_RDWR, or with O_RDONLY for
+    /// File from memfd_create, or on tmpfs or hugetlbfs, open with O_RDWR, or with O_RDONLY for
     /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call.
     int32_t fd;
-    /// 0.
+    /// Must be 0.
     uint32_t reserved;
 } kvmem_adopt_file_options;
 
-/// Fills options with defaults. The caller sets fd and size.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults. fd and size have none.
 void kvmem_adopt_file_options_init(kvmem_adopt_file_options *options, size_t struct_size);
 
-/// Adopts a part of a memory file of the caller, so that it can be shared with other processes.
+/// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
+/// fails, release is not called.
 ///
 /// The region is host memory like that of kvmem_region_adopt_host. kvmem_share_create_region and
 /// kvmem_share_create_layout share it: importers map the same pages.
 ///
-/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated any more: a process that accesses
-/// memory past the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be
-/// sealed (created without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must
-/// trust all processes that may write the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while
-/// the region or an importer uses it.
-///
-/// Any process that may open the file for writing can change the bytes, whatever a share grants.
-/// memfd_create creates files of mode 0777; fchmod them to 0600 before the memory is shared to be read only
-/// with processes of another user.
+/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated: a process that accesses memory past
+/// the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be sealed (created
+/// without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all
+/// processes that can write to the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the
+/// region or an importer uses it.
 ///
 /// @param options the memory
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, not open as flags need it, or not
-///         of a memory file; the file is sealed against writing; the offset is no multiple of the page size;
-///         or the memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE.
-///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file.
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not open, not open as the flags require, or not a memory
+///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
+///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
+///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file
 ///         KVMEM_STATUS_OUT_OF_MEMORY: no address space, huge pages or file descriptor, or no thread for the
-///         release callback.
-///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE).
-///         KVMEM_STATUS_IO or KVMEM_STATUS_NOT_FOUND: the list of mappings (/proc/self/maps) cannot be read.
-///         After a failure, release is not called.
+///           release callback
+///         KVMEM_STATUS_BUSY: a process has a lease on the file (F_SETLEASE)
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
+///
+/// Notes: any process that can open the file for writing can change the bytes, whatever a share grants.
+/// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
+/// reading with processes of another user.
 kvmem_status kvmem_region_adopt_file(const kvmem_adopt_file_options *options,
                                      kvmem_region **region,
                                      kvmem_error **error);
 
 /* ---- Regions: views, information, holders ---- */
 
-/// Makes a part of a region a region of its own. It keeps its parent.
+/// Creates a region that is a part of another region. It keeps its parent alive.
 ///
 /// @param region the parent
-/// @param offset where in the parent it begins, in bytes
-/// @param size its bytes, at least 1
-/// @param view gets the part; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_INVALID_ARGUMENT
-///         when empty
+/// @param offset bytes from the start of the parent
+/// @param size bytes, at least 1
+/// @param view receives the view; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the parent
 kvmem_status kvmem_region_create_view(const kvmem_region *region,
                                       uint64_t offset,
                                       uint64_t size,
@@ -777,63 +792,61 @@ kvmem_status kvmem_region_create_view(const kvmem_region *region,
 
 /// kvmem allocated it.
 #define KVMEM_ORIGIN_ALLOCATED 1
-/// It is the caller's.
+/// It is memory of the caller.
 #define KVMEM_ORIGIN_ADOPTED 2
 /// It is a part of another region.
 #define KVMEM_ORIGIN_VIEW 3
-/// It is another process's.
+/// It is memory of another process.
 #define KVMEM_ORIGIN_IMPORTED 4
 
 /// Disk: I/O bypasses the page cache.
 #define KVMEM_REGION_DIRECT_IO 1
-/// Disk: the space was reserved when this region was created. Not set for a file that existed, or an opened
-/// share.
+/// Disk: the space was reserved when this region was created. Not set for a file that existed, or was opened
+/// from a share.
 #define KVMEM_REGION_PREALLOCATED 2
-/// Disk: the file has no name and goes with the region.
+/// Disk: the file has no name, and is deleted with the region.
 #define KVMEM_REGION_TEMPORARY 4
-/// System and pinned: pages are smaller than asked for.
+/// System and pinned: pages are smaller than requested.
 #define KVMEM_REGION_HUGE_PAGE_FALLBACK 8
-/// System and pinned: it lies in a memory file, so that it can be shared with other processes.
+/// System and pinned: the memory is a memory file, which can be shared with other processes.
 #define KVMEM_REGION_SHAREABLE 16
-/// It may only be read: it was shared, adopted or opened so.
+/// The region can only be read: it was shared, adopted or opened for reading.
 #define KVMEM_REGION_READ_ONLY 32
 
-/// What a region is.
+/// Properties of a region.
 typedef struct kvmem_region_info {
-    /// The first byte: a host address, a device address, or an offset in the file.
+    /// First byte: a host address, a device address, or an offset in the file.
     uint64_t address;
     /// Bytes.
     uint64_t size;
-    /// System and pinned: the size of the pages it is mapped with. Elastic: the size of an extent. Others:
-    /// the system's page size.
+    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; the system's page
+    /// size for others.
     uint64_t page_size;
-    /// Disk: what offsets, sizes and memory addresses of I/O must be multiples of. Others: 1.
+    /// Disk: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
     uint64_t alignment;
     /// KVMEM_REGION_* flags.
     uint64_t flags;
-    /// A KVMEM_TIER_* value.
+    /// KVMEM_TIER_* value.
     uint32_t tier;
-    /// A KVMEM_ORIGIN_* value.
+    /// KVMEM_ORIGIN_* value.
     uint32_t origin;
-    /// The GPU it lies on, or serves; -1 for none.
+    /// GPU that the memory is located on, or was page-locked for; -1 for none.
     int32_t device_id;
-    /// The NUMA node its pages come from; -1 for any.
+    /// NUMA node of the pages; -1 for any.
     int32_t numa_node;
-    /// Disk: the open file, valid as long as the region and not to be closed. Others: -1.
+    /// Disk: the open file, valid as long as the region; the caller must not close it. Others: -1.
     int32_t fd;
-    /// Agents it is registered with; kvmem_region_get_agent names them.
+    /// Agents that the region is registered with; kvmem_region_get_agent returns their names.
     uint32_t registration_count;
 } kvmem_region_info;
 
-/// Returns what a region is.
+/// Returns the properties of a region.
 ///
 /// @param region a region
-/// @param info gets the result
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the properties
 kvmem_status kvmem_region_get_info(const kvmem_region *region, kvmem_region_info *info, kvmem_error **error);
 
-/// How much of a region's memory is resident, in bytes.
+/// Resident memory of a region, in bytes.
 typedef struct kvmem_region_residency {
     /// In memory, on pages of any size.
     uint64_t resident_bytes;
@@ -843,79 +856,79 @@ typedef struct kvmem_region_residency {
     uint64_t swapped_bytes;
 } kvmem_region_residency;
 
-/// Returns how much of a region's memory is resident now. For a view, or a view of a view, returns
-/// the figures of the whole underlying region.
-///
-/// The kernel walks the pages of all mappings of the process for it (/proc/self/smaps), which takes
-/// milliseconds, and more with much memory: for diagnosis, not for each block. Pages of an adjacent mapping
-/// that the kernel has joined with the region's may count too; no figure exceeds the region's size.
+/// Returns how much of a region is resident in memory. For a view, returns the figures of the whole
+/// underlying region.
 ///
 /// @param region a system or pinned region
-/// @param residency gets the result
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory; KVMEM_STATUS_IO,
-///         KVMEM_STATUS_NOT_FOUND or KVMEM_STATUS_OUT_OF_MEMORY: the kernel's figures cannot be read
+/// @param residency receives the figures
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND, KVMEM_STATUS_OUT_OF_MEMORY: the figures of the kernel
+///           cannot be read
+///
+/// Notes: for diagnosis. The kernel walks the pages of all mappings of the process (/proc/self/smaps), which
+/// takes milliseconds, and more with much memory. Pages of an adjacent mapping that the kernel merged with
+/// the region's may be included; no figure exceeds the size of the region.
 kvmem_status kvmem_region_get_residency(const kvmem_region *region,
                                         kvmem_region_residency *residency,
                                         kvmem_error **error);
 
-/// The holders of a region's memory at one moment. Holders of a view count for the view only; the view counts
-/// here once.
+/// References to the memory of a region at one moment. References to a view count for the view only; here the
+/// view counts once.
 typedef struct kvmem_region_holders {
     /// References in this process: one per handle, view, registration and share; one or more per layout. A
-    /// transfer in flight may add some. 1 is this handle alone.
+    /// transfer in flight may add some. 1: only this handle.
     uint64_t references;
-    /// Views of it, those among them that a layout has made for its parts.
+    /// Views of it, including those that a layout created for its parts.
     uint64_t views;
-    /// Agents it is registered with.
+    /// Agents that it is registered with.
     uint64_t registrations;
-    /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
+    /// Shares of it that are not destroyed. A share of a layout counts for each of its regions.
     uint64_t shares;
-    /// Number of times that other processes have it open, each a mapping of its own; at most 1,024 are
+    /// Number of times that other processes have it open, each with a separate mapping; at most 1,024 are
     /// counted. A process that has ended does not count.
     uint64_t importers;
-    /// Handles that kvmem has given for it and that were not destroyed, this one included.
+    /// Handles to it that are not destroyed, including this one.
     uint64_t handles;
 } kvmem_region_holders;
 
-/// Returns the holders of a region, in this process and in others.
+/// Returns the number of references to a region, in this process and in others.
 ///
 /// @param region a region
-/// @param holders gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; for a region that was shared
-///         KVMEM_STATUS_PERMISSION_DENIED or KVMEM_STATUS_IO where the kernel does not tell who has it
-///         open, as where a filter of system calls refuses F_OFD_GETLK
+/// @param holders receives the numbers
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the region was shared, and the kernel does not
+///           report its importers, for example because a system call filter rejects F_OFD_GETLK
 kvmem_status kvmem_region_get_holders(const kvmem_region *region,
                                       kvmem_region_holders *holders,
                                       kvmem_error **error);
 
-/// Tells whether the owner of an imported region still has it. What is mapped here stays readable also when
-/// it has not. A region of this process is its own owner.
+/// Checks that the owner of an imported region still has it. If not, existing mappings stay readable. A
+/// region of this process is its own owner.
 ///
 /// @param region a region
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_PEER_LOST when its owner has freed it or has ended
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the region or has ended
 kvmem_status kvmem_region_check_owner(const kvmem_region *region, kvmem_error **error);
 
-/// Destroys a region handle. The memory is freed when nothing holds it.
+/// Destroys a region handle. The memory is freed when nothing refers to it any more.
 ///
 /// @param region a region that no other call uses; NULL does nothing
 void kvmem_region_destroy(kvmem_region *region);
 
 /* ---- Agents and registrations: see kvmem_nixl.h ---- */
 
-/// A NIXL agent, driven by a thread of its own, or by threads that wait for its transfers. Registrations,
-/// layouts and transfers hold it.
+/// A NIXL agent. A thread of kvmem makes its NIXL calls, or a thread that waits for one of its transfers.
+/// Registrations, layouts and transfers keep the agent alive. kvmem_nixl.h has its functions.
 ///
-/// Threads: all functions on one agent may run at once, except kvmem_agent_destroy. Calls of NIXL are made
-/// one at a time.
+/// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. kvmem makes the
+/// NIXL calls of an agent one at a time.
 typedef struct kvmem_agent kvmem_agent;
 
-/// A region that an agent knows. It holds both, and the region is deregistered before its memory goes.
+/// A region that is registered with an agent. It keeps both alive. The region is deregistered before its
+/// memory is freed. kvmem_nixl.h has its functions.
 ///
-/// Threads: all functions on one registration may run at once, except kvmem_registration_destroy.
+/// Threads: all functions may use one registration at the same time, except kvmem_registration_destroy.
 typedef struct kvmem_registration kvmem_registration;
 
 /// Host memory.
@@ -927,17 +940,17 @@ typedef struct kvmem_registration kvmem_registration;
 
 /* ---- Layouts ---- */
 
-/// Where each block of a KV cache lies. It holds its regions and their registrations.
+/// Location of each block of a KV cache. A layout keeps its regions and registrations alive.
 ///
-/// Threads: all functions on one layout may run at once, except kvmem_layout_destroy.
+/// Threads: all functions may use one layout at the same time, except kvmem_layout_destroy.
 typedef struct kvmem_layout kvmem_layout;
 
 /* ---- Layouts: shape ---- */
 
-/// One region; a block holds all its layers, a layer its outer slots:
-/// base + block·L·O·R + layer·O·R + outer·R
+/// One region. A block contains all its layers, a layer its outer slots: base + block·L·O·R + layer·O·R +
+/// outer·R
 #define KVMEM_LAYOUT_FULLY_CONTIGUOUS 1
-/// One region a layer; where the block stands in it, block_dim says.
+/// One region per layer. block_dim selects the order within it.
 #define KVMEM_LAYOUT_LAYER_SEPARATE 2
 
 /// base[layer] + block·O·R + outer·R
@@ -945,239 +958,233 @@ typedef struct kvmem_layout kvmem_layout;
 /// base[layer] + outer·N·R + block·R
 #define KVMEM_BLOCK_DIM_SECOND 2
 
-/// The shape of a KV cache. In the formulas N is num_blocks, L num_layers, O outer_dim, and
-/// R = page_size × inner_dim × dtype_width bytes; the shapes are those of NVIDIA Dynamo's KVBM.
+/// Shape of a KV cache, as in NVIDIA Dynamo's KVBM. In formulas N is num_blocks, L is num_layers, O is
+/// outer_dim, and R is page_size × inner_dim × dtype_width bytes. All fields are required, except alignment,
+/// num_heads and block_dim.
 typedef struct kvmem_layout_config {
     /// sizeof(kvmem_layout_config)
     size_t struct_size;
-    /// Blocks (pages), 1 to 4294967295.
+    /// Blocks, 1 to 4294967295.
     uint64_t num_blocks;
     /// Layers of the model, at least 1.
     uint64_t num_layers;
-    /// 2 where K and V are apart, 1 where they are one (MLA).
+    /// Outer slots per layer: 2 if keys and values are separate, 1 if they are combined (MLA).
     uint64_t outer_dim;
-    /// Tokens in a block, at least 1.
+    /// Tokens per block, at least 1.
     uint64_t page_size;
-    /// Elements one token has in one layer and outer slot, at least 1.
+    /// Elements per token in one layer and outer slot, at least 1.
     uint64_t inner_dim;
-    /// Bytes of one element: 1, 2, 4 or 8.
+    /// Bytes per element: 1, 2, 4 or 8.
     uint64_t dtype_width;
-    /// Each block starts at a multiple of this many bytes, a power of two; the block stride is rounded up to
-    /// it. 0 for 1.
+    /// Alignment of blocks in bytes, a power of two; 0 for 1. The block stride is rounded up to it.
     uint64_t alignment;
-    /// Attention heads inner_dim is made of; 0 where that is not known.
+    /// Attention heads in inner_dim; 0 if unknown.
     uint64_t num_heads;
-    /// A KVMEM_LAYOUT_* kind.
+    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE.
     uint32_t kind;
-    /// A KVMEM_BLOCK_DIM_* value; 0 for KVMEM_BLOCK_DIM_FIRST. KVMEM_BLOCK_DIM_SECOND needs a layer separate
-    /// layout.
+    /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_BLOCK_DIM_FIRST. KVMEM_BLOCK_DIM_SECOND requires
+    /// KVMEM_LAYOUT_LAYER_SEPARATE.
     uint32_t block_dim;
 } kvmem_layout_config;
 
-/// Fills a shape with zeroes; every field but alignment, num_heads and block_dim must be set.
-///
-/// @param config the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*config); no more is written
+/// Sets a shape to zeroes.
 void kvmem_layout_config_init(kvmem_layout_config *config, size_t struct_size);
 
-/// The memory a shape needs.
+/// Memory that a shape needs.
 typedef struct kvmem_layout_requirements {
-    /// 1, or num_layers for a layer separate layout.
+    /// Regions: num_layers for KVMEM_LAYOUT_LAYER_SEPARATE, otherwise 1.
     uint64_t num_regions;
-    /// Bytes of each.
+    /// Bytes of each region.
     uint64_t region_size;
-    /// Bytes of all.
+    /// Bytes of all regions.
     uint64_t total_size;
-    /// Bytes of one allocation that holds all regions, each at a multiple of the alignment, and all but the
-    /// first at a multiple of 512 bytes too. The allocation must start at a multiple of 256 bytes, as every
-    /// allocation of cuMemAlloc does.
+    /// Bytes of one allocation that contains all regions, each at a multiple of the alignment, and all but
+    /// the first also at a multiple of 512 bytes. The allocation must start at a multiple of 256 bytes, as
+    /// allocations of cuMemAlloc do.
     uint64_t allocation_size;
 } kvmem_layout_requirements;
 
-/// Tells the memory a shape needs. Nothing is allocated.
+/// Returns the memory that a shape needs. Allocates nothing.
 ///
 /// @param config the shape
-/// @param requirements gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, with the field that is
-///         wrong
+/// @param requirements receives the sizes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the message has the field
 kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
                                            kvmem_layout_requirements *requirements,
                                            kvmem_error **error);
 
 /* ---- Layouts: building ---- */
 
-/// One new allocation holds all regions, each at a multiple of the alignment, and all but the first at a
-/// multiple of 512 bytes too.
+/// Allocate one range for all regions, each at a multiple of the alignment, and all but the first also at a
+/// multiple of 512 bytes.
 #define KVMEM_LAYOUT_ALLOCATE 1
-/// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view
-/// of. Elastic regions, which the caller commits and decommits, must begin with an extent, and their extents
-/// be multiples of the block stride: else a block would lie in two.
+/// Use regions of the caller. With an agent, each is registered with it; for a view of an elastic region, the
+/// region itself is. An elastic region, which the caller commits and decommits, must start at an extent, and
+/// its extents must be multiples of the block stride, so that no block spans two.
 #define KVMEM_LAYOUT_REGIONS 2
-/// Regions that are registered, all with one agent.
+/// Use regions that are registered, all with one agent.
 #define KVMEM_LAYOUT_REGISTRATIONS 3
 
-/// How to build a layout.
+/// Options of kvmem_layout_build.
 typedef struct kvmem_layout_options {
     /// sizeof(kvmem_layout_options)
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
-    /// The shape.
+    /// Shape.
     const kvmem_layout_config *config;
-    /// Who shall reach it; NULL for a layout that only this process reaches.
+    /// Agent that makes the layout accessible to peers; NULL for access by this process only.
     kvmem_agent *agent;
-    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned,
-    /// device and elastic is given.
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
+    /// device and elastic.
     const kvmem_system_options *system;
     /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
-    /// the layout, which is checked when it is opened again; docs/files.md describes it.
+    /// the layout, which is checked when the file is opened again; see docs/files.md.
     const kvmem_disk_options *disk;
-    /// KVMEM_LAYOUT_ALLOCATE: page-locked memory to allocate, with size 0.
+    /// KVMEM_LAYOUT_ALLOCATE: page-locked host memory to allocate, with size 0.
     const kvmem_pinned_options *pinned;
-    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU to allocate, with size 0.
+    /// KVMEM_LAYOUT_ALLOCATE: GPU memory to allocate, with size 0.
     const kvmem_device_options *device;
-    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU that grows and shrinks, with size and extent_size 0. At first
-    /// no block has memory: kvmem_layout_resize gives it. The block stride is padded so that no block
-    /// straddles two extents.
+    /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
+    /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
     const kvmem_elastic_options *elastic;
-    /// KVMEM_LAYOUT_REGIONS: the regions, in order of layers.
+    /// KVMEM_LAYOUT_REGIONS: the regions, in the order of layers.
     kvmem_region *const *regions;
-    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in order of layers.
+    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of layers.
     kvmem_registration *const *registrations;
-    /// How many regions or registrations.
+    /// Number of regions or registrations.
     size_t count;
-    /// KVMEM_LAYOUT_ALLOCATE, _REGIONS or _REGISTRATIONS.
+    /// KVMEM_LAYOUT_ALLOCATE, KVMEM_LAYOUT_REGIONS or KVMEM_LAYOUT_REGISTRATIONS.
     uint32_t source;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_layout_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_layout_options_init(kvmem_layout_options *options, size_t struct_size);
 
 /// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
 /// nothing.
 ///
-/// @param options how
-/// @param layout gets the layout; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, no source, or options of
-///         another source, too few or too many regions, regions of mixed kinds, that overlap, are not aligned
-///         or belong to another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small;
-///         KVMEM_STATUS_INVALID_STATE for a deregistered registration; what kvmem_region_register returns,
-///         and the kvmem_region_create_* of the memory that is asked for. For an existing file
-///         KVMEM_STATUS_INVALID_ARGUMENT if it holds another layout, or if it is empty and
-///         KVMEM_DISK_OPEN_EXISTING is given, KVMEM_STATUS_CORRUPT if it has no fingerprint of one,
-///         KVMEM_STATUS_VERSION_MISMATCH if that is of a later version
+/// @param options shape and memory
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the options do not fit the source; the number
+///           of regions is wrong; or regions differ in kind, overlap, are not aligned, or belong to another
+///           agent
+///         KVMEM_STATUS_OUT_OF_RANGE: a region is too small
+///         KVMEM_STATUS_INVALID_STATE: a registration was deregistered
+///         KVMEM_STATUS_CORRUPT: the file exists and has no fingerprint of a layout
+///         KVMEM_STATUS_VERSION_MISMATCH: the fingerprint has a later version
+///         any status of kvmem_region_register, and of the kvmem_region_create_* of the memory. For an
+///           existing file, KVMEM_STATUS_INVALID_ARGUMENT: it contains another layout, or it is empty and
+///           KVMEM_DISK_OPEN_EXISTING is set
 kvmem_status kvmem_layout_build(const kvmem_layout_options *options,
                                 kvmem_layout **layout,
                                 kvmem_error **error);
 
-/// Gives the first blocks of a layout memory and takes it from the others, in whole extents. Addresses,
-/// strides and block ids stay what they are.
+/// Allocates memory for the first blocks of an elastic layout and frees that of the others, in whole extents.
+/// Addresses, strides and block ids do not change.
 ///
 /// @param layout a layout that was built with elastic options
-/// @param num_blocks how many blocks are in use: 0 to the layout's num_blocks
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for more blocks than the layout was built for;
-///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer or a
-///         share uses what is to go, or an agent lets go of a registration of the memory;
-///         KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
+/// @param num_blocks blocks in use, 0 to num_blocks of the layout
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the layout has fewer blocks
+///         KVMEM_STATUS_INVALID_STATE: the layout is not elastic
+///         KVMEM_STATUS_BUSY: a transfer or a share uses memory to be freed, or an agent is still
+///           deregistering it
+///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
 kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvmem_error **error);
 
 /* ---- Layouts: addresses, checksums, information ---- */
 
-/// The numbers to compute addresses with:
-/// bases[num_bases > 1 ? layer : 0] + block·block_stride + layer·layer_stride + outer·outer_stride
+/// Numbers to compute addresses with: bases[num_bases > 1 ? layer : 0] + block·block_stride +
+/// layer·layer_stride + outer·outer_stride
 typedef struct kvmem_layout_strides {
-    /// Where each region starts. Valid as long as the layout.
+    /// Start of each region. Valid as long as the layout.
     const uint64_t *bases;
-    /// 1, or num_layers.
+    /// Number of bases: 1 or num_layers.
     uint64_t num_bases;
-    /// Bytes from a block to the next.
+    /// Bytes from one block to the next.
     uint64_t block_stride;
-    /// Bytes from a layer to the next; 0 for a layer separate layout.
+    /// Bytes from one layer to the next; 0 for KVMEM_LAYOUT_LAYER_SEPARATE.
     uint64_t layer_stride;
-    /// Bytes from an outer slot to the next.
+    /// Bytes from one outer slot to the next.
     uint64_t outer_stride;
-    /// Bytes of one (block, layer, outer): R.
+    /// Bytes of one block in one layer and outer slot: R.
     uint64_t size;
 } kvmem_layout_strides;
 
-/// Tells the numbers to compute addresses with.
+/// Returns the numbers to compute addresses with.
 ///
 /// @param layout a layout
-/// @param strides gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param strides receives the numbers
 kvmem_status kvmem_layout_get_strides(const kvmem_layout *layout,
                                       kvmem_layout_strides *strides,
                                       kvmem_error **error);
 
-/// A span of a layout.
+/// Range of one block in one layer and outer slot.
 typedef struct kvmem_block {
-    /// The first byte: an address in the process the layout lies in, or an offset in the file.
+    /// First byte: an address in the process that the memory belongs to, or an offset in the file.
     uint64_t address;
     /// Bytes.
     uint64_t size;
 } kvmem_block;
 
-/// Where one block's share of a layer and outer slot lies.
+/// Returns the range of one block in one layer and outer slot.
 ///
 /// @param layout a layout
-/// @param block block id, below num_blocks
-/// @param layer below num_layers
-/// @param outer below outer_dim
-/// @param out gets the span
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE
+/// @param block block id, less than num_blocks
+/// @param layer less than num_layers
+/// @param outer less than outer_dim
+/// @param out receives the range
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
 kvmem_status kvmem_layout_get_block(const kvmem_layout *layout,
-                                    uint64_t block,
+                                    uint32_t block,
                                     uint64_t layer,
                                     uint64_t outer,
                                     kvmem_block *out,
                                     kvmem_error **error);
 
-/// Computes the CRC32C (Castagnoli, as of iSCSI) of blocks: of each block's bytes, layer after layer, and in
-/// a layer one outer slot after the other; padding has no part in it. Blocks of the same content have the
-/// same checksum whatever kind, alignment or tier their layouts are of. Nobody may write to the blocks
-/// meanwhile.
+/// Computes the CRC32C (Castagnoli, as in iSCSI) of blocks.
 ///
-/// Host memory is read by threads where it lies, several of them where that is worth it, and GPU memory by a
-/// kernel on its GPU. Blocks of files, and those of GPU memory that was opened for another GPU, are brought
-/// to host memory before, 16 MiB or one block at a time. Returns when all is done; what is on streams of the
-/// caller's must be over before.
+/// A checksum is of the bytes of a block, layer by layer, and within a layer one outer slot after the other,
+/// without padding. Blocks with the same content have the same checksum, whatever the kind, alignment or tier
+/// of their layouts. The call returns when all checksums are computed. Nothing may write to the blocks during
+/// the call: work on streams of the caller must have completed before.
 ///
 /// @param layout a layout that is not remote
 /// @param blocks block ids, in any order
-/// @param num_blocks how many, at least 1
-/// @param checksums gets one for each, in the order of the ids; untouched on failure
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer or no blocks;
-///         KVMEM_STATUS_OUT_OF_RANGE for a block that is not there; KVMEM_STATUS_UNSUPPORTED for a remote
-///         layout: its owner can compute them; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory,
-///         and for adopted memory of a GPU that went with its context; or how reading a file or GPU memory
-///         failed
+/// @param num_blocks number of block ids, at least 1
+/// @param checksums receives one checksum per block, in the order of the ids
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; its owner can compute them
+///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the context of adopted GPU memory
+///           was destroyed
+///         any other status: how reading a file or GPU memory failed
+///
+/// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on
+/// its GPU. Blocks of files, and of GPU memory that was opened for another GPU, are first copied to host
+/// memory, 16 MiB or one block at a time.
 kvmem_status kvmem_layout_checksum(const kvmem_layout *layout,
                                    const uint32_t *blocks,
                                    size_t num_blocks,
                                    uint32_t *checksums,
                                    kvmem_error **error);
 
-/// This process alone reaches it: no agent knows it.
+/// Only this process can access it: it has no agent.
 #define KVMEM_LOCALITY_LOCAL 1
-/// This process reaches it, and peers of its agent.
+/// This process can access it, and peers of its agent.
 #define KVMEM_LOCALITY_REGISTERED 2
-/// It is a peer's, reached by transfers.
+/// It belongs to a peer. Only transfers can access it.
 #define KVMEM_LOCALITY_REMOTE 3
-/// It is another process's, and mapped here: reached like memory of this process.
+/// It belongs to another process and is mapped here: this process can access it like its own memory.
 #define KVMEM_LOCALITY_MAPPED 4
 
-/// What a layout is.
+/// Properties of a layout.
 typedef struct kvmem_layout_info {
     /// As configured.
     uint64_t num_blocks;
@@ -1191,71 +1198,68 @@ typedef struct kvmem_layout_info {
     uint64_t inner_dim;
     /// As configured.
     uint64_t dtype_width;
-    /// As configured; 1 where that was 0.
+    /// As configured; 1 if that was 0.
     uint64_t alignment;
     /// As configured.
     uint64_t num_heads;
-    /// NIXL's device id of its first region: 0 for host memory, the fd of a file.
+    /// Device id of the first region in NIXL: 0 for host memory, the ordinal of a GPU, the fd of a file.
     uint64_t device_id;
-    /// Regions it lies in.
+    /// Number of regions.
     uint64_t num_regions;
-    /// A KVMEM_LAYOUT_* kind.
+    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE.
     uint32_t kind;
-    /// A KVMEM_BLOCK_DIM_* value.
+    /// KVMEM_BLOCK_DIM_* value.
     uint32_t block_dim;
-    /// A KVMEM_TIER_* value.
+    /// KVMEM_TIER_* value.
     uint32_t tier;
-    /// A KVMEM_LOCALITY_* value, which holds for every region: all are of one tier and device, and a transfer
-    /// goes one way. A shared layout is mapped whole (MAPPED) or reached by NIXL whole (REMOTE).
+    /// KVMEM_LOCALITY_* value, the same for all regions: all are on one tier and device, and a shared layout
+    /// is either mapped as a whole or remote as a whole.
     uint32_t locality;
-    /// A KVMEM_MEMORY_* value.
+    /// KVMEM_MEMORY_* value.
     uint32_t memory_type;
     /// 0.
     uint32_t reserved;
 } kvmem_layout_info;
 
-/// Tells what a layout is.
+/// Returns the properties of a layout.
 ///
 /// @param layout a layout
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the properties
 kvmem_status kvmem_layout_get_info(const kvmem_layout *layout, kvmem_layout_info *info, kvmem_error **error);
 
-/// One of the regions a layout lies in.
+/// Returns one of the regions of a layout.
 ///
 /// @param layout a layout
-/// @param index which one, below num_regions
-/// @param region gets a handle of its own, which the caller destroys
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last; KVMEM_STATUS_UNSUPPORTED for a remote
-///         layout
+/// @param index less than num_regions
+/// @param region receives a new handle, which the caller destroys
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote
 kvmem_status kvmem_layout_get_region(const kvmem_layout *layout,
                                      size_t index,
                                      kvmem_region **region,
                                      kvmem_error **error);
 
-/// Destroys a layout handle. The layout is destroyed when nothing holds it.
+/// Destroys a layout handle. The layout is destroyed when nothing refers to it any more.
 ///
 /// @param layout a layout that no other call uses; NULL does nothing
 void kvmem_layout_destroy(kvmem_layout *layout);
 
 /* ---- Queues ---- */
 
-/// A queue of completions with an event fd. Transfers hold the queue they report to; none of their
-/// completions is lost, whatever their number. A completion may come a moment after kvmem_transfer_wait has
-/// returned.
+/// A queue of completions, with an event fd. Transfers keep their queue alive. No completion is lost,
+/// whatever the number in flight. A completion may arrive shortly after kvmem_transfer_wait has returned.
 ///
-/// Threads: all functions on one queue may run at once, except kvmem_queue_destroy.
+/// Threads: all functions may use one queue at the same time, except kvmem_queue_destroy.
 typedef struct kvmem_queue kvmem_queue;
 
-/// A run of a transfer that is over.
+/// End of one run of a transfer.
 typedef struct kvmem_completion {
-    /// The word given with the transfer.
+    /// user_data of the transfer.
     uint64_t user_data;
     /// Bytes moved; 0 after a failure.
     uint64_t bytes;
-    /// KVMEM_STATUS_OK or what failed; kvmem_transfer_poll has the message.
+    /// KVMEM_STATUS_OK, or how the run failed; kvmem_transfer_poll returns the message.
     kvmem_status status;
     /// 0.
     uint32_t reserved;
@@ -1263,42 +1267,39 @@ typedef struct kvmem_completion {
 
 /// Creates an empty queue.
 ///
-/// @param queue gets the queue; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_MEMORY without a free fd
+/// @param queue receives the queue; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_MEMORY: no free file descriptor
 kvmem_status kvmem_queue_create(kvmem_queue **queue, kvmem_error **error);
 
-/// The queue's event fd: readable while completions wait, for poll(2) and epoll. Do not read it.
+/// Returns the event fd of a queue, for poll and epoll: it is readable while the queue has completions. The
+/// caller must neither read nor close it.
 ///
 /// @param queue a queue
-/// @param fd gets the fd, valid as long as the queue and not to be closed
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param fd receives the fd, which is valid as long as the queue
 kvmem_status kvmem_queue_get_fd(const kvmem_queue *queue, int32_t *fd, kvmem_error **error);
 
-/// Takes the completions that are there.
+/// Removes completions from a queue. Never waits.
 ///
 /// @param queue a queue
-/// @param completions gets them, oldest first
-/// @param capacity how many fit, at least 1
-/// @param count gets how many were taken; may be 0
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK, also for none; KVMEM_STATUS_INVALID_ARGUMENT
+/// @param completions receives the completions, oldest first
+/// @param capacity elements of completions, at least 1
+/// @param count receives the number of completions; may be 0
 kvmem_status kvmem_queue_poll(kvmem_queue *queue,
                               kvmem_completion *completions,
                               size_t capacity,
                               size_t *count,
                               kvmem_error **error);
 
-/// Takes the completions that are there, and waits for one if there is none.
+/// Removes completions from a queue, and waits for one if there is none.
 ///
 /// @param queue a queue
-/// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER
-/// @param completions gets them, oldest first
-/// @param capacity how many fit, at least 1
-/// @param count gets how many were taken, at least 1
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT when none has come; KVMEM_STATUS_INVALID_ARGUMENT
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @param completions receives the completions, oldest first
+/// @param capacity elements of completions, at least 1
+/// @param count receives the number of completions, at least 1
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: no completion arrived in time
 kvmem_status kvmem_queue_wait(kvmem_queue *queue,
                               uint64_t timeout_ns,
                               kvmem_completion *completions,
@@ -1314,13 +1315,13 @@ void kvmem_queue_destroy(kvmem_queue *queue);
 
 /* ---- Transfers ---- */
 
-/// A move of blocks from one layout to another: checked, planned and prepared once, submitted as often as
-/// wanted. It holds both layouts.
+/// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
+/// times. It keeps both layouts alive.
 ///
-/// Threads: all functions on one transfer may run at once, except kvmem_transfer_destroy.
+/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy.
 typedef struct kvmem_transfer kvmem_transfer;
 
-/// A block and where it goes.
+/// A block and its destination.
 typedef struct kvmem_block_pair {
     /// Block id in the source layout.
     uint32_t source;
@@ -1328,217 +1329,217 @@ typedef struct kvmem_block_pair {
     uint32_t destination;
 } kvmem_block_pair;
 
-/// Refuse paths that put bytes anywhere between source and destination: staging memory, the driver's own
-/// where host memory is not page-locked, or the page cache of a buffered file, whether kvmem or NIXL reads
-/// and writes it. No path to a peer is left: what NIXL's backends do with the bytes on their way is not
-/// known.
+/// Exclude paths that store bytes anywhere between source and destination: in staging memory, in memory of
+/// the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered file.
+/// Excludes all paths to a peer, because NIXL does not report what its backends do.
 #define KVMEM_TRANSFER_ZERO_COPY 1
-/// Refuse paths through host memory that is neither source nor destination, as all between a file and a GPU
-/// are but GPUDirect Storage. No path to a peer is left either: see KVMEM_TRANSFER_ZERO_COPY.
+/// Exclude paths through host memory that is neither source nor destination: all paths between a file and a
+/// GPU except GPUDirect Storage, and all paths to a peer.
 #define KVMEM_TRANSFER_NO_HOST_BOUNCE 2
-/// Move the layers in order, and tell how many have moved: kvmem_transfer_get_layers,
-/// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that lie together in several layers
-/// are then moved a layer at a time, which costs a transfer of small fully contiguous blocks some of its
-/// speed; kvmem_transfer_explain tells.
+/// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
+/// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across layers are
+/// then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
+/// kvmem_transfer_explain reports by how much.
 #define KVMEM_TRANSFER_BY_LAYER 4
-/// When all has moved, compare the CRC32C of each destination block with that of its source block, both of
-/// which must stay as they are until the run is over; the source must not be remote. The run ends when they
-/// are compared, and with KVMEM_STATUS_CORRUPT where they differ. See `checksums` for a comparison with what
-/// was known before.
+/// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
+/// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
+/// to the blocks. The source must not be remote. Set `checksums` instead to compare with checksums that were
+/// computed before.
 #define KVMEM_TRANSFER_VERIFY 8
 
-/// Compute may run on the GPU meanwhile: what would slow it is not taken, or takes few CTAs.
+/// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used, or
+/// use few CTAs.
 #define KVMEM_COMPUTE_MAY_RUN 0
-/// Nothing computes on the GPU meanwhile: copies may take all of it.
+/// The GPU is idle during the transfer. Copies may use all of it.
 #define KVMEM_COMPUTE_IDLE 1
 
-/// What to move.
+/// Options of kvmem_transfer_create.
 typedef struct kvmem_transfer_options {
     /// sizeof(kvmem_transfer_options)
     size_t struct_size;
     /// KVMEM_TRANSFER_* flags.
     uint64_t flags;
-    /// The blocks, in any order; copied. No destination may be named twice.
+    /// Blocks, in any order; copied. Each destination may occur once.
     const kvmem_block_pair *pairs;
-    /// How many, at least 1.
+    /// Number of pairs, at least 1.
     size_t num_pairs;
     /// First layer in the source.
     uint64_t source_layer;
     /// First layer in the destination.
     uint64_t destination_layer;
-    /// How many layers. 0 for all: then both first layers are 0, and both layouts have as many layers.
+    /// Number of layers; 0 for all: then both first layers must be 0, and both layouts have the same number
+    /// of layers.
     uint64_t num_layers;
     /// First outer slot in the source: 0 for keys, 1 for values.
     uint64_t source_outer;
     /// First outer slot in the destination.
     uint64_t destination_outer;
-    /// How many outer slots. 0 for all: then both first slots are 0, and both layouts have as many.
+    /// Number of outer slots; 0 for all: then both first slots must be 0, and both layouts have the same
+    /// number.
     uint64_t num_outers;
-    /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL
-    /// with size 0 for an empty one. Needs a remote layout.
+    /// Message to the remote agent, sent after the last byte has moved; copied. NULL with size 0 for none;
+    /// not NULL with size 0 for an empty one. Requires a remote layout.
     const void *notification;
-    /// Its bytes.
+    /// Bytes of the notification.
     size_t notification_size;
-    /// Where completions go; NULL for none.
+    /// Queue that receives a completion per run; NULL for none.
     kvmem_queue *queue;
-    /// Comes back in completions.
+    /// Returned in completions.
     uint64_t user_data;
-    /// A KVMEM_COMPUTE_* value: whether the GPU computes while blocks move.
+    /// KVMEM_COMPUTE_* value.
     uint32_t compute;
-    /// The most CTAs of a copy kernel, for engines that share the GPU closely; 0 for as many as are worth
-    /// having.
+    /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
     uint32_t max_ctas;
-    /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB
-    /// where nothing computes. Beside long kernels it must hold what the link moves during one of them.
-    /// Transfers on a device share two, each as large as the largest asked for and made when it is first
-    /// needed: one for blocks on their way to the GPU, and one for blocks on their way to the host, so that
-    /// both ways are under way at a time. Between a file and GPU memory: bytes of page-locked memory in four
-    /// slots, each of which holds at least a piece, and which transfers of a device share as well; 0 for 64
-    /// MiB.
+    /// Bytes of staging memory; 0 for the default.
+    /// For copies through staging memory on the GPU: 128 MiB by default, or 64 MiB with KVMEM_COMPUTE_IDLE.
+    /// While long kernels run, it must hold what the link moves during one of them. All transfers of a GPU
+    /// share two such buffers, one per direction; each is as large as the largest request and is allocated on
+    /// first use.
+    /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
+    /// piece; 64 MiB by default. All transfers of a GPU share it.
     uint64_t staging_size;
-    /// A KVMEM_PATH_* value to take and no other; 0 for the one that is expected to be fastest.
+    /// KVMEM_PATH_* value: use this path, or fail. 0: use the path with the highest estimated throughput.
     uint32_t path;
     /// Must be 0.
     uint32_t reserved;
-    /// What the CRC32C of the moved layers and outer slots of each block must be when they have moved, one a
-    /// pair, as kvmem_layout_checksum computes it; copied. NULL for none. The destination's blocks are read
-    /// again as that function reads them, and must stay as they are until the run is over. It ends with
-    /// KVMEM_STATUS_CORRUPT where they differ, and names the first pair that does. Not with a remote
-    /// destination, whose owner can compare, with KVMEM_TRANSFER_BY_LAYER, with KVMEM_TRANSFER_VERIFY, or in
-    /// a graph.
+    /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
+    /// kvmem_layout_checksum computes it; copied. NULL for none. After all blocks have moved, the destination
+    /// blocks are read and compared; nothing may write to them until the run has ended. The run ends with
+    /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Not supported for a
+    /// remote destination (its owner can compare), in a graph, and together with KVMEM_TRANSFER_BY_LAYER or
+    /// KVMEM_TRANSFER_VERIFY.
     const uint32_t *checksums;
 } kvmem_transfer_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_size);
 
 /* ---- Transfers: creating and running ---- */
 
-/// Checks, plans and prepares a transfer; moves nothing.
+/// Checks, plans and prepares a transfer. Moves nothing.
 ///
-/// Blocks keep their content and may change their ids, layers and outer slots their numbers, and the two
-/// layouts may be of different kinds and alignments. Blocks must be alike in page_size, inner_dim,
-/// dtype_width, and in num_heads where both say it; in num_layers and outer_dim where no range is given.
-/// Paths: host to host by memcpy; GPU memory and host or GPU memory by the CUDA driver, a kernel, or both,
-/// whichever is expected to be fastest: kvmem_transfer_explain tells. Host and disk by io_uring where the
-/// file is open for direct I/O and the kernel lets us, else by threads; NIXL's POSIX backend where `path`
-/// asks for it, and an agent knows both layouts. GPU memory and disk through page-locked host memory; by NIXL
-/// where an agent with a GDS backend knows both layouts, cuFile may not pass bytes through host memory, a
-/// small transfer of its own was seen to work, and moves are large or flags leave no other way. Where `path`
-/// asks for NIXL there cuFile may do as it likes, unless a flag says otherwise. Any memory and remote by
-/// NIXL.
+/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in kind
+/// and alignment. They must be equal in page_size, inner_dim and dtype_width, in num_heads if both have it,
+/// and in num_layers and outer_dim if no range is given. Both layouts stay in use until the transfer is
+/// destroyed and its last run has ended.
 ///
-/// A transfer to disk is over when all bytes are written: with direct I/O to the device, else to the page
-/// cache. kvmem_region_sync then makes them durable. A file that was cut short since its region was made ends
-/// a transfer from it with KVMEM_STATUS_IO, and one there is no room for a transfer to it with
-/// KVMEM_STATUS_OUT_OF_MEMORY.
+/// The fastest path by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists all
+/// paths.
 ///
-/// What copies on a GPU need is made for the first of them, which takes longer, and kept as long as one of
-/// the GPU's layouts.
+/// @param source layout to read from
+/// @param destination layout to write to
+/// @param options what to move
+/// @param transfer receives the transfer; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); a destination
+///           occurs twice; memory is both read and written; the layouts have different agents; direct I/O
+///           cannot access a range; or staging_size is too small for a piece
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
+///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
+///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative), flags
+///           exclude every path, the requested path is not possible, or the transfer cannot be verified
+///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
+///           memory or page locks was reset or destroyed
+///         KVMEM_STATUS_STALE: the peer was invalidated
 ///
-/// @param source where the blocks come from
-/// @param destination where they go
-/// @param options which blocks
-/// @param transfer gets the transfer; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a
-///         destination named twice, memory that is read and written, also where a share of it is open more
-///         than once (but not where the caller has mapped it a second time, and adopted that, nor where one
-///         side is memory of a peer, which does not say what of it is mapped here), two agents, spans that
-///         direct I/O does not take, or a staging_size too small for a piece;
-///         KVMEM_STATUS_PERMISSION_DENIED for a destination that can only be read;
-///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there;
-///         KVMEM_STATUS_UNSUPPORTED for a pair of layouts without a path (with the way round it), or whose
-///         path was refused by a flag, or can't be the one asked for, or that can't be verified;
-///         KVMEM_STATUS_INVALID_STATE for a layout that no agent knows where NIXL is needed, and for memory
-///         or page locks whose context was reset or destroyed; KVMEM_STATUS_STALE for a peer that was
-///         invalidated
+/// Notes: the first transfer on a GPU creates per-device state (streams, events, staging), so it is slower.
+/// The state lives as long as any layout on that GPU.
+/// Memory that is both read and written is recognized also if a share of it is open more than once. It is not
+/// recognized if the caller mapped it a second time and adopted that mapping, or if one side is memory of a
+/// peer that is mapped here.
 kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    const kvmem_layout *destination,
                                    const kvmem_transfer_options *options,
                                    kvmem_transfer **transfer,
                                    kvmem_error **error);
 
-/// Starts a transfer; after it is over, starts it again. A host copy of up to 64 KiB is done when this
-/// returns, unless it is verified.
+/// Starts a run of a transfer. After the run has ended, the transfer can be submitted again.
 ///
-/// If this fails, no run has started: the queue gets no completion, and poll and wait report the run before.
+/// If the call fails, no run has started: the queue receives no completion, and poll and wait report the
+/// previous run.
 ///
 /// @param transfer a transfer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is started: poll, wait and the queue report its end; KVMEM_STATUS_BUSY
-///         while it is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and if the
-///         GPU was reset since the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated;
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_BUSY: a run is in flight
+///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
+///           transfer was created
+///         KVMEM_STATUS_STALE: the peer was invalidated
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
+///
+/// Notes: a copy between host layouts of at most 64 KiB is done when the call returns, unless it is verified.
+/// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
+/// cache. kvmem_region_sync makes them durable.
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, kvmem_error **error);
 
-/// Returns the state of the last run.
+/// Returns the state of the last run. Never waits.
 ///
 /// @param transfer a transfer
-/// @param error gets the failure of the run; may be NULL
-/// @return KVMEM_STATUS_OK when all bytes have moved; KVMEM_STATUS_IN_PROGRESS; KVMEM_STATUS_INVALID_STATE
-///         before the first submit; or how it failed: then any part of the destination blocks may have been
-///         written. KVMEM_STATUS_CORRUPT when all has moved, and blocks are not what `checksums` or
-///         KVMEM_TRANSFER_VERIFY asks for; KVMEM_STATUS_CANCELLED when it was cancelled before all of it had
-///         begun;
-///         KVMEM_STATUS_OUT_OF_MEMORY: a thread for its I/O or verification could not be started;
-///         KVMEM_STATUS_PEER_LOST when the peer's process has ended. Requests that NIXL cannot cancel keep
-///         their memory until NIXL releases it. Until then submit fails with KVMEM_STATUS_BUSY
+/// @return KVMEM_STATUS_OK: all blocks have moved
+///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+///         KVMEM_STATUS_CANCELLED: the run was cancelled before all of it had started
+///         KVMEM_STATUS_CORRUPT: all blocks have moved, and a checksum differs
+///         KVMEM_STATUS_IO: reading or writing a file failed, for example past the end of a truncated file
+///         KVMEM_STATUS_OUT_OF_MEMORY: the file system is full, or a thread for I/O or verification could not
+///           be started
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended. Requests that NIXL cannot cancel use
+///           their memory until NIXL releases them; until then submit fails with KVMEM_STATUS_BUSY
+///         any other status: how the run failed. After a failure any part of the destination blocks may have
+///           been written
 kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer, kvmem_error **error);
 
-/// Waits for the last run. For a host copy, the waiting thread copies too, and checks the timeout after each
-/// MiB. With more than 50 ms left it also makes the NIXL calls of a transfer over NIXL, in steps of up to 16
-/// MiB, if no other thread makes them.
+/// Waits for the end of the last run.
 ///
 /// @param transfer a transfer
-/// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER
-/// @param error gets the failure of the run or of the wait; may be NULL
-/// @return as kvmem_transfer_poll, but KVMEM_STATUS_TIMED_OUT while it is still in flight
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @return any status of kvmem_transfer_poll, and
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight
+///
+/// Notes: the waiting thread takes part in a copy between host layouts, and checks the timeout after each
+/// MiB. If more than 50 ms are left, it also makes the NIXL calls of a transfer over NIXL, in steps of at
+/// most 16 MiB, if no other thread makes them.
 kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeout_ns, kvmem_error **error);
 
 /// Cancels the parts of the last run that have not started. Never waits.
 ///
-/// Started parts complete and keep their memory until then: copies on a stream, a chunk of a host copy, reads
-/// and writes that the kernel has, requests that NIXL has. The run ends with KVMEM_STATUS_CANCELLED, or with
-/// its normal status if all parts had started. Poll, wait and the queue report the end. Any part of the
-/// destination blocks may have been written. May be called any number of times; does nothing after the end.
+/// The run ends with KVMEM_STATUS_CANCELLED, or with its normal status if all parts had started. Poll, wait
+/// and the queue report the end. Started parts complete and use their memory until then: copies on a stream,
+/// a chunk of a host copy, I/O requests in the kernel, requests in NIXL. Any part of the destination blocks
+/// may have been written.
 ///
-/// @param transfer a transfer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK: the run's own status reports the outcome; KVMEM_STATUS_INVALID_STATE before the
-///         first submit
+/// @param transfer a transfer; cancelling again, or after the end of the run, does nothing
+/// @return KVMEM_STATUS_OK: the status of the run reports the outcome
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error);
 
 /* ---- Transfers: layers ---- */
 
-/// Tells how many layers of the last run have moved, from the first on: their blocks may be used. Never
-/// waits.
+/// Returns how many layers of the last run have moved. The blocks of these layers, counted from the first,
+/// can be used. Never waits.
 ///
-/// Without KVMEM_TRANSFER_BY_LAYER it is none until the run is over, and then all. After a run that failed it
-/// is what had moved before.
+/// Without KVMEM_TRANSFER_BY_LAYER the number is 0 until the run has ended, then that of all layers. After a
+/// failed run it is the number of layers that had moved.
 ///
 /// @param transfer a transfer
-/// @param num_layers gets how many
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK, also after a run that failed; KVMEM_STATUS_INVALID_STATE before the first submit
+/// @param num_layers receives the number
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 kvmem_status kvmem_transfer_get_layers(const kvmem_transfer *transfer,
                                        uint64_t *num_layers,
                                        kvmem_error **error);
 
-/// Waits until the first layers of the last run have moved: their blocks may be used while the others are
-/// under way.
+/// Waits until the first layers of the last run have moved. Their blocks can be used while the others are in
+/// flight.
 ///
-/// @param transfer a transfer, best one with KVMEM_TRANSFER_BY_LAYER; without, all layers have moved when the
-///                 run is over
-/// @param num_layers how many, counted from the first that is moved; 0 for all
-/// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER
-/// @param error gets the failure of the run or of the wait; may be NULL
-/// @return KVMEM_STATUS_OK once they have moved, however the others fare; KVMEM_STATUS_OUT_OF_RANGE for more
-///         than are moved; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_INVALID_STATE before the first submit; or how
-///         the run failed before they had moved, as kvmem_transfer_poll tells it
+/// @param transfer a transfer with KVMEM_TRANSFER_BY_LAYER; without it, all layers have moved when the run
+///         has ended
+/// @param num_layers number of layers, counted from the first that is moved; 0 for all
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @return KVMEM_STATUS_OK: the layers have moved, whatever happens to the others
+///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers
+///         KVMEM_STATUS_TIMED_OUT: the layers have not moved in time
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+///         any status of kvmem_transfer_poll: how the run failed before the layers had moved
 kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
                                         uint64_t num_layers,
                                         uint64_t timeout_ns,
@@ -1546,7 +1547,7 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
 
 /* ---- Transfers: paths and information ---- */
 
-/// memcpy.
+/// Host threads copy by memcpy.
 #define KVMEM_PATH_MEMCPY 1
 /// NIXL reads from a peer.
 #define KVMEM_PATH_NIXL_READ 2
@@ -1556,168 +1557,179 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
 #define KVMEM_PATH_NIXL_FILE_READ 4
 /// NIXL writes to a file.
 #define KVMEM_PATH_NIXL_FILE_WRITE 5
-/// The CUDA driver copies, one copy a move, on a stream of the transfer's own.
+/// The CUDA driver copies, one call per contiguous range.
 #define KVMEM_PATH_CUDA_COPY 6
 
-/// The CUDA driver copies, all moves in one call, on a stream of the library's own.
+/// The CUDA driver copies, one call for all ranges.
 #define KVMEM_PATH_CUDA_BATCH 7
 /// The CUDA driver copies rows of blocks at regular distances.
 #define KVMEM_PATH_CUDA_2D 8
-/// A kernel reads and writes both sides itself.
+/// A kernel reads and writes both sides directly.
 #define KVMEM_PATH_CUDA_KERNEL 9
-/// A kernel gathers or scatters inside GPU memory, and the CUDA driver copies what then lies together.
+/// A kernel gathers or scatters in GPU memory, and the CUDA driver copies contiguous ranges.
 #define KVMEM_PATH_CUDA_STAGED 10
 /// io_uring reads or writes a file.
 #define KVMEM_PATH_URING 11
 /// Threads read or write a file by preadv and pwritev.
 #define KVMEM_PATH_PREAD 12
-/// Between a file and GPU memory through page-locked memory: io_uring has the file's side, the CUDA driver
-/// the GPU's.
+/// Between a file and GPU memory, through page-locked host memory: io_uring accesses the file, the CUDA
+/// driver the GPU.
 #define KVMEM_PATH_URING_STAGED 13
-/// The same with threads for the file's side.
+/// As KVMEM_PATH_URING_STAGED, with threads that access the file by preadv and pwritev.
 #define KVMEM_PATH_PREAD_STAGED 14
 
-/// The name of a path, such as "NIXL read".
+/// Returns the name of a path, such as "NIXL read". The string is static.
 ///
-/// @param path any value
-/// @return a static string; "unknown" for a value that is none
+/// @param path any value; the name of an unknown one is "unknown"
 const char *kvmem_path_name(uint32_t path);
 
-/// What a transfer does.
+/// Properties of a transfer.
 typedef struct kvmem_transfer_info {
-    /// Bytes it moves.
+    /// Bytes to move.
     uint64_t bytes;
-    /// (block, layer, outer) units these are.
+    /// Pieces: one per block, layer and outer slot.
     uint64_t num_pieces;
-    /// Stretches of memory these are after neighbours were joined.
+    /// Contiguous ranges, after adjacent pieces were merged.
     uint64_t num_moves;
-    /// NIXL requests, or reads or writes of a file; 0 for others.
+    /// Requests of NIXL, or reads or writes of a file; 0 for other paths.
     uint64_t num_requests;
-    /// Nanoseconds its last finished run took, from submit to the end; 0 before.
+    /// Nanoseconds of the last run that has ended, from submit to the end; 0 before.
     uint64_t duration_ns;
-    /// A KVMEM_PATH_* value.
+    /// KVMEM_PATH_* value.
     uint32_t path;
     /// 0.
     uint32_t reserved;
 } kvmem_transfer_info;
 
-/// Tells what a transfer does.
+/// Returns the properties of a transfer.
 ///
 /// @param transfer a transfer
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the properties
 kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
                                      kvmem_transfer_info *info,
                                      kvmem_error **error);
 
-/// What is expected of a transfer.
+/// Estimate of a transfer.
 typedef struct kvmem_transfer_explanation {
-    /// Stretches of memory it moves.
+    /// Contiguous ranges.
     uint64_t num_moves;
-    /// Bytes a second that it is expected to move. Of GPU copies by the figures of the GPU
-    /// (kvmem_cuda_get_copy_rates); of host copies by how fast this machine copies, which the first question
-    /// measures within some milliseconds; of files and peers by what this process has moved on the same path
-    /// from or to the same file or peer, lately and above all in large runs. Before the first, what is usual
-    /// is assumed: 2 GB/s by direct I/O, 5 GB/s by the page cache, 5 GB/s between host memory and a peer's,
-    /// 0.5 GB/s where one of them is a GPU's.
+    /// Estimated throughput in bytes per second. For copies by a GPU it follows from the copy rates of the
+    /// GPU (kvmem_cuda_get_copy_rates); for host copies from the measured copy rate of the machine; for files
+    /// and peers from earlier runs of this process on the same path with the same file or peer.
     uint64_t bytes_per_second;
-    /// A KVMEM_PATH_* value.
+    /// KVMEM_PATH_* value.
     uint32_t path;
-    /// 1 where bytes_per_second is assumed, not measured; else 0.
+    /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
+    /// by the page cache, 5 GB/s to a peer's host memory, 0.5 GB/s if one side is GPU memory. Otherwise 0.
     uint32_t assumed;
 } kvmem_transfer_explanation;
 
-/// Tells which path a transfer takes, what is expected of it, and why it takes no other. Moves nothing.
+/// Returns the path of a transfer, its estimated throughput, and why other paths are not used. Moves nothing.
 ///
 /// @param transfer a transfer
-/// @param explanation gets the figures; may be NULL
-/// @param text gets a blob of text for people, a line for each path that was weighed; the caller destroys it;
-///             may be NULL
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK
+/// @param explanation receives the estimate; may be NULL
+/// @param text receives text for people, with a line per path that was compared; the caller destroys the
+///         blob; may be NULL
+///
+/// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
+/// some milliseconds.
 kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer,
                                     kvmem_transfer_explanation *explanation,
                                     kvmem_blob **text,
                                     kvmem_error **error);
 
-/// Destroys a transfer handle. A run in flight continues, holds what it needs, and still reports to its
-/// queue.
+/// Destroys a transfer handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
 ///
 /// @param transfer a transfer that no other call uses; NULL does nothing
 void kvmem_transfer_destroy(kvmem_transfer *transfer);
 
 /* ---- Shares ---- */
 
-/// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. The
-/// owner of the memory creates it; another process receives and opens it. The owner's share keeps the memory
-/// allocated, and extents of an elastic region that it carries can't be decommitted.
+/// A region or a layout in transit to another process: bytes, and the file descriptors that belong to them.
 ///
-/// Threads: all functions on one share may run at once, except kvmem_share_destroy.
+/// The owner of the memory creates the share. Another process receives and opens it. The owner's share keeps
+/// the memory allocated, and elastic extents that it carries cannot be decommitted.
+///
+/// Threads: all functions may use one share at the same time, except kvmem_share_destroy.
 typedef struct kvmem_share kvmem_share;
 
-/// As the tier allows: file descriptors for system, pinned, elastic and disk, and for device memory that an
-/// engine has mapped itself; the driver's IPC handle for all other device memory.
+/// Selects the transport by tier: file descriptors for system, pinned, elastic and disk memory, and for
+/// device memory that an engine mapped with cuMemMap; the driver's IPC handle for other device memory. Memory
+/// that can be exported only as fabric handles is carried by these.
 #define KVMEM_SHARE_AUTO 0
-/// By file descriptors.
+/// Carries memory by file descriptors.
 #define KVMEM_SHARE_FD 1
-/// By the driver's IPC handle.
+/// Carries memory by the driver's IPC handle.
 #define KVMEM_SHARE_IPC 2
-/// No memory is carried: other processes reach a layout by NIXL.
+/// Carries no memory: other processes access the layout through NIXL.
 #define KVMEM_SHARE_REMOTE 3
-/// By the driver's fabric handles: elastic memory made with KVMEM_ELASTIC_FABRIC, or what an engine has
-/// mapped so.
+/// Carries memory by the driver's fabric handles: elastic memory created with KVMEM_ELASTIC_FABRIC, or memory
+/// that an engine mapped and created with fabric handles.
 #define KVMEM_SHARE_FABRIC 4
 
-/// Importers may only read. A file descriptor then can't be mapped to be written; a GPU is given no right to
-/// write extents; device memory by IPC handle is the importer's to respect, whose kvmem refuses to write.
+/// Grants read access only. File descriptors of host memory and files are then read-only, so the memory
+/// cannot be mapped for writing. GPUs get no write access to extents and mappings. For device memory by IPC
+/// handle, only the importer's kvmem prevents writing.
 #define KVMEM_SHARE_READ_ONLY 1
 
-/// What to share, and how. All zeroes but struct_size grants everything.
+/// Options of kvmem_share_create_region and kvmem_share_create_layout.
 typedef struct kvmem_share_options {
     /// sizeof(kvmem_share_options)
     size_t struct_size;
-    /// KVMEM_SHARE_READ_ONLY, or 0.
+    /// KVMEM_SHARE_READ_ONLY; 0 grants read and write access.
     uint64_t flags;
-    /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
-    uint32_t way;
+    /// How the memory is carried: KVMEM_SHARE_AUTO (default), KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
+    /// KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
+    uint32_t transport;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_share_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_share_options_init(kvmem_share_options *options, size_t struct_size);
 
-/// Shares a region, or the part of one that a view is. Of a view all of its parent is carried.
+/// Creates a share of a region.
 ///
-/// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or
-///        adopted (also what an engine has mapped itself, if it created it exportable), elastic memory (the
-///        extents that are committed now), or a file
-/// @param options what to grant, and how; NULL for everything
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNSUPPORTED for memory that can't be carried, or not in the way
-///         asked for, with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file
-///         descriptors; KVMEM_STATUS_PERMISSION_DENIED to grant writing to a file that was opened to be read
-///         only
+/// The share of a view carries the memory of its whole parent. The share of device memory carries the whole
+/// allocation or mapping that contains it. Importers get the region, but can access all memory that is
+/// carried.
+///
+/// @param region a region that this process owns: system or pinned memory that was allocated shareable; an
+///        adopted memory file; device memory that was allocated or adopted; elastic memory, of which the
+///        extents that are committed now are shared; or a file. Device memory that an engine mapped must have
+///        been created exportable
+/// @param options access and transport; NULL for the defaults
+/// @param share receives the share; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
+///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, or not by this transport; the message says
+///           why
+///         KVMEM_STATUS_PERMISSION_DENIED: write access is granted for a file or memory that can only be read
+///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process has no free file descriptors
+///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE)
+///         KVMEM_STATUS_IO, KVMEM_STATUS_CUDA
 kvmem_status kvmem_share_create_region(const kvmem_region *region,
                                        const kvmem_share_options *options,
                                        kvmem_share **share,
                                        kvmem_error **error);
 
-/// Shares a layout: its shape and its regions, and, where it was built with an agent, what peers need to
-/// reach it by NIXL. A layout shared to be read only is not reached by NIXL, which knows no such right.
+/// Creates a share of a layout: its shape, its regions, and what peers need to access it through NIXL.
+///
+/// With any transport but KVMEM_SHARE_REMOTE, the share carries the memory of all regions of the layout. The
+/// share also carries the metadata of the agent and the layout descriptor, unless the layout is on disk, is
+/// shared read-only, or has no agent with a backend that reaches peers. NIXL has no read-only access, so a
+/// layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
 ///
 /// @param layout a layout of this process
-/// @param options what to grant, and how; NULL for everything
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return as kvmem_share_create_region.
-///         KVMEM_STATUS_INVALID_STATE: no memory is carried and no agent knows the layout.
-///         KVMEM_STATUS_NIXL: the agent of the layout has no backend that reaches peers
+/// @param options access and transport; NULL for the defaults
+/// @param share receives the share; the caller destroys it
+/// @return any status of kvmem_share_create_region, and
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or a region starts at an offset in its memory that
+///           is not a multiple of the alignment of the layout, so importers could not align it
+///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the layout is on disk, was
+///           built without an agent, or is shared read-only, or its agent has no backend that reaches peers
+///         KVMEM_STATUS_NIXL
 kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
                                        const kvmem_share_options *options,
                                        kvmem_share **share,
@@ -1725,62 +1737,82 @@ kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
 
 /* ---- Shares: sending and receiving ---- */
 
-/// Sends a share over a connected Unix socket of the caller's: SOCK_STREAM or SOCK_SEQPACKET, blocking or
-/// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over
-/// the socket.
+/// Sends a share over a connected Unix socket of the caller.
 ///
-/// @param share a share
-/// @param fd the socket; nothing else may be sent on it meanwhile
-/// @param timeout_ns how long to wait for the peer to read, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK when all of it is in the socket; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST
-///         when the other end is closed; KVMEM_STATUS_INVALID_ARGUMENT for what is no connected Unix socket;
-///         KVMEM_STATUS_IO. After a failure the message says whether the socket can still be used.
-kvmem_status kvmem_share_send(const kvmem_share *share, int32_t fd, uint64_t timeout_ns, kvmem_error **error);
-
-/// Receives a share that kvmem_share_send sent. The bytes are not trusted.
+/// The socket is of type SOCK_STREAM or SOCK_SEQPACKET, blocking or non-blocking. The caller keeps the share,
+/// and can send it again. docs/share-transport.md specifies the bytes on the socket.
 ///
 /// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
-/// @param fd a connected Unix socket; nothing else may be received on it meanwhile
-/// @param timeout_ns how long to wait, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST when the other end is closed;
-///         KVMEM_STATUS_CORRUPT for what is no share; KVMEM_STATUS_VERSION_MISMATCH;
-///         KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors; KVMEM_STATUS_INVALID_ARGUMENT for what
-///         is no connected Unix socket
+/// @param share a share
+/// @param fd the socket; send nothing else on it during the call
+/// @param timeout_ns nanoseconds to wait for the peer to read; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no
+///        limit
+/// @return KVMEM_STATUS_OK: the socket has accepted all of it
+///         KVMEM_STATUS_TIMED_OUT: the peer has not read all of it in time
+///         KVMEM_STATUS_PEER_LOST: the other end is closed
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types, or its send
+///           buffer is too small
+///         KVMEM_STATUS_OUT_OF_MEMORY: the system has no memory for the message
+///         KVMEM_STATUS_IO
+kvmem_status kvmem_share_send(const kvmem_share *share, int32_t fd, uint64_t timeout_ns, kvmem_error **error);
+
+/// Receives a share that kvmem_share_send sent. kvmem does not trust the bytes.
+///
+/// After a failure, close the socket, unless the message says that the call may be tried again.
+///
+/// @param fd a connected Unix socket, as for kvmem_share_send; receive nothing else on it during the call
+/// @param timeout_ns nanoseconds to wait for the share; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no limit
+/// @param share receives the share; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time
+///         KVMEM_STATUS_PEER_LOST: the other end is closed
+///         KVMEM_STATUS_CORRUPT: the bytes are not a share
+///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the bytes
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process or the system has no free file
+///           descriptors
+///         KVMEM_STATUS_PERMISSION_DENIED: the kernel did not pass on file descriptors, for example by a
+///           security policy
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types
+///         KVMEM_STATUS_IO
 kvmem_status kvmem_share_receive(int32_t fd, uint64_t timeout_ns, kvmem_share **share, kvmem_error **error);
 
-/// The bytes of a share, for a way of the caller's own to the other process. They hold no secret but
-/// addresses.
+/// Returns the bytes of a share, for a channel of the caller.
 ///
-/// @param share a share; NULL answers NULL
-/// @param size gets how many; may be NULL
-/// @return the first byte; valid as long as the share
+/// The bytes contain addresses. Depending on the transport, they also contain IPC handles, fabric handles or
+/// NIXL metadata, which give access to the memory: send them only to processes that may access it.
+///
+/// @param share a share; may be NULL
+/// @param size receives the size in bytes; 0 if the share is NULL; may be NULL
+/// @return the first byte, valid until the share is destroyed; NULL if the share is NULL
 const void *kvmem_share_data(const kvmem_share *share, size_t *size);
 
-/// One of the file descriptors of a share. They go to the other process in this order.
+/// Returns a file descriptor of a share. Send the file descriptors to the other process in the order of their
+/// indices.
 ///
 /// @param share a share
-/// @param index which one, below num_fds
-/// @param fd gets it: valid as long as the share, and not to be closed
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last
+/// @param index less than num_fds of kvmem_share_info
+/// @param fd receives the file descriptor, valid until the share is destroyed; the share owns it, do not
+///        close it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 kvmem_status kvmem_share_get_fd(const kvmem_share *share, size_t index, int32_t *fd, kvmem_error **error);
 
-/// Makes a share of what came from another process by a way of the caller's own. Any bytes may be given.
+/// Creates a share from bytes and file descriptors that came over a channel of the caller. kvmem does not
+/// trust the bytes.
 ///
 /// @param data the bytes of kvmem_share_data; copied
-/// @param size how many
-/// @param fds the file descriptors, in the order of kvmem_share_get_fd; duplicated, so that the caller closes
-///        its own; may be NULL with num_fds 0
-/// @param num_fds how many
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT for bytes that are damaged, hostile or none, and for file
-///         descriptors that are not as many as the bytes say; KVMEM_STATUS_VERSION_MISMATCH;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a file descriptor that is not open; KVMEM_STATUS_OUT_OF_MEMORY
+/// @param size size of the bytes
+/// @param fds the file descriptors, in the order of kvmem_share_get_fd; duplicated, so the caller closes its
+///        own; NULL with num_fds 0
+/// @param num_fds number of file descriptors
+/// @param share receives the share; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a share, or name another number of
+///           file descriptors
+///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the bytes
+///         KVMEM_STATUS_INVALID_ARGUMENT: a file descriptor is not open
+///         KVMEM_STATUS_OUT_OF_MEMORY: the process has no free file descriptors
 kvmem_status kvmem_share_create_received(const void *data,
                                          size_t size,
                                          const int32_t *fds,
@@ -1790,103 +1822,112 @@ kvmem_status kvmem_share_create_received(const void *data,
 
 /* ---- Shares: opening ---- */
 
-/// Open for reading only, even if writing is granted.
+/// Open for reading only, even if write access is granted.
 #define KVMEM_OPEN_READ_ONLY 1
-/// Page-lock host memory, for `device`: it is pinned memory then. What may only be read can be locked for a
-/// GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: KVMEM_STATUS_UNSUPPORTED for another.
-/// No effect on files.
+/// Page-lock host memory for the GPU `device`. The region is then pinned memory. Read-only memory can be
+/// locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others, opening
+/// fails with KVMEM_STATUS_UNSUPPORTED. No effect on files and GPU memory.
 #define KVMEM_OPEN_PIN 2
-/// Map the memory of a layout or fail: do not turn to NIXL.
+/// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
 #define KVMEM_OPEN_MAPPED_ONLY 4
-/// Reach a layout by NIXL, also where its memory could be mapped.
+/// Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
 #define KVMEM_OPEN_REMOTE 8
-/// Register a mapped layout with `agent`.
+/// Layouts: register the mapped memory with `agent`.
 #define KVMEM_OPEN_REGISTER 16
-/// Open memory of a GPU for the GPU `device` to use: its kernels then read and write it, over NVLink or PCIe.
-/// Without it, the memory is opened for the GPU that it is located on, and kernels of another GPU fail to
-/// access it. Elastic memory, and memory that an engine has mapped, stays open for its own GPU too. kvmem
-/// opens it for another GPU when a transfer first runs there, which delays the creation of that transfer: 0.3
-/// ms per extent of 64 MiB, 20 ms per extent of 1 GiB on an H200. Plain device memory is opened for one GPU
-/// at a time. No effect on host memory, on files, and on memory of this process.
+/// Open GPU memory for kernels of the GPU `device`, which access it over NVLink or PCIe. Without this flag,
+/// the memory is opened for the GPU that it is located on, and kernels of other GPUs fail to access it. Plain
+/// device memory is opened for one GPU at a time. Elastic memory, and memory that an engine mapped, stays
+/// open for its own GPU too. kvmem opens it for another GPU when a transfer first runs there, which delays
+/// the creation of that transfer: on an H200, by 0.3 ms per extent of 64 MiB and 20 ms per extent of 1 GiB.
+/// No effect on host memory, files, and memory of this process.
 #define KVMEM_OPEN_FOR_DEVICE 32
-/// Open to read and write: KVMEM_STATUS_PERMISSION_DENIED where less is granted. Without it, and without
-/// KVMEM_OPEN_READ_ONLY, the region gets all granted rights; KVMEM_REGION_READ_ONLY is set in its flags if
-/// it may only be read.
+/// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is granted.
+/// Without this flag and KVMEM_OPEN_READ_ONLY, the region gets all granted rights; if it is read-only, its
+/// flags have KVMEM_REGION_READ_ONLY.
 #define KVMEM_OPEN_READ_WRITE 64
-/// Map reserved huge pages (`huge_page_size` of kvmem_system_options). The owner, and every importer that may
-/// write, can take them away again, and this process then ends with SIGBUS when it touches the memory.
-/// Without the flag such memory fails with KVMEM_STATUS_UNSUPPORTED.
+/// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
+/// kvmem_system_options), and adopted memory files that can be truncated (see kvmem_region_adopt_file). The
+/// owner, and every importer with write access, can remove such pages. If this process then touches them, it
+/// ends with SIGBUS. Without this flag, such memory fails with KVMEM_STATUS_UNSUPPORTED.
 #define KVMEM_OPEN_TRUST_OWNER 128
-/// Open elastic memory, and memory that an engine has mapped, for every GPU of this process that can access
-/// the GPU it is located on: for an engine whose own kernels use it on several GPUs. Takes as long for each
-/// GPU as KVMEM_OPEN_FOR_DEVICE does. No effect on other memory. Not together with KVMEM_OPEN_FOR_DEVICE.
+/// Open elastic memory, and memory that an engine mapped, for every GPU of this process that can access the
+/// GPU it is located on: for an engine whose own kernels use it on several GPUs. Each GPU takes as long as
+/// with KVMEM_OPEN_FOR_DEVICE. No effect on other memory. Excludes KVMEM_OPEN_FOR_DEVICE.
 #define KVMEM_OPEN_FOR_ALL_DEVICES 256
 
-/// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
+/// Options of kvmem_share_open_region and kvmem_share_open_layout.
 typedef struct kvmem_open_options {
     /// sizeof(kvmem_open_options)
     size_t struct_size;
-    /// KVMEM_OPEN_* flags.
+    /// KVMEM_OPEN_* flags; 0 maps the memory with all granted rights.
     uint64_t flags;
-    /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
+    /// The agent that registers the layout, or accesses it through NIXL; NULL for none.
     kvmem_agent *agent;
-    /// The GPU that KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE mean, as CUDA_VISIBLE_DEVICES orders them here;
-    /// 0 without those flags.
+    /// The GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE. Must be 0 without these flags.
     int32_t device;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_open_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
 
-/// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice
-/// in another process it is mapped once.
+/// Opens the region of a share.
 ///
-/// kvmem does not trust the bytes: it queries sizes, device and kind of memory from the kernel and the
-/// driver. A device is found by its UUID, whatever its ordinal is here. Extents of elastic memory that their
-/// owner decommits later answer KVMEM_STATUS_STALE to new transfers; memory whose owner has ended stays
-/// readable, and kvmem_region_check_owner tells.
+/// In the process that created the share, returns the original region. In other processes, the memory is
+/// mapped once per access right and GPU, however often it is opened, and unmapped with the last region.
+///
+/// kvmem does not trust the bytes of the share: it queries sizes, GPU and kind of memory from the kernel and
+/// the driver. The GPU is identified by its UUID, so its ordinal may differ from the owner's.
+///
+/// If the owner decommits elastic extents later, new transfers of them fail with KVMEM_STATUS_STALE. If the
+/// owner ends, the memory stays readable, and kvmem_region_check_owner returns KVMEM_STATUS_PEER_LOST.
 ///
 /// @param share a share of a region
-/// @param options how to open it; NULL for all that is granted
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK, or
-///         - KVMEM_STATUS_CORRUPT: the memory is not what the bytes say, or opening its control block would
-///           wait.
-///         - KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE, and less is granted.
-///         - KVMEM_STATUS_NOT_FOUND: this process does not see the GPU.
-///         - KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended.
-///         - KVMEM_STATUS_UNSUPPORTED: the memory is of another machine; it has reserved huge pages
-///           (KVMEM_OPEN_TRUST_OWNER); the GPU can't page-lock what may only be read, or does not reach the
-///           memory; fabric handles do not work here; or the driver does not open an IPC handle from another
-///           PID namespace.
-///         - KVMEM_STATUS_STALE: extents by fabric handle, or plain device memory, were freed and given anew
-///           since.
-///         - KVMEM_STATUS_OUT_OF_MEMORY: also with KVMEM_OPEN_PIN, if there is no room for pages that the
-///           owner has not touched.
-///         - KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout.
-///         - KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+/// @param options how to open it; NULL for the defaults
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_CORRUPT: the memory is not what the bytes claim, or opening its control block would
+///           block
+///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
+///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
+///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU, or owned the region and has freed it
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended
+///         KVMEM_STATUS_UNSUPPORTED: the memory is on another machine, or was shared before this one was
+///           restarted; it has pages that other processes can remove (KVMEM_OPEN_TRUST_OWNER); the GPU cannot
+///           page-lock read-only memory, or cannot access the memory; fabric handles do not work here; or the
+///           driver does not open an IPC handle of another PID namespace
+///         KVMEM_STATUS_STALE: device memory, or an extent by fabric handle, was freed and allocated again
+///           after it was shared
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory; with KVMEM_OPEN_PIN also for pages that the owner
+///           has not touched
+///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout, or flags exclude each other or lack
+///           `agent`
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_share_open_region(const kvmem_share *share,
                                      const kvmem_open_options *options,
                                      kvmem_region **region,
                                      kvmem_error **error);
 
-/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an
-/// agent, in either case whole. Its regions are of one tier and device and a transfer of it goes one way, so
-/// no part is mapped where another can't be. Its info says which it is (locality), the log why it is not
-/// mapped (KVMEM_LOG_INFO).
+/// Opens the layout of a share: maps its memory, or accesses it through NIXL.
+///
+/// By default the memory is mapped. If that is not possible, the layout is accessed through NIXL, provided
+/// that there is an agent, the share carries NIXL metadata, and KVMEM_OPEN_READ_ONLY is not set. `locality`
+/// of kvmem_layout_info returns which of the two was chosen. The log says why the memory was not mapped
+/// (KVMEM_LOG_INFO).
+///
+/// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
+/// transfer uses one path, so no region is mapped unless all can be.
 ///
 /// @param share a share of a layout
-/// @param options how to open it; NULL for all that is granted
-/// @param layout gets the layout; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return as kvmem_share_open_region; for a layout reached by NIXL as kvmem_agent_load_remote_metadata and
-///         kvmem_layout_import
+/// @param options how to open it; NULL for the defaults
+/// @param layout receives the layout; the caller destroys it
+/// @return any status of kvmem_share_open_region; for access through NIXL, any status of
+///         kvmem_agent_load_remote_metadata and kvmem_layout_import; and
+///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a region, or KVMEM_OPEN_REMOTE is set without an
+///           agent
+///         KVMEM_STATUS_UNSUPPORTED: the share carries no memory, and NIXL is not to be used; or
+///           KVMEM_OPEN_REMOTE is set, and the share carries no NIXL metadata or KVMEM_OPEN_READ_ONLY is set
 kvmem_status kvmem_share_open_layout(const kvmem_share *share,
                                      const kvmem_open_options *options,
                                      kvmem_layout **layout,
@@ -1894,138 +1935,143 @@ kvmem_status kvmem_share_open_layout(const kvmem_share *share,
 
 /* ---- Shares: information ---- */
 
-/// A share of a region.
+/// The share is of a region.
 #define KVMEM_SHARED_REGION 1
-/// A share of a layout.
+/// The share is of a layout.
 #define KVMEM_SHARED_LAYOUT 2
 
-/// What a share is.
+/// Properties of a share.
 typedef struct kvmem_share_info {
-    /// Its bytes.
+    /// Size of its bytes (kvmem_share_data).
     uint64_t size;
-    /// File descriptors that belong to them.
+    /// Number of its file descriptors.
     uint64_t num_fds;
-    /// Bytes of memory it carries; 0 where it is reached by NIXL only.
+    /// Bytes of memory that it carries; 0 if it carries none (KVMEM_SHARE_REMOTE).
     uint64_t memory_size;
-    /// The process that shares, as that process counts.
+    /// Process id of the owner, in the owner's PID namespace.
     uint32_t pid;
     /// KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
     uint32_t object;
-    /// The KVMEM_TIER_* value of what it carries; 0 where it is reached by NIXL only.
+    /// KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
     uint32_t tier;
-    /// 1 where importers may only read.
+    /// 1 if importers may only read, otherwise 0.
     uint32_t read_only;
-    /// How its memory goes, whether that was asked for or found: KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
-    /// KVMEM_SHARE_FABRIC, or KVMEM_SHARE_REMOTE where none goes. KVMEM_SHARE_AUTO where regions of a layout
-    /// go in different ways.
-    uint32_t way;
+    /// The transport that was requested or selected: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or
+    /// KVMEM_SHARE_REMOTE if it carries no memory. KVMEM_SHARE_AUTO if the regions of a layout have different
+    /// transports.
+    uint32_t transport;
     /// 0.
     uint32_t reserved;
 } kvmem_share_info;
 
-/// Tells what a share is.
+/// Returns the properties of a share.
 ///
 /// @param share a share
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the properties
 kvmem_status kvmem_share_get_info(const kvmem_share *share, kvmem_share_info *info, kvmem_error **error);
 
-/// Destroys a share handle. The share's file descriptors are closed, unless a broker publishes the share.
-/// What was opened from it stays open.
+/// Destroys a share handle. The file descriptors of the share are closed, unless a broker publishes the
+/// share. Regions and layouts that were opened from it stay open.
 ///
 /// @param share a share that no other call uses; NULL does nothing
 void kvmem_share_destroy(kvmem_share *share);
 
 /* ---- Brokers ---- */
 
-/// Shares published by name at a socket path. One thread serves all clients and never waits for one of them;
-/// a client is heard if its user is allowed, asks in time, and shows a token.
+/// A server that publishes shares by name at a socket path.
 ///
-/// Threads: all functions on one broker may run at once, except kvmem_broker_destroy.
+/// One thread serves all clients, and never waits for a single one. A client must run as an allowed user,
+/// send its request in time, and present a token.
+///
+/// Threads: all functions may use one broker at the same time, except kvmem_broker_destroy.
 typedef struct kvmem_broker kvmem_broker;
 
-/// How a broker runs. All zeroes but struct_size and path serves the broker's own user.
+/// Options of kvmem_broker_create.
 typedef struct kvmem_broker_options {
     /// sizeof(kvmem_broker_options)
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
-    /// Where its socket lies; at most 107 bytes. A socket there that nobody listens at is replaced.
+    /// Path of the socket, at most 107 bytes. If a socket of the same user is there, and no process listens
+    /// on it, the broker replaces it.
     const char *path;
-    /// User ids that may fetch; copied. NULL with num_users 0 for the broker's own user alone. Nobody else
-    /// may, root included.
+    /// User ids that may fetch; copied. No other user may fetch, not even root. NULL with num_users 0 for
+    /// only the user of the broker.
     const uint32_t *users;
-    /// How many.
+    /// Number of user ids.
     size_t num_users;
-    /// How long a client may take to ask, and again to read the answer, in nanoseconds; 0 for 10 seconds.
+    /// Nanoseconds that a client may take to send its request, and again to read the reply; 0 for 10 seconds.
     uint64_t client_timeout_ns;
-    /// The most bytes of shares on their way to one user at once; 0 for 256 MiB.
+    /// Maximum number of bytes of shares in transit to one user. A single share may exceed it. 0 for 256 MiB.
     uint64_t max_bytes_per_user;
-    /// Permission bits of the socket; 0 for 0600. Other users than the broker's own need 0660 or 0666 to
+    /// Permission bits of the socket; 0 for 0600. Users other than the broker's own need 0660 or 0666 to
     /// connect.
     uint32_t mode;
-    /// The most clients at once; 0 for 256. Those that come meanwhile wait to be let in.
+    /// Maximum number of clients at once; 0 for 256. The kernel keeps further clients waiting.
     uint32_t max_clients;
-    /// The most clients at once of one user; 0 for an equal part of max_clients. One that was sent file
-    /// descriptors is there until it has read them.
+    /// Maximum number of clients of one user at once; 0 for max_clients divided by the number of users. A
+    /// client that was sent file descriptors counts until it has read them.
     uint32_t max_clients_per_user;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_broker_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_broker_options_init(kvmem_broker_options *options, size_t struct_size);
 
-/// Starts a broker.
+/// Creates a broker. It listens at its path when the call returns.
 ///
-/// @param options where, and for whom
-/// @param broker gets the broker; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when somebody listens at the path, or something that
-///         is no socket is there; KVMEM_STATUS_NOT_FOUND without its folder; KVMEM_STATUS_PERMISSION_DENIED;
-///         KVMEM_STATUS_INVALID_ARGUMENT, also for users that the mode keeps out; KVMEM_STATUS_OUT_OF_MEMORY
+/// @param options path, users and limits
+/// @param broker receives the broker; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the path is NULL, empty or too long; mode has other bits than 0777;
+///           or mode does not let all users connect
+///         KVMEM_STATUS_ALREADY_EXISTS: a process listens at the path, or a file or a socket of another user
+///           is there
+///         KVMEM_STATUS_NOT_FOUND: the directory of the path does not exist
+///         KVMEM_STATUS_PERMISSION_DENIED: this process may not create a socket in the directory
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread could not be started, or the process has no free file
+///           descriptors
 kvmem_status kvmem_broker_create(const kvmem_broker_options *options,
                                  kvmem_broker **broker,
                                  kvmem_error **error);
 
-/// 256 bits that nobody can guess: whoever has them may fetch. A secret, to be handed over as one.
+/// 256 random bits, with which a client fetches a share. Transmit them as a secret.
 typedef struct kvmem_token {
     /// The bits.
     uint8_t bytes[32];
 } kvmem_token;
 
-/// What a token is good for. All zeroes but struct_size: all that the share grants, for as long as it is
-/// published.
+/// The token grants read access only, even if the share grants write access.
+#define KVMEM_PUBLISH_READ_ONLY 1
+
+/// What a token grants.
 typedef struct kvmem_publish_options {
     /// sizeof(kvmem_publish_options)
     size_t struct_size;
-    /// KVMEM_SHARE_READ_ONLY: its bearer may only read, whatever the share grants. Or 0.
+    /// KVMEM_PUBLISH_READ_ONLY; 0 grants all that the share grants.
     uint64_t flags;
-    /// How often it can be used; 0 for any number. A token that is used up is refused like a wrong one.
+    /// Number of fetches that the token permits; 0 for no limit. A token that is used up is denied like a
+    /// wrong one.
     uint64_t max_uses;
-    /// For how long, in nanoseconds; 0 for as long as the name is published.
+    /// Nanoseconds that the token is valid; 0 for as long as the name is published.
     uint64_t lifetime_ns;
 } kvmem_publish_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_publish_options_init(kvmem_publish_options *options, size_t struct_size);
 
-/// Offers a share under a name. While it is published the share is held, also when its handle is destroyed.
+/// Publishes a share under a name, and returns a token for fetching it. The broker keeps the share alive
+/// while it is published, even if its handle is destroyed.
 ///
 /// @param broker a broker
-/// @param name a name that is free: 1 to 255 bytes of UTF-8
-/// @param share what is offered
-/// @param options what the token is good for; NULL for all that the share grants
-/// @param token gets the token by which it is fetched
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS for a name in use; KVMEM_STATUS_INVALID_ARGUMENT
+/// @param name a name that this broker does not publish yet, 1 to 255 bytes of UTF-8
+/// @param share the share
+/// @param options what the token grants; NULL for the defaults
+/// @param token receives the token
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_ALREADY_EXISTS: the name is in use
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is empty, too long or not UTF-8
 kvmem_status kvmem_broker_publish(kvmem_broker *broker,
                                   const char *name,
                                   const kvmem_share *share,
@@ -2033,97 +2079,97 @@ kvmem_status kvmem_broker_publish(kvmem_broker *broker,
                                   kvmem_token *token,
                                   kvmem_error **error);
 
-/// Makes another token for what is published.
+/// Returns another token for a published share.
 ///
 /// @param broker a broker
-/// @param name what it is published as
-/// @param options what the token is good for; NULL for everything
-/// @param token gets the token
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when the name is not published;
-///         KVMEM_STATUS_INVALID_ARGUMENT
+/// @param name the name of the published share
+/// @param options what the token grants; NULL for the defaults
+/// @param token receives the token
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the name is not published
 kvmem_status kvmem_broker_grant(kvmem_broker *broker,
                                 const char *name,
                                 const kvmem_publish_options *options,
                                 kvmem_token *token,
                                 kvmem_error **error);
 
-/// Takes an offer back, and all its tokens with it. Who is being sent it just now still gets it, and what was
-/// opened stays open.
+/// Withdraws a published share and all its tokens. Fetches in progress complete, and regions and layouts
+/// already opened stay open.
 ///
 /// @param broker a broker
-/// @param name what it is published as
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when the name is not published
+/// @param name the name of the published share
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the name is not published
 kvmem_status kvmem_broker_unpublish(kvmem_broker *broker, const char *name, kvmem_error **error);
 
-/// The broker is a process of `broker_user`.
+/// Fetch read access only, even if write access is granted.
+#define KVMEM_FETCH_READ_ONLY 1
+/// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the caller.
 #define KVMEM_FETCH_BROKER_USER 2
-/// Ask for reading and writing: KVMEM_STATUS_PERMISSION_DENIED where less is granted.
+/// Fetch read and write access, and fail with KVMEM_STATUS_PERMISSION_DENIED if less is granted.
 #define KVMEM_FETCH_READ_WRITE 4
 
-/// What to fetch, and from whom.
+/// Options of kvmem_share_fetch.
 typedef struct kvmem_fetch_options {
     /// sizeof(kvmem_fetch_options)
     size_t struct_size;
-    /// Without a flag all that is granted is fetched. KVMEM_SHARE_READ_ONLY to ask for no more than reading,
-    /// KVMEM_FETCH_READ_WRITE to be refused less than all; KVMEM_FETCH_BROKER_USER.
+    /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
     uint64_t flags;
-    /// Where the broker listens.
+    /// Path of the broker's socket, at most 107 bytes.
     const char *path;
-    /// What the share was published as.
+    /// Name of the published share.
     const char *name;
-    /// The token that goes with it; read during the call.
+    /// Token for that share; read during the call.
     const kvmem_token *token;
-    /// How long to wait, in nanoseconds; 0 for 10 seconds, KVMEM_TIMEOUT_FOREVER for ever.
+    /// Nanoseconds to wait for the share; 0 for 10 seconds; KVMEM_TIMEOUT_FOREVER for no limit.
     uint64_t timeout_ns;
-    /// Whose process the broker must be, with KVMEM_FETCH_BROKER_USER; else 0, and it must be of the caller's
-    /// own user.
+    /// User id of KVMEM_FETCH_BROKER_USER. Must be 0 without that flag.
     uint32_t broker_user;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_fetch_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_fetch_options_init(kvmem_fetch_options *options, size_t struct_size);
 
 /// Fetches a share from a broker.
 ///
-/// @param options what to fetch, and from whom
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not
-///         told apart, a token that is used up, KVMEM_FETCH_READ_WRITE where less is granted, or a broker of
-///         another user; KVMEM_STATUS_NOT_FOUND when nothing is at the path; KVMEM_STATUS_INVALID_ARGUMENT
-///         when a file is there that is no socket; KVMEM_STATUS_PEER_LOST when the broker there has ended, or
-///         ends meanwhile; KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors
-///         under way; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without
-///         file descriptors; what kvmem_share_create_region returns where the broker cannot share what was
-///         published, such as KVMEM_STATUS_UNSUPPORTED for read access to a share that the broker's process
-///         has received itself
+/// @param options what to fetch, and from which broker
+/// @param share receives the share; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_PERMISSION_DENIED: the broker does not serve this user; the name or the token is
+///           wrong, or the token is used up or expired, which are not distinguished; KVMEM_FETCH_READ_WRITE
+///           is set and less is granted; or the broker runs as another user
+///         KVMEM_STATUS_NOT_FOUND: nothing is at the path
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file at the path is not the socket of a broker; or the name,
+///           the path or the flags are invalid
+///         KVMEM_STATUS_PEER_LOST: the broker has ended
+///         KVMEM_STATUS_BUSY: too many clients of this user are connected, or too many bytes or file
+///           descriptors are in transit to it
+///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time, or the broker has not received the
+///           request in time
+///         KVMEM_STATUS_CORRUPT: the reply is damaged
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or no file descriptor is free
+///         any status of kvmem_share_create_region: the broker cannot share what was published, for example
+///           read-only if it received the share from another process (KVMEM_STATUS_UNSUPPORTED)
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options, kvmem_share **share, kvmem_error **error);
 
-/// What a broker has done.
+/// Counts of a broker.
 typedef struct kvmem_broker_info {
     /// Names published now.
     uint64_t publications;
     /// Clients connected now.
     uint64_t clients;
-    /// Shares handed out.
+    /// Fetches granted since the broker was created.
     uint64_t granted;
-    /// Clients that were told no.
+    /// Clients and requests refused since the broker was created.
     uint64_t refused;
 } kvmem_broker_info;
 
-/// Tells what a broker has done.
+/// Returns the counts of a broker.
 ///
 /// @param broker a broker
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the counts
 kvmem_status kvmem_broker_get_info(const kvmem_broker *broker, kvmem_broker_info *info, kvmem_error **error);
 
 /// Destroys a broker: ends its thread, closes and removes its socket, and releases its shares.

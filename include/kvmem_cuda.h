@@ -149,6 +149,7 @@ struct CUstream_st;
 ///           elastic, or the capture was invalidated; elastic blocks have no memory; or the GPU was reset
 ///           after the transfer was created
 ///         KVMEM_STATUS_BUSY: the transfer is in flight, or other transfers use the staging memory
+///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 ///         KVMEM_STATUS_CUDA
 ///

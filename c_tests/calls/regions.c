@@ -98,19 +98,11 @@ static void get_info(fuzz *fuzz) {
 }
 
 static void get_path(fuzz *fuzz) {
-    char buffer[256];
-    size_t size = 0;
-    const size_t capacity = random_one_in(fuzz, 3) ? random_below(fuzz, 40) : sizeof(buffer);
-    char *to = random_one_in(fuzz, 10) ? NULL : buffer;
-    TRY(fuzz, kvmem_region_get_path, table_pick(fuzz, REGIONS), to, to != NULL ? capacity : 0, or_null(fuzz, &size));
+    CREATE(fuzz, BLOBS, kvmem_region_get_path, table_pick(fuzz, REGIONS));
 }
 
 static void get_agent(fuzz *fuzz) {
-    char buffer[64];
-    size_t size = 0;
-    const size_t capacity = random_one_in(fuzz, 3) ? random_below(fuzz, 10) : sizeof(buffer);
-    TRY(fuzz, kvmem_region_get_agent, table_pick(fuzz, REGIONS), random_below(fuzz, 3), buffer, capacity,
-        or_null(fuzz, &size));
+    CREATE(fuzz, BLOBS, kvmem_region_get_agent, table_pick(fuzz, REGIONS), random_below(fuzz, 3));
 }
 
 static void sync_region(fuzz *fuzz) {

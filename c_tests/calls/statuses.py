@@ -30,7 +30,7 @@ def read_functions(header):
         if found is None:
             continue
         text = re.sub(r"\s+", " ", comment.replace("///", " "))
-        returned = text.partition("@return")[2]
+        returned = text.partition("@return")[2].partition(" Notes: ")[0]
         is_fallible = found.group(1) == "kvmem_status" and "kvmem_error **error" in code
         functions[found.group(2)] = returned if is_fallible else None
     return functions

@@ -62,9 +62,7 @@ static void submit(fuzz *fuzz) {
 static void create_stream(fuzz *fuzz) {
     CUstream stream = NULL;
     const int device = (int)random_below(fuzz, 2);
-    enter_device(device);
-    CU(cuStreamCreate(&stream, 1));
-    leave_device(device);
+    CU_ON(device, cuStreamCreate(&stream, 1));
     table_add(fuzz, STREAMS, stream);
 }
 

@@ -13,8 +13,7 @@
 static world w;
 
 static void use_regions(void) {
-    char text[64];
-    size_t size = 0;
+    kvmem_blob *text = NULL;
     kvmem_region *region = NULL;
     kvmem_region_info info;
     kvmem_registration *registration = NULL;
@@ -23,8 +22,8 @@ static void use_regions(void) {
     FORKED_KEEPS(info, kvmem_region_get_info, w.region, &info);
     kvmem_region_residency residency;
     FORKED_KEEPS(residency, kvmem_region_get_residency, w.region, &residency);
-    FORKED_KEEPS(size, kvmem_region_get_path, w.file, text, sizeof(text), &size);
-    FORKED_KEEPS(size, kvmem_region_get_agent, w.region, 0, text, sizeof(text), &size);
+    FORKED_NULLS(text, kvmem_region_get_path, w.file, &text);
+    FORKED_NULLS(text, kvmem_region_get_agent, w.region, 0, &text);
     FORKED(kvmem_region_sync, w.file);
     FORKED_NULLS(registration, kvmem_region_register, w.region, w.far, &registration);
     FORKED_KEEPS(registration_info, kvmem_registration_get_info, w.registration, &registration_info);
@@ -49,8 +48,6 @@ static void use_agents(void) {
 }
 
 static void use_layouts(void) {
-    char text[64];
-    size_t size = 0;
     kvmem_block block;
     kvmem_layout_strides strides;
     kvmem_layout_info info;
@@ -60,7 +57,7 @@ static void use_layouts(void) {
     FORKED_KEEPS(block, kvmem_layout_get_block, w.local.layout, 0, 0, 0, &block);
     FORKED_KEEPS(strides, kvmem_layout_get_strides, w.local.layout, &strides);
     FORKED_KEEPS(info, kvmem_layout_get_info, w.local.layout, &info);
-    FORKED_KEEPS(size, kvmem_layout_get_agent, w.near.layout, text, sizeof(text), &size);
+    FORKED_NULLS(blob, kvmem_layout_get_agent, w.near.layout, &blob);
     FORKED_NULLS(region, kvmem_layout_get_region, w.local.layout, 0, &region);
     const uint32_t first = 0;
     uint32_t checksum = 0;

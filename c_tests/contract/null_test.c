@@ -24,10 +24,7 @@ static void status_version_and_errors(void) {
 static void log_and_libraries(void) {
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, NULL, NULL, ERR)); /* NULL switches it off */
     EXPECT_OK(kvmem_nixl_load(NULL, ERR)); /* NULL is the environment's */
-    char path[4096];
-    INVALID(kvmem_nixl_get_path, path, sizeof(path), NULL);
-    size_t size = 0;
-    INVALID_KEEPS(size, kvmem_nixl_get_path, NULL, sizeof(path), &size);
+    INVALID(kvmem_nixl_get_path, NULL);
 }
 
 static void blobs(void) {
@@ -81,14 +78,11 @@ static void region_answers(void) {
     kvmem_region_residency residency;
     INVALID_KEEPS(residency, kvmem_region_get_residency, NULL, &residency);
     INVALID(kvmem_region_get_residency, w.region, NULL);
-    char text[64];
-    size_t size = 0;
-    INVALID_KEEPS(size, kvmem_region_get_path, NULL, text, sizeof(text), &size);
-    INVALID(kvmem_region_get_path, w.file, text, sizeof(text), NULL);
-    INVALID_KEEPS(size, kvmem_region_get_path, w.file, NULL, sizeof(text), &size);
-    INVALID_KEEPS(size, kvmem_region_get_agent, NULL, 0, text, sizeof(text), &size);
-    INVALID_KEEPS(size, kvmem_region_get_agent, w.region, 0, NULL, sizeof(text), &size);
-    INVALID(kvmem_region_get_agent, w.region, 0, text, sizeof(text), NULL);
+    kvmem_blob *text = NULL;
+    INVALID_NULLS(text, kvmem_region_get_path, NULL, &text);
+    INVALID(kvmem_region_get_path, w.file, NULL);
+    INVALID_NULLS(text, kvmem_region_get_agent, NULL, 0, &text);
+    INVALID(kvmem_region_get_agent, w.region, 0, NULL);
     INVALID(kvmem_region_sync, NULL);
 }
 
@@ -183,11 +177,9 @@ static void layout_answers(void) {
     kvmem_layout_info info;
     INVALID_KEEPS(info, kvmem_layout_get_info, NULL, &info);
     INVALID(kvmem_layout_get_info, w.local.layout, NULL);
-    char name[16];
-    size_t size = 0;
-    INVALID_KEEPS(size, kvmem_layout_get_agent, NULL, name, sizeof(name), &size);
-    INVALID_KEEPS(size, kvmem_layout_get_agent, w.near.layout, NULL, sizeof(name), &size);
-    INVALID(kvmem_layout_get_agent, w.near.layout, name, sizeof(name), NULL);
+    kvmem_blob *name = NULL;
+    INVALID_NULLS(name, kvmem_layout_get_agent, NULL, &name);
+    INVALID(kvmem_layout_get_agent, w.near.layout, NULL);
     kvmem_region *region = NULL;
     INVALID_NULLS(region, kvmem_layout_get_region, NULL, 0, &region);
     INVALID(kvmem_layout_get_region, w.local.layout, 0, NULL);

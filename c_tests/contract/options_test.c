@@ -197,7 +197,7 @@ static void values_out_of_range_are_refused(void) {
         {"transfer", "compute", offsetof(kvmem_transfer_options, compute)},
         {"transfer", "path", offsetof(kvmem_transfer_options, path)},
         {"vmm", "location", offsetof(kvmem_vmm_options, location)},
-        {"share", "way", offsetof(kvmem_share_options, way)},
+        {"share", "transport", offsetof(kvmem_share_options, transport)},
     };
     static const uint32_t wrong[] = {70, 255, 0x80000000u, UINT32_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {

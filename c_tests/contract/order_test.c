@@ -5,9 +5,8 @@
 static world w;
 
 static void open_world(void) {
-    char path[4096];
-    size_t size = 0;
-    REFUSED_KEEPS(size, KVMEM_STATUS_INVALID_STATE, kvmem_nixl_get_path, path, sizeof(path), &size);
+    kvmem_blob *path = NULL;
+    REFUSED_NULLS(path, KVMEM_STATUS_INVALID_STATE, kvmem_nixl_get_path, &path);
     world_open(&w);
 }
 
@@ -113,8 +112,8 @@ static void indices_past_the_end(void) {
     kvmem_region *region = NULL;
     REFUSED_NULLS(region, outside, kvmem_layout_get_region, w.near.layout, 1, &region);
     REFUSED_NULLS(region, outside, kvmem_region_create_view, w.region, 65536, 1, &region);
-    size_t size = 0;
-    REFUSED_KEEPS(size, KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent, w.region, 1, NULL, 0, &size);
+    kvmem_blob *name = NULL;
+    REFUSED_NULLS(name, KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent, w.region, 1, &name);
 }
 
 /* A stale layout says so wherever it is used, and can be looked at and destroyed. */

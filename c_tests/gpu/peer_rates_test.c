@@ -17,8 +17,7 @@ static bool is_stand_in(void) {
 }
 
 static kvmem_peer_rates get_rates(int device) {
-    kvmem_peer_rates rates;
-    kvmem_peer_rates_init(&rates, sizeof(rates));
+    kvmem_peer_rates rates = OPTIONS(kvmem_peer_rates);
     EXPECT_OK(kvmem_cuda_get_peer_rates(device, 1 - device, &rates, ERR));
     CHECK_EQ(rates.struct_size, sizeof(rates));
     return rates;
@@ -30,8 +29,7 @@ static void load(int device, const kvmem_peer_rates *rates) {
 
 /* Afterwards all is as the other cases expect it. */
 static void load_defaults(int device) {
-    kvmem_peer_rates defaults;
-    kvmem_peer_rates_init(&defaults, sizeof(defaults));
+    kvmem_peer_rates defaults = OPTIONS(kvmem_peer_rates);
     load(device, &defaults);
 }
 
@@ -46,10 +44,9 @@ static void check_way(const kvmem_direction_rates *rates) {
 
 /* What a stand-in's copies take may be beyond belief; a GPU's are believed. */
 static void check_measured(int device, const kvmem_peer_rates *rates) {
-    bool can = false;
     check_way(&rates->read);
     check_way(&rates->write);
-    EXPECT_OK(kvmem_cuda_can_access(device, 1 - device, &can, ERR));
+    GET(bool, can, kvmem_cuda_can_access, device, 1 - device);
     if (is_stand_in()) {
         CHECK(rates->source == KVMEM_RATES_MEASURED || rates->source == KVMEM_RATES_DEFAULT);
     } else {
@@ -60,8 +57,7 @@ static void check_measured(int device, const kvmem_peer_rates *rates) {
 
 TEST(rates_are_measured_once_and_without_a_context_of_the_peer) {
     for (int device = 0; device < 2; device++) {
-        bool can = false;
-        EXPECT_OK(kvmem_cuda_can_access(device, 1 - device, &can, ERR));
+        GET(bool, can, kvmem_cuda_can_access, device, 1 - device);
         await_no_context(1 - device);
         load(device, NULL);
         const kvmem_peer_rates first = get_rates(device);
@@ -75,15 +71,10 @@ TEST(rates_are_measured_once_and_without_a_context_of_the_peer) {
 
 /* Two blocks, each in one piece. */
 static kvmem_layout *build(int device) {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof(config));
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
-    config.num_blocks = 2;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 1;
-    config.dtype_width = 2;
-    config.inner_dim = BLOCK_SIZE / config.dtype_width;
+    kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS,
+                                         it.num_blocks = 2, it.num_layers = 1, it.outer_dim = 1,
+                                         it.page_size = 1, it.dtype_width = 2,
+                                         it.inner_dim = BLOCK_SIZE / it.dtype_width);
     kvmem_layout *layout = NULL;
     EXPECT_OK(build_on_device(device, &config, &layout));
     return layout;
@@ -92,25 +83,20 @@ static kvmem_layout *build(int device) {
 /* What is expected of one copy of the driver's. */
 static double seconds_expected(const kvmem_layout *source, const kvmem_layout *destination) {
     const kvmem_block_pair pair = {.source = 0, .destination = 1};
-    kvmem_transfer_options options;
-    kvmem_transfer_options_init(&options, sizeof(options));
-    options.pairs = &pair;
-    options.num_pairs = 1;
-    options.path = KVMEM_PATH_CUDA_COPY;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
+                                             it.path = KVMEM_PATH_CUDA_COPY);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
     kvmem_transfer_explanation explanation;
     EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, NULL, ERR));
     CHECK_EQ(explanation.num_moves, 1);
-    CALL(kvmem_transfer_destroy(transfer));
     return (double)BLOCK_SIZE / (double)explanation.bytes_per_second;
 }
 
 /* The GPU of the destination does the work, and reads. */
 TEST(a_transfer_has_them_measured_and_is_explained_by_them) {
     for (int device = 0; device < 2; device++) {
-        kvmem_layout *source = build(1 - device);
-        kvmem_layout *destination = build(device);
+        OWNED(kvmem_layout) source = build(1 - device);
+        OWNED(kvmem_layout) destination = build(device);
         load(device, NULL);
         const double seconds = seconds_expected(source, destination);
         kvmem_peer_rates rates = get_rates(device);
@@ -124,16 +110,12 @@ TEST(a_transfer_has_them_measured_and_is_explained_by_them) {
         CHECK(fabs(seconds_expected(source, destination) - 2 * bytes - calls) < 2e-6 * seconds);
         CHECK_EQ(get_rates(device).source, KVMEM_RATES_LOADED);
         load_defaults(device);
-        CALL(kvmem_layout_destroy(source));
-        CALL(kvmem_layout_destroy(destination));
     }
 }
 
 TEST(what_is_loaded_comes_back_for_the_one_that_does_the_work) {
-    kvmem_peer_rates given;
-    kvmem_peer_rates_init(&given, sizeof(given));
-    given.write.bytes_per_second = 5e9;
-    given.write.batch_copy_ns = 1234;
+    kvmem_peer_rates given = OPTIONS(kvmem_peer_rates, it.write.bytes_per_second = 5e9,
+                                     it.write.batch_copy_ns = 1234);
     const kvmem_peer_rates other = get_rates(1);
     load(0, &given);
     const kvmem_peer_rates rates = get_rates(0);

@@ -6,8 +6,7 @@
 #include <math.h>
 
 static kvmem_copy_rates get_rates(int device) {
-    kvmem_copy_rates rates;
-    kvmem_copy_rates_init(&rates, sizeof(rates));
+    kvmem_copy_rates rates = OPTIONS(kvmem_copy_rates);
     EXPECT_OK(kvmem_cuda_get_copy_rates(device, &rates, ERR));
     CHECK_EQ(rates.struct_size, sizeof(rates));
     return rates;
@@ -31,8 +30,7 @@ static void check_figures(const kvmem_copy_rates *rates) {
 
 /* Afterwards all is as the other cases expect it. */
 static void load_defaults(int device) {
-    kvmem_copy_rates defaults;
-    kvmem_copy_rates_init(&defaults, sizeof(defaults));
+    kvmem_copy_rates defaults = OPTIONS(kvmem_copy_rates);
     EXPECT_OK(kvmem_cuda_set_copy_rates(device, &defaults, ERR));
 }
 
@@ -54,16 +52,13 @@ TEST(a_transfer_has_them_measured) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-    side source;
-    side destination;
-    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    OPENED(side, source, PLACE_PINNED, 0, &config, NULL, 1);
+    OPENED(side, destination, PLACE_DEVICE, 0, &config, NULL, 2);
     EXPECT_OK(kvmem_cuda_set_copy_rates(0, NULL, ERR));
     kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
+        &options);
+    RUN(transfer);
     CALL(kvmem_transfer_destroy(transfer));
     kv_expect_moved(&destination.model, &source.model, &move);
     side_check(&destination);
@@ -71,15 +66,10 @@ TEST(a_transfer_has_them_measured) {
     CHECK(rates.source != KVMEM_RATES_LOADED);
     CHECK(rates.source == KVMEM_RATES_MEASURED || driver_symbol("sim_reset") != NULL);
     load_defaults(0);
-    side_close(&source);
-    side_close(&destination);
 }
 
 TEST(what_is_loaded_comes_back) {
-    kvmem_copy_rates given;
-    kvmem_copy_rates_init(&given, sizeof(given));
-    given.copy_ns = 1234;
-    given.to_host.bytes_per_second = 5e9;
+    kvmem_copy_rates given = OPTIONS(kvmem_copy_rates, it.copy_ns = 1234, it.to_host.bytes_per_second = 5e9);
     EXPECT_OK(kvmem_cuda_set_copy_rates(0, &given, ERR));
     kvmem_copy_rates rates = get_rates(0);
     CHECK_EQ(rates.source, KVMEM_RATES_LOADED);
@@ -97,9 +87,7 @@ TEST(figures_that_can_not_be_are_refused) {
     const double wrong[] = {-1, NAN, INFINITY};
     const kvmem_copy_rates before = get_rates(0);
     for (size_t i = 0; i < NUM(wrong); i++) {
-        kvmem_copy_rates rates;
-        kvmem_copy_rates_init(&rates, sizeof(rates));
-        rates.on_device.cta_bytes_per_second = wrong[i];
+        kvmem_copy_rates rates = OPTIONS(kvmem_copy_rates, it.on_device.cta_bytes_per_second = wrong[i]);
         EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_cuda_set_copy_rates(0, &rates, ERR));
     }
     const kvmem_copy_rates after = get_rates(0);
@@ -120,8 +108,7 @@ TEST(a_struct_that_is_too_small_is_not_written) {
 }
 
 TEST(a_device_that_is_not_there_has_none) {
-    kvmem_copy_rates rates;
-    kvmem_copy_rates_init(&rates, sizeof(rates));
+    kvmem_copy_rates rates = OPTIONS(kvmem_copy_rates);
     const int missing[] = {-1, driver_devices()};
     for (size_t i = 0; i < NUM(missing); i++) {
         EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_get_copy_rates(missing[i], &rates, ERR));
@@ -135,25 +122,19 @@ static uint32_t path_by(const side *source, const side *destination, const kvmem
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     EXPECT_OK(kvmem_cuda_set_copy_rates(0, rates, ERR));
     kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
+    OWNED(kvmem_transfer) transfer = NULL;
     EXPECT_OK(
         kvmem_transfer_create(source->model.layout, destination->model.layout, &options, &transfer, ERR));
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
-    CALL(kvmem_transfer_destroy(transfer));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     return info.path;
 }
 
 TEST(the_path_follows_the_rates) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side source;
-    side destination;
-    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
-    kvmem_copy_rates rates;
-    kvmem_copy_rates_init(&rates, sizeof(rates));
-    rates.copy_ns = rates.to_device.batch_copy_ns = 1e6;
-    rates.kernel_start_ns = 1;
+    OPENED(side, source, PLACE_PINNED, 0, &config, NULL, 1);
+    OPENED(side, destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    kvmem_copy_rates rates = OPTIONS(kvmem_copy_rates, it.copy_ns = it.to_device.batch_copy_ns = 1e6,
+                                     it.kernel_start_ns = 1);
     CHECK_EQ(path_by(&source, &destination, &rates), KVMEM_PATH_CUDA_KERNEL);
     kvmem_copy_rates_init(&rates, sizeof(rates));
     rates.kernel_start_ns = 1e9;
@@ -161,6 +142,4 @@ TEST(the_path_follows_the_rates) {
     const uint32_t path = path_by(&source, &destination, &rates);
     CHECK(path == KVMEM_PATH_CUDA_COPY || path == KVMEM_PATH_CUDA_2D);
     load_defaults(0);
-    side_close(&source);
-    side_close(&destination);
 }

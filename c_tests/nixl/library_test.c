@@ -11,10 +11,9 @@ static void fail_to_load(const char *path, const char *part) {
 
 /* First in the table: nothing is loaded before it. */
 TEST(failures_do_not_spoil_the_good_library) {
-    char path[4096] = "untouched";
-    size_t size = 0;
-    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_nixl_get_path(path, sizeof(path), &size, ERR));
-    CHECK_STR(path, "untouched");
+    kvmem_blob *path = (kvmem_blob *)&path;
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_nixl_get_path(&path, ERR));
+    CHECK(path == NULL);
     scratch directory = scratch_create(temporary_directory());
     const char *text = scratch_file(&directory, "libnixl_capi.so");
     fail_to_load(text, "missing");
@@ -23,29 +22,17 @@ TEST(failures_do_not_spoil_the_good_library) {
     fail_to_load(KVMEM_TEST_TOO_OLD_LIBRARY, "too old");
     scratch_remove(&directory);
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
-    kvmem_agent *agent = NULL;
-    EXPECT_OK(kvmem_agent_create("after_failures", NULL, &agent, ERR));
+    OWN(kvmem_agent, agent, kvmem_agent_create, "after_failures", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
-    kvmem_blob *metadata = NULL;
-    EXPECT_OK(kvmem_agent_get_local_metadata(agent, &metadata, ERR));
-    kvmem_blob_destroy(metadata);
-    kvmem_agent_destroy(agent);
+    OWN(kvmem_blob, metadata, kvmem_agent_get_local_metadata, agent);
 }
 
-TEST(the_path_is_answered_in_two_calls) {
+TEST(the_path_is_returned_as_text) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
-    size_t size = 0;
-    EXPECT_OK(kvmem_nixl_get_path(NULL, 0, &size, ERR));
-    char *path = test_allocate(size);
-    EXPECT_OK(kvmem_nixl_get_path(path, size, &size, ERR));
-    CHECK_EQ(strlen(path) + 1, size);
-    CHECK_HAS(path, "libnixl_capi.so");
-    char small[4] = "abc";
-    size_t needed = 0;
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_nixl_get_path(small, sizeof(small), &needed, ERR));
-    CHECK_EQ(needed, size);
-    CHECK_STR(small, "abc");
-    free(path);
+    OWN(kvmem_blob, path, kvmem_nixl_get_path);
+    const char *text = kvmem_blob_data(path);
+    CHECK_EQ(strlen(text), kvmem_blob_size(path));
+    CHECK_HAS(text, "libnixl_capi.so");
 }
 
 TEST(loading_again_is_fine_by_file_and_by_directory) {

@@ -23,10 +23,9 @@ static void send_request(const peer *holder, uint32_t tag, const holder_request 
 }
 
 static void receive_answer(const peer *holder, uint32_t tag, void *answer, size_t size) {
-    const message received = frame_expect(holder->socket, tag);
+    CLEANUP(message_free) const message received = frame_expect(holder->socket, tag);
     CHECK_EQ(received.size, size);
     memcpy(answer, received.data, size);
-    free(received.data);
 }
 
 static kvmem_status receive_status(const peer *holder, uint32_t tag) {
@@ -73,7 +72,7 @@ static kvmem_status share(const peer *holder, const holder_request *request, par
 }
 
 static holder_request share_request(const kvmem_share_options *options) {
-    return (holder_request){.flags = options ? options->flags : 0, .way = options ? options->way : 0};
+    return (holder_request){.flags = options ? options->flags : 0, .way = options ? options->transport : 0};
 }
 
 parcel holder_share(const peer *holder, const kvmem_share_options *options) {

@@ -16,25 +16,24 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::time::timeout;
 use crate::transfer::{Entry, OpenQueue, Queue};
 
-/// A queue of completions with an event fd. Transfers hold the queue they report to; none of their
-/// completions is lost, whatever their number. A completion may come a moment after kvmem_transfer_wait has
-/// returned.
+/// A queue of completions, with an event fd. Transfers keep their queue alive. No completion is lost,
+/// whatever the number in flight. A completion may arrive shortly after kvmem_transfer_wait has returned.
 ///
-/// Threads: all functions on one queue may run at once, except kvmem_queue_destroy.
+/// Threads: all functions may use one queue at the same time, except kvmem_queue_destroy.
 pub struct kvmem_queue {
     handle: Handle<OpenQueue>,
 }
 opaque!(kvmem_queue, OpenQueue, "queue");
 
-/// A run of a transfer that is over.
+/// End of one run of a transfer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_completion {
-    /// The word given with the transfer.
+    /// user_data of the transfer.
     pub user_data: u64,
     /// Bytes moved; 0 after a failure.
     pub bytes: u64,
-    /// KVMEM_STATUS_OK or what failed; kvmem_transfer_poll has the message.
+    /// KVMEM_STATUS_OK, or how the run failed; kvmem_transfer_poll returns the message.
     pub status: kvmem_status,
     /// 0.
     pub reserved: u32,
@@ -42,9 +41,9 @@ pub struct kvmem_completion {
 
 /// Creates an empty queue.
 ///
-/// @param queue gets the queue; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_MEMORY without a free fd
+/// @param queue receives the queue; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_MEMORY: no free file descriptor
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_create(
     queue: *mut *mut kvmem_queue,
@@ -60,12 +59,11 @@ pub unsafe extern "C" fn kvmem_queue_create(
     unsafe { call(error, body) }
 }
 
-/// The queue's event fd: readable while completions wait, for poll(2) and epoll. Do not read it.
+/// Returns the event fd of a queue, for poll and epoll: it is readable while the queue has completions. The
+/// caller must neither read nor close it.
 ///
 /// @param queue a queue
-/// @param fd gets the fd, valid as long as the queue and not to be closed
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param fd receives the fd, which is valid as long as the queue
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_get_fd(
     queue: *const kvmem_queue,
@@ -82,14 +80,12 @@ pub unsafe extern "C" fn kvmem_queue_get_fd(
     }
 }
 
-/// Takes the completions that are there.
+/// Removes completions from a queue. Never waits.
 ///
 /// @param queue a queue
-/// @param completions gets them, oldest first
-/// @param capacity how many fit, at least 1
-/// @param count gets how many were taken; may be 0
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK, also for none; KVMEM_STATUS_INVALID_ARGUMENT
+/// @param completions receives the completions, oldest first
+/// @param capacity elements of completions, at least 1
+/// @param count receives the number of completions; may be 0
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_poll(
     queue: *mut kvmem_queue,
@@ -107,15 +103,15 @@ pub unsafe extern "C" fn kvmem_queue_poll(
     }
 }
 
-/// Takes the completions that are there, and waits for one if there is none.
+/// Removes completions from a queue, and waits for one if there is none.
 ///
 /// @param queue a queue
-/// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER
-/// @param completions gets them, oldest first
-/// @param capacity how many fit, at least 1
-/// @param count gets how many were taken, at least 1
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT when none has come; KVMEM_STATUS_INVALID_ARGUMENT
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @param completions receives the completions, oldest first
+/// @param capacity elements of completions, at least 1
+/// @param count receives the number of completions, at least 1
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: no completion arrived in time
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_wait(
     queue: *mut kvmem_queue,

@@ -43,7 +43,7 @@ static void publish(const char *path, int channel)
     kvmem_error *error = NULL;
     kvmem_layout *layout = build_cache(&error);
     kvmem_broker_options service = {.struct_size = sizeof service, .path = path};
-    kvmem_publish_options once = {.struct_size = sizeof once, .flags = KVMEM_SHARE_READ_ONLY, .max_uses = 1};
+    kvmem_publish_options once = {.struct_size = sizeof once, .flags = KVMEM_PUBLISH_READ_ONLY, .max_uses = 1};
     kvmem_share *share;
     kvmem_broker *broker;
     kvmem_token token;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starting brokers.
+//! Creating brokers.
 
 use std::ffi::c_char;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::share::broker::{Broker, BrokerConfig};
 
-/// How a broker runs. All zeroes but struct_size and path serves the broker's own user.
+/// Options of kvmem_broker_create.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_broker_options {
@@ -23,48 +23,51 @@ pub struct kvmem_broker_options {
     pub struct_size: usize,
     /// Must be 0.
     pub flags: u64,
-    /// Where its socket lies; at most 107 bytes. A socket there that nobody listens at is replaced.
+    /// Path of the socket, at most 107 bytes. If a socket of the same user is there, and no process listens
+    /// on it, the broker replaces it.
     pub path: *const c_char,
-    /// User ids that may fetch; copied. NULL with num_users 0 for the broker's own user alone. Nobody else
-    /// may, root included.
+    /// User ids that may fetch; copied. No other user may fetch, not even root. NULL with num_users 0 for
+    /// only the user of the broker.
     pub users: *const u32,
-    /// How many.
+    /// Number of user ids.
     pub num_users: usize,
-    /// How long a client may take to ask, and again to read the answer, in nanoseconds; 0 for 10 seconds.
+    /// Nanoseconds that a client may take to send its request, and again to read the reply; 0 for 10 seconds.
     pub client_timeout_ns: u64,
-    /// The most bytes of shares on their way to one user at once; 0 for 256 MiB.
+    /// Maximum number of bytes of shares in transit to one user. A single share may exceed it. 0 for 256 MiB.
     pub max_bytes_per_user: u64,
-    /// Permission bits of the socket; 0 for 0600. Other users than the broker's own need 0660 or 0666 to
+    /// Permission bits of the socket; 0 for 0600. Users other than the broker's own need 0660 or 0666 to
     /// connect.
     pub mode: u32,
-    /// The most clients at once; 0 for 256. Those that come meanwhile wait to be let in.
+    /// Maximum number of clients at once; 0 for 256. The kernel keeps further clients waiting.
     pub max_clients: u32,
-    /// The most clients at once of one user; 0 for an equal part of max_clients. One that was sent file
-    /// descriptors is there until it has read them.
+    /// Maximum number of clients of one user at once; 0 for max_clients divided by the number of users. A
+    /// client that was sent file descriptors counts until it has read them.
     pub max_clients_per_user: u32,
     /// Must be 0.
     pub reserved: u32,
 }
 options!(kvmem_broker_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_options_init(options: *mut kvmem_broker_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Starts a broker.
+/// Creates a broker. It listens at its path when the call returns.
 ///
-/// @param options where, and for whom
-/// @param broker gets the broker; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when somebody listens at the path, or something that
-///         is no socket is there; KVMEM_STATUS_NOT_FOUND without its folder; KVMEM_STATUS_PERMISSION_DENIED;
-///         KVMEM_STATUS_INVALID_ARGUMENT, also for users that the mode keeps out; KVMEM_STATUS_OUT_OF_MEMORY
+/// @param options path, users and limits
+/// @param broker receives the broker; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the path is NULL, empty or too long; mode has other bits than 0777;
+///           or mode does not let all users connect
+///         KVMEM_STATUS_ALREADY_EXISTS: a process listens at the path, or a file or a socket of another user
+///           is there
+///         KVMEM_STATUS_NOT_FOUND: the directory of the path does not exist
+///         KVMEM_STATUS_PERMISSION_DENIED: this process may not create a socket in the directory
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread could not be started, or the process has no free file
+///           descriptors
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_create(
     options: *const kvmem_broker_options,

@@ -20,40 +20,37 @@ use crate::share::Share;
 use crate::share::broker::Token;
 use crate::share::client::{Fetch, fetch};
 
-/// The broker is a process of `broker_user`.
+/// Fetch read access only, even if write access is granted.
+pub const KVMEM_FETCH_READ_ONLY: u64 = 1;
+/// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the caller.
 pub const KVMEM_FETCH_BROKER_USER: u64 = 2;
-/// Ask for reading and writing: KVMEM_STATUS_PERMISSION_DENIED where less is granted.
+/// Fetch read and write access, and fail with KVMEM_STATUS_PERMISSION_DENIED if less is granted.
 pub const KVMEM_FETCH_READ_WRITE: u64 = 4;
 
-/// What to fetch, and from whom.
+/// Options of kvmem_share_fetch.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_fetch_options {
     /// sizeof(kvmem_fetch_options)
     pub struct_size: usize,
-    /// Without a flag all that is granted is fetched. KVMEM_SHARE_READ_ONLY to ask for no more than reading,
-    /// KVMEM_FETCH_READ_WRITE to be refused less than all; KVMEM_FETCH_BROKER_USER.
+    /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
     pub flags: u64,
-    /// Where the broker listens.
+    /// Path of the broker's socket, at most 107 bytes.
     pub path: *const c_char,
-    /// What the share was published as.
+    /// Name of the published share.
     pub name: *const c_char,
-    /// The token that goes with it; read during the call.
+    /// Token for that share; read during the call.
     pub token: *const kvmem_token,
-    /// How long to wait, in nanoseconds; 0 for 10 seconds, KVMEM_TIMEOUT_FOREVER for ever.
+    /// Nanoseconds to wait for the share; 0 for 10 seconds; KVMEM_TIMEOUT_FOREVER for no limit.
     pub timeout_ns: u64,
-    /// Whose process the broker must be, with KVMEM_FETCH_BROKER_USER; else 0, and it must be of the caller's
-    /// own user.
+    /// User id of KVMEM_FETCH_BROKER_USER. Must be 0 without that flag.
     pub broker_user: u32,
     /// Must be 0.
     pub reserved: u32,
 }
 options!(kvmem_fetch_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_fetch_options_init(options: *mut kvmem_fetch_options, struct_size: usize) {
     // SAFETY: by contract.
@@ -62,18 +59,24 @@ pub unsafe extern "C" fn kvmem_fetch_options_init(options: *mut kvmem_fetch_opti
 
 /// Fetches a share from a broker.
 ///
-/// @param options what to fetch, and from whom
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not
-///         told apart, a token that is used up, KVMEM_FETCH_READ_WRITE where less is granted, or a broker of
-///         another user; KVMEM_STATUS_NOT_FOUND when nothing is at the path; KVMEM_STATUS_INVALID_ARGUMENT
-///         when a file is there that is no socket; KVMEM_STATUS_PEER_LOST when the broker there has ended, or
-///         ends meanwhile; KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors
-///         under way; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without
-///         file descriptors; what kvmem_share_create_region returns where the broker cannot share what was
-///         published, such as KVMEM_STATUS_UNSUPPORTED for read access to a share that the broker's process
-///         has received itself
+/// @param options what to fetch, and from which broker
+/// @param share receives the share; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_PERMISSION_DENIED: the broker does not serve this user; the name or the token is
+///           wrong, or the token is used up or expired, which are not distinguished; KVMEM_FETCH_READ_WRITE
+///           is set and less is granted; or the broker runs as another user
+///         KVMEM_STATUS_NOT_FOUND: nothing is at the path
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file at the path is not the socket of a broker; or the name,
+///           the path or the flags are invalid
+///         KVMEM_STATUS_PEER_LOST: the broker has ended
+///         KVMEM_STATUS_BUSY: too many clients of this user are connected, or too many bytes or file
+///           descriptors are in transit to it
+///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time, or the broker has not received the
+///           request in time
+///         KVMEM_STATUS_CORRUPT: the reply is damaged
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or no file descriptor is free
+///         any status of kvmem_share_create_region: the broker cannot share what was published, for example
+///           read-only if it received the share from another process (KVMEM_STATUS_UNSUPPORTED)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_fetch(
     options: *const kvmem_fetch_options,
@@ -97,25 +100,25 @@ pub unsafe extern "C" fn kvmem_share_fetch(
 const DEFAULT_FETCH_NS: u64 = 10_000_000_000;
 
 /// # Safety
-/// The strings must be NULL or NUL-terminated, the token NULL or readable.
+/// The strings must be NULL or NUL-terminated, and the token NULL or readable.
 unsafe fn wanted(options: &kvmem_fetch_options) -> Result<Fetch> {
-    let read_only = crate::ffi::share::create::KVMEM_SHARE_READ_ONLY;
-    let known = read_only | KVMEM_FETCH_READ_WRITE | KVMEM_FETCH_BROKER_USER;
+    let known = KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE | KVMEM_FETCH_BROKER_USER;
     check_flags("kvmem_fetch_options", options.flags, known)?;
-    let access = match (options.flags & read_only != 0, options.flags & KVMEM_FETCH_READ_WRITE != 0) {
-        (false, false) => None,
-        (true, false) => Some(Access::Read),
-        (false, true) => Some(Access::ReadWrite),
-        (true, true) => {
-            fail!(InvalidArgument, "KVMEM_SHARE_READ_ONLY and KVMEM_FETCH_READ_WRITE exclude each other")
-        }
-    };
+    let access =
+        match (options.flags & KVMEM_FETCH_READ_ONLY != 0, options.flags & KVMEM_FETCH_READ_WRITE != 0) {
+            (false, false) => None,
+            (true, false) => Some(Access::Read),
+            (false, true) => Some(Access::ReadWrite),
+            (true, true) => {
+                fail!(InvalidArgument, "KVMEM_FETCH_READ_ONLY and KVMEM_FETCH_READ_WRITE exclude each other")
+            }
+        };
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let names_user = options.flags & KVMEM_FETCH_BROKER_USER != 0;
     ensure!(
         options.broker_user == 0 || names_user,
         InvalidArgument,
-        "broker_user is {}, which means nothing without KVMEM_FETCH_BROKER_USER",
+        "broker_user is {}, and KVMEM_FETCH_BROKER_USER is not set: set the flag, or set broker_user to 0",
         options.broker_user
     );
     ensure_given(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a broker has done.
+//! Counts of a broker, and its end.
 
 use crate::ffi::broker::kvmem_broker;
 use crate::ffi::common::error::kvmem_error;
@@ -8,7 +8,7 @@ use crate::ffi::common::handle::{borrow, destroy};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
-/// What a broker has done.
+/// Counts of a broker.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_broker_info {
@@ -16,18 +16,16 @@ pub struct kvmem_broker_info {
     pub publications: u64,
     /// Clients connected now.
     pub clients: u64,
-    /// Shares handed out.
+    /// Fetches granted since the broker was created.
     pub granted: u64,
-    /// Clients that were told no.
+    /// Clients and requests refused since the broker was created.
     pub refused: u64,
 }
 
-/// Tells what a broker has done.
+/// Returns the counts of a broker.
 ///
 /// @param broker a broker
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the counts
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_get_info(
     broker: *const kvmem_broker,

@@ -9,10 +9,12 @@ pub mod publish;
 use crate::ffi::common::handle::{Handle, opaque};
 use crate::share::broker::Broker;
 
-/// Shares published by name at a socket path. One thread serves all clients and never waits for one of them;
-/// a client is heard if its user is allowed, asks in time, and shows a token.
+/// A server that publishes shares by name at a socket path.
 ///
-/// Threads: all functions on one broker may run at once, except kvmem_broker_destroy.
+/// One thread serves all clients, and never waits for a single one. A client must run as an allowed user,
+/// send its request in time, and present a token.
+///
+/// Threads: all functions may use one broker at the same time, except kvmem_broker_destroy.
 pub struct kvmem_broker {
     handle: Handle<Broker>,
 }

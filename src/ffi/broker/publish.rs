@@ -19,7 +19,7 @@ use crate::region::Access;
 use crate::share::Published;
 use crate::share::broker::TokenTerms;
 
-/// 256 bits that nobody can guess: whoever has them may fetch. A secret, to be handed over as one.
+/// 256 random bits, with which a client fetches a share. Transmit them as a secret.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_token {
@@ -27,41 +27,43 @@ pub struct kvmem_token {
     pub bytes: [u8; 32],
 }
 
-/// What a token is good for. All zeroes but struct_size: all that the share grants, for as long as it is
-/// published.
+/// The token grants read access only, even if the share grants write access.
+pub const KVMEM_PUBLISH_READ_ONLY: u64 = 1;
+
+/// What a token grants.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_publish_options {
     /// sizeof(kvmem_publish_options)
     pub struct_size: usize,
-    /// KVMEM_SHARE_READ_ONLY: its bearer may only read, whatever the share grants. Or 0.
+    /// KVMEM_PUBLISH_READ_ONLY; 0 grants all that the share grants.
     pub flags: u64,
-    /// How often it can be used; 0 for any number. A token that is used up is refused like a wrong one.
+    /// Number of fetches that the token permits; 0 for no limit. A token that is used up is denied like a
+    /// wrong one.
     pub max_uses: u64,
-    /// For how long, in nanoseconds; 0 for as long as the name is published.
+    /// Nanoseconds that the token is valid; 0 for as long as the name is published.
     pub lifetime_ns: u64,
 }
 options!(kvmem_publish_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_publish_options_init(options: *mut kvmem_publish_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Offers a share under a name. While it is published the share is held, also when its handle is destroyed.
+/// Publishes a share under a name, and returns a token for fetching it. The broker keeps the share alive
+/// while it is published, even if its handle is destroyed.
 ///
 /// @param broker a broker
-/// @param name a name that is free: 1 to 255 bytes of UTF-8
-/// @param share what is offered
-/// @param options what the token is good for; NULL for all that the share grants
-/// @param token gets the token by which it is fetched
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS for a name in use; KVMEM_STATUS_INVALID_ARGUMENT
+/// @param name a name that this broker does not publish yet, 1 to 255 bytes of UTF-8
+/// @param share the share
+/// @param options what the token grants; NULL for the defaults
+/// @param token receives the token
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_ALREADY_EXISTS: the name is in use
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is empty, too long or not UTF-8
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_publish(
     broker: *mut kvmem_broker,
@@ -85,15 +87,14 @@ pub unsafe extern "C" fn kvmem_broker_publish(
     }
 }
 
-/// Makes another token for what is published.
+/// Returns another token for a published share.
 ///
 /// @param broker a broker
-/// @param name what it is published as
-/// @param options what the token is good for; NULL for everything
-/// @param token gets the token
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when the name is not published;
-///         KVMEM_STATUS_INVALID_ARGUMENT
+/// @param name the name of the published share
+/// @param options what the token grants; NULL for the defaults
+/// @param token receives the token
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the name is not published
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_grant(
     broker: *mut kvmem_broker,
@@ -114,13 +115,13 @@ pub unsafe extern "C" fn kvmem_broker_grant(
     }
 }
 
-/// Takes an offer back, and all its tokens with it. Who is being sent it just now still gets it, and what was
-/// opened stays open.
+/// Withdraws a published share and all its tokens. Fetches in progress complete, and regions and layouts
+/// already opened stay open.
 ///
 /// @param broker a broker
-/// @param name what it is published as
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when the name is not published
+/// @param name the name of the published share
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the name is not published
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_unpublish(
     broker: *mut kvmem_broker,
@@ -135,7 +136,7 @@ fn terms(options: Option<kvmem_publish_options>, granted: Access) -> Result<Toke
     let Some(options) = options else {
         return Ok(TokenTerms { access: granted, max_uses: 0, lifetime: None });
     };
-    check_flags("kvmem_publish_options", options.flags, crate::ffi::share::create::KVMEM_SHARE_READ_ONLY)?;
+    check_flags("kvmem_publish_options", options.flags, KVMEM_PUBLISH_READ_ONLY)?;
     Ok(TokenTerms {
         access: if options.flags == 0 { granted } else { Access::Read },
         max_uses: options.max_uses,

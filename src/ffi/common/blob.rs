@@ -8,8 +8,8 @@ use crate::ffi::common::handle::destroy;
 use crate::ffi::common::handle::opaque;
 use crate::ffi::common::handle::peek;
 
-/// Bytes that kvmem made and the caller frees. They never change, so any threads may read them at once. A NUL
-/// follows the last byte, for blobs that hold text.
+/// Bytes or text that kvmem created and the caller destroys. A blob never changes, so any threads may read it
+/// at the same time. A NUL follows the last byte, so that text can be used as a C string.
 pub struct kvmem_blob {
     handle: Handle<Vec<u8>>,
 }
@@ -21,26 +21,25 @@ pub(in crate::ffi) fn value(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of a blob.
+/// Returns the first byte of a blob. The pointer is valid as long as the blob.
 ///
-/// @param blob a blob; NULL answers NULL
-/// @return the first byte; valid as long as the blob
+/// @param blob a blob; NULL returns NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_blob_data(blob: *const kvmem_blob) -> *const c_void {
     // SAFETY: NULL or a live blob, by contract.
     unsafe { peek(blob) }.map_or(std::ptr::null(), |bytes| bytes.as_ptr().cast())
 }
 
-/// The size of a blob in bytes, without the NUL that follows.
+/// Returns the size of a blob in bytes, without the terminating NUL.
 ///
-/// @param blob a blob; NULL answers 0
+/// @param blob a blob; NULL returns 0
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_blob_size(blob: *const kvmem_blob) -> usize {
     // SAFETY: NULL or a live blob, by contract.
     unsafe { peek(blob) }.map_or(0, |bytes| bytes.len() - 1)
 }
 
-/// Frees a blob.
+/// Destroys a blob.
 ///
 /// @param blob a blob that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -12,11 +12,8 @@ use crate::ffi::common::status::KVMEM_STATUS_INVALID_ARGUMENT;
 use crate::ffi::common::status::KVMEM_STATUS_OK;
 use crate::ffi::common::status::kvmem_status;
 
-/// A failure: status, message and native cause.
-///
-/// Every fallible function has a `kvmem_error **error` as its last parameter. It may be NULL. On failure
-/// `*error` gets a new error, which the caller destroys; on success it is not touched. Nothing is kept in
-/// thread-local storage. An error is never changed after it was made, so any threads may read it at once.
+/// Describes a failure: status, message and native cause. An error never changes, so any threads may read it
+/// at the same time. The caller destroys it.
 pub struct kvmem_error {
     handle: Handle<Failure>,
 }
@@ -32,22 +29,22 @@ pub struct Failure {
 
 /// There is no native cause.
 pub const KVMEM_DOMAIN_NONE: u32 = 0;
-/// The code is an errno.
+/// The code is an errno value.
 pub const KVMEM_DOMAIN_ERRNO: u32 = 1;
 /// The code is a status of NIXL's C API.
 pub const KVMEM_DOMAIN_NIXL: u32 = 2;
 /// The code is a CUresult.
 pub const KVMEM_DOMAIN_CUDA: u32 = 3;
 
-/// What the system under kvmem said.
+/// Native cause of an error: the error of the library or system that kvmem called.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_error_cause {
-    /// Which system, a KVMEM_DOMAIN_* value.
+    /// KVMEM_DOMAIN_* value.
     pub domain: u32,
-    /// Its code; 0 without a cause.
+    /// Code in that domain; 0 without a cause.
     pub code: i32,
-    /// The code's name, such as "ENOSPC"; "" without a cause. Lives as long as the error.
+    /// Name of the code, such as "ENOSPC"; "" without a cause. Valid as long as the error.
     pub name: *const c_char,
 }
 
@@ -71,20 +68,20 @@ fn without_nul(text: &str) -> CString {
     CString::new(text.replace('\0', "?")).unwrap_or_default()
 }
 
-/// The status of an error.
+/// Returns the status of an error.
 ///
-/// @param error an error; NULL answers KVMEM_STATUS_OK
+/// @param error an error; NULL returns KVMEM_STATUS_OK
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_error_status(error: *const kvmem_error) -> kvmem_status {
     // SAFETY: NULL or an error of ours, by contract.
     unsafe { peek(error) }.map_or(KVMEM_STATUS_OK, |error| error.status)
 }
 
-/// What was asked, what was found and what to do, as one UTF-8 sentence.
+/// Returns the message of an error: what was asked, what was found and what to do, in UTF-8. The string is
+/// valid as long as the error.
 ///
-/// @param error an error; NULL answers ""
-/// @param length gets the bytes without the NUL; may be NULL
-/// @return a NUL-terminated string that lives as long as the error
+/// @param error an error; NULL returns ""
+/// @param length receives the length in bytes, without the terminating NUL; may be NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_error_message(error: *const kvmem_error, length: *mut usize) -> *const c_char {
     // SAFETY: NULL or an error of ours, by contract.
@@ -96,11 +93,12 @@ pub unsafe extern "C" fn kvmem_error_message(error: *const kvmem_error, length: 
     message.as_ptr()
 }
 
-/// What the system under kvmem said.
+/// Returns the native cause of an error.
 ///
 /// @param error an error
-/// @param cause gets the cause; its domain is KVMEM_DOMAIN_NONE where kvmem itself found the error
-/// @return KVMEM_STATUS_OK, or KVMEM_STATUS_INVALID_ARGUMENT when either pointer is NULL
+/// @param cause receives the cause; its domain is KVMEM_DOMAIN_NONE if kvmem itself found the error
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_error_get_cause(
     error: *const kvmem_error,
@@ -116,7 +114,7 @@ pub unsafe extern "C" fn kvmem_error_get_cause(
     }
 }
 
-/// Frees an error.
+/// Destroys an error.
 ///
 /// @param error an error that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

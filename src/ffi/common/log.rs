@@ -12,53 +12,52 @@ use crate::log::{self, Level};
 
 /// No messages.
 pub const KVMEM_LOG_OFF: u32 = 0;
-/// Failures that no return value could report.
+/// Failures that no return value can report.
 pub const KVMEM_LOG_ERROR: u32 = 1;
-/// Something works, but not as well as asked.
+/// Something works, but not as well as requested.
 pub const KVMEM_LOG_WARN: u32 = 2;
-/// Milestones, such as a library that was loaded, and paths that are slower than others because of the setup.
+/// Milestones, such as a loaded library, and slow paths that are caused by the setup.
 pub const KVMEM_LOG_INFO: u32 = 3;
-/// Creation and destruction of regions, layouts and transfers, start and end of transfers, opened files,
-/// registrations, shares, failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
+/// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
+/// registrations, shares; failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
 pub const KVMEM_LOG_DEBUG: u32 = 4;
-/// All calls, calls that timed out, and the steps of operations.
+/// All calls, timeouts, and the steps of operations.
 pub const KVMEM_LOG_TRACE: u32 = 5;
 
-/// Receives one message. Target and message are UTF-8 and valid during the call. Target is the module that
-/// logged, such as "kvmem::transfer"; targets may change between versions. Must not unwind.
+/// Receives one message. Target and message are UTF-8 and valid during the call. Must not unwind.
 ///
-/// kvmem calls it on a thread that does nothing else, one message at a time, in the order in which they
-/// were logged. It may call every function of kvmem and may block: other threads never wait for it, except
-/// in kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered.
-/// Work that the callback starts on other threads is logged. A callback that starts a transfer per transfer
-/// message therefore loops forever.
+/// kvmem calls it on a dedicated thread, one message at a time, in the order in which the messages were
+/// logged. It may call any function of kvmem and may block: no other thread waits for it, except in
+/// kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered. Work that
+/// the callback starts on other threads is logged: a callback that starts a transfer for each transfer
+/// message never ends.
 ///
-/// Up to 4 MiB of messages are queued. Beyond that, messages are dropped, and a message at KVMEM_LOG_ERROR
-/// reports how many.
+/// Up to 4 MiB of messages are queued. Further messages are dropped, and a message at KVMEM_LOG_ERROR reports
+/// their number.
+///
+/// Notes: target is the module that logged, such as "kvmem::transfer". Targets may change between versions.
 pub type kvmem_log_callback = Option<
     unsafe extern "C" fn(level: u32, target: *const c_char, message: *const c_char, user_data: *mut c_void),
 >;
 
 /// Sets the log callback of the process, or removes it.
 ///
-/// Messages logged before the change are delivered to the previous callback, then the change takes effect
-/// and the function returns. After it returns, the previous callback is not running and is not called
-/// again, so its user data can be freed. Do not hold a lock that the previous callback takes.
+/// Messages that were logged before are delivered to the previous callback, then the function returns. After
+/// it returns, the previous callback is not running and is not called again, so its user data can be freed.
+/// The caller must not hold a lock that the previous callback takes.
 ///
-/// Called from within the log callback, the function cannot wait. It discards the messages still queued,
-/// and the previous callback is not called again after its running call returns.
+/// Called from the log callback itself, the function cannot wait: it discards the queued messages, and the
+/// previous callback is not called again after its running call returns.
 ///
-/// Notes: messages still queued when the process ends are lost; remove the callback before. A callback in a
-/// shared object must be removed before dlclose; kvmem itself is never unloaded. A forked child starts
-/// without a callback.
-///
-/// @param level the least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
+/// @param level least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
 /// @param callback the function to call; NULL removes the callback
 /// @param user_data passed to every call
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value;
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the callback's thread could not be started; nothing has changed
+///
+/// Notes: messages that are still queued when the process ends are lost; remove the callback before. Remove a
+/// callback that is part of a shared object before dlclose. A forked child starts without a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_log_set_callback(
     level: u32,

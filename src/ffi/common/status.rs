@@ -5,55 +5,55 @@ use std::ffi::c_char;
 
 use crate::error::Status;
 
-/// What a call came to: `KVMEM_STATUS_OK`, a positive state such as `KVMEM_STATUS_IN_PROGRESS`, or a negative
-/// error. Values are never renumbered or used again.
+/// Result of a call: KVMEM_STATUS_OK, a positive state such as KVMEM_STATUS_IN_PROGRESS, or a negative error.
+/// A value is never renumbered or reused.
 pub type kvmem_status = i32;
 
-/// It worked.
+/// The call succeeded.
 pub const KVMEM_STATUS_OK: kvmem_status = 0;
-/// The work is under way.
+/// The run is in flight.
 pub const KVMEM_STATUS_IN_PROGRESS: kvmem_status = 1;
-/// An argument is wrong by itself, whatever the state of the library.
+/// An argument is invalid, independent of the state of the library.
 pub const KVMEM_STATUS_INVALID_ARGUMENT: kvmem_status = -1;
 /// Memory, disk space or another resource is exhausted.
 pub const KVMEM_STATUS_OUT_OF_MEMORY: kvmem_status = -2;
-/// An index or a size lies outside what the object has.
+/// An index or a size is outside the object.
 pub const KVMEM_STATUS_OUT_OF_RANGE: kvmem_status = -3;
-/// The thing named does not exist.
+/// The named object does not exist.
 pub const KVMEM_STATUS_NOT_FOUND: kvmem_status = -4;
-/// The thing to be made is there already.
+/// The object to create already exists.
 pub const KVMEM_STATUS_ALREADY_EXISTS: kvmem_status = -5;
-/// The call does not fit the state of the object.
+/// The state of the object does not allow the call.
 pub const KVMEM_STATUS_INVALID_STATE: kvmem_status = -6;
-/// Something still uses the object.
+/// The object is in use.
 pub const KVMEM_STATUS_BUSY: kvmem_status = -7;
-/// The time given ran out.
+/// The timeout expired.
 pub const KVMEM_STATUS_TIMED_OUT: kvmem_status = -8;
 /// The work was cancelled.
 pub const KVMEM_STATUS_CANCELLED: kvmem_status = -9;
-/// This can't be done, here or at all.
+/// The operation is not supported, here or in general.
 pub const KVMEM_STATUS_UNSUPPORTED: kvmem_status = -10;
-/// The system or a peer refused access.
+/// The system or a peer denied access.
 pub const KVMEM_STATUS_PERMISSION_DENIED: kvmem_status = -11;
-/// No usable CUDA driver; the message says whether it is missing, too old or without a device.
+/// There is no usable CUDA driver: it is missing, too old, or has no device. The message says which.
 pub const KVMEM_STATUS_UNAVAILABLE_CUDA: kvmem_status = -12;
-/// No usable NIXL library; the message says whether it is missing, too old or broken.
+/// There is no usable NIXL library: it is missing, too old or broken. The message says which.
 pub const KVMEM_STATUS_UNAVAILABLE_NIXL: kvmem_status = -13;
 /// The CUDA driver reported an error.
 pub const KVMEM_STATUS_CUDA: kvmem_status = -14;
 /// NIXL reported an error.
 pub const KVMEM_STATUS_NIXL: kvmem_status = -15;
-/// The system reported an error.
+/// The operating system reported an error.
 pub const KVMEM_STATUS_IO: kvmem_status = -16;
-/// The peer process is gone.
+/// The peer process has ended.
 pub const KVMEM_STATUS_PEER_LOST: kvmem_status = -17;
-/// What the handle describes has changed since.
+/// What the handle refers to has changed since.
 pub const KVMEM_STATUS_STALE: kvmem_status = -18;
-/// Bytes from outside are damaged or hostile.
+/// Received or stored bytes are damaged or malicious.
 pub const KVMEM_STATUS_CORRUPT: kvmem_status = -19;
-/// Bytes from outside are of a version this library does not read.
+/// Received or stored bytes have a version that this library cannot read.
 pub const KVMEM_STATUS_VERSION_MISMATCH: kvmem_status = -20;
-/// A bug in this library. The objects the call used answer KVMEM_STATUS_INVALID_STATE from now on.
+/// A bug in kvmem. Later calls with the same objects fail with KVMEM_STATUS_INVALID_STATE.
 pub const KVMEM_STATUS_PANIC: kvmem_status = -21;
 
 /// Statuses the core has no error for, and every error it has.
@@ -95,19 +95,17 @@ const TABLE: [(kvmem_status, &str, &str); 23] = [
     (Status::Panic as i32, "KVMEM_STATUS_PANIC\0", "A bug in kvmem was hit.\0"),
 ];
 
-/// The name of a status, such as "KVMEM_STATUS_BUSY".
+/// Returns the name of a status, such as "KVMEM_STATUS_BUSY". The string is static.
 ///
-/// @param status any value
-/// @return a static string; "KVMEM_STATUS_UNKNOWN" for a value that is none
+/// @param status any value; the name of an unknown one is "KVMEM_STATUS_UNKNOWN"
 #[unsafe(no_mangle)]
 pub extern "C" fn kvmem_status_name(status: kvmem_status) -> *const c_char {
     find(status).map_or("KVMEM_STATUS_UNKNOWN\0", |(_, name, _)| name).as_ptr().cast()
 }
 
-/// One sentence on what a status means.
+/// Returns the meaning of a status in one sentence. The string is static.
 ///
 /// @param status any value
-/// @return a static string
 #[unsafe(no_mangle)]
 pub extern "C" fn kvmem_status_message(status: kvmem_status) -> *const c_char {
     find(status).map_or("The status is unknown.\0", |(_, _, message)| message).as_ptr().cast()

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// A timeout that never ends, for every `timeout_ns`.
+/// A timeout that never expires, for every `timeout_ns`.
 pub const KVMEM_TIMEOUT_FOREVER: u64 = u64::MAX;
 
 /// A timeout in nanoseconds as the core has it.

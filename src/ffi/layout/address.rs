@@ -8,31 +8,29 @@ use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::layout::kvmem_layout;
 
-/// The numbers to compute addresses with:
-/// bases[num_bases > 1 ? layer : 0] + block·block_stride + layer·layer_stride + outer·outer_stride
+/// Numbers to compute addresses with: bases[num_bases > 1 ? layer : 0] + block·block_stride +
+/// layer·layer_stride + outer·outer_stride
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_strides {
-    /// Where each region starts. Valid as long as the layout.
+    /// Start of each region. Valid as long as the layout.
     pub bases: *const u64,
-    /// 1, or num_layers.
+    /// Number of bases: 1 or num_layers.
     pub num_bases: u64,
-    /// Bytes from a block to the next.
+    /// Bytes from one block to the next.
     pub block_stride: u64,
-    /// Bytes from a layer to the next; 0 for a layer separate layout.
+    /// Bytes from one layer to the next; 0 for KVMEM_LAYOUT_LAYER_SEPARATE.
     pub layer_stride: u64,
-    /// Bytes from an outer slot to the next.
+    /// Bytes from one outer slot to the next.
     pub outer_stride: u64,
-    /// Bytes of one (block, layer, outer): R.
+    /// Bytes of one block in one layer and outer slot: R.
     pub size: u64,
 }
 
-/// Tells the numbers to compute addresses with.
+/// Returns the numbers to compute addresses with.
 ///
 /// @param layout a layout
-/// @param strides gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param strides receives the numbers
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_strides(
     layout: *const kvmem_layout,
@@ -58,29 +56,29 @@ pub unsafe extern "C" fn kvmem_layout_get_strides(
     }
 }
 
-/// A span of a layout.
+/// Range of one block in one layer and outer slot.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_block {
-    /// The first byte: an address in the process the layout lies in, or an offset in the file.
+    /// First byte: an address in the process that the memory belongs to, or an offset in the file.
     pub address: u64,
     /// Bytes.
     pub size: u64,
 }
 
-/// Where one block's share of a layer and outer slot lies.
+/// Returns the range of one block in one layer and outer slot.
 ///
 /// @param layout a layout
-/// @param block block id, below num_blocks
-/// @param layer below num_layers
-/// @param outer below outer_dim
-/// @param out gets the span
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE
+/// @param block block id, less than num_blocks
+/// @param layer less than num_layers
+/// @param outer less than outer_dim
+/// @param out receives the range
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_block(
     layout: *const kvmem_layout,
-    block: u64,
+    block: u32,
     layer: u64,
     outer: u64,
     out: *mut kvmem_block,
@@ -90,7 +88,7 @@ pub unsafe extern "C" fn kvmem_layout_get_block(
     unsafe {
         call(error, |scope| {
             let span = crate::ffi::common::pointer::out(out, "out")?;
-            let (address, size) = borrow(scope, layout)?.block(block, layer, outer)?;
+            let (address, size) = borrow(scope, layout)?.block(block.into(), layer, outer)?;
             span.write(kvmem_block { address, size });
             Ok(())
         })

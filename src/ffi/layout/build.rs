@@ -21,17 +21,17 @@ use crate::ffi::region::pinned::{kvmem_pinned_options, pinned_config};
 use crate::ffi::region::system::{kvmem_system_options, system_config};
 use crate::layout::{AllocationConfig, Layout};
 
-/// One new allocation holds all regions, each at a multiple of the alignment, and all but the first at a
-/// multiple of 512 bytes too.
+/// Allocate one range for all regions, each at a multiple of the alignment, and all but the first also at a
+/// multiple of 512 bytes.
 pub const KVMEM_LAYOUT_ALLOCATE: u32 = 1;
-/// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view
-/// of. Elastic regions, which the caller commits and decommits, must begin with an extent, and their extents
-/// be multiples of the block stride: else a block would lie in two.
+/// Use regions of the caller. With an agent, each is registered with it; for a view of an elastic region, the
+/// region itself is. An elastic region, which the caller commits and decommits, must start at an extent, and
+/// its extents must be multiples of the block stride, so that no block spans two.
 pub const KVMEM_LAYOUT_REGIONS: u32 = 2;
-/// Regions that are registered, all with one agent.
+/// Use regions that are registered, all with one agent.
 pub const KVMEM_LAYOUT_REGISTRATIONS: u32 = 3;
 
-/// How to build a layout.
+/// Options of kvmem_layout_build.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_options {
@@ -39,41 +39,37 @@ pub struct kvmem_layout_options {
     pub struct_size: usize,
     /// Must be 0.
     pub flags: u64,
-    /// The shape.
+    /// Shape.
     pub config: *const kvmem_layout_config,
-    /// Who shall reach it; NULL for a layout that only this process reaches.
+    /// Agent that makes the layout accessible to peers; NULL for access by this process only.
     pub agent: *mut kvmem_agent,
-    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned,
-    /// device and elastic is given.
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
+    /// device and elastic.
     pub system: *const kvmem_system_options,
     /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
-    /// the layout, which is checked when it is opened again; docs/files.md describes it.
+    /// the layout, which is checked when the file is opened again; see docs/files.md.
     pub disk: *const kvmem_disk_options,
-    /// KVMEM_LAYOUT_ALLOCATE: page-locked memory to allocate, with size 0.
+    /// KVMEM_LAYOUT_ALLOCATE: page-locked host memory to allocate, with size 0.
     pub pinned: *const kvmem_pinned_options,
-    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU to allocate, with size 0.
+    /// KVMEM_LAYOUT_ALLOCATE: GPU memory to allocate, with size 0.
     pub device: *const kvmem_device_options,
-    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU that grows and shrinks, with size and extent_size 0. At first
-    /// no block has memory: kvmem_layout_resize gives it. The block stride is padded so that no block
-    /// straddles two extents.
+    /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
+    /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
     pub elastic: *const kvmem_elastic_options,
-    /// KVMEM_LAYOUT_REGIONS: the regions, in order of layers.
+    /// KVMEM_LAYOUT_REGIONS: the regions, in the order of layers.
     pub regions: *const *mut kvmem_region,
-    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in order of layers.
+    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of layers.
     pub registrations: *const *mut kvmem_registration,
-    /// How many regions or registrations.
+    /// Number of regions or registrations.
     pub count: usize,
-    /// KVMEM_LAYOUT_ALLOCATE, _REGIONS or _REGISTRATIONS.
+    /// KVMEM_LAYOUT_ALLOCATE, KVMEM_LAYOUT_REGIONS or KVMEM_LAYOUT_REGISTRATIONS.
     pub source: u32,
     /// Must be 0.
     pub reserved: u32,
 }
 options!(kvmem_layout_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_options_init(options: *mut kvmem_layout_options, struct_size: usize) {
     // SAFETY: by contract.
@@ -83,17 +79,19 @@ pub unsafe extern "C" fn kvmem_layout_options_init(options: *mut kvmem_layout_op
 /// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
 /// nothing.
 ///
-/// @param options how
-/// @param layout gets the layout; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, no source, or options of
-///         another source, too few or too many regions, regions of mixed kinds, that overlap, are not aligned
-///         or belong to another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small;
-///         KVMEM_STATUS_INVALID_STATE for a deregistered registration; what kvmem_region_register returns,
-///         and the kvmem_region_create_* of the memory that is asked for. For an existing file
-///         KVMEM_STATUS_INVALID_ARGUMENT if it holds another layout, or if it is empty and
-///         KVMEM_DISK_OPEN_EXISTING is given, KVMEM_STATUS_CORRUPT if it has no fingerprint of one,
-///         KVMEM_STATUS_VERSION_MISMATCH if that is of a later version
+/// @param options shape and memory
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the options do not fit the source; the number
+///           of regions is wrong; or regions differ in kind, overlap, are not aligned, or belong to another
+///           agent
+///         KVMEM_STATUS_OUT_OF_RANGE: a region is too small
+///         KVMEM_STATUS_INVALID_STATE: a registration was deregistered
+///         KVMEM_STATUS_CORRUPT: the file exists and has no fingerprint of a layout
+///         KVMEM_STATUS_VERSION_MISMATCH: the fingerprint has a later version
+///         any status of kvmem_region_register, and of the kvmem_region_create_* of the memory. For an
+///           existing file, KVMEM_STATUS_INVALID_ARGUMENT: it contains another layout, or it is empty and
+///           KVMEM_DISK_OPEN_EXISTING is set
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_build(
     options: *const kvmem_layout_options,
@@ -110,16 +108,17 @@ pub unsafe extern "C" fn kvmem_layout_build(
     }
 }
 
-/// Gives the first blocks of a layout memory and takes it from the others, in whole extents. Addresses,
-/// strides and block ids stay what they are.
+/// Allocates memory for the first blocks of an elastic layout and frees that of the others, in whole extents.
+/// Addresses, strides and block ids do not change.
 ///
 /// @param layout a layout that was built with elastic options
-/// @param num_blocks how many blocks are in use: 0 to the layout's num_blocks
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for more blocks than the layout was built for;
-///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer or a
-///         share uses what is to go, or an agent lets go of a registration of the memory;
-///         KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
+/// @param num_blocks blocks in use, 0 to num_blocks of the layout
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the layout has fewer blocks
+///         KVMEM_STATUS_INVALID_STATE: the layout is not elastic
+///         KVMEM_STATUS_BUSY: a transfer or a share uses memory to be freed, or an agent is still
+///           deregistering it
+///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_resize(
     layout: *mut kvmem_layout,

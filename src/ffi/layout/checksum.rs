@@ -10,26 +10,27 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::layout::kvmem_layout;
 use crate::transfer::checksum;
 
-/// Computes the CRC32C (Castagnoli, as of iSCSI) of blocks: of each block's bytes, layer after layer, and in
-/// a layer one outer slot after the other; padding has no part in it. Blocks of the same content have the
-/// same checksum whatever kind, alignment or tier their layouts are of. Nobody may write to the blocks
-/// meanwhile.
+/// Computes the CRC32C (Castagnoli, as in iSCSI) of blocks.
 ///
-/// Host memory is read by threads where it lies, several of them where that is worth it, and GPU memory by a
-/// kernel on its GPU. Blocks of files, and those of GPU memory that was opened for another GPU, are brought
-/// to host memory before, 16 MiB or one block at a time. Returns when all is done; what is on streams of the
-/// caller's must be over before.
+/// A checksum is of the bytes of a block, layer by layer, and within a layer one outer slot after the other,
+/// without padding. Blocks with the same content have the same checksum, whatever the kind, alignment or tier
+/// of their layouts. The call returns when all checksums are computed. Nothing may write to the blocks during
+/// the call: work on streams of the caller must have completed before.
 ///
 /// @param layout a layout that is not remote
 /// @param blocks block ids, in any order
-/// @param num_blocks how many, at least 1
-/// @param checksums gets one for each, in the order of the ids; untouched on failure
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer or no blocks;
-///         KVMEM_STATUS_OUT_OF_RANGE for a block that is not there; KVMEM_STATUS_UNSUPPORTED for a remote
-///         layout: its owner can compute them; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory,
-///         and for adopted memory of a GPU that went with its context; or how reading a file or GPU memory
-///         failed
+/// @param num_blocks number of block ids, at least 1
+/// @param checksums receives one checksum per block, in the order of the ids
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; its owner can compute them
+///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the context of adopted GPU memory
+///           was destroyed
+///         any other status: how reading a file or GPU memory failed
+///
+/// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on
+/// its GPU. Blocks of files, and of GPU memory that was opened for another GPU, are first copied to host
+/// memory, 16 MiB or one block at a time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_checksum(
     layout: *const kvmem_layout,

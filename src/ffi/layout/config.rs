@@ -10,10 +10,10 @@ use crate::ffi::common::status::kvmem_status;
 use crate::layout::{BlockDim, Dimensions, Geometry, LayoutKind};
 use crate::region::DeviceMemory;
 
-/// One region; a block holds all its layers, a layer its outer slots:
-/// base + block·L·O·R + layer·O·R + outer·R
+/// One region. A block contains all its layers, a layer its outer slots: base + block·L·O·R + layer·O·R +
+/// outer·R
 pub const KVMEM_LAYOUT_FULLY_CONTIGUOUS: u32 = 1;
-/// One region a layer; where the block stands in it, block_dim says.
+/// One region per layer. block_dim selects the order within it.
 pub const KVMEM_LAYOUT_LAYER_SEPARATE: u32 = 2;
 
 /// base[layer] + block·O·R + outer·R
@@ -21,71 +21,67 @@ pub const KVMEM_BLOCK_DIM_FIRST: u32 = 1;
 /// base[layer] + outer·N·R + block·R
 pub const KVMEM_BLOCK_DIM_SECOND: u32 = 2;
 
-/// The shape of a KV cache. In the formulas N is num_blocks, L num_layers, O outer_dim, and
-/// R = page_size × inner_dim × dtype_width bytes; the shapes are those of NVIDIA Dynamo's KVBM.
+/// Shape of a KV cache, as in NVIDIA Dynamo's KVBM. In formulas N is num_blocks, L is num_layers, O is
+/// outer_dim, and R is page_size × inner_dim × dtype_width bytes. All fields are required, except alignment,
+/// num_heads and block_dim.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_config {
     /// sizeof(kvmem_layout_config)
     pub struct_size: usize,
-    /// Blocks (pages), 1 to 4294967295.
+    /// Blocks, 1 to 4294967295.
     pub num_blocks: u64,
     /// Layers of the model, at least 1.
     pub num_layers: u64,
-    /// 2 where K and V are apart, 1 where they are one (MLA).
+    /// Outer slots per layer: 2 if keys and values are separate, 1 if they are combined (MLA).
     pub outer_dim: u64,
-    /// Tokens in a block, at least 1.
+    /// Tokens per block, at least 1.
     pub page_size: u64,
-    /// Elements one token has in one layer and outer slot, at least 1.
+    /// Elements per token in one layer and outer slot, at least 1.
     pub inner_dim: u64,
-    /// Bytes of one element: 1, 2, 4 or 8.
+    /// Bytes per element: 1, 2, 4 or 8.
     pub dtype_width: u64,
-    /// Each block starts at a multiple of this many bytes, a power of two; the block stride is rounded up to
-    /// it. 0 for 1.
+    /// Alignment of blocks in bytes, a power of two; 0 for 1. The block stride is rounded up to it.
     pub alignment: u64,
-    /// Attention heads inner_dim is made of; 0 where that is not known.
+    /// Attention heads in inner_dim; 0 if unknown.
     pub num_heads: u64,
-    /// A KVMEM_LAYOUT_* kind.
+    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE.
     pub kind: u32,
-    /// A KVMEM_BLOCK_DIM_* value; 0 for KVMEM_BLOCK_DIM_FIRST. KVMEM_BLOCK_DIM_SECOND needs a layer separate
-    /// layout.
+    /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_BLOCK_DIM_FIRST. KVMEM_BLOCK_DIM_SECOND requires
+    /// KVMEM_LAYOUT_LAYER_SEPARATE.
     pub block_dim: u32,
 }
 options!(kvmem_layout_config);
 
-/// Fills a shape with zeroes; every field but alignment, num_heads and block_dim must be set.
-///
-/// @param config the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*config); no more is written
+/// Sets a shape to zeroes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_config_init(config: *mut kvmem_layout_config, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(config, struct_size) };
 }
 
-/// The memory a shape needs.
+/// Memory that a shape needs.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_requirements {
-    /// 1, or num_layers for a layer separate layout.
+    /// Regions: num_layers for KVMEM_LAYOUT_LAYER_SEPARATE, otherwise 1.
     pub num_regions: u64,
-    /// Bytes of each.
+    /// Bytes of each region.
     pub region_size: u64,
-    /// Bytes of all.
+    /// Bytes of all regions.
     pub total_size: u64,
-    /// Bytes of one allocation that holds all regions, each at a multiple of the alignment, and all but the
-    /// first at a multiple of 512 bytes too. The allocation must start at a multiple of 256 bytes, as every
-    /// allocation of cuMemAlloc does.
+    /// Bytes of one allocation that contains all regions, each at a multiple of the alignment, and all but
+    /// the first also at a multiple of 512 bytes. The allocation must start at a multiple of 256 bytes, as
+    /// allocations of cuMemAlloc do.
     pub allocation_size: u64,
 }
 
-/// Tells the memory a shape needs. Nothing is allocated.
+/// Returns the memory that a shape needs. Allocates nothing.
 ///
 /// @param config the shape
-/// @param requirements gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, with the field that is
-///         wrong
+/// @param requirements receives the sizes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the message has the field
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_requirements(
     config: *const kvmem_layout_config,

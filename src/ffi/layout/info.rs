@@ -14,16 +14,16 @@ use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::{kvmem_region, tier};
 use crate::layout::{BlockDim, Layout, LayoutKind, Locality};
 
-/// This process alone reaches it: no agent knows it.
+/// Only this process can access it: it has no agent.
 pub const KVMEM_LOCALITY_LOCAL: u32 = 1;
-/// This process reaches it, and peers of its agent.
+/// This process can access it, and peers of its agent.
 pub const KVMEM_LOCALITY_REGISTERED: u32 = 2;
-/// It is a peer's, reached by transfers.
+/// It belongs to a peer. Only transfers can access it.
 pub const KVMEM_LOCALITY_REMOTE: u32 = 3;
-/// It is another process's, and mapped here: reached like memory of this process.
+/// It belongs to another process and is mapped here: this process can access it like its own memory.
 pub const KVMEM_LOCALITY_MAPPED: u32 = 4;
 
-/// What a layout is.
+/// Properties of a layout.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_info {
@@ -39,35 +39,33 @@ pub struct kvmem_layout_info {
     pub inner_dim: u64,
     /// As configured.
     pub dtype_width: u64,
-    /// As configured; 1 where that was 0.
+    /// As configured; 1 if that was 0.
     pub alignment: u64,
     /// As configured.
     pub num_heads: u64,
-    /// NIXL's device id of its first region: 0 for host memory, the fd of a file.
+    /// Device id of the first region in NIXL: 0 for host memory, the ordinal of a GPU, the fd of a file.
     pub device_id: u64,
-    /// Regions it lies in.
+    /// Number of regions.
     pub num_regions: u64,
-    /// A KVMEM_LAYOUT_* kind.
+    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE.
     pub kind: u32,
-    /// A KVMEM_BLOCK_DIM_* value.
+    /// KVMEM_BLOCK_DIM_* value.
     pub block_dim: u32,
-    /// A KVMEM_TIER_* value.
+    /// KVMEM_TIER_* value.
     pub tier: u32,
-    /// A KVMEM_LOCALITY_* value, which holds for every region: all are of one tier and device, and a transfer
-    /// goes one way. A shared layout is mapped whole (MAPPED) or reached by NIXL whole (REMOTE).
+    /// KVMEM_LOCALITY_* value, the same for all regions: all are on one tier and device, and a shared layout
+    /// is either mapped as a whole or remote as a whole.
     pub locality: u32,
-    /// A KVMEM_MEMORY_* value.
+    /// KVMEM_MEMORY_* value.
     pub memory_type: u32,
     /// 0.
     pub reserved: u32,
 }
 
-/// Tells what a layout is.
+/// Returns the properties of a layout.
 ///
 /// @param layout a layout
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the properties
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_info(
     layout: *const kvmem_layout,
@@ -84,14 +82,14 @@ pub unsafe extern "C" fn kvmem_layout_get_info(
     }
 }
 
-/// One of the regions a layout lies in.
+/// Returns one of the regions of a layout.
 ///
 /// @param layout a layout
-/// @param index which one, below num_regions
-/// @param region gets a handle of its own, which the caller destroys
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last; KVMEM_STATUS_UNSUPPORTED for a remote
-///         layout
+/// @param index less than num_regions
+/// @param region receives a new handle, which the caller destroys
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_region(
     layout: *const kvmem_layout,
@@ -109,7 +107,7 @@ pub unsafe extern "C" fn kvmem_layout_get_region(
     }
 }
 
-/// Destroys a layout handle. The layout is destroyed when nothing holds it.
+/// Destroys a layout handle. The layout is destroyed when nothing refers to it any more.
 ///
 /// @param layout a layout that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

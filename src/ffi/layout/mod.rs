@@ -12,9 +12,9 @@ use std::sync::Arc;
 use crate::ffi::common::handle::{Handle, opaque};
 use crate::layout::Layout;
 
-/// Where each block of a KV cache lies. It holds its regions and their registrations.
+/// Location of each block of a KV cache. A layout keeps its regions and registrations alive.
 ///
-/// Threads: all functions on one layout may run at once, except kvmem_layout_destroy.
+/// Threads: all functions may use one layout at the same time, except kvmem_layout_destroy.
 pub struct kvmem_layout {
     handle: Handle<Arc<Layout>>,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layouts of peers.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 
 use crate::error::{Error, Status};
 use crate::ffi::agent::kvmem_agent;
@@ -14,44 +14,40 @@ use crate::ffi::common::text;
 use crate::ffi::layout::kvmem_layout;
 use crate::layout::Layout;
 
-/// The name of the agent that owns a layout: the one it was built with, or the peer.
+/// Returns the name of the agent of a layout: the one that it was built with, or the peer.
 ///
 /// @param layout a layout
-/// @param buffer gets the name and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when it is local only; KVMEM_STATUS_OUT_OF_RANGE when the
-///         buffer is too small
+/// @param name receives the name as text; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the layout has no agent
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_agent(
     layout: *const kvmem_layout,
-    buffer: *mut c_char,
-    capacity: usize,
-    size: *mut usize,
+    name: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let answer = text::Answer::new(buffer, capacity, size)?;
-            let local = || Error::new(Status::NotFound, "the layout is local only, no agent knows it");
-            let name = borrow(scope, layout)?.memory().owner().ok_or_else(local)?;
-            answer.set(name.as_bytes())
+            let name = Out::new(name)?;
+            let local = || Error::new(Status::NotFound, "the layout was built without an agent");
+            let owner = borrow(scope, layout)?.memory().owner().ok_or_else(local)?;
+            name.set(blob::value(owner.as_bytes().to_vec()));
+            Ok(())
         })
     }
 }
 
-/// Serialises a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
-/// needs the agent's metadata.
+/// Serializes a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
+/// needs the metadata of the agent.
 ///
-/// @param layout a layout built with an agent, in memory
-/// @param descriptor gets the bytes; the caller destroys the blob
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_INVALID_STATE: the layout was built without an agent, or its agent has no backend
-///         that reaches peers.
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, or on disk.
+/// @param layout a layout in memory of this process that was built with an agent
+/// @param descriptor receives the bytes; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
+///           peers
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, on disk, in memory of another process, or in
+///           several elastic regions
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_export(
     layout: *const kvmem_layout,
@@ -68,18 +64,19 @@ pub unsafe extern "C" fn kvmem_layout_export(
     }
 }
 
-/// Makes a remote layout from a peer's descriptor: all of it, or nothing. Any bytes may be given; what they
-/// claim is checked for consistency and against the peer's metadata.
+/// Creates a remote layout from the descriptor of a peer. The bytes are not trusted: they are checked for
+/// consistency, and against the metadata of the peer.
 ///
-/// @param agent who shall reach it; the owner's metadata must be loaded
-/// @param data what kvmem_layout_export gave
-/// @param size its bytes
-/// @param layout gets the layout; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT for bytes that are damaged, hostile or none;
-///         KVMEM_STATUS_VERSION_MISMATCH; KVMEM_STATUS_NOT_FOUND when the owner's metadata is not loaded or
-///         does not cover the layout's memory; KVMEM_STATUS_PEER_LOST when the process that exported it has
-///         ended
+/// @param agent the agent that will access the layout; the metadata of the layout's owner must be loaded
+/// @param data bytes of kvmem_layout_export
+/// @param size number of bytes
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a descriptor
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the memory of
+///           the layout
+///         KVMEM_STATUS_PEER_LOST: the process that exported the layout has ended
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_import(
     agent: *mut kvmem_agent,

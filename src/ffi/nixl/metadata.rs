@@ -13,13 +13,14 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::nixl::agent::tcp_port;
 
-/// The agent's metadata: what a peer loads to reach its registered memory. Get it after the last registration
-/// that peers shall see; how it travels is the caller's choice.
+/// Returns the metadata of an agent. A peer loads it to access the registered memory of the agent.
+///
+/// Get it after the last registration that peers are to access. The caller chooses how to send it.
 ///
 /// @param agent an agent with a backend that reaches peers
-/// @param metadata gets NIXL's own bytes; the caller destroys the blob
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NIXL without such a backend
+/// @param metadata receives NIXL's bytes; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NIXL: the agent has no such backend
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
     agent: *mut kvmem_agent,
@@ -37,16 +38,18 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
     }
 }
 
-/// Loads a peer's metadata. Loading it again after the peer registered more adds to it.
+/// Loads the metadata of a peer. Loading it again after the peer registered more memory adds to it.
 ///
 /// @param agent an agent
-/// @param data what the peer's kvmem_agent_get_local_metadata, or any NIXL agent, gave
-/// @param size its bytes
-/// @param name gets the peer's name as text; the caller destroys the blob; may be NULL
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when another peer of that name is loaded, such as the
-///         same one before it restarted: invalidate that first; KVMEM_STATUS_NIXL or KVMEM_STATUS_NOT_FOUND
-///         for bytes that are no metadata, or of a peer no backend reaches
+/// @param data bytes of kvmem_agent_get_local_metadata of the peer, or of any NIXL agent
+/// @param size number of bytes
+/// @param name receives the name of the peer as text; the caller destroys the blob; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0
+///         KVMEM_STATUS_ALREADY_EXISTS: another peer of that name is loaded, such as the same one before it
+///           restarted; call kvmem_agent_invalidate_remote_metadata first
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
+///           peer
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_load_remote_metadata(
     agent: *mut kvmem_agent,
@@ -70,12 +73,12 @@ pub unsafe extern "C" fn kvmem_agent_load_remote_metadata(
     }
 }
 
-/// Whether the metadata of a peer is loaded. That says nothing of whether the peer lives.
+/// Checks whether the metadata of a peer is loaded. Does not check whether the peer is alive.
 ///
 /// @param agent an agent
-/// @param name the peer's name
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND
+/// @param name name of the peer
+/// @return KVMEM_STATUS_OK: it is loaded
+///         KVMEM_STATUS_NOT_FOUND: it is not loaded
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
     agent: *mut kvmem_agent,
@@ -92,19 +95,18 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
     }
 }
 
-/// Forgets a peer. Layouts imported from it fail with KVMEM_STATUS_STALE from now on, also after a peer of
-/// the same name is loaded.
-///
-/// A transfer is in flight from submit until its end is reported. If NIXL still has requests of it then, as
-/// after KVMEM_STATUS_PEER_LOST, it stays in flight until NIXL has released them.
+/// Removes the metadata of a peer. Layouts that were imported from the peer fail with KVMEM_STATUS_STALE from
+/// now on, even after a peer of the same name is loaded.
 ///
 /// @param agent an agent
-/// @param name the peer's name
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded.
-///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight.
-///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own.
+/// @param name name of the peer
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded
+///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
+///
+/// Notes: a transfer is in flight from submit until its end is reported. If NIXL still has requests of the
+/// transfer then, as after KVMEM_STATUS_PEER_LOST, it stays in flight until NIXL has released them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
     agent: *mut kvmem_agent,
@@ -121,33 +123,32 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
     }
 }
 
-/// Requests a peer's metadata from its listen thread.
+/// Requests the metadata of a peer from its listen thread.
 ///
-/// If no metadata of the peer is loaded, waits until it is. If older metadata is loaded, returns as soon as
-/// the request is queued, because NIXL does not report the arrival of newer metadata: until then
-/// kvmem_layout_import returns KVMEM_STATUS_NOT_FOUND for newer layouts. NIXL rejects the metadata of a
-/// restarted peer while older metadata is loaded. To wait for the arrival in all cases, call
-/// kvmem_agent_invalidate_remote_metadata first.
+/// If no metadata of the peer is loaded, the call waits until it is. If older metadata is loaded, the call
+/// returns as soon as the request is queued, because NIXL does not report the arrival of newer metadata.
+/// Until it arrives, kvmem_layout_import fails with KVMEM_STATUS_NOT_FOUND for newer layouts.
 ///
-/// If nothing listens at the address, the call fails with KVMEM_STATUS_NOT_FOUND after about half a second.
-/// With a shorter timeout it fails with KVMEM_STATUS_TIMED_OUT if no metadata of the peer is loaded. To check
-/// the address, kvmem may connect to the address and reset the connection, which the peer's NIXL reports on
-/// its stderr.
+/// NIXL rejects the metadata of a restarted peer while older metadata is loaded. To wait for the arrival in
+/// all cases, call kvmem_agent_invalidate_remote_metadata first.
 ///
 /// @param agent an agent that has a listen thread itself
-/// @param name the peer's name
-/// @param address the peer's IPv4 address, such as "127.0.0.1"
-/// @param port the peer's listen port, 1 to 65535
-/// @param timeout_ns nanoseconds, or KVMEM_TIMEOUT_FOREVER
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK.
+/// @param name name of the peer
+/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param port listen port of the peer, 1 to 65535
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, the port is not in 1 to 65535,
-///         or the name is the agent's own.
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
-///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached.
-///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time.
-///         KVMEM_STATUS_NIXL: NIXL failed.
+///           or the name is the agent's own
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time
+///         KVMEM_STATUS_NIXL
+///
+/// Notes: if nothing listens at the address, the call fails after about half a second. With a shorter
+/// timeout, it fails with KVMEM_STATUS_TIMED_OUT if no metadata of the peer is loaded. To check the address,
+/// kvmem may connect to it and reset the connection. The NIXL of the peer reports that on its stderr.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
     agent: *mut kvmem_agent,
@@ -167,22 +168,21 @@ pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
     }
 }
 
-/// Sends the agent's metadata to the listen thread of a peer, which loads it.
-///
-/// kvmem first connects to the address, for at most a second, and resets the connection, because NIXL does
-/// not report a failed connection. The reset makes the peer's NIXL print an error to its stderr.
+/// Sends the metadata of an agent to the listen thread of a peer, which loads it.
 ///
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
-/// @param address the peer's IPv4 address, such as "127.0.0.1"
-/// @param port the peer's listen port, 1 to 65535
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK: it is on its way. That it arrives is not certain.
+/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param port listen port of the peer, 1 to 65535
+/// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
-///         65535.
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
-///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached.
-///         KVMEM_STATUS_NIXL: NIXL failed.
+///           65535
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_NIXL
+///
+/// Notes: kvmem first connects to the address, for at most a second, and resets the connection, because NIXL
+/// does not report a failed connection. The NIXL of the peer reports the reset on its stderr.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
     agent: *mut kvmem_agent,

@@ -19,7 +19,7 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::nixl::Notification;
 
-/// Messages taken from an agent. They never change, so any threads may read them at once.
+/// Messages that were taken from an agent. They never change, so any threads may read them at the same time.
 pub struct kvmem_notifications {
     handle: Handle<Messages>,
 }
@@ -28,26 +28,26 @@ opaque!(kvmem_notifications, Messages, "notifications");
 /// Messages with their senders' names as C reads them.
 pub struct Messages(Vec<(CString, Vec<u8>)>);
 
-/// One message. Both pointers live as long as the kvmem_notifications.
+/// A message. Both pointers are valid as long as the kvmem_notifications.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_notification {
-    /// The name of the agent that sent it.
+    /// Name of the agent that sent it.
     pub agent: *const c_char,
-    /// The bytes, as sent. Not NUL-terminated.
+    /// Its bytes, not NUL-terminated.
     pub data: *const c_void,
-    /// How many.
+    /// Number of bytes.
     pub size: usize,
 }
 
 /// Sends a message to a peer.
 ///
 /// @param agent an agent
-/// @param remote the name of a peer whose metadata is loaded
-/// @param data the message; any bytes; may be NULL with size 0
-/// @param size its bytes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is on its way; KVMEM_STATUS_NOT_FOUND for a peer that is not loaded;
+/// @param remote name of a peer whose metadata is loaded
+/// @param data any bytes; NULL with size 0 for an empty message
+/// @param size number of bytes
+/// @return KVMEM_STATUS_OK: NIXL has accepted the message
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded
 ///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_notify(
@@ -68,18 +68,18 @@ pub unsafe extern "C" fn kvmem_agent_notify(
     }
 }
 
-/// Takes all messages that have arrived, and waits for one if there is none. Each message is taken once.
+/// Returns all messages that an agent has received, and waits for one if there is none. Each message is
+/// returned once.
 ///
-/// An agent receives messages through a backend that reaches peers, such as UCX. Without one nothing arrives,
-/// and the call waits: a backend may be created meanwhile.
+/// An agent receives messages through a backend that reaches peers, such as UCX. Without one no message
+/// arrives, and the call waits, because a backend may be created during the wait.
 ///
 /// @param agent an agent
-/// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER
-/// @param notifications gets the messages, at least one; the caller destroys them
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_TIMED_OUT: none has arrived in time.
-///         KVMEM_STATUS_NIXL: NIXL failed.
+/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param notifications receives the messages, at least one; the caller destroys them
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: no message has arrived in time
+///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_take_notifications(
     agent: *mut kvmem_agent,
@@ -98,22 +98,22 @@ pub unsafe extern "C" fn kvmem_agent_take_notifications(
     }
 }
 
-/// How many messages there are.
+/// Returns the number of messages.
 ///
-/// @param notifications messages; NULL answers 0
+/// @param notifications messages; NULL returns 0
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_notifications_count(notifications: *const kvmem_notifications) -> usize {
     // SAFETY: NULL or live, by contract.
     unsafe { peek(notifications) }.map_or(0, |messages| messages.0.len())
 }
 
-/// One of the messages. Those of one sender are in the order NIXL delivered them.
+/// Returns one of the messages. Messages of one sender are in the order in which NIXL delivered them.
 ///
 /// @param notifications messages
-/// @param index which one, below the count
-/// @param notification gets it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last
+/// @param index less than the count
+/// @param notification receives the message
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_notifications_get(
     notifications: *const kvmem_notifications,
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn kvmem_notifications_get(
             let past = || {
                 Error::new(
                     Status::OutOfRange,
-                    format!("there is no message {index}, there are {}", messages.len()),
+                    format!("index is {index}, and there are {} messages", messages.len()),
                 )
             };
             let (agent, data) = messages.get(index).ok_or_else(past)?;
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn kvmem_notifications_get(
     }
 }
 
-/// Frees messages.
+/// Destroys messages.
 ///
 /// @param notifications messages that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

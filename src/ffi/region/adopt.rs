@@ -17,27 +17,29 @@ use crate::region::{Access, AdoptedMemory, DeviceMemory, Region, ReleaseCallback
 
 /// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
 ///
-/// kvmem calls it on a thread that does nothing else but call release callbacks, one at a time. It may call
-/// every function of kvmem and may block: only further release callbacks wait for it. It is called after
-/// the last handle, layout, registration, share and transfer that uses the memory was destroyed or has
-/// ended, often after the destroying function returned. Callbacks still due when the process ends may not
-/// be called. A forked child calls none of its parent's release callbacks.
+/// kvmem calls it on a dedicated thread, one release callback at a time. It may call any function of kvmem
+/// and may block: only other release callbacks wait for it. It is called after the last handle, layout,
+/// registration, share and transfer that uses the memory was destroyed or has ended, often after the
+/// destroying function returned.
+///
+/// Notes: callbacks that are still pending when the process ends may not be called. A forked child calls none
+/// of its parent's release callbacks.
 pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
-/// Host memory: adopt it to be read only. It may be mapped without PROT_WRITE; the region can only be a
-/// source of transfers, and cannot be registered with an agent.
+/// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source of
+/// transfers, and cannot be registered with an agent.
 pub const KVMEM_ADOPT_READ_ONLY: u64 = 1;
 
-/// Memory of the caller's to use.
+/// Memory of the caller to adopt.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_adopt_options {
     /// sizeof(kvmem_adopt_options)
     pub struct_size: usize,
-    /// KVMEM_ADOPT_* flags; 0 for memory of a GPU.
+    /// KVMEM_ADOPT_* flags; 0 for GPU memory.
     pub flags: u64,
-    /// The first byte. Host memory: all of it must be mapped with PROT_READ. Without KVMEM_ADOPT_READ_ONLY it
-    /// must also be mapped with PROT_WRITE. It must stay mapped until release is called.
+    /// First byte. Host memory must be mapped with PROT_READ, and with PROT_WRITE unless
+    /// KVMEM_ADOPT_READ_ONLY is set. It must stay mapped until release is called.
     pub address: *mut c_void,
     /// Bytes, at least 1.
     pub size: u64,
@@ -48,34 +50,31 @@ pub struct kvmem_adopt_options {
 }
 options!(kvmem_adopt_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_adopt_options_init(options: *mut kvmem_adopt_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Adopts host memory of the caller. kvmem never frees it.
+/// Adopts host memory of the caller. kvmem never frees it. If the call fails, release is not called.
 ///
-/// The kernel's list of mappings (/proc/self/maps) is read to check how the memory is mapped, which takes
-/// about a microsecond for each mapping of the process.
-///
-/// If all of it is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs use the
-/// page locks. The memory may have several page locks, and a block may span two of them. If only a part is
-/// page-locked, the memory is used as memory that is not. Page locks must stay as they are while a transfer
-/// of the memory exists.
+/// If all of the memory is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs
+/// use the page locks. There may be several, and a block may span two of them. If only a part is page-locked,
+/// the memory is treated as not page-locked. Page locks must not change while a transfer of the memory
+/// exists.
 ///
 /// @param options the memory
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_INVALID_ARGUMENT: some of the memory is not mapped, or lacks PROT_READ or PROT_WRITE;
-///         KVMEM_STATUS_IO or KVMEM_STATUS_NOT_FOUND: the list cannot be read;
-///         KVMEM_STATUS_OUT_OF_MEMORY: no file descriptor for the list, or no thread for the release
-///         callback. After a failure, release is not called
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
+///           PROT_WRITE
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
+///         KVMEM_STATUS_OUT_OF_MEMORY: no file descriptor for that list, or no thread for the release
+///           callback
+///
+/// Notes: the list of mappings (/proc/self/maps) is read to check the memory, which takes about a microsecond
+/// per mapping of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_adopt_host(
     options: *const kvmem_adopt_options,
@@ -96,23 +95,26 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
     unsafe { call(error, body) }
 }
 
-/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The
-/// driver is asked whether all of it is memory of that GPU; it may span several allocations and VMM mappings.
+/// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it. If the call fails, release is not
+/// called.
 ///
-/// Memory goes with the context that it was allocated in: destroy the region before that context is destroyed
-/// or reset. After that, transfers, checksums, shares and registrations of it fail with
-/// KVMEM_STATUS_INVALID_STATE before anything is touched. A transfer in flight fails, and may destroy the
-/// GPU's primary context. Handles are destroyed as always, and release is called.
+/// The driver confirms that all of it is memory of that GPU. It may span several allocations and VMM
+/// mappings.
 ///
 /// @param options the memory; its address is a device pointer
-/// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory,
-///         managed memory, memory that was freed, or memory of another GPU;
-///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range;
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
-///         Release is not called after a failure
+/// @param device the GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
+///           another GPU
+///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+///
+/// Notes: the memory is gone when its context is destroyed or reset; destroy the region before that.
+/// Otherwise, transfers, checksums, shares and registrations of the region fail with
+/// KVMEM_STATUS_INVALID_STATE before anything is accessed. A transfer in flight fails, and may destroy the
+/// primary context of the GPU. Handles can be destroyed as usual, and release is called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_adopt_device(
     options: *const kvmem_adopt_options,

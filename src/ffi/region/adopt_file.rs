@@ -17,7 +17,7 @@ use crate::region::{AdoptedFileConfig, AdoptedMemory, Region};
 /// Memory files: do not add F_SEAL_SHRINK to the seals of the file.
 pub const KVMEM_ADOPT_KEEP_SEALS: u64 = 2;
 
-/// A part of a memory file to adopt.
+/// Part of a memory file to adopt.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_adopt_file_options {
@@ -25,29 +25,26 @@ pub struct kvmem_adopt_file_options {
     pub struct_size: usize,
     /// KVMEM_ADOPT_* flags.
     pub flags: u64,
-    /// Where in the file the memory starts, in bytes: a multiple of the page size of the file.
+    /// Bytes from the start of the file to the memory, a multiple of the page size of the file.
     pub offset: u64,
     /// Bytes, at least 1. The part must be within the file.
     pub size: u64,
-    /// Where the caller has mapped this part of the file with MAP_SHARED. It must stay mapped until release
-    /// is called. NULL: kvmem maps it, and unmaps it before it calls release.
+    /// Address at which the caller has mapped this part of the file with MAP_SHARED. It must stay mapped
+    /// until release is called. NULL: kvmem maps it, and unmaps it before it calls release.
     pub address: *mut c_void,
     /// Called when kvmem no longer uses the memory; may be NULL.
     pub release: kvmem_release_callback,
     /// Passed to release.
     pub user_data: *mut c_void,
-    /// The file: from memfd_create, or on tmpfs or hugetlbfs. Open with O_RDWR, or with O_RDONLY for
+    /// File from memfd_create, or on tmpfs or hugetlbfs, open with O_RDWR, or with O_RDONLY for
     /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call.
     pub fd: i32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
 }
 options!(kvmem_adopt_file_options);
 
-/// Fills options with defaults. The caller sets fd and size.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults. fd and size have none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_adopt_file_options_init(
     options: *mut kvmem_adopt_file_options,
@@ -57,34 +54,33 @@ pub unsafe extern "C" fn kvmem_adopt_file_options_init(
     unsafe { init(options, struct_size) };
 }
 
-/// Adopts a part of a memory file of the caller, so that it can be shared with other processes.
+/// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
+/// fails, release is not called.
 ///
 /// The region is host memory like that of kvmem_region_adopt_host. kvmem_share_create_region and
 /// kvmem_share_create_layout share it: importers map the same pages.
 ///
-/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated any more: a process that accesses
-/// memory past the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be
-/// sealed (created without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must
-/// trust all processes that may write the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while
-/// the region or an importer uses it.
-///
-/// Any process that may open the file for writing can change the bytes, whatever a share grants.
-/// memfd_create creates files of mode 0777; fchmod them to 0600 before the memory is shared to be read only
-/// with processes of another user.
+/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated: a process that accesses memory past
+/// the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be sealed (created
+/// without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all
+/// processes that can write to the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the
+/// region or an importer uses it.
 ///
 /// @param options the memory
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, not open as flags need it, or not
-///         of a memory file; the file is sealed against writing; the offset is no multiple of the page size;
-///         or the memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE.
-///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file.
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not open, not open as the flags require, or not a memory
+///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
+///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
+///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file
 ///         KVMEM_STATUS_OUT_OF_MEMORY: no address space, huge pages or file descriptor, or no thread for the
-///         release callback.
-///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE).
-///         KVMEM_STATUS_IO or KVMEM_STATUS_NOT_FOUND: the list of mappings (/proc/self/maps) cannot be read.
-///         After a failure, release is not called.
+///           release callback
+///         KVMEM_STATUS_BUSY: a process has a lease on the file (F_SETLEASE)
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
+///
+/// Notes: any process that can open the file for writing can change the bytes, whatever a share grants.
+/// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
+/// reading with processes of another user.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_adopt_file(
     options: *const kvmem_adopt_file_options,

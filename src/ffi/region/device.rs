@@ -10,7 +10,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{DeviceConfig, DeviceMemory, Region};
 
-/// How to allocate memory of a GPU.
+/// Options of kvmem_region_create_device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_device_options {
@@ -18,33 +18,32 @@ pub struct kvmem_device_options {
     pub struct_size: usize,
     /// Must be 0.
     pub flags: u64,
-    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     pub size: u64,
-    /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
+    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
     pub device: i32,
     /// Must be 0.
     pub reserved: u32,
 }
 options!(kvmem_device_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_device_options_init(options: *mut kvmem_device_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Allocates memory of a GPU. Its content is undefined.
+/// Allocates GPU memory. Its content is undefined.
 ///
 /// @param options what to allocate
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
-///         not there; KVMEM_STATUS_OUT_OF_MEMORY with the bytes asked, free and of the GPU;
-///         KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_CUDA
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options are invalid
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: the GPU has less free memory. The message has the bytes requested,
+///           free and in total
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_device(
     options: *const kvmem_device_options,

@@ -5,6 +5,7 @@ use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::error::{Error, Result, Status, ensure};
+use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow};
@@ -14,22 +15,22 @@ use crate::ffi::common::text;
 use crate::ffi::region::kvmem_region;
 use crate::region::{DirectIo, DiskConfig, OpenMode, Region};
 
-/// Do not bypass the page cache.
+/// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
 pub const KVMEM_DISK_BUFFERED: u64 = 1;
-/// Fail if the file system does not support O_DIRECT. Without this flag I/O then goes through the page
-/// cache, and the region's info has no KVMEM_REGION_DIRECT_IO.
+/// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead, and
+/// the info of the region lacks KVMEM_REGION_DIRECT_IO.
 pub const KVMEM_DISK_DIRECT_REQUIRED: u64 = 2;
-/// Open the file at `path`, which must exist and not be empty, instead of creating it.
+/// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
 pub const KVMEM_DISK_OPEN_EXISTING: u64 = 4;
-/// Open the file at `path` if it exists, and create it if not. An empty file is treated as a new one.
+/// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
 pub const KVMEM_DISK_OPEN_OR_CREATE: u64 = 8;
-/// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be a source of transfers,
-/// and it can be open beside a writer.
+/// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be the source of transfers.
+/// It can be open while a writer has the file open.
 pub const KVMEM_DISK_READ_ONLY: u64 = 16;
-/// Do not lock the file against other writers: the caller keeps them apart.
+/// Do not lock the file against other writers: the caller excludes them.
 pub const KVMEM_DISK_NO_LOCK: u64 = 32;
 
-/// How to create or open a file.
+/// Options of kvmem_region_create_disk.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_disk_options {
@@ -37,48 +38,44 @@ pub struct kvmem_disk_options {
     pub struct_size: usize,
     /// KVMEM_DISK_* flags.
     pub flags: u64,
-    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. In a layout's options 0.
+    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. Must be 0 in the options of a
+    /// layout, which computes it.
     pub size: u64,
-    /// The caller's file. kvmem creates it and never deletes it, unless the call that created it fails.
-    /// NULL for a temporary file, which has no name and is deleted with the region, or with the process.
+    /// Path of the file, which is the caller's: kvmem creates it, and deletes it only if the call that
+    /// created it fails. NULL for a temporary file, which has no name and is deleted with the region or with
+    /// the process.
     pub path: *const c_char,
     /// Directory of a temporary file; NULL for $TMPDIR, or /tmp if that is not set.
     pub directory: *const c_char,
 }
 options!(kvmem_disk_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_disk_options_init(options: *mut kvmem_disk_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Creates or opens a file of fixed size. Its space is reserved and the page cache bypassed if the file
-/// system supports it.
+/// Creates or opens a file of fixed size. Space is reserved and the page cache is bypassed if the file system
+/// supports that. A call that fails removes the file that it created.
 ///
-/// While the region exists, the file at a path is locked against other writers: opening it again fails with
+/// While the region exists, a named file is locked against other writers: opening it again fails with
 /// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
 /// takes none.
 ///
 /// @param options what to create or open
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it;
-///         KVMEM_STATUS_NOT_FOUND: its directory, or with KVMEM_DISK_OPEN_EXISTING the file, does not exist;
-///         KVMEM_STATUS_BUSY: the file is open for writing already;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, the path is not of a
-///         regular file, or the existing file is empty and KVMEM_DISK_OPEN_EXISTING is given;
-///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small;
-///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor;
-///         KVMEM_STATUS_UNSUPPORTED: O_DIRECT is required, or the file is to be locked, and the file system
-///         does not support it;
-///         KVMEM_STATUS_PERMISSION_DENIED; KVMEM_STATUS_IO.
-///         A call that fails removes the file that it created
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it
+///         KVMEM_STATUS_NOT_FOUND: the directory does not exist, or with KVMEM_DISK_OPEN_EXISTING the file
+///         KVMEM_STATUS_BUSY: the file is already open for writing
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other; the path is not a regular file;
+///           or the file is empty and KVMEM_DISK_OPEN_EXISTING is set
+///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small
+///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor
+///         KVMEM_STATUS_UNSUPPORTED: the file system does not support O_DIRECT, which is required, or locks
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_disk(
     options: *const kvmem_disk_options,
@@ -96,40 +93,35 @@ pub unsafe extern "C" fn kvmem_region_create_disk(
     unsafe { call(error, body) }
 }
 
-/// Returns the absolute path of a disk region's file.
+/// Returns the absolute path of the file of a disk region.
 ///
 /// @param region a region
-/// @param buffer gets the path and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; the file is temporary or was opened from a
-///         share; or the file was renamed or unlinked;
-///         KVMEM_STATUS_OUT_OF_RANGE: the buffer is too small
+/// @param path receives the path as text; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; or its file is temporary, was opened from a
+///           share, or was renamed or unlinked
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_path(
     region: *const kvmem_region,
-    buffer: *mut c_char,
-    capacity: usize,
-    size: *mut usize,
+    path: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let answer = text::Answer::new(buffer, capacity, size)?;
-            let path = borrow(scope, region)?.path()?;
-            answer.set(path.as_os_str().as_bytes())
+            let path = Out::new(path)?;
+            let found = borrow(scope, region)?.path()?;
+            path.set(blob::value(found.as_os_str().as_bytes().to_vec()));
+            Ok(())
         })
     }
 }
 
-/// Waits until what was written to a disk region is on the medium. Other regions have nothing to do.
+/// Waits until the written data of a disk region is durable. Does nothing for other regions.
 ///
 /// @param region a region
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_IO or KVMEM_STATUS_OUT_OF_MEMORY when the data is not safe
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the data is not durable
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_sync(
     region: *const kvmem_region,

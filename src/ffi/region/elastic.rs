@@ -11,53 +11,52 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{ElasticConfig, Region};
 
-/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC), beside file descriptors. It can't be added
-/// later.
+/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC) as well as by file descriptor. This cannot be
+/// enabled later.
 pub const KVMEM_ELASTIC_FABRIC: u64 = 1;
 
-/// How to reserve memory of a GPU that grows and shrinks.
+/// Options of kvmem_region_create_elastic.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_elastic_options {
     /// sizeof(kvmem_elastic_options)
     pub struct_size: usize,
-    /// KVMEM_ELASTIC_FABRIC, or 0: extents can be shared by file descriptor where the GPU has them.
+    /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
     pub flags: u64,
-    /// The most bytes there may be; rounded up to whole extents. In a layout's options 0: the layout says.
+    /// Maximum size in bytes, rounded up to whole extents. Must be 0 in the options of a layout, which
+    /// computes it.
     pub size: u64,
-    /// Bytes of an extent, a multiple of the recommended granularity; 0 for 64 MiB. Growth costs by the
-    /// extent. In a layout's options 0: the layout says.
+    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
+    /// duration of growth. Must be 0 in the options of a layout, which computes it.
     pub extent_size: u64,
-    /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
+    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
     pub device: i32,
     /// Must be 0.
     pub reserved: u32,
 }
 options!(kvmem_elastic_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_elastic_options_init(options: *mut kvmem_elastic_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Reserves addresses of a GPU for memory that grows and shrinks. Nothing has memory yet:
-/// kvmem_region_commit gives it.
+/// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
+/// allocates it.
 ///
 /// @param options what to reserve
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
-///         not there, and for more than 16,777,216 extents; KVMEM_STATUS_INVALID_ARGUMENT, also for an
-///         extent that is no multiple of the granularity, and a size that no address space has;
-///         KVMEM_STATUS_OUT_OF_MEMORY where as many addresses are not free, or the host has no memory or
-///         file descriptor for the control block, of 64 bytes and 4 an extent; KVMEM_STATUS_UNSUPPORTED for
-///         a GPU without virtual memory management, and for KVMEM_ELASTIC_FABRIC where the driver, asked to
-///         create and export some memory so, does not; KVMEM_STATUS_CUDA
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the extent is not a multiple of the granularity, or the size
+///           exceeds any address space
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or there are more than 16,777,216 extents
+///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses, or no host memory or file descriptor for the
+///           control block (64 bytes, and 4 per extent)
+///         KVMEM_STATUS_UNSUPPORTED: the GPU has no virtual memory management, or cannot export memory by
+///           fabric handle, which is tried for KVMEM_ELASTIC_FABRIC
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_elastic(
     options: *const kvmem_elastic_options,
@@ -74,18 +73,21 @@ pub unsafe extern "C" fn kvmem_region_create_elastic(
     unsafe { call(error, body) }
 }
 
-/// Gives a part of an elastic region memory, in whole extents; what has some keeps it. Agents that know the
-/// region learn of the new extents. Addresses stay what they are.
+/// Allocates memory for a part of an elastic region, in whole extents. Extents that have memory keep it.
+/// Addresses do not change. Agents that the region is registered with can use the new extents. A failure
+/// changes nothing.
 ///
 /// @param region an elastic region, not a view
-/// @param offset bytes from its start
-/// @param size bytes, at least 1; every extent that is touched gets memory
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past what was reserved; KVMEM_STATUS_OUT_OF_MEMORY with
-///         the bytes asked, those of the GPU, and where the process has its primary context those free;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic; KVMEM_STATUS_UNSUPPORTED for one
-///         that was imported: it grows in its owner's process, and is shared again; KVMEM_STATUS_CUDA;
-///         KVMEM_STATUS_NIXL. A failure changes nothing
+/// @param offset bytes from the start of the region
+/// @param size bytes, at least 1; every extent that overlaps the range gets memory
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
+///         KVMEM_STATUS_OUT_OF_MEMORY: the message has the bytes requested and in total, and the free bytes
+///           if the process has the primary context of the GPU
+///         KVMEM_STATUS_UNSUPPORTED: the region was imported; commit in the process of its owner and share it
+///           again
+///         KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_commit(
     region: *mut kvmem_region,
@@ -97,21 +99,23 @@ pub unsafe extern "C" fn kvmem_region_commit(
     unsafe { call(error, |scope| borrow(scope, region)?.commit(offset, size)) }
 }
 
-/// Takes the memory of whole extents away, from agents that know them first. Nothing may use them any more;
-/// transfers of kvmem's are seen to. Where NIXL fails to let go of an extent, the extent is gone from the
-/// region all the same, but its memory stays mapped, and is that of the extent again when it is committed
-/// again.
+/// Frees the memory of whole extents, after it was deregistered from agents. The caller ensures that no
+/// kernel or copy of its own uses the extents any more. Transfers of kvmem are checked.
 ///
 /// @param region an elastic region, not a view
-/// @param offset bytes from its start, a multiple of the extent
-/// @param size bytes, a multiple of the extent
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer or a share uses one, or while an agent lets go
-///         of a registration that was given up: nothing waits for their end; KVMEM_STATUS_INVALID_STATE where
-///         one has no memory; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_OUT_OF_RANGE;
-///         KVMEM_STATUS_UNSUPPORTED for a region that was imported: it shrinks in its owner's process;
-///         KVMEM_STATUS_NIXL when an agent did not let go: then that memory is not given back to the GPU, and
-///         serves the extent when that is committed again
+/// @param offset bytes from the start of the region, a multiple of the extent size
+/// @param size bytes, a multiple of the extent size
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range is not made of whole
+///           extents
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
+///         KVMEM_STATUS_INVALID_STATE: an extent has no memory
+///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent, or an agent is still deregistering memory
+///           of a destroyed registration. The call does not wait for either
+///         KVMEM_STATUS_UNSUPPORTED: the region was imported; decommit in the process of its owner
+///         KVMEM_STATUS_NIXL: an agent could not deregister an extent. The extent is decommitted, but its
+///           memory stays mapped, and is used again if the extent is committed again
+///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_decommit(
     region: *mut kvmem_region,
@@ -123,26 +127,26 @@ pub unsafe extern "C" fn kvmem_region_decommit(
     unsafe { call(error, |scope| borrow(scope, region)?.decommit(offset, size)) }
 }
 
-/// What an elastic region has of its memory now.
+/// State of an elastic region.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_elastic_info {
-    /// Bytes of an extent.
+    /// Bytes per extent.
     pub extent_size: u64,
-    /// Extents there may be.
+    /// Extents that the addresses can hold.
     pub num_extents: u64,
     /// Extents that have memory.
     pub num_committed: u64,
-    /// How often what lies behind an address has changed.
+    /// Number of times that the memory at any address has changed.
     pub generation: u64,
 }
 
-/// Tells what an elastic region has of its memory now.
+/// Returns the state of an elastic region.
 ///
 /// @param region an elastic region, or a view of one
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic
+/// @param info receives the state
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_elastic_info(
     region: *const kvmem_region,

@@ -8,35 +8,34 @@ use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 
-/// The holders of a region's memory at one moment. Holders of a view count for the view only; the view counts
-/// here once.
+/// References to the memory of a region at one moment. References to a view count for the view only; here the
+/// view counts once.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_region_holders {
     /// References in this process: one per handle, view, registration and share; one or more per layout. A
-    /// transfer in flight may add some. 1 is this handle alone.
+    /// transfer in flight may add some. 1: only this handle.
     pub references: u64,
-    /// Views of it, those among them that a layout has made for its parts.
+    /// Views of it, including those that a layout created for its parts.
     pub views: u64,
-    /// Agents it is registered with.
+    /// Agents that it is registered with.
     pub registrations: u64,
-    /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
+    /// Shares of it that are not destroyed. A share of a layout counts for each of its regions.
     pub shares: u64,
-    /// Number of times that other processes have it open, each a mapping of its own; at most 1,024 are
+    /// Number of times that other processes have it open, each with a separate mapping; at most 1,024 are
     /// counted. A process that has ended does not count.
     pub importers: u64,
-    /// Handles that kvmem has given for it and that were not destroyed, this one included.
+    /// Handles to it that are not destroyed, including this one.
     pub handles: u64,
 }
 
-/// Returns the holders of a region, in this process and in others.
+/// Returns the number of references to a region, in this process and in others.
 ///
 /// @param region a region
-/// @param holders gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; for a region that was shared
-///         KVMEM_STATUS_PERMISSION_DENIED or KVMEM_STATUS_IO where the kernel does not tell who has it
-///         open, as where a filter of system calls refuses F_OFD_GETLK
+/// @param holders receives the numbers
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the region was shared, and the kernel does not
+///           report its importers, for example because a system call filter rejects F_OFD_GETLK
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_holders(
     region: *const kvmem_region,
@@ -61,12 +60,12 @@ pub unsafe extern "C" fn kvmem_region_get_holders(
     }
 }
 
-/// Tells whether the owner of an imported region still has it. What is mapped here stays readable also when
-/// it has not. A region of this process is its own owner.
+/// Checks that the owner of an imported region still has it. If not, existing mappings stay readable. A
+/// region of this process is its own owner.
 ///
 /// @param region a region
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_PEER_LOST when its owner has freed it or has ended
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the region or has ended
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_check_owner(
     region: *const kvmem_region,
@@ -76,7 +75,7 @@ pub unsafe extern "C" fn kvmem_region_check_owner(
     unsafe { call(error, |scope| borrow(scope, region)?.ensure_owner_lives()) }
 }
 
-/// Destroys a region handle. The memory is freed when nothing holds it.
+/// Destroys a region handle. The memory is freed when nothing refers to it any more.
 ///
 /// @param region a region that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

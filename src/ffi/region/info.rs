@@ -11,62 +11,60 @@ use crate::region::{Backing, DeviceMemory, Region, SystemMemory};
 
 /// kvmem allocated it.
 pub const KVMEM_ORIGIN_ALLOCATED: u32 = 1;
-/// It is the caller's.
+/// It is memory of the caller.
 pub const KVMEM_ORIGIN_ADOPTED: u32 = 2;
 /// It is a part of another region.
 pub const KVMEM_ORIGIN_VIEW: u32 = 3;
-/// It is another process's.
+/// It is memory of another process.
 pub const KVMEM_ORIGIN_IMPORTED: u32 = 4;
 
 /// Disk: I/O bypasses the page cache.
 pub const KVMEM_REGION_DIRECT_IO: u64 = 1;
-/// Disk: the space was reserved when this region was created. Not set for a file that existed, or an opened
-/// share.
+/// Disk: the space was reserved when this region was created. Not set for a file that existed, or was opened
+/// from a share.
 pub const KVMEM_REGION_PREALLOCATED: u64 = 2;
-/// Disk: the file has no name and goes with the region.
+/// Disk: the file has no name, and is deleted with the region.
 pub const KVMEM_REGION_TEMPORARY: u64 = 4;
-/// System and pinned: pages are smaller than asked for.
+/// System and pinned: pages are smaller than requested.
 pub const KVMEM_REGION_HUGE_PAGE_FALLBACK: u64 = 8;
-/// System and pinned: it lies in a memory file, so that it can be shared with other processes.
+/// System and pinned: the memory is a memory file, which can be shared with other processes.
 pub const KVMEM_REGION_SHAREABLE: u64 = 16;
-/// It may only be read: it was shared, adopted or opened so.
+/// The region can only be read: it was shared, adopted or opened for reading.
 pub const KVMEM_REGION_READ_ONLY: u64 = 32;
 
-/// What a region is.
+/// Properties of a region.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_region_info {
-    /// The first byte: a host address, a device address, or an offset in the file.
+    /// First byte: a host address, a device address, or an offset in the file.
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// System and pinned: the size of the pages it is mapped with. Elastic: the size of an extent. Others:
-    /// the system's page size.
+    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; the system's page
+    /// size for others.
     pub page_size: u64,
-    /// Disk: what offsets, sizes and memory addresses of I/O must be multiples of. Others: 1.
+    /// Disk: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
     pub alignment: u64,
     /// KVMEM_REGION_* flags.
     pub flags: u64,
-    /// A KVMEM_TIER_* value.
+    /// KVMEM_TIER_* value.
     pub tier: u32,
-    /// A KVMEM_ORIGIN_* value.
+    /// KVMEM_ORIGIN_* value.
     pub origin: u32,
-    /// The GPU it lies on, or serves; -1 for none.
+    /// GPU that the memory is located on, or was page-locked for; -1 for none.
     pub device_id: i32,
-    /// The NUMA node its pages come from; -1 for any.
+    /// NUMA node of the pages; -1 for any.
     pub numa_node: i32,
-    /// Disk: the open file, valid as long as the region and not to be closed. Others: -1.
+    /// Disk: the open file, valid as long as the region; the caller must not close it. Others: -1.
     pub fd: i32,
-    /// Agents it is registered with; kvmem_region_get_agent names them.
+    /// Agents that the region is registered with; kvmem_region_get_agent returns their names.
     pub registration_count: u32,
 }
 
-/// Returns what a region is.
+/// Returns the properties of a region.
 ///
 /// @param region a region
-/// @param info gets the result
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the properties
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_info(
     region: *const kvmem_region,
@@ -83,7 +81,7 @@ pub unsafe extern "C" fn kvmem_region_get_info(
     }
 }
 
-/// How much of a region's memory is resident, in bytes.
+/// Resident memory of a region, in bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_region_residency {
@@ -95,19 +93,19 @@ pub struct kvmem_region_residency {
     pub swapped_bytes: u64,
 }
 
-/// Returns how much of a region's memory is resident now. For a view, or a view of a view, returns
-/// the figures of the whole underlying region.
-///
-/// The kernel walks the pages of all mappings of the process for it (/proc/self/smaps), which takes
-/// milliseconds, and more with much memory: for diagnosis, not for each block. Pages of an adjacent mapping
-/// that the kernel has joined with the region's may count too; no figure exceeds the region's size.
+/// Returns how much of a region is resident in memory. For a view, returns the figures of the whole
+/// underlying region.
 ///
 /// @param region a system or pinned region
-/// @param residency gets the result
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory; KVMEM_STATUS_IO,
-///         KVMEM_STATUS_NOT_FOUND or KVMEM_STATUS_OUT_OF_MEMORY: the kernel's figures cannot be read
+/// @param residency receives the figures
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND, KVMEM_STATUS_OUT_OF_MEMORY: the figures of the kernel
+///           cannot be read
+///
+/// Notes: for diagnosis. The kernel walks the pages of all mappings of the process (/proc/self/smaps), which
+/// takes milliseconds, and more with much memory. Pages of an adjacent mapping that the kernel merged with
+/// the region's may be included; no figure exceeds the size of the region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_residency(
     region: *const kvmem_region,

@@ -15,10 +15,10 @@ pub mod view;
 use crate::ffi::common::handle::{Handle, opaque};
 use crate::region::{HandledRegion, Tier};
 
-/// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in,
-/// so handles may be destroyed in any order: the memory goes with the last holder.
+/// A range of memory on one tier: host memory, GPU memory or a file. Views, registrations, layouts, shares
+/// and transfers keep the memory of their regions allocated, so handles may be destroyed in any order.
 ///
-/// Threads: all functions on one region may run at once, except kvmem_region_destroy.
+/// Threads: all functions may use one region at the same time, except kvmem_region_destroy.
 pub struct kvmem_region {
     handle: Handle<HandledRegion>,
 }
@@ -28,11 +28,11 @@ opaque!(kvmem_region, HandledRegion, "region");
 pub const KVMEM_TIER_SYSTEM: u32 = 1;
 /// A file.
 pub const KVMEM_TIER_DISK: u32 = 2;
-/// Host memory that GPUs reach by DMA.
+/// Page-locked host memory, which GPUs access by DMA.
 pub const KVMEM_TIER_PINNED: u32 = 3;
-/// Memory of a GPU.
+/// GPU memory.
 pub const KVMEM_TIER_DEVICE: u32 = 4;
-/// Memory of a GPU that grows and shrinks behind fixed addresses.
+/// GPU memory that grows and shrinks at fixed addresses.
 pub const KVMEM_TIER_ELASTIC: u32 = 5;
 
 /// A tier as C has it.

@@ -12,20 +12,20 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{PinnedConfig, Region};
 
-/// Ordinary pages only.
+/// Use ordinary pages only.
 pub const KVMEM_PINNED_NO_HUGE_PAGES: u64 = 1;
 /// Bind the memory to `numa_node`.
 pub const KVMEM_PINNED_NUMA_BIND: u64 = 2;
-/// Make it of a memory file, so that it can be shared with other processes.
+/// Allocate from a memory file, so that the region can be shared with other processes.
 pub const KVMEM_PINNED_SHAREABLE: u64 = 4;
 
-/// Asked after each chunk of a long allocation, within large chunks after each 512 MiB, on the calling
-/// thread, with the bytes done and the bytes in all. Answers 0 to go on; any other value cancels. Must not
-/// unwind.
+/// Reports the progress of a long allocation, in bytes. Called on the calling thread after each chunk, and
+/// within large chunks after each 512 MiB. Returns 0 to continue; any other value cancels the allocation.
+/// Must not unwind.
 pub type kvmem_progress_callback =
     Option<unsafe extern "C" fn(done: u64, total: u64, user_data: *mut c_void) -> i32>;
 
-/// How to allocate page-locked host memory. All zeroes but struct_size and size is a good start.
+/// Options of kvmem_region_create_pinned.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_pinned_options {
@@ -33,49 +33,46 @@ pub struct kvmem_pinned_options {
     pub struct_size: usize,
     /// KVMEM_PINNED_* flags.
     pub flags: u64,
-    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     pub size: u64,
-    /// Bytes of one page lock, a multiple of the page size; 0 for 64 GiB. A copy of the driver's that
-    /// reaches over the end of one fails; kvmem's own are cut there.
+    /// Bytes per page lock, a multiple of the page size; 0 for 64 GiB. A copy by the driver that crosses two
+    /// page locks fails; kvmem splits its own copies there.
     pub chunk_size: u64,
-    /// Who is asked between chunks; may be NULL. Not called for a layout.
+    /// Called between chunks; may be NULL. Not called for a layout.
     pub progress: kvmem_progress_callback,
-    /// Handed to progress.
+    /// Passed to progress.
     pub user_data: *mut c_void,
-    /// The GPU it serves: without KVMEM_PINNED_NUMA_BIND its pages come from that GPU's NUMA node while
-    /// there are any.
+    /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, pages come from the NUMA node of that
+    /// GPU while it has free pages.
     pub device: i32,
-    /// The node KVMEM_PINNED_NUMA_BIND means; 0 without that flag.
+    /// NUMA node of KVMEM_PINNED_NUMA_BIND; 0 without that flag.
     pub numa_node: u32,
-    /// Threads that touch the pages; 0 for one a core, up to 8.
+    /// Threads that touch the pages; 0 for one per core, at most 8.
     pub threads: u32,
     /// Must be 0.
     pub reserved: u32,
 }
 options!(kvmem_pinned_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_pinned_options_init(options: *mut kvmem_pinned_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Allocates host memory that GPUs reach by DMA: placed near the GPU, touched by several threads,
-/// page-locked for all contexts and mapped.
+/// Allocates page-locked host memory: near the GPU, touched by several threads, page-locked and mapped for
+/// all contexts. A failure leaves nothing allocated.
 ///
 /// @param options what to allocate
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
-///         not there; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY,
-///         also where the machine, the NUMA node it is bound to or the process's control group can't have
-///         as much, which is asked before a page is touched, and then with the bytes asked and had;
-///         KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing
-///         allocated
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the NUMA node or the control group has less memory. This
+///           is checked before a page is touched; the message has the bytes requested and available
+///         KVMEM_STATUS_CANCELLED: progress returned another value than 0
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_pinned(
     options: *const kvmem_pinned_options,

@@ -12,15 +12,15 @@ use crate::region::{HugePages, NumaPlacement, Region, SystemConfig};
 
 /// Ask the kernel for transparent huge pages.
 pub const KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES: u64 = 1;
-/// Fail rather than take smaller pages than asked for. Without it the region is made of what there is, and
-/// its info says so.
+/// Fail if the requested page size is not available. Without this flag smaller pages are used, and the info
+/// of the region has KVMEM_REGION_HUGE_PAGE_FALLBACK.
 pub const KVMEM_SYSTEM_HUGE_PAGES_REQUIRED: u64 = 2;
 /// Bind the memory to `numa_node`.
 pub const KVMEM_SYSTEM_NUMA_BIND: u64 = 4;
-/// Make it of a memory file, so that it can be shared with other processes.
+/// Allocate from a memory file, so that the region can be shared with other processes.
 pub const KVMEM_SYSTEM_SHAREABLE: u64 = 8;
 
-/// How to allocate host memory. All zeroes but struct_size and size is a good start.
+/// Options of kvmem_region_create_system.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_system_options {
@@ -28,38 +28,35 @@ pub struct kvmem_system_options {
     pub struct_size: usize,
     /// KVMEM_SYSTEM_* flags.
     pub flags: u64,
-    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     pub size: u64,
-    /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
-    /// With KVMEM_SYSTEM_NUMA_BIND all of them are touched before the call returns: the kernel reserves none
-    /// of a particular node.
+    /// Page size in bytes, from the reserved pool of the system (hugetlbfs): 2097152 or 1073741824; 0 for
+    /// ordinary pages. With KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the
+    /// kernel cannot reserve pages of a node.
     pub huge_page_size: u64,
-    /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
+    /// NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
     pub numa_node: u32,
-    /// Threads that touch every page before the call returns; 0: each page comes with its first use.
+    /// Threads that touch every page before the call returns; 0: pages are allocated on first access.
     pub prefault_threads: u32,
 }
 options!(kvmem_system_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_system_options_init(options: *mut kvmem_system_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Allocates host memory: page-aligned and zeroed.
+/// Allocates host memory. It is page-aligned and zeroed.
 ///
 /// @param options what to allocate
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist;
-///         KVMEM_STATUS_OUT_OF_MEMORY: more than the machine, the node or the control group can hold, unless
-///         vm.overcommit_memory is 1; too few huge pages; RLIMIT_FSIZE with KVMEM_SYSTEM_SHAREABLE;
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist
+///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the node or the control group has less memory (not
+///           checked if vm.overcommit_memory is 1), too few huge pages, or RLIMIT_FSIZE is too small for
+///           KVMEM_SYSTEM_SHAREABLE
 ///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_system(

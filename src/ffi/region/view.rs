@@ -8,15 +8,15 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::Region;
 
-/// Makes a part of a region a region of its own. It keeps its parent.
+/// Creates a region that is a part of another region. It keeps its parent alive.
 ///
 /// @param region the parent
-/// @param offset where in the parent it begins, in bytes
-/// @param size its bytes, at least 1
-/// @param view gets the part; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_INVALID_ARGUMENT
-///         when empty
+/// @param offset bytes from the start of the parent
+/// @param size bytes, at least 1
+/// @param view receives the view; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the parent
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_view(
     region: *const kvmem_region,

@@ -15,60 +15,69 @@ use crate::ffi::share::kvmem_share;
 use crate::region::Access;
 use crate::share::{Share, ShareOptions, Transport};
 
-/// As the tier allows: file descriptors for system, pinned, elastic and disk, and for device memory that an
-/// engine has mapped itself; the driver's IPC handle for all other device memory.
+/// Selects the transport by tier: file descriptors for system, pinned, elastic and disk memory, and for
+/// device memory that an engine mapped with cuMemMap; the driver's IPC handle for other device memory. Memory
+/// that can be exported only as fabric handles is carried by these.
 pub const KVMEM_SHARE_AUTO: u32 = 0;
-/// By file descriptors.
+/// Carries memory by file descriptors.
 pub const KVMEM_SHARE_FD: u32 = 1;
-/// By the driver's IPC handle.
+/// Carries memory by the driver's IPC handle.
 pub const KVMEM_SHARE_IPC: u32 = 2;
-/// No memory is carried: other processes reach a layout by NIXL.
+/// Carries no memory: other processes access the layout through NIXL.
 pub const KVMEM_SHARE_REMOTE: u32 = 3;
-/// By the driver's fabric handles: elastic memory made with KVMEM_ELASTIC_FABRIC, or what an engine has
-/// mapped so.
+/// Carries memory by the driver's fabric handles: elastic memory created with KVMEM_ELASTIC_FABRIC, or memory
+/// that an engine mapped and created with fabric handles.
 pub const KVMEM_SHARE_FABRIC: u32 = 4;
 
-/// Importers may only read. A file descriptor then can't be mapped to be written; a GPU is given no right to
-/// write extents; device memory by IPC handle is the importer's to respect, whose kvmem refuses to write.
+/// Grants read access only. File descriptors of host memory and files are then read-only, so the memory
+/// cannot be mapped for writing. GPUs get no write access to extents and mappings. For device memory by IPC
+/// handle, only the importer's kvmem prevents writing.
 pub const KVMEM_SHARE_READ_ONLY: u64 = 1;
 
-/// What to share, and how. All zeroes but struct_size grants everything.
+/// Options of kvmem_share_create_region and kvmem_share_create_layout.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_share_options {
     /// sizeof(kvmem_share_options)
     pub struct_size: usize,
-    /// KVMEM_SHARE_READ_ONLY, or 0.
+    /// KVMEM_SHARE_READ_ONLY; 0 grants read and write access.
     pub flags: u64,
-    /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
-    pub way: u32,
+    /// How the memory is carried: KVMEM_SHARE_AUTO (default), KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
+    /// KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
+    pub transport: u32,
     /// Must be 0.
     pub reserved: u32,
 }
 options!(kvmem_share_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_options_init(options: *mut kvmem_share_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Shares a region, or the part of one that a view is. Of a view all of its parent is carried.
+/// Creates a share of a region.
 ///
-/// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or
-///        adopted (also what an engine has mapped itself, if it created it exportable), elastic memory (the
-///        extents that are committed now), or a file
-/// @param options what to grant, and how; NULL for everything
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNSUPPORTED for memory that can't be carried, or not in the way
-///         asked for, with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file
-///         descriptors; KVMEM_STATUS_PERMISSION_DENIED to grant writing to a file that was opened to be read
-///         only
+/// The share of a view carries the memory of its whole parent. The share of device memory carries the whole
+/// allocation or mapping that contains it. Importers get the region, but can access all memory that is
+/// carried.
+///
+/// @param region a region that this process owns: system or pinned memory that was allocated shareable; an
+///        adopted memory file; device memory that was allocated or adopted; elastic memory, of which the
+///        extents that are committed now are shared; or a file. Device memory that an engine mapped must have
+///        been created exportable
+/// @param options access and transport; NULL for the defaults
+/// @param share receives the share; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
+///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, or not by this transport; the message says
+///           why
+///         KVMEM_STATUS_PERMISSION_DENIED: write access is granted for a file or memory that can only be read
+///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process has no free file descriptors
+///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE)
+///         KVMEM_STATUS_IO, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_region(
     region: *const kvmem_region,
@@ -86,16 +95,22 @@ pub unsafe extern "C" fn kvmem_share_create_region(
     }
 }
 
-/// Shares a layout: its shape and its regions, and, where it was built with an agent, what peers need to
-/// reach it by NIXL. A layout shared to be read only is not reached by NIXL, which knows no such right.
+/// Creates a share of a layout: its shape, its regions, and what peers need to access it through NIXL.
+///
+/// With any transport but KVMEM_SHARE_REMOTE, the share carries the memory of all regions of the layout. The
+/// share also carries the metadata of the agent and the layout descriptor, unless the layout is on disk, is
+/// shared read-only, or has no agent with a backend that reaches peers. NIXL has no read-only access, so a
+/// layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
 ///
 /// @param layout a layout of this process
-/// @param options what to grant, and how; NULL for everything
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return as kvmem_share_create_region.
-///         KVMEM_STATUS_INVALID_STATE: no memory is carried and no agent knows the layout.
-///         KVMEM_STATUS_NIXL: the agent of the layout has no backend that reaches peers
+/// @param options access and transport; NULL for the defaults
+/// @param share receives the share; the caller destroys it
+/// @return any status of kvmem_share_create_region, and
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or a region starts at an offset in its memory that
+///           is not a multiple of the alignment of the layout, so importers could not align it
+///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the layout is on disk, was
+///           built without an agent, or is shared read-only, or its agent has no backend that reaches peers
+///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_layout(
     layout: *const kvmem_layout,
@@ -120,13 +135,15 @@ fn grant(options: Option<kvmem_share_options>) -> Result<ShareOptions> {
     check_flags("kvmem_share_options", options.flags, KVMEM_SHARE_READ_ONLY)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let read_only = options.flags & KVMEM_SHARE_READ_ONLY != 0;
-    let way = match options.way {
+    let way = match options.transport {
         KVMEM_SHARE_AUTO => Transport::Auto,
         KVMEM_SHARE_FD => Transport::Fd,
         KVMEM_SHARE_IPC => Transport::Ipc,
         KVMEM_SHARE_REMOTE => Transport::Remote,
         KVMEM_SHARE_FABRIC => Transport::Fabric,
-        other => return Err(not_one_of("way", other, "KVMEM_SHARE_AUTO, _FD, _IPC, _REMOTE or _FABRIC")),
+        other => {
+            return Err(not_one_of("transport", other, "KVMEM_SHARE_AUTO, _FD, _IPC, _REMOTE or _FABRIC"));
+        }
     };
     Ok(ShareOptions { access: if read_only { Access::Read } else { Access::ReadWrite }, way })
 }

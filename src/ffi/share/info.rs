@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a share is.
+//! Properties of a share.
 
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
@@ -14,43 +14,41 @@ use crate::ffi::share::kvmem_share;
 use crate::region::Access;
 use crate::share::{Object, Share, Transport};
 
-/// A share of a region.
+/// The share is of a region.
 pub const KVMEM_SHARED_REGION: u32 = 1;
-/// A share of a layout.
+/// The share is of a layout.
 pub const KVMEM_SHARED_LAYOUT: u32 = 2;
 
-/// What a share is.
+/// Properties of a share.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_share_info {
-    /// Its bytes.
+    /// Size of its bytes (kvmem_share_data).
     pub size: u64,
-    /// File descriptors that belong to them.
+    /// Number of its file descriptors.
     pub num_fds: u64,
-    /// Bytes of memory it carries; 0 where it is reached by NIXL only.
+    /// Bytes of memory that it carries; 0 if it carries none (KVMEM_SHARE_REMOTE).
     pub memory_size: u64,
-    /// The process that shares, as that process counts.
+    /// Process id of the owner, in the owner's PID namespace.
     pub pid: u32,
     /// KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
     pub object: u32,
-    /// The KVMEM_TIER_* value of what it carries; 0 where it is reached by NIXL only.
+    /// KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
     pub tier: u32,
-    /// 1 where importers may only read.
+    /// 1 if importers may only read, otherwise 0.
     pub read_only: u32,
-    /// How its memory goes, whether that was asked for or found: KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
-    /// KVMEM_SHARE_FABRIC, or KVMEM_SHARE_REMOTE where none goes. KVMEM_SHARE_AUTO where regions of a layout
-    /// go in different ways.
-    pub way: u32,
+    /// The transport that was requested or selected: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or
+    /// KVMEM_SHARE_REMOTE if it carries no memory. KVMEM_SHARE_AUTO if the regions of a layout have different
+    /// transports.
+    pub transport: u32,
     /// 0.
     pub reserved: u32,
 }
 
-/// Tells what a share is.
+/// Returns the properties of a share.
 ///
 /// @param share a share
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the properties
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_get_info(
     share: *const kvmem_share,
@@ -67,8 +65,8 @@ pub unsafe extern "C" fn kvmem_share_get_info(
     }
 }
 
-/// Destroys a share handle. The share's file descriptors are closed, unless a broker publishes the share.
-/// What was opened from it stays open.
+/// Destroys a share handle. The file descriptors of the share are closed, unless a broker publishes the
+/// share. Regions and layouts that were opened from it stay open.
 ///
 /// @param share a share that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
@@ -90,13 +88,13 @@ fn describe(share: &Share) -> kvmem_share_info {
         },
         tier: manifest.regions.first().map_or(0, |region| tier(region.tier)),
         read_only: (manifest.access == Access::Read).into(),
-        way: way_value(manifest.way()),
+        transport: transport_value(manifest.way()),
         reserved: 0,
     }
 }
 
-fn way_value(way: Transport) -> u32 {
-    match way {
+fn transport_value(transport: Transport) -> u32 {
+    match transport {
         Transport::Auto => KVMEM_SHARE_AUTO,
         Transport::Fd => KVMEM_SHARE_FD,
         Transport::Ipc => KVMEM_SHARE_IPC,

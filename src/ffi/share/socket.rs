@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handing a share over a Unix socket.
+//! Sending and receiving a share over a Unix socket.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -15,17 +15,24 @@ use crate::ffi::common::time::timeout;
 use crate::ffi::share::kvmem_share;
 use crate::share::{Share, socket};
 
-/// Sends a share over a connected Unix socket of the caller's: SOCK_STREAM or SOCK_SEQPACKET, blocking or
-/// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over
-/// the socket.
+/// Sends a share over a connected Unix socket of the caller.
+///
+/// The socket is of type SOCK_STREAM or SOCK_SEQPACKET, blocking or non-blocking. The caller keeps the share,
+/// and can send it again. docs/share-transport.md specifies the bytes on the socket.
+///
+/// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
 /// @param share a share
-/// @param fd the socket; nothing else may be sent on it meanwhile
-/// @param timeout_ns how long to wait for the peer to read, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK when all of it is in the socket; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST
-///         when the other end is closed; KVMEM_STATUS_INVALID_ARGUMENT for what is no connected Unix socket;
-///         KVMEM_STATUS_IO. After a failure the message says whether the socket can still be used.
+/// @param fd the socket; send nothing else on it during the call
+/// @param timeout_ns nanoseconds to wait for the peer to read; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no
+///        limit
+/// @return KVMEM_STATUS_OK: the socket has accepted all of it
+///         KVMEM_STATUS_TIMED_OUT: the peer has not read all of it in time
+///         KVMEM_STATUS_PEER_LOST: the other end is closed
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types, or its send
+///           buffer is too small
+///         KVMEM_STATUS_OUT_OF_MEMORY: the system has no memory for the message
+///         KVMEM_STATUS_IO
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_send(
     share: *const kvmem_share,
@@ -42,18 +49,24 @@ pub unsafe extern "C" fn kvmem_share_send(
     }
 }
 
-/// Receives a share that kvmem_share_send sent. The bytes are not trusted.
+/// Receives a share that kvmem_share_send sent. kvmem does not trust the bytes.
 ///
 /// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
-/// @param fd a connected Unix socket; nothing else may be received on it meanwhile
-/// @param timeout_ns how long to wait, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST when the other end is closed;
-///         KVMEM_STATUS_CORRUPT for what is no share; KVMEM_STATUS_VERSION_MISMATCH;
-///         KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors; KVMEM_STATUS_INVALID_ARGUMENT for what
-///         is no connected Unix socket
+/// @param fd a connected Unix socket, as for kvmem_share_send; receive nothing else on it during the call
+/// @param timeout_ns nanoseconds to wait for the share; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no limit
+/// @param share receives the share; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time
+///         KVMEM_STATUS_PEER_LOST: the other end is closed
+///         KVMEM_STATUS_CORRUPT: the bytes are not a share
+///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the bytes
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process or the system has no free file
+///           descriptors
+///         KVMEM_STATUS_PERMISSION_DENIED: the kernel did not pass on file descriptors, for example by a
+///           security policy
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types
+///         KVMEM_STATUS_IO
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_receive(
     fd: i32,
@@ -73,12 +86,12 @@ pub unsafe extern "C" fn kvmem_share_receive(
 }
 
 fn open_socket<'a>(fd: i32) -> Result<BorrowedFd<'a>> {
-    ensure!(fd >= 0, InvalidArgument, "socket {fd} is none");
-    // SAFETY: not -1; whether it is open the kernel says, and the caller keeps it so for the call.
+    ensure!(fd >= 0, InvalidArgument, "fd is {fd}, which is not a socket");
+    // SAFETY: not -1; the kernel checks whether it is open, and the caller keeps it open during the call.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// When a timeout ends; one beyond the clock's end never does.
+/// When a timeout ends; `None` for KVMEM_TIMEOUT_FOREVER, and for a time that the clock cannot represent.
 pub(in crate::ffi) fn deadline(timeout_ns: u64) -> Option<Instant> {
     timeout(timeout_ns).and_then(|timeout| Instant::now().checked_add(timeout))
 }

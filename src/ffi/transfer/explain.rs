@@ -10,32 +10,30 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::path::value_of;
 
-/// What a transfer does.
+/// Properties of a transfer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_transfer_info {
-    /// Bytes it moves.
+    /// Bytes to move.
     pub bytes: u64,
-    /// (block, layer, outer) units these are.
+    /// Pieces: one per block, layer and outer slot.
     pub num_pieces: u64,
-    /// Stretches of memory these are after neighbours were joined.
+    /// Contiguous ranges, after adjacent pieces were merged.
     pub num_moves: u64,
-    /// NIXL requests, or reads or writes of a file; 0 for others.
+    /// Requests of NIXL, or reads or writes of a file; 0 for other paths.
     pub num_requests: u64,
-    /// Nanoseconds its last finished run took, from submit to the end; 0 before.
+    /// Nanoseconds of the last run that has ended, from submit to the end; 0 before.
     pub duration_ns: u64,
-    /// A KVMEM_PATH_* value.
+    /// KVMEM_PATH_* value.
     pub path: u32,
     /// 0.
     pub reserved: u32,
 }
 
-/// Tells what a transfer does.
+/// Returns the properties of a transfer.
 ///
 /// @param transfer a transfer
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the properties
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_get_info(
     transfer: *const kvmem_transfer,
@@ -62,33 +60,32 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
     }
 }
 
-/// What is expected of a transfer.
+/// Estimate of a transfer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_transfer_explanation {
-    /// Stretches of memory it moves.
+    /// Contiguous ranges.
     pub num_moves: u64,
-    /// Bytes a second that it is expected to move. Of GPU copies by the figures of the GPU
-    /// (kvmem_cuda_get_copy_rates); of host copies by how fast this machine copies, which the first question
-    /// measures within some milliseconds; of files and peers by what this process has moved on the same path
-    /// from or to the same file or peer, lately and above all in large runs. Before the first, what is usual
-    /// is assumed: 2 GB/s by direct I/O, 5 GB/s by the page cache, 5 GB/s between host memory and a peer's,
-    /// 0.5 GB/s where one of them is a GPU's.
+    /// Estimated throughput in bytes per second. For copies by a GPU it follows from the copy rates of the
+    /// GPU (kvmem_cuda_get_copy_rates); for host copies from the measured copy rate of the machine; for files
+    /// and peers from earlier runs of this process on the same path with the same file or peer.
     pub bytes_per_second: u64,
-    /// A KVMEM_PATH_* value.
+    /// KVMEM_PATH_* value.
     pub path: u32,
-    /// 1 where bytes_per_second is assumed, not measured; else 0.
+    /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
+    /// by the page cache, 5 GB/s to a peer's host memory, 0.5 GB/s if one side is GPU memory. Otherwise 0.
     pub assumed: u32,
 }
 
-/// Tells which path a transfer takes, what is expected of it, and why it takes no other. Moves nothing.
+/// Returns the path of a transfer, its estimated throughput, and why other paths are not used. Moves nothing.
 ///
 /// @param transfer a transfer
-/// @param explanation gets the figures; may be NULL
-/// @param text gets a blob of text for people, a line for each path that was weighed; the caller destroys it;
-///             may be NULL
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK
+/// @param explanation receives the estimate; may be NULL
+/// @param text receives text for people, with a line per path that was compared; the caller destroys the
+///         blob; may be NULL
+///
+/// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
+/// some milliseconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_explain(
     transfer: *const kvmem_transfer,
@@ -117,8 +114,7 @@ pub unsafe extern "C" fn kvmem_transfer_explain(
     }
 }
 
-/// Destroys a transfer handle. A run in flight continues, holds what it needs, and still reports to its
-/// queue.
+/// Destroys a transfer handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
 ///
 /// @param transfer a transfer that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -10,10 +10,10 @@ pub mod run;
 use crate::ffi::common::handle::{Handle, opaque};
 use crate::transfer::Transfer;
 
-/// A move of blocks from one layout to another: checked, planned and prepared once, submitted as often as
-/// wanted. It holds both layouts.
+/// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
+/// times. It keeps both layouts alive.
 ///
-/// Threads: all functions on one transfer may run at once, except kvmem_transfer_destroy.
+/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy.
 pub struct kvmem_transfer {
     handle: Handle<Transfer>,
 }

@@ -13,7 +13,7 @@ use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::path::PATHS;
 use crate::transfer::{BlockPair, Expected, PairedRange, Preferences, Request, Wanted};
 
-/// A block and where it goes.
+/// A block and its destination.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_block_pair {
@@ -24,31 +24,31 @@ pub struct kvmem_block_pair {
 }
 const _: () = assert!(size_of::<kvmem_block_pair>() == size_of::<BlockPair>());
 
-/// Refuse paths that put bytes anywhere between source and destination: staging memory, the driver's own
-/// where host memory is not page-locked, or the page cache of a buffered file, whether kvmem or NIXL reads
-/// and writes it. No path to a peer is left: what NIXL's backends do with the bytes on their way is not
-/// known.
+/// Exclude paths that store bytes anywhere between source and destination: in staging memory, in memory of
+/// the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered file.
+/// Excludes all paths to a peer, because NIXL does not report what its backends do.
 pub const KVMEM_TRANSFER_ZERO_COPY: u64 = 1;
-/// Refuse paths through host memory that is neither source nor destination, as all between a file and a GPU
-/// are but GPUDirect Storage. No path to a peer is left either: see KVMEM_TRANSFER_ZERO_COPY.
+/// Exclude paths through host memory that is neither source nor destination: all paths between a file and a
+/// GPU except GPUDirect Storage, and all paths to a peer.
 pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 2;
-/// Move the layers in order, and tell how many have moved: kvmem_transfer_get_layers,
-/// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that lie together in several layers
-/// are then moved a layer at a time, which costs a transfer of small fully contiguous blocks some of its
-/// speed; kvmem_transfer_explain tells.
+/// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
+/// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across layers are
+/// then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
+/// kvmem_transfer_explain reports by how much.
 pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
-/// When all has moved, compare the CRC32C of each destination block with that of its source block, both of
-/// which must stay as they are until the run is over; the source must not be remote. The run ends when they
-/// are compared, and with KVMEM_STATUS_CORRUPT where they differ. See `checksums` for a comparison with what
-/// was known before.
+/// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
+/// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
+/// to the blocks. The source must not be remote. Set `checksums` instead to compare with checksums that were
+/// computed before.
 pub const KVMEM_TRANSFER_VERIFY: u64 = 8;
 
-/// Compute may run on the GPU meanwhile: what would slow it is not taken, or takes few CTAs.
+/// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used, or
+/// use few CTAs.
 pub const KVMEM_COMPUTE_MAY_RUN: u32 = 0;
-/// Nothing computes on the GPU meanwhile: copies may take all of it.
+/// The GPU is idle during the transfer. Copies may use all of it.
 pub const KVMEM_COMPUTE_IDLE: u32 = 1;
 
-/// What to move.
+/// Options of kvmem_transfer_create.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_transfer_options {
@@ -56,62 +56,60 @@ pub struct kvmem_transfer_options {
     pub struct_size: usize,
     /// KVMEM_TRANSFER_* flags.
     pub flags: u64,
-    /// The blocks, in any order; copied. No destination may be named twice.
+    /// Blocks, in any order; copied. Each destination may occur once.
     pub pairs: *const kvmem_block_pair,
-    /// How many, at least 1.
+    /// Number of pairs, at least 1.
     pub num_pairs: usize,
     /// First layer in the source.
     pub source_layer: u64,
     /// First layer in the destination.
     pub destination_layer: u64,
-    /// How many layers. 0 for all: then both first layers are 0, and both layouts have as many layers.
+    /// Number of layers; 0 for all: then both first layers must be 0, and both layouts have the same number
+    /// of layers.
     pub num_layers: u64,
     /// First outer slot in the source: 0 for keys, 1 for values.
     pub source_outer: u64,
     /// First outer slot in the destination.
     pub destination_outer: u64,
-    /// How many outer slots. 0 for all: then both first slots are 0, and both layouts have as many.
+    /// Number of outer slots; 0 for all: then both first slots must be 0, and both layouts have the same
+    /// number.
     pub num_outers: u64,
-    /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL
-    /// with size 0 for an empty one. Needs a remote layout.
+    /// Message to the remote agent, sent after the last byte has moved; copied. NULL with size 0 for none;
+    /// not NULL with size 0 for an empty one. Requires a remote layout.
     pub notification: *const c_void,
-    /// Its bytes.
+    /// Bytes of the notification.
     pub notification_size: usize,
-    /// Where completions go; NULL for none.
+    /// Queue that receives a completion per run; NULL for none.
     pub queue: *mut kvmem_queue,
-    /// Comes back in completions.
+    /// Returned in completions.
     pub user_data: u64,
-    /// A KVMEM_COMPUTE_* value: whether the GPU computes while blocks move.
+    /// KVMEM_COMPUTE_* value.
     pub compute: u32,
-    /// The most CTAs of a copy kernel, for engines that share the GPU closely; 0 for as many as are worth
-    /// having.
+    /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
     pub max_ctas: u32,
-    /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB
-    /// where nothing computes. Beside long kernels it must hold what the link moves during one of them.
-    /// Transfers on a device share two, each as large as the largest asked for and made when it is first
-    /// needed: one for blocks on their way to the GPU, and one for blocks on their way to the host, so that
-    /// both ways are under way at a time. Between a file and GPU memory: bytes of page-locked memory in four
-    /// slots, each of which holds at least a piece, and which transfers of a device share as well; 0 for 64
-    /// MiB.
+    /// Bytes of staging memory; 0 for the default.
+    /// For copies through staging memory on the GPU: 128 MiB by default, or 64 MiB with KVMEM_COMPUTE_IDLE.
+    /// While long kernels run, it must hold what the link moves during one of them. All transfers of a GPU
+    /// share two such buffers, one per direction; each is as large as the largest request and is allocated on
+    /// first use.
+    /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
+    /// piece; 64 MiB by default. All transfers of a GPU share it.
     pub staging_size: u64,
-    /// A KVMEM_PATH_* value to take and no other; 0 for the one that is expected to be fastest.
+    /// KVMEM_PATH_* value: use this path, or fail. 0: use the path with the highest estimated throughput.
     pub path: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// What the CRC32C of the moved layers and outer slots of each block must be when they have moved, one a
-    /// pair, as kvmem_layout_checksum computes it; copied. NULL for none. The destination's blocks are read
-    /// again as that function reads them, and must stay as they are until the run is over. It ends with
-    /// KVMEM_STATUS_CORRUPT where they differ, and names the first pair that does. Not with a remote
-    /// destination, whose owner can compare, with KVMEM_TRANSFER_BY_LAYER, with KVMEM_TRANSFER_VERIFY, or in
-    /// a graph.
+    /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
+    /// kvmem_layout_checksum computes it; copied. NULL for none. After all blocks have moved, the destination
+    /// blocks are read and compared; nothing may write to them until the run has ended. The run ends with
+    /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Not supported for a
+    /// remote destination (its owner can compare), in a graph, and together with KVMEM_TRANSFER_BY_LAYER or
+    /// KVMEM_TRANSFER_VERIFY.
     pub checksums: *const u32,
 }
 options!(kvmem_transfer_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_options_init(
     options: *mut kvmem_transfer_options,

@@ -5,7 +5,7 @@ use std::ffi::c_char;
 
 use crate::transfer::Path;
 
-/// memcpy.
+/// Host threads copy by memcpy.
 pub const KVMEM_PATH_MEMCPY: u32 = 1;
 /// NIXL reads from a peer.
 pub const KVMEM_PATH_NIXL_READ: u32 = 2;
@@ -15,31 +15,30 @@ pub const KVMEM_PATH_NIXL_WRITE: u32 = 3;
 pub const KVMEM_PATH_NIXL_FILE_READ: u32 = 4;
 /// NIXL writes to a file.
 pub const KVMEM_PATH_NIXL_FILE_WRITE: u32 = 5;
-/// The CUDA driver copies, one copy a move, on a stream of the transfer's own.
+/// The CUDA driver copies, one call per contiguous range.
 pub const KVMEM_PATH_CUDA_COPY: u32 = 6;
 
-/// The CUDA driver copies, all moves in one call, on a stream of the library's own.
+/// The CUDA driver copies, one call for all ranges.
 pub const KVMEM_PATH_CUDA_BATCH: u32 = 7;
 /// The CUDA driver copies rows of blocks at regular distances.
 pub const KVMEM_PATH_CUDA_2D: u32 = 8;
-/// A kernel reads and writes both sides itself.
+/// A kernel reads and writes both sides directly.
 pub const KVMEM_PATH_CUDA_KERNEL: u32 = 9;
-/// A kernel gathers or scatters inside GPU memory, and the CUDA driver copies what then lies together.
+/// A kernel gathers or scatters in GPU memory, and the CUDA driver copies contiguous ranges.
 pub const KVMEM_PATH_CUDA_STAGED: u32 = 10;
 /// io_uring reads or writes a file.
 pub const KVMEM_PATH_URING: u32 = 11;
 /// Threads read or write a file by preadv and pwritev.
 pub const KVMEM_PATH_PREAD: u32 = 12;
-/// Between a file and GPU memory through page-locked memory: io_uring has the file's side, the CUDA driver
-/// the GPU's.
+/// Between a file and GPU memory, through page-locked host memory: io_uring accesses the file, the CUDA
+/// driver the GPU.
 pub const KVMEM_PATH_URING_STAGED: u32 = 13;
-/// The same with threads for the file's side.
+/// As KVMEM_PATH_URING_STAGED, with threads that access the file by preadv and pwritev.
 pub const KVMEM_PATH_PREAD_STAGED: u32 = 14;
 
-/// The name of a path, such as "NIXL read".
+/// Returns the name of a path, such as "NIXL read". The string is static.
 ///
-/// @param path any value
-/// @return a static string; "unknown" for a value that is none
+/// @param path any value; the name of an unknown one is "unknown"
 #[unsafe(no_mangle)]
 pub extern "C" fn kvmem_path_name(path: u32) -> *const c_char {
     PATHS.iter().find(|(value, _)| *value == path).map_or(c"unknown", |(_, path)| path.name()).as_ptr()

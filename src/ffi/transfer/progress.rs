@@ -9,16 +9,16 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::time::timeout;
 use crate::ffi::transfer::kvmem_transfer;
 
-/// Tells how many layers of the last run have moved, from the first on: their blocks may be used. Never
-/// waits.
+/// Returns how many layers of the last run have moved. The blocks of these layers, counted from the first,
+/// can be used. Never waits.
 ///
-/// Without KVMEM_TRANSFER_BY_LAYER it is none until the run is over, and then all. After a run that failed it
-/// is what had moved before.
+/// Without KVMEM_TRANSFER_BY_LAYER the number is 0 until the run has ended, then that of all layers. After a
+/// failed run it is the number of layers that had moved.
 ///
 /// @param transfer a transfer
-/// @param num_layers gets how many
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK, also after a run that failed; KVMEM_STATUS_INVALID_STATE before the first submit
+/// @param num_layers receives the number
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_get_layers(
     transfer: *const kvmem_transfer,
@@ -35,17 +35,18 @@ pub unsafe extern "C" fn kvmem_transfer_get_layers(
     }
 }
 
-/// Waits until the first layers of the last run have moved: their blocks may be used while the others are
-/// under way.
+/// Waits until the first layers of the last run have moved. Their blocks can be used while the others are in
+/// flight.
 ///
-/// @param transfer a transfer, best one with KVMEM_TRANSFER_BY_LAYER; without, all layers have moved when the
-///                 run is over
-/// @param num_layers how many, counted from the first that is moved; 0 for all
-/// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER
-/// @param error gets the failure of the run or of the wait; may be NULL
-/// @return KVMEM_STATUS_OK once they have moved, however the others fare; KVMEM_STATUS_OUT_OF_RANGE for more
-///         than are moved; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_INVALID_STATE before the first submit; or how
-///         the run failed before they had moved, as kvmem_transfer_poll tells it
+/// @param transfer a transfer with KVMEM_TRANSFER_BY_LAYER; without it, all layers have moved when the run
+///         has ended
+/// @param num_layers number of layers, counted from the first that is moved; 0 for all
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @return KVMEM_STATUS_OK: the layers have moved, whatever happens to the others
+///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers
+///         KVMEM_STATUS_TIMED_OUT: the layers have not moved in time
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+///         any status of kvmem_transfer_poll: how the run failed before the layers had moved
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_wait_layers(
     transfer: *const kvmem_transfer,

@@ -12,45 +12,37 @@ use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::options::{kvmem_transfer_options, request};
 use crate::transfer::Transfer;
 
-/// Checks, plans and prepares a transfer; moves nothing.
+/// Checks, plans and prepares a transfer. Moves nothing.
 ///
-/// Blocks keep their content and may change their ids, layers and outer slots their numbers, and the two
-/// layouts may be of different kinds and alignments. Blocks must be alike in page_size, inner_dim,
-/// dtype_width, and in num_heads where both say it; in num_layers and outer_dim where no range is given.
-/// Paths: host to host by memcpy; GPU memory and host or GPU memory by the CUDA driver, a kernel, or both,
-/// whichever is expected to be fastest: kvmem_transfer_explain tells. Host and disk by io_uring where the
-/// file is open for direct I/O and the kernel lets us, else by threads; NIXL's POSIX backend where `path`
-/// asks for it, and an agent knows both layouts. GPU memory and disk through page-locked host memory; by NIXL
-/// where an agent with a GDS backend knows both layouts, cuFile may not pass bytes through host memory, a
-/// small transfer of its own was seen to work, and moves are large or flags leave no other way. Where `path`
-/// asks for NIXL there cuFile may do as it likes, unless a flag says otherwise. Any memory and remote by
-/// NIXL.
+/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in kind
+/// and alignment. They must be equal in page_size, inner_dim and dtype_width, in num_heads if both have it,
+/// and in num_layers and outer_dim if no range is given. Both layouts stay in use until the transfer is
+/// destroyed and its last run has ended.
 ///
-/// A transfer to disk is over when all bytes are written: with direct I/O to the device, else to the page
-/// cache. kvmem_region_sync then makes them durable. A file that was cut short since its region was made ends
-/// a transfer from it with KVMEM_STATUS_IO, and one there is no room for a transfer to it with
-/// KVMEM_STATUS_OUT_OF_MEMORY.
+/// The fastest path by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists all
+/// paths.
 ///
-/// What copies on a GPU need is made for the first of them, which takes longer, and kept as long as one of
-/// the GPU's layouts.
+/// @param source layout to read from
+/// @param destination layout to write to
+/// @param options what to move
+/// @param transfer receives the transfer; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); a destination
+///           occurs twice; memory is both read and written; the layouts have different agents; direct I/O
+///           cannot access a range; or staging_size is too small for a piece
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
+///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
+///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative), flags
+///           exclude every path, the requested path is not possible, or the transfer cannot be verified
+///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
+///           memory or page locks was reset or destroyed
+///         KVMEM_STATUS_STALE: the peer was invalidated
 ///
-/// @param source where the blocks come from
-/// @param destination where they go
-/// @param options which blocks
-/// @param transfer gets the transfer; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a
-///         destination named twice, memory that is read and written, also where a share of it is open more
-///         than once (but not where the caller has mapped it a second time, and adopted that, nor where one
-///         side is memory of a peer, which does not say what of it is mapped here), two agents, spans that
-///         direct I/O does not take, or a staging_size too small for a piece;
-///         KVMEM_STATUS_PERMISSION_DENIED for a destination that can only be read;
-///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there;
-///         KVMEM_STATUS_UNSUPPORTED for a pair of layouts without a path (with the way round it), or whose
-///         path was refused by a flag, or can't be the one asked for, or that can't be verified;
-///         KVMEM_STATUS_INVALID_STATE for a layout that no agent knows where NIXL is needed, and for memory
-///         or page locks whose context was reset or destroyed; KVMEM_STATUS_STALE for a peer that was
-///         invalidated
+/// Notes: the first transfer on a GPU creates per-device state (streams, events, staging), so it is slower.
+/// The state lives as long as any layout on that GPU.
+/// Memory that is both read and written is recognized also if a share of it is open more than once. It is not
+/// recognized if the caller mapped it a second time and adopted that mapping, or if one side is memory of a
+/// peer that is mapped here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_create(
     source: *const kvmem_layout,
@@ -71,17 +63,22 @@ pub unsafe extern "C" fn kvmem_transfer_create(
     }
 }
 
-/// Starts a transfer; after it is over, starts it again. A host copy of up to 64 KiB is done when this
-/// returns, unless it is verified.
+/// Starts a run of a transfer. After the run has ended, the transfer can be submitted again.
 ///
-/// If this fails, no run has started: the queue gets no completion, and poll and wait report the run before.
+/// If the call fails, no run has started: the queue receives no completion, and poll and wait report the
+/// previous run.
 ///
 /// @param transfer a transfer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is started: poll, wait and the queue report its end; KVMEM_STATUS_BUSY
-///         while it is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and if the
-///         GPU was reset since the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated;
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_BUSY: a run is in flight
+///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
+///           transfer was created
+///         KVMEM_STATUS_STALE: the peer was invalidated
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
+///
+/// Notes: a copy between host layouts of at most 64 KiB is done when the call returns, unless it is verified.
+/// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
+/// cache. kvmem_region_sync makes them durable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit(
     transfer: *mut kvmem_transfer,
@@ -91,18 +88,21 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
     unsafe { call(error, |scope| borrow(scope, transfer)?.submit()) }
 }
 
-/// Returns the state of the last run.
+/// Returns the state of the last run. Never waits.
 ///
 /// @param transfer a transfer
-/// @param error gets the failure of the run; may be NULL
-/// @return KVMEM_STATUS_OK when all bytes have moved; KVMEM_STATUS_IN_PROGRESS; KVMEM_STATUS_INVALID_STATE
-///         before the first submit; or how it failed: then any part of the destination blocks may have been
-///         written. KVMEM_STATUS_CORRUPT when all has moved, and blocks are not what `checksums` or
-///         KVMEM_TRANSFER_VERIFY asks for; KVMEM_STATUS_CANCELLED when it was cancelled before all of it had
-///         begun;
-///         KVMEM_STATUS_OUT_OF_MEMORY: a thread for its I/O or verification could not be started;
-///         KVMEM_STATUS_PEER_LOST when the peer's process has ended. Requests that NIXL cannot cancel keep
-///         their memory until NIXL releases it. Until then submit fails with KVMEM_STATUS_BUSY
+/// @return KVMEM_STATUS_OK: all blocks have moved
+///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+///         KVMEM_STATUS_CANCELLED: the run was cancelled before all of it had started
+///         KVMEM_STATUS_CORRUPT: all blocks have moved, and a checksum differs
+///         KVMEM_STATUS_IO: reading or writing a file failed, for example past the end of a truncated file
+///         KVMEM_STATUS_OUT_OF_MEMORY: the file system is full, or a thread for I/O or verification could not
+///           be started
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended. Requests that NIXL cannot cancel use
+///           their memory until NIXL releases them; until then submit fails with KVMEM_STATUS_BUSY
+///         any other status: how the run failed. After a failure any part of the destination blocks may have
+///           been written
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_poll(
     transfer: *const kvmem_transfer,
@@ -117,14 +117,16 @@ pub unsafe extern "C" fn kvmem_transfer_poll(
     }
 }
 
-/// Waits for the last run. For a host copy, the waiting thread copies too, and checks the timeout after each
-/// MiB. With more than 50 ms left it also makes the NIXL calls of a transfer over NIXL, in steps of up to 16
-/// MiB, if no other thread makes them.
+/// Waits for the end of the last run.
 ///
 /// @param transfer a transfer
-/// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER
-/// @param error gets the failure of the run or of the wait; may be NULL
-/// @return as kvmem_transfer_poll, but KVMEM_STATUS_TIMED_OUT while it is still in flight
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @return any status of kvmem_transfer_poll, and
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight
+///
+/// Notes: the waiting thread takes part in a copy between host layouts, and checks the timeout after each
+/// MiB. If more than 50 ms are left, it also makes the NIXL calls of a transfer over NIXL, in steps of at
+/// most 16 MiB, if no other thread makes them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_wait(
     transfer: *const kvmem_transfer,
@@ -137,15 +139,14 @@ pub unsafe extern "C" fn kvmem_transfer_wait(
 
 /// Cancels the parts of the last run that have not started. Never waits.
 ///
-/// Started parts complete and keep their memory until then: copies on a stream, a chunk of a host copy, reads
-/// and writes that the kernel has, requests that NIXL has. The run ends with KVMEM_STATUS_CANCELLED, or with
-/// its normal status if all parts had started. Poll, wait and the queue report the end. Any part of the
-/// destination blocks may have been written. May be called any number of times; does nothing after the end.
+/// The run ends with KVMEM_STATUS_CANCELLED, or with its normal status if all parts had started. Poll, wait
+/// and the queue report the end. Started parts complete and use their memory until then: copies on a stream,
+/// a chunk of a host copy, I/O requests in the kernel, requests in NIXL. Any part of the destination blocks
+/// may have been written.
 ///
-/// @param transfer a transfer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK: the run's own status reports the outcome; KVMEM_STATUS_INVALID_STATE before the
-///         first submit
+/// @param transfer a transfer; cancelling again, or after the end of the run, does nothing
+/// @return KVMEM_STATUS_OK: the status of the run reports the outcome
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_cancel(
     transfer: *mut kvmem_transfer,
