@@ -153,7 +153,7 @@ TEST(what_is_no_broker_is_neither_replaced_nor_believed) {
             CHECK_EQ(listen(other, 1), 0);
         }
         EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "another kind", kvmem_share_fetch(&fetch, &share, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "another type", kvmem_share_fetch(&fetch, &share, ERR));
         close(other);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_fetch(&fetch, &share, ERR));
         EXPECT_OK(kvmem_broker_create(&options, &broker, ERR)); /* nobody has it any more */
@@ -164,8 +164,8 @@ TEST(what_is_no_broker_is_neither_replaced_nor_believed) {
     const int file = open(order.path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     CHECK(file >= 0);
     close(file);
-    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "no socket", kvmem_broker_create(&options, &broker, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no socket", kvmem_share_fetch(&fetch, &share, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "not a socket", kvmem_broker_create(&options, &broker, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "not a socket", kvmem_share_fetch(&fetch, &share, ERR));
     CHECK_EQ(unlink(order.path), 0);
     CHECK_EQ(symlink("nowhere", order.path), 0);
     EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));

@@ -125,7 +125,7 @@ TEST(what_is_corrupt_is_not_reached_by_nixl) {
 TEST(nixl_is_not_told_what_is_only_to_be_read) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, &to_be_read);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
-                  "to be read only");
+                  "read-only");
     kvmem_layout *mapped = open_layout(&fixture.parcel, 0, fixture.agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     kvmem_layout_destroy(mapped);
@@ -270,7 +270,7 @@ static char logged[256];
 static void note_reach(uint32_t level, const char *target, const char *message, void *user_data) {
     (void)target;
     (void)user_data;
-    if (level == KVMEM_LOG_INFO && strstr(message, "reached by NIXL") != NULL) {
+    if (level == KVMEM_LOG_INFO && strstr(message, "accessed by NIXL") != NULL) {
         snprintf(logged, sizeof(logged), "%s", message);
     }
 }
