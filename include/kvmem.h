@@ -1318,7 +1318,11 @@ void kvmem_queue_destroy(kvmem_queue *queue);
 /// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
 /// times. It keeps both layouts alive.
 ///
-/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy.
+/// A transfer can be given new pairs with each submission: kvmem_transfer_submit_pairs. One run of a transfer
+/// is in flight at a time.
+///
+/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy. Of several
+/// threads that submit it, one succeeds, and the others get KVMEM_STATUS_BUSY.
 typedef struct kvmem_transfer kvmem_transfer;
 
 /// A block and its destination.
@@ -1453,6 +1457,23 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    kvmem_transfer **transfer,
                                    kvmem_error **error);
 
+/// Creates a transfer and starts it, in one call.
+///
+/// For layouts between which blocks move again and again, kvmem_transfer_submit_pairs costs less: it keeps
+/// what depends on the layouts.
+///
+/// @param source where the blocks come from
+/// @param destination where they go
+/// @param options which blocks
+/// @param transfer gets the transfer, whose run is in flight; the caller destroys it. NULL if this fails:
+///        then no run has started, and the queue receives no completion
+/// @return as kvmem_transfer_create and kvmem_transfer_submit
+kvmem_status kvmem_transfer_start(const kvmem_layout *source,
+                                  const kvmem_layout *destination,
+                                  const kvmem_transfer_options *options,
+                                  kvmem_transfer **transfer,
+                                  kvmem_error **error);
+
 /// Starts a run of a transfer. After the run has ended, the transfer can be submitted again.
 ///
 /// If the call fails, no run has started: the queue receives no completion, and poll and wait report the
@@ -1511,6 +1532,67 @@ kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeou
 /// @return KVMEM_STATUS_OK: the status of the run reports the outcome
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error);
+
+/* ---- Transfers: other blocks in every step ---- */
+
+/// The blocks of the next run of a prepared transfer, and what belongs to them.
+typedef struct kvmem_submit_options {
+    /// sizeof(kvmem_submit_options)
+    size_t struct_size;
+    /// The blocks, in any order; copied. No destination may be named twice.
+    const kvmem_block_pair *pairs;
+    /// Number of pairs, at least 1.
+    size_t num_pairs;
+    /// Returned in the completion. 0 by default, whatever the transfer was created with.
+    uint64_t user_data;
+    /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL
+    /// with size 0 for an empty one. Needs a remote layout.
+    const void *notification;
+    /// Bytes of the notification.
+    size_t notification_size;
+    /// CRC32C of each block after the run, one per pair; copied. NULL for none. See `checksums` of
+    /// kvmem_transfer_options.
+    const uint32_t *checksums;
+} kvmem_submit_options;
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size);
+
+/// Gives a transfer new pairs, and starts it. This is the call for blocks that differ in every step: the
+/// layouts, the layers and outer slots, the queue and the flags stay as they were when the transfer was
+/// created.
+///
+///     kvmem_submit_options step;
+///     kvmem_submit_options_init(&step, sizeof step);
+///     step.pairs = pairs;
+///     step.num_pairs = num_pairs;
+///     step.user_data = request_id;
+///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
+///
+/// The number of pairs may change with each call. The path is selected again for the new pairs.
+/// kvmem_transfer_get_info and kvmem_transfer_explain then report the new pairs. kvmem_transfer_submit
+/// repeats the last pairs, with the same user_data, notification and checksums.
+///
+/// One run of a transfer is in flight at a time. For several steps at the same time, use as many transfers.
+///
+/// If this fails, no run has started, and the transfer keeps the pairs that it had.
+///
+/// @param transfer a transfer
+/// @param options the new pairs
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer
+///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair, a destination is named twice, a block is read and
+///           written, a notification has no remote agent to go to, or checksums are given for a transfer with
+///           KVMEM_TRANSFER_VERIFY
+///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block
+///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they can't be verified
+///         the statuses of kvmem_transfer_create and kvmem_transfer_submit: creating or starting it failed
+kvmem_status kvmem_transfer_submit_pairs(kvmem_transfer *transfer,
+                                         const kvmem_submit_options *options,
+                                         kvmem_error **error);
 
 /* ---- Transfers: layers ---- */
 
@@ -1717,18 +1799,18 @@ kvmem_status kvmem_share_create_region(const kvmem_region *region,
 /// Creates a share of a layout: its shape, its regions, and what peers need to access it through NIXL.
 ///
 /// With any transport but KVMEM_SHARE_REMOTE, the share carries the memory of all regions of the layout. The
-/// share also carries the metadata of the agent and the layout descriptor, unless the layout is on disk, is
-/// shared read-only, or has no agent with a backend that reaches peers. NIXL has no read-only access, so a
-/// layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
+/// share also carries what NIXL needs: the metadata of the agent, and the layout descriptor. It does not if
+/// the layout is on disk, is shared read-only, or has no agent with a backend that reaches peers. NIXL has no
+/// read-only access, so a layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
 ///
 /// @param layout a layout of this process
 /// @param options access and transport; NULL for the defaults
 /// @param share receives the share; the caller destroys it
 /// @return any status of kvmem_share_create_region, and
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or a region starts at an offset in its memory that
-///           is not a multiple of the alignment of the layout, so importers could not align it
-///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the layout is on disk, was
-///           built without an agent, or is shared read-only, or its agent has no backend that reaches peers
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or importers could not align a region, because it
+///           starts at an offset in its memory that is not a multiple of the layout's alignment
+///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the share would not carry
+///           what NIXL needs
 ///         KVMEM_STATUS_NIXL
 kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
                                        const kvmem_share_options *options,
@@ -1911,10 +1993,9 @@ kvmem_status kvmem_share_open_region(const kvmem_share *share,
 
 /// Opens the layout of a share: maps its memory, or accesses it through NIXL.
 ///
-/// By default the memory is mapped. If that is not possible, the layout is accessed through NIXL, provided
-/// that there is an agent, the share carries NIXL metadata, and KVMEM_OPEN_READ_ONLY is not set. `locality`
-/// of kvmem_layout_info returns which of the two was chosen. The log says why the memory was not mapped
-/// (KVMEM_LOG_INFO).
+/// By default the memory is mapped. If that is not possible, the layout is accessed through NIXL. This needs
+/// an agent, a share that carries NIXL metadata, and no KVMEM_OPEN_READ_ONLY. `locality` of kvmem_layout_info
+/// returns which of the two was chosen. The log says why the memory was not mapped (KVMEM_LOG_INFO).
 ///
 /// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
 /// transfer uses one path, so no region is mapped unless all can be.

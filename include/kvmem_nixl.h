@@ -221,7 +221,7 @@ kvmem_status kvmem_agent_get_local_metadata(kvmem_agent *agent, kvmem_blob **met
 /// @param size number of bytes
 /// @param name receives the name of the peer as text; the caller destroys the blob; may be NULL
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0
+///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0, or the metadata is the agent's own
 ///         KVMEM_STATUS_ALREADY_EXISTS: another peer of that name is loaded, such as the same one before it
 ///           restarted; call kvmem_agent_invalidate_remote_metadata first
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
@@ -372,7 +372,10 @@ typedef struct kvmem_notification {
 /// @param data any bytes; NULL with size 0 for an empty message
 /// @param size number of bytes
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
 ///         KVMEM_STATUS_NIXL
 kvmem_status kvmem_agent_notify(kvmem_agent *agent,
                                 const char *remote,

@@ -45,7 +45,7 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
 /// @param size number of bytes
 /// @param name receives the name of the peer as text; the caller destroys the blob; may be NULL
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0
+///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0, or the metadata is the agent's own
 ///         KVMEM_STATUS_ALREADY_EXISTS: another peer of that name is loaded, such as the same one before it
 ///           restarted; call kvmem_agent_invalidate_remote_metadata first
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the

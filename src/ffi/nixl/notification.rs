@@ -47,7 +47,10 @@ pub struct kvmem_notification {
 /// @param data any bytes; NULL with size 0 for an empty message
 /// @param size number of bytes
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
 ///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_notify(

@@ -129,10 +129,9 @@ pub unsafe extern "C" fn kvmem_share_open_region(
 
 /// Opens the layout of a share: maps its memory, or accesses it through NIXL.
 ///
-/// By default the memory is mapped. If that is not possible, the layout is accessed through NIXL, provided
-/// that there is an agent, the share carries NIXL metadata, and KVMEM_OPEN_READ_ONLY is not set. `locality`
-/// of kvmem_layout_info returns which of the two was chosen. The log says why the memory was not mapped
-/// (KVMEM_LOG_INFO).
+/// By default the memory is mapped. If that is not possible, the layout is accessed through NIXL. This needs
+/// an agent, a share that carries NIXL metadata, and no KVMEM_OPEN_READ_ONLY. `locality` of kvmem_layout_info
+/// returns which of the two was chosen. The log says why the memory was not mapped (KVMEM_LOG_INFO).
 ///
 /// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
 /// transfer uses one path, so no region is mapped unless all can be.
