@@ -132,7 +132,7 @@ TEST(nixl_is_not_told_what_is_only_to_be_read) {
     parcel_close(&fixture.parcel);
     fixture.parcel = holder_share(&fixture.owner, NULL);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE | KVMEM_OPEN_READ_ONLY, fixture.agent,
-                  KVMEM_STATUS_UNSUPPORTED, "no such right");
+                  KVMEM_STATUS_UNSUPPORTED, "no read-only access");
     kvmem_share_options both = by_nixl;
     both.flags = KVMEM_SHARE_READ_ONLY;
     CHECK_EQ(holder_refuse_share(&fixture.owner, &both), KVMEM_STATUS_INVALID_STATE);

@@ -194,7 +194,7 @@ fn open_by_nixl(layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layou
     ensure!(
         opening.access != Some(Access::Read),
         Unsupported,
-        "a layout that is reached by NIXL can't be opened to be read only: NIXL knows no such right"
+        "a layout that NIXL accesses cannot be opened with KVMEM_OPEN_READ_ONLY: NIXL has no read-only access"
     );
     let Some(agent) = &opening.agent else {
         fail!(InvalidArgument, "to reach a layout by NIXL an agent is needed");
