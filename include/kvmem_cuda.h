@@ -198,9 +198,9 @@ kvmem_status kvmem_transfer_submit_pairs_on_stream(kvmem_transfer *transfer,
 
 /// Makes a stream wait for layers of the last run.
 ///
-/// Work that is put on the stream after this call begins when the layers have moved. The host does not wait
-/// for the layers, only until the driver has the run. If the run has not begun, because other transfers use
-/// what it needs, this call starts it before other runs that wait.
+/// Work that is put on the stream after this call begins when the layers have moved. The call does not wait
+/// for the layers. It returns when the driver has the run: if the run has not begun, because many others are
+/// in flight, the call starts it before other runs that wait.
 ///
 /// The stream continues even if the run fails: call kvmem_transfer_poll before you use the results.
 ///
@@ -508,7 +508,7 @@ void kvmem_vmm_options_init(kvmem_vmm_options *options, size_t struct_size);
 /// @param granularity receives the granularity in bytes
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL, or a value is unknown
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options,
                                        uint32_t which,
@@ -522,7 +522,7 @@ kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options,
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
 ///           value is unknown
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
 ///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message says how much was
 ///           requested, and how much the GPU has; if the process has its primary context, also how much is
 ///           free

@@ -152,13 +152,13 @@ fn config(options: &kvmem_ipc_options) -> Result<IpcConfig> {
         options.for_device
     );
     let user = if has_user { options.for_device } else { options.device };
-    let told = |value| (value != 0).then_some(value);
+    let given = |value| (value != 0).then_some(value);
     Ok(IpcConfig {
         place: ipc::DevicePair { owner: options.device, user },
         handle: options.handle,
         offset: options.offset,
         size: options.size,
-        base_size: told(options.base_size),
-        buffer_id: told(options.buffer_id),
+        base_size: given(options.base_size),
+        buffer_id: given(options.buffer_id),
     })
 }
