@@ -918,14 +918,14 @@ void kvmem_region_destroy(kvmem_region *region);
 
 /* ---- Agents and registrations: see kvmem_nixl.h ---- */
 
-/// A NIXL agent. It has a thread; threads that wait for its transfers may make its NIXL calls instead.
-/// Registrations, layouts and transfers keep their agent alive. kvmem_nixl.h has its functions.
+/// A NIXL agent. A thread of kvmem makes its NIXL calls, or a thread that waits for one of its transfers.
+/// Registrations, layouts and transfers keep the agent alive. kvmem_nixl.h has its functions.
 ///
-/// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. Calls of NIXL are
-/// made one at a time.
+/// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. kvmem makes the
+/// NIXL calls of an agent one at a time.
 typedef struct kvmem_agent kvmem_agent;
 
-/// A region that is registered with an agent. It keeps both alive, and the region is deregistered before its
+/// A region that is registered with an agent. It keeps both alive. The region is deregistered before its
 /// memory is freed. kvmem_nixl.h has its functions.
 ///
 /// Threads: all functions may use one registration at the same time, except kvmem_registration_destroy.
@@ -1318,7 +1318,11 @@ void kvmem_queue_destroy(kvmem_queue *queue);
 /// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
 /// times. It keeps both layouts alive.
 ///
-/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy.
+/// A transfer can be given new pairs with each submission: kvmem_transfer_submit_pairs. One run of a transfer
+/// is in flight at a time.
+///
+/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy. Of several
+/// threads that submit it, one succeeds, and the others get KVMEM_STATUS_BUSY.
 typedef struct kvmem_transfer kvmem_transfer;
 
 /// A block and its destination.
@@ -1453,6 +1457,23 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    kvmem_transfer **transfer,
                                    kvmem_error **error);
 
+/// Creates a transfer and starts it, in one call.
+///
+/// For layouts between which blocks move again and again, kvmem_transfer_submit_pairs costs less: it keeps
+/// what depends on the layouts.
+///
+/// @param source where the blocks come from
+/// @param destination where they go
+/// @param options which blocks
+/// @param transfer gets the transfer, whose run is in flight; the caller destroys it. NULL if this fails:
+///        then no run has started, and the queue receives no completion
+/// @return as kvmem_transfer_create and kvmem_transfer_submit
+kvmem_status kvmem_transfer_start(const kvmem_layout *source,
+                                  const kvmem_layout *destination,
+                                  const kvmem_transfer_options *options,
+                                  kvmem_transfer **transfer,
+                                  kvmem_error **error);
+
 /// Starts a run of a transfer. After the run has ended, the transfer can be submitted again.
 ///
 /// If the call fails, no run has started: the queue receives no completion, and poll and wait report the
@@ -1511,6 +1532,67 @@ kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeou
 /// @return KVMEM_STATUS_OK: the status of the run reports the outcome
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error);
+
+/* ---- Transfers: other blocks in every step ---- */
+
+/// The blocks of the next run of a prepared transfer, and what belongs to them.
+typedef struct kvmem_submit_options {
+    /// sizeof(kvmem_submit_options)
+    size_t struct_size;
+    /// The blocks, in any order; copied. No destination may be named twice.
+    const kvmem_block_pair *pairs;
+    /// Number of pairs, at least 1.
+    size_t num_pairs;
+    /// Returned in the completion. 0 by default, whatever the transfer was created with.
+    uint64_t user_data;
+    /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL
+    /// with size 0 for an empty one. Needs a remote layout.
+    const void *notification;
+    /// Bytes of the notification.
+    size_t notification_size;
+    /// CRC32C of each block after the run, one per pair; copied. NULL for none. See `checksums` of
+    /// kvmem_transfer_options.
+    const uint32_t *checksums;
+} kvmem_submit_options;
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size);
+
+/// Gives a transfer new pairs, and starts it. This is the call for blocks that differ in every step: the
+/// layouts, the layers and outer slots, the queue and the flags stay as they were when the transfer was
+/// created.
+///
+///     kvmem_submit_options step;
+///     kvmem_submit_options_init(&step, sizeof step);
+///     step.pairs = pairs;
+///     step.num_pairs = num_pairs;
+///     step.user_data = request_id;
+///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
+///
+/// The number of pairs may change with each call. The path is selected again for the new pairs.
+/// kvmem_transfer_get_info and kvmem_transfer_explain then report the new pairs. kvmem_transfer_submit
+/// repeats the last pairs, with the same user_data, notification and checksums.
+///
+/// One run of a transfer is in flight at a time. For several steps at the same time, use as many transfers.
+///
+/// If this fails, no run has started, and the transfer keeps the pairs that it had.
+///
+/// @param transfer a transfer
+/// @param options the new pairs
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer
+///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair, a destination is named twice, a block is read and
+///           written, a notification has no remote agent to go to, or checksums are given for a transfer with
+///           KVMEM_TRANSFER_VERIFY
+///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block
+///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they can't be verified
+///         the statuses of kvmem_transfer_create and kvmem_transfer_submit: creating or starting it failed
+kvmem_status kvmem_transfer_submit_pairs(kvmem_transfer *transfer,
+                                         const kvmem_submit_options *options,
+                                         kvmem_error **error);
 
 /* ---- Transfers: layers ---- */
 
@@ -1645,38 +1727,41 @@ void kvmem_transfer_destroy(kvmem_transfer *transfer);
 
 /* ---- Shares ---- */
 
-/// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. The
-/// owner of the memory creates it; another process receives and opens it. A share of the owner keeps the
-/// memory allocated: the extents of an elastic region that it carries cannot be decommitted.
+/// A region or a layout in transit to another process: bytes, and the file descriptors that belong to them.
+///
+/// The owner of the memory creates the share. Another process receives and opens it. The owner's share keeps
+/// the memory allocated, and elastic extents that it carries cannot be decommitted.
 ///
 /// Threads: all functions may use one share at the same time, except kvmem_share_destroy.
 typedef struct kvmem_share kvmem_share;
 
-/// Select by tier: file descriptors for system, pinned, elastic and disk, and for GPU memory that an engine
-/// mapped itself; the driver's IPC handle for other GPU memory.
+/// Selects the transport by tier: file descriptors for system, pinned, elastic and disk memory, and for
+/// device memory that an engine mapped with cuMemMap; the driver's IPC handle for other device memory. Memory
+/// that can be exported only as fabric handles is carried by these.
 #define KVMEM_SHARE_AUTO 0
-/// File descriptors.
+/// Carries memory by file descriptors.
 #define KVMEM_SHARE_FD 1
-/// The driver's IPC handle.
+/// Carries memory by the driver's IPC handle.
 #define KVMEM_SHARE_IPC 2
-/// None: other processes access a layout by NIXL only.
+/// Carries no memory: other processes access the layout through NIXL.
 #define KVMEM_SHARE_REMOTE 3
-/// The driver's fabric handles: for elastic memory created with KVMEM_ELASTIC_FABRIC, or memory that an
-/// engine created and mapped so.
+/// Carries memory by the driver's fabric handles: elastic memory created with KVMEM_ELASTIC_FABRIC, or memory
+/// that an engine mapped and created with fabric handles.
 #define KVMEM_SHARE_FABRIC 4
 
-/// Importers may only read. A file descriptor cannot be mapped for writing, and GPUs get no write access to
-/// extents. For memory by IPC handle, only the importer's kvmem enforces it.
+/// Grants read access only. File descriptors of host memory and files are then read-only, so the memory
+/// cannot be mapped for writing. GPUs get no write access to extents and mappings. For device memory by IPC
+/// handle, only the importer's kvmem prevents writing.
 #define KVMEM_SHARE_READ_ONLY 1
 
 /// Options of kvmem_share_create_region and kvmem_share_create_layout.
 typedef struct kvmem_share_options {
     /// sizeof(kvmem_share_options)
     size_t struct_size;
-    /// KVMEM_SHARE_READ_ONLY; 0 grants reading and writing.
+    /// KVMEM_SHARE_READ_ONLY; 0 grants read and write access.
     uint64_t flags;
-    /// How the memory is shared: KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE or
-    /// KVMEM_SHARE_FABRIC.
+    /// How the memory is carried: KVMEM_SHARE_AUTO (default), KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
+    /// KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
     uint32_t transport;
     /// Must be 0.
     uint32_t reserved;
@@ -1685,33 +1770,48 @@ typedef struct kvmem_share_options {
 /// Sets options to their defaults.
 void kvmem_share_options_init(kvmem_share_options *options, size_t struct_size);
 
-/// Shares a region. A share of a view carries all of its parent, of which importers see the part.
+/// Creates a share of a region.
 ///
-/// @param region system or pinned memory that is shareable; device memory that was allocated or adopted, also
-///         memory that an engine created exportable and mapped; elastic memory, of which the committed
-///         extents are shared; or a file
-/// @param options what to grant, and how; NULL for the defaults
+/// The share of a view carries the memory of its whole parent. The share of device memory carries the whole
+/// allocation or mapping that contains it. Importers get the region, but can access all memory that is
+/// carried.
+///
+/// @param region a region that this process owns: system or pinned memory that was allocated shareable; an
+///        adopted memory file; device memory that was allocated or adopted; elastic memory, of which the
+///        extents that are committed now are shared; or a file. Device memory that an engine mapped must have
+///        been created exportable
+/// @param options access and transport; NULL for the defaults
 /// @param share receives the share; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be shared, or not by the requested transport; the
-///           message has the reason
-///         KVMEM_STATUS_PERMISSION_DENIED: writing is granted for a file that was opened for reading
-///         KVMEM_STATUS_OUT_OF_MEMORY: also if no file descriptor is free
-///         KVMEM_STATUS_CUDA
+///         KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
+///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, or not by this transport; the message says
+///           why
+///         KVMEM_STATUS_PERMISSION_DENIED: write access is granted for a file or memory that can only be read
+///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process has no free file descriptors
+///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE)
+///         KVMEM_STATUS_IO, KVMEM_STATUS_CUDA
 kvmem_status kvmem_share_create_region(const kvmem_region *region,
                                        const kvmem_share_options *options,
                                        kvmem_share **share,
                                        kvmem_error **error);
 
-/// Shares a layout: its shape, its regions, and if it was built with an agent, what peers need to access it
-/// by NIXL. A layout that is shared for reading is not accessible by NIXL, which has no read-only access.
+/// Creates a share of a layout: its shape, its regions, and what peers need to access it through NIXL.
+///
+/// With any transport but KVMEM_SHARE_REMOTE, the share carries the memory of all regions of the layout. The
+/// share also carries what NIXL needs: the metadata of the agent, and the layout descriptor. It does not if
+/// the layout is on disk, is shared read-only, or has no agent with a backend that reaches peers. NIXL has no
+/// read-only access, so a layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
 ///
 /// @param layout a layout of this process
-/// @param options what to grant, and how; NULL for the defaults
+/// @param options access and transport; NULL for the defaults
 /// @param share receives the share; the caller destroys it
 /// @return any status of kvmem_share_create_region, and
-///         KVMEM_STATUS_INVALID_STATE: no memory is carried, and the layout has no agent
-///         KVMEM_STATUS_NIXL: the agent of the layout has no backend that reaches peers
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or importers could not align a region, because it
+///           starts at an offset in its memory that is not a multiple of the layout's alignment
+///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the share would not carry
+///           what NIXL needs
+///         KVMEM_STATUS_NIXL
 kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
                                        const kvmem_share_options *options,
                                        kvmem_share **share,
@@ -1719,66 +1819,82 @@ kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
 
 /* ---- Shares: sending and receiving ---- */
 
-/// Sends a share over a connected Unix socket of the caller: SOCK_STREAM or SOCK_SEQPACKET, blocking or not.
-/// The share can be sent to others afterwards. docs/share-transport.md describes the bytes.
+/// Sends a share over a connected Unix socket of the caller.
+///
+/// The socket is of type SOCK_STREAM or SOCK_SEQPACKET, blocking or non-blocking. The caller keeps the share,
+/// and can send it again. docs/share-transport.md specifies the bytes on the socket.
+///
+/// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
 /// @param share a share
-/// @param fd the socket; nothing else may be sent on it during the call
-/// @param timeout_ns nanoseconds to wait for the peer to read; KVMEM_TIMEOUT_FOREVER
-/// @return KVMEM_STATUS_OK: all bytes are in the socket
-///         KVMEM_STATUS_TIMED_OUT: the peer did not read in time
+/// @param fd the socket; send nothing else on it during the call
+/// @param timeout_ns nanoseconds to wait for the peer to read; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no
+///        limit
+/// @return KVMEM_STATUS_OK: the socket has accepted all of it
+///         KVMEM_STATUS_TIMED_OUT: the peer has not read all of it in time
 ///         KVMEM_STATUS_PEER_LOST: the other end is closed
-///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types, or its send
+///           buffer is too small
+///         KVMEM_STATUS_OUT_OF_MEMORY: the system has no memory for the message
 ///         KVMEM_STATUS_IO
-///         After a failure the message says whether the socket can still be used
 kvmem_status kvmem_share_send(const kvmem_share *share, int32_t fd, uint64_t timeout_ns, kvmem_error **error);
 
-/// Receives a share that kvmem_share_send sent. The bytes are not trusted. After a failure, close the socket,
-/// unless the message says that the call can be repeated.
+/// Receives a share that kvmem_share_send sent. kvmem does not trust the bytes.
 ///
-/// @param fd a connected Unix socket; nothing else may be received on it during the call
-/// @param timeout_ns nanoseconds; KVMEM_TIMEOUT_FOREVER
+/// After a failure, close the socket, unless the message says that the call may be tried again.
+///
+/// @param fd a connected Unix socket, as for kvmem_share_send; receive nothing else on it during the call
+/// @param timeout_ns nanoseconds to wait for the share; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no limit
 /// @param share receives the share; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: the share did not arrive in time
+///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time
 ///         KVMEM_STATUS_PEER_LOST: the other end is closed
 ///         KVMEM_STATUS_CORRUPT: the bytes are not a share
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
-///         KVMEM_STATUS_OUT_OF_MEMORY: also if no file descriptor is free
-///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket
+///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the bytes
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process or the system has no free file
+///           descriptors
+///         KVMEM_STATUS_PERMISSION_DENIED: the kernel did not pass on file descriptors, for example by a
+///           security policy
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types
+///         KVMEM_STATUS_IO
 kvmem_status kvmem_share_receive(int32_t fd, uint64_t timeout_ns, kvmem_share **share, kvmem_error **error);
 
-/// Returns the bytes of a share, for a transport of the caller. They contain addresses, and no other secret.
+/// Returns the bytes of a share, for a channel of the caller.
 ///
-/// @param share a share; NULL returns NULL
-/// @param size receives the number of bytes; may be NULL
-/// @return the first byte; valid as long as the share
+/// The bytes contain addresses. Depending on the transport, they also contain IPC handles, fabric handles or
+/// NIXL metadata, which give access to the memory: send them only to processes that may access it.
+///
+/// @param share a share; may be NULL
+/// @param size receives the size in bytes; 0 if the share is NULL; may be NULL
+/// @return the first byte, valid until the share is destroyed; NULL if the share is NULL
 const void *kvmem_share_data(const kvmem_share *share, size_t *size);
 
-/// Returns one of the file descriptors of a share. Send them to the other process in the order of their
-/// index.
+/// Returns a file descriptor of a share. Send the file descriptors to the other process in the order of their
+/// indices.
 ///
 /// @param share a share
 /// @param index less than num_fds of kvmem_share_info
-/// @param fd receives the descriptor, which is valid as long as the share; the caller must not close it
+/// @param fd receives the file descriptor, valid until the share is destroyed; the share owns it, do not
+///        close it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 kvmem_status kvmem_share_get_fd(const kvmem_share *share, size_t index, int32_t *fd, kvmem_error **error);
 
-/// Creates a share from bytes and file descriptors that another process sent. The bytes are not trusted.
+/// Creates a share from bytes and file descriptors that came over a channel of the caller. kvmem does not
+/// trust the bytes.
 ///
-/// @param data bytes of kvmem_share_data; copied
-/// @param size number of bytes
-/// @param fds file descriptors, in the order of kvmem_share_get_fd; duplicated, so the caller closes its own.
-///         NULL with num_fds 0
+/// @param data the bytes of kvmem_share_data; copied
+/// @param size size of the bytes
+/// @param fds the file descriptors, in the order of kvmem_share_get_fd; duplicated, so the caller closes its
+///        own; NULL with num_fds 0
 /// @param num_fds number of file descriptors
 /// @param share receives the share; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a share, or the number of file
-///           descriptors is wrong
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a share, or name another number of
+///           file descriptors
+///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the bytes
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a file descriptor is not open
-///         KVMEM_STATUS_OUT_OF_MEMORY
+///         KVMEM_STATUS_OUT_OF_MEMORY: the process has no free file descriptors
 kvmem_status kvmem_share_create_received(const void *data,
                                          size_t size,
                                          const int32_t *fds,
@@ -1788,36 +1904,37 @@ kvmem_status kvmem_share_create_received(const void *data,
 
 /* ---- Shares: opening ---- */
 
-/// Open for reading, even if writing is granted.
+/// Open for reading only, even if write access is granted.
 #define KVMEM_OPEN_READ_ONLY 1
-/// Page-lock host memory for `device`, which makes it pinned memory. Memory that can only be read needs a GPU
-/// with CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; other GPUs fail with KVMEM_STATUS_UNSUPPORTED.
-/// No effect on files.
+/// Page-lock host memory for the GPU `device`. The region is then pinned memory. Read-only memory can be
+/// locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others, opening
+/// fails with KVMEM_STATUS_UNSUPPORTED. No effect on files and GPU memory.
 #define KVMEM_OPEN_PIN 2
-/// Map the memory of a layout, or fail: do not use NIXL.
+/// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
 #define KVMEM_OPEN_MAPPED_ONLY 4
-/// Access a layout by NIXL, even if its memory can be mapped.
+/// Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
 #define KVMEM_OPEN_REMOTE 8
-/// Register a mapped layout with `agent`.
+/// Layouts: register the mapped memory with `agent`.
 #define KVMEM_OPEN_REGISTER 16
-/// Open GPU memory for the GPU `device`, whose kernels then access it over NVLink or PCIe. Without this flag
-/// it is opened for the GPU that it is located on, and kernels of other GPUs fail to access it. Plain device
-/// memory is opened for one GPU at a time. Elastic memory, and memory that an engine mapped, stays open for
-/// its own GPU too; kvmem opens it for another GPU when a transfer first runs there, which delays the
-/// creation of that transfer (on an H200 0.3 ms per extent of 64 MiB, 20 ms per extent of 1 GiB). No effect
-/// on host memory, files, and memory of this process.
+/// Open GPU memory for kernels of the GPU `device`, which access it over NVLink or PCIe. Without this flag,
+/// the memory is opened for the GPU that it is located on, and kernels of other GPUs fail to access it. Plain
+/// device memory is opened for one GPU at a time. Elastic memory, and memory that an engine mapped, stays
+/// open for its own GPU too. kvmem opens it for another GPU when a transfer first runs there, which delays
+/// the creation of that transfer: on an H200, by 0.3 ms per extent of 64 MiB and 20 ms per extent of 1 GiB.
+/// No effect on host memory, files, and memory of this process.
 #define KVMEM_OPEN_FOR_DEVICE 32
-/// Open for reading and writing, or fail with KVMEM_STATUS_PERMISSION_DENIED. Without this flag and
-/// KVMEM_OPEN_READ_ONLY the region gets all granted rights, and the flags of its info have
-/// KVMEM_REGION_READ_ONLY if it can only be read.
+/// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is granted.
+/// Without this flag and KVMEM_OPEN_READ_ONLY, the region gets all granted rights; if it is read-only, its
+/// flags have KVMEM_REGION_READ_ONLY.
 #define KVMEM_OPEN_READ_WRITE 64
-/// Map reserved huge pages (`huge_page_size` of kvmem_system_options). The owner and every importer with
-/// write access can remove such pages, and this process then ends with SIGBUS when it accesses them. Without
-/// this flag such memory fails with KVMEM_STATUS_UNSUPPORTED.
+/// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
+/// kvmem_system_options), and adopted memory files that can be truncated (see kvmem_region_adopt_file). The
+/// owner, and every importer with write access, can remove such pages. If this process then touches them, it
+/// ends with SIGBUS. Without this flag, such memory fails with KVMEM_STATUS_UNSUPPORTED.
 #define KVMEM_OPEN_TRUST_OWNER 128
-/// Open elastic memory, and memory that an engine mapped, for every GPU of this process that can access its
-/// GPU, for engines whose kernels use it on several GPUs. Takes as long per GPU as KVMEM_OPEN_FOR_DEVICE. No
-/// effect on other memory. Not together with KVMEM_OPEN_FOR_DEVICE.
+/// Open elastic memory, and memory that an engine mapped, for every GPU of this process that can access the
+/// GPU it is located on: for an engine whose own kernels use it on several GPUs. Each GPU takes as long as
+/// with KVMEM_OPEN_FOR_DEVICE. No effect on other memory. Excludes KVMEM_OPEN_FOR_DEVICE.
 #define KVMEM_OPEN_FOR_ALL_DEVICES 256
 
 /// Options of kvmem_share_open_region and kvmem_share_open_layout.
@@ -1826,10 +1943,9 @@ typedef struct kvmem_open_options {
     size_t struct_size;
     /// KVMEM_OPEN_* flags; 0 maps the memory with all granted rights.
     uint64_t flags;
-    /// Agent that accesses a layout by NIXL if it cannot be mapped, or that registers it; may be NULL.
+    /// The agent that registers the layout, or accesses it through NIXL; NULL for none.
     kvmem_agent *agent;
-    /// GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE, in the order of CUDA_VISIBLE_DEVICES of this process;
-    /// 0 without those flags.
+    /// The GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE. Must be 0 without these flags.
     int32_t device;
     /// Must be 0.
     uint32_t reserved;
@@ -1838,47 +1954,61 @@ typedef struct kvmem_open_options {
 /// Sets options to their defaults.
 void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
 
-/// Opens the region of a share. In the process that created the share this is the region itself. A region
-/// that is opened twice in another process is mapped once.
+/// Opens the region of a share.
 ///
-/// kvmem does not trust the bytes: it queries size, device and kind of the memory from the kernel and the
-/// driver. A GPU is found by its UUID, whatever its ordinal is here. New transfers of elastic extents that
-/// the owner has decommitted fail with KVMEM_STATUS_STALE. Memory of an owner that has ended stays readable;
-/// see kvmem_region_check_owner.
+/// In the process that created the share, returns the original region. In other processes, the memory is
+/// mapped once per access right and GPU, however often it is opened, and unmapped with the last region.
+///
+/// kvmem does not trust the bytes of the share: it queries sizes, GPU and kind of memory from the kernel and
+/// the driver. The GPU is identified by its UUID, so its ordinal may differ from the owner's.
+///
+/// If the owner decommits elastic extents later, new transfers of them fail with KVMEM_STATUS_STALE. If the
+/// owner ends, the memory stays readable, and kvmem_region_check_owner returns KVMEM_STATUS_PEER_LOST.
 ///
 /// @param share a share of a region
 /// @param options how to open it; NULL for the defaults
 /// @param region receives the region; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout
-///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and less is granted
-///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU
-///         KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended
-///         KVMEM_STATUS_STALE: extents by fabric handle, or plain device memory, were freed and allocated
-///           again
-///         KVMEM_STATUS_UNSUPPORTED: the memory belongs to another machine; it has reserved huge pages
-///           (KVMEM_OPEN_TRUST_OWNER); the GPU cannot page-lock memory that can only be read, or cannot
-///           access the memory; fabric handles do not work here; or the driver cannot open an IPC handle of
-///           another PID namespace
-///         KVMEM_STATUS_CORRUPT: the memory is not what the bytes say, or opening its control block would
+///         KVMEM_STATUS_CORRUPT: the memory is not what the bytes claim, or opening its control block would
 ///           block
-///         KVMEM_STATUS_OUT_OF_MEMORY: also with KVMEM_OPEN_PIN, if pages that the owner has not touched
-///           cannot be allocated
+///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
+///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
+///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU, or owned the region and has freed it
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended
+///         KVMEM_STATUS_UNSUPPORTED: the memory is on another machine, or was shared before this one was
+///           restarted; it has pages that other processes can remove (KVMEM_OPEN_TRUST_OWNER); the GPU cannot
+///           page-lock read-only memory, or cannot access the memory; fabric handles do not work here; or the
+///           driver does not open an IPC handle of another PID namespace
+///         KVMEM_STATUS_STALE: device memory, or an extent by fabric handle, was freed and allocated again
+///           after it was shared
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory; with KVMEM_OPEN_PIN also for pages that the owner
+///           has not touched
+///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout, or flags exclude each other or lack
+///           `agent`
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_share_open_region(const kvmem_share *share,
                                      const kvmem_open_options *options,
                                      kvmem_region **region,
                                      kvmem_error **error);
 
-/// Opens the layout of a share: mapped if that is possible, otherwise by NIXL if there is an agent, in both
-/// cases as a whole. Its info has the locality, and the log has the reason if it is not mapped
-/// (KVMEM_LOG_INFO).
+/// Opens the layout of a share: maps its memory, or accesses it through NIXL.
+///
+/// By default the memory is mapped. If that is not possible, the layout is accessed through NIXL. This needs
+/// an agent, a share that carries NIXL metadata, and no KVMEM_OPEN_READ_ONLY. `locality` of kvmem_layout_info
+/// returns which of the two was chosen. The log says why the memory was not mapped (KVMEM_LOG_INFO).
+///
+/// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
+/// transfer uses one path, so no region is mapped unless all can be.
 ///
 /// @param share a share of a layout
 /// @param options how to open it; NULL for the defaults
 /// @param layout receives the layout; the caller destroys it
-/// @return any status of kvmem_share_open_region; for a layout that is opened by NIXL, any status of
-///         kvmem_agent_load_remote_metadata and kvmem_layout_import
+/// @return any status of kvmem_share_open_region; for access through NIXL, any status of
+///         kvmem_agent_load_remote_metadata and kvmem_layout_import; and
+///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a region, or KVMEM_OPEN_REMOTE is set without an
+///           agent
+///         KVMEM_STATUS_UNSUPPORTED: the share carries no memory, and NIXL is not to be used; or
+///           KVMEM_OPEN_REMOTE is set, and the share carries no NIXL metadata or KVMEM_OPEN_READ_ONLY is set
 kvmem_status kvmem_share_open_layout(const kvmem_share *share,
                                      const kvmem_open_options *options,
                                      kvmem_layout **layout,
@@ -1886,29 +2016,30 @@ kvmem_status kvmem_share_open_layout(const kvmem_share *share,
 
 /* ---- Shares: information ---- */
 
-/// A share of a region.
+/// The share is of a region.
 #define KVMEM_SHARED_REGION 1
-/// A share of a layout.
+/// The share is of a layout.
 #define KVMEM_SHARED_LAYOUT 2
 
 /// Properties of a share.
 typedef struct kvmem_share_info {
-    /// Bytes of kvmem_share_data.
+    /// Size of its bytes (kvmem_share_data).
     uint64_t size;
-    /// File descriptors.
+    /// Number of its file descriptors.
     uint64_t num_fds;
-    /// Bytes of memory that it carries; 0 if it is accessible by NIXL only.
+    /// Bytes of memory that it carries; 0 if it carries none (KVMEM_SHARE_REMOTE).
     uint64_t memory_size;
-    /// Process that created it, in the PID namespace of that process.
+    /// Process id of the owner, in the owner's PID namespace.
     uint32_t pid;
     /// KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
     uint32_t object;
-    /// KVMEM_TIER_* value of the memory; 0 if it is accessible by NIXL only.
+    /// KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
     uint32_t tier;
     /// 1 if importers may only read, otherwise 0.
     uint32_t read_only;
-    /// KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or KVMEM_SHARE_REMOTE if it carries no memory.
-    /// KVMEM_SHARE_AUTO if regions of a layout have different transports.
+    /// The transport that was requested or selected: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or
+    /// KVMEM_SHARE_REMOTE if it carries no memory. KVMEM_SHARE_AUTO if the regions of a layout have different
+    /// transports.
     uint32_t transport;
     /// 0.
     uint32_t reserved;
@@ -1920,16 +2051,18 @@ typedef struct kvmem_share_info {
 /// @param info receives the properties
 kvmem_status kvmem_share_get_info(const kvmem_share *share, kvmem_share_info *info, kvmem_error **error);
 
-/// Destroys a share handle. Its file descriptors are closed, unless a broker publishes the share. What was
-/// opened from it stays open.
+/// Destroys a share handle. The file descriptors of the share are closed, unless a broker publishes the
+/// share. Regions and layouts that were opened from it stay open.
 ///
 /// @param share a share that no other call uses; NULL does nothing
 void kvmem_share_destroy(kvmem_share *share);
 
 /* ---- Brokers ---- */
 
-/// Publishes shares by name at a socket path. One thread serves all clients and never waits for one of them.
-/// A client gets a share if its user is allowed, it asks in time, and it has a token.
+/// A server that publishes shares by name at a socket path.
+///
+/// One thread serves all clients, and never waits for a single one. A client must run as an allowed user,
+/// send its request in time, and present a token.
 ///
 /// Threads: all functions may use one broker at the same time, except kvmem_broker_destroy.
 typedef struct kvmem_broker kvmem_broker;
@@ -1940,23 +2073,25 @@ typedef struct kvmem_broker_options {
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
-    /// Path of the socket, at most 107 bytes. A socket there that no process listens on is replaced.
+    /// Path of the socket, at most 107 bytes. If a socket of the same user is there, and no process listens
+    /// on it, the broker replaces it.
     const char *path;
-    /// User ids that may fetch; copied. NULL with num_users 0: only the user of the broker. All other users
-    /// are denied, including root.
+    /// User ids that may fetch; copied. No other user may fetch, not even root. NULL with num_users 0 for
+    /// only the user of the broker.
     const uint32_t *users;
     /// Number of user ids.
     size_t num_users;
-    /// Nanoseconds that a client has to send its request, and again to read the reply; 0 for 10 seconds.
+    /// Nanoseconds that a client may take to send its request, and again to read the reply; 0 for 10 seconds.
     uint64_t client_timeout_ns;
-    /// Maximum bytes of shares that are being sent to one user; 0 for 256 MiB.
+    /// Maximum number of bytes of shares in transit to one user. A single share may exceed it. 0 for 256 MiB.
     uint64_t max_bytes_per_user;
-    /// Permission bits of the socket; 0 for 0600. Users other than the broker's need 0660 or 0666 to connect.
+    /// Permission bits of the socket; 0 for 0600. Users other than the broker's own need 0660 or 0666 to
+    /// connect.
     uint32_t mode;
-    /// Maximum number of clients; 0 for 256. Further clients wait to be accepted.
+    /// Maximum number of clients at once; 0 for 256. The kernel keeps further clients waiting.
     uint32_t max_clients;
-    /// Maximum number of clients of one user; 0 for an equal part of max_clients. A client that was sent file
-    /// descriptors counts until it has read them.
+    /// Maximum number of clients of one user at once; 0 for max_clients divided by the number of users. A
+    /// client that was sent file descriptors counts until it has read them.
     uint32_t max_clients_per_user;
     /// Must be 0.
     uint32_t reserved;
@@ -1965,54 +2100,59 @@ typedef struct kvmem_broker_options {
 /// Sets options to their defaults.
 void kvmem_broker_options_init(kvmem_broker_options *options, size_t struct_size);
 
-/// Starts a broker.
+/// Creates a broker. It listens at its path when the call returns.
 ///
-/// @param options where, and for which users
+/// @param options path, users and limits
 /// @param broker receives the broker; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_ALREADY_EXISTS: a process listens at the path, or a file there is not a socket
-///         KVMEM_STATUS_NOT_FOUND: the directory does not exist
-///         KVMEM_STATUS_PERMISSION_DENIED
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options are invalid, or the mode excludes a user that may fetch
-///         KVMEM_STATUS_OUT_OF_MEMORY
+///         KVMEM_STATUS_INVALID_ARGUMENT: the path is NULL, empty or too long; mode has other bits than 0777;
+///           or mode does not let all users connect
+///         KVMEM_STATUS_ALREADY_EXISTS: a process listens at the path, or a file or a socket of another user
+///           is there
+///         KVMEM_STATUS_NOT_FOUND: the directory of the path does not exist
+///         KVMEM_STATUS_PERMISSION_DENIED: this process may not create a socket in the directory
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread could not be started, or the process has no free file
+///           descriptors
 kvmem_status kvmem_broker_create(const kvmem_broker_options *options,
                                  kvmem_broker **broker,
                                  kvmem_error **error);
 
-/// 256 random bits: a secret that permits its holder to fetch a share.
+/// 256 random bits, with which a client fetches a share. Transmit them as a secret.
 typedef struct kvmem_token {
     /// The bits.
     uint8_t bytes[32];
 } kvmem_token;
 
-/// The token grants reading only, whatever the share grants.
+/// The token grants read access only, even if the share grants write access.
 #define KVMEM_PUBLISH_READ_ONLY 1
 
 /// What a token grants.
 typedef struct kvmem_publish_options {
     /// sizeof(kvmem_publish_options)
     size_t struct_size;
-    /// KVMEM_PUBLISH_* flags; 0: all that the share grants.
+    /// KVMEM_PUBLISH_READ_ONLY; 0 grants all that the share grants.
     uint64_t flags;
-    /// Number of times that the token can be used; 0 for no limit. A token that is used up is rejected like a
+    /// Number of fetches that the token permits; 0 for no limit. A token that is used up is denied like a
     /// wrong one.
     uint64_t max_uses;
-    /// Nanoseconds that the token is valid; 0: as long as the share is published.
+    /// Nanoseconds that the token is valid; 0 for as long as the name is published.
     uint64_t lifetime_ns;
 } kvmem_publish_options;
 
 /// Sets options to their defaults.
 void kvmem_publish_options_init(kvmem_publish_options *options, size_t struct_size);
 
-/// Publishes a share under a name. The broker keeps the share alive, also if its handle is destroyed.
+/// Publishes a share under a name, and returns a token for fetching it. The broker keeps the share alive
+/// while it is published, even if its handle is destroyed.
 ///
 /// @param broker a broker
-/// @param name a free name, 1 to 255 bytes of UTF-8
+/// @param name a name that this broker does not publish yet, 1 to 255 bytes of UTF-8
 /// @param share the share
 /// @param options what the token grants; NULL for the defaults
-/// @param token receives the token for fetching the share
+/// @param token receives the token
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_ALREADY_EXISTS: the name is in use
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is empty, too long or not UTF-8
 kvmem_status kvmem_broker_publish(kvmem_broker *broker,
                                   const char *name,
                                   const kvmem_share *share,
@@ -2020,10 +2160,10 @@ kvmem_status kvmem_broker_publish(kvmem_broker *broker,
                                   kvmem_token *token,
                                   kvmem_error **error);
 
-/// Creates another token for a published share.
+/// Returns another token for a published share.
 ///
 /// @param broker a broker
-/// @param name name of the published share
+/// @param name the name of the published share
 /// @param options what the token grants; NULL for the defaults
 /// @param token receives the token
 /// @return KVMEM_STATUS_OK
@@ -2034,20 +2174,20 @@ kvmem_status kvmem_broker_grant(kvmem_broker *broker,
                                 kvmem_token *token,
                                 kvmem_error **error);
 
-/// Withdraws a published share and all its tokens. Fetches in progress complete, and regions that are already
-/// open stay open.
+/// Withdraws a published share and all its tokens. Fetches in progress complete, and regions and layouts
+/// already opened stay open.
 ///
 /// @param broker a broker
-/// @param name name of the published share
+/// @param name the name of the published share
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the name is not published
 kvmem_status kvmem_broker_unpublish(kvmem_broker *broker, const char *name, kvmem_error **error);
 
-/// Fetch for reading, even if writing is granted.
+/// Fetch read access only, even if write access is granted.
 #define KVMEM_FETCH_READ_ONLY 1
-/// The broker must run as `broker_user`. Without this flag it must run as the user of the caller.
+/// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the caller.
 #define KVMEM_FETCH_BROKER_USER 2
-/// Fail with KVMEM_STATUS_PERMISSION_DENIED unless reading and writing is granted.
+/// Fetch read and write access, and fail with KVMEM_STATUS_PERMISSION_DENIED if less is granted.
 #define KVMEM_FETCH_READ_WRITE 4
 
 /// Options of kvmem_share_fetch.
@@ -2056,15 +2196,15 @@ typedef struct kvmem_fetch_options {
     size_t struct_size;
     /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
     uint64_t flags;
-    /// Path of the broker's socket.
+    /// Path of the broker's socket, at most 107 bytes.
     const char *path;
     /// Name of the published share.
     const char *name;
     /// Token for that share; read during the call.
     const kvmem_token *token;
-    /// Nanoseconds; 0 for 10 seconds; KVMEM_TIMEOUT_FOREVER.
+    /// Nanoseconds to wait for the share; 0 for 10 seconds; KVMEM_TIMEOUT_FOREVER for no limit.
     uint64_t timeout_ns;
-    /// User id of KVMEM_FETCH_BROKER_USER; 0 without that flag.
+    /// User id of KVMEM_FETCH_BROKER_USER. Must be 0 without that flag.
     uint32_t broker_user;
     /// Must be 0.
     uint32_t reserved;
@@ -2078,36 +2218,39 @@ void kvmem_fetch_options_init(kvmem_fetch_options *options, size_t struct_size);
 /// @param options what to fetch, and from which broker
 /// @param share receives the share; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_PERMISSION_DENIED: wrong user, name or token, which are not distinguished; the token
-///           is used up; KVMEM_FETCH_READ_WRITE is set and less is granted; or the broker runs as another
-///           user
-///         KVMEM_STATUS_NOT_FOUND: there is no socket at the path
-///         KVMEM_STATUS_INVALID_ARGUMENT: the file at the path is not a socket
+///         KVMEM_STATUS_PERMISSION_DENIED: the broker does not serve this user; the name or the token is
+///           wrong, or the token is used up or expired, which are not distinguished; KVMEM_FETCH_READ_WRITE
+///           is set and less is granted; or the broker runs as another user
+///         KVMEM_STATUS_NOT_FOUND: nothing is at the path
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file at the path is not the socket of a broker; or the name,
+///           the path or the flags are invalid
 ///         KVMEM_STATUS_PEER_LOST: the broker has ended
-///         KVMEM_STATUS_BUSY: this user has too many clients, bytes or file descriptors in transit
-///         KVMEM_STATUS_TIMED_OUT: the broker did not reply in time
+///         KVMEM_STATUS_BUSY: too many clients of this user are connected, or too many bytes or file
+///           descriptors are in transit to it
+///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time, or the broker has not received the
+///           request in time
 ///         KVMEM_STATUS_CORRUPT: the reply is damaged
-///         KVMEM_STATUS_OUT_OF_MEMORY: also if no file descriptor is free
-///         any status of kvmem_share_create_region: the broker cannot grant what was requested, for example
-///           read-only access to a share that it received itself
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or no file descriptor is free
+///         any status of kvmem_share_create_region: the broker cannot share what was published, for example
+///           read-only if it received the share from another process (KVMEM_STATUS_UNSUPPORTED)
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options, kvmem_share **share, kvmem_error **error);
 
-/// Statistics of a broker.
+/// Counts of a broker.
 typedef struct kvmem_broker_info {
-    /// Shares that are published.
+    /// Names published now.
     uint64_t publications;
-    /// Clients that are connected.
+    /// Clients connected now.
     uint64_t clients;
-    /// Shares that were sent.
+    /// Fetches granted since the broker was created.
     uint64_t granted;
-    /// Requests that were denied.
+    /// Clients and requests refused since the broker was created.
     uint64_t refused;
 } kvmem_broker_info;
 
-/// Returns the statistics of a broker.
+/// Returns the counts of a broker.
 ///
 /// @param broker a broker
-/// @param info receives the statistics
+/// @param info receives the counts
 kvmem_status kvmem_broker_get_info(const kvmem_broker *broker, kvmem_broker_info *info, kvmem_error **error);
 
 /// Destroys a broker: ends its thread, closes and removes its socket, and releases its shares.

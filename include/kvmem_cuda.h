@@ -149,6 +149,7 @@ struct CUstream_st;
 ///           elastic, or the capture was invalidated; elastic blocks have no memory; or the GPU was reset
 ///           after the transfer was created
 ///         KVMEM_STATUS_BUSY: the transfer is in flight, or other transfers use the staging memory
+///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 ///         KVMEM_STATUS_CUDA
 ///
@@ -158,6 +159,42 @@ struct CUstream_st;
 kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
                                              struct CUstream_st *stream,
                                              kvmem_error **error);
+
+/// Creates a transfer and starts it on a stream, in one call: see kvmem_transfer_start.
+///
+/// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run. The
+/// caller then keeps the transfer until the graph is destroyed.
+///
+/// @param source where the blocks come from
+/// @param destination where they go
+/// @param options which blocks
+/// @param stream a stream as kvmem_transfer_submit_on_stream takes it
+/// @param transfer gets the transfer; the caller destroys it. NULL if this fails: then no run has started
+/// @return as kvmem_transfer_create and kvmem_transfer_submit_on_stream
+kvmem_status kvmem_transfer_start_on_stream(const kvmem_layout *source,
+                                            const kvmem_layout *destination,
+                                            const kvmem_transfer_options *options,
+                                            struct CUstream_st *stream,
+                                            kvmem_transfer **transfer,
+                                            kvmem_error **error);
+
+/// Gives a transfer new pairs, and starts it on a stream: see kvmem_transfer_submit_pairs.
+///
+/// While the stream is captured into a graph, the pairs become a part of the graph and do not run. The graph
+/// keeps them, whatever pairs the transfer gets later. The transfer must outlive the graph, and its memory
+/// for pairs grows with each list that is captured.
+///
+/// If this fails, no run has started, and the transfer keeps the pairs that it had.
+///
+/// @param transfer a transfer from or to GPU memory
+/// @param options the new pairs
+/// @param stream a stream as kvmem_transfer_submit_on_stream takes it
+/// @return as kvmem_transfer_submit_pairs and kvmem_transfer_submit_on_stream. While a run is in flight,
+///         KVMEM_STATUS_BUSY also for a stream that is captured
+kvmem_status kvmem_transfer_submit_pairs_on_stream(kvmem_transfer *transfer,
+                                                   const kvmem_submit_options *options,
+                                                   struct CUstream_st *stream,
+                                                   kvmem_error **error);
 
 /// Makes a stream wait for layers of the last run.
 ///
@@ -385,8 +422,8 @@ void kvmem_ipc_options_init(kvmem_ipc_options *options, size_t struct_size);
 ///           memory of this process, or memory of another GPU
 ///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
 ///         KVMEM_STATUS_STALE: base_size or buffer_id is that of another allocation
-///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory, or the driver has mapped
-///           the memory for another GPU of this process and maps it only once
+///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory; or the driver has mapped
+///           the memory for another GPU of this process, and maps it only once
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_open_ipc(const kvmem_ipc_options *options,
                                    kvmem_region **region,
@@ -440,7 +477,7 @@ void kvmem_vmm_options_init(kvmem_vmm_options *options, size_t struct_size);
 /// @param granularity receives the granularity in bytes
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL, or a value is unknown
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options,
                                        uint32_t which,
@@ -454,7 +491,7 @@ kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options,
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
 ///           value is unknown
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
 ///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message says how much was
 ///           requested, and how much the GPU has; if the process has its primary context, also how much is
 ///           free

@@ -96,8 +96,7 @@ struct wish {
     const uint32_t *checksums = nullptr; // one a pair, which the destination is verified against
 };
 
-inline transfer make_transfer(const layout &source, const layout &destination, const pairs &blocks,
-                              completion_target to = {}, wish wished = {})
+inline kvmem_transfer_options options_of(const pairs &blocks, completion_target to, wish wished)
 {
     kvmem_transfer_options options;
     kvmem_transfer_options_init(&options, sizeof options);
@@ -111,7 +110,22 @@ inline transfer make_transfer(const layout &source, const layout &destination, c
     options.staging_size = wished.staging_size;
     options.flags = wished.flags;
     options.checksums = wished.checksums;
+    return options;
+}
+
+inline transfer make_transfer(const layout &source, const layout &destination, const pairs &blocks,
+                              completion_target to = {}, wish wished = {})
+{
+    const kvmem_transfer_options options = options_of(blocks, to, wished);
     return make<transfer>(kvmem_transfer_create, source.get(), destination.get(), &options);
+}
+
+// The same, with its run in flight.
+inline transfer start_transfer(const layout &source, const layout &destination, const pairs &blocks,
+                               wish wished = {})
+{
+    const kvmem_transfer_options options = options_of(blocks, {}, wished);
+    return make<transfer>(kvmem_transfer_start, source.get(), destination.get(), &options);
 }
 
 // CRC32C of each block, in the order of the ids.

@@ -65,8 +65,8 @@ static void meet(fuzz *fuzz) {
     kvmem_agent *owner = table_pick_one(fuzz, AGENTS);
     kvmem_agent *reader = table_pick_one(fuzz, AGENTS);
     const kvmem_layout *layout = table_pick_one(fuzz, LAYOUTS);
-    kvmem_blob *metadata = NULL;
-    kvmem_blob *descriptor = NULL;
+    OWNED(kvmem_blob) metadata = NULL;
+    OWNED(kvmem_blob) descriptor = NULL;
     TRY(fuzz, kvmem_agent_create_backend, owner, some_backend(fuzz), NULL, 0);
     TRY(fuzz, kvmem_agent_create_backend, reader, some_backend(fuzz), NULL, 0);
     TRY(fuzz, kvmem_agent_get_local_metadata, owner, &metadata);
@@ -83,8 +83,6 @@ static void meet(fuzz *fuzz) {
     if (random_one_in(fuzz, 3)) {
         TRY(fuzz, kvmem_agent_invalidate_remote_metadata, reader, name);
     }
-    kvmem_blob_destroy(metadata);
-    kvmem_blob_destroy(descriptor);
 }
 
 /* Bytes of another blob are no metadata, and are given at times. */

@@ -34,9 +34,7 @@ static void take_back(const adopted *memory) {
     if (memory->device < 0) {
         owned_memory_free(memory->address, memory->size);
     } else {
-        enter_device(memory->device);
-        CU(cuMemFree_v2((uint64_t)(uintptr_t)memory->address));
-        leave_device(memory->device);
+        CU_ON(memory->device, cuMemFree_v2((uint64_t)(uintptr_t)memory->address));
     }
 }
 
@@ -74,9 +72,7 @@ kvmem_adopt_options owned_adopt_options(fuzz *fuzz) {
 kvmem_adopt_options owned_device_options(fuzz *fuzz, int32_t device) {
     const uint64_t size = 4096 * (1 + random_below(fuzz, 64));
     CUdeviceptr address = 0;
-    enter_device(device);
-    CU(cuMemAlloc_v2(&address, size));
-    leave_device(device);
+    CU_ON(device, cuMemAlloc_v2(&address, size));
     return options_of(fuzz, (adopted){(void *)(uintptr_t)address, size, device});
 }
 

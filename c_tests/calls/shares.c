@@ -31,6 +31,13 @@ void shares_forget_tokens(void) {
     memset(tokens, 0, sizeof(tokens));
 }
 
+/* Defines a call that makes one handle of another, with options. */
+#define CREATES_FROM(name, made, create, from, options_of)                                           \
+    static void name(fuzz *fuzz) {                                                                   \
+        const kvmem_##options_of options = options_of(fuzz);                                         \
+        CREATE(fuzz, made, create, table_pick(fuzz, from), or_null(fuzz, &options));                 \
+    }
+
 static kvmem_share_options share_options(fuzz *fuzz) {
     kvmem_share_options options;
     DO(fuzz, kvmem_share_options_init, &options, sizeof(options));
@@ -41,15 +48,8 @@ static kvmem_share_options share_options(fuzz *fuzz) {
     return options;
 }
 
-static void share_region(fuzz *fuzz) {
-    const kvmem_share_options options = share_options(fuzz);
-    CREATE(fuzz, SHARES, kvmem_share_create_region, table_pick(fuzz, REGIONS), or_null(fuzz, &options));
-}
-
-static void share_layout(fuzz *fuzz) {
-    const kvmem_share_options options = share_options(fuzz);
-    CREATE(fuzz, SHARES, kvmem_share_create_layout, table_pick(fuzz, LAYOUTS), or_null(fuzz, &options));
-}
+CREATES_FROM(share_region, SHARES, kvmem_share_create_region, REGIONS, share_options)
+CREATES_FROM(share_layout, SHARES, kvmem_share_create_layout, LAYOUTS, share_options)
 
 /* The file descriptors of a share; returns how many. */
 static size_t fds_of(fuzz *fuzz, const kvmem_share *share, int32_t *fds) {
@@ -113,15 +113,8 @@ static kvmem_open_options open_options(fuzz *fuzz) {
     return options;
 }
 
-static void open_region(fuzz *fuzz) {
-    const kvmem_open_options options = open_options(fuzz);
-    CREATE(fuzz, REGIONS, kvmem_share_open_region, table_pick(fuzz, SHARES), or_null(fuzz, &options));
-}
-
-static void open_layout(fuzz *fuzz) {
-    const kvmem_open_options options = open_options(fuzz);
-    CREATE(fuzz, LAYOUTS, kvmem_share_open_layout, table_pick(fuzz, SHARES), or_null(fuzz, &options));
-}
+CREATES_FROM(open_region, REGIONS, kvmem_share_open_region, SHARES, open_options)
+CREATES_FROM(open_layout, LAYOUTS, kvmem_share_open_layout, SHARES, open_options)
 
 /* Over a socket pair, whole or not at all. */
 static void send_and_receive(fuzz *fuzz) {

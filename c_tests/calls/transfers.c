@@ -17,19 +17,23 @@ static void fill_pairs(fuzz *fuzz, kvmem_block_pair *pairs, size_t count) {
     }
 }
 
-static void create_transfer(fuzz *fuzz) {
+/* The arrays that options point at. */
+typedef struct lists {
+    kvmem_block_pair pairs[MOST_PAIRS];
+    uint32_t checksums[MOST_PAIRS];
+} lists;
+
+static kvmem_transfer_options options_of_transfer(fuzz *fuzz, lists *lists) {
     static const uint32_t computes[] = {KVMEM_COMPUTE_MAY_RUN, KVMEM_COMPUTE_IDLE, 7};
     static const uint64_t stagings[] = {0, 0, 0, 4096, 64 * KIB, MIB, 1};
     const uint64_t known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE | KVMEM_TRANSFER_BY_LAYER |
                            KVMEM_TRANSFER_VERIFY;
-    kvmem_block_pair pairs[MOST_PAIRS];
     const size_t count = 1 + random_below(fuzz, MOST_PAIRS);
-    fill_pairs(fuzz, pairs, count);
-    const uint32_t checksums[MOST_PAIRS] = {0};
+    fill_pairs(fuzz, lists->pairs, count);
     kvmem_transfer_options options;
     DO(fuzz, kvmem_transfer_options_init, &options, sizeof(options));
     options.flags = random_flags(fuzz, known);
-    options.pairs = or_null(fuzz, pairs);
+    options.pairs = or_null(fuzz, lists->pairs);
     options.num_pairs = random_one_in(fuzz, 60) ? 0 : count;
     if (random_one_in(fuzz, 2)) { /* layouts of all shapes have these */
         options.num_layers = 1;
@@ -47,12 +51,65 @@ static void create_transfer(fuzz *fuzz) {
     options.max_ctas = random_one_in(fuzz, 6) ? (uint32_t)random_next(fuzz) : 0;
     options.staging_size = random_of(fuzz, stagings);
     options.path = random_one_in(fuzz, 3) ? (uint32_t)random_below(fuzz, 17) : 0;
-    options.checksums = random_one_in(fuzz, 12) ? checksums : NULL;
+    options.checksums = random_one_in(fuzz, 12) ? lists->checksums : NULL;
     options_spoil(fuzz, &options.reserved);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
+    return options;
+}
+
+static void create_transfer(fuzz *fuzz) {
+    lists lists = {0};
+    const kvmem_transfer_options options = options_of_transfer(fuzz, &lists);
     const kvmem_layout *source = table_pick(fuzz, LAYOUTS);
     const kvmem_layout *destination = table_pick(fuzz, LAYOUTS);
     CREATE(fuzz, TRANSFERS, kvmem_transfer_create, source, destination, or_null(fuzz, &options));
+}
+
+static void start(fuzz *fuzz) {
+    lists lists = {0};
+    const kvmem_transfer_options options = options_of_transfer(fuzz, &lists);
+    const kvmem_layout *source = table_pick(fuzz, LAYOUTS);
+    const kvmem_layout *destination = table_pick(fuzz, LAYOUTS);
+    CREATE(fuzz, TRANSFERS, kvmem_transfer_start, source, destination, or_null(fuzz, &options));
+}
+
+static void start_on_stream(fuzz *fuzz) {
+    lists lists = {0};
+    const kvmem_transfer_options options = options_of_transfer(fuzz, &lists);
+    const kvmem_layout *source = table_pick(fuzz, LAYOUTS);
+    const kvmem_layout *destination = table_pick(fuzz, LAYOUTS);
+    CREATE(fuzz, TRANSFERS, kvmem_transfer_start_on_stream, source, destination, or_null(fuzz, &options),
+           table_pick(fuzz, STREAMS));
+}
+
+static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
+    const size_t count = 1 + random_below(fuzz, MOST_PAIRS);
+    fill_pairs(fuzz, lists->pairs, count);
+    kvmem_submit_options options;
+    DO(fuzz, kvmem_submit_options_init, &options, sizeof(options));
+    options.pairs = or_null(fuzz, lists->pairs);
+    options.num_pairs = random_one_in(fuzz, 60) ? 0 : count;
+    options.user_data = random_next(fuzz);
+    if (random_one_in(fuzz, 10)) {
+        options.notification = "moved";
+        options.notification_size = random_below(fuzz, 6);
+    }
+    options.checksums = random_one_in(fuzz, 12) ? lists->checksums : NULL;
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    return options;
+}
+
+static void submit_pairs(fuzz *fuzz) {
+    lists lists = {0};
+    const kvmem_submit_options options = options_of_step(fuzz, &lists);
+    TRY(fuzz, kvmem_transfer_submit_pairs, table_pick(fuzz, TRANSFERS), or_null(fuzz, &options));
+}
+
+static void submit_pairs_on_stream(fuzz *fuzz) {
+    lists lists = {0};
+    const kvmem_submit_options options = options_of_step(fuzz, &lists);
+    kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
+    TRY(fuzz, kvmem_transfer_submit_pairs_on_stream, transfer, or_null(fuzz, &options), table_pick(fuzz, STREAMS));
 }
 
 static void submit(fuzz *fuzz) {
@@ -62,9 +119,7 @@ static void submit(fuzz *fuzz) {
 static void create_stream(fuzz *fuzz) {
     CUstream stream = NULL;
     const int device = (int)random_below(fuzz, 2);
-    enter_device(device);
-    CU(cuStreamCreate(&stream, 1));
-    leave_device(device);
+    CU_ON(device, cuStreamCreate(&stream, 1));
     table_add(fuzz, STREAMS, stream);
 }
 
@@ -166,6 +221,10 @@ static void destroy_queue(fuzz *fuzz) {
 
 const operation transfer_operations[] = {
     OPERATION_WITH(50, create_transfer, BIT(LAYOUTS), BIT(TRANSFERS)),
+    OPERATION_WITH(10, start, BIT(LAYOUTS), BIT(TRANSFERS)),
+    OPERATION_WITH(2, start_on_stream, BIT(LAYOUTS) | BIT(STREAMS), BIT(TRANSFERS)),
+    OPERATION_WITH(20, submit_pairs, BIT(TRANSFERS), 0),
+    OPERATION_WITH(4, submit_pairs_on_stream, BIT(TRANSFERS) | BIT(STREAMS), 0),
     OPERATION_WITH(40, submit, BIT(TRANSFERS), 0),
     OPERATION_WITH(4, create_stream, 0, BIT(STREAMS)),
     OPERATION_WITH(8, submit_on_stream, BIT(TRANSFERS) | BIT(STREAMS), 0),

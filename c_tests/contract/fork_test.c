@@ -85,6 +85,14 @@ static void use_transfers(void) {
     FORKED_KEEPS(count, kvmem_queue_poll, w.queue, &completion, 1, &count);
     FORKED_KEEPS(count, kvmem_queue_wait, w.queue, KVMEM_TIMEOUT_FOREVER, &completion, 1, &count);
     FORKED_NULLS(transfer, kvmem_transfer_create, w.local.layout, w.local.layout, &options, &transfer);
+    kvmem_submit_options step;
+    kvmem_submit_options_init(&step, sizeof(step));
+    step.pairs = options.pairs;
+    step.num_pairs = options.num_pairs;
+    FORKED_NULLS(transfer, kvmem_transfer_start, w.local.layout, w.local.layout, &options, &transfer);
+    FORKED_NULLS(transfer, kvmem_transfer_start_on_stream, w.local.layout, w.local.layout, &options, NULL, &transfer);
+    FORKED(kvmem_transfer_submit_pairs, w.copy, &step);
+    FORKED(kvmem_transfer_submit_pairs_on_stream, w.copy, &step, NULL);
     FORKED(kvmem_transfer_submit, w.copy);
     FORKED(kvmem_transfer_submit, w.transfer);
     FORKED(kvmem_transfer_poll, w.copy);

@@ -231,7 +231,22 @@ static void transfers(void) {
     options = world_transfer_options();
     options.notification_size = 1; /* of nothing */
     INVALID_NULLS(transfer, kvmem_transfer_create, w.near.layout, w.remote, &options, &transfer);
+    INVALID_NULLS(transfer, kvmem_transfer_start, NULL, layout, &options, &transfer);
+    INVALID_NULLS(transfer, kvmem_transfer_start, layout, layout, NULL, &transfer);
+    INVALID(kvmem_transfer_start, layout, layout, &options, NULL);
+    INVALID_NULLS(transfer, kvmem_transfer_start_on_stream, NULL, layout, &options, NULL, &transfer);
+    INVALID_NULLS(transfer, kvmem_transfer_start_on_stream, layout, layout, NULL, NULL, &transfer);
+    INVALID(kvmem_transfer_start_on_stream, layout, layout, &options, NULL, NULL);
     INVALID(kvmem_transfer_submit, NULL);
+    kvmem_submit_options step;
+    kvmem_submit_options_init(&step, sizeof(step));
+    INVALID(kvmem_transfer_submit_pairs, NULL, &step);
+    INVALID(kvmem_transfer_submit_pairs, w.copy, NULL);
+    INVALID(kvmem_transfer_submit_pairs, w.copy, &step); /* no pairs */
+    INVALID(kvmem_transfer_submit_pairs_on_stream, NULL, &step, NULL);
+    INVALID(kvmem_transfer_submit_pairs_on_stream, w.copy, NULL, NULL);
+    step.notification_size = 1; /* of nothing */
+    INVALID(kvmem_transfer_submit_pairs, w.transfer, &step);
     INVALID(kvmem_transfer_poll, NULL);
     INVALID(kvmem_transfer_wait, NULL, 0);
     kvmem_transfer_info info;

@@ -50,6 +50,7 @@ static void init_states_the_size_and_nothing_else(void) {
         kvmem_layout_config config;
         kvmem_layout_options layout;
         kvmem_transfer_options transfer;
+        kvmem_submit_options submit;
         unsigned char bytes[256];
     } any;
 #define CHECK_INIT(init, member)                                                                     \
@@ -78,6 +79,7 @@ static void init_states_the_size_and_nothing_else(void) {
     CHECK_INIT(kvmem_layout_config_init, config);
     CHECK_INIT(kvmem_layout_options_init, layout);
     CHECK_INIT(kvmem_transfer_options_init, transfer);
+    CHECK_INIT(kvmem_submit_options_init, submit);
 }
 
 /* A caller compiled against an older header has a shorter struct, and gets no more than that filled. */

@@ -19,16 +19,10 @@ static CUresult check_need(function which) {
     if (need == NOTHING) {
         return CUDA_SUCCESS;
     }
-    if (sim.initialised_in != getpid()) {
-        return CUDA_ERROR_NOT_INITIALIZED;
-    }
+    RETURN_IF(sim.initialised_in != getpid(), CUDA_ERROR_NOT_INITIALIZED);
     const context *current = context_current();
-    if (need == CONTEXT && current == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (need >= LIVE && current != NULL && !current->is_alive) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
+    RETURN_IF(need == CONTEXT && current == NULL, CUDA_ERROR_INVALID_CONTEXT);
+    RETURN_IF(need >= LIVE && current != NULL && !current->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     return captures_permit(which);
 }
 

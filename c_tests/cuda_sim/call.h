@@ -49,3 +49,11 @@ CUresult call_released(const call *call, CUresult result);
 
 /* In faults.c: counts the call and takes the failure that is planned for it. */
 bool faults_take(function which, failing *when, CUresult *result);
+
+/* Ends a function of the driver with this result if the condition holds. */
+#define RETURN_IF(condition, result)                                                                 \
+    do {                                                                                             \
+        if (condition) {                                                                             \
+            return result;                                                                           \
+        }                                                                                            \
+    } while (0)

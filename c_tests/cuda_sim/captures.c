@@ -60,9 +60,7 @@ CUresult captures_permit(function which) {
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     DRIVER_CALL(cuThreadExchangeStreamCaptureMode);
-    if (mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_VALUE);
     const CUstreamCaptureMode before = thread_mode;
     thread_mode = *mode;
     *mode = before;

@@ -2,6 +2,7 @@
 // Runs the library's checksum kernel: the same tiles, bit by bit, with every address checked.
 #include "kernels.h"
 
+#include "call.h"
 #include "checksum.h"
 #include "reach.h"
 
@@ -110,9 +111,7 @@ CUresult checksum_run(const kvmem_checksum *asked, const context *on) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     for (unsigned index = (unsigned)tiles; index > 0; index--) {
-        if (!divide_tile(asked, index - 1, on)) {
-            return CUDA_ERROR_ILLEGAL_ADDRESS;
-        }
+        RETURN_IF(!divide_tile(asked, index - 1, on), CUDA_ERROR_ILLEGAL_ADDRESS);
     }
     return CUDA_SUCCESS;
 }

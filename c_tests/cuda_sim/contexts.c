@@ -65,12 +65,8 @@ void context_destroy(context *ended) {
 
 CUresult cuCtxCreate_v2(CUcontext *created, unsigned flags, CUdevice device) {
     DRIVER_CALL(cuCtxCreate_v2);
-    if (created == NULL || (flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device_exists(device)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    RETURN_IF(created == NULL || (flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0, CUDA_ERROR_INVALID_VALUE);
+    RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
     *created = context_create(device);
     context_push(*created);
     return CUDA_SUCCESS;
@@ -78,16 +74,10 @@ CUresult cuCtxCreate_v2(CUcontext *created, unsigned flags, CUdevice device) {
 
 CUresult cuCtxDestroy_v2(CUcontext wanted) {
     DRIVER_CALL(cuCtxDestroy_v2);
-    if (wanted == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(wanted == NULL, CUDA_ERROR_INVALID_VALUE);
     context *found = context_find(wanted);
-    if (found->is_primary) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (!found->is_alive) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
+    RETURN_IF(found->is_primary, CUDA_ERROR_INVALID_CONTEXT);
+    RETURN_IF(!found->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     context_destroy(found);
     if (context_current() == found) {
         context_pop();
@@ -97,18 +87,14 @@ CUresult cuCtxDestroy_v2(CUcontext wanted) {
 
 CUresult cuCtxPushCurrent_v2(CUcontext pushed) {
     DRIVER_CALL(cuCtxPushCurrent_v2);
-    if (pushed == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(pushed == NULL, CUDA_ERROR_INVALID_VALUE);
     context_push(context_find(pushed));
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext *popped) {
     DRIVER_CALL(cuCtxPopCurrent_v2);
-    if (context_current() == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    RETURN_IF(context_current() == NULL, CUDA_ERROR_INVALID_CONTEXT);
     if (popped != NULL) {
         *popped = context_current();
     }
@@ -118,9 +104,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *popped) {
 
 CUresult cuCtxGetCurrent(CUcontext *current) {
     DRIVER_CALL(cuCtxGetCurrent);
-    if (current == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(current == NULL, CUDA_ERROR_INVALID_VALUE);
     *current = context_current();
     return CUDA_SUCCESS;
 }
@@ -140,28 +124,18 @@ CUresult cuCtxSetCurrent(CUcontext wanted) {
 /* A destroyed context still knows its device. */
 CUresult cuCtxGetDevice(CUdevice *device) {
     DRIVER_CALL(cuCtxGetDevice);
-    if (context_current() == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(context_current() == NULL, CUDA_ERROR_INVALID_CONTEXT);
+    RETURN_IF(device == NULL, CUDA_ERROR_INVALID_VALUE);
     *device = context_current()->device;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetId(CUcontext asked, unsigned long long *id) {
     DRIVER_CALL(cuCtxGetId);
-    if (id == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(id == NULL, CUDA_ERROR_INVALID_VALUE);
     const context *found = asked == NULL ? context_current() : context_find(asked);
-    if (found == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (!found->is_alive) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
+    RETURN_IF(found == NULL, CUDA_ERROR_INVALID_CONTEXT);
+    RETURN_IF(!found->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     *id = found->id;
     return CUDA_SUCCESS;
 }
@@ -169,23 +143,13 @@ CUresult cuCtxGetId(CUcontext asked, unsigned long long *id) {
 /* From one context to another of another device, once. */
 CUresult cuCtxEnablePeerAccess(CUcontext wanted, unsigned flags) {
     DRIVER_CALL(cuCtxEnablePeerAccess);
-    if (wanted == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    RETURN_IF(wanted == NULL, CUDA_ERROR_INVALID_CONTEXT);
     const context *peer = context_find(wanted);
     context *own = context_current();
-    if (flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!peer->is_alive || peer->device == own->device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (sim.no_peer_access) {
-        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-    }
-    if ((own->peers >> peer->device & 1) != 0) {
-        return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-    }
+    RETURN_IF(flags != 0, CUDA_ERROR_INVALID_VALUE);
+    RETURN_IF(!peer->is_alive || peer->device == own->device, CUDA_ERROR_INVALID_DEVICE);
+    RETURN_IF(sim.no_peer_access, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    RETURN_IF((own->peers >> peer->device & 1) != 0, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     own->peers |= 1u << peer->device;
     return CUDA_SUCCESS;
 }

@@ -53,12 +53,11 @@ static void *read_current(void *answer) {
 
 TEST(stack_is_of_the_thread) {
     CUcontext elsewhere = (CUcontext)&elsewhere;
-    open_device(0);
+    OPEN_DEVICE(0);
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, read_current, &elsewhere), 0);
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK(elsewhere == NULL);
-    close_device(0);
 }
 
 TEST(memory_needs_a_context) {

@@ -12,7 +12,7 @@ typedef struct sides {
     CUstream stream;
 } sides;
 
-static void set_up(sides *sides) {
+static void sides_open(sides *sides) {
     open_device(0);
     sides->host = test_allocate(SIZE);
     for (size_t i = 0; i < SIZE; i++) {
@@ -23,7 +23,7 @@ static void set_up(sides *sides) {
     CU(cuStreamCreate(&sides->stream, CU_STREAM_NON_BLOCKING));
 }
 
-static void tear_down(sides *sides) {
+static void sides_close(sides *sides) {
     CU(cuStreamDestroy_v2(sides->stream));
     CU(cuMemFree_v2(sides->one));
     CU(cuMemFree_v2(sides->two));
@@ -37,8 +37,7 @@ static void expect_back(const unsigned char *back, const sides *sides) {
 }
 
 TEST(every_form_moves_the_bytes) {
-    sides sides;
-    set_up(&sides);
+    OPENED(sides, sides);
     unsigned char *back = test_allocate(SIZE);
     CU(cuMemcpyHtoD_v2(sides.one, sides.host, SIZE));
     CU(cuMemcpyDtoD_v2(sides.two, sides.one, SIZE));
@@ -59,12 +58,10 @@ TEST(every_form_moves_the_bytes) {
     CU(cuMemcpy(ADDRESS(back), ADDRESS(sides.host) + 1, SIZE - 1)); /* from host to host */
     CHECK_BYTES(back, sides.host + 1, SIZE - 1);
     free(back);
-    tear_down(&sides);
 }
 
 TEST(ranges_are_checked) {
-    sides sides;
-    set_up(&sides);
+    OPENED(sides, sides);
     const CUdeviceptr host = ADDRESS(sides.host);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD_v2(sides.one + 1, sides.host, SIZE));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH_v2(sides.host, sides.one + 1, SIZE));
@@ -80,12 +77,10 @@ TEST(ranges_are_checked) {
     check_device_filled(sides.one, 2, 64);
     CU(cuMemcpy(0, 0, 0));
     CU(cuMemsetD8_v2(0, 1, 0));
-    tear_down(&sides);
 }
 
 TEST(a_registration_is_one_range) {
-    sides sides;
-    set_up(&sides);
+    OPENED(sides, sides);
     const size_t half = SIZE / 2;
     unsigned char *host = mmap(NULL, 3 * half, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(host != MAP_FAILED);
@@ -101,14 +96,12 @@ TEST(a_registration_is_one_range) {
     CU(cuMemHostUnregister(locked + half / 2));
     CU(cuMemcpyHtoD_v2(sides.one, locked, half));
     munmap(host, 3 * half);
-    tear_down(&sides);
 }
 
 TEST(peers_copy_but_do_not_fill) {
     CUcontext other = NULL;
     CUdeviceptr far = 0;
-    sides sides;
-    set_up(&sides);
+    OPENED(sides, sides);
     CU(cuDevicePrimaryCtxRetain(&other, 1));
     CU(cuCtxPushCurrent_v2(other));
     far = allocate_filled(SIZE, 3);
@@ -120,13 +113,11 @@ TEST(peers_copy_but_do_not_fill) {
     check_device_filled(far, 2, SIZE);
     CU(cuMemFree_v2(far));
     CU(cuDevicePrimaryCtxRelease_v2(1));
-    tear_down(&sides);
 }
 
 TEST(a_stream_brings_its_context) {
     CUcontext popped = NULL;
-    sides sides;
-    set_up(&sides);
+    OPENED(sides, sides);
     CU(cuCtxPopCurrent_v2(&popped));
     CU(cuMemcpyAsync(sides.one, sides.two, SIZE, sides.stream));
     CU(cuMemsetD8Async(sides.two, 5, SIZE, sides.stream));
@@ -134,7 +125,6 @@ TEST(a_stream_brings_its_context) {
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuMemcpyAsync(sides.one, sides.two, SIZE, NULL));
     CU(cuCtxPushCurrent_v2(popped));
     check_device_filled(sides.one, 2, SIZE);
-    tear_down(&sides);
 }
 
 #define NUM_COPIES 3
@@ -168,8 +158,7 @@ static CUresult submit(batch *batch, size_t *failed, CUstream stream) {
 
 TEST(a_batch_moves_its_copies) {
     size_t failed = 0;
-    sides sides;
-    set_up(&sides);
+    OPENED(sides, sides);
     batch batch = batch_of(&sides);
     CU(submit(&batch, &failed, sides.stream));
     CHECK_EQ(failed, NONE_FAILED);
@@ -185,7 +174,6 @@ TEST(a_batch_moves_its_copies) {
     CU(cuStreamSynchronize(sides.stream));
     CU(cuStreamSynchronize(CU_STREAM_PER_THREAD));
     CHECK_FILLED(sides.host, 2, 1024);
-    tear_down(&sides);
 }
 
 static void refuses(batch batch, CUstream stream, size_t expected_failed) {
@@ -195,8 +183,7 @@ static void refuses(batch batch, CUstream stream, size_t expected_failed) {
 }
 
 TEST(a_batch_is_checked) {
-    sides sides;
-    set_up(&sides);
+    OPENED(sides, sides);
     const batch good = batch_of(&sides);
     batch bad = good;
     refuses(good, NULL, 77); /* the legacy stream, before anything is looked at */
@@ -223,5 +210,4 @@ TEST(a_batch_is_checked) {
     refuses(bad, sides.stream, 2);
     bad = good, bad.sizes[1] = SIZE;
     refuses(bad, sides.stream, 1);
-    tear_down(&sides);
 }

@@ -73,18 +73,12 @@ static void submit_all(const batch *asked, stream *on, const call *call) {
 }
 
 static CUresult run(const batch *asked, CUstream handle, size_t *failed, const call *call) {
-    if (!has_valid_attributes(asked) || handle == CU_STREAM_LEGACY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(!has_valid_attributes(asked) || handle == CU_STREAM_LEGACY, CUDA_ERROR_INVALID_VALUE);
     stream *on = NULL;
     const CUresult result = find_healthy_stream(handle, &on);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     *failed = find_bad_copy(asked, copy_device(on));
-    if (*failed != NO_COPY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(*failed != NO_COPY, CUDA_ERROR_INVALID_VALUE);
     submit_all(asked, on, call);
     return CUDA_SUCCESS;
 }
@@ -94,9 +88,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr *destinations, CUdeviceptr *sources, siz
                             CUmemcpyAttributes *attributes, size_t *first_copies, size_t num_attributes,
                             size_t *failed, CUstream stream) {
     DRIVER_CALL(cuMemcpyBatchAsync);
-    if (stream == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(stream == NULL, CUDA_ERROR_INVALID_VALUE);
     const batch asked = {destinations, sources, sizes, count, attributes, first_copies, num_attributes};
     size_t bad_copy = NO_COPY;
     const CUresult result = run(&asked, stream, &bad_copy, &this_call);

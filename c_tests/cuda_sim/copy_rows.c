@@ -29,9 +29,7 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *asked, CUstream handle) {
     DRIVER_CALL(cuMemcpy2DAsync_v2);
     stream *on = NULL;
     CUresult result = find_healthy_stream(handle, &on);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     if (asked == NULL || !is_plain(asked) || asked->srcPitch < asked->WidthInBytes ||
         asked->dstPitch < asked->WidthInBytes || asked->srcPitch > MAX_PITCH || asked->dstPitch > MAX_PITCH) {
         return CUDA_ERROR_INVALID_VALUE;

@@ -16,9 +16,7 @@ CUresult copy_check(const copy *checked, CUdevice device) {
     const range destination = {checked->destination, checked->size};
     const CUresult result =
         check_reach(source, CU_MEM_ACCESS_FLAGS_PROT_READ, checked->source_must_be, device);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     return check_reach(destination, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, checked->destination_must_be, device);
 }
 

@@ -26,9 +26,7 @@ static CUresult allocate(CUdeviceptr *address, size_t size, size_t offset, span 
     };
     memory *behind = NULL;
     const CUresult result = memory_create(OF_ALLOCATION, size, &prop, &behind);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     void *start = map_beside_last(offset + size, behind->fd);
     if (start == MAP_FAILED) {
         memory_destroy_if_unused(behind);
@@ -41,9 +39,7 @@ static CUresult allocate(CUdeviceptr *address, size_t size, size_t offset, span 
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     DRIVER_CALL(cuMemAlloc_v2);
-    if (address == NULL || size == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(address == NULL || size == 0, CUDA_ERROR_INVALID_VALUE);
     span *allocated = NULL;
     return allocate(address, size, sim.allocation_offset, &allocated);
 }
@@ -51,9 +47,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
 /* The program can touch it, and devices can too. */
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
     DRIVER_CALL(cuMemAllocManaged);
-    if (address == NULL || size == 0 || flags != CU_MEM_ATTACH_GLOBAL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(address == NULL || size == 0 || flags != CU_MEM_ATTACH_GLOBAL, CUDA_ERROR_INVALID_VALUE);
     span *allocated = NULL;
     const CUresult result = allocate(address, size, 0, &allocated);
     if (result == CUDA_SUCCESS) {
@@ -69,9 +63,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
         return RELEASED(CUDA_SUCCESS);
     }
     span *freed = span_starting(SPAN_ALLOCATION, address);
-    if (freed == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(freed == NULL, CUDA_ERROR_INVALID_VALUE);
     queue_drain(freed->context);
     span_remove(freed);
     return RELEASED(CUDA_SUCCESS);

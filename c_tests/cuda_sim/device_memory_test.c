@@ -5,7 +5,7 @@
 TEST(allocation_has_its_exact_range) {
     CUdeviceptr base = 0;
     size_t size = 0;
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr address = allocate_filled(1000, 1);
     CHECK_EQ(address % 256, 0);
     CU(cuMemGetAddressRange_v2(&base, &size, address + 999));
@@ -16,37 +16,34 @@ TEST(allocation_has_its_exact_range) {
     CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(&base, &size, ADDRESS(&base)));
     CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(&base, &size, 0));
     CU(cuMemFree_v2(address));
-    close_device(0);
 }
 
 TEST(program_cannot_touch_it) {
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr address = allocate_filled(4096, 1);
     check_untouchable(address);
     check_device_filled(address, 1, 4096);
     CU(cuMemFree_v2(address));
-    close_device(0);
 }
 
 TEST(sizes_out_of_range_are_refused) {
     CUdeviceptr address = 0;
     size_t free = 0;
     size_t total = 0;
-    open_device(0);
+    OPEN_DEVICE(0);
     CU(cuMemGetInfo_v2(&free, &total));
     CHECK(free <= total);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAlloc_v2(&address, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAlloc_v2(NULL, 1));
     CU_EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&address, total + 1));
     CU_EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&address, (size_t)1 << 62));
-    close_device(0);
 }
 
 TEST(free_memory_goes_and_comes) {
     size_t before = 0;
     size_t during = 0;
     size_t after = 0;
-    open_device(0);
+    OPEN_DEVICE(0);
     CU(cuMemGetInfo_v2(&before, NULL));
     const CUdeviceptr address = allocate_filled(64 * MIB, 1);
     CU(cuMemGetInfo_v2(&during, NULL));
@@ -54,12 +51,11 @@ TEST(free_memory_goes_and_comes) {
     CU(cuMemFree_v2(address));
     CU(cuMemGetInfo_v2(&after, NULL));
     CHECK_EQ(after, before);
-    close_device(0);
 }
 
 TEST(only_a_start_is_freed_once) {
     unsigned char local = 0;
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr address = allocate_filled(4096, 1);
     const CUdeviceptr mapped = map_fresh(0, GRANULE);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address + 1));
@@ -70,12 +66,11 @@ TEST(only_a_start_is_freed_once) {
     CU(cuMemFree_v2(address));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
     unmap_and_free(mapped, GRANULE);
-    close_device(0);
 }
 
 TEST(freeing_needs_no_context_of_its_own) {
     CUcontext popped = NULL;
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr one = allocate_filled(4096, 1);
     const CUdeviceptr two = allocate_filled(4096, 2);
     CUcontext other = NULL;
@@ -87,5 +82,4 @@ TEST(freeing_needs_no_context_of_its_own) {
     CU(cuCtxPopCurrent_v2(&popped));
     CU(cuMemFree_v2(two)); /* under none */
     CU(cuCtxPushCurrent_v2(popped));
-    close_device(0);
 }

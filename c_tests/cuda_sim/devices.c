@@ -75,16 +75,12 @@ static void list_devices(void) {
 
 CUresult cuInit(unsigned flags) {
     DRIVER_CALL(cuInit);
-    if (flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(flags != 0, CUDA_ERROR_INVALID_VALUE);
     if (sim.initialised_in != 0) {
         return sim.initialised_in == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
     }
     list_devices();
-    if (sim.num_devices == 0) {
-        return CUDA_ERROR_NO_DEVICE;
-    }
+    RETURN_IF(sim.num_devices == 0, CUDA_ERROR_NO_DEVICE);
     sim.memory_per_device = number_from_environment("KVMEM_SIM_MEMORY", 8 * GIB);
     sim.no_peer_access |= number_from_environment("KVMEM_SIM_PEER_ACCESS", 1) == 0;
     sim.initialised_in = getpid();
@@ -93,9 +89,7 @@ CUresult cuInit(unsigned flags) {
 
 CUresult cuDriverGetVersion(int *version) {
     DRIVER_CALL(cuDriverGetVersion);
-    if (version == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(version == NULL, CUDA_ERROR_INVALID_VALUE);
     *version = VERSION;
     return CUDA_SUCCESS;
 }
@@ -137,18 +131,14 @@ void sim_set_allocation_offset(size_t offset) {
 
 CUresult cuDeviceGetCount(int *count) {
     DRIVER_CALL(cuDeviceGetCount);
-    if (count == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(count == NULL, CUDA_ERROR_INVALID_VALUE);
     *count = sim.num_devices;
     return CUDA_SUCCESS;
 }
 
 /* What every question about a device begins with. */
 static CUresult check_question(const void *answer, CUdevice device) {
-    if (answer == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(answer == NULL, CUDA_ERROR_INVALID_VALUE);
     return device_exists(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
@@ -164,9 +154,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal) {
 CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
     DRIVER_CALL(cuDeviceGetName);
     const CUresult result = check_question(name, device);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     if (size <= 0) {
         sim_crash("cuDeviceGetName into %d bytes", size);
     }
@@ -205,9 +193,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
     DRIVER_CALL(cuDeviceGetAttribute);
     const CUresult result = check_question(value, device);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     if (attribute == CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID) {
         *value = sim.devices[device].physical;
         return CUDA_SUCCESS;
@@ -218,14 +204,10 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
     DRIVER_CALL(cuDeviceGetPCIBusId);
     const CUresult result = check_question(id, device);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     char text[16];
     const int length = snprintf(text, sizeof(text), "0000:00:%02x.0", (unsigned)sim.devices[device].physical);
-    if (size <= length) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(size <= length, CUDA_ERROR_INVALID_VALUE);
     memcpy(id, text, (size_t)length + 1);
     return CUDA_SUCCESS;
 }
@@ -234,12 +216,8 @@ CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
     DRIVER_CALL(cuDeviceCanAccessPeer);
     const CUresult result = check_question(can, device);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (!device_exists(peer)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
+    RETURN_IF(!device_exists(peer), CUDA_ERROR_INVALID_DEVICE);
     *can = device != peer && device_reaches(device, peer);
     return CUDA_SUCCESS;
 }

@@ -26,7 +26,7 @@ static CUuuid uuid_of(CUdevice device) {
 /* A process with this list sees these devices, by the ordinals that they have here. */
 static void expect_visible(const char *list, int count, const CUdevice *devices) {
     setenv("CUDA_VISIBLE_DEVICES", list, 1);
-    peer other = peer_start("tell_devices");
+    CLEANUP(peer_finish) peer other = peer_start("tell_devices");
     unsetenv("CUDA_VISIBLE_DEVICES");
     message told = frame_expect(other.socket, TELL_COUNT);
     CHECK_EQ(*(int *)(void *)told.data, count);
@@ -37,7 +37,6 @@ static void expect_visible(const char *list, int count, const CUdevice *devices)
         CHECK_BYTES(told.data, expected.bytes, sizeof(expected.bytes));
         free(told.data);
     }
-    peer_finish(&other);
 }
 
 TEST(visible_devices_are_reordered) {

@@ -34,6 +34,15 @@ void close_device(CUdevice device) {
     check_nothing_left();
 }
 
+CUdevice open_for_scope(CUdevice device) {
+    open_device(device);
+    return device;
+}
+
+void close_opened(const CUdevice *device) {
+    close_device(*device);
+}
+
 void check_nothing_left(void) {
     if (sim_live == NULL) {
         return;

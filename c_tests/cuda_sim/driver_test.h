@@ -20,6 +20,10 @@ void check_driver(const char *file, int line, const char *call, CUresult got, CU
 CUcontext open_device(CUdevice device);
 void close_device(CUdevice device);
 void check_nothing_left(void);
+/* Closed when the scope ends. */
+#define OPEN_DEVICE(device) CLEANUP(close_opened) const CUdevice opened_##device = open_for_scope(device)
+CUdevice open_for_scope(CUdevice device);
+void close_opened(const CUdevice *device);
 
 /* Memory of a device that can be exported as a file descriptor. */
 CUmemAllocationProp device_prop(CUdevice device);

@@ -6,9 +6,7 @@
 #define EVENT_FLAGS (unsigned)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
 static CUresult find(CUevent handle, event **found) {
-    if (handle == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    RETURN_IF(handle == NULL, CUDA_ERROR_INVALID_HANDLE);
     EACH(event, known, sim.events) {
         if (known == handle) {
             *found = known;
@@ -56,9 +54,7 @@ CUresult cuEventDestroy_v2(CUevent handle) {
     DRIVER_CALL(cuEventDestroy_v2);
     event *ended = NULL;
     const CUresult result = find(handle, &ended);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     destroy(ended);
     return RELEASED(CUDA_SUCCESS);
 }
@@ -71,12 +67,8 @@ CUresult cuEventRecord(CUevent handle, CUstream on) {
     if (result == CUDA_SUCCESS) {
         result = stream_find(on, &recording);
     }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (recorded->context != recording->context) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
+    RETURN_IF(recorded->context != recording->context, CUDA_ERROR_INVALID_HANDLE);
     if (recording->captured == NULL) {
         mark_release(recorded->mark);
         recorded->mark = mark_make();
@@ -108,9 +100,7 @@ CUresult cuEventQuery(CUevent handle) {
     DRIVER_CALL(cuEventQuery);
     event *asked = NULL;
     const CUresult result = find(handle, &asked);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     queue_look();
     return mark_is_reached(asked->mark) ? error_of(asked) : CUDA_ERROR_NOT_READY;
 }
@@ -119,9 +109,7 @@ CUresult cuEventSynchronize(CUevent handle) {
     DRIVER_CALL(cuEventSynchronize);
     event *waited = NULL;
     const CUresult result = find(handle, &waited);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     queue_wait_for_mark(waited->mark);
     return error_of(waited);
 }
@@ -135,16 +123,12 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent last) {
     if (result == CUDA_SUCCESS) {
         result = find(last, &until);
     }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     const bool are_timed = from->is_timed && until->is_timed;
     if (!are_timed || from->mark == NULL || until->mark == NULL || from->context != until->context) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (!mark_is_reached(from->mark) || !mark_is_reached(until->mark)) {
-        return CUDA_ERROR_NOT_READY;
-    }
+    RETURN_IF(!mark_is_reached(from->mark) || !mark_is_reached(until->mark), CUDA_ERROR_NOT_READY);
     *milliseconds = (float)(until->mark->happened - from->mark->happened);
     return error_of(until);
 }

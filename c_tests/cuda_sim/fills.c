@@ -10,9 +10,7 @@ static bool is_of_peer(CUdeviceptr address, CUdevice device) {
 }
 
 static CUresult check_fill(range filled, CUdevice device) {
-    if (is_of_peer(filled.start, device)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(is_of_peer(filled.start, device), CUDA_ERROR_INVALID_VALUE);
     return check_reach(filled, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, KNOWN, device);
 }
 

@@ -66,12 +66,8 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     DRIVER_CALL(cuStreamBeginCapture_v2);
     stream *begun = NULL;
     const CUresult result = stream_find(handle, &begun);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (handle == NULL || handle == CU_STREAM_LEGACY) {
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
+    RETURN_IF(handle == NULL || handle == CU_STREAM_LEGACY, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     if (begun->captured != NULL || (unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -84,12 +80,8 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *captured) {
     DRIVER_CALL(cuStreamEndCapture);
     stream *ended = NULL;
     const CUresult result = stream_find(handle, &ended);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (ended->captured == NULL || captured == NULL) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
+    RETURN_IF(ended->captured == NULL || captured == NULL, CUDA_ERROR_ILLEGAL_STATE);
     *captured = ended->captured;
     ended->captured = NULL;
     if (ended->capture.is_invalid) {
@@ -103,9 +95,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *captured) {
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph handle, unsigned long long flags) {
     DRIVER_CALL(cuGraphInstantiateWithFlags);
     const graph *from = find(handle);
-    if (executable == NULL || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(executable == NULL || flags != 0, CUDA_ERROR_INVALID_VALUE);
     graph *made = list_add(&sim.graphs, sizeof(*made));
     for (size_t i = 0; i < from->count; i++) {
         const work copy = copy_of(&from->works[i]);
@@ -121,9 +111,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream on) {
     graph *launched = find(handle);
     stream *found = NULL;
     const CUresult result = find_healthy_stream(on, &found);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     if (!mark_is_reached(launched->last_launch)) {
         queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .mark = mark_hold(launched->last_launch)});
     }

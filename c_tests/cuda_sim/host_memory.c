@@ -17,17 +17,13 @@
 
 CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags) {
     DRIVER_CALL(cuMemHostAlloc);
-    if (address == NULL || (flags & ~ALLOCATION_FLAGS) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(address == NULL || (flags & ~ALLOCATION_FLAGS) != 0, CUDA_ERROR_INVALID_VALUE);
     if (size == 0) {
         *address = NULL;
         return CUDA_SUCCESS;
     }
     void *start = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (start == MAP_FAILED) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    RETURN_IF(start == MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
     span_add(SPAN_HOST_ALLOCATION, (uintptr_t)start, size, NULL, context_current());
     *address = start;
     return CUDA_SUCCESS;
@@ -40,9 +36,7 @@ CUresult cuMemFreeHost(void *address) {
     }
     queue_drain(NULL);
     span *freed = span_starting(SPAN_HOST_ALLOCATION, (uintptr_t)address);
-    if (freed == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(freed == NULL, CUDA_ERROR_INVALID_VALUE);
     span_remove(freed);
     return RELEASED(CUDA_SUCCESS);
 }
@@ -76,26 +70,18 @@ CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     const CUresult result = check_free(start, size);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (!populate(start, size, read_only)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
+    RETURN_IF(!populate(start, size, read_only), CUDA_ERROR_INVALID_VALUE);
     span_add(SPAN_REGISTRATION, start, size, NULL, context_current());
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostUnregister(void *address) {
     DRIVER_CALL(cuMemHostUnregister);
-    if (address == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(address == NULL, CUDA_ERROR_INVALID_VALUE);
     queue_drain(NULL);
     span *known = span_at((uintptr_t)address);
-    if (known == NULL) {
-        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    }
+    RETURN_IF(known == NULL, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     if (known->kind != SPAN_REGISTRATION || known->start != (uintptr_t)address) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -106,9 +92,7 @@ CUresult cuMemHostUnregister(void *address) {
 /* Devices use the addresses of the host. */
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *host, unsigned flags) {
     DRIVER_CALL(cuMemHostGetDevicePointer_v2);
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(device == NULL, CUDA_ERROR_INVALID_VALUE);
     const span *known = span_at((uintptr_t)host);
     const bool is_reachable = flags == 0 && known != NULL && span_is_host(known);
     *device = is_reachable ? (uintptr_t)host : 0;

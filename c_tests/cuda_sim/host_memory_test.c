@@ -25,7 +25,7 @@ TEST(allocations_are_host_memory) {
     void *host = &host;
     CUdeviceptr base = 0;
     size_t size = 0;
-    open_device(0);
+    OPEN_DEVICE(0);
     CU(cuMemHostAlloc(&host, 0, 0));
     CHECK(host == NULL);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostAlloc(&host, 1000, 0x100));
@@ -40,14 +40,13 @@ TEST(allocations_are_host_memory) {
     CU(cuMemFreeHost(host));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost(host));
     CU(cuMemFreeHost(NULL));
-    close_device(0);
 }
 
 TEST(only_mapped_host_memory_is_registered) {
     unsigned char *host = map_host(4 * MIB, PROT_READ | PROT_WRITE);
     unsigned char *untouchable = map_host(MIB, PROT_NONE);
     void *allocated = NULL;
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr device = allocate_filled(MIB, 1);
     CU(cuMemHostAlloc(&allocated, MIB, 0));
     CHECK_EQ(munmap(host + MIB, MIB), 0);
@@ -63,13 +62,12 @@ TEST(only_mapped_host_memory_is_registered) {
     munmap(host, MIB);
     munmap(host + 2 * MIB, 2 * MIB);
     munmap(untouchable, MIB);
-    close_device(0);
 }
 
 TEST(a_byte_is_registered_once) {
     unsigned char *host = map_host(4 * MIB, PROT_READ | PROT_WRITE);
     const CUresult again = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    open_device(0);
+    OPEN_DEVICE(0);
     registers(host + MIB, MIB);
     refuses(again, host + MIB, MIB);
     refuses(again, host, 4 * MIB);
@@ -89,13 +87,12 @@ TEST(a_byte_is_registered_once) {
     registers(host, 4 * MIB);
     CU(cuMemHostUnregister(host));
     munmap(host, 4 * MIB);
-    close_device(0);
 }
 
 TEST(only_a_start_is_unregistered_once) {
     unsigned char *host = map_host(MIB, PROT_READ | PROT_WRITE);
     CUcontext popped = NULL;
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr device = allocate_filled(64, 1);
     registers(host, MIB);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(NULL));
@@ -108,13 +105,12 @@ TEST(only_a_start_is_unregistered_once) {
     CU_EXPECT(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(host));
     CU(cuMemFree_v2(device));
     munmap(host, MIB);
-    close_device(0);
 }
 
 TEST(the_device_sees_it_at_the_same_address) {
     unsigned char *host = map_host(MIB, PROT_READ | PROT_WRITE);
     CUdeviceptr device = 0;
-    open_device(0);
+    OPEN_DEVICE(0);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostGetDevicePointer_v2(&device, host, 0));
     registers(host, MIB);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostGetDevicePointer_v2(&device, host, 1));
@@ -126,7 +122,6 @@ TEST(the_device_sees_it_at_the_same_address) {
     CHECK_FILLED(host + 5, 7, 64);
     CU(cuMemHostUnregister(host));
     munmap(host, MIB);
-    close_device(0);
 }
 
 TEST(registrations_go_with_their_context) {

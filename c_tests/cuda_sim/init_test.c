@@ -41,15 +41,13 @@ ROLE(be_without_device) {
 }
 
 TEST(nothing_works_before_init) {
-    peer fresh = peer_start("be_uninitialised");
-    peer_finish(&fresh);
+    CLEANUP(peer_finish) peer fresh = peer_start("be_uninitialised");
 }
 
 TEST(init_without_a_device_fails) {
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    peer hidden = peer_start("be_without_device");
+    CLEANUP(peer_finish) peer hidden = peer_start("be_without_device");
     unsetenv("CUDA_VISIBLE_DEVICES");
-    peer_finish(&hidden);
 }
 
 TEST(init_may_be_repeated) {
@@ -58,7 +56,7 @@ TEST(init_may_be_repeated) {
 }
 
 TEST(nothing_works_in_a_forked_child) {
-    open_device(0);
+    OPEN_DEVICE(0);
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
@@ -70,7 +68,6 @@ TEST(nothing_works_in_a_forked_child) {
     int state = 0;
     CHECK_EQ(waitpid(child, &state, 0), child);
     CHECK(WIFEXITED(state) && WEXITSTATUS(state) == EXIT_SUCCESS);
-    close_device(0);
 }
 
 TEST(results_have_names_and_sentences) {

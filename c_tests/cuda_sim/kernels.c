@@ -2,6 +2,7 @@
 // Runs the library's copy kernel: the same tiles by the same arithmetic, with every address checked.
 #include "kernels.h"
 
+#include "call.h"
 #include "copy.h"
 #include "reach.h"
 #include "spans.h"
@@ -116,9 +117,7 @@ CUresult kernel_run(const kvmem_copy *asked, const context *on) {
         } else {
             reach_copy((uintptr_t)&run, asked->runs + (i - 1) * sizeof(run), sizeof(run));
         }
-        if (!copy_run(asked, &run, (unsigned)tiles, on)) {
-            return CUDA_ERROR_ILLEGAL_ADDRESS;
-        }
+        RETURN_IF(!copy_run(asked, &run, (unsigned)tiles, on), CUDA_ERROR_ILLEGAL_ADDRESS);
     }
     return CUDA_SUCCESS;
 }

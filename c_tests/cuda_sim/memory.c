@@ -2,6 +2,7 @@
 // Makes, opens and ends memory. Its file's name says whose it is, for whoever gets the file.
 #include "memory.h"
 
+#include "call.h"
 #include "devices.h"
 
 #include <stdio.h>
@@ -33,15 +34,11 @@ static bool has_room(CUdevice owner, size_t size) {
 CUresult memory_create(memory_kind kind, size_t size, const CUmemAllocationProp *prop, memory **created) {
     const bool on_device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     const CUdevice owner = on_device ? prop->location.id : NO_ORDINAL;
-    if (!has_room(owner, size)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    RETURN_IF(!has_room(owner, size), CUDA_ERROR_OUT_OF_MEMORY);
     char name[64];
     name_file(name, sizeof(name), kind, owner, prop->location.id);
     const int fd = memfd_create(name, MFD_CLOEXEC);
-    if (fd < 0) {
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
+    RETURN_IF(fd < 0, CUDA_ERROR_OPERATING_SYSTEM);
     if (ftruncate(fd, (off_t)size) != 0) {
         close(fd);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -41,9 +41,7 @@ uint64_t modules_destroy_of(const context *ended) {
 
 CUresult cuModuleLoadData(CUmodule *loaded, const void *image) {
     DRIVER_CALL(cuModuleLoadData);
-    if (loaded == NULL || image == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(loaded == NULL || image == NULL, CUDA_ERROR_INVALID_VALUE);
     if (strstr(image, ".version") == NULL || strstr(image, ".target") == NULL) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
@@ -60,9 +58,7 @@ CUresult cuModuleLoadData(CUmodule *loaded, const void *image) {
 CUresult cuModuleUnload(CUmodule handle) {
     DRIVER_CALL(cuModuleUnload);
     module *ended = find(handle);
-    if (ended->context != context_current()) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    RETURN_IF(ended->context != context_current(), CUDA_ERROR_INVALID_CONTEXT);
     queue_drain(ended->context);
     unload(ended);
     return RELEASED(CUDA_SUCCESS);
@@ -101,22 +97,14 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
     if (!is_live(function) || function->kind == KERNEL_OTHER) {
         sim_crash("%p is no kernel, or one of a module that was unloaded", (void *)function);
     }
-    if (context_current() == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    RETURN_IF(context_current() == NULL, CUDA_ERROR_INVALID_CONTEXT);
     stream *on = NULL;
     const CUresult result = find_healthy_stream(handle, &on);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     const unsigned long threads = (unsigned long)threads_x * threads_y * threads_z;
-    if (ctas_x == 0 || ctas_y != 1 || ctas_z != 1 || threads == 0 || threads > MOST_THREADS ||
-        shared_bytes > 49152 || parameters == NULL || extra != NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (on->context != function->module->context) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    RETURN_IF(ctas_x == 0 || ctas_y != 1 || ctas_z != 1 || threads == 0 || threads > MOST_THREADS ||
+              shared_bytes > 49152 || parameters == NULL || extra != NULL, CUDA_ERROR_INVALID_VALUE);
+    RETURN_IF(on->context != function->module->context, CUDA_ERROR_INVALID_HANDLE);
     if (this_call.later != CUDA_SUCCESS) {
         queue_submit(&(work){.kind = WORK_FAIL, .stream = on, .error = this_call.later});
     } else if (function->kind == KERNEL_CHECKSUM) {

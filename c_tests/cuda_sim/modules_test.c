@@ -6,7 +6,7 @@ static const char ptx[] =
     ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n";
 
 TEST(a_module_gives_its_kernels_by_name) {
-    open_device(0);
+    OPEN_DEVICE(0);
     CUmodule module = NULL;
     CUfunction function = NULL;
     CU(cuModuleLoadData(&module, ptx));
@@ -14,7 +14,6 @@ TEST(a_module_gives_its_kernels_by_name) {
     CHECK(function != NULL);
     CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&function, module, "something"));
     CU(cuModuleUnload(module));
-    close_device(0);
 }
 
 TEST(without_a_context_nothing_is_loaded) {
@@ -27,7 +26,7 @@ TEST(without_a_context_nothing_is_loaded) {
 
 /* Rows of 16 bytes, 64 apart here and 32 apart there. */
 TEST(rows_move_and_what_lies_between_stays) {
-    open_device(0);
+    OPEN_DEVICE(0);
     unsigned char *host = test_allocate(SIZE);
     unsigned char *back = test_allocate(SIZE);
     for (size_t i = 0; i < SIZE; i++) {
@@ -52,7 +51,6 @@ TEST(rows_move_and_what_lies_between_stays) {
     CU(cuMemFree_v2(device));
     free(host);
     free(back);
-    close_device(0);
 }
 
 static CUstreamCaptureStatus status_of(CUstream stream) {
@@ -62,7 +60,7 @@ static CUstreamCaptureStatus status_of(CUstream stream) {
 }
 
 TEST(a_graph_does_its_work_when_it_is_launched) {
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr from = allocate_filled(SIZE, 1);
     const CUdeviceptr to = allocate_filled(SIZE, 2);
     CUstream stream = NULL;
@@ -88,14 +86,12 @@ TEST(a_graph_does_its_work_when_it_is_launched) {
     CU(cuStreamDestroy_v2(stream));
     CU(cuMemFree_v2(from));
     CU(cuMemFree_v2(to));
-    close_device(0);
 }
 
 TEST(the_default_stream_is_not_captured) {
-    open_device(0);
+    OPEN_DEVICE(0);
     CU_EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
               cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
-    close_device(0);
 }
 
 TEST(a_stream_knows_its_context) {

@@ -10,7 +10,7 @@ typedef struct pair {
     CUdeviceptr source, middle, end;
 } pair;
 
-static void set_up(pair *pair, unsigned flags) {
+static void pair_open(pair *pair, unsigned flags) {
     open_device(0);
     CU(cuStreamCreate(&pair->first, flags));
     CU(cuStreamCreate(&pair->second, flags));
@@ -21,7 +21,7 @@ static void set_up(pair *pair, unsigned flags) {
     CU(cuCtxSynchronize());
 }
 
-static void tear_down(pair *pair) {
+static void pair_close(pair *pair) {
     CU(cuCtxSynchronize());
     CU(cuStreamDestroy_v2(pair->first));
     CU(cuStreamDestroy_v2(pair->second));
@@ -47,8 +47,7 @@ static void expect_read(pair *pair, unsigned char value, CUstream stream) {
 }
 
 TEST(a_stream_waits_for_an_event) {
-    pair pair;
-    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     for (unsigned char value = 4; value < 8; value++) {
         fill(&pair, value, pair.first);
         CU(cuEventRecord(pair.event, pair.first));
@@ -56,14 +55,12 @@ TEST(a_stream_waits_for_an_event) {
         read_pair(&pair, pair.second);
         expect_read(&pair, value, pair.second);
     }
-    tear_down(&pair);
 }
 
 /* What was recorded, not the event, is waited for: after the second record the first is as good as ever. */
 TEST(an_event_that_is_recorded_again_moves_no_wait) {
-    pair pair;
     CUstream third = NULL;
-    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     CU(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
     fill(&pair, 4, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
@@ -80,14 +77,12 @@ TEST(an_event_that_is_recorded_again_moves_no_wait) {
     expect_read(&pair, 5, pair.second);
     CU(cuEventCreate(&pair.event, CU_EVENT_DISABLE_TIMING));
     CU(cuStreamDestroy_v2(third));
-    tear_down(&pair);
 }
 
 TEST(an_event_is_waited_for_through_another_stream) {
-    pair pair;
     CUstream third = NULL;
     CUevent next = NULL;
-    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     CU(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
     CU(cuEventCreate(&next, CU_EVENT_DISABLE_TIMING));
     fill(&pair, 4, pair.first);
@@ -99,25 +94,21 @@ TEST(an_event_is_waited_for_through_another_stream) {
     CU(cuStreamDestroy_v2(third)); /* which goes on */
     expect_read(&pair, 4, pair.second);
     CU(cuEventDestroy_v2(next));
-    tear_down(&pair);
 }
 
 TEST(an_event_is_synchronised_with_what_came_before_it) {
-    pair pair;
-    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     fill(&pair, 4, pair.first);
     read_pair(&pair, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
     CU(cuEventSynchronize(pair.event));
     check_device_filled(pair.end, 4, SIZE);
-    tear_down(&pair);
 }
 
 TEST(streams_of_two_devices_wait_for_each_other) {
-    pair pair;
     CUcontext other = NULL;
     CUstream far = NULL;
-    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     CU(cuDevicePrimaryCtxRetain(&other, 1));
     CU(cuCtxPushCurrent_v2(other));
     CU(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
@@ -130,12 +121,10 @@ TEST(streams_of_two_devices_wait_for_each_other) {
     expect_read(&pair, 4, pair.second);
     CU(cuStreamDestroy_v2(far));
     CU(cuDevicePrimaryCtxRelease_v2(1));
-    tear_down(&pair);
 }
 
 TEST(blocking_streams_and_the_default_stream_wait_for_each_other) {
-    pair pair;
-    set_up(&pair, 0);
+    OPENED(pair, pair, 0);
     fill(&pair, 4, pair.first);
     read_pair(&pair, NULL);
     expect_read(&pair, 4, NULL);
@@ -152,13 +141,11 @@ TEST(blocking_streams_and_the_default_stream_wait_for_each_other) {
     fill(&pair, 8, pair.first);
     read_pair(&pair, pair.first);
     check_device_filled(pair.end, 8, SIZE); /* a synchronous copy is of the default stream */
-    tear_down(&pair);
 }
 
 /* The default stream takes part in events like any other. */
 TEST(the_default_stream_waits_for_events) {
-    pair pair;
-    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     fill(&pair, 4, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
     CU(cuStreamWaitEvent(NULL, pair.event, 0));
@@ -169,14 +156,12 @@ TEST(the_default_stream_waits_for_events) {
     CU(cuStreamWaitEvent(pair.second, pair.event, 0));
     read_pair(&pair, pair.second);
     expect_read(&pair, 5, pair.second);
-    tear_down(&pair);
 }
 
 TEST(launches_of_a_graph_follow_each_other) {
-    pair pair;
     CUgraph graph = NULL;
     CUgraphExec executable = NULL;
-    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     CU(cuStreamBeginCapture_v2(pair.first, CU_STREAM_CAPTURE_MODE_RELAXED));
     CU(cuMemcpyDtoDAsync_v2(pair.end, pair.middle, SIZE, pair.first));
     CU(cuMemcpyDtoDAsync_v2(pair.middle, pair.source, SIZE, pair.first));
@@ -187,5 +172,4 @@ TEST(launches_of_a_graph_follow_each_other) {
     CU(cuGraphLaunch(executable, pair.second));
     expect_read(&pair, 1, pair.second); /* what the first launch brought into the middle */
     CU(cuGraphExecDestroy(executable));
-    tear_down(&pair);
 }

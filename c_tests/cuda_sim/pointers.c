@@ -154,16 +154,12 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
                                 CUdeviceptr address) {
     DRIVER_CALL(cuPointerGetAttributes);
-    if (count == 0 || attributes == NULL || data == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(count == 0 || attributes == NULL || data == NULL, CUDA_ERROR_INVALID_VALUE);
     const span *known = span_at(address);
     for (unsigned i = 0; i < count; i++) {
         answer given;
-        if ((known == NULL || !describe(known, attributes[i], address, &given)) &&
-            !describe_unknown(attributes[i], &given)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        RETURN_IF((known == NULL || !describe(known, attributes[i], address, &given)) &&
+                  !describe_unknown(attributes[i], &given), CUDA_ERROR_INVALID_VALUE);
         memcpy(data[i], given.bytes, given.size);
     }
     return CUDA_SUCCESS;

@@ -49,7 +49,7 @@ TEST(device_memory) {
 }
 
 TEST(buffers_have_numbers_of_their_own) {
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr first = allocate_filled(64, 1);
     const CUdeviceptr second = allocate_filled(64, 1);
     const uint64_t number = ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, first);
@@ -60,11 +60,10 @@ TEST(buffers_have_numbers_of_their_own) {
     CHECK(ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, third) != number); /* whatever its address */
     CU(cuMemFree_v2(second));
     CU(cuMemFree_v2(third));
-    close_device(0);
 }
 
 TEST(managed_memory) {
-    open_device(0);
+    OPEN_DEVICE(0);
     CUdeviceptr address = 0;
     CU(cuMemAllocManaged(&address, 4096, CU_MEM_ATTACH_GLOBAL));
     CHECK(ask_flag(CU_POINTER_ATTRIBUTE_IS_MANAGED, address + 4095));
@@ -72,13 +71,12 @@ TEST(managed_memory) {
     *(volatile char *)(uintptr_t)address = 1; /* the program touches it */
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAllocManaged(&address, 0, CU_MEM_ATTACH_GLOBAL));
     CU(cuMemFree_v2(address));
-    close_device(0);
 }
 
 TEST(mapped_memory) {
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     const CUmemAccessDesc all = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUmemGenericAllocationHandle handle = create_handle(0, GRANULE);
     const CUdeviceptr start = reserve(4 * GRANULE);
     const CUdeviceptr address = start + GRANULE;
@@ -98,7 +96,6 @@ TEST(mapped_memory) {
     refuses(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, start); /* a hole */
     CU(cuMemRelease(handle));
     unmap_and_free(start, 4 * GRANULE);
-    close_device(0);
 }
 
 TEST(page_locked_memory) {
@@ -124,7 +121,7 @@ TEST(many_attributes_at_once_never_fail_for_a_pointer) {
     int ordinal = 77;
     CUdeviceptr pointer = 77;
     void *answers[] = {&type, &ordinal, &pointer};
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr address = allocate_filled(64, 1);
     CU(cuPointerGetAttributes(NUM(attributes), attributes, answers, address));
     CHECK_EQ(type, CU_MEMORYTYPE_DEVICE);
@@ -139,7 +136,6 @@ TEST(many_attributes_at_once_never_fail_for_a_pointer) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE,
               cuPointerGetAttributes(NUM(attributes), attributes, answers, address));
     CU(cuMemFree_v2(address));
-    close_device(0);
 }
 
 TEST(unknown_memory) {

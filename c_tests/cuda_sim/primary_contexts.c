@@ -26,12 +26,8 @@ static void destroy_if_alive(context *primary) {
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     DRIVER_CALL(cuDevicePrimaryCtxRetain);
-    if (context == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device_exists(device)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    RETURN_IF(context == NULL, CUDA_ERROR_INVALID_VALUE);
+    RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
     *context = revive(device);
     sim.devices[device].retains++;
     return CUDA_SUCCESS;
@@ -39,12 +35,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     DRIVER_CALL(cuDevicePrimaryCtxRelease_v2);
-    if (!device_exists(device)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (sim.devices[device].retains == 0) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
+    RETURN_IF(sim.devices[device].retains == 0, CUDA_ERROR_INVALID_CONTEXT);
     sim.devices[device].retains--;
     if (sim.devices[device].retains == 0) {
         destroy_if_alive(sim.devices[device].primary);
@@ -55,21 +47,15 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 /* Whoever has retained it still has, but the context is dead until retained again. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     DRIVER_CALL(cuDevicePrimaryCtxReset_v2);
-    if (!device_exists(device)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
     destroy_if_alive(sim.devices[device].primary);
     return RELEASED(CUDA_SUCCESS);
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
     DRIVER_CALL(cuDevicePrimaryCtxGetState);
-    if (flags == NULL || active == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device_exists(device)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    RETURN_IF(flags == NULL || active == NULL, CUDA_ERROR_INVALID_VALUE);
+    RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
     const context *primary = sim.devices[device].primary;
     *flags = 0;
     *active = primary != NULL && primary->is_alive;

@@ -2,6 +2,7 @@
 // Fabric handles, where a test or the environment has them work: KVMEM_SIM_FABRIC=1.
 #include "sharing_fabric.h"
 
+#include "call.h"
 #include "cuda_sim.h"
 #include "elsewhere.h"
 
@@ -35,9 +36,7 @@ void sim_set_fabric(bool is_permitted) {
 }
 
 CUresult fabric_export(const memory *exported, void *handle) {
-    if (!fabric_is_permitted()) {
-        return CUDA_ERROR_NOT_PERMITTED;
-    }
+    RETURN_IF(!fabric_is_permitted(), CUDA_ERROR_NOT_PERMITTED);
     const fabric_name name = {.magic = MAGIC, .file = elsewhere_of(exported->fd)};
     memset(handle, 0, sizeof(CUmemFabricHandle));
     memcpy(handle, &name, sizeof(name));
@@ -46,9 +45,7 @@ CUresult fabric_export(const memory *exported, void *handle) {
 
 /* Bytes that name nothing any more are no handle. */
 CUresult fabric_open(const void *handle, int *fd) {
-    if (!fabric_is_permitted()) {
-        return CUDA_ERROR_NOT_PERMITTED;
-    }
+    RETURN_IF(!fabric_is_permitted(), CUDA_ERROR_NOT_PERMITTED);
     fabric_name name;
     memcpy(&name, handle, sizeof(name));
     *fd = name.magic == MAGIC ? elsewhere_open(&name.file) : -1;

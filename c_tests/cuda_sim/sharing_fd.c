@@ -19,24 +19,16 @@
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
     DRIVER_CALL(cuMemExportToShareableHandle);
-    if (shareable == NULL || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(shareable == NULL || flags != 0, CUDA_ERROR_INVALID_VALUE);
     const memory *exported = memory_of_handle(handle);
     const bool was_requested = (exported->prop.requestedHandleTypes & (unsigned)type) != 0;
-    if (!was_requested) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(!was_requested, CUDA_ERROR_INVALID_VALUE);
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
         return fabric_export(exported, shareable);
     }
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_INVALID_VALUE);
     const int fd = fcntl(exported->fd, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) {
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
+    RETURN_IF(fd < 0, CUDA_ERROR_OPERATING_SYSTEM);
     *(int *)shareable = fd;
     return CUDA_SUCCESS;
 }
@@ -65,15 +57,11 @@ static CUresult import(int fd, CUmemGenericAllocationHandle *handle) {
     CUdevice owner = NO_ORDINAL;
     if (prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
         owner = prop.location.id = device_of_physical(prop.location.id);
-        if (owner == NO_ORDINAL) {
-            return CUDA_ERROR_INVALID_DEVICE;
-        }
+        RETURN_IF(owner == NO_ORDINAL, CUDA_ERROR_INVALID_DEVICE);
     }
     struct stat file;
     const int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (own_fd < 0 || fstat(own_fd, &file) != 0) {
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
+    RETURN_IF(own_fd < 0 || fstat(own_fd, &file) != 0, CUDA_ERROR_OPERATING_SYSTEM);
     memory *imported = NULL;
     const CUresult result = memory_open(own_fd, (size_t)file.st_size, &prop, owner, &imported);
     if (result == CUDA_SUCCESS) {
@@ -96,14 +84,10 @@ static CUresult import_fabric(CUmemGenericAllocationHandle *handle, const void *
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                         CUmemAllocationHandleType type) {
     DRIVER_CALL(cuMemImportFromShareableHandle);
-    if (handle == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(handle == NULL, CUDA_ERROR_INVALID_VALUE);
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
         return import_fabric(handle, shareable);
     }
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_INVALID_VALUE);
     return import((int)(intptr_t)shareable, handle);
 }

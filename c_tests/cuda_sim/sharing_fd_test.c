@@ -33,7 +33,7 @@ static CUdeviceptr map_handle(CUmemGenericAllocationHandle handle, CUmemAccess_f
 
 /* Maps what comes, for reading; reads it when told to, and checks that its own promise holds. */
 ROLE(be_importer) {
-    open_device(DEVICE);
+    OPEN_DEVICE(DEVICE);
     const int fd = receive_fd(socket);
     const CUmemGenericAllocationHandle handle = import(fd);
     CUmemAllocationProp prop;
@@ -56,7 +56,6 @@ ROLE(be_importer) {
     }
     free(told.data);
     unmap_and_free(address, GRANULE);
-    close_device(DEVICE);
 }
 
 /* Exports memory, and kills itself when told to. */
@@ -77,11 +76,11 @@ static void reads(const peer *importer, unsigned char value) {
 }
 
 TEST(another_process_sees_the_same_bytes) {
-    open_device(DEVICE);
+    OPEN_DEVICE(DEVICE);
     const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
     const int fd = export(handle);
     const CUdeviceptr address = map_handle(handle, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    peer importer = peer_start("be_importer");
+    CLEANUP(peer_finish) peer importer = peer_start("be_importer");
     send_fd(importer.socket, fd);
     close(fd);
     for (unsigned char value = 1; value < 4; value++) {
@@ -92,12 +91,10 @@ TEST(another_process_sees_the_same_bytes) {
     unmap_and_free(address, GRANULE);
     reads(&importer, 3); /* it has the memory for itself now */
     frame_send(importer.socket, STOP, "", 0);
-    peer_finish(&importer);
-    close_device(DEVICE);
 }
 
 TEST(memory_outlives_a_killed_exporter) {
-    open_device(DEVICE);
+    OPEN_DEVICE(DEVICE);
     peer exporter = peer_start("be_exporter");
     const int fd = receive_fd(exporter.socket);
     const CUdeviceptr address = map_handle(import(fd), CU_MEM_ACCESS_FLAGS_PROT_READ);
@@ -105,7 +102,6 @@ TEST(memory_outlives_a_killed_exporter) {
     close(fd);
     check_device_filled(address, 9, GRANULE);
     unmap_and_free(address, GRANULE);
-    close_device(DEVICE);
 }
 
 TEST(exports_are_files_closed_on_exec) {
@@ -158,7 +154,7 @@ TEST(imports_are_checked) {
 }
 
 TEST(an_own_export_comes_back_as_another_handle) {
-    open_device(DEVICE);
+    OPEN_DEVICE(DEVICE);
     const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
     const int fd = export(handle);
     const CUmemGenericAllocationHandle imported = import(fd);
@@ -170,7 +166,6 @@ TEST(an_own_export_comes_back_as_another_handle) {
     close(fd);
     unmap_and_free(one, GRANULE);
     unmap_and_free(two, GRANULE);
-    close_device(DEVICE);
 }
 
 TEST(an_import_leaves_no_file_behind) {

@@ -54,25 +54,17 @@ static span *find_opened(const ipc_name *name) {
 
 static CUresult open_memory(const ipc_name *name, span **opened) {
     const CUdevice owner = device_of_physical(name->physical_device);
-    if (owner == NO_ORDINAL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (!device_reaches(context_current()->device, owner)) {
-        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-    }
+    RETURN_IF(owner == NO_ORDINAL, CUDA_ERROR_INVALID_DEVICE);
+    RETURN_IF(!device_reaches(context_current()->device, owner), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     const int fd = elsewhere_open(&name->file);
-    if (fd < 0) {
-        return CUDA_ERROR_NOT_PERMITTED;
-    }
+    RETURN_IF(fd < 0, CUDA_ERROR_NOT_PERMITTED);
     const CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, owner},
     };
     memory *behind = NULL;
     const CUresult result = memory_open(fd, name->size, &prop, owner, &behind);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     void *start = map_untouchable(NULL, behind->size, behind->fd);
     if (start == MAP_FAILED) {
         memory_destroy_if_unused(behind);
@@ -89,18 +81,12 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
     if (address == NULL || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || name.magic != MAGIC) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (name.file.process == getpid()) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (process_start(name.file.process) != name.file.process_start) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    RETURN_IF(name.file.process == getpid(), CUDA_ERROR_INVALID_CONTEXT);
+    RETURN_IF(process_start(name.file.process) != name.file.process_start, CUDA_ERROR_INVALID_HANDLE);
     span *opened = find_opened(&name);
     if (opened == NULL) {
         const CUresult result = open_memory(&name, &opened);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        RETURN_IF(result != CUDA_SUCCESS, result);
     }
     opened->openings++;
     *address = opened->start;
@@ -110,9 +96,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     DRIVER_CALL(cuIpcCloseMemHandle);
     span *opened = span_starting(SPAN_IPC, address);
-    if (opened == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(opened == NULL, CUDA_ERROR_INVALID_VALUE);
     opened->openings--;
     if (opened->openings == 0) {
         span_remove(opened);

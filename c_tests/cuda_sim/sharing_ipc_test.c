@@ -20,7 +20,7 @@ static CUipcMemHandle handle_of(CUdeviceptr address) {
 }
 
 ROLE(be_owner) {
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr one = allocate_filled(SIZE, 1);
     const CUdeviceptr two = allocate_filled(SIZE, 2);
     const CUdeviceptr gone = allocate_filled(SIZE, 3);
@@ -32,7 +32,6 @@ ROLE(be_owner) {
     check_device_filled(one, 7, SIZE); /* what the other wrote */
     CU(cuMemFree_v2(one));
     CU(cuMemFree_v2(two));
-    close_device(0);
 }
 
 static peer start_owner(handles *shared) {
@@ -53,8 +52,8 @@ TEST(another_process_reads_and_writes) {
     size_t size = 0;
     CUipcMemHandle again;
     int capable = 1;
-    open_device(0);
-    peer owner = start_owner(&shared);
+    OPEN_DEVICE(0);
+    CLEANUP(peer_finish) peer owner = start_owner(&shared);
     const CUdeviceptr address = open_handle(shared.one);
     check_device_filled(address, 1, SIZE);
     CU(cuMemsetD8_v2(address, 7, SIZE));
@@ -69,14 +68,12 @@ TEST(another_process_reads_and_writes) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
     CU(cuIpcCloseMemHandle(address));
     frame_send(owner.socket, STOP, "", 0);
-    peer_finish(&owner);
-    close_device(0);
 }
 
 TEST(openings_are_counted) {
     handles shared;
-    open_device(0);
-    peer owner = start_owner(&shared);
+    OPEN_DEVICE(0);
+    CLEANUP(peer_kill) peer owner = start_owner(&shared);
     const CUdeviceptr address = open_handle(shared.one);
     CHECK_EQ(open_handle(shared.one), address);
     const CUdeviceptr other = open_handle(shared.two);
@@ -88,29 +85,26 @@ TEST(openings_are_counted) {
     check_unknown(address);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle(address));
     CU(cuIpcCloseMemHandle(other));
-    peer_kill(&owner);
-    close_device(0);
 }
 
 TEST(a_killed_owner_leaves_open_memory) {
     handles shared;
     CUdeviceptr refused = 0;
-    open_device(0);
+    OPEN_DEVICE(0);
     peer owner = start_owner(&shared);
     const CUdeviceptr address = open_handle(shared.one);
     peer_kill(&owner);
     check_device_filled(address, 1, SIZE);
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuIpcOpenMemHandle_v2(&refused, shared.two, FLAGS));
     CU(cuIpcCloseMemHandle(address));
-    close_device(0);
 }
 
 TEST(openings_are_checked) {
     handles shared;
     CUipcMemHandle nonsense;
     CUdeviceptr address = 0;
-    open_device(0);
-    peer owner = start_owner(&shared);
+    OPEN_DEVICE(0);
+    CLEANUP(peer_kill) peer owner = start_owner(&shared);
     /* With one error or another. */
     CHECK(cuIpcOpenMemHandle_v2(&address, shared.freed, FLAGS) != CUDA_SUCCESS);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2(&address, shared.one, 0));
@@ -120,15 +114,13 @@ TEST(openings_are_checked) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2(&address, nonsense, FLAGS));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle(0));
     CHECK_EQ(address, 0);
-    peer_kill(&owner);
-    close_device(0);
 }
 
 TEST(a_handle_names_the_base_allocation) {
     CUdeviceptr opened = 0;
     CUipcMemHandle refused;
     void *host = NULL;
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr address = allocate_filled(SIZE, 1);
     const CUdeviceptr mapped = map_fresh(0, GRANULE);
     const CUipcMemHandle base = handle_of(address);
@@ -144,5 +136,4 @@ TEST(a_handle_names_the_base_allocation) {
     CU(cuMemFree_v2(address));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&refused, address));
     unmap_and_free(mapped, GRANULE);
-    close_device(0);
 }

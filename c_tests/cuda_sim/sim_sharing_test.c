@@ -24,7 +24,7 @@ static CUmemGenericAllocationHandle create_with_fabric(void) {
 /* Memory that is mapped, and memory that is not. */
 ROLE(be_owner) {
     sim_set_fabric(true);
-    open_device(0);
+    OPEN_DEVICE(0);
     handles shared;
     const CUmemGenericAllocationHandle memory = create_with_fabric();
     CU(cuMemExportToShareableHandle(&shared.fabric, memory, FABRIC, 0));
@@ -36,7 +36,6 @@ ROLE(be_owner) {
     frame_send(socket, RELEASED, "", 0);
     free(frame_expect(socket, STOP).data);
     CU(cuMemFree_v2(plain));
-    close_device(0);
 }
 
 static peer start_owner(handles *shared) {
@@ -90,8 +89,7 @@ TEST(other_bytes_are_no_fabric_handle) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&bytes, by_fd, FABRIC, 0));
     CU(cuMemRelease(by_fd));
     sim_reset();
-    CUmemAllocationProp prop = device_prop(0);
-    prop.requestedHandleTypes = FABRIC;
+    CUmemAllocationProp prop = WITH(device_prop(0), it.requestedHandleTypes = FABRIC);
     CU_EXPECT(CUDA_ERROR_NOT_PERMITTED, cuMemCreate(&handle, GRANULE, &prop, 0));
     check_nothing_left();
 }
@@ -111,7 +109,7 @@ static CUdeviceptr open_for(CUdevice device, CUipcMemHandle handle, int ordinal)
 
 TEST(each_device_has_a_mapping_of_its_own) {
     handles shared;
-    open_device(0);
+    OPEN_DEVICE(0);
     peer owner = start_owner(&shared);
     const CUdeviceptr own = open_for(0, shared.ipc, 0);
     const CUdeviceptr other = open_for(1, shared.ipc, 0);
@@ -131,5 +129,4 @@ TEST(each_device_has_a_mapping_of_its_own) {
     CU(cuDevicePrimaryCtxRelease_v2(0));
     release(&owner);
     stop(&owner);
-    close_device(0);
 }

@@ -136,7 +136,7 @@ enum { HANDLE = 1, STOP };
 /* Shares memory that it has freed, and allocates other memory in its place. */
 ROLE(be_stale_owner) {
     CUipcMemHandle handle;
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr freed = allocate_filled(64, 1);
     CU(cuIpcGetMemHandle(&handle, freed));
     CU(cuMemFree_v2(freed));
@@ -144,23 +144,20 @@ ROLE(be_stale_owner) {
     frame_send(socket, HANDLE, &handle, sizeof(handle));
     free(frame_expect(socket, STOP).data);
     CU(cuMemFree_v2(other));
-    close_device(0);
 }
 
 /* A real driver may well open the other memory. */
 TEST(a_stale_ipc_handle_opens_nothing_else) {
     CUipcMemHandle handle;
     CUdeviceptr address = 0;
-    open_device(0);
-    peer owner = peer_start("be_stale_owner");
+    OPEN_DEVICE(0);
+    CLEANUP(peer_finish) peer owner = peer_start("be_stale_owner");
     const message told = frame_expect(owner.socket, HANDLE);
     memcpy(&handle, told.data, sizeof(handle));
     free(told.data);
     CU_EXPECT(CUDA_ERROR_NOT_PERMITTED,
               cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     frame_send(owner.socket, STOP, "", 0);
-    peer_finish(&owner);
-    close_device(0);
 }
 
 /* As the environment of the case below says. */
@@ -174,14 +171,13 @@ ROLE(be_small) {
     CHECK_EQ(count, 3);
     CU(cuDeviceTotalMem_v2(&total, 2));
     CHECK_EQ(total, 4 * MIB);
-    open_device(2);
+    OPEN_DEVICE(2);
     const CUdeviceptr half = allocate_filled(2 * MIB, 1);
     CU_EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&address, 2 * MIB + 1));
     const CUdeviceptr rest = map_fresh(2, GRANULE);
     CU_EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&address, 1));
     unmap_and_free(rest, GRANULE);
     CU(cuMemFree_v2(half));
-    close_device(2);
 }
 
 ROLE(be_two_devices_of_8_gib) {
@@ -291,16 +287,14 @@ TEST(the_environment_sets_count_and_size) {
     peer_finish(&as_it_is);
     setenv("KVMEM_SIM_DEVICES", "3", 1);
     setenv("KVMEM_SIM_MEMORY", "4194304", 1);
-    peer small = peer_start("be_small");
+    CLEANUP(peer_finish) peer small = peer_start("be_small");
     unsetenv("KVMEM_SIM_DEVICES");
     unsetenv("KVMEM_SIM_MEMORY");
-    peer_finish(&small);
 }
 
 /* Where the real driver would crash, and where a test itself is wrong. */
 TEST(misuse_stops_the_process) {
-    peer misused = peer_start("be_misused");
-    peer_finish(&misused);
+    CLEANUP(peer_finish) peer misused = peer_start("be_misused");
 }
 
 /* Without the flag what may only be read is not registered; with it where the device can. */

@@ -22,12 +22,8 @@ CUresult stream_find(CUstream handle, stream **found) {
         return CUDA_SUCCESS;
     }
     context *current = context_current();
-    if (current == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (!current->is_alive) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
+    RETURN_IF(current == NULL, CUDA_ERROR_INVALID_CONTEXT);
+    RETURN_IF(!current->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     *found = handle == CU_STREAM_PER_THREAD ? &current->per_thread : &current->legacy;
     return CUDA_SUCCESS;
 }
@@ -78,9 +74,7 @@ uint64_t streams_destroy_of(const context *ended) {
 }
 
 static CUresult create(CUstream *created, unsigned flags) {
-    if (created == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(created == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0, CUDA_ERROR_INVALID_VALUE);
     stream *added = list_add(&sim.streams, sizeof(*added));
     added->context = context_current();
     added->is_blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
@@ -115,9 +109,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     DRIVER_CALL(cuStreamSynchronize);
     stream *waited = NULL;
     const CUresult result = stream_find(handle, &waited);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
     queue_wait_for_stream(waited);
     return stream_take_error(waited);
 }
@@ -129,9 +121,7 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *owner) {
     if (result != CUDA_SUCCESS || owner == NULL) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
-    if (asked->captured != NULL && asked->capture.is_invalid) {
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    }
+    RETURN_IF(asked->captured != NULL && asked->capture.is_invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     *owner = asked->context;
     return CUDA_SUCCESS;
 }
@@ -140,12 +130,8 @@ CUresult cuStreamQuery(CUstream handle) {
     DRIVER_CALL(cuStreamQuery);
     stream *asked = NULL;
     const CUresult result = stream_find(handle, &asked);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (asked->captured != NULL) {
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
+    RETURN_IF(result != CUDA_SUCCESS, result);
+    RETURN_IF(asked->captured != NULL, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     queue_look();
     return queue_is_done(asked) ? stream_take_error(asked) : CUDA_ERROR_NOT_READY;
 }

@@ -4,7 +4,7 @@
 
 TEST(streams_are_made_and_destroyed) {
     CUstream stream = NULL;
-    open_device(0);
+    OPEN_DEVICE(0);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamCreate(&stream, 0x100));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamCreate(NULL, 0));
     CU(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -100)); /* taken for the nearest */
@@ -13,13 +13,12 @@ TEST(streams_are_made_and_destroyed) {
     CU(cuStreamDestroy_v2(stream));
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2(NULL));
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2(CU_STREAM_PER_THREAD));
-    close_device(0);
 }
 
 TEST(special_streams_are_of_the_current_context) {
     CUcontext popped = NULL;
     const CUstream special[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
-    open_device(0);
+    OPEN_DEVICE(0);
     for (size_t i = 0; i < NUM(special); i++) {
         CU(cuStreamQuery(special[i]));
         CU(cuStreamSynchronize(special[i]));
@@ -27,12 +26,11 @@ TEST(special_streams_are_of_the_current_context) {
     CU(cuCtxPopCurrent_v2(&popped));
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuStreamQuery(NULL));
     CU(cuCtxPushCurrent_v2(popped));
-    close_device(0);
 }
 
 TEST(events_are_made_and_destroyed) {
     CUevent event = NULL;
-    open_device(0);
+    OPEN_DEVICE(0);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuEventCreate(&event, 0x100));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuEventCreate(&event, CU_EVENT_INTERPROCESS));
     CU(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
@@ -41,13 +39,12 @@ TEST(events_are_made_and_destroyed) {
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(NULL));
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(NULL, NULL));
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuStreamWaitEvent(NULL, NULL, 0));
-    close_device(0);
 }
 
 TEST(an_event_follows_its_stream) {
     CUstream stream = NULL;
     CUevent event = NULL;
-    open_device(0);
+    OPEN_DEVICE(0);
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     CU(cuEventQuery(event)); /* one that was never recorded is reached */
@@ -59,14 +56,13 @@ TEST(an_event_follows_its_stream) {
     CU(cuEventQuery(event));
     CU(cuEventDestroy_v2(event));
     CU(cuStreamDestroy_v2(stream));
-    close_device(0);
 }
 
 TEST(events_tell_the_time_between_them) {
     CUstream stream = NULL;
     CUevent events[3];
     float milliseconds = -1;
-    open_device(0);
+    OPEN_DEVICE(0);
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (size_t i = 0; i < 3; i++) {
         CU(cuEventCreate(&events[i], i == 2 ? CU_EVENT_DISABLE_TIMING : 0));
@@ -85,7 +81,6 @@ TEST(events_tell_the_time_between_them) {
         CU(cuEventDestroy_v2(events[i]));
     }
     CU(cuStreamDestroy_v2(stream));
-    close_device(0);
 }
 
 TEST(streams_work_under_any_context) {

@@ -26,10 +26,8 @@ static bool is_host(const CUmemLocation *location) {
 
 static CUresult check_access(const span *known, const CUmemAccessDesc *access) {
     const CUmemAccess_flags flags = access->flags;
-    if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
-        flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+              flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE);
     if (is_host(&access->location)) {
         return span_is_host(known) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -68,9 +66,7 @@ static bool is_among(const mappings *these, const span *known) {
 static CUresult check_all(const mappings *these, const CUmemAccessDesc *access) {
     EACH(span, known, sim.spans) {
         const CUresult result = is_among(these, known) ? check_access(known, access) : CUDA_SUCCESS;
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        RETURN_IF(result != CUDA_SUCCESS, result);
     }
     return CUDA_SUCCESS;
 }
@@ -92,9 +88,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
     const mappings these = {address, size};
     for (size_t i = 0; i < count; i++) {
         const CUresult result = check_all(&these, &accesses[i]);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        RETURN_IF(result != CUDA_SUCCESS, result);
     }
     for (size_t i = 0; i < count; i++) {
         set_all(&these, &accesses[i]);
@@ -112,12 +106,8 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
         *flags = known->host_access;
         return CUDA_SUCCESS;
     }
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device_exists(location->id)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    RETURN_IF(location->type != CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE);
+    RETURN_IF(!device_exists(location->id), CUDA_ERROR_INVALID_DEVICE);
     *flags = known->device_access[location->id];
     return CUDA_SUCCESS;
 }

@@ -35,13 +35,9 @@ CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment
     if (address == NULL || size == 0 || !is_granular(size) || !is_power || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!vmm_is_supported()) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    RETURN_IF(!vmm_is_supported(), CUDA_ERROR_NOT_SUPPORTED);
     const CUdeviceptr start = reserve_aligned(size, alignment > GRANULARITY ? alignment : GRANULARITY, wish);
-    if (start == 0) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    RETURN_IF(start == 0, CUDA_ERROR_OUT_OF_MEMORY);
     reservation *added = list_add(&sim.reservations, sizeof(*added));
     added->start = start;
     added->size = size;
@@ -77,9 +73,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
         return CUDA_ERROR_INVALID_VALUE;
     }
     memory *mapped = memory_of_handle(handle);
-    if (offset != 0 || size != mapped->size) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    RETURN_IF(offset != 0 || size != mapped->size, CUDA_ERROR_NOT_SUPPORTED);
     if (reservation_around(address, size) == NULL || is_mapped(address, size)) {
         return CUDA_ERROR_INVALID_VALUE;
     }

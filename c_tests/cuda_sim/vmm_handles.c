@@ -28,9 +28,7 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
     if (granularity == NULL || prop == NULL || (unsigned)option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!vmm_is_supported()) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    RETURN_IF(!vmm_is_supported(), CUDA_ERROR_NOT_SUPPORTED);
     *granularity = GRANULARITY;
     return CUDA_SUCCESS;
 }
@@ -52,12 +50,8 @@ static CUresult check_location(const CUmemLocation *location) {
 
 /* The attribute promises fabric handles; whether the driver gives them is another matter. */
 static CUresult check_handle_types(unsigned types) {
-    if ((types & WINDOWS_HANDLE_TYPES) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if ((types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !fabric_is_permitted()) {
-        return CUDA_ERROR_NOT_PERMITTED;
-    }
+    RETURN_IF((types & WINDOWS_HANDLE_TYPES) != 0, CUDA_ERROR_INVALID_VALUE);
+    RETURN_IF((types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !fabric_is_permitted(), CUDA_ERROR_NOT_PERMITTED);
     const bool wants_fd = (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
     const CUdevice_attribute supports_fd = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
     return wants_fd && !attribute_is_set(supports_fd) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
@@ -65,10 +59,8 @@ static CUresult check_handle_types(unsigned types) {
 
 static CUresult check_prop(const CUmemAllocationProp *prop) {
     static const unsigned char zeros[sizeof(prop->allocFlags.reserved)];
-    if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->allocFlags.usage != 0 ||
-        memcmp(prop->allocFlags.reserved, zeros, sizeof(zeros)) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->allocFlags.usage != 0 ||
+              memcmp(prop->allocFlags.reserved, zeros, sizeof(zeros)) != 0, CUDA_ERROR_INVALID_VALUE);
     const CUdevice_attribute supports_rdma = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
     if (prop->allocFlags.gpuDirectRDMACapable != 0 && !attribute_is_set(supports_rdma)) {
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -83,9 +75,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
     if (handle == NULL || prop == NULL || size == 0 || !is_granular(size) || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!vmm_is_supported()) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    RETURN_IF(!vmm_is_supported(), CUDA_ERROR_NOT_SUPPORTED);
     CUresult result = check_prop(prop);
     memory *created = NULL;
     if (result == CUDA_SUCCESS) {
@@ -102,9 +92,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     DRIVER_CALL(cuMemRelease);
     memory *released = memory_find(handle);
-    if (released == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(released == NULL, CUDA_ERROR_INVALID_VALUE);
     released->references--;
     memory_destroy_if_unused(released);
     return RELEASED(CUDA_SUCCESS);
@@ -113,9 +101,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
     DRIVER_CALL(cuMemRetainAllocationHandle);
     const span *known = span_at((uintptr_t)address);
-    if (handle == NULL || known == NULL || known->kind != SPAN_MAPPING) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(handle == NULL || known == NULL || known->kind != SPAN_MAPPING, CUDA_ERROR_INVALID_VALUE);
     known->memory->references++;
     *handle = known->memory->handle;
     return CUDA_SUCCESS;
@@ -124,9 +110,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
                                                 CUmemGenericAllocationHandle handle) {
     DRIVER_CALL(cuMemGetAllocationPropertiesFromHandle);
-    if (prop == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    RETURN_IF(prop == NULL, CUDA_ERROR_INVALID_VALUE);
     *prop = memory_of_handle(handle)->prop;
     return CUDA_SUCCESS;
 }

@@ -38,8 +38,7 @@ TEST(sizes_out_of_range_are_refused) {
 
 TEST(properties_are_checked) {
     CU(cuInit(0));
-    CUmemAllocationProp prop = device_prop(0);
-    prop.type = CU_MEM_ALLOCATION_TYPE_INVALID;
+    CUmemAllocationProp prop = WITH(device_prop(0), it.type = CU_MEM_ALLOCATION_TYPE_INVALID);
     refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
     prop = device_prop(99);
     refuses(CUDA_ERROR_INVALID_DEVICE, GRANULE, &prop);
@@ -93,7 +92,7 @@ TEST(properties_are_kept) {
 
 TEST(releases_are_counted) {
     CUmemGenericAllocationHandle again = 0;
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr address = map_fresh(0, GRANULE); /* released already */
     CU(cuMemsetD8_v2(address, 5, GRANULE));
     CU(cuMemRetainAllocationHandle(&again, POINTER(address + 5)));
@@ -107,13 +106,12 @@ TEST(releases_are_counted) {
     check_device_filled(address, 5, GRANULE); /* the mapping keeps it */
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&again, &again));
     unmap_and_free(address, GRANULE);
-    close_device(0);
 }
 
 TEST(memory_is_back_when_released_and_unmapped) {
     size_t before = 0;
     size_t free = 0;
-    open_device(0);
+    OPEN_DEVICE(0);
     CU(cuMemGetInfo_v2(&before, NULL));
     const CUdeviceptr address = map_fresh(0, 32 * MIB);
     CU(cuMemGetInfo_v2(&free, NULL));
@@ -121,5 +119,4 @@ TEST(memory_is_back_when_released_and_unmapped) {
     unmap_and_free(address, 32 * MIB);
     CU(cuMemGetInfo_v2(&free, NULL));
     CHECK_EQ(free, before);
-    close_device(0);
 }

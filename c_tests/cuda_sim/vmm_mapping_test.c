@@ -84,7 +84,7 @@ TEST(nothing_is_reached_before_access_is_set) {
     CUdeviceptr base = 0;
     size_t size = 0;
     unsigned char local[64];
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr address = map_two();
     CHECK_EQ(access_at(address, 0), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(address, 1, 64));
@@ -93,14 +93,13 @@ TEST(nothing_is_reached_before_access_is_set) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy(ADDRESS(local), address, sizeof(local)));
     CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(&base, &size, address));
     unmap_and_free(address, 8 * MIB);
-    close_device(0);
 }
 
 TEST(one_access_covers_many_mappings) {
     const CUmemAccessDesc access = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     CUdeviceptr base = 0;
     size_t size = 0;
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr address = map_two();
     CU(cuMemSetAccess(address, 6 * MIB, &access, 1));
     CU(cuMemsetD8_v2(address, 9, 6 * MIB)); /* across both */
@@ -111,7 +110,6 @@ TEST(one_access_covers_many_mappings) {
     CHECK_EQ(size, 2 * MIB);
     check_untouchable(address);
     unmap_and_free(address, 8 * MIB);
-    close_device(0);
 }
 
 static void refuses(CUresult expected, CUdeviceptr address, size_t size, CUmemLocationType type, int id,
@@ -162,7 +160,7 @@ TEST(read_only_is_not_written) {
     unsigned char local[64];
     const CUmemAccessDesc read = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READ);
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr address = map_fresh(0, GRANULE);
     const CUdeviceptr source = allocate_filled(64, 3);
     CU(cuMemsetD8_v2(address, 4, GRANULE));
@@ -176,7 +174,6 @@ TEST(read_only_is_not_written) {
     CHECK_EQ(access_at(address, 0), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     CU(cuMemFree_v2(source));
     unmap_and_free(address, GRANULE);
-    close_device(0);
 }
 
 TEST(access_is_of_each_device) {
@@ -184,7 +181,7 @@ TEST(access_is_of_each_device) {
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     unsigned char local[64];
     CUcontext other = NULL;
-    open_device(0);
+    OPEN_DEVICE(0);
     const CUdeviceptr address = map_fresh(0, GRANULE);
     CU(cuMemsetD8_v2(address, 4, GRANULE));
     CU(cuMemSetAccess(address, GRANULE, &peer, 1));
@@ -197,7 +194,6 @@ TEST(access_is_of_each_device) {
     CU(cuCtxPopCurrent_v2(NULL));
     CU(cuDevicePrimaryCtxRelease_v2(1));
     unmap_and_free(address, GRANULE);
-    close_device(0);
 }
 
 TEST(host_memory_can_be_opened_to_the_host) {
@@ -208,7 +204,7 @@ TEST(host_memory_can_be_opened_to_the_host) {
         {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
     };
     CUmemGenericAllocationHandle handle = 0;
-    open_device(0);
+    OPEN_DEVICE(0);
     CU(cuMemCreate(&handle, GRANULE, &prop, 0));
     const CUdeviceptr address = reserve(GRANULE);
     CU(cuMemMap(address, GRANULE, 0, handle, 0));
@@ -219,5 +215,4 @@ TEST(host_memory_can_be_opened_to_the_host) {
     CU(cuCtxSynchronize());
     CHECK_FILLED(POINTER(address), 6, GRANULE);
     unmap_and_free(address, GRANULE);
-    close_device(0);
 }

@@ -10,10 +10,8 @@ static void count_release(void *user_data) {
 }
 
 static kvmem_adopt_options adopt_options(uint64_t address, uint64_t size, int *releases) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)address;
-    options.size = size;
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
+                                          it.size = size);
     if (releases != NULL) {
         options.release = count_release;
         options.user_data = releases;
@@ -23,8 +21,7 @@ static kvmem_adopt_options adopt_options(uint64_t address, uint64_t size, int *r
 
 static kvmem_region *adopt(uint64_t address, uint64_t size, int device, int *releases) {
     const kvmem_adopt_options options = adopt_options(address, size, releases);
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, device, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_adopt_device, &options, device);
     CHECK(region != NULL);
     return region;
 }
@@ -33,15 +30,13 @@ static kvmem_region *adopt(uint64_t address, uint64_t size, int device, int *rel
 static void refuse(uint64_t address, uint64_t size, int device, kvmem_status status, const char *part) {
     int releases = 0;
     const kvmem_adopt_options options = adopt_options(address, size, &releases);
-    kvmem_region *region = (kvmem_region *)&region;
-    EXPECT_MESSAGE(status, part, kvmem_region_adopt_device(&options, device, &region, ERR));
-    CHECK(region == NULL);
+    REFUSE(status, part, kvmem_region_adopt_device, &options, device);
     finish_releases();
     CHECK_EQ(releases, 0);
 }
 
 static void check_adopted(uint64_t address, uint64_t size, int device) {
-    kvmem_region *region = adopt(address, size, device, NULL);
+    OWNED(kvmem_region) region = adopt(address, size, device, NULL);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.address, address);
     CHECK_EQ(info.size, size);
@@ -50,17 +45,14 @@ static void check_adopted(uint64_t address, uint64_t size, int device) {
     CHECK_EQ(info.device_id, device);
     CHECK_EQ(info.fd, -1);
     CHECK_EQ(info.numa_node, -1);
-    CALL(kvmem_region_destroy(region));
 }
 
-TEST(an_allocation_is_adopted_whole_or_in_part) {
-    for (int device = 0; device < driver_devices(); device++) {
-        const uint64_t address = engine_allocate(device, ALLOCATION);
-        check_adopted(address, ALLOCATION, device);
-        check_adopted(address + 12345, 54321, device);
-        check_adopted(address + ALLOCATION - 1, 1, device);
-        engine_free(device, address);
-    }
+TEST_EACH_DEVICE(an_allocation_is_adopted_whole_or_in_part) {
+    const uint64_t address = engine_allocate(device, ALLOCATION);
+    check_adopted(address, ALLOCATION, device);
+    check_adopted(address + 12345, 54321, device);
+    check_adopted(address + ALLOCATION - 1, 1, device);
+    engine_free(device, address);
 }
 
 TEST(it_is_left_as_it_is) {
@@ -80,8 +72,7 @@ TEST(it_is_released_once_by_the_last_who_holds_it) {
     int releases = 0;
     const uint64_t address = engine_allocate(0, ALLOCATION);
     kvmem_region *region = adopt(address, ALLOCATION, 0, &releases);
-    kvmem_region *view = NULL;
-    EXPECT_OK(kvmem_region_create_view(region, 100, 4, &view, ERR));
+    GET(kvmem_region *, view, kvmem_region_create_view, region, 100, 4);
     CALL(kvmem_region_destroy(region));
     kvmem_layout *layout = region_lay_out(view);
     CALL(kvmem_region_destroy(view));
@@ -119,12 +110,11 @@ TEST(a_range_past_the_end_is_refused) {
 }
 
 TEST(freed_memory_is_refused) {
-    retain_device(0);
+    RETAIN_DEVICE(0);
     const uint64_t freed = engine_allocate(0, ALLOCATION);
     engine_free(0, freed);
     refuse(freed, ALLOCATION, 0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
     refuse(freed + 4096, 1, 0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
-    release_device(0);
 }
 
 TEST(host_memory_is_refused) {
@@ -144,15 +134,10 @@ TEST(host_memory_is_refused) {
 /* The driver calls it memory of a device, but its pages come and go. */
 TEST(managed_memory_is_refused) {
     CUdeviceptr address = 0;
-    retain_device(0);
-    enter_device(0);
-    CU(cuMemAllocManaged(&address, ALLOCATION, CU_MEM_ATTACH_GLOBAL));
-    leave_device(0);
+    RETAIN_DEVICE(0);
+    CU_ON(0, cuMemAllocManaged(&address, ALLOCATION, CU_MEM_ATTACH_GLOBAL));
     refuse(address, ALLOCATION, 0, KVMEM_STATUS_INVALID_ARGUMENT, "managed memory");
-    enter_device(0);
-    CU(cuMemFree_v2(address));
-    leave_device(0);
-    release_device(0);
+    CU_ON(0, cuMemFree_v2(address));
 }
 
 TEST(nothing_is_refused) {
@@ -172,21 +157,17 @@ TEST(the_wrong_device_is_refused) {
 }
 
 TEST(memory_of_several_mappings_is_adopted) {
-    span span;
-    span_open(&span, 0, 4, 3);
+    OPENED(span, span, 0, 4, 3);
     check_adopted(span.address, 3 * span.granule, 0);
     check_adopted(span.address + span.granule - 1, 2, 0);
     check_adopted(span.address + 100, 3 * span.granule - 200, 0);
-    span_close(&span);
 }
 
 TEST(memory_that_ends_before_the_range_is_refused) {
-    span span;
-    span_open(&span, 0, 4, 2);
+    OPENED(span, span, 0, 4, 2);
     refuse(span.address, 2 * span.granule + 1, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
     refuse(span.address + 5, 3 * span.granule, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
     refuse(span.address + 2 * span.granule, 1, 0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
-    span_close(&span);
 }
 
 /* Not every engine works in the device's primary context. */

@@ -17,26 +17,22 @@ static void work_with(CUcontext context) {
     stance_take(before);
 }
 
-TEST(the_current_context_stays) {
-    for (int device = 0; device < driver_devices(); device++) {
-        CUcontext own = NULL;
-        CUcontext popped = NULL;
-        CU(cuCtxCreate_v2(&own, 0, device));
-        CU(cuCtxPopCurrent_v2(&popped));
-        work_with(own);
-        CU(cuCtxDestroy_v2(own));
-    }
+TEST_EACH_DEVICE(the_current_context_stays) {
+    CUcontext own = NULL;
+    CUcontext popped = NULL;
+    CU(cuCtxCreate_v2(&own, 0, device));
+    CU(cuCtxPopCurrent_v2(&popped));
+    work_with(own);
+    CU(cuCtxDestroy_v2(own));
 }
 
 /* What an engine with the CUDA runtime has. */
-TEST(a_primary_context_stays_current) {
-    for (int device = 0; device < driver_devices(); device++) {
-        CUcontext primary = NULL;
-        CU(cuDevicePrimaryCtxRetain(&primary, device));
-        work_with(primary);
-        CHECK(has_primary_context(device));
-        release_device(device);
-    }
+TEST_EACH_DEVICE(a_primary_context_stays_current) {
+    CUcontext primary = NULL;
+    CU(cuDevicePrimaryCtxRetain(&primary, device));
+    work_with(primary);
+    CHECK(has_primary_context(device));
+    release_device(device);
 }
 
 TEST_CALL(having_none_stays_so, work_with(NULL))
@@ -61,9 +57,7 @@ TEST(the_stack_below_stays) {
 }
 
 static void *use_a_region(void *argument) {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.size = MIB;
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = MIB);
     kvmem_region *region = NULL;
     const kvmem_status status = kvmem_region_create_device(&options, &region, NULL);
     kvmem_region_destroy(region);
@@ -99,51 +93,36 @@ TEST(host_memory_needs_no_context) {
     check_no_contexts();
 }
 
-TEST(a_context_lives_as_long_as_what_needs_it) {
-    for (int device = 0; device < driver_devices(); device++) {
-        check_no_contexts();
-        kvmem_device_options options;
-        kvmem_device_options_init(&options, sizeof(options));
-        options.device = device;
-        options.size = MIB;
-        kvmem_region *region = NULL;
-        kvmem_region *view = NULL;
-        EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
-        CHECK(has_primary_context(device));
-        EXPECT_OK(kvmem_region_create_view(region, 0, 1, &view, ERR));
-        CALL(kvmem_region_destroy(region));
-        CHECK(has_primary_context(device));
-        CALL(kvmem_region_destroy(view));
-        check_no_contexts();
-    }
+TEST_EACH_DEVICE(a_context_lives_as_long_as_what_needs_it) {
+    check_no_contexts();
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = device, it.size = MIB);
+    GET(kvmem_region *, region, kvmem_region_create_device, &options);
+    CHECK(has_primary_context(device));
+    GET(kvmem_region *, view, kvmem_region_create_view, region, 0, 1);
+    CALL(kvmem_region_destroy(region));
+    CHECK(has_primary_context(device));
+    CALL(kvmem_region_destroy(view));
+    check_no_contexts();
 }
 
-TEST(after_the_work_no_context_is_left) {
-    for (int device = 0; device < driver_devices(); device++) {
-        work_on_memory(device);
-        check_no_contexts();
-        work_on(device);
-        await_no_context(device);
-        check_no_contexts();
-    }
+TEST_EACH_DEVICE(after_the_work_no_context_is_left) {
+    work_on_memory(device);
+    check_no_contexts();
+    work_on(device);
+    await_no_context(device);
+    check_no_contexts();
 }
 
 TEST(what_is_refused_leaves_no_context) {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.size = UINT64_C(1) << 50;
-    kvmem_region *region = NULL;
-    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_region_create_device(&options, &region, ERR));
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = UINT64_C(1) << 50);
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "", kvmem_region_create_device, &options);
     check_no_contexts();
-    kvmem_pinned_options pinned;
-    kvmem_pinned_options_init(&pinned, sizeof(pinned));
-    pinned.size = UINT64_C(1) << 56;
-    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_region_create_pinned(&pinned, &region, ERR));
+    kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options, it.size = UINT64_C(1) << 56);
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "", kvmem_region_create_pinned, &pinned);
     check_no_contexts();
-    kvmem_adopt_options adopt;
-    kvmem_adopt_options_init(&adopt, sizeof(adopt));
+    kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options);
     adopt.address = &adopt;
     adopt.size = 8;
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_adopt_device(&adopt, 0, &region, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_region_adopt_device, &adopt, 0);
     check_no_contexts();
 }

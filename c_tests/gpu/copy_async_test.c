@@ -19,15 +19,14 @@ typedef struct flight {
     kvmem_transfer *transfer;
 } flight;
 
-static void prepare(flight *flight, place from, place to) {
+static void flight_open(flight *flight, place from, place to) {
     const kvmem_layout_config source = kv_large_config(&kv_kinds[0]);
     const kvmem_layout_config destination = kv_large_config(&kv_kinds[1]);
     side_open(&flight->source, from, 0, &source, NULL, 7);
     side_open(&flight->destination, to, 0, &destination, NULL, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = flight->queue;
-    options.user_data = 42;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue,
+                                          it.user_data = 42);
     EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
                                     &flight->transfer, ERR));
 }
@@ -41,7 +40,7 @@ static void expect_landed(flight *flight) {
     side_check(&flight->destination);
 }
 
-static void clean_up(flight *flight) {
+static void flight_close(flight *flight) {
     CALL(kvmem_transfer_destroy(flight->transfer));
     CALL(kvmem_queue_destroy(flight->queue));
     side_close(&flight->source);
@@ -49,17 +48,14 @@ static void clean_up(flight *flight) {
 }
 
 TEST(before_the_first_submit_nothing_moves) {
-    flight flight;
-    prepare(&flight, PLACE_PINNED, PLACE_DEVICE);
+    OPENED(flight, flight, PLACE_PINNED, PLACE_DEVICE);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait(flight.transfer, 0, ERR));
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(flight.transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, flight.transfer);
     CHECK(path_is_cuda(info.path));
     CHECK_EQ(info.bytes, MOVED);
     CHECK_EQ(info.duration_ns, 0);
     side_check(&flight.destination);
-    clean_up(&flight);
 }
 
 TEST_CALL(the_path_has_a_name, CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_COPY), "CUDA copy"))
@@ -69,8 +65,7 @@ TEST(submitted_again_it_moves_what_is_there_then) {
         place from, to;
     } ways[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_SYSTEM}, {PLACE_DEVICE, PLACE_ADOPTED}};
     for (size_t way = 0; way < NUM(ways); way++) {
-        flight flight;
-        prepare(&flight, ways[way].from, ways[way].to);
+        OPENED(flight, flight, ways[way].from, ways[way].to);
         for (uint32_t seed = 0; seed < 5; seed++) {
             side_refill(&flight.source, seed);
             EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
@@ -78,13 +73,11 @@ TEST(submitted_again_it_moves_what_is_there_then) {
             EXPECT_OK(kvmem_transfer_poll(flight.transfer, ERR));
             EXPECT_OK(kvmem_transfer_wait(flight.transfer, 0, ERR));
         }
-        clean_up(&flight);
     }
 }
 
 TEST(the_queue_wakes_who_polls_its_fd) {
-    flight flight;
-    prepare(&flight, PLACE_PINNED, PLACE_DEVICE);
+    OPENED(flight, flight, PLACE_PINNED, PLACE_DEVICE);
     struct pollfd ready = {.events = POLLIN};
     EXPECT_OK(kvmem_queue_get_fd(flight.queue, &ready.fd, ERR));
     CHECK_EQ(poll(&ready, 1, 0), 0);
@@ -92,30 +85,22 @@ TEST(the_queue_wakes_who_polls_its_fd) {
     CHECK_EQ(poll(&ready, 1, 20000), 1);
     expect_landed(&flight);
     CHECK_EQ(poll(&ready, 1, 0), 0);
-    clean_up(&flight);
 }
 
 TEST(destroyed_at_once_it_still_arrives) {
-    flight flight;
-    prepare(&flight, PLACE_DEVICE, PLACE_PINNED);
+    OPENED(flight, flight, PLACE_DEVICE, PLACE_PINNED);
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     CALL(kvmem_transfer_destroy(flight.transfer));
     flight.transfer = NULL;
     expect_landed(&flight);
-    clean_up(&flight);
 }
 
 /* A layout over an allocation of the engine's, which learns when it is let go. */
 static kvmem_layout *layout_with_release(const kvmem_layout_config *config, uint64_t address) {
-    kvmem_adopt_options adopt;
-    kvmem_adopt_options_init(&adopt, sizeof(adopt));
-    adopt.address = (void *)(uintptr_t)address;
-    adopt.size = kv_region_size(config);
-    adopt.release = note_release;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&adopt, 0, &region, ERR));
+    kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
+                                        it.size = kv_region_size(config), it.release = note_release);
+    OWN(kvmem_region, region, kvmem_region_adopt_device, &adopt, 0);
     kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
-    CALL(kvmem_region_destroy(region));
     return layout;
 }
 
@@ -127,12 +112,9 @@ TEST(all_handles_may_go_at_once) {
         layout_with_release(&config, memory[0]),
         layout_with_release(&config, memory[1]),
     };
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = queue;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(layouts[0], layouts[1], &options, &transfer, ERR));
+    GET(kvmem_queue *, queue, kvmem_queue_create);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
     const int before = releases_so_far();
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     CALL(kvmem_layout_destroy(layouts[0]));
@@ -150,19 +132,14 @@ TEST(many_in_flight_are_each_reported_once) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout_config wide = config;
     wide.num_blocks = MANY;
-    side source;
-    side destination;
-    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, 0, &wide, NULL, 2);
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    OPENED(side, source, PLACE_PINNED, 0, &config, NULL, 1);
+    OPENED(side, destination, PLACE_DEVICE, 0, &wide, NULL, 2);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
     kvmem_transfer *transfers[MANY];
     for (uint32_t i = 0; i < MANY; i++) {
         const kvmem_block_pair pair = {i % 7, i};
         const kv_move one = {&pair, 1, 0, 0, 3};
-        kvmem_transfer_options options = kv_transfer_options(&one);
-        options.queue = queue;
-        options.user_data = i;
+        kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.queue = queue, it.user_data = i);
         EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options,
                                         &transfers[i], ERR));
         kv_expect_moved(&destination.model, &source.model, &one);
@@ -173,8 +150,7 @@ TEST(many_in_flight_are_each_reported_once) {
     bool reported[MANY] = {false};
     for (size_t seen = 0; seen < MANY;) {
         kvmem_completion completions[16];
-        size_t count = 0;
-        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, NUM(completions), &count, ERR));
+        GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, completions, NUM(completions));
         for (size_t i = 0; i < count; i++, seen++) {
             CHECK(completions[i].user_data < MANY && !reported[completions[i].user_data]);
             CHECK_EQ(completions[i].status, KVMEM_STATUS_OK);
@@ -186,9 +162,6 @@ TEST(many_in_flight_are_each_reported_once) {
     for (size_t i = 0; i < MANY; i++) {
         CALL(kvmem_transfer_destroy(transfers[i]));
     }
-    CALL(kvmem_queue_destroy(queue));
-    side_close(&source);
-    side_close(&destination);
 }
 
 /* More host copies than anybody keeps threads for, all of them stuck: they read memory that can't be read yet. */
@@ -205,21 +178,13 @@ static void wait_at_the_gate(int number) {
 }
 
 static kvmem_layout *adopted_block(void *memory) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 1;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 64;
-    config.inner_dim = STUCK_SIZE / config.page_size / config.dtype_width;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1,
+                                      it.outer_dim = 1, it.page_size = 64,
+                                      it.inner_dim = STUCK_SIZE / it.page_size / it.dtype_width);
     CHECK_EQ(kv_region_size(&config), STUCK_SIZE);
-    kvmem_adopt_options adopt;
-    kvmem_adopt_options_init(&adopt, sizeof(adopt));
-    adopt.address = memory;
-    adopt.size = STUCK_SIZE;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_host(&adopt, &region, ERR));
+    kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options, it.address = memory, it.size = STUCK_SIZE);
+    OWN(kvmem_region, region, kvmem_region_adopt_host, &adopt);
     kvmem_layout *layout = regions_lay_out(&config, &region, 1, NULL);
-    CALL(kvmem_region_destroy(region));
     return layout;
 }
 
@@ -235,8 +200,7 @@ TEST(stuck_host_copies_delay_no_gpu_copy) {
     const kv_move whole = {one, 1, 0, 0, 1};
     struct sigaction before;
     const struct sigaction waiting = {.sa_handler = wait_at_the_gate};
-    flight flight;
-    prepare(&flight, PLACE_PINNED, PLACE_DEVICE);
+    OPENED(flight, flight, PLACE_PINNED, PLACE_DEVICE);
     CHECK_EQ(pipe(gate), 0);
     CHECK_EQ(sigaction(SIGSEGV, &waiting, &before), 0);
     void *unreadable = map_memory();
@@ -267,5 +231,4 @@ TEST(stuck_host_copies_delay_no_gpu_copy) {
     CHECK_EQ(sigaction(SIGSEGV, &before, NULL), 0);
     CHECK_EQ(munmap(unreadable, STUCK_SIZE), 0);
     CHECK_EQ(close(gate[0]), 0);
-    clean_up(&flight);
 }

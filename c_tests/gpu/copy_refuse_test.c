@@ -11,9 +11,7 @@ static void refuse(const kvmem_layout *source, const kvmem_layout *destination, 
                    size_t count, kvmem_status status, const char *part) {
     const kv_move move = {pairs, count, 0, 0, 3};
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
-    EXPECT_MESSAGE(status, part, kvmem_transfer_create(source, destination, &options, &transfer, ERR));
-    CHECK(transfer == NULL);
+    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
 }
 
 TEST(what_is_read_is_not_written) {
@@ -24,14 +22,12 @@ TEST(what_is_read_is_not_written) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
         const place places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_SPANNED, PLACE_ELASTIC};
         for (size_t i = 0; i < NUM(places); i++) {
-            side side;
-            side_open(&side, places[i], 0, &config, NULL, 1);
+            OPENED(side, side, places[i], 0, &config, NULL, 1);
             const kvmem_layout *layout = side.model.layout;
             refuse(layout, layout, onto_itself, 1, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
             refuse(layout, layout, chain, 2, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
             refuse(layout, layout, swap, 2, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
             side_check(&side);
-            side_close(&side);
         }
     }
 }
@@ -40,10 +36,8 @@ TEST(what_is_read_is_not_written) {
 static kvmem_layout *second_layout(side *side, uint64_t offset, kvmem_layout_config *config) {
     *config = side->model.config;
     config->num_blocks = 3;
-    kvmem_region *view = NULL;
-    EXPECT_OK(kvmem_region_create_view(side->model.regions[0], offset, kv_region_size(config), &view, ERR));
+    OWN(kvmem_region, view, kvmem_region_create_view, side->model.regions[0], offset, kv_region_size(config));
     kvmem_layout *layout = regions_lay_out(config, &view, 1, NULL);
-    CALL(kvmem_region_destroy(view));
     return layout;
 }
 
@@ -52,8 +46,7 @@ TEST(another_layout_in_the_same_memory_is_seen) {
     static const kvmem_block_pair meeting[] = {{2, 0}};
     static const kvmem_block_pair apart[] = {{1, 0}};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    side side;
-    side_open(&side, PLACE_DEVICE, 0, &config, NULL, 1);
+    OPENED(side, side, PLACE_DEVICE, 0, &config, NULL, 1);
     kvmem_layout_config small;
     kvmem_layout *other = second_layout(&side, 2 * 288 + 100, &small);
     refuse(side.model.layout, other, meeting, 1, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
@@ -63,7 +56,6 @@ TEST(another_layout_in_the_same_memory_is_seen) {
     unsigned char *expected = side.model.expected + side.model.starts[0];
     memcpy(expected + 2 * 288 + 100, expected + 288, 288);
     side_check(&side);
-    side_close(&side);
 }
 
 TEST(blocks_that_are_not_there_are_named) {
@@ -71,10 +63,8 @@ TEST(blocks_that_are_not_there_are_named) {
     static const kvmem_block_pair destination_out[] = {{0, 0}, {1, 4294967295u}};
     static const kvmem_block_pair twice[] = {{0, 3}, {1, 5}, {2, 3}};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    side device;
-    side pinned;
-    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 1);
-    side_open(&pinned, PLACE_PINNED, 0, &config, NULL, 2);
+    OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 1);
+    OPENED(side, pinned, PLACE_PINNED, 0, &config, NULL, 2);
     const kvmem_layout *here = pinned.model.layout;
     const kvmem_layout *there = device.model.layout;
     refuse(here, there, source_out, 2, KVMEM_STATUS_OUT_OF_RANGE, "source");
@@ -82,37 +72,24 @@ TEST(blocks_that_are_not_there_are_named) {
     refuse(here, there, twice, 3, KVMEM_STATUS_INVALID_ARGUMENT, "3");
     side_check(&device);
     side_check(&pinned);
-    side_close(&device);
-    side_close(&pinned);
 }
 
 TEST(blocks_that_differ_are_refused_by_the_field) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout_config wider = config;
     wider.inner_dim = 7;
-    side device;
-    side pinned;
-    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 1);
-    side_open(&pinned, PLACE_PINNED, 0, &wider, NULL, 2);
+    OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 1);
+    OPENED(side, pinned, PLACE_PINNED, 0, &wider, NULL, 2);
     refuse(device.model.layout, pinned.model.layout, one_pair, 1, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim");
-    side_close(&device);
-    side_close(&pinned);
 }
 
 TEST(a_notification_has_nobody_to_go_to) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    side device;
-    side pinned;
-    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 1);
-    side_open(&pinned, PLACE_PINNED, 0, &config, NULL, 2);
+    OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 1);
+    OPENED(side, pinned, PLACE_PINNED, 0, &config, NULL, 2);
     const kv_move move = {one_pair, 1, 0, 0, 3};
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.notification = "done";
-    options.notification_size = 4;
-    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "notification",
-                   kvmem_transfer_create(device.model.layout, pinned.model.layout, &options, &transfer, ERR));
-    CHECK(transfer == NULL);
-    side_close(&device);
-    side_close(&pinned);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.notification = "done",
+                                          it.notification_size = 4);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "notification", kvmem_transfer_create, device.model.layout,
+           pinned.model.layout, &options);
 }

@@ -21,14 +21,10 @@ static void check_info(const kvmem_transfer_info *info, const side *source, cons
 
 static void copy(place from, const kvmem_layout_config *source_config, place to,
                  const kvmem_layout_config *destination_config, const kv_move *move) {
-    side source;
-    side destination;
-    side_open(&source, from, 0, source_config, NULL, 11);
-    side_open(&destination, to, 0, destination_config, NULL, 22);
+    OPENED(side, source, from, 0, source_config, NULL, 11);
+    OPENED(side, destination, to, 0, destination_config, NULL, 22);
     const kvmem_transfer_info info = side_move(&source, &destination, move);
     check_info(&info, &source, &destination, move);
-    side_close(&source);
-    side_close(&destination);
 }
 
 /* All places and all kinds of layout, on this side fixed and on the other in turn. */
@@ -68,7 +64,7 @@ TEST(layer_ranges_land_at_other_layers) {
     static const struct {
         uint64_t source, destination, count;
     } ranges[] = {{0, 0, 1}, {2, 2, 1}, {0, 2, 1}, {2, 0, 1}, {0, 1, 2}, {1, 0, 2}, {1, 1, 2}};
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (size_t way = 0; way < NUM(ways); way++) {
         for (size_t i = 0; i < NUM(ranges); i++) {
             const kvmem_layout_config source = side_config(&kv_kinds[i % KV_NUM_KINDS]);
@@ -78,12 +74,11 @@ TEST(layer_ranges_land_at_other_layers) {
             copy(ways[way].from, &source, ways[way].to, &destination, &move);
         }
     }
-    release_device(0);
 }
 
 TEST(padding_may_differ_and_stays_as_it_is) {
     static const uint64_t alignments[] = {1, 64, 512};
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (size_t way = 0; way < NUM(ways); way++) {
         for (size_t i = 0; i < NUM(alignments) * NUM(alignments); i++) {
             kvmem_layout_config source = side_config(&kv_kinds[i % KV_NUM_KINDS]);
@@ -93,7 +88,6 @@ TEST(padding_may_differ_and_stays_as_it_is) {
             copy(ways[way].from, &source, ways[way].to, &destination, &all_layers);
         }
     }
-    release_device(0);
 }
 
 TEST(the_numbers_of_blocks_and_layers_may_differ) {
@@ -101,9 +95,8 @@ TEST(the_numbers_of_blocks_and_layers_may_differ) {
     const kv_move move = {pairs, NUM(pairs), 1, 6, 2};
     for (size_t way = 0; way < NUM(ways); way++) {
         const kvmem_layout_config source = side_config(&kv_kinds[way % KV_NUM_KINDS]);
-        kvmem_layout_config destination = side_config(&kv_kinds[1]);
-        destination.num_blocks = 32;
-        destination.num_layers = 8;
+        kvmem_layout_config destination = WITH(side_config(&kv_kinds[1]), it.num_blocks = 32,
+                                               it.num_layers = 8);
         copy(ways[way].from, &source, ways[way].to, &destination, &move);
     }
 }
@@ -121,15 +114,11 @@ TEST(whole_neighbouring_blocks_merge_into_one_move) {
     static const kvmem_block_pair run[] = {{2, 3}, {3, 4}, {4, 5}};
     const kvmem_layout_config config = side_config(&kv_kinds[0]);
     const kv_move move = {run, NUM(run), 0, 0, 3};
-    side source;
-    side destination;
-    side_open(&source, PLACE_DEVICE, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_PINNED, 0, &config, NULL, 2);
+    OPENED(side, source, PLACE_DEVICE, 0, &config, NULL, 1);
+    OPENED(side, destination, PLACE_PINNED, 0, &config, NULL, 2);
     const kvmem_transfer_info info = side_move(&source, &destination, &move);
     CHECK_EQ(info.num_pieces, 3 * 3 * 2);
     CHECK_EQ(info.num_moves, 1);
-    side_close(&source);
-    side_close(&destination);
 }
 
 /* Blocks may move within one layout while none is both read and written. */
@@ -139,21 +128,16 @@ TEST(a_layout_copies_to_itself) {
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = side_config(&kv_kinds[i % KV_NUM_KINDS]);
-        side side;
-        side_open(&side, places[i / KV_NUM_KINDS], 0, &config, NULL, 3);
+        OPENED(side, side, places[i / KV_NUM_KINDS], 0, &config, NULL, 3);
         const kvmem_transfer_info info = side_move(&side, &side, &move);
         CHECK(path_is_cuda(info.path));
-        side_close(&side);
     }
 }
 
 /* 256 blocks of 256 KiB, every second one to a place at the other end. */
 TEST(large_transfers_are_exact_too) {
-    kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    from.num_blocks = 256;
-    from.num_layers = 4;
-    from.page_size = 16;
-    from.inner_dim = 1024;
+    kvmem_layout_config from = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 256, it.num_layers = 4,
+                                    it.page_size = 16, it.inner_dim = 1024);
     kvmem_layout_config to = from;
     to.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
     to.block_dim = KVMEM_BLOCK_DIM_SECOND;

@@ -10,13 +10,9 @@ static void one_cycle(place place, uint32_t seed) {
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     const kvmem_layout_config config = kv_config(&kv_kinds[seed % KV_NUM_KINDS]);
-    side host;
-    side there;
-    side_open(&host, PLACE_PINNED, 0, &config, NULL, seed);
-    side_open(&there, place, 0, &config, NULL, seed + 1);
+    OPENED(side, host, PLACE_PINNED, 0, &config, NULL, seed);
+    OPENED(side, there, place, 0, &config, NULL, seed + 1);
     side_move(&host, &there, &move);
-    side_close(&host);
-    side_close(&there);
 }
 
 TEST_CALL(device_memory_comes_and_goes, cycles_run(one_cycle, PLACE_DEVICE))

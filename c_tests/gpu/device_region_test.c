@@ -15,17 +15,14 @@ static kvmem_device_options device_options(int device, uint64_t size) {
 
 static kvmem_region *create(int device, uint64_t size) {
     const kvmem_device_options options = device_options(device, size);
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_create_device, &options);
     CHECK(region != NULL);
     return region;
 }
 
 static void refuse(int device, uint64_t size, kvmem_status status, const char *part) {
     const kvmem_device_options options = device_options(device, size);
-    kvmem_region *region = (kvmem_region *)&region;
-    EXPECT_MESSAGE(status, part, kvmem_region_create_device(&options, &region, ERR));
-    CHECK(region == NULL);
+    REFUSE(status, part, kvmem_region_create_device, &options);
 }
 
 /* Whether the driver knows an address as memory of a device. */
@@ -38,44 +35,38 @@ static bool is_device_memory(uint64_t address) {
 
 static const uint64_t sizes[] = {1, 511, 4096, 2 * MIB + 1, 64 * MIB};
 
-TEST(info_says_what_it_is) {
-    for (int device = 0; device < driver_devices(); device++) {
-        for (size_t i = 0; i < NUM(sizes); i++) {
-            kvmem_region *region = create(device, sizes[i]);
-            const kvmem_region_info info = region_info(region);
-            CHECK(info.address != 0);
-            CHECK_EQ(info.size, sizes[i]);
-            CHECK_EQ(info.page_size, sysconf(_SC_PAGESIZE));
-            CHECK_EQ(info.alignment, 1);
-            CHECK_EQ(info.flags, 0);
-            CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
-            CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
-            CHECK_EQ(info.device_id, device);
-            CHECK_EQ(info.numa_node, -1);
-            CHECK_EQ(info.fd, -1);
-            CHECK_EQ(info.registration_count, 0);
-            CALL(kvmem_region_destroy(region));
-        }
+TEST_EACH_DEVICE(info_says_what_it_is) {
+    for (size_t i = 0; i < NUM(sizes); i++) {
+        OWNED(kvmem_region) region = create(device, sizes[i]);
+        const kvmem_region_info info = region_info(region);
+        CHECK(info.address != 0);
+        CHECK_EQ(info.size, sizes[i]);
+        CHECK_EQ(info.page_size, sysconf(_SC_PAGESIZE));
+        CHECK_EQ(info.alignment, 1);
+        CHECK_EQ(info.flags, 0);
+        CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
+        CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
+        CHECK_EQ(info.device_id, device);
+        CHECK_EQ(info.numa_node, -1);
+        CHECK_EQ(info.fd, -1);
+        CHECK_EQ(info.registration_count, 0);
     }
 }
 
-TEST(the_driver_finds_it_on_that_device) {
-    for (int device = 0; device < driver_devices(); device++) {
-        kvmem_region *region = create(device, 3 * MIB);
-        const uint64_t ends[] = {region_info(region).address, region_info(region).address + 3 * MIB - 1};
-        for (size_t i = 0; i < NUM(ends); i++) {
-            int ordinal = -1;
-            CHECK(is_device_memory(ends[i]));
-            CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ends[i]));
-            CHECK_EQ(ordinal, device);
-        }
-        CALL(kvmem_region_destroy(region));
+TEST_EACH_DEVICE(the_driver_finds_it_on_that_device) {
+    OWNED(kvmem_region) region = create(device, 3 * MIB);
+    const uint64_t ends[] = {region_info(region).address, region_info(region).address + 3 * MIB - 1};
+    for (size_t i = 0; i < NUM(ends); i++) {
+        int ordinal = -1;
+        CHECK(is_device_memory(ends[i]));
+        CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ends[i]));
+        CHECK_EQ(ordinal, device);
     }
 }
 
 TEST(every_byte_holds_what_is_written) {
     for (size_t i = 0; i < NUM(sizes); i++) {
-        kvmem_region *region = create(0, sizes[i]);
+        OWNED(kvmem_region) region = create(0, sizes[i]);
         unsigned char *bytes = test_allocate(sizes[i]);
         memset(bytes, 0x5A, sizes[i]);
         write_device(0, region_info(region).address, bytes, sizes[i]);
@@ -83,7 +74,6 @@ TEST(every_byte_holds_what_is_written) {
         read_device(0, bytes, region_info(region).address, sizes[i]);
         CHECK_FILLED(bytes, 0x5A, sizes[i]);
         free(bytes);
-        CALL(kvmem_region_destroy(region));
     }
 }
 
@@ -101,8 +91,7 @@ TEST(destroying_frees) {
 TEST(views_keep_it) {
     kvmem_region *region = create(0, MIB);
     const uint64_t address = region_info(region).address;
-    kvmem_region *view = NULL;
-    EXPECT_OK(kvmem_region_create_view(region, 4096, 8192, &view, ERR));
+    OWN(kvmem_region, view, kvmem_region_create_view, region, 4096, 8192);
     CALL(kvmem_region_destroy(region));
     const kvmem_region_info info = region_info(view);
     CHECK_EQ(info.address, address + 4096);
@@ -112,27 +101,24 @@ TEST(views_keep_it) {
     CHECK_EQ(info.device_id, 0);
     CHECK(is_device_memory(info.address));
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_create_view(view, 1, 8192, &region, ERR));
-    CALL(kvmem_region_destroy(view));
 }
 
-TEST(more_than_the_device_has_says_asked_and_free) {
-    for (int device = 0; device < driver_devices(); device++) {
-        size_t memory = 0;
-        CU(cuDeviceTotalMem_v2(&memory, device));
-        const uint64_t too_much[] = {2 * memory, UINT64_C(1) << 50, UINT64_C(1) << 62, UINT64_MAX};
-        for (size_t i = 0; i < NUM(too_much); i++) {
-            char asked[48];
-            snprintf(asked, sizeof(asked), "%llu bytes", (unsigned long long)too_much[i]);
-            refuse(device, too_much[i], KVMEM_STATUS_OUT_OF_MEMORY, asked);
-            CHECK_HAS(test_last_message(), "free");
-            kvmem_error_cause cause;
-            EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
-            CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
-            CHECK_EQ(cause.code, CUDA_ERROR_OUT_OF_MEMORY);
-            CHECK_STR(cause.name, "CUDA_ERROR_OUT_OF_MEMORY");
-        }
-        CALL(kvmem_region_destroy(create(device, MIB))); /* the device is none the worse */
+TEST_EACH_DEVICE(more_than_the_device_has_says_asked_and_free) {
+    size_t memory = 0;
+    CU(cuDeviceTotalMem_v2(&memory, device));
+    const uint64_t too_much[] = {2 * memory, UINT64_C(1) << 50, UINT64_C(1) << 62, UINT64_MAX};
+    for (size_t i = 0; i < NUM(too_much); i++) {
+        char asked[48];
+        snprintf(asked, sizeof(asked), "%llu bytes", (unsigned long long)too_much[i]);
+        refuse(device, too_much[i], KVMEM_STATUS_OUT_OF_MEMORY, asked);
+        CHECK_HAS(test_last_message(), "free");
+        kvmem_error_cause cause;
+        EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
+        CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
+        CHECK_EQ(cause.code, CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK_STR(cause.name, "CUDA_ERROR_OUT_OF_MEMORY");
     }
+    CALL(kvmem_region_destroy(create(device, MIB))); /* the device is none the worse */
 }
 
 TEST_CALL(nothing_is_refused, refuse(0, 0, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes"))
@@ -147,9 +133,7 @@ TEST(devices_that_are_not_there_are_refused) {
 }
 
 TEST(there_is_nothing_to_sync_and_no_path) {
-    kvmem_region *region = create(0, MIB);
-    kvmem_blob *path = NULL;
+    OWNED(kvmem_region) region = create(0, MIB);
     EXPECT_OK(kvmem_region_sync(region, ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, &path, ERR));
-    CALL(kvmem_region_destroy(region));
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_region_get_path, region);
 }

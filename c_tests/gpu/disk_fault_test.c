@@ -34,14 +34,12 @@ static void close_flight(flight *flight) {
 
 /* Slots of two pieces: what comes before the failure has been through the ring. */
 static kvmem_transfer *create(const flight *flight, bool to_file, uint32_t path) {
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.staging_size = 4 * 2 * 4096;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path,
+                                          it.staging_size = 4 * 2 * 4096);
     const kvmem_layout *device = flight->device.model.layout;
     const kvmem_layout *file = flight->file.model.layout;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(to_file ? device : file, to_file ? file : device, &options, &transfer,
-                                    ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, to_file ? device : file, to_file ? file : device,
+        &options);
     return transfer;
 }
 
@@ -58,8 +56,7 @@ static void expect_failure(kvmem_transfer *transfer, kvmem_status status, int co
 static void expect_to_work(flight *flight, bool to_file, kvmem_transfer *transfer) {
     kv_side *source = to_file ? &flight->device.model : &flight->file.model;
     kv_side *destination = to_file ? &flight->file.model : &flight->device.model;
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN(transfer);
     kv_expect_moved(destination, source, &move);
     side_check(&flight->device);
     file_side_check(&flight->file);
@@ -110,8 +107,7 @@ ROLE(failing_role) {
 TEST(what_the_kernel_answers_is_kept) {
     const int codes[] = {EIO, ENOSPC};
     for (size_t i = 0; i < NUM(codes); i++) {
-        peer other = peer_start("failing_role");
+        CLEANUP(peer_finish) peer other = peer_start("failing_role");
         frame_send(other.socket, 1, &codes[i], sizeof(codes[i]));
-        peer_finish(&other);
     }
 }

@@ -60,24 +60,20 @@ static kvmem_status create(const flight *flight, bool to_file, const kvmem_trans
 static void run(flight *flight, bool to_file, const kv_move *move, uint32_t path, uint64_t staging_size) {
     kv_side *source = to_file ? &flight->device.model : &flight->file.model;
     kv_side *destination = to_file ? &flight->file.model : &flight->device.model;
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.path = path;
-    options.staging_size = staging_size;
-    kvmem_transfer *transfer = NULL;
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path,
+                                          it.staging_size = staging_size);
+    OWNED(kvmem_transfer) transfer = NULL;
     CHECK_EQ(create(flight, to_file, &options, &transfer), KVMEM_STATUS_OK);
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.path, path != 0 ? path : best_path(flight));
     CHECK(info.num_requests > 0);
     for (int again = 0; again < 2; again++) {
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN(transfer);
         EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
         kv_expect_moved(destination, source, move);
         side_check(&flight->device);
         file_side_check(&flight->file);
     }
-    CALL(kvmem_transfer_destroy(transfer));
 }
 
 static void out_and_back(flight *flight, const kv_move *move, uint64_t staging_size) {
@@ -121,10 +117,8 @@ TEST(files_from_and_to_pinned_memory) {
 
 /* Pieces of 512 KiB through slots that hold one and a half. */
 TEST(pieces_that_are_cut_are_exact_too) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    config.num_blocks = 16;
-    config.num_layers = 2;
-    config.inner_dim = 16384;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 16, it.num_layers = 2,
+                                      it.inner_dim = 16384);
     static const kvmem_block_pair pairs[] = {{0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
     flight flight;
@@ -148,8 +142,7 @@ TEST(what_does_not_fit_is_refused) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
-    kvmem_transfer_options options = kv_transfer_options(&moves[0]);
-    options.staging_size = 4 * 4096 - 1;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&moves[0]), it.staging_size = 4 * 4096 - 1);
     refuse(&flight, &options, KVMEM_STATUS_INVALID_ARGUMENT, "staging_size is 16383 bytes");
     refuse(&flight, &options, KVMEM_STATUS_INVALID_ARGUMENT, "a piece of 4096 bytes");
     options.staging_size = UINT64_MAX;
@@ -183,7 +176,7 @@ TEST(why_it_is_not_gds_is_told) {
     options.flags = 0;
     for (int to_file = 0; to_file < 2; to_file++) {
         const uint32_t path = to_file ? KVMEM_PATH_NIXL_FILE_WRITE : KVMEM_PATH_NIXL_FILE_READ;
-        kvmem_transfer *transfer = NULL;
+        OWNED(kvmem_transfer) transfer = NULL;
         options.path = path;
         CHECK_EQ(create(&flight, to_file, &options, &transfer), KVMEM_STATUS_UNSUPPORTED);
         CHECK_HAS(test_last_message(), reason);
@@ -191,16 +184,13 @@ TEST(why_it_is_not_gds_is_told) {
         CHECK_HAS(test_last_message(), "is not possible between these layouts");
         options.path = 0;
         CHECK_EQ(create(&flight, to_file, &options, &transfer), KVMEM_STATUS_OK);
-        kvmem_blob *text = NULL;
-        EXPECT_OK(kvmem_transfer_explain(transfer, NULL, &text, ERR));
+        OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, NULL);
         char said[2048] = {0};
         CHECK(kvmem_blob_size(text) < sizeof(said));
         memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
         char line[256];
         snprintf(line, sizeof(line), "%s: not taken: %s", kvmem_path_name(path), reason);
         CHECK_HAS(said, line);
-        CALL(kvmem_blob_destroy(text));
-        CALL(kvmem_transfer_destroy(transfer));
     }
     close_flight(&flight);
 }
@@ -211,7 +201,7 @@ TEST(elastic_blocks_without_memory_are_refused) {
     static const kvmem_block_pair back[] = {{2, 1}, {3, 13}};
     const kvmem_layout_config disk = kv_aligned_config(&kv_kinds[2]);
     const kvmem_layout_config device = kv_aligned_config(&kv_kinds[0]);
-    retain_device(0);
+    RETAIN_DEVICE(0);
     flight flight;
     open_flight(&flight, PLACE_ELASTIC_PARTLY, &device, &disk, 0);
     for (int to_file = 0; to_file < 2; to_file++) {
@@ -227,7 +217,6 @@ TEST(elastic_blocks_without_memory_are_refused) {
     }
     out_and_back(&flight, &moves[0], 4 * 4096);
     close_flight(&flight);
-    release_device(0);
 }
 
 TEST(spans_that_direct_io_does_not_take_are_refused) {
@@ -245,8 +234,7 @@ TEST(a_file_cut_short_is_an_error) {
     for (size_t i = 0; i < NUM(modes); i++) {
         flight flight;
         open_flight(&flight, PLACE_DEVICE, &config, &config, modes[i]);
-        kvmem_transfer_options options = kv_transfer_options(&moves[0]);
-        options.staging_size = 8 * 4096;
+        kvmem_transfer_options options = WITH(kv_transfer_options(&moves[0]), it.staging_size = 8 * 4096);
         kvmem_transfer *transfer = NULL;
         CHECK_EQ(create(&flight, false, &options, &transfer), KVMEM_STATUS_OK);
         file_side_truncate(&flight.file, flight.file.model.size / 2);
@@ -261,14 +249,11 @@ TEST(a_file_cut_short_is_an_error) {
 
 /* Many small transfers share the ring; all are in flight at once. */
 TEST(hundreds_in_flight_lose_nothing) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    config.num_blocks = MANY;
-    config.num_layers = 1;
-    config.outer_dim = 1;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
+                                      it.num_layers = 1, it.outer_dim = 1);
     static kvmem_transfer *transfers[MANY];
     flight flight;
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    OWN(kvmem_queue, queue, kvmem_queue_create);
     open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
     for (int to_file = 0; to_file < 2; to_file++) {
         kv_side *source = to_file ? &flight.device.model : &flight.file.model;
@@ -277,9 +262,8 @@ TEST(hundreds_in_flight_lose_nothing) {
         for (uint32_t i = 0; i < MANY; i++) {
             const kvmem_block_pair pair = {i, MANY - 1 - i};
             const kv_move move = {&pair, 1, 0, 0, 1};
-            kvmem_transfer_options options = kv_transfer_options(&move);
-            options.queue = queue;
-            options.user_data = i;
+            kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue,
+                                                  it.user_data = i);
             CHECK_EQ(create(&flight, to_file, &options, &transfers[i]), KVMEM_STATUS_OK);
             kv_expect_moved(destination, source, &move);
         }
@@ -300,5 +284,4 @@ TEST(hundreds_in_flight_lose_nothing) {
         file_side_check(&flight.file);
     }
     close_flight(&flight);
-    CALL(kvmem_queue_destroy(queue));
 }

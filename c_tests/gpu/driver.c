@@ -8,8 +8,7 @@ static void *library;
 static driver functions;
 
 static void *find_library(void) {
-    kvmem_cuda_info info;
-    EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
+    GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
     void *found = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     if (found == NULL) {
         FAIL("the library says it has a driver, and libcuda.so.1 is not loaded");
@@ -43,8 +42,7 @@ void *driver_symbol(const char *name) {
 }
 
 int driver_devices(void) {
-    kvmem_cuda_info info;
-    EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
+    GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
     return info.device_count;
 }
 
@@ -78,6 +76,15 @@ void release_device(int device) {
     CU(cuDevicePrimaryCtxRelease_v2(device));
 }
 
+int retain_for_scope(int device) {
+    retain_device(device);
+    return device;
+}
+
+void release_retained(const int *device) {
+    release_device(*device);
+}
+
 void keep_device(void) {
     static bool is_kept;
     if (!is_kept) {
@@ -101,9 +108,7 @@ void leave_device(int device) {
 uint64_t free_memory(int device) {
     size_t free_bytes = 0;
     size_t total_bytes = 0;
-    enter_device(device);
-    CU(cuMemGetInfo_v2(&free_bytes, &total_bytes));
-    leave_device(device);
+    CU_ON(device, cuMemGetInfo_v2(&free_bytes, &total_bytes));
     return free_bytes;
 }
 
@@ -121,7 +126,5 @@ void read_device(int device, void *to, uint64_t from, size_t size) {
     if (size == 0) {
         return;
     }
-    enter_device(device);
-    CU(cuMemcpyDtoH_v2(to, from, size));
-    leave_device(device);
+    CU_ON(device, cuMemcpyDtoH_v2(to, from, size));
 }

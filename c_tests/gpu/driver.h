@@ -96,12 +96,33 @@ void release_device(int device);
 /* Keeps that of device 0 for as long as the process lives: to make a context takes a GPU longer than all else in
    many a test. */
 void keep_device(void);
-/* The same, and makes it current; leaving restores what was. */
+/* Retains it until the scope ends. */
+#define RETAIN_DEVICE(device) CLEANUP(release_retained) const int retained_##device = retain_for_scope(device)
+int retain_for_scope(int device);
+void release_retained(const int *device);
+/* Retains it and makes it current; leaving restores what was. */
 void enter_device(int device);
 void leave_device(int device);
+/* One call of the driver that must work, with the device's primary context current. */
+#define CU_ON(device, call)                                                                          \
+    do {                                                                                             \
+        enter_device(device);                                                                        \
+        CU(call);                                                                                    \
+        leave_device(device);                                                                        \
+    } while (0)
 
 /* Bytes free on a device. */
 uint64_t free_memory(int device);
 /* To and from any memory of a device that one copy of the driver's takes. */
 void write_device(int device, uint64_t to, const void *from, size_t size);
 void read_device(int device, void *to, uint64_t from, size_t size);
+
+/* A case that runs once for each device, which it names `device`. */
+#define TEST_EACH_DEVICE(name)                                                                       \
+    static void name##_of(int device);                                                               \
+    TEST(name) {                                                                                     \
+        for (int device = 0; device < driver_devices(); device++) {                                  \
+            name##_of(device);                                                                       \
+        }                                                                                            \
+    }                                                                                                \
+    static void name##_of(int device)

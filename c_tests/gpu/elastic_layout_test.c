@@ -7,16 +7,9 @@
 
 /* Pieces of 32 KiB, so that a few blocks fill an extent. */
 static kvmem_layout_config config_of(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.num_blocks = BLOCKS;
-    config.num_layers = 2;
-    config.outer_dim = 2;
-    config.page_size = 16;
-    config.inner_dim = 1024;
-    config.dtype_width = 2;
-    config.alignment = 0;
-    config.num_heads = 0;
-    return config;
+    return WITH(kv_config(kind), it.num_blocks = BLOCKS, it.num_layers = 2, it.outer_dim = 2,
+                it.page_size = 16, it.inner_dim = 1024, it.dtype_width = 2, it.alignment = 0,
+                it.num_heads = 0);
 }
 
 static size_t pairs_between(kvmem_block_pair *pairs, uint32_t first, uint32_t last, uint32_t step) {
@@ -102,13 +95,12 @@ TEST(addresses_and_strides_stay) {
     static const uint64_t sizes[] = {16, BLOCKS, 3, 0, BLOCKS};
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = config_of(&kv_kinds[i]);
-        kvmem_layout *layout = elastic_layout(&config, 0, NULL);
+        OWNED(kvmem_layout) layout = elastic_layout(&config, 0, NULL);
         const plan plan = plan_of(layout);
         for (size_t k = 0; k < NUM(sizes); k++) {
             EXPECT_OK(kvmem_layout_resize(layout, sizes[k], ERR));
             check_plan(layout, &plan);
         }
-        CALL(kvmem_layout_destroy(layout));
     }
 }
 
@@ -119,11 +111,10 @@ TEST(blocks_lie_in_elastic_regions_of_the_callers) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = config_of(&kv_kinds[i]);
         const uint64_t size = kv_num_regions(&config) * kv_region_size(&config);
-        kvmem_region *region = elastic_region(EXTENT + size, EXTENT);
+        kvmem_region *region = region_create_elastic(EXTENT + size, EXTENT, 0);
         elastic_parts parts;
         elastic_parts_open(&parts, &config, region, EXTENT);
-        kvmem_layout *layout = NULL;
-        EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
+        GET(kvmem_layout *, layout, kvmem_layout_build, &parts.options);
         elastic_parts_close(&parts);
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "by its region", kvmem_layout_resize(layout, BLOCKS, ERR));
 
@@ -133,12 +124,10 @@ TEST(blocks_lie_in_elastic_regions_of_the_callers) {
         kvmem_block_pair pairs[BLOCKS];
         const kv_move all = {pairs, pairs_between(pairs, 0, BLOCKS, 1), 0, 0, 2};
         const kvmem_transfer_options options = kv_transfer_options(&all);
-        kvmem_transfer *transfer = NULL;
-        EXPECT_OK(kvmem_transfer_create(host.layout, layout, &options, &transfer, ERR));
+        GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.layout, layout, &options);
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, ERR));
         EXPECT_OK(kvmem_region_commit(region, EXTENT, size, ERR));
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN(transfer);
         kv_run(layout, back.layout, &all); /* turned round twice: as it was */
         for (uint32_t block = 0; block < BLOCKS; block++) {
             const kvmem_block_pair same = {block, block};
@@ -156,14 +145,9 @@ TEST(blocks_lie_in_elastic_regions_of_the_callers) {
 }
 
 static void refuse_parts(const kvmem_layout_config *config, uint64_t offset, const char *numbers) {
-    kvmem_region *region = elastic_region(64 * MIB, EXTENT);
-    elastic_parts parts;
-    kvmem_layout *layout = NULL;
-    elastic_parts_open(&parts, config, region, offset);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, numbers, kvmem_layout_build(&parts.options, &layout, ERR));
-    CHECK(layout == NULL);
-    elastic_parts_close(&parts);
-    CALL(kvmem_region_destroy(region));
+    OWNED(kvmem_region) region = region_create_elastic(64 * MIB, EXTENT, 0);
+    OPENED(elastic_parts, parts, config, region, offset);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, numbers, kvmem_layout_build, &parts.options);
 }
 
 TEST(blocks_that_would_straddle_extents_are_refused_with_the_numbers) {
@@ -178,10 +162,9 @@ TEST(no_block_straddles_an_extent) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         kvmem_layout_config config = config_of(&kv_kinds[i]);
         config.inner_dim = 577; /* blocks of an odd size are padded, and nothing else changes */
-        kvmem_layout *layout = elastic_layout(&config, 0, NULL);
+        OWNED(kvmem_layout) layout = elastic_layout(&config, 0, NULL);
         const uint64_t extent = elastic_layout_memory(layout).extent_size;
-        kvmem_layout_strides strides;
-        EXPECT_OK(kvmem_layout_get_strides(layout, &strides, ERR));
+        GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
         CHECK_EQ(extent % strides.block_stride, 0);
         for (uint64_t block = 0; block < BLOCKS; block++) {
             kvmem_block first, last;
@@ -191,20 +174,17 @@ TEST(no_block_straddles_an_extent) {
             CHECK_EQ((first.address - base) / extent, (first.address - base + first.size - 1) / extent);
             CHECK_EQ((last.address - base) / extent, (last.address - base + last.size - 1) / extent);
         }
-        CALL(kvmem_layout_destroy(layout));
     }
 }
 
 TEST(blocks_without_memory_are_refused_when_they_are_moved) {
     const kvmem_layout_config config = config_of(&kv_kinds[0]);
-    kv_side host;
-    kv_side_open(&host, &config, NULL, 3);
+    OPENED(kv_side, host, &config, NULL, 3);
     kvmem_layout *layout = elastic_layout(&config, 0, NULL);
     const kvmem_block_pair pair = {BLOCKS - 1, BLOCKS - 1};
     const kv_move move = {&pair, 1, 0, 0, 2};
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(host.layout, layout, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.layout, layout, &options);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, ERR));
     EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR));
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR)); /* the same transfer, now that there is memory */
@@ -215,7 +195,6 @@ TEST(blocks_without_memory_are_refused_when_they_are_moved) {
     kvmem_transfer_destroy(transfer);
     CALL(kvmem_layout_destroy(layout));
     kv_side_check(&host);
-    kv_side_close(&host);
 }
 
 TEST(what_cannot_be_is_refused) {
@@ -226,8 +205,6 @@ TEST(what_cannot_be_is_refused) {
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_export(layout, &descriptor, ERR)); /* local only */
     CALL(kvmem_layout_destroy(layout));
 
-    kv_side host;
-    kv_side_open(&host, &config, NULL, 4);
+    OPENED(kv_side, host, &config, NULL, 4);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_resize(host.layout, 1, ERR));
-    kv_side_close(&host);
 }

@@ -56,8 +56,7 @@ static void run_at_once(step *first, step *second) {
 
 /* All of the region, or nothing of it. */
 static void check_whole(const kvmem_region *region, int trial) {
-    kvmem_elastic_info info;
-    EXPECT_OK(kvmem_region_get_elastic_info(region, &info, ERR));
+    GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, region);
     if (info.num_committed != 0 && info.num_committed != info.num_extents) {
         FAIL("trial %d: %llu of %llu extents are committed", trial, (unsigned long long)info.num_committed,
              (unsigned long long)info.num_extents);
@@ -66,11 +65,8 @@ static void check_whole(const kvmem_region *region, int trial) {
 
 /* One layer-separate kind, whose regions are views, and the fully contiguous one, whose region is the whole. */
 static kvmem_layout *layout_of(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.num_blocks = BLOCKS;
-    config.num_layers = 2;
-    config.outer_dim = 2;
-    config.page_size = 16;
+    kvmem_layout_config config = WITH(kv_config(kind), it.num_blocks = BLOCKS, it.num_layers = 2,
+                                      it.outer_dim = 2, it.page_size = 16);
     config.inner_dim = 16384; /* a few extents */
     config.dtype_width = 2;
     config.alignment = 0;
@@ -79,15 +75,14 @@ static kvmem_layout *layout_of(const kv_kind *kind) {
 }
 
 static kvmem_region *region_of(const kvmem_layout *layout) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_layout_get_region(layout, 0, &region, ERR));
+    GET(kvmem_region *, region, kvmem_layout_get_region, layout, 0);
     return region;
 }
 
 TEST(a_layout_is_resized_by_two_threads) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
-        kvmem_layout *layout = layout_of(&kv_kinds[i]);
-        kvmem_region *region = region_of(layout);
+        OWNED(kvmem_layout) layout = layout_of(&kv_kinds[i]);
+        OWNED(kvmem_region) region = region_of(layout);
         for (int trial = 0; trial < TRIALS; trial++) {
             EXPECT_OK(kvmem_layout_resize(layout, BLOCKS / 2, ERR)); /* one commits the rest, one decommits this */
             step grow = {.run = resize, .layout = layout, .blocks = BLOCKS};
@@ -97,8 +92,6 @@ TEST(a_layout_is_resized_by_two_threads) {
             CHECK_EQ(shrink.status, KVMEM_STATUS_OK);
             check_whole(region, trial);
         }
-        CALL(kvmem_region_destroy(region));
-        CALL(kvmem_layout_destroy(layout));
     }
 }
 
@@ -108,7 +101,7 @@ static void check_decommitted(const step *step) {
 }
 
 TEST(a_region_is_committed_and_decommitted_by_two_threads) {
-    kvmem_region *region = elastic_region(16 * MIB, 2 * MIB);
+    OWNED(kvmem_region) region = region_create_elastic(16 * MIB, 2 * MIB, 0);
     for (int trial = 0; trial < TRIALS; trial++) {
         step grow = {.run = commit, .region = region}, shrink = {.run = decommit, .region = region};
         run_at_once(&grow, &shrink);
@@ -116,13 +109,12 @@ TEST(a_region_is_committed_and_decommitted_by_two_threads) {
         check_decommitted(&shrink);
         check_whole(region, trial);
     }
-    CALL(kvmem_region_destroy(region));
 }
 
 /* The one region of a fully contiguous layout can also be committed by itself. */
 TEST(a_layout_is_resized_while_its_region_is_committed) {
-    kvmem_layout *layout = layout_of(&kv_kinds[0]);
-    kvmem_region *region = region_of(layout);
+    OWNED(kvmem_layout) layout = layout_of(&kv_kinds[0]);
+    OWNED(kvmem_region) region = region_of(layout);
     for (int trial = 0; trial < TRIALS; trial++) {
         EXPECT_OK(kvmem_layout_resize(layout, BLOCKS / 2, ERR));
         step shrink = {.run = resize, .layout = layout, .blocks = 0}, grow = {.run = commit, .region = region};
@@ -136,6 +128,4 @@ TEST(a_layout_is_resized_while_its_region_is_committed) {
         check_decommitted(&take);
         check_whole(region, trial);
     }
-    CALL(kvmem_region_destroy(region));
-    CALL(kvmem_layout_destroy(layout));
 }

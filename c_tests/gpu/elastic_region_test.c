@@ -10,15 +10,13 @@ static kvmem_region *reserve(uint64_t size) {
     kvmem_elastic_options_init(&options, sizeof(options));
     options.size = size;
     options.extent_size = EXTENT;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
     CHECK(region != NULL);
     return region;
 }
 
 static kvmem_elastic_info elastic_info(const kvmem_region *region) {
-    kvmem_elastic_info info;
-    EXPECT_OK(kvmem_region_get_elastic_info(region, &info, ERR));
+    GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, region);
     return info;
 }
 
@@ -58,7 +56,7 @@ TEST(it_is_reserved_without_memory) {
 }
 
 TEST(it_grows_and_shrinks_behind_the_same_addresses) {
-    kvmem_region *region = reserve(4 * EXTENT);
+    OWNED(kvmem_region) region = reserve(4 * EXTENT);
     const uint64_t address = region_info(region).address;
     EXPECT_OK(kvmem_region_commit(region, EXTENT, 1, ERR)); /* one byte takes its extent */
     expect_state(region, 1, 1);
@@ -74,15 +72,13 @@ TEST(it_grows_and_shrinks_behind_the_same_addresses) {
     write_extent(region, 0, 0x44);
     expect_extent(region, 0, 0x44);
     CHECK_EQ(region_info(region).address, address);
-    CALL(kvmem_region_destroy(region));
 }
 
 TEST(what_changes_nothing_counts_nothing) {
-    kvmem_region *region = reserve(2 * EXTENT);
+    OWNED(kvmem_region) region = reserve(2 * EXTENT);
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
     expect_state(region, 1, 1);
-    CALL(kvmem_region_destroy(region));
 }
 
 TEST(what_cannot_be_is_refused_and_changes_nothing) {
@@ -103,25 +99,23 @@ TEST(what_cannot_be_is_refused_and_changes_nothing) {
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_commit(region, UINT64_MAX, 2, ERR));
     expect_state(region, 1, 1);
 
-    kvmem_region *view = NULL;
-    EXPECT_OK(kvmem_region_create_view(region, 0, EXTENT, &view, ERR));
+    GET(kvmem_region *, view, kvmem_region_create_view, region, 0, EXTENT);
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_commit(view, 0, EXTENT, ERR));
     CHECK_EQ(elastic_info(view).num_committed, 1); /* a view tells of its region */
     CALL(kvmem_region_destroy(region));
     CALL(kvmem_region_destroy(view));
 
     static char host[64];
-    kvmem_region *rigid = region_adopt(host, sizeof(host));
+    OWNED(kvmem_region) rigid = region_adopt(host, sizeof(host));
     kvmem_elastic_info info;
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_commit(rigid, 0, 1, ERR));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_get_elastic_info(rigid, &info, ERR));
-    CALL(kvmem_region_destroy(rigid));
 }
 
 TEST(growing_past_the_device_takes_nothing) {
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, 0));
-    kvmem_region *region = reserve(2 * memory);
+    OWNED(kvmem_region) region = reserve(2 * memory);
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
     write_extent(region, 0, 0x77);
     char asked[48];
@@ -139,23 +133,17 @@ TEST(growing_past_the_device_takes_nothing) {
     expect_state(region, 1, 1);
     expect_extent(region, 0, 0x77);
     EXPECT_OK(kvmem_region_commit(region, EXTENT, 4 * EXTENT, ERR)); /* what was taken is back */
-    CALL(kvmem_region_destroy(region));
 }
 
 static uint64_t recommended_granularity(void) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
-    uint64_t granularity = 0;
-    EXPECT_OK(kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_RECOMMENDED, &granularity, ERR));
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options);
+    GET(uint64_t, granularity, kvmem_vmm_get_granularity, &options, KVMEM_GRANULARITY_RECOMMENDED);
     return granularity;
 }
 
 TEST(an_extent_is_64_mib_unless_asked_otherwise) {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.size = 1;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = 1);
+    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
     CHECK_EQ(elastic_info(region).extent_size, 64 * MIB);
     CHECK_EQ(region_info(region).size, 64 * MIB);
     CALL(kvmem_region_destroy(region));
@@ -172,14 +160,13 @@ TEST(extents_are_whole_granules) {
         .size = EXTENT,
         .extent_size = EXTENT + 4096,
     };
-    kvmem_region *region = NULL;
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_create_elastic(&options, &region, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_region_create_elastic, &options);
     options.extent_size = 0;
     options.size = 0;
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_create_elastic(&options, &region, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_region_create_elastic, &options);
     options.size = EXTENT;
     options.device = driver_devices();
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_create_elastic(&options, &region, ERR));
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_region_create_elastic, &options);
 }
 
 static kvmem_status reserve_extents_of(uint64_t size, uint64_t extent_size) {
@@ -188,10 +175,9 @@ static kvmem_status reserve_extents_of(uint64_t size, uint64_t extent_size) {
         .size = size,
         .extent_size = extent_size,
     };
-    kvmem_region *region = (kvmem_region *)&region;
+    OWNED(kvmem_region) region = (kvmem_region *)&region;
     const kvmem_status status = kvmem_region_create_elastic(&options, &region, ERR);
     CHECK((region == NULL) == (status != KVMEM_STATUS_OK));
-    CALL(kvmem_region_destroy(region));
     return status;
 }
 

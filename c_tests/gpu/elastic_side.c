@@ -8,28 +8,11 @@
 #define LAYOUT_ALIGNMENT (MIB / 2)
 
 kvmem_layout *elastic_layout(const kvmem_layout_config *config, int device, kvmem_agent *agent) {
-    kvmem_elastic_options elastic;
-    kvmem_elastic_options_init(&elastic, sizeof(elastic));
-    elastic.device = device;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.agent = agent;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.elastic = &elastic;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_elastic_options elastic = OPTIONS(kvmem_elastic_options, it.device = device);
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config, it.agent = agent,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE, it.elastic = &elastic);
+    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
     return layout;
-}
-
-kvmem_region *elastic_region(uint64_t size, uint64_t extent_size) {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.size = size;
-    options.extent_size = extent_size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
-    return region;
 }
 
 void elastic_parts_open(elastic_parts *parts, const kvmem_layout_config *config, kvmem_region *region,
@@ -54,11 +37,8 @@ void elastic_parts_close(elastic_parts *parts) {
 }
 
 kvmem_elastic_info elastic_layout_memory(const kvmem_layout *layout) {
-    kvmem_region *region = NULL;
-    kvmem_elastic_info info;
-    EXPECT_OK(kvmem_layout_get_region(layout, 0, &region, ERR));
-    EXPECT_OK(kvmem_region_get_elastic_info(region, &info, ERR));
-    CALL(kvmem_region_destroy(region));
+    OWN(kvmem_region, region, kvmem_layout_get_region, layout, 0);
+    GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, region);
     return info;
 }
 
@@ -89,8 +69,7 @@ typedef void (*visit)(const side *side, const slot *slot);
 static void visit_slots(const side *side, visit visit) {
     const kvmem_layout_config *config = &side->model.config;
     const uint64_t planes = config->block_dim == KVMEM_BLOCK_DIM_SECOND ? config->outer_dim : 1;
-    kvmem_layout_strides strides;
-    EXPECT_OK(kvmem_layout_get_strides(side->model.layout, &strides, ERR));
+    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, side->model.layout);
     for (uint64_t region = 0; region < strides.num_bases; region++) {
         for (uint64_t plane = 0; plane < planes; plane++) {
             for (uint64_t block = 0; block < side->blocks_in_use; block++) {

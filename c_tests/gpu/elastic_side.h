@@ -7,8 +7,6 @@
 
 /* Built without memory; with an agent, registered. */
 kvmem_layout *elastic_layout(const kvmem_layout_config *config, int device, kvmem_agent *agent);
-/* An elastic region of the test's, of this extent, without memory. */
-kvmem_region *elastic_region(uint64_t size, uint64_t extent_size);
 /* Options for a layout whose regions are parts of it, one behind the other from an offset on. */
 typedef struct elastic_parts {
     kvmem_layout_options options;

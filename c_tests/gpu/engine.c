@@ -10,16 +10,12 @@
 uint64_t engine_allocate(int device, uint64_t size) {
     CUdeviceptr address = 0;
     retain_device(device);
-    enter_device(device);
-    CU(cuMemAlloc_v2(&address, size));
-    leave_device(device);
+    CU_ON(device, cuMemAlloc_v2(&address, size));
     return address;
 }
 
 void engine_free(int device, uint64_t address) {
-    enter_device(device);
-    CU(cuMemFree_v2(address));
-    leave_device(device);
+    CU_ON(device, cuMemFree_v2(address));
     release_device(device);
 }
 
@@ -30,16 +26,12 @@ void engine_free_lost(int device) {
 void *engine_allocate_host(int device, uint64_t size) {
     void *address = NULL;
     retain_device(device);
-    enter_device(device);
-    CU(cuMemHostAlloc(&address, size, CU_MEMHOSTALLOC_PORTABLE));
-    leave_device(device);
+    CU_ON(device, cuMemHostAlloc(&address, size, CU_MEMHOSTALLOC_PORTABLE));
     return address;
 }
 
 void engine_free_host(int device, void *address) {
-    enter_device(device);
-    CU(cuMemFreeHost(address));
-    leave_device(device);
+    CU_ON(device, cuMemFreeHost(address));
     release_device(device);
 }
 

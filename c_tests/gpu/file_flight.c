@@ -26,9 +26,8 @@ uint32_t file_flight_nixl_path(bool to_file) {
 
 kvmem_status file_flight_create(const file_flight *flight, bool to_file, uint32_t path, uint64_t flags,
                                 kvmem_transfer **transfer) {
-    kvmem_transfer_options options = kv_transfer_options(flight->move);
-    options.path = path;
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_transfer_options(flight->move), it.path = path,
+                                          it.flags = flags);
     const kvmem_layout *device = flight->device.model.layout;
     const kvmem_layout *file = flight->file.model.layout;
     const kvmem_status status =
@@ -42,8 +41,7 @@ void file_flight_run(file_flight *flight, bool to_file, kvmem_transfer *transfer
     kv_side *destination = to_file ? &flight->file.model : &flight->device.model;
     for (uint32_t again = 0; again < 2; again++) {
         side_refill(&flight->device, 50 + again);
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN(transfer);
         kv_expect_moved(destination, source, flight->move);
         side_check(&flight->device);
         file_side_check(&flight->file);

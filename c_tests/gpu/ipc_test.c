@@ -14,11 +14,11 @@ OWNER_ROLE
 #define SIZE (4 * MIB)
 
 TEST(it_is_a_region_like_any_other) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     for (int device = 0; device < driver_devices(); device++) {
         const kvmem_ipc_handle handle = owner_allocate(&owner, device, SIZE, 0, 0x21);
         const kvmem_ipc_options options = ipc_options(&handle, SIZE);
-        kvmem_region *region = open_ipc(&options);
+        OWNED(kvmem_region) region = open_ipc(&options);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.size, SIZE);
         CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
@@ -28,13 +28,11 @@ TEST(it_is_a_region_like_any_other) {
         check_device(device, info.address, SIZE, 0x21);
         fill_device(device, info.address, SIZE, 0x42);
         owner_check(&owner, 0x42);
-        CALL(kvmem_region_destroy(region));
     }
-    peer_finish(&owner);
 }
 
 TEST(an_address_inside_names_the_allocation) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle whole = owner_allocate(&owner, 0, SIZE, 0, 1);
     const kvmem_ipc_handle part = owner_allocate(&owner, 0, SIZE, 12345, 2);
     CHECK_EQ(whole.offset, 0);
@@ -43,33 +41,28 @@ TEST(an_address_inside_names_the_allocation) {
     CHECK(memcmp(whole.handle, part.handle, sizeof(part.handle)) != 0);
     CHECK(whole.buffer_id != part.buffer_id);
     const kvmem_ipc_options options = ipc_options(&part, SIZE - 12345);
-    kvmem_region *region = open_ipc(&options);
+    OWNED(kvmem_region) region = open_ipc(&options);
     check_device(0, region_info(region).address, SIZE - 12345, 2);
-    CALL(kvmem_region_destroy(region));
-    peer_finish(&owner);
 }
 
 TEST(one_mapping_serves_all_who_open_it) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 3);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
     kvmem_region *first = open_ipc(&options);
     options.offset = 4096;
     options.size = 100;
     kvmem_region *second = open_ipc(&options);
-    kvmem_region *view = NULL;
-    EXPECT_OK(kvmem_region_create_view(second, 10, 20, &view, ERR));
+    OWN(kvmem_region, view, kvmem_region_create_view, second, 10, 20);
     CHECK_EQ(region_info(second).address, region_info(first).address + 4096);
     CALL(kvmem_region_destroy(first));
     CALL(kvmem_region_destroy(second));
     CHECK_EQ(region_info(view).origin, KVMEM_ORIGIN_VIEW);
     check_device(0, region_info(view).address, 20, 3);
-    CALL(kvmem_region_destroy(view));
-    peer_finish(&owner);
 }
 
 TEST(a_part_past_the_end_is_refused) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 4);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
     const struct {
@@ -86,11 +79,10 @@ TEST(a_part_past_the_end_is_refused) {
     options.offset = 0;
     options.size = handle.base_size;
     CALL(kvmem_region_destroy(open_ipc(&options)));
-    peer_finish(&owner);
 }
 
 TEST(what_the_exporter_told_is_compared) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 5);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
     options.base_size++;
@@ -105,13 +97,11 @@ TEST(what_the_exporter_told_is_compared) {
     CALL(kvmem_region_destroy(unchecked));
     options.buffer_id = handle.buffer_id + 1; /* nothing is open now to compare with */
     CALL(kvmem_region_destroy(open_ipc(&options)));
-    peer_finish(&owner);
 }
 
 TEST(a_handle_of_ones_own_is_refused) {
     const uint64_t address = engine_allocate(0, SIZE);
-    kvmem_ipc_handle handle;
-    EXPECT_OK(kvmem_ipc_export(address + 7, &handle, ERR));
+    GET(kvmem_ipc_handle, handle, kvmem_ipc_export, address + 7);
     CHECK_EQ(handle.base + handle.offset, address + 7);
     const kvmem_ipc_options options = ipc_options(&handle, 1);
     refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "exported the handle itself");
@@ -119,9 +109,7 @@ TEST(a_handle_of_ones_own_is_refused) {
 }
 
 TEST(bytes_that_are_no_handle_are_refused) {
-    kvmem_ipc_options options;
-    kvmem_ipc_options_init(&options, sizeof(options));
-    options.size = 1;
+    kvmem_ipc_options options = OPTIONS(kvmem_ipc_options, it.size = 1);
     static const unsigned char values[] = {0, 0x33, 0xFF};
     for (size_t i = 0; i < NUM(values); i++) {
         memset(options.handle, values[i], sizeof(options.handle));
@@ -130,7 +118,7 @@ TEST(bytes_that_are_no_handle_are_refused) {
 }
 
 TEST(a_device_that_is_not_there_is_refused) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 6);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
     const int32_t missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
@@ -138,16 +126,14 @@ TEST(a_device_that_is_not_there_is_refused) {
         options.device = missing[i];
         refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
     }
-    peer_finish(&owner);
 }
 
 TEST(memory_that_was_freed_is_refused) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 7);
     const kvmem_ipc_options options = ipc_options(&handle, SIZE);
     owner_free(&owner);
     refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "was freed");
-    peer_finish(&owner);
 }
 
 TEST(memory_outlives_a_killed_owner_where_it_is_open) {
@@ -155,12 +141,11 @@ TEST(memory_outlives_a_killed_owner_where_it_is_open) {
     const kvmem_ipc_handle opened = owner_allocate(&owner, 0, SIZE, 0, 8);
     const kvmem_ipc_handle not_opened = owner_allocate(&owner, 0, SIZE, 0, 9);
     const kvmem_ipc_options options = ipc_options(&opened, SIZE);
-    kvmem_region *region = open_ipc(&options);
+    OWNED(kvmem_region) region = open_ipc(&options);
     peer_kill(&owner);
     check_device(0, region_info(region).address, SIZE, 8);
     const kvmem_ipc_options late = ipc_options(&not_opened, SIZE);
     refuse_ipc(&late, KVMEM_STATUS_INVALID_ARGUMENT, "has ended");
-    CALL(kvmem_region_destroy(region));
 }
 
 static void refuse_export(uint64_t address, kvmem_status status, const char *part) {
@@ -186,13 +171,11 @@ TEST(what_has_no_handle_is_refused) {
 }
 
 TEST(memory_of_another_process_has_none_here) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 10);
     const kvmem_ipc_options options = ipc_options(&handle, SIZE);
-    kvmem_region *region = open_ipc(&options);
+    OWNED(kvmem_region) region = open_ipc(&options);
     refuse_export(region_info(region).address, KVMEM_STATUS_UNSUPPORTED, "of another process from there");
-    CALL(kvmem_region_destroy(region));
-    peer_finish(&owner);
 }
 
 static kvmem_layout *layout_over(kvmem_region *region, const kvmem_layout_config *config) {
@@ -203,48 +186,40 @@ static void move(const kvmem_layout *source, const kvmem_layout *destination) {
     static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
     const kv_move all = {pairs, NUM(pairs), 0, 0, 3};
     const kvmem_transfer_options options = kv_transfer_options(&all);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    CALL(kvmem_transfer_destroy(transfer));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
+    RUN(transfer);
 }
 
 TEST(blocks_are_moved_into_it) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const uint64_t size = kv_region_size(&config);
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 256, 11);
     const kvmem_ipc_options options = ipc_options(&handle, size);
     kvmem_region *region = open_ipc(&options);
     const uint64_t address = region_info(region).address;
-    kvmem_layout *there = layout_over(region, &config);
+    OWNED(kvmem_layout) there = layout_over(region, &config);
     CALL(kvmem_region_destroy(region)); /* the layout has it */
-    kv_side here;
-    kv_side_open(&here, &config, NULL, 12);
+    OPENED(kv_side, here, &config, NULL, 12);
     move(here.layout, there);
     unsigned char *bytes = test_allocate(size);
     read_device(0, bytes, address, size);
     CHECK_BYTES(bytes, here.memory + here.starts[0], size);
     free(bytes);
-    CALL(kvmem_layout_destroy(there));
-    kv_side_close(&here);
-    peer_finish(&owner);
 }
 
 static void *open_and_close(void *argument) {
     const kvmem_ipc_options *options = argument;
     kvmem_status status = KVMEM_STATUS_OK;
     for (int i = 0; i < 200 && status == KVMEM_STATUS_OK; i++) {
-        kvmem_region *region = NULL;
+        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* a thread: not in the stance */
         status = kvmem_region_open_ipc(options, &region, NULL);
-        kvmem_region_destroy(region);
     }
     return (void *)(intptr_t)status;
 }
 
 TEST(threads_open_and_close_it_at_once) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 13);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
     pthread_t threads[4];
@@ -256,18 +231,14 @@ TEST(threads_open_and_close_it_at_once) {
         CHECK_EQ(pthread_join(threads[i], &status), 0);
         CHECK_EQ((intptr_t)status, KVMEM_STATUS_OK);
     }
-    kvmem_region *region = open_ipc(&options);
+    OWNED(kvmem_region) region = open_ipc(&options);
     check_device(0, region_info(region).address, SIZE, 13);
-    CALL(kvmem_region_destroy(region));
-    peer_finish(&owner);
 }
 
 TEST(every_device_is_found_by_its_uuid) {
     for (int device = 0; device < driver_devices(); device++) {
-        kvmem_cuda_device_info info;
-        int32_t found = -1;
-        EXPECT_OK(kvmem_cuda_get_device_info(device, &info, ERR));
-        EXPECT_OK(kvmem_cuda_find_device(info.uuid, &found, ERR));
+        GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, device);
+        GET(int32_t, found, kvmem_cuda_find_device, info.uuid);
         CHECK_EQ(found, device);
     }
     static const uint8_t nobody[16] = {0xAB, 0xCD};

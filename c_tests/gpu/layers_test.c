@@ -20,10 +20,7 @@ typedef struct work {
 
 /* Layers of 2 MiB, so that a reader that did not wait would come too early. */
 static kvmem_layout_config config_of(const kv_kind *kind) {
-    kvmem_layout_config config = side_config(kind);
-    config.page_size = 64;
-    config.inner_dim = 1024;
-    return config;
+    return WITH(side_config(kind), it.page_size = 64, it.inner_dim = 1024);
 }
 
 static void open_streams(work *work) {
@@ -40,7 +37,7 @@ static void close_streams(work *work) {
     leave_device(0);
 }
 
-static void prepare(work *work, place from, place to, uint32_t path, uint64_t flags) {
+static void work_open(work *work, place from, place to, uint32_t path, uint64_t flags) {
     const kvmem_layout_config source = config_of(&kv_kinds[1]);
     const kvmem_layout_config destination = config_of(&kv_kinds[2]);
     *work = (struct work){0};
@@ -49,14 +46,12 @@ static void prepare(work *work, place from, place to, uint32_t path, uint64_t fl
     side_open(&work->destination, to, 0, &destination, NULL, 2);
     work->after = engine_allocate_host(0, work->destination.model.size);
     open_streams(work);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path, it.flags = flags);
     EXPECT_OK(kvmem_transfer_create(work->source.model.layout, work->destination.model.layout, &options,
                                     &work->transfer, ERR));
 }
 
-static void clean_up(work *work) {
+static void work_close(work *work) {
     CALL(kvmem_transfer_destroy(work->transfer));
     close_streams(work);
     engine_free_host(0, work->after);
@@ -91,16 +86,13 @@ static void check_what_was_read(work *work) {
         CHECK_BYTES(work->after + start, model->expected + start, kv_region_size(&model->config));
     }
     EXPECT_OK(kvmem_transfer_wait(work->transfer, PATIENCE, ERR));
-    uint64_t layers = 0;
-    EXPECT_OK(kvmem_transfer_get_layers(work->transfer, &layers, ERR));
+    GET(uint64_t, layers, kvmem_transfer_get_layers, work->transfer);
     CHECK_EQ(layers, LAYERS);
     side_check(&work->destination);
 }
 
 static void check_layers(work *work) {
-    enter_device(0);
-    CU(cuStreamSynchronize(work->reader));
-    leave_device(0);
+    CU_ON(0, cuStreamSynchronize(work->reader));
     check_what_was_read(work);
 }
 
@@ -111,8 +103,7 @@ TEST(each_layer_is_there_when_its_reader_begins) {
     for (size_t i = 0; i < NUM(ways) * NUM(paths) * 2; i++) {
         const bool on_carrier = i % 2;
         const size_t way = i / 2 % NUM(ways);
-        work work;
-        prepare(&work, ways[way].from, ways[way].to, paths[i / 2 / NUM(ways)], KVMEM_TRANSFER_BY_LAYER);
+        OPENED(work, work, ways[way].from, ways[way].to, paths[i / 2 / NUM(ways)], KVMEM_TRANSFER_BY_LAYER);
         for (uint32_t seed = 0; seed < 3; seed++) {
             side_refill(&work.source, 10 * (uint32_t)i + seed);
             submit(&work, on_carrier);
@@ -123,15 +114,13 @@ TEST(each_layer_is_there_when_its_reader_begins) {
             }
             check_layers(&work);
         }
-        clean_up(&work);
     }
 }
 
 /* With the flag and without, a stream waits for all of a run. */
 TEST(the_whole_run_is_there_when_its_reader_begins) {
     for (size_t i = 0; i < NUM(paths) * 4; i++) {
-        work work;
-        prepare(&work, PLACE_PINNED, PLACE_DEVICE, paths[i / 4], i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
+        OPENED(work, work, PLACE_PINNED, PLACE_DEVICE, paths[i / 4], i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
         submit(&work, i / 2 % 2);
         /* Without the flag one layer is the whole run. */
         EXPECT_OK(kvmem_transfer_wait_on_stream(work.transfer, i % 2 ? 0 : 1, work.reader, ERR));
@@ -140,7 +129,6 @@ TEST(the_whole_run_is_there_when_its_reader_begins) {
         }
         check_layers(&work);
         EXPECT_OK(kvmem_transfer_wait_on_stream(work.transfer, 0, work.reader, ERR)); /* of what is over */
-        clean_up(&work);
     }
 }
 
@@ -148,9 +136,8 @@ TEST(the_whole_run_is_there_when_its_reader_begins) {
 TEST(its_streams_may_go_while_it_is_in_flight) {
     for (size_t i = 0; i < NUM(paths) * 4; i++) {
         const bool to_device = i % 2;
-        work work;
-        prepare(&work, to_device ? PLACE_PINNED : PLACE_DEVICE, to_device ? PLACE_DEVICE : PLACE_PINNED,
-                paths[i / 4], i / 2 % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
+        OPENED(work, work, to_device ? PLACE_PINNED : PLACE_DEVICE, to_device ? PLACE_DEVICE : PLACE_PINNED,
+               paths[i / 4], i / 2 % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
         for (uint32_t seed = 0; seed < 3; seed++) {
             CUevent read = NULL;
             side_refill(&work.source, 10 * (uint32_t)i + seed);
@@ -175,20 +162,17 @@ TEST(its_streams_may_go_while_it_is_in_flight) {
             check_what_was_read(&work);
             open_streams(&work);
         }
-        clean_up(&work);
     }
 }
 
 TEST(the_host_waits_for_layers_too) {
     for (size_t i = 0; i < NUM(paths); i++) {
-        work work;
-        prepare(&work, PLACE_DEVICE, PLACE_PINNED, paths[i], KVMEM_TRANSFER_BY_LAYER);
+        OPENED(work, work, PLACE_DEVICE, PLACE_PINNED, paths[i], KVMEM_TRANSFER_BY_LAYER);
         submit(&work, false);
         uint64_t before = 0;
         for (uint64_t layer = 1; layer <= LAYERS; layer++) {
             EXPECT_OK(kvmem_transfer_wait_layers(work.transfer, layer, PATIENCE, ERR));
-            uint64_t layers = 0;
-            EXPECT_OK(kvmem_transfer_get_layers(work.transfer, &layers, ERR));
+            GET(uint64_t, layers, kvmem_transfer_get_layers, work.transfer);
             CHECK(layers >= layer && layers >= before && layers <= LAYERS);
             before = layers;
         }
@@ -196,18 +180,14 @@ TEST(the_host_waits_for_layers_too) {
             read_layer(&work, layer);
         }
         check_layers(&work);
-        clean_up(&work);
     }
 }
 
 TEST(a_graph_moves_all_layers) {
-    work work;
-    prepare(&work, PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(work, work, PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER);
     CUgraph graph = NULL;
     CUgraphExec executable = NULL;
-    enter_device(0);
-    CU(cuStreamBeginCapture_v2(work.carrier, CU_STREAM_CAPTURE_MODE_RELAXED));
-    leave_device(0);
+    CU_ON(0, cuStreamBeginCapture_v2(work.carrier, CU_STREAM_CAPTURE_MODE_RELAXED));
     EXPECT_OK(kvmem_transfer_submit_on_stream(work.transfer, work.carrier, ERR));
     enter_device(0);
     CU(cuStreamEndCapture(work.carrier, &graph));
@@ -219,12 +199,10 @@ TEST(a_graph_moves_all_layers) {
     leave_device(0);
     kv_expect_moved(&work.destination.model, &work.source.model, &move);
     side_check(&work.destination);
-    clean_up(&work);
 }
 
 TEST(what_can_not_wait_is_refused) {
-    work work;
-    prepare(&work, PLACE_PINNED, PLACE_DEVICE, 0, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(work, work, PLACE_PINNED, PLACE_DEVICE, 0, KVMEM_TRANSFER_BY_LAYER);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait_on_stream(work.transfer, 1, work.reader, ERR));
     submit(&work, false);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "3 layers",
@@ -239,9 +217,7 @@ TEST(what_can_not_wait_is_refused) {
                    kvmem_transfer_wait_on_stream(work.transfer, 1, stream, ERR));
     CU(cuCtxDestroy_v2(other));
     CUgraph graph = NULL;
-    enter_device(0);
-    CU(cuStreamBeginCapture_v2(work.reader, CU_STREAM_CAPTURE_MODE_RELAXED));
-    leave_device(0);
+    CU_ON(0, cuStreamBeginCapture_v2(work.reader, CU_STREAM_CAPTURE_MODE_RELAXED));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "graph",
                    kvmem_transfer_wait_on_stream(work.transfer, 1, work.reader, ERR));
     enter_device(0);
@@ -253,7 +229,6 @@ TEST(what_can_not_wait_is_refused) {
     EXPECT_OK(kvmem_transfer_poll(work.transfer, ERR));
     kv_expect_moved(&work.destination.model, &work.source.model, &move);
     side_check(&work.destination);
-    clean_up(&work);
 }
 
 /* Some by layer, some taken back, some waited for by a stream: each is reported once, as what it came to. */
@@ -263,21 +238,19 @@ TEST(thousands_in_flight_are_each_reported_once) {
     kvmem_layout_config wide = config;
     wide.num_blocks = BLOCKS;
     work work = {0};
-    retain_device(0);
+    RETAIN_DEVICE(0);
     open_streams(&work);
     side_open(&work.source, PLACE_PINNED, 0, &config, NULL, 1);
     side_open(&work.destination, PLACE_DEVICE, 0, &wide, NULL, 2);
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     kvmem_status *ends = test_allocate(MANY * sizeof(*ends));
     for (uint32_t i = 0; i < MANY; i++) {
         const kvmem_block_pair pair = {i % BLOCKS % 7, i % BLOCKS};
         const kv_move one = {&pair, 1, 0, 0, LAYERS};
-        kvmem_transfer_options options = kv_transfer_options(&one);
-        options.flags = i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0;
-        options.queue = queue;
-        options.user_data = i;
+        kvmem_transfer_options options = WITH(kv_transfer_options(&one),
+                                              it.flags = i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0,
+                                              it.queue = queue, it.user_data = i);
         EXPECT_OK(kvmem_transfer_create(work.source.model.layout, work.destination.model.layout, &options,
                                         &transfers[i], ERR));
         ends[i] = KVMEM_STATUS_IN_PROGRESS;
@@ -292,8 +265,7 @@ TEST(thousands_in_flight_are_each_reported_once) {
     }
     for (size_t seen = 0; seen < MANY;) {
         kvmem_completion completions[64];
-        size_t count = 0;
-        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, NUM(completions), &count, ERR));
+        GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, completions, NUM(completions));
         for (size_t i = 0; i < count; i++, seen++) {
             const uint64_t which = completions[i].user_data;
             CHECK(which < MANY && ends[which] == KVMEM_STATUS_IN_PROGRESS);
@@ -319,5 +291,4 @@ TEST(thousands_in_flight_are_each_reported_once) {
     close_streams(&work);
     side_close(&work.source);
     side_close(&work.destination);
-    release_device(0);
 }

@@ -6,29 +6,17 @@
 #include "stance.h"
 
 static kvmem_layout_options options_for(const kvmem_layout_config *config, uint32_t source) {
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = source;
-    return options;
-}
-
-static void refuse(const kvmem_layout_options *options, kvmem_status status, const char *part) {
-    kvmem_layout *layout = (kvmem_layout *)&layout;
-    EXPECT_MESSAGE(status, part, kvmem_layout_build(options, &layout, ERR));
-    CHECK(layout == NULL);
+    return OPTIONS(kvmem_layout_options, it.config = config, it.source = source);
 }
 
 /* Every piece lies where the formula says, from the base of its region. */
 static void check_addresses(const kvmem_layout *layout, const kvmem_layout_config *config) {
-    kvmem_layout_strides strides;
-    EXPECT_OK(kvmem_layout_get_strides(layout, &strides, ERR));
+    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
     CHECK_EQ(strides.num_bases, kv_num_regions(config));
     for (uint64_t block = 0; block < config->num_blocks; block++) {
         for (uint64_t layer = 0; layer < config->num_layers; layer++) {
             for (uint64_t outer = 0; outer < config->outer_dim; outer++) {
-                kvmem_block piece;
-                EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
+                GET(kvmem_block, piece, kvmem_layout_get_block, layout, block, layer, outer);
                 const uint64_t base = strides.bases[kv_region_of(config, layer)];
                 CHECK_EQ(piece.address, base + kv_offset(config, block, layer, outer));
                 CHECK_EQ(piece.size, kv_piece_size(config));
@@ -42,8 +30,7 @@ static void check_regions(const kvmem_layout *layout, const kvmem_layout_config 
                           int device) {
     uint64_t end = 0;
     for (size_t i = 0; i < kv_num_regions(config); i++) {
-        kvmem_region *region = NULL;
-        EXPECT_OK(kvmem_layout_get_region(layout, i, &region, ERR));
+        OWN(kvmem_region, region, kvmem_layout_get_region, layout, i);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.tier, tier);
         CHECK_EQ(info.device_id, device);
@@ -51,16 +38,13 @@ static void check_regions(const kvmem_layout *layout, const kvmem_layout_config 
         CHECK(i == 0 || info.address % 512 == 0);
         CHECK(info.address >= end);
         end = info.address + info.size;
-        CALL(kvmem_region_destroy(region));
     }
-    kvmem_region *none = NULL;
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_layout_get_region(layout, kv_num_regions(config), &none, ERR));
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_layout_get_region, layout, kv_num_regions(config));
 }
 
 static void check_info(const kvmem_layout *layout, const kvmem_layout_config *config, uint32_t tier,
                        uint32_t memory_type, int device_id) {
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
     CHECK_EQ(info.tier, tier);
     CHECK_EQ(info.memory_type, memory_type);
     CHECK_EQ(info.device_id, device_id);
@@ -69,31 +53,25 @@ static void check_info(const kvmem_layout *layout, const kvmem_layout_config *co
     CHECK_EQ(info.num_blocks, config->num_blocks);
 }
 
-TEST(device_memory_is_allocated) {
-    for (int device = 0; device < driver_devices(); device++) {
-        for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-            const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-            kvmem_layout *layout = NULL;
-            EXPECT_OK(build_on_device(device, &config, &layout));
-            check_info(layout, &config, KVMEM_TIER_DEVICE, KVMEM_MEMORY_VRAM, device);
-            check_addresses(layout, &config);
-            check_regions(layout, &config, KVMEM_TIER_DEVICE, device);
-            CALL(kvmem_layout_destroy(layout));
-        }
+TEST_EACH_DEVICE(device_memory_is_allocated) {
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+        OWNED(kvmem_layout) layout = NULL;
+        EXPECT_OK(build_on_device(device, &config, &layout));
+        check_info(layout, &config, KVMEM_TIER_DEVICE, KVMEM_MEMORY_VRAM, device);
+        check_addresses(layout, &config);
+        check_regions(layout, &config, KVMEM_TIER_DEVICE, device);
     }
 }
 
-TEST(pinned_memory_is_allocated) {
-    for (int device = 0; device < driver_devices(); device++) {
-        for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-            const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-            kvmem_layout *layout = NULL;
-            EXPECT_OK(build_pinned(device, &config, &layout));
-            check_info(layout, &config, KVMEM_TIER_PINNED, KVMEM_MEMORY_DRAM, 0);
-            check_addresses(layout, &config);
-            check_regions(layout, &config, KVMEM_TIER_PINNED, device);
-            CALL(kvmem_layout_destroy(layout));
-        }
+TEST_EACH_DEVICE(pinned_memory_is_allocated) {
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+        OWNED(kvmem_layout) layout = NULL;
+        EXPECT_OK(build_pinned(device, &config, &layout));
+        check_info(layout, &config, KVMEM_TIER_PINNED, KVMEM_MEMORY_DRAM, 0);
+        check_addresses(layout, &config);
+        check_regions(layout, &config, KVMEM_TIER_PINNED, device);
     }
 }
 
@@ -109,13 +87,11 @@ TEST(regions_of_every_place_are_laid_out) {
     for (place place = 0; !place_is_elastic(place); place++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-            side side;
-            side_open(&side, place, 0, &config, NULL, 1);
+            OPENED(side, side, place, 0, &config, NULL, 1);
             check_addresses(side.model.layout, &config);
             const uint32_t memory_type = place_is_device(place) ? KVMEM_MEMORY_VRAM : KVMEM_MEMORY_DRAM;
             check_info(side.model.layout, &config, tier_of(place), memory_type, 0);
             side_check(&side); /* laying out writes nothing */
-            side_close(&side);
         }
     }
 }
@@ -124,8 +100,7 @@ TEST(a_layout_keeps_its_memory) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const place places[] = {PLACE_PINNED, PLACE_DEVICE};
     for (size_t i = 0; i < NUM(places); i++) {
-        side side;
-        side_open(&side, places[i], 0, &config, NULL, 1);
+        OPENED(side, side, places[i], 0, &config, NULL, 1);
         CALL(kvmem_region_destroy(side.model.regions[0]));
         CALL(kvmem_region_destroy(side.whole));
         side.model.regions[0] = NULL;
@@ -133,36 +108,28 @@ TEST(a_layout_keeps_its_memory) {
         side_check(&side);
         side_refill(&side, 2);
         side_check(&side);
-        side_close(&side);
     }
 }
 
 /* Views of one region of device memory as the regions of a layer separate layout. */
 static void build_over_views(const uint64_t *offsets, kvmem_status status, const char *part) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_device_options device;
-    kvmem_device_options_init(&device, sizeof(device));
-    device.size = MIB;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_device(&device, &region, ERR));
+    kvmem_device_options device = OPTIONS(kvmem_device_options, it.size = MIB);
+    OWN(kvmem_region, region, kvmem_region_create_device, &device);
     kvmem_region *views[3];
     for (size_t i = 0; i < NUM(views); i++) {
         EXPECT_OK(kvmem_region_create_view(region, offsets[i], kv_region_size(&config), &views[i], ERR));
     }
-    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_REGIONS);
-    options.regions = views;
-    options.count = NUM(views);
+    kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_REGIONS), it.regions = views,
+                                        it.count = NUM(views));
     if (status == KVMEM_STATUS_OK) {
-        kvmem_layout *layout = NULL;
-        EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-        CALL(kvmem_layout_destroy(layout));
+        OWN(kvmem_layout, layout, kvmem_layout_build, &options);
     } else {
-        refuse(&options, status, part);
+        REFUSE(status, part, kvmem_layout_build, &options);
     }
     for (size_t i = 0; i < NUM(views); i++) {
         CALL(kvmem_region_destroy(views[i]));
     }
-    CALL(kvmem_region_destroy(region));
 }
 
 TEST(regions_may_touch_and_must_not_overlap) {
@@ -178,31 +145,23 @@ TEST(regions_may_touch_and_must_not_overlap) {
 
 TEST(regions_that_are_too_small_are_refused) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    side side;
-    side_open(&side, PLACE_ADOPTED, 0, &config, NULL, 1);
+    OPENED(side, side, PLACE_ADOPTED, 0, &config, NULL, 1);
     config.num_blocks++;
-    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_REGIONS);
-    options.regions = side.model.regions;
-    options.count = side.model.num_regions;
-    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "2016 bytes, the layout needs 2304");
-    side_close(&side);
+    kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_REGIONS),
+                                        it.regions = side.model.regions, it.count = side.model.num_regions);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "2016 bytes, the layout needs 2304", kvmem_layout_build, &options);
 }
 
 /* A layout's three regions, the last of another kind. */
 static void mix(place first, place last, const char *first_name, const char *last_name) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    side two;
-    side one;
-    side_open(&two, first, 0, &config, NULL, 1);
-    side_open(&one, last, 0, &config, NULL, 2);
+    OPENED(side, two, first, 0, &config, NULL, 1);
+    OPENED(side, one, last, 0, &config, NULL, 2);
     kvmem_region *mixed[] = {two.model.regions[0], two.model.regions[1], one.model.regions[2]};
-    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_REGIONS);
-    options.regions = mixed;
-    options.count = NUM(mixed);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, first_name);
+    kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_REGIONS), it.regions = mixed,
+                                        it.count = NUM(mixed));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, first_name, kvmem_layout_build, &options);
     CHECK_HAS(test_last_message(), last_name);
-    side_close(&two);
-    side_close(&one);
 }
 
 TEST(regions_of_different_tiers_are_refused) {
@@ -214,34 +173,27 @@ TEST(regions_of_different_tiers_are_refused) {
 
 TEST(wrong_options_are_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_device_options device;
-    kvmem_pinned_options pinned;
-    kvmem_device_options_init(&device, sizeof(device));
-    kvmem_pinned_options_init(&pinned, sizeof(pinned));
-    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_ALLOCATE);
-    options.device = &device;
-    options.pinned = &pinned;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "2 are given");
+    kvmem_device_options device = OPTIONS(kvmem_device_options);
+    kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options);
+    kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_ALLOCATE), it.device = &device,
+                                        it.pinned = &pinned);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "2 are given", kvmem_layout_build, &options);
     options.pinned = NULL;
     device.size = 4096;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "size is 4096");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "size is 4096", kvmem_layout_build, &options);
     device.size = 0;
     device.device = driver_devices();
-    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "no device");
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "no device", kvmem_layout_build, &options);
     options.device = NULL;
     options.pinned = &pinned;
     pinned.device = -1;
-    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "no device -1");
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "no device -1", kvmem_layout_build, &options);
 }
 
 TEST(more_than_the_device_has_is_refused) {
-    kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    config.num_blocks = UINT64_C(1) << 31;
-    config.page_size = 1024;
-    config.inner_dim = 1024;
-    kvmem_device_options device;
-    kvmem_device_options_init(&device, sizeof(device));
-    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_ALLOCATE);
-    options.device = &device;
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "free");
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = UINT64_C(1) << 31,
+                                      it.page_size = 1024, it.inner_dim = 1024);
+    kvmem_device_options device = OPTIONS(kvmem_device_options);
+    kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_ALLOCATE), it.device = &device);
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "free", kvmem_layout_build, &options);
 }

@@ -12,26 +12,18 @@ static void check_works(void) {
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    side host;
-    side there;
-    side_open(&host, PLACE_PINNED, 0, &config, NULL, 1);
-    side_open(&there, PLACE_DEVICE, 0, &config, NULL, 2);
+    OPENED(side, host, PLACE_PINNED, 0, &config, NULL, 1);
+    OPENED(side, there, PLACE_DEVICE, 0, &config, NULL, 2);
     side_move(&host, &there, &move);
-    side_close(&host);
-    side_close(&there);
 }
 
 TEST(regions_are_destroyed_without_harm) {
     kvmem_region *region = region_create_on_gpu(MIB);
-    kvmem_pinned_options options;
-    kvmem_pinned_options_init(&options, sizeof(options));
-    options.size = MIB;
-    kvmem_region *pinned = NULL;
-    EXPECT_OK(kvmem_region_create_pinned(&options, &pinned, ERR));
+    kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.size = MIB);
+    GET(kvmem_region *, pinned, kvmem_region_create_pinned, &options);
     reset_device(0);
     CHECK_EQ(region_info(region).size, MIB);
-    kvmem_share *share = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_share_create_region(region, NULL, &share, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_share_create_region, region, NULL);
     CALL(kvmem_region_destroy(region));
     CALL(kvmem_region_destroy(pinned));
     check_works();
@@ -84,8 +76,7 @@ static const uint32_t ways[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_2D, KVM
 /* By this way, to the host and from there. */
 static void prepare(const kvmem_layout *lost, const kvmem_layout *host, uint32_t way,
                     kvmem_transfer *transfers[2]) {
-    kvmem_transfer_options options = kv_transfer_options(&two_blocks);
-    options.path = way;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.path = way);
     EXPECT_OK(kvmem_transfer_create(lost, host, &options, &transfers[0], ERR));
     EXPECT_OK(kvmem_transfer_create(host, lost, &options, &transfers[1], ERR));
 }
@@ -101,26 +92,18 @@ static void expect_refused(kvmem_transfer *transfer, CUstream stream) {
 static void expect_nothing_new(const own_context *own, const kvmem_layout *host) {
     static const uint32_t blocks[] = {0};
     uint32_t checksum = 0;
-    kvmem_transfer *transfer = NULL;
-    kvmem_share *share = NULL;
     const kvmem_transfer_options options = kv_transfer_options(&two_blocks);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
-                   kvmem_transfer_create(own->layout, host, &options, &transfer, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
-                   kvmem_transfer_create(host, own->layout, &options, &transfer, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_transfer_create, own->layout, host, &options);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_transfer_create, host, own->layout, &options);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
                    kvmem_layout_checksum(own->layout, blocks, NUM(blocks), &checksum, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
-                   kvmem_share_create_region(own->regions[0], NULL, &share, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_share_create_region, own->regions[0], NULL);
     CHECK_EQ(region_info(own->regions[0]).address, own->address);
 }
 
 static void expect_not_created(const kvmem_layout *source, const kvmem_layout *destination, uint32_t way) {
-    kvmem_transfer_options options = kv_transfer_options(&two_blocks);
-    options.path = way;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
-                   kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.path = way);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_transfer_create, source, destination, &options);
 }
 
 /* The context is the engine's again, with its memory: whatever was prepared before is refused before it runs. */
@@ -149,9 +132,7 @@ TEST(what_was_prepared_before_a_reset_is_refused) {
     const uint64_t engine = engine_allocate(0, MIB);
     fill_device(0, engine, MIB, 0x5A);
     CUstream stream = NULL;
-    enter_device(0);
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
+    CU_ON(0, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (size_t i = 0; i < NUM(ways); i++) {
         expect_not_created(device.model.layout, pinned.model.layout, ways[i]);
         expect_not_created(pinned.model.layout, elastic.model.layout, ways[i]);
@@ -192,8 +173,7 @@ TEST(elastic_memory_moves_on_by_every_path) {
         side_open(&before, PLACE_PINNED, 0, &in_rows, NULL, 2);
         side_move(&elastic, &before, &two_blocks);
         prepare(elastic.model.layout, before.model.layout, ways[i], transfers);
-        EXPECT_OK(kvmem_transfer_submit(transfers[0], ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfers[0], PATIENCE, ERR));
+        RUN(transfers[0]);
         reset_device(0);
         retain_device(0);
         side_open(&after, PLACE_PINNED, 0, &in_rows, NULL, 3);
@@ -204,8 +184,7 @@ TEST(elastic_memory_moves_on_by_every_path) {
             side *source = direction == 0 ? &elastic : &after;
             side *destination = direction == 0 ? &after : &elastic;
             side_refill(source, 10 + (uint32_t)direction);
-            EXPECT_OK(kvmem_transfer_submit(transfers[direction], ERR));
-            EXPECT_OK(kvmem_transfer_wait(transfers[direction], PATIENCE, ERR));
+            RUN(transfers[direction]);
             kv_expect_moved(&destination->model, &source->model, &two_blocks);
             side_check(destination);
             CALL(kvmem_transfer_destroy(transfers[direction]));
@@ -256,9 +235,7 @@ TEST(adopted_memory_goes_with_an_engines_own_context) {
     own_context own;
     side host;
     retain_device(0);
-    enter_device(0);
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
+    CU_ON(0, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     own_context_open(&own, &config);
     side_open(&host, PLACE_PINNED, 0, &in_rows, NULL, 1);
     for (size_t i = 0; i < NUM(ways); i++) {
@@ -277,9 +254,7 @@ TEST(adopted_memory_goes_with_an_engines_own_context) {
     own_context_close(&own);
     check_device(0, engine, MIB, 0x5A);
     engine_free(0, engine);
-    enter_device(0);
-    CU(cuStreamDestroy_v2(stream));
-    leave_device(0);
+    CU_ON(0, cuStreamDestroy_v2(stream));
     release_device(0);
     check_works();
 }

@@ -18,14 +18,11 @@ kvmem_ipc_options ipc_options(const kvmem_ipc_handle *handle, uint64_t size) {
 }
 
 kvmem_region *open_ipc(const kvmem_ipc_options *options) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_open_ipc(options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_open_ipc, options);
     CHECK(region != NULL);
     return region;
 }
 
 void refuse_ipc(const kvmem_ipc_options *options, kvmem_status status, const char *part) {
-    kvmem_region *region = (kvmem_region *)&region;
-    EXPECT_MESSAGE(status, part, kvmem_region_open_ipc(options, &region, ERR));
-    CHECK(region == NULL);
+    REFUSE(status, part, kvmem_region_open_ipc, options);
 }

@@ -40,10 +40,8 @@ static bool move_by(side *source, side *destination, const kv_move *move, kv_out
         return false;
     }
     CHECK_EQ(status, KVMEM_STATUS_OK);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    RUN(transfer);
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.num_pieces, move->num_pairs * move->num_layers * slots.count);
     CHECK_EQ(info.bytes, info.num_pieces * kv_piece_size(&source->model.config));
     CALL(kvmem_transfer_destroy(transfer));
@@ -66,67 +64,54 @@ static size_t move_by_all(side *source, side *destination, const kv_move *move, 
     size_t taken = 0;
     for (size_t i = 0; i < NUM(paths); i++) {
         side_refill(source, 100 + (uint32_t)i);
-        kvmem_transfer_options options = kv_outers_options(move, slots);
-        options.path = paths[i].path;
-        options.staging_size = paths[i].staging_size;
-        options.flags = i % 2 == 0 ? KVMEM_TRANSFER_BY_LAYER : 0;
+        kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.path = paths[i].path,
+                                              it.staging_size = paths[i].staging_size,
+                                              it.flags = i % 2 == 0 ? KVMEM_TRANSFER_BY_LAYER : 0);
         taken += move_by(source, destination, move, slots, &options);
     }
     return taken;
 }
 
 TEST(every_path_moves_the_slots_alone) {
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         for (size_t way = 0; way < NUM(ways); way++) {
             const kvmem_layout_config from = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
             const kvmem_layout_config to = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-            side source;
-            side destination;
-            side_open(&source, ways[way].from, 0, &from, NULL, 11);
-            side_open(&destination, ways[way].to, 0, &to, NULL, 22);
+            OPENED(side, source, ways[way].from, 0, &from, NULL, 11);
+            OPENED(side, destination, ways[way].to, 0, &to, NULL, 22);
             for (size_t i = 0; i < NUM(outers); i++) {
                 CHECK(move_by_all(&source, &destination, &moves[(kinds + i) % NUM(moves)], outers[i]) > 0);
             }
-            side_close(&source);
-            side_close(&destination);
         }
     }
-    release_device(0);
 }
 
 TEST(layouts_of_keys_alone_take_part) {
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         for (size_t way = 0; way < 2; way++) {
             kvmem_layout_config from = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
             kvmem_layout_config to = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
             *(way == 0 ? &from.outer_dim : &to.outer_dim) = 1;
             const kv_outers values = way == 0 ? (kv_outers){0, 1, 1} : (kv_outers){1, 0, 1};
-            side source;
-            side destination;
-            side_open(&source, ways[way].from, 0, &from, NULL, 11);
-            side_open(&destination, ways[way].to, 0, &to, NULL, 22);
+            OPENED(side, source, ways[way].from, 0, &from, NULL, 11);
+            OPENED(side, destination, ways[way].to, 0, &to, NULL, 22);
             CHECK(move_by_all(&source, &destination, &moves[kinds % NUM(moves)], values) >= 3);
-            side_close(&source);
-            side_close(&destination);
         }
     }
-    release_device(0);
 }
 
 /* The GPU divides the slots that were moved, and no others. */
 TEST(the_checksums_of_what_is_moved_are_compared) {
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (size_t i = 0; i < NUM(ways) * KV_NUM_KINDS; i++) {
         const kvmem_layout_config from = side_config(&kv_kinds[i % KV_NUM_KINDS]);
         const kvmem_layout_config to = side_config(&kv_kinds[(i + 1) % KV_NUM_KINDS]);
         const kv_move *move = &moves[i % NUM(moves)];
         kv_outers slots = outers[i % 4];
-        side source;
-        side destination;
-        side_open(&source, ways[i / KV_NUM_KINDS].from, 0, &from, NULL, 21);
-        side_open(&destination, ways[i / KV_NUM_KINDS].to, 0, &to, NULL, 22);
+        OPENED(side, source, ways[i / KV_NUM_KINDS].from, 0, &from, NULL, 21);
+        OPENED(side, destination, ways[i / KV_NUM_KINDS].to, 0, &to, NULL, 22);
         uint32_t checksums[NUM(scattered)];
         for (size_t k = 0; k < move->num_pairs; k++) {
             checksums[k] = crc_of_slots(&source.model, move->pairs[k].source, move->source_layer,
@@ -139,37 +124,30 @@ TEST(the_checksums_of_what_is_moved_are_compared) {
         options.checksums = checksums;
         CHECK(move_by(&source, &destination, move, slots, &options));
         options.source_outer = slots.source = 1 - slots.source;
-        kvmem_transfer *transfer = NULL;
-        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
-                                        ERR));
+        GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
+            &options);
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "6 of 6 blocks", kvmem_transfer_wait(transfer, PATIENCE, ERR));
         CALL(kvmem_transfer_destroy(transfer));
         kv_expect_outers_moved(&destination.model, &source.model, move, slots);
         side_check(&destination);
-        side_close(&source);
-        side_close(&destination);
     }
-    release_device(0);
 }
 
 /* Slots of the ring that hold a piece each, so that most copies go round it. */
 TEST(slots_go_between_files_and_a_gpu) {
     static const place places[] = {PLACE_DEVICE, PLACE_SPANNED, PLACE_ELASTIC};
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
         const kvmem_layout_config here = side_config(&kv_kinds[i % KV_NUM_KINDS]);
         const kvmem_layout_config there = side_config(&kv_kinds[(i + i / KV_NUM_KINDS) % KV_NUM_KINDS]);
         const kv_move *move = &moves[i % NUM(moves)];
         const kv_outers slots = outers[i % NUM(outers)];
-        scratch directory = scratch_create(temporary_directory());
-        side device;
-        file_side file;
-        side_open(&device, places[i / KV_NUM_KINDS], 0, &here, NULL, 1);
-        file_side_open(&file, &there, NULL, &directory, KVMEM_DISK_BUFFERED, 2);
-        kvmem_transfer_options options = kv_outers_options(move, slots);
-        options.staging_size = 4 * 480;
-        options.flags = KVMEM_TRANSFER_VERIFY;
+        CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+        OPENED(side, device, places[i / KV_NUM_KINDS], 0, &here, NULL, 1);
+        OPENED(file_side, file, &there, NULL, &directory, KVMEM_DISK_BUFFERED, 2);
+        kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.staging_size = 4 * 480,
+                                              it.flags = KVMEM_TRANSFER_VERIFY);
         kv_run_with(device.model.layout, file.model.layout, &options);
         kv_expect_outers_moved(&file.model, &device.model, move, slots);
         file_side_check(&file);
@@ -178,9 +156,5 @@ TEST(slots_go_between_files_and_a_gpu) {
         kv_expect_outers_moved(&device.model, &file.model, move, slots);
         side_check(&device);
         file_side_check(&file);
-        CALL(file_side_close(&file));
-        side_close(&device);
-        scratch_remove(&directory);
     }
-    release_device(0);
 }

@@ -36,29 +36,21 @@ static holding *add_holding(const request *wanted) {
 }
 
 static void allocate(int socket, const request *wanted) {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.device = wanted->device;
-    options.size = wanted->size;
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = wanted->device,
+                                           it.size = wanted->size);
     holding *made = add_holding(wanted);
     EXPECT_OK(kvmem_region_create_device(&options, &made->region, ERR));
     made->address = region_info(made->region).address;
     fill_device(made->device, made->address, made->size, (unsigned char)wanted->value);
-    kvmem_ipc_handle handle;
-    EXPECT_OK(kvmem_ipc_export(made->address + wanted->offset, &handle, ERR));
+    GET(kvmem_ipc_handle, handle, kvmem_ipc_export, made->address + wanted->offset);
     frame_send(socket, DONE, &handle, sizeof(handle));
 }
 
 static void create(int socket, const request *wanted) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
-    options.flags = KVMEM_VMM_POSIX_FD;
-    options.size = wanted->size;
-    options.id = wanted->device;
-    kvmem_vmm_memory *memory = NULL;
-    EXPECT_OK(kvmem_vmm_memory_create(&options, &memory, ERR));
-    int32_t fd = -1;
-    EXPECT_OK(kvmem_vmm_memory_export_fd(memory, &fd, ERR));
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = KVMEM_VMM_POSIX_FD,
+                                        it.size = wanted->size, it.id = wanted->device);
+    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);
+    GET(int32_t, fd, kvmem_vmm_memory_export_fd, memory);
     holding *made = add_holding(wanted);
     made->mapped = map_memory(memory, wanted->device, wanted->size, KVMEM_ACCESS_READ_WRITE);
     made->address = made->mapped.address;
@@ -124,11 +116,8 @@ static void ask(const peer *owner, uint32_t tag, request wanted) {
 kvmem_ipc_handle owner_allocate(const peer *owner, int device, uint64_t size, uint64_t offset,
                                 unsigned char value) {
     ask(owner, ALLOCATE, (request){size, offset, device, value});
-    const message answer = frame_expect(owner->socket, DONE);
     kvmem_ipc_handle handle;
-    CHECK_EQ(answer.size, sizeof(handle));
-    memcpy(&handle, answer.data, sizeof(handle));
-    free(answer.data);
+    frame_expect_into(owner->socket, DONE, &handle, sizeof(handle));
     return handle;
 }
 

@@ -43,9 +43,7 @@ static bool may_be_refused(uint32_t path, const side *source, const side *destin
 }
 
 static kvmem_transfer_options options_for(const kv_move *move, uint32_t path) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.path = path;
-    return options;
+    return WITH(kv_transfer_options(move), it.path = path);
 }
 
 /* Whether the path was there; then every byte is as it must be. */
@@ -59,11 +57,9 @@ static bool move_by(side *source, side *destination, const kv_move *move,
         return false;
     }
     CHECK_EQ(status, KVMEM_STATUS_OK);
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.path, options->path);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN(transfer);
     CALL(kvmem_transfer_destroy(transfer));
     kv_expect_moved(&destination->model, &source->model, move);
     side_check(destination);
@@ -84,20 +80,16 @@ static size_t move_by_all(side *source, side *destination, const kv_move *move) 
 
 static size_t move_between(place from, const kvmem_layout_config *source_config, place to,
                            const kvmem_layout_config *destination_config, const kv_move *move) {
-    side source;
-    side destination;
-    side_open(&source, from, 0, source_config, NULL, 11);
-    side_open(&destination, to, 0, destination_config, NULL, 22);
+    OPENED(side, source, from, 0, source_config, NULL, 11);
+    OPENED(side, destination, to, 0, destination_config, NULL, 22);
     const size_t taken = move_by_all(&source, &destination, move);
-    side_close(&source);
-    side_close(&destination);
     return taken;
 }
 
 /* All places and all kinds of layout; the moves take turns. */
 TEST(every_path_between_every_two_places) {
     size_t turn = 0;
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (place from = 0; from < NUM_PLACES; from++) {
         for (place to = 0; to < NUM_PLACES; to++) {
             for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++, turn++) {
@@ -109,7 +101,6 @@ TEST(every_path_between_every_two_places) {
             }
         }
     }
-    release_device(0);
 }
 
 /* The ways between a GPU and the rest that engines take most. */
@@ -130,7 +121,7 @@ TEST(odd_sizes_at_odd_addresses) {
         {4, 33, 4, 1, 1},   {16, 1021, 1, 2, 1}, {7, 1171, 1, 2, 1}, {1, 4095, 1, 2, 1}, {1, 4097, 1, 2, 1},
         {3, 2731, 2, 1, 1}, {16, 1024, 2, 2, 1}, {9, 513, 8, 2, 64},
     };
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (size_t way = 0; way < NUM(ways); way++) {
         for (size_t i = 0; i < NUM(shapes); i++) {
             const size_t other = (i / KV_NUM_KINDS + way) % KV_NUM_KINDS;
@@ -146,55 +137,41 @@ TEST(odd_sizes_at_odd_addresses) {
             move_between(ways[way].from, &configs[0], ways[way].to, &configs[1], &moves[i % 2]);
         }
     }
-    release_device(0);
 }
 
 /* Staging memory that holds the transfer in many chunks: a few blocks of a layer, a few layers, or all. */
 TEST(staging_memory_of_any_size_does) {
     static const uint64_t sizes[] = {1 << 10, 2000, 3 << 10, 8 << 10, 20000, 1 << 20};
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         for (size_t way = 0; way < 2; way++) {
             const kvmem_layout_config from = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
             const kvmem_layout_config to = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-            side source;
-            side destination;
-            side_open(&source, ways[way].from, 0, &from, NULL, 1);
-            side_open(&destination, ways[way].to, 0, &to, NULL, 2);
+            OPENED(side, source, ways[way].from, 0, &from, NULL, 1);
+            OPENED(side, destination, ways[way].to, 0, &to, NULL, 2);
             for (size_t i = 0; i < NUM(sizes); i++) {
                 const kv_move *move = &moves[i % NUM(moves)];
                 kvmem_transfer_options options = options_for(move, KVMEM_PATH_CUDA_STAGED);
                 options.staging_size = sizes[i];
                 side_refill(&source, 50 + (uint32_t)i);
                 if (sizes[i] < 2 * 2 * 480) {
-                    kvmem_transfer *transfer = NULL;
-                    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "staging_size",
-                                   kvmem_transfer_create(source.model.layout, destination.model.layout,
-                                                         &options, &transfer, ERR));
+                    REFUSE(KVMEM_STATUS_UNSUPPORTED, "staging_size", kvmem_transfer_create,
+                           source.model.layout, destination.model.layout, &options);
                 } else {
                     CHECK(move_by(&source, &destination, move, &options));
                 }
             }
-            side_close(&source);
-            side_close(&destination);
         }
     }
-    release_device(0);
 }
 
 static void refuse(place from, place to, kvmem_transfer_options options, const kv_kind *kind,
                    const char *reason) {
     const kvmem_layout_config config = side_config(kind);
-    side source;
-    side destination;
-    side_open(&source, from, 0, &config, NULL, 1);
-    side_open(&destination, to, 0, &config, NULL, 2);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, reason,
-                   kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
-                                         ERR));
-    side_close(&source);
-    side_close(&destination);
+    OPENED(side, source, from, 0, &config, NULL, 1);
+    OPENED(side, destination, to, 0, &config, NULL, 2);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, reason, kvmem_transfer_create, source.model.layout,
+           destination.model.layout, &options);
 }
 
 /* Every second of blocks that are one stretch each: rows, also where memory is in several pieces. */
@@ -204,14 +181,10 @@ TEST(whole_blocks_at_regular_distances_are_rows) {
     const kvmem_layout_config config = side_config(&kv_kinds[0]);
     retain_device(0);
     for (size_t i = 0; i < NUM(places); i++) {
-        side source;
-        side destination;
-        side_open(&source, places[i], 0, &config, NULL, 1);
-        side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+        OPENED(side, source, places[i], 0, &config, NULL, 1);
+        OPENED(side, destination, PLACE_DEVICE, 0, &config, NULL, 2);
         const kvmem_transfer_options options = options_for(&move, KVMEM_PATH_CUDA_2D);
         CHECK(move_by(&source, &destination, &move, &options));
-        side_close(&source);
-        side_close(&destination);
     }
     release_device(0);
     refuse(PLACE_PINNED, PLACE_DEVICE, options_for(&moves[0], KVMEM_PATH_CUDA_2D), &kv_kinds[0],
@@ -221,28 +194,21 @@ TEST(whole_blocks_at_regular_distances_are_rows) {
 /* However few CTAs do it. */
 TEST(a_grid_may_be_capped) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side source;
-    side destination;
-    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    OPENED(side, source, PLACE_PINNED, 0, &config, NULL, 1);
+    OPENED(side, destination, PLACE_DEVICE, 0, &config, NULL, 2);
     for (uint32_t ctas = 1; ctas < 40; ctas += 6) {
         kvmem_transfer_options options = options_for(&moves[0], KVMEM_PATH_CUDA_KERNEL);
         options.max_ctas = ctas;
         side_refill(&source, ctas);
         CHECK(move_by(&source, &destination, &moves[0], &options));
     }
-    side_close(&source);
-    side_close(&destination);
 }
 
 /* Blocks whose order takes many runs, in more tiles than a CTA has warps. */
 TEST(many_blocks_arrive_by_every_path) {
     enum { BLOCKS = 700 };
-    kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    from.num_blocks = BLOCKS;
-    from.num_layers = 2;
-    from.page_size = 16;
-    from.inner_dim = 136;
+    kvmem_layout_config from = WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS, it.num_layers = 2,
+                                    it.page_size = 16, it.inner_dim = 136);
     kvmem_layout_config to = from;
     to.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
     to.block_dim = KVMEM_BLOCK_DIM_SECOND;
@@ -251,27 +217,23 @@ TEST(many_blocks_arrive_by_every_path) {
         pairs[i] = (kvmem_block_pair){i < 300 ? (i * 7) % 300 : i + 50, i < 300 ? (i * 11) % 300 : i + 100};
     }
     const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (size_t way = 0; way < NUM(ways); way++) {
         CHECK(move_between(ways[way].from, &from, ways[way].to, &to, &move) >= 4 - (way == 2));
     }
-    release_device(0);
 }
 
 /* As many runs of blocks as go with a launch of the kernel behind its layers, 240 in all, and some more or less. */
 TEST(runs_go_with_a_launch_or_lie_in_the_ring) {
     enum { BLOCKS = 244 };
-    kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    config.num_blocks = BLOCKS;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = BLOCKS);
     kvmem_block_pair pairs[BLOCKS];
     for (uint32_t i = 0; i < BLOCKS; i++) {
         pairs[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
     }
-    side source;
-    side destination;
-    retain_device(0);
-    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    RETAIN_DEVICE(0);
+    OPENED(side, source, PLACE_PINNED, 0, &config, NULL, 1);
+    OPENED(side, destination, PLACE_DEVICE, 0, &config, NULL, 2);
     for (size_t blocks = 234; blocks <= BLOCKS; blocks++) {
         const kv_move move = {pairs, blocks, 0, 0, config.num_layers};
         kvmem_transfer_options options = options_for(&move, KVMEM_PATH_CUDA_KERNEL);
@@ -279,39 +241,28 @@ TEST(runs_go_with_a_launch_or_lie_in_the_ring) {
         side_refill(&source, (uint32_t)blocks);
         CHECK(move_by(&source, &destination, &move, &options));
     }
-    side_close(&source);
-    side_close(&destination);
-    release_device(0);
 }
 
 /* More runs than the ring takes of one copy: they get memory of their own. */
 TEST(more_runs_than_the_ring_takes_arrive_by_kernels) {
     enum { BLOCKS = 140000 };
     static const uint32_t kernels[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = BLOCKS;
-    config.num_layers = config.page_size = 1;
-    config.inner_dim = 16;
-    kvmem_block_pair *pairs = calloc(BLOCKS, sizeof(*pairs));
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS,
+                                      it.num_layers = it.page_size = 1, it.inner_dim = 16);
+    CLEANUP(test_free) kvmem_block_pair *pairs = calloc(BLOCKS, sizeof(*pairs));
     CHECK(pairs != NULL);
     for (uint32_t i = 0; i < BLOCKS; i++) {
         pairs[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
     }
     const kv_move move = {pairs, BLOCKS, 0, 0, 1};
-    side source;
-    side destination;
-    retain_device(0);
-    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    RETAIN_DEVICE(0);
+    OPENED(side, source, PLACE_PINNED, 0, &config, NULL, 1);
+    OPENED(side, destination, PLACE_DEVICE, 0, &config, NULL, 2);
     for (size_t i = 0; i < NUM(kernels); i++) {
         const kvmem_transfer_options options = options_for(&move, kernels[i]);
         side_refill(&source, 5 + (uint32_t)i);
         CHECK(move_by(&source, &destination, &move, &options));
     }
-    side_close(&source);
-    side_close(&destination);
-    release_device(0);
-    free(pairs);
 }
 
 TEST(what_can_not_be_taken_is_refused_with_the_reason) {
@@ -324,8 +275,7 @@ TEST(what_can_not_be_taken_is_refused_with_the_reason) {
            "neither side is host");
     refuse(PLACE_DEVICE, PLACE_DEVICE, options_for(move, KVMEM_PATH_MEMCPY), kind, "memcpy");
     refuse(PLACE_PINNED, PLACE_SYSTEM, options_for(move, KVMEM_PATH_CUDA_KERNEL), kind, "possible: memcpy");
-    kvmem_transfer_options options = options_for(move, 0);
-    options.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
+    kvmem_transfer_options options = WITH(options_for(move, 0), it.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE);
     refuse(PLACE_SYSTEM, PLACE_DEVICE, options, kind, "host memory of its own");
     options.flags = KVMEM_TRANSFER_ZERO_COPY;
     refuse(PLACE_DEVICE, PLACE_SYSTEM, options, kind, "host memory of its own");
@@ -336,26 +286,18 @@ TEST(what_can_not_be_taken_is_refused_with_the_reason) {
 static kvmem_transfer_explanation explain(place from, place to, kvmem_transfer_options options,
                                           const char *part) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side source;
-    side destination;
-    side_open(&source, from, 0, &config, NULL, 1);
-    side_open(&destination, to, 0, &config, NULL, 2);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
+    OPENED(side, source, from, 0, &config, NULL, 1);
+    OPENED(side, destination, to, 0, &config, NULL, 2);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
+        &options);
     kvmem_transfer_explanation explanation;
-    kvmem_blob *text = NULL;
-    EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, &text, ERR));
+    OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, &explanation);
     CHECK_HAS(kvmem_blob_data(text), part);
     CHECK_HAS(kvmem_blob_data(text), kvmem_path_name(explanation.path));
     CHECK_EQ(strlen(kvmem_blob_data(text)), kvmem_blob_size(text));
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.path, explanation.path);
     CHECK_EQ(info.num_moves, explanation.num_moves);
-    CALL(kvmem_blob_destroy(text));
-    CALL(kvmem_transfer_destroy(transfer));
-    side_close(&source);
-    side_close(&destination);
     return explanation;
 }
 

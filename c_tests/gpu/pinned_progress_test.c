@@ -33,13 +33,8 @@ static kvmem_pinned_options options_with(journal *journal, uint64_t size, uint64
     *journal = (struct journal){.chunk = chunk, .total = size, .answer = 1};
     journal->thread = pthread_self();
     journal->context = current_context();
-    kvmem_pinned_options options;
-    kvmem_pinned_options_init(&options, sizeof(options));
-    options.size = size;
-    options.chunk_size = chunk;
-    options.progress = note;
-    options.user_data = journal;
-    return options;
+    return OPTIONS(kvmem_pinned_options, it.size = size, it.chunk_size = chunk, it.progress = note,
+                   it.user_data = journal);
 }
 
 TEST(it_is_called_once_a_chunk) {
@@ -52,8 +47,7 @@ TEST(it_is_called_once_a_chunk) {
     for (size_t i = 0; i < NUM(shapes); i++) {
         journal journal;
         const kvmem_pinned_options options = options_with(&journal, shapes[i].size, shapes[i].chunk);
-        kvmem_region *region = NULL;
-        EXPECT_OK(kvmem_region_create_pinned(&options, &region, ERR));
+        GET(kvmem_region *, region, kvmem_region_create_pinned, &options);
         CHECK_EQ(journal.calls, shapes[i].calls);
         CHECK_EQ(journal.surprises, 0);
         CALL(kvmem_region_destroy(region));
@@ -66,11 +60,9 @@ static void cancel(uint64_t at, int32_t answer) {
     kvmem_pinned_options options = options_with(&journal, 256 * MIB, 32 * MIB);
     journal.cancel_at = at;
     journal.answer = answer;
-    kvmem_region *region = (kvmem_region *)&region;
     char done[32];
     snprintf(done, sizeof(done), "%llu", (unsigned long long)(at * 32 * MIB));
-    EXPECT_MESSAGE(KVMEM_STATUS_CANCELLED, done, kvmem_region_create_pinned(&options, &region, ERR));
-    CHECK(region == NULL);
+    REFUSE(KVMEM_STATUS_CANCELLED, done, kvmem_region_create_pinned, &options);
     CHECK_EQ(journal.calls, at);
     CHECK_EQ(journal.surprises, 0);
 }
@@ -98,9 +90,7 @@ TEST(cancelled_anywhere_it_leaves_nothing) {
 static int32_t use_the_library(uint64_t done, uint64_t total, void *user_data) {
     (void)done;
     (void)total;
-    kvmem_pinned_options options;
-    kvmem_pinned_options_init(&options, sizeof(options));
-    options.size = 4096;
+    kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.size = 4096);
     kvmem_region *region = NULL;
     const kvmem_status status = kvmem_region_create_pinned(&options, &region, NULL);
     kvmem_region_destroy(region);
@@ -110,16 +100,10 @@ static int32_t use_the_library(uint64_t done, uint64_t total, void *user_data) {
 
 TEST(the_callback_may_use_the_library) {
     int successes = 0;
-    kvmem_pinned_options options;
-    kvmem_pinned_options_init(&options, sizeof(options));
-    options.size = 65536;
-    options.chunk_size = 16384;
-    options.progress = use_the_library;
-    options.user_data = &successes;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_pinned(&options, &region, ERR));
+    kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.size = 65536, it.chunk_size = 16384,
+                                           it.progress = use_the_library, it.user_data = &successes);
+    OWN(kvmem_region, region, kvmem_region_create_pinned, &options);
     CHECK_EQ(successes, 4);
-    CALL(kvmem_region_destroy(region));
 }
 
 TEST(a_layout_does_not_call_it) {
@@ -127,13 +111,8 @@ TEST(a_layout_does_not_call_it) {
     kvmem_pinned_options options = options_with(&journal, 0, 4096);
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.num_blocks = 256; /* more than a chunk */
-    kvmem_layout_options layout_options;
-    kvmem_layout_options_init(&layout_options, sizeof(layout_options));
-    layout_options.config = &config;
-    layout_options.source = KVMEM_LAYOUT_ALLOCATE;
-    layout_options.pinned = &options;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&layout_options, &layout, ERR));
+    kvmem_layout_options layout_options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                                  it.source = KVMEM_LAYOUT_ALLOCATE, it.pinned = &options);
+    OWN(kvmem_layout, layout, kvmem_layout_build, &layout_options);
     CHECK_EQ(journal.calls, 0);
-    CALL(kvmem_layout_destroy(layout));
 }

@@ -14,16 +14,9 @@ static kvmem_pinned_options pinned_options(uint64_t size) {
 }
 
 static kvmem_region *create(const kvmem_pinned_options *options) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_pinned(options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_create_pinned, options);
     CHECK(region != NULL);
     return region;
-}
-
-static void refuse(const kvmem_pinned_options *options, kvmem_status status, const char *part) {
-    kvmem_region *region = (kvmem_region *)&region;
-    EXPECT_MESSAGE(status, part, kvmem_region_create_pinned(options, &region, ERR));
-    CHECK(region == NULL);
 }
 
 static unsigned char *bytes_of(const kvmem_region *region) {
@@ -66,43 +59,37 @@ TEST(devices_read_every_byte) {
     static const uint64_t sizes[] = {1, 4095, 4096, 4097, 3 * MIB + 123};
     for (size_t i = 0; i < NUM(sizes); i++) {
         const kvmem_pinned_options options = pinned_options(sizes[i]);
-        kvmem_region *region = create(&options);
+        OWNED(kvmem_region) region = create(&options);
         CHECK_EQ(region_info(region).size, sizes[i]);
         CHECK_EQ(region_info(region).address % 4096, 0);
         check_page_locked(region);
         for (int device = 0; device < driver_devices(); device++) {
             check_device_reads(device, region); /* whichever it was made for */
         }
-        CALL(kvmem_region_destroy(region));
     }
 }
 
 /* The node the driver names, where this machine has it. */
 static int near_node(int device) {
-    kvmem_cuda_device_info info;
-    EXPECT_OK(kvmem_cuda_get_device_info(device, &info, ERR));
+    GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, device);
     char path[64];
     snprintf(path, sizeof(path), "/sys/devices/system/node/node%d", info.numa_node);
     return access(path, F_OK) == 0 ? info.numa_node : -1;
 }
 
-TEST(info_says_what_it_is) {
-    for (int device = 0; device < driver_devices(); device++) {
-        kvmem_pinned_options options = pinned_options(5 * MIB + 7);
-        options.device = device;
-        kvmem_region *region = create(&options);
-        const kvmem_region_info info = region_info(region);
-        CHECK_EQ(info.size, 5 * MIB + 7);
-        CHECK_EQ(info.page_size, sysconf(_SC_PAGESIZE));
-        CHECK_EQ(info.alignment, 1);
-        CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
-        CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
-        CHECK_EQ(info.device_id, device);
-        CHECK_EQ(info.numa_node, near_node(device));
-        CHECK_EQ(info.fd, -1);
-        CHECK_EQ(info.registration_count, 0);
-        CALL(kvmem_region_destroy(region));
-    }
+TEST_EACH_DEVICE(info_says_what_it_is) {
+    kvmem_pinned_options options = WITH(pinned_options(5 * MIB + 7), it.device = device);
+    OWNED(kvmem_region) region = create(&options);
+    const kvmem_region_info info = region_info(region);
+    CHECK_EQ(info.size, 5 * MIB + 7);
+    CHECK_EQ(info.page_size, sysconf(_SC_PAGESIZE));
+    CHECK_EQ(info.alignment, 1);
+    CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
+    CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
+    CHECK_EQ(info.device_id, device);
+    CHECK_EQ(info.numa_node, near_node(device));
+    CHECK_EQ(info.fd, -1);
+    CHECK_EQ(info.registration_count, 0);
 }
 
 TEST(destroying_unlocks_and_unmaps) {
@@ -121,8 +108,7 @@ TEST(views_keep_it) {
     const kvmem_pinned_options options = pinned_options(MIB);
     kvmem_region *region = create(&options);
     const uint64_t address = region_info(region).address;
-    kvmem_region *view = NULL;
-    EXPECT_OK(kvmem_region_create_view(region, 4000, 10000, &view, ERR));
+    GET(kvmem_region *, view, kvmem_region_create_view, region, 4000, 10000);
     CALL(kvmem_region_destroy(region));
     const kvmem_region_info info = region_info(view);
     CHECK_EQ(info.address, address + 4000);
@@ -137,7 +123,7 @@ TEST(views_keep_it) {
 
 TEST(huge_pages_are_had_or_their_absence_is_visible) {
     const kvmem_pinned_options options = pinned_options(16 * MIB);
-    kvmem_region *region = create(&options);
+    OWNED(kvmem_region) region = create(&options);
     const kvmem_region_info info = region_info(region);
     const kvmem_region_residency residency = region_residency(region);
     CHECK_EQ(residency.resident_bytes, info.size);
@@ -148,105 +134,91 @@ TEST(huge_pages_are_had_or_their_absence_is_visible) {
         CHECK_EQ(residency.transparent_huge_bytes % (2 * MIB), 0);
         CHECK(residency.transparent_huge_bytes <= info.size);
     }
-    CALL(kvmem_region_destroy(region));
 }
 
 TEST(without_huge_pages_there_are_none) {
-    kvmem_pinned_options options = pinned_options(16 * MIB);
-    options.flags = KVMEM_PINNED_NO_HUGE_PAGES;
-    kvmem_region *region = create(&options);
+    kvmem_pinned_options options = WITH(pinned_options(16 * MIB), it.flags = KVMEM_PINNED_NO_HUGE_PAGES);
+    OWNED(kvmem_region) region = create(&options);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(region_residency(region).transparent_huge_bytes, 0);
     CHECK_EQ(info.flags, 0);
     check_device_reads(0, region);
-    CALL(kvmem_region_destroy(region));
 }
 
 TEST(any_number_of_threads_touches_it) {
     static const uint32_t threads[] = {0, 1, 3, 64};
     for (size_t i = 0; i < NUM(threads); i++) {
-        kvmem_pinned_options options = pinned_options(40 * MIB);
-        options.threads = threads[i];
-        kvmem_region *region = create(&options);
+        kvmem_pinned_options options = WITH(pinned_options(40 * MIB), it.threads = threads[i]);
+        OWNED(kvmem_region) region = create(&options);
         CHECK_EQ(count_resident_pages(region_info(region).address, 40 * MIB), 40 * MIB / 4096);
-        CALL(kvmem_region_destroy(region));
     }
 }
 
 TEST(a_numa_node_that_exists_is_bound) {
     const uint32_t nodes[] = {0, numa_node_to_test()};
     for (size_t i = 0; i < NUM(nodes); i++) {
-        kvmem_pinned_options options = pinned_options(MIB);
-        options.flags = KVMEM_PINNED_NUMA_BIND;
-        options.numa_node = nodes[i];
-        kvmem_region *region = create(&options);
+        kvmem_pinned_options options = WITH(pinned_options(MIB), it.flags = KVMEM_PINNED_NUMA_BIND,
+                                            it.numa_node = nodes[i]);
+        OWNED(kvmem_region) region = create(&options);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.numa_node, nodes[i]);
         numa_check_placed(info.address, info.size, NUMA_BIND, nodes[i]);
-        CALL(kvmem_region_destroy(region));
     }
 }
 
-TEST(pages_come_from_the_node_of_the_gpu) {
-    for (int device = 0; device < driver_devices(); device++) {
-        kvmem_pinned_options options = pinned_options(MIB);
-        options.device = device;
-        kvmem_region *region = create(&options);
-        const kvmem_region_info info = region_info(region);
-        if (info.numa_node >= 0) { /* -1 where the driver or the machine knows of none */
-            numa_check_placed(info.address, info.size, NUMA_PREFERRED, (uint32_t)info.numa_node);
-        }
-        CALL(kvmem_region_destroy(region));
+TEST_EACH_DEVICE(pages_come_from_the_node_of_the_gpu) {
+    kvmem_pinned_options options = WITH(pinned_options(MIB), it.device = device);
+    OWNED(kvmem_region) region = create(&options);
+    const kvmem_region_info info = region_info(region);
+    if (info.numa_node >= 0) { /* -1 where the driver or the machine knows of none */
+        numa_check_placed(info.address, info.size, NUMA_PREFERRED, (uint32_t)info.numa_node);
     }
 }
 
 TEST(a_numa_node_that_does_not_exist_is_refused) {
     static const uint32_t nodes[] = {1023, 1000000, UINT32_MAX};
     for (size_t i = 0; i < NUM(nodes); i++) {
-        kvmem_pinned_options options = pinned_options(MIB);
-        options.flags = KVMEM_PINNED_NUMA_BIND;
-        options.numa_node = nodes[i];
+        kvmem_pinned_options options = WITH(pinned_options(MIB), it.flags = KVMEM_PINNED_NUMA_BIND,
+                                            it.numa_node = nodes[i]);
         char text[16];
         snprintf(text, sizeof(text), "%u", nodes[i]);
-        refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, text);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, text, kvmem_region_create_pinned, &options);
     }
 }
 
 TEST(a_numa_node_without_its_flag_is_refused) {
-    kvmem_pinned_options options = pinned_options(MIB);
-    options.numa_node = 3;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "numa_node");
+    kvmem_pinned_options options = WITH(pinned_options(MIB), it.numa_node = 3);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "numa_node", kvmem_region_create_pinned, &options);
 }
 
 TEST(chunks_are_whole_pages) {
     static const uint64_t wrong[] = {1, 4095, 4097, UINT64_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {
-        kvmem_pinned_options options = pinned_options(MIB);
-        options.chunk_size = wrong[i];
+        kvmem_pinned_options options = WITH(pinned_options(MIB), it.chunk_size = wrong[i]);
         char text[24];
         snprintf(text, sizeof(text), "%llu", (unsigned long long)wrong[i]);
-        refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, text);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, text, kvmem_region_create_pinned, &options);
     }
 }
 
 TEST(sizes_that_cannot_be_are_refused) {
     const kvmem_pinned_options none = pinned_options(0);
-    refuse(&none, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_region_create_pinned, &none);
     const kvmem_pinned_options beyond_the_machine = pinned_options(UINT64_C(1) << 56);
-    refuse(&beyond_the_machine, KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936 bytes of host memory asked");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936 bytes of host memory asked",
+           kvmem_region_create_pinned, &beyond_the_machine);
     CHECK_HAS(test_last_message(), "can be had");
     const kvmem_pinned_options overflowing = pinned_options(UINT64_MAX);
-    refuse(&overflowing, KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615", kvmem_region_create_pinned, &overflowing);
 }
 
 TEST(devices_that_are_not_there_are_refused) {
     const int missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < NUM(missing); i++) {
-        kvmem_pinned_options options = pinned_options(MIB);
-        options.device = missing[i];
+        kvmem_pinned_options options = WITH(pinned_options(MIB), it.device = missing[i]);
         char text[16];
         snprintf(text, sizeof(text), "%d", missing[i]);
-        refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, text);
+        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, text, kvmem_region_create_pinned, &options);
     }
 }
 

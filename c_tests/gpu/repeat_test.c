@@ -10,13 +10,8 @@ static uint32_t rounds = 12;
 static uint32_t blocks = 16384;
 
 static kvmem_layout_config many_blocks(void) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = blocks;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 16;
-    config.inner_dim = 128;
-    return config;
+    return WITH(kv_config(&kv_kinds[0]), it.num_blocks = blocks, it.num_layers = 1, it.outer_dim = 1,
+                it.page_size = 16, it.inner_dim = 128);
 }
 
 /* An odd factor makes a permutation of the blocks in which none follows its neighbour. */
@@ -27,7 +22,7 @@ static uint32_t scattered(uint32_t index, uint32_t factor) {
 static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
     const kvmem_layout_config config = many_blocks();
     const uint32_t moved = blocks / 2 + blocks / 8;
-    kvmem_block_pair *pairs = test_allocate(moved * sizeof(*pairs));
+    CLEANUP(test_free) kvmem_block_pair *pairs = test_allocate(moved * sizeof(*pairs));
     for (uint32_t i = 0; i < moved; i++) {
         pairs[i] = (kvmem_block_pair){scattered(i, 5), scattered(i, 7)};
         if (host_contiguous) {
@@ -35,35 +30,26 @@ static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
         }
     }
     const kv_move move = {pairs, moved, 0, 0, 1};
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    side source;
-    side destination;
-    side_open(&source, from, 0, &config, NULL, 1);
-    side_open(&destination, to, 0, &config, NULL, 2);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path);
+    OPENED(side, source, from, 0, &config, NULL, 1);
+    OPENED(side, destination, to, 0, &config, NULL, 2);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
+        &options);
     for (uint32_t round = 0; round < rounds; round++) {
         side_refill(&source, 10 + round);
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN(transfer);
         kv_expect_moved(&destination.model, &source.model, &move);
         side_check(&destination);
     }
-    CALL(kvmem_transfer_destroy(transfer));
-    side_close(&source);
-    side_close(&destination);
-    free(pairs);
 }
 
 /* To the device and back, the host's blocks scattered, and one after the other. */
 static void repeat_all(uint32_t path) {
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (int contiguous = 0; contiguous < 2; contiguous++) {
         repeat(PLACE_PINNED, PLACE_DEVICE, path, contiguous);
         repeat(PLACE_DEVICE, PLACE_PINNED, path, contiguous);
     }
-    release_device(0);
 }
 
 TEST_CALL(by_the_kernel, repeat_all(KVMEM_PATH_CUDA_KERNEL))

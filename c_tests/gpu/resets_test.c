@@ -72,9 +72,7 @@ static void engine_begin(world *w) {
         return;
     }
     w->engine.byte++;
-    enter_device(0);
-    CU(cuStreamCreate(&w->engine.stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
+    CU_ON(0, cuStreamCreate(&w->engine.stream, CU_STREAM_NON_BLOCKING));
     w->engine.memory = engine_allocate(0, ENGINE_SIZE);
     fill_device(0, w->engine.memory, ENGINE_SIZE, w->engine.byte);
     w->engine.is_there = true;
@@ -85,17 +83,13 @@ static void engine_check(world *w) {
     CHECK_EQ(illegal_accesses(), 0);
     if (w->engine.is_there) {
         check_device(0, w->engine.memory, ENGINE_SIZE, w->engine.byte);
-        enter_device(0);
-        CU(cuCtxSynchronize());
-        leave_device(0);
+        CU_ON(0, cuCtxSynchronize());
     }
 }
 
 static void engine_end(world *w) {
     if (w->engine.is_there) {
-        enter_device(0);
-        CU(cuStreamDestroy_v2(w->engine.stream));
-        leave_device(0);
+        CU_ON(0, cuStreamDestroy_v2(w->engine.stream));
         engine_free(0, w->engine.memory);
         w->engine.is_there = false;
     }
@@ -287,7 +281,7 @@ static void step(world *w) {
 }
 
 /* Handles go in any order. */
-static void end(world *w) {
+static void world_close(world *w) {
     const size_t first = choose(w, SIDES);
     for (size_t i = 0; i < SIDES; i++) {
         side_end(w, (first + i) % SIDES);
@@ -304,7 +298,7 @@ static void end(world *w) {
 
 TEST(no_sequence_of_resets_does_harm) {
     for (uint32_t sequence = 1; sequence <= num_sequences; sequence++) {
-        world w = {.random = UINT64_C(0x9E3779B97F4A7C15) * sequence};
+        CLEANUP(world_close) world w = {.random = UINT64_C(0x9E3779B97F4A7C15) * sequence};
         printf("%s%u", sequence == 1 ? "        sequences: " : " ", sequence);
         fflush(stdout);
         for (size_t i = 0; i < SIDES; i++) {
@@ -313,7 +307,6 @@ TEST(no_sequence_of_resets_does_harm) {
         for (int i = 0; i < STEPS; i++) {
             step(&w);
         }
-        end(&w);
     }
     printf("\n");
 }

@@ -11,8 +11,7 @@ static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 static uint64_t references(const kv_side *side) {
     uint64_t sum = 0;
     for (size_t i = 0; i < side->num_regions; i++) {
-        kvmem_region_holders holders;
-        EXPECT_OK(kvmem_region_get_holders(side->regions[i], &holders, ERR));
+        GET(kvmem_region_holders, holders, kvmem_region_get_holders, side->regions[i]);
         sum += holders.references;
     }
     return sum;
@@ -26,12 +25,9 @@ static void run_once(kv_side *const *sides, kvmem_queue *queue, uint32_t path, u
         layouts[side] =
             regions_lay_out(&sides[side]->config, sides[side]->regions, sides[side]->num_regions, NULL);
     }
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.flags = flags;
-    options.queue = queue;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(layouts[0], layouts[1], &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path, it.flags = flags,
+                                          it.queue = queue);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     if (cancel) {
         EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
@@ -47,12 +43,10 @@ static void run_once(kv_side *const *sides, kvmem_queue *queue, uint32_t path, u
 
 static void every_end_holds_nothing(kv_side *const *sides, const uint32_t *paths, size_t num_paths) {
     static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    OWN(kvmem_queue, queue, kvmem_queue_create);
     for (size_t i = 0; i < RUNS * num_paths; i++) {
         run_once(sides, queue, paths[i % num_paths], flags[i % NUM(flags)], i % 4 == 3);
     }
-    CALL(kvmem_queue_destroy(queue));
 }
 
 TEST(of_copies_by_the_gpu) {
@@ -60,29 +54,20 @@ TEST(of_copies_by_the_gpu) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     static const place places[] = {PLACE_SYSTEM, PLACE_PINNED};
     for (size_t i = 0; i < NUM(places); i++) {
-        side host;
-        side device;
-        side_open(&host, places[i], 0, &config, NULL, 1);
-        side_open(&device, PLACE_DEVICE, 0, &config, NULL, 2);
+        OPENED(side, host, places[i], 0, &config, NULL, 1);
+        OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 2);
         const size_t num_paths = places[i] == PLACE_PINNED ? NUM(paths) : 2;
         every_end_holds_nothing((kv_side *const[]){&host.model, &device.model}, paths, num_paths);
         every_end_holds_nothing((kv_side *const[]){&device.model, &host.model}, paths, num_paths);
-        side_close(&host);
-        side_close(&device);
     }
 }
 
 TEST(of_transfers_with_a_file) {
     static const uint32_t paths[] = {0, KVMEM_PATH_PREAD_STAGED};
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    scratch directory = scratch_create(temporary_directory());
-    side device;
-    file_side file;
-    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 1);
-    file_side_open(&file, &config, NULL, &directory, KVMEM_DISK_BUFFERED, 2);
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 1);
+    OPENED(file_side, file, &config, NULL, &directory, KVMEM_DISK_BUFFERED, 2);
     every_end_holds_nothing((kv_side *const[]){&file.model, &device.model}, paths, NUM(paths));
     every_end_holds_nothing((kv_side *const[]){&device.model, &file.model}, paths, NUM(paths));
-    side_close(&device);
-    CALL(file_side_close(&file));
-    scratch_remove(&directory);
 }

@@ -22,32 +22,23 @@ bool place_is_pageable(place place) {
 }
 
 kvmem_layout_config side_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.inner_dim = 60;
-    return config;
+    return WITH(kv_config(kind), it.inner_dim = 60);
 }
 
 static void create_system(side *side) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.size = side->model.size;
+    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = side->model.size);
     EXPECT_OK(kvmem_region_create_system(&options, &side->whole, ERR));
 }
 
 static void create_pinned(side *side, uint64_t chunk_size) {
-    kvmem_pinned_options options;
-    kvmem_pinned_options_init(&options, sizeof(options));
-    options.chunk_size = chunk_size;
-    options.size = side->model.size;
-    options.device = side->device;
+    kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.chunk_size = chunk_size,
+                                           it.size = side->model.size, it.device = side->device);
     EXPECT_OK(kvmem_region_create_pinned(&options, &side->whole, ERR));
 }
 
 static void create_device(side *side) {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.size = side->model.size;
-    options.device = side->device;
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = side->model.size,
+                                           it.device = side->device);
     EXPECT_OK(kvmem_region_create_device(&options, &side->whole, ERR));
 }
 
@@ -119,8 +110,7 @@ static void allocate(side *side) {
         break;
     }
     if (side->whole != NULL) {
-        kvmem_region_info info;
-        EXPECT_OK(kvmem_region_get_info(side->whole, &info, ERR));
+        GET(kvmem_region_info, info, kvmem_region_get_info, side->whole);
         side->base = info.address;
     }
 }
@@ -131,10 +121,9 @@ static kvmem_region *make_region(side *side, uint64_t start, uint64_t size) {
         EXPECT_OK(kvmem_region_create_view(side->whole, start, size, &region, ERR));
         return region;
     }
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)(side->base + start);
-    options.size = size;
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options,
+                                          it.address = (void *)(uintptr_t)(side->base + start),
+                                          it.size = size);
     if (place_is_device(side->place)) {
         EXPECT_OK(kvmem_region_adopt_device(&options, side->device, &region, ERR));
     } else {

@@ -21,9 +21,8 @@ static void *create_and_destroy(void *argument) {
     const world *w = argument;
     kvmem_status status = KVMEM_STATUS_OK;
     for (int i = 0; i < ROUNDS && status == KVMEM_STATUS_OK; i++) {
-        kvmem_transfer *transfer = NULL;
+        CLEANUP(test_end_kvmem_transfer) kvmem_transfer *transfer = NULL; /* a thread: not in the stance */
         status = kvmem_transfer_create(w->device.model.layout, w->host.model.layout, &w->options, &transfer, NULL);
-        kvmem_transfer_destroy(transfer);
     }
     return (void *)(intptr_t)status;
 }
@@ -31,9 +30,7 @@ static void *create_and_destroy(void *argument) {
 static void open_world(world *w) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     retain_device(0);
-    enter_device(0);
-    CU(cuStreamCreate(&w->stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
+    CU_ON(0, cuStreamCreate(&w->stream, CU_STREAM_NON_BLOCKING));
     side_open(&w->device, PLACE_DEVICE, 0, &config, NULL, 1);
     side_open(&w->host, PLACE_PINNED, 0, &config, NULL, 2);
     w->options = kv_transfer_options(&move);
@@ -48,9 +45,7 @@ static void close_world(world *w) {
     CALL(kvmem_transfer_destroy(w->transfer));
     side_close(&w->host);
     side_close(&w->device);
-    enter_device(0);
-    CU(cuStreamDestroy_v2(w->stream));
-    leave_device(0);
+    CU_ON(0, cuStreamDestroy_v2(w->stream));
     release_device(0);
 }
 
@@ -65,9 +60,7 @@ TEST(creating_a_transfer_makes_no_other_busy) {
     kvmem_status submitted = KVMEM_STATUS_OK;
     for (int i = 0; i < ROUNDS && submitted == KVMEM_STATUS_OK; i++) {
         submitted = kvmem_transfer_submit_on_stream(w.transfer, w.stream, ERR);
-        if (submitted == KVMEM_STATUS_OK) {
-            submitted = kvmem_transfer_wait(w.transfer, PATIENCE, ERR);
-        }
+        THEN(submitted, kvmem_transfer_wait(w.transfer, PATIENCE, ERR));
     }
     for (size_t i = 0; i < THREADS; i++) {
         void *status = NULL;

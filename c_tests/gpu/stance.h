@@ -16,15 +16,24 @@
         stance_check(__FILE__, __LINE__, #call);                                                     \
     } while (0)
 
-/* A call without a status, such as a destroy. */
+#undef CALL
 #define CALL(call)                                                                                   \
     do {                                                                                             \
         call;                                                                                        \
         stance_check(__FILE__, __LINE__, #call);                                                     \
     } while (0)
 
+#undef OWNED
+#define OWNED(type) CLEANUP(stance_end_##type) type *
+#define STANCE_END(type)                                                                             \
+    static inline void stance_end_##type(type **handle) {                                            \
+        type##_destroy(*handle);                                                                     \
+        stance_check(__FILE__, __LINE__, #type "_destroy at the end of a scope");                    \
+    }
+
 /* The current context is the one that the test made current. */
 void stance_check(const char *file, int line, const char *call);
+TEST_HANDLES(STANCE_END)
 /* Makes a context current, to be found so after every call; NULL for none. */
 void stance_take(CUcontext context);
 

@@ -18,9 +18,7 @@ typedef struct work {
 } work;
 
 static void open_stream(work *work) {
-    enter_device(0);
-    CU(cuStreamCreate(&work->stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
+    CU_ON(0, cuStreamCreate(&work->stream, CU_STREAM_NON_BLOCKING));
 }
 
 static void prepare_move(work *work, place from, place to, uint32_t path, const kv_move *move,
@@ -35,21 +33,18 @@ static void prepare_move(work *work, place from, place to, uint32_t path, const 
     work->before = engine_allocate_host(0, work->source.model.size);
     work->after = engine_allocate_host(0, work->destination.model.size);
     open_stream(work);
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path);
     EXPECT_OK(kvmem_transfer_create(work->source.model.layout, work->destination.model.layout, &options,
                                     &work->transfer, ERR));
 }
 
-static void prepare(work *work, place from, place to, uint32_t path) {
+static void work_open(work *work, place from, place to, uint32_t path) {
     prepare_move(work, from, to, path, &move, 7);
 }
 
-static void clean_up(work *work) {
+static void work_close(work *work) {
     CALL(kvmem_transfer_destroy(work->transfer));
-    enter_device(0);
-    CU(cuStreamDestroy_v2(work->stream));
-    leave_device(0);
+    CU_ON(0, cuStreamDestroy_v2(work->stream));
     engine_free_host(0, work->before);
     engine_free_host(0, work->after);
     side_close(&work->source);
@@ -61,9 +56,8 @@ static void clean_up(work *work) {
 static void run_in_order(work *work, uint32_t seed) {
     kv_fill(work->before, work->source.model.size, seed);
     memcpy(work->source.model.expected, work->before, work->source.model.size);
-    enter_device(0);
-    CU(cuMemcpyAsync(work->source.base, (uintptr_t)work->before, work->source.model.size, work->stream));
-    leave_device(0);
+    CU_ON(0,
+          cuMemcpyAsync(work->source.base, (uintptr_t)work->before, work->source.model.size, work->stream));
     EXPECT_OK(kvmem_transfer_submit_on_stream(work->transfer, work->stream, ERR));
     enter_device(0);
     CU(cuMemcpyAsync((uintptr_t)work->after, work->destination.base, work->destination.model.size,
@@ -85,12 +79,10 @@ TEST(a_transfer_keeps_its_place_on_the_stream) {
             if (way == 2 && paths[i] == KVMEM_PATH_CUDA_STAGED) {
                 continue;
             }
-            work work;
-            prepare(&work, ways[way].from, ways[way].to, paths[i]);
+            OPENED(work, work, ways[way].from, ways[way].to, paths[i]);
             for (uint32_t seed = 0; seed < 3; seed++) {
                 run_in_order(&work, 10 * (uint32_t)i + seed);
             }
-            clean_up(&work);
         }
     }
 }
@@ -99,8 +91,7 @@ TEST(a_transfer_keeps_its_place_on_the_stream) {
 TEST(the_default_streams_are_streams_too) {
     static CUstream const streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
     for (size_t i = 0; i < NUM(streams) * NUM(paths); i++) {
-        work work;
-        prepare(&work, PLACE_PINNED, PLACE_DEVICE, paths[i / NUM(streams)]);
+        OPENED(work, work, PLACE_PINNED, PLACE_DEVICE, paths[i / NUM(streams)]);
         const CUcontext stance = current_context();
         CUcontext primary = NULL;
         enter_device(0);
@@ -115,13 +106,11 @@ TEST(the_default_streams_are_streams_too) {
         stance_take(stance);
         kv_expect_moved(&work.destination.model, &work.source.model, &move);
         side_check(&work.destination);
-        clean_up(&work);
     }
 }
 
 TEST(a_stream_of_another_context_is_refused) {
-    work work;
-    prepare(&work, PLACE_PINNED, PLACE_DEVICE, 0);
+    OPENED(work, work, PLACE_PINNED, PLACE_DEVICE, 0);
     CUcontext other = NULL;
     CUcontext popped = NULL;
     CUstream stream = NULL;
@@ -134,7 +123,6 @@ TEST(a_stream_of_another_context_is_refused) {
     CU(cuCtxDestroy_v2(other));
     side_check(&work.destination);
     run_in_order(&work, 5);
-    clean_up(&work);
 }
 
 /* The default streams are the current context's: without one there are none. */
@@ -142,8 +130,7 @@ TEST(a_default_stream_needs_the_primary_context) {
     static CUstream const streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
     const char *const reason = current_context() == NULL ? "make the primary context of the GPU current"
                                                          : "primary context of device 0";
-    work work;
-    prepare(&work, PLACE_PINNED, PLACE_DEVICE, 0);
+    OPENED(work, work, PLACE_PINNED, PLACE_DEVICE, 0);
     run_in_order(&work, 3);
     for (size_t i = 0; i < NUM(streams); i++) {
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, reason,
@@ -154,15 +141,13 @@ TEST(a_default_stream_needs_the_primary_context) {
     }
     side_check(&work.destination);
     run_in_order(&work, 4);
-    clean_up(&work);
 }
 
 TEST(a_transfer_of_no_gpu_takes_no_stream) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     work work = {0};
-    kv_side host;
-    kv_side_open(&host, &config, NULL, 1);
-    retain_device(0);
+    OPENED(kv_side, host, &config, NULL, 1);
+    RETAIN_DEVICE(0);
     open_stream(&work);
     static const kvmem_block_pair pair = {0, 1};
     const kv_move one = {&pair, 1, 0, 0, 3};
@@ -171,17 +156,11 @@ TEST(a_transfer_of_no_gpu_takes_no_stream) {
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "memcpy",
                    kvmem_transfer_submit_on_stream(work.transfer, work.stream, ERR));
     CALL(kvmem_transfer_destroy(work.transfer));
-    enter_device(0);
-    CU(cuStreamDestroy_v2(work.stream));
-    leave_device(0);
-    release_device(0);
-    kv_side_close(&host);
+    CU_ON(0, cuStreamDestroy_v2(work.stream));
 }
 
 static void begin_capture(work *work, CUstreamCaptureMode mode) {
-    enter_device(0);
-    CU(cuStreamBeginCapture_v2(work->stream, mode));
-    leave_device(0);
+    CU_ON(0, cuStreamBeginCapture_v2(work->stream, mode));
 }
 
 static CUgraphExec end_capture(work *work) {
@@ -214,7 +193,7 @@ static void launch_and_check(work *work, CUgraphExec graph, uint32_t seed) {
 }
 
 static void move_by_graph(uint32_t path, const kv_move *move, uint64_t num_blocks) {
-    work work;
+    CLEANUP(work_close) work work;
     prepare_move(&work, PLACE_PINNED, PLACE_DEVICE, path, move, num_blocks);
     CUgraphExec graph = capture(&work);
     side_check(&work.destination);
@@ -223,10 +202,7 @@ static void move_by_graph(uint32_t path, const kv_move *move, uint64_t num_block
     }
     run_in_order(&work, 77); /* beside the graph */
     launch_and_check(&work, graph, 78);
-    enter_device(0);
-    CU(cuGraphExecDestroy(graph));
-    leave_device(0);
-    clean_up(&work);
+    CU_ON(0, cuGraphExecDestroy(graph));
 }
 
 /* A few blocks, and more than go with a launch of the kernel. */
@@ -245,13 +221,10 @@ TEST(a_graph_moves_what_is_there_when_it_runs) {
 }
 
 static void create_and_destroy_regions(void) {
-    kvmem_device_options device;
-    kvmem_pinned_options pinned;
-    kvmem_region *region = NULL;
-    kvmem_device_options_init(&device, sizeof(device));
-    kvmem_pinned_options_init(&pinned, sizeof(pinned));
+    kvmem_device_options device = OPTIONS(kvmem_device_options);
+    kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options);
     device.size = pinned.size = 1 << 20;
-    EXPECT_OK(kvmem_region_create_device(&device, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_create_device, &device);
     CALL(kvmem_region_destroy(region));
     EXPECT_OK(kvmem_region_create_pinned(&pinned, &region, ERR));
     CALL(kvmem_region_destroy(region));
@@ -259,20 +232,15 @@ static void create_and_destroy_regions(void) {
 
 /* Its end is seen by a thread of the library's. */
 static void move_with_a_queue(const work *work) {
-    kvmem_queue *queue = NULL;
-    kvmem_transfer *transfer = NULL;
     kvmem_completion completion = {0};
-    size_t count = 0;
     kvmem_transfer_options options = kv_transfer_options(&move);
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    OWN(kvmem_queue, queue, kvmem_queue_create);
     options.queue = queue;
-    EXPECT_OK(kvmem_transfer_create(work->source.model.layout, work->destination.model.layout, &options,
-                                    &transfer, ERR));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, work->source.model.layout,
+        work->destination.model.layout, &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+    GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, &completion, 1);
     CHECK_EQ(completion.status, KVMEM_STATUS_OK);
-    CALL(kvmem_transfer_destroy(transfer));
-    CALL(kvmem_queue_destroy(queue));
 }
 
 /* The driver ends a capture in failure when memory is allocated or an event is queried meanwhile, on any thread. */
@@ -282,8 +250,8 @@ TEST(a_capture_is_not_disturbed) {
     for (size_t i = 0; i < NUM(modes); i++) {
         work captured;
         work beside;
-        prepare(&captured, PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL);
-        prepare(&beside, PLACE_PINNED, PLACE_DEVICE, 0);
+        work_open(&captured, PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL);
+        work_open(&beside, PLACE_PINNED, PLACE_DEVICE, 0);
         begin_capture(&captured, modes[i]);
         create_and_destroy_regions();
         EXPECT_OK(kvmem_transfer_submit_on_stream(captured.transfer, captured.stream, ERR));
@@ -297,14 +265,13 @@ TEST(a_capture_is_not_disturbed) {
         enter_device(0);
         CU(cuGraphExecDestroy(graph));
         leave_device(0);
-        clean_up(&captured);
-        clean_up(&beside);
+        work_close(&captured);
+        work_close(&beside);
     }
 }
 
 TEST(a_staged_transfer_is_refused_in_a_graph) {
-    work work;
-    prepare(&work, PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_STAGED);
+    OPENED(work, work, PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_STAGED);
     CUgraph graph = NULL;
     begin_capture(&work, CU_STREAM_CAPTURE_MODE_RELAXED);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "force another path",
@@ -314,14 +281,12 @@ TEST(a_staged_transfer_is_refused_in_a_graph) {
     CU(cuGraphDestroy(graph));
     leave_device(0);
     run_in_order(&work, 3);
-    clean_up(&work);
 }
 
 TEST(elastic_memory_is_refused_in_a_graph) {
     for (int to_elastic = 0; to_elastic < 2; to_elastic++) {
-        work work;
         const place from = to_elastic ? PLACE_PINNED : PLACE_ELASTIC;
-        prepare(&work, from, to_elastic ? PLACE_ELASTIC : PLACE_PINNED, 0);
+        OPENED(work, work, from, to_elastic ? PLACE_ELASTIC : PLACE_PINNED, 0);
         begin_capture(&work, CU_STREAM_CAPTURE_MODE_RELAXED);
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "elastic",
                        kvmem_transfer_submit_on_stream(work.transfer, work.stream, ERR));
@@ -334,14 +299,12 @@ TEST(elastic_memory_is_refused_in_a_graph) {
         EXPECT_OK(kvmem_transfer_wait(work.transfer, PATIENCE, ERR));
         kv_expect_moved(&work.destination.model, &work.source.model, &move);
         side_check(&work.destination);
-        clean_up(&work);
     }
 }
 
 /* A wait for a stream that is captured spoils the capture: nothing can be put there until it is ended. */
 TEST(a_capture_that_was_invalidated_takes_nothing) {
-    work work;
-    prepare(&work, PLACE_PINNED, PLACE_DEVICE, 0);
+    OPENED(work, work, PLACE_PINNED, PLACE_DEVICE, 0);
     run_in_order(&work, 3);
     begin_capture(&work, CU_STREAM_CAPTURE_MODE_RELAXED);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -361,5 +324,4 @@ TEST(a_capture_that_was_invalidated_takes_nothing) {
     CHECK(graph == NULL);
     side_check(&work.destination);
     run_in_order(&work, 4);
-    clean_up(&work);
 }

@@ -23,14 +23,10 @@ static void copy(place from, int from_device, place to, int to_device) {
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kvmem_layout_config source_config = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
         const kvmem_layout_config destination_config = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-        side source;
-        side destination;
-        side_open(&source, from, from_device, &source_config, NULL, 11);
-        side_open(&destination, to, to_device, &destination_config, NULL, 22);
+        OPENED(side, source, from, from_device, &source_config, NULL, 11);
+        OPENED(side, destination, to, to_device, &destination_config, NULL, 22);
         const kvmem_transfer_info info = side_move(&source, &destination, &all_layers);
         CHECK(path_is_cuda(info.path));
-        side_close(&source);
-        side_close(&destination);
     }
 }
 
@@ -75,33 +71,24 @@ TEST(a_kernel_pulls_from_the_other) {
     retain_both();
     for (int turn = 0; turn < 2 * (int)(NUM(places) * NUM(places)); turn++) {
         const int from = turn % 2;
-        side source;
-        side destination;
-        side_open(&source, places[turn / 2 % 2], from, &config, NULL, 11);
-        side_open(&destination, places[turn / 4], 1 - from, &config, NULL, 22);
+        OPENED(side, source, places[turn / 2 % 2], from, &config, NULL, 11);
+        OPENED(side, destination, places[turn / 4], 1 - from, &config, NULL, 22);
         kvmem_transfer_options options = kv_transfer_options(&all_layers);
         options.path = KVMEM_PATH_CUDA_KERNEL;
-        kvmem_transfer *transfer = NULL;
-        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
-                                        ERR));
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
+            &options);
+        RUN(transfer);
         CALL(kvmem_transfer_destroy(transfer));
         kv_expect_moved(&destination.model, &source.model, &all_layers);
         side_check(&destination);
-        side_close(&source);
-        side_close(&destination);
     }
     release_both();
 }
 
 static void expect_no_kernel(const kvmem_layout *source, const kvmem_layout *destination,
                              const char *reason) {
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.path = KVMEM_PATH_CUDA_KERNEL;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, reason,
-                   kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.path = KVMEM_PATH_CUDA_KERNEL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, reason, kvmem_transfer_create, source, destination, &options);
 }
 
 /* What an engine has mapped says itself who reaches it, mapping by mapping. */
@@ -167,18 +154,13 @@ TEST(a_stream_of_the_other_is_refused) {
     for (int device = 0; device < 2; device++) {
         const char *const reason =
             device == 0 ? "primary context of device 0" : "primary context of device 1";
-        side source;
-        side destination;
         CUstream stream = NULL;
-        side_open(&source, PLACE_PINNED, device, &config, NULL, 11);
-        side_open(&destination, PLACE_DEVICE, device, &config, NULL, 22);
-        enter_device(1 - device);
-        CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        leave_device(1 - device);
+        OPENED(side, source, PLACE_PINNED, device, &config, NULL, 11);
+        OPENED(side, destination, PLACE_DEVICE, device, &config, NULL, 22);
+        CU_ON(1 - device, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         const kvmem_transfer_options options = kv_transfer_options(&all_layers);
-        kvmem_transfer *transfer = NULL;
-        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
-                                        ERR));
+        GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
+            &options);
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, reason,
                        kvmem_transfer_submit_on_stream(transfer, stream, ERR));
         EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(transfer, ERR));
@@ -190,11 +172,7 @@ TEST(a_stream_of_the_other_is_refused) {
         CALL(kvmem_transfer_destroy(transfer));
         kv_expect_moved(&destination.model, &source.model, &all_layers);
         side_check(&destination);
-        enter_device(1 - device);
-        CU(cuStreamDestroy_v2(stream));
-        leave_device(1 - device);
-        side_close(&source);
-        side_close(&destination);
+        CU_ON(1 - device, cuStreamDestroy_v2(stream));
     }
     release_both();
 }
@@ -203,39 +181,24 @@ TEST(regions_of_both_make_no_layout) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
     for (size_t i = 0; i < NUM(places); i++) {
-        side first;
-        side second;
-        side_open(&first, places[i], 0, &config, NULL, 1);
-        side_open(&second, places[i], 1, &config, NULL, 2);
+        OPENED(side, first, places[i], 0, &config, NULL, 1);
+        OPENED(side, second, places[i], 1, &config, NULL, 2);
         kvmem_region *mixed[] = {first.model.regions[0], first.model.regions[1], second.model.regions[2]};
-        kvmem_layout_options options;
-        kvmem_layout_options_init(&options, sizeof(options));
-        options.config = &config;
-        options.source = KVMEM_LAYOUT_REGIONS;
-        options.regions = mixed;
-        options.count = NUM(mixed);
-        kvmem_layout *layout = (kvmem_layout *)&layout;
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "region 0 lies on device 0",
-                       kvmem_layout_build(&options, &layout, ERR));
+        kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                               it.source = KVMEM_LAYOUT_REGIONS, it.regions = mixed,
+                                               it.count = NUM(mixed));
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "region 0 lies on device 0", kvmem_layout_build, &options);
         CHECK_HAS(test_last_message(), "region 2 on device 1");
-        CHECK(layout == NULL);
-        side_close(&first);
-        side_close(&second);
     }
 }
 
 /* Refused, naming what it is and what it should be. */
 static void refuse_adoption(uint64_t address, uint64_t size, int device, const char *first,
                             const char *second) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)address;
-    options.size = size;
-    kvmem_region *region = (kvmem_region *)&region;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, first,
-                   kvmem_region_adopt_device(&options, device, &region, ERR));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
+                                          it.size = size);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, first, kvmem_region_adopt_device, &options, device);
     CHECK_HAS(test_last_message(), second);
-    CHECK(region == NULL);
 }
 
 TEST(memory_of_the_other_is_not_adopted) {
@@ -248,23 +211,17 @@ TEST(memory_of_the_other_is_not_adopted) {
 }
 
 TEST(a_range_over_both_is_not_adopted) {
-    span span;
-    span_open(&span, 0, 2, 1);
+    OPENED(span, span, 0, 2, 1);
     span_grow(&span, 1);
     refuse_adoption(span.address, 2 * span.granule, 0, "on device 0", "on device 1");
-    span_close(&span);
 }
 
 /* What one may do with mapped memory of the other is for the program to say, where the hardware can. */
 TEST(mapped_memory_is_allowed_to_the_other) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
-    options.size = 2 * MIB;
-    bool can = false;
-    kvmem_vmm_memory *memory = NULL;
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.size = 2 * MIB);
     uint32_t access = KVMEM_ACCESS_READ;
-    EXPECT_OK(kvmem_cuda_can_access(1, 0, &can, ERR));
-    EXPECT_OK(kvmem_vmm_memory_create(&options, &memory, ERR));
+    GET(bool, can, kvmem_cuda_can_access, 1, 0);
+    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);
     const mapped it = map_memory(memory, 0, options.size, KVMEM_ACCESS_READ_WRITE);
     EXPECT(can ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED,
            kvmem_vmm_mapping_set_access(it.mapping, 1, KVMEM_ACCESS_READ_WRITE, ERR));

@@ -35,24 +35,22 @@ static void check_there_are_two(void) {
 
 TEST(a_handle_is_opened_where_its_memory_lies) {
     check_there_are_two();
-    peer owner = start_seeing("owner", "1,0");
+    CLEANUP(peer_finish) peer owner = start_seeing("owner", "1,0");
     for (int device = 0; device < 2; device++) {
         const kvmem_ipc_handle handle = owner_allocate(&owner, device, SIZE, 0, 0x51);
         const kvmem_ipc_options options = ipc_options(&handle, SIZE);
         CHECK_EQ(options.device, 1 - device);
-        kvmem_region *region = open_ipc(&options);
+        OWNED(kvmem_region) region = open_ipc(&options);
         CHECK_EQ(region_info(region).device_id, 1 - device);
         check_device(1 - device, region_info(region).address, SIZE, 0x51);
         fill_device(1 - device, region_info(region).address, SIZE, 0x15);
         owner_check(&owner, 0x15);
-        CALL(kvmem_region_destroy(region));
     }
-    peer_finish(&owner);
 }
 
 TEST(a_descriptor_is_of_the_device_where_its_memory_lies) {
     check_there_are_two();
-    peer owner = start_seeing("owner", "1,0");
+    CLEANUP(peer_finish) peer owner = start_seeing("owner", "1,0");
     for (int device = 0; device < 2; device++) {
         const int fd = owner_create(&owner, device, SIZE, 0x52);
         kvmem_vmm_memory *memory = NULL;
@@ -64,23 +62,20 @@ TEST(a_descriptor_is_of_the_device_where_its_memory_lies) {
         check_device(1 - device, here.address, SIZE, 0x52);
         unmap_memory(&here);
     }
-    peer_finish(&owner);
 }
 
 /* The other's memory, reached from the GPU it does not lie on. */
 TEST(a_descriptor_is_mapped_for_another_device) {
     check_there_are_two();
-    peer owner = start_seeing("owner", "1");
+    CLEANUP(peer_finish) peer owner = start_seeing("owner", "1");
     const int fd = owner_create(&owner, 0, SIZE, 0x53);
-    kvmem_vmm_memory *memory = NULL;
-    EXPECT_OK(kvmem_vmm_memory_import_fd(fd, SIZE, 1, &memory, ERR));
+    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_import_fd, fd, SIZE, 1);
     close(fd);
     const mapped here = map_memory(memory, 0, SIZE, KVMEM_ACCESS_READ_WRITE);
     check_device(0, here.address, SIZE, 0x53);
     fill_device(0, here.address, SIZE, 0x35);
     owner_check(&owner, 0x35);
     unmap_memory(&here);
-    peer_finish(&owner);
 }
 
 enum { TOLD = 1 };
@@ -88,17 +83,13 @@ enum { TOLD = 1 };
 /* Sees one GPU alone, and is handed memory of the other. */
 ROLE(be_blind) {
     driver_get(); /* now, for it makes a call of the library's, whose error is the last one then */
-    const message told = frame_expect(socket, TOLD);
     kvmem_ipc_handle handle;
-    CHECK_EQ(told.size, sizeof(handle));
-    memcpy(&handle, told.data, sizeof(handle));
-    free(told.data);
+    frame_expect_into(socket, TOLD, &handle, sizeof(handle));
     int32_t device = 77;
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "GPU-", kvmem_cuda_find_device(handle.uuid, &device, ERR));
     CHECK_HAS(test_last_message(), "none of the 1 GPUs");
     CHECK_EQ(device, 77);
-    kvmem_ipc_options options;
-    kvmem_ipc_options_init(&options, sizeof(options));
+    kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     memcpy(options.handle, handle.handle, sizeof(options.handle));
     options.size = SIZE;
     /* A driver may open it for the GPU that is seen, if that reaches it: then it is memory of that one here. */
@@ -114,17 +105,10 @@ ROLE(be_blind) {
 
 TEST(memory_of_a_hidden_device_is_not_found) {
     check_there_are_two();
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.device = 1;
-    options.size = SIZE;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
-    kvmem_ipc_handle handle;
-    EXPECT_OK(kvmem_ipc_export(region_info(region).address, &handle, ERR));
-    peer blind = start_seeing("be_blind", "0");
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = 1, it.size = SIZE);
+    OWN(kvmem_region, region, kvmem_region_create_device, &options);
+    GET(kvmem_ipc_handle, handle, kvmem_ipc_export, region_info(region).address);
+    CLEANUP(peer_finish) peer blind = start_seeing("be_blind", "0");
     frame_send(blind.socket, TOLD, &handle, sizeof(handle));
     free(frame_expect(blind.socket, TOLD).data);
-    peer_finish(&blind);
-    CALL(kvmem_region_destroy(region));
 }

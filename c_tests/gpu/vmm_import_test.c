@@ -14,37 +14,24 @@ OWNER_ROLE
 #define SIZE (4 * MIB)
 
 static kvmem_vmm_memory *import(int fd, int32_t device) {
-    kvmem_vmm_memory *memory = NULL;
-    EXPECT_OK(kvmem_vmm_memory_import_fd(fd, SIZE, device, &memory, ERR));
+    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_import_fd, fd, SIZE, device);
     CHECK(memory != NULL);
     return memory;
 }
 
-static void refuse(int fd, uint64_t size, int32_t device, const char *part) {
-    kvmem_vmm_memory *memory = (kvmem_vmm_memory *)&memory;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, part,
-                   kvmem_vmm_memory_import_fd(fd, size, device, &memory, ERR));
-    CHECK(memory == NULL);
-}
-
 static kvmem_vmm_memory *create(uint64_t flags) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
-    options.flags = flags;
-    options.size = SIZE;
-    kvmem_vmm_memory *memory = NULL;
-    EXPECT_OK(kvmem_vmm_memory_create(&options, &memory, ERR));
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = flags, it.size = SIZE);
+    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);
     return memory;
 }
 
 static int export(const kvmem_vmm_memory *memory) {
-    int32_t fd = -1;
-    EXPECT_OK(kvmem_vmm_memory_export_fd(memory, &fd, ERR));
+    GET(int32_t, fd, kvmem_vmm_memory_export_fd, memory);
     return fd;
 }
 
 TEST(both_processes_have_the_same_bytes) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     for (int device = 0; device < driver_devices(); device++) {
         const int fd = owner_create(&owner, device, SIZE, 0x31);
         kvmem_vmm_memory *memory = import(fd, device);
@@ -55,7 +42,6 @@ TEST(both_processes_have_the_same_bytes) {
         owner_check(&owner, 0x13);
         unmap_memory(&here);
     }
-    peer_finish(&owner);
 }
 
 TEST(it_outlives_a_killed_owner) {
@@ -70,7 +56,7 @@ TEST(it_outlives_a_killed_owner) {
 
 /* The importer's own promise, which the driver holds it to. */
 TEST(reading_alone_can_be_asked_for) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x33);
     const mapped here = map_memory(import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ);
     close(fd);
@@ -81,13 +67,12 @@ TEST(reading_alone_can_be_asked_for) {
     leave_device(0);
     owner_check(&owner, 0x33);
     unmap_memory(&here);
-    peer_finish(&owner);
 }
 
 TEST(it_is_not_exported_again) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x34);
-    kvmem_vmm_memory *memory = import(fd, 0);
+    OWNED(kvmem_vmm_memory) memory = import(fd, 0);
     close(fd);
     int32_t again = 77;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "imported can't be exported again",
@@ -95,68 +80,56 @@ TEST(it_is_not_exported_again) {
     CHECK_EQ(again, 77);
     kvmem_fabric_handle handle;
     EXPECT(KVMEM_STATUS_UNSUPPORTED, kvmem_vmm_memory_export_fabric(memory, &handle, ERR));
-    CALL(kvmem_vmm_memory_destroy(memory));
-    peer_finish(&owner);
 }
 
 static void refuse_to_map(int fd, uint64_t size) {
-    kvmem_vmm_memory *memory = NULL;
-    kvmem_vmm_range *range = NULL;
-    kvmem_vmm_mapping *mapping = (kvmem_vmm_mapping *)&mapping;
-    EXPECT_OK(kvmem_vmm_memory_import_fd(fd, size, 0, &memory, ERR));
-    EXPECT_OK(kvmem_vmm_range_create(2 * SIZE, 0, &range, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "likely of another size",
-                   kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR));
-    CHECK(mapping == NULL);
-    CALL(kvmem_vmm_memory_destroy(memory));
-    CALL(kvmem_vmm_range_destroy(range));
+    OWN(kvmem_vmm_memory, memory, kvmem_vmm_memory_import_fd, fd, size, 0);
+    OWN(kvmem_vmm_range, range, kvmem_vmm_range_create, 2 * SIZE, 0);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "likely of another size", kvmem_vmm_mapping_create, range, 0,
+           memory);
 }
 
 TEST(a_wrong_size_is_refused_when_it_is_mapped) {
-    peer owner = owner_start();
-    const int fd = owner_create(&owner, 0, SIZE, 0x35);
+    CLEANUP(peer_finish) peer owner = owner_start();
+    CLEANUP(test_close) const int fd = owner_create(&owner, 0, SIZE, 0x35);
     refuse_to_map(fd, 2 * SIZE);
     refuse_to_map(fd, SIZE / 2);
-    refuse(fd, SIZE + 1, 0, "granularity");
-    refuse(fd, 0, 0, "0 bytes");
-    close(fd);
-    peer_finish(&owner);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "granularity", kvmem_vmm_memory_import_fd, fd, SIZE + 1, 0);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_vmm_memory_import_fd, fd, 0, 0);
 }
 
 TEST(the_wrong_device_is_refused) {
-    peer owner = owner_start();
-    const int fd = owner_create(&owner, 0, SIZE, 0x36);
+    CLEANUP(peer_finish) peer owner = owner_start();
+    CLEANUP(test_close) const int fd = owner_create(&owner, 0, SIZE, 0x36);
     const int32_t wrong[] = {driver_devices(), 1, INT32_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {
-        refuse(fd, SIZE, wrong[i], "the memory lies on device 0, not on device");
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "the memory lies on device 0, not on device",
+               kvmem_vmm_memory_import_fd, fd, SIZE, wrong[i]);
     }
-    refuse(fd, SIZE, -2, "KVMEM_VMM_ANY_DEVICE");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_VMM_ANY_DEVICE", kvmem_vmm_memory_import_fd, fd, SIZE, -2);
     CALL(kvmem_vmm_memory_destroy(import(fd, KVMEM_VMM_ANY_DEVICE)));
-    close(fd);
-    peer_finish(&owner);
 }
 
 TEST(what_is_no_memory_is_refused_by_what_it_is) {
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
-    refuse(ends[0], SIZE, 0, "is a pipe");
-    refuse(ends[1], SIZE, 0, "is a pipe");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is a pipe", kvmem_vmm_memory_import_fd, ends[0], SIZE, 0);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is a pipe", kvmem_vmm_memory_import_fd, ends[1], SIZE, 0);
     close(ends[0]);
     close(ends[1]);
-    refuse(ends[0], SIZE, 0, "is not open");
-    refuse(-1, SIZE, 0, "is not open");
-    refuse(1 << 30, SIZE, 0, "is not open");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open", kvmem_vmm_memory_import_fd, ends[0], SIZE, 0);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open", kvmem_vmm_memory_import_fd, -1, SIZE, 0);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open", kvmem_vmm_memory_import_fd, 1 << 30, SIZE, 0);
     CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    refuse(ends[0], SIZE, 0, "is a socket");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is a socket", kvmem_vmm_memory_import_fd, ends[0], SIZE, 0);
     close(ends[0]);
     close(ends[1]);
     static const char *const paths[] = {"/dev/null", "/proc/self/exe", "/"};
     static const char *const parts[] = {"the device /dev/null", "the file /", "the directory /"};
     for (size_t i = 0; i < NUM(paths); i++) {
-        const int fd = open(paths[i], O_RDONLY | O_CLOEXEC);
+        CLEANUP(test_close) const int fd = open(paths[i], O_RDONLY | O_CLOEXEC);
         CHECK(fd >= 0);
-        refuse(fd, SIZE, 0, parts[i]);
-        close(fd);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, parts[i], kvmem_vmm_memory_import_fd, fd, SIZE, 0);
     }
 }
 
@@ -174,21 +147,19 @@ TEST(ones_own_comes_back_as_another_handle) {
 }
 
 TEST(no_descriptor_is_left_behind) {
-    kvmem_vmm_memory *memory = create(KVMEM_VMM_POSIX_FD);
-    const int fd = export(memory);
+    OWNED(kvmem_vmm_memory) memory = create(KVMEM_VMM_POSIX_FD);
+    CLEANUP(test_close) const int fd = export(memory);
     CALL(kvmem_vmm_memory_destroy(import(fd, 0)));
-    const size_t before = count_open_files();
+    KEEPS_FILES;
     for (int i = 0; i < 10; i++) {
         CALL(kvmem_vmm_memory_destroy(import(fd, 0)));
-        refuse(fd, SIZE, 1000, "not on device 1000");
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "not on device 1000", kvmem_vmm_memory_import_fd, fd, SIZE,
+               1000);
     }
-    CHECK_EQ(count_open_files(), before);
-    close(fd);
-    CALL(kvmem_vmm_memory_destroy(memory));
 }
 
 TEST(memory_without_the_flag_is_not_exported) {
-    kvmem_vmm_memory *memory = create(0);
+    OWNED(kvmem_vmm_memory) memory = create(0);
     int32_t fd = 77;
     kvmem_fabric_handle handle;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "file descriptor",
@@ -196,7 +167,6 @@ TEST(memory_without_the_flag_is_not_exported) {
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "fabric handle",
                    kvmem_vmm_memory_export_fabric(memory, &handle, ERR));
     CHECK_EQ(fd, 77);
-    CALL(kvmem_vmm_memory_destroy(memory));
 }
 
 /* Whether fabric handles work or not: these bytes are none. */
@@ -211,8 +181,7 @@ TEST(bytes_that_are_no_fabric_handle_are_refused) {
 }
 
 static kvmem_vmm_memory *retain(uint64_t address) {
-    kvmem_vmm_memory *memory = NULL;
-    EXPECT_OK(kvmem_vmm_memory_retain(address, &memory, ERR));
+    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_retain, address);
     CHECK(memory != NULL);
     return memory;
 }
@@ -245,10 +214,7 @@ TEST(what_is_retained_is_exported_as_it_was_created) {
 }
 
 static void refuse_to_retain(uint64_t address) {
-    kvmem_vmm_memory *memory = (kvmem_vmm_memory *)&memory;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "created and mapped apart",
-                   kvmem_vmm_memory_retain(address, &memory, ERR));
-    CHECK(memory == NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "created and mapped apart", kvmem_vmm_memory_retain, address);
 }
 
 TEST(what_was_not_mapped_apart_is_not_retained) {
@@ -258,8 +224,6 @@ TEST(what_was_not_mapped_apart_is_not_retained) {
     engine_free(0, address);
     refuse_to_retain(0);
     refuse_to_retain((uint64_t)(uintptr_t)&host);
-    span span;
-    span_open(&span, 0, 2, 1);
+    OPENED(span, span, 0, 2, 1);
     refuse_to_retain(span.address + span.granule);
-    span_close(&span);
 }

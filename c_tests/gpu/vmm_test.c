@@ -19,21 +19,18 @@ static kvmem_vmm_options vmm_options(int device, uint64_t size) {
 /* What sizes and offsets on device 0 are multiples of. */
 static uint64_t granule(void) {
     const kvmem_vmm_options options = vmm_options(0, 0);
-    uint64_t bytes = 0;
-    EXPECT_OK(kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &bytes, ERR));
+    GET(uint64_t, bytes, kvmem_vmm_get_granularity, &options, KVMEM_GRANULARITY_MINIMUM);
     return bytes;
 }
 
 static kvmem_vmm_range *reserve(uint64_t granules) {
-    kvmem_vmm_range *range = NULL;
-    EXPECT_OK(kvmem_vmm_range_create(granules * granule(), 0, &range, ERR));
+    GET(kvmem_vmm_range *, range, kvmem_vmm_range_create, granules * granule(), 0);
     CHECK(range != NULL);
     return range;
 }
 
 static kvmem_vmm_memory *create(const kvmem_vmm_options *options) {
-    kvmem_vmm_memory *memory = NULL;
-    EXPECT_OK(kvmem_vmm_memory_create(options, &memory, ERR));
+    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, options);
     CHECK(memory != NULL);
     return memory;
 }
@@ -44,8 +41,7 @@ static kvmem_vmm_memory *create_granules(uint64_t granules) {
 }
 
 static kvmem_vmm_mapping *map(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm_memory *memory) {
-    kvmem_vmm_mapping *mapping = NULL;
-    EXPECT_OK(kvmem_vmm_mapping_create(range, offset, memory, &mapping, ERR));
+    GET(kvmem_vmm_mapping *, mapping, kvmem_vmm_mapping_create, range, offset, memory);
     CHECK(mapping != NULL);
     return mapping;
 }
@@ -54,13 +50,6 @@ static void take_down(kvmem_vmm_range *range, kvmem_vmm_memory *memory, kvmem_vm
     CALL(kvmem_vmm_mapping_destroy(mapping));
     CALL(kvmem_vmm_memory_destroy(memory));
     CALL(kvmem_vmm_range_destroy(range));
-}
-
-static void refuse_mapping(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm_memory *memory,
-                           kvmem_status status, const char *part) {
-    kvmem_vmm_mapping *mapping = (kvmem_vmm_mapping *)&mapping;
-    EXPECT_MESSAGE(status, part, kvmem_vmm_mapping_create(range, offset, memory, &mapping, ERR));
-    CHECK(mapping == NULL);
 }
 
 static void allow(kvmem_vmm_mapping *mapping) {
@@ -75,8 +64,7 @@ static void expect_access(const kvmem_vmm_mapping *mapping, uint32_t expected) {
 
 static uint64_t start_of(const kvmem_vmm_mapping *mapping) {
     uint64_t address = 0;
-    uint64_t size = 0;
-    EXPECT_OK(kvmem_vmm_mapping_get_span(mapping, &address, &size, ERR));
+    GET(uint64_t, size, kvmem_vmm_mapping_get_span, mapping, &address);
     return address;
 }
 
@@ -87,8 +75,7 @@ TEST(memory_holds_bytes_where_it_is_mapped) {
     kvmem_vmm_mapping *mapping = map(range, unit, memory);
     uint64_t start = 0;
     uint64_t address = 0;
-    uint64_t size = 0;
-    EXPECT_OK(kvmem_vmm_range_get_span(range, &start, &size, ERR));
+    GET(uint64_t, size, kvmem_vmm_range_get_span, range, &start);
     CHECK(start != 0);
     CHECK_EQ(size, 4 * unit);
     EXPECT_OK(kvmem_vmm_mapping_get_span(mapping, &address, &size, ERR));
@@ -114,11 +101,9 @@ TEST(memory_outlives_its_mapping) {
 }
 
 TEST(memory_of_a_numa_node_is_mapped_too) {
-    kvmem_cuda_device_info info;
-    EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+    GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
     CHECK(info.capabilities & KVMEM_CUDA_HOST_NUMA_VMM);
-    kvmem_vmm_options options = vmm_options(info.numa_node, 0);
-    options.location = KVMEM_VMM_HOST_NUMA;
+    kvmem_vmm_options options = WITH(vmm_options(info.numa_node, 0), it.location = KVMEM_VMM_HOST_NUMA);
     EXPECT_OK(kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR));
     kvmem_vmm_range *range = reserve(options.size / granule() + 1);
     kvmem_vmm_memory *memory = create(&options);
@@ -155,7 +140,7 @@ static void await_free(uint64_t bytes) {
 /* What a mapping needs stays as long as it; whoever goes last gives all of it back. */
 TEST(any_order_of_destruction_is_safe) {
     static const char *const orders[] = {"rxm", "rmx", "xrm", "xmr", "mrx", "mxr"}; /* x: the mapping */
-    retain_device(0);
+    RETAIN_DEVICE(0);
     const uint64_t before = free_memory(0);
     for (size_t i = 0; i < NUM(orders); i++) {
         kvmem_vmm_range *range = reserve(32);
@@ -176,50 +161,41 @@ TEST(any_order_of_destruction_is_safe) {
         }
         await_free(before);
     }
-    release_device(0);
 }
 
 TEST(a_mapping_over_a_mapping_is_refused) {
     const uint64_t unit = granule();
-    kvmem_vmm_range *range = reserve(5);
-    kvmem_vmm_memory *one = create_granules(1);
-    kvmem_vmm_memory *three = create_granules(3);
+    OWNED(kvmem_vmm_range) range = reserve(5);
+    OWNED(kvmem_vmm_memory) one = create_granules(1);
+    OWNED(kvmem_vmm_memory) three = create_granules(3);
     kvmem_vmm_mapping *mapping = map(range, 2 * unit, one);
     const kvmem_status refused = KVMEM_STATUS_ALREADY_EXISTS;
     char there[48];
     snprintf(there, sizeof(there), "mapped at offset %llu", 2 * (unsigned long long)unit);
-    refuse_mapping(range, 2 * unit, one, refused, there);
+    REFUSE(refused, there, kvmem_vmm_mapping_create, range, 2 * unit, one);
     for (uint64_t first = 0; first <= 2; first++) {
-        refuse_mapping(range, first * unit, three, refused, there);
+        REFUSE(refused, there, kvmem_vmm_mapping_create, range, first * unit, three);
     }
     kvmem_vmm_mapping *beside = map(range, 3 * unit, one);
     CALL(kvmem_vmm_mapping_destroy(beside));
     CALL(kvmem_vmm_mapping_destroy(mapping));
     mapping = map(range, 2 * unit, three); /* nothing is there any more */
     CALL(kvmem_vmm_mapping_destroy(mapping));
-    CALL(kvmem_vmm_memory_destroy(three));
-    CALL(kvmem_vmm_memory_destroy(one));
-    CALL(kvmem_vmm_range_destroy(range));
 }
 
 TEST(places_that_cannot_be_are_refused) {
     const uint64_t unit = granule();
-    kvmem_vmm_range *range = reserve(3);
-    kvmem_vmm_memory *memory = create_granules(2);
-    refuse_mapping(range, unit / 2, memory, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
-    refuse_mapping(range, 1, memory, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
-    refuse_mapping(range, 2 * unit, memory, KVMEM_STATUS_OUT_OF_RANGE, "do not fit");
-    refuse_mapping(range, 3 * unit, memory, KVMEM_STATUS_OUT_OF_RANGE, "do not fit");
-    refuse_mapping(range, 0 - unit, memory, KVMEM_STATUS_OUT_OF_RANGE, "do not fit");
-    CALL(kvmem_vmm_memory_destroy(memory));
-    CALL(kvmem_vmm_range_destroy(range));
+    OWNED(kvmem_vmm_range) range = reserve(3);
+    OWNED(kvmem_vmm_memory) memory = create_granules(2);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "granularity", kvmem_vmm_mapping_create, range, unit / 2, memory);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "granularity", kvmem_vmm_mapping_create, range, 1, memory);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 2 * unit, memory);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 3 * unit, memory);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 0 - unit, memory);
 }
 
 static void refuse_range(uint64_t size, uint64_t alignment, const char *part) {
-    kvmem_vmm_range *range = (kvmem_vmm_range *)&range;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, part,
-                   kvmem_vmm_range_create(size, alignment, &range, ERR));
-    CHECK(range == NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_vmm_range_create, size, alignment);
 }
 
 TEST(ranges_that_cannot_be_are_refused) {
@@ -230,20 +206,15 @@ TEST(ranges_that_cannot_be_are_refused) {
 
 TEST(a_range_is_aligned_as_asked) {
     const uint64_t alignment = 64 * MIB;
-    kvmem_vmm_range *range = NULL;
     uint64_t address = 0;
-    uint64_t size = 0;
-    EXPECT_OK(kvmem_vmm_range_create(granule(), alignment, &range, ERR));
-    EXPECT_OK(kvmem_vmm_range_get_span(range, &address, &size, ERR));
+    OWN(kvmem_vmm_range, range, kvmem_vmm_range_create, granule(), alignment);
+    GET(uint64_t, size, kvmem_vmm_range_get_span, range, &address);
     CHECK_EQ(address % alignment, 0);
     CHECK_EQ(size, granule());
-    CALL(kvmem_vmm_range_destroy(range));
 }
 
 static void refuse_memory(const kvmem_vmm_options *options, kvmem_status status, const char *part) {
-    kvmem_vmm_memory *memory = (kvmem_vmm_memory *)&memory;
-    EXPECT_MESSAGE(status, part, kvmem_vmm_memory_create(options, &memory, ERR));
-    CHECK(memory == NULL);
+    REFUSE(status, part, kvmem_vmm_memory_create, options);
 }
 
 TEST(sizes_that_cannot_be_are_refused) {
@@ -267,10 +238,9 @@ TEST(more_than_the_device_has_says_asked_and_free) {
     refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, part);
     CHECK(!has_primary_context(0));
     snprintf(part, sizeof(part), "%llu bytes asked", (unsigned long long)asked);
-    retain_device(0);
+    RETAIN_DEVICE(0);
     refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, part);
     CHECK_HAS(test_last_message(), "free");
-    release_device(0);
 }
 
 TEST(devices_that_are_not_there_are_refused) {

@@ -8,26 +8,17 @@
 #include "stance.h"
 
 static void ask(int device) {
-    kvmem_cuda_info info;
-    kvmem_cuda_device_info device_info;
-    bool can = false;
-    EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
-    EXPECT_OK(kvmem_cuda_get_device_info(device, &device_info, ERR));
-    EXPECT_OK(kvmem_cuda_can_access(device, device, &can, ERR));
+    GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
+    GET(kvmem_cuda_device_info, device_info, kvmem_cuda_get_device_info, device);
+    GET(bool, can, kvmem_cuda_can_access, device, device);
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_get_device_info(info.device_count, &device_info, ERR));
 }
 
 static void use_device_memory(int device) {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.device = device;
-    options.size = MIB;
-    kvmem_region *region = NULL;
-    kvmem_region *view = NULL;
-    kvmem_region_info info;
-    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
-    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
-    EXPECT_OK(kvmem_region_create_view(region, 4096, 4096, &view, ERR));
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = device, it.size = MIB);
+    GET(kvmem_region *, region, kvmem_region_create_device, &options);
+    GET(kvmem_region_info, info, kvmem_region_get_info, region);
+    GET(kvmem_region *, view, kvmem_region_create_view, region, 4096, 4096);
     CALL(kvmem_region_destroy(region));
     CALL(kvmem_region_destroy(view));
     options.size = UINT64_C(1) << 50;
@@ -40,40 +31,28 @@ static int32_t cancel_at_half(uint64_t done, uint64_t total, void *user_data) {
 }
 
 static void use_pinned_memory(int device) {
-    kvmem_pinned_options options;
-    kvmem_pinned_options_init(&options, sizeof(options));
-    options.device = device;
-    options.size = MIB;
-    options.chunk_size = 256 * 1024;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_pinned(&options, &region, ERR));
+    kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.device = device, it.size = MIB,
+                                           it.chunk_size = 256 * 1024);
+    GET(kvmem_region *, region, kvmem_region_create_pinned, &options);
     CALL(kvmem_region_destroy(region));
     options.progress = cancel_at_half;
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_region_create_pinned(&options, &region, ERR));
 }
 
 static void use_elastic_memory(int device) {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.device = device;
-    options.size = 4 * MIB;
-    options.extent_size = 2 * MIB;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.device = device, it.size = 4 * MIB,
+                                            it.extent_size = 2 * MIB);
+    OWN(kvmem_region, region, kvmem_region_create_elastic, &options);
     EXPECT_OK(kvmem_region_commit(region, 0, 4 * MIB, ERR));
     EXPECT_OK(kvmem_region_decommit(region, 2 * MIB, 2 * MIB, ERR));
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_commit(region, 4 * MIB, 1, ERR));
-    CALL(kvmem_region_destroy(region));
 }
 
 static void use_memory_of_the_engine(int device) {
     const uint64_t address = engine_allocate(device, MIB);
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)address;
-    options.size = MIB;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, device, &region, ERR));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
+                                          it.size = MIB);
+    GET(kvmem_region *, region, kvmem_region_adopt_device, &options, device);
     CALL(kvmem_region_destroy(region));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_adopt_device(&options, device + 1, &region, ERR));
     engine_free(device, address);
@@ -94,21 +73,15 @@ static void copy_blocks(int device) {
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    side host;
-    side there;
-    side_open(&host, PLACE_PINNED, device, &config, NULL, 1);
-    side_open(&there, PLACE_DEVICE, device, &config, NULL, 2);
+    OPENED(side, host, PLACE_PINNED, device, &config, NULL, 1);
+    OPENED(side, there, PLACE_DEVICE, device, &config, NULL, 2);
     kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(host.model.layout, there.model.layout, &options, &transfer, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.model.layout, there.model.layout, &options);
+    RUN(transfer);
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
     CALL(kvmem_transfer_destroy(transfer));
     kv_expect_moved(&there.model, &host.model, &move);
     side_check(&there);
-    side_close(&host);
-    side_close(&there);
 }
 
 void work_on_memory(int device) {

@@ -14,11 +14,8 @@ SHOP_ROLES
 enum { TAG_ORDER = 10, TAG_THERE, TAG_GO_ON, TAG_TOKEN };
 
 static order take_order(int socket) {
-    message asked = frame_expect(socket, TAG_ORDER);
     order order;
-    CHECK_EQ(asked.size, sizeof(order));
-    memcpy(&order, asked.data, sizeof(order));
-    free(asked.data);
+    frame_expect_into(socket, TAG_ORDER, &order, sizeof(order));
     return order;
 }
 
@@ -35,11 +32,8 @@ static void *fetch_in_crowd(void *unused) {
     (void)unused;
     pthread_barrier_wait(&crowd_gathered);
     const kvmem_fetch_options options = order_options(&crowd_order);
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
-    kvmem_region *region = goods_open(share);
-    kvmem_region_destroy(region);
-    kvmem_share_destroy(share);
+    OWN(kvmem_share, share, kvmem_share_fetch, &options);
+    OWNED(kvmem_region) region = goods_region(share);
     return NULL;
 }
 
@@ -72,9 +66,8 @@ static void seat_bad_company(const shop *shop, int clients[BAD_COMPANY]) {
 }
 
 TEST(two_hundred_clients_at_once_are_served) {
-    shop shop;
     int bad_company[BAD_COMPANY];
-    shop_open_plain(&shop);
+    OPENED(shop, shop, NULL);
     const order order = order_from(&shop);
     peer crowds[CROWDS];
     for (size_t i = 0; i < CROWDS; i++) {
@@ -95,7 +88,6 @@ TEST(two_hundred_clients_at_once_are_served) {
         close(bad_company[i]);
     }
     shop_await_clients(&shop, 0);
-    shop_close(&shop);
 }
 
 /* What a client has sent when it stops, and what it has read. */
@@ -142,11 +134,9 @@ ROLE(stop_in_answer) {
 }
 
 TEST(a_client_killed_at_any_step_is_let_go) {
-    const size_t before = count_open_files();
-    shop shop;
-    shop_open_plain(&shop);
-    many_goods many;
-    many_goods_make(&many, 20);
+    KEEPS_FILES;
+    OPENED(shop, shop, NULL);
+    OPENED(many_goods, many, 20);
     order order = order_from(&shop);
     EXPECT_OK(kvmem_broker_publish(shop.broker, "many", many.share, NULL, &order.token, ERR));
     const size_t open = count_open_files();
@@ -159,25 +149,19 @@ TEST(a_client_killed_at_any_step_is_let_go) {
         shop_await_clients(&shop, 0);
         CHECK_EQ(count_open_files(), open);
     }
-    many_goods_give_up(&many);
-    shop_close(&shop);
-    CHECK_EQ(count_open_files(), before);
 }
 
 TEST(an_importer_killed_after_its_fetch_holds_nothing) {
-    shop shop;
-    shop_open_plain(&shop);
+    OPENED(shop, shop, NULL);
     const order order = order_from(&shop);
     receipt receipt;
     peer peer = customer_start(&order, &receipt);
     CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(shop.goods.region, &holders, ERR));
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, shop.goods.region);
     CHECK_EQ(holders.importers, 1);
     peer_kill(&peer);
     EXPECT_OK(kvmem_region_get_holders(shop.goods.region, &holders, ERR));
     CHECK_EQ(holders.importers, 0);
-    shop_close(&shop);
 }
 
 /* The broker says why before it leaves. */
@@ -192,10 +176,8 @@ static void expect_timed_out(int client) {
 }
 
 TEST(clients_that_stall_are_let_go_while_others_are_served) {
-    kvmem_broker_options options = shop_options();
-    options.client_timeout_ns = SECONDS(2);
-    shop shop;
-    shop_open(&shop, &options);
+    kvmem_broker_options options = WITH(shop_options(), it.client_timeout_ns = SECONDS(2));
+    OPENED(shop, shop, &options);
     unsigned char request[REQUEST_SIZE("kv")];
     write_request(request, "kv", &shop.token);
     int stalled[100];
@@ -212,12 +194,10 @@ TEST(clients_that_stall_are_let_go_while_others_are_served) {
     }
     shop_await_clients(&shop, 0);
     CHECK_EQ(shop_info(&shop).refused, NUM(stalled));
-    shop_close(&shop);
 }
 
 TEST(rubbish_is_refused_and_the_broker_goes_on) {
-    shop shop;
-    shop_open_plain(&shop);
+    OPENED(shop, shop, NULL);
     unsigned seed = 4;
     for (int i = 0; i < 300; i++) {
         unsigned char rubbish[400];
@@ -230,24 +210,21 @@ TEST(rubbish_is_refused_and_the_broker_goes_on) {
             write_request(rubbish, "kv", &shop.token);
             rubbish[(size_t)rand_r(&seed) % size] ^= (unsigned char)(1 + rand_r(&seed) % 255);
         }
-        const int client = connect_raw(shop.path);
+        CLEANUP(test_close) const int client = connect_raw(shop.path);
         CHECK_EQ(send(client, rubbish, size, MSG_NOSIGNAL), (ssize_t)size);
         char answer[44];
         CHECK_EQ(recv(client, answer, sizeof(answer), MSG_WAITALL), (ssize_t)sizeof(answer));
         CHECK_EQ(answer[10], 3);
-        close(client);
     }
     shop_check_service(&shop);
-    shop_close(&shop);
 }
 
 /* Role: a broker. */
 ROLE(serve) {
     const order order = take_order(socket);
     shop shop;
-    goods_make(&shop.goods);
-    kvmem_broker_options options = shop_options();
-    options.path = order.path;
+    goods_open(&shop.goods);
+    kvmem_broker_options options = WITH(shop_options(), it.path = order.path);
     EXPECT_OK(kvmem_broker_create(&options, &shop.broker, ERR));
     EXPECT_OK(kvmem_broker_publish(shop.broker, "kv", shop.goods.share, NULL, &shop.token, ERR));
     frame_send(socket, TAG_TOKEN, &shop.token, sizeof(shop.token));
@@ -255,7 +232,7 @@ ROLE(serve) {
 }
 
 TEST(a_broker_that_is_killed_leaves_what_was_fetched) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     order order = {.name = "kv"};
     snprintf(order.path, sizeof(order.path), "%s", scratch_file(&directory, "broker"));
     peer peer = start("serve", &order);
@@ -263,31 +240,25 @@ TEST(a_broker_that_is_killed_leaves_what_was_fetched) {
     memcpy(&order.token, told.data, sizeof(order.token));
     free(told.data);
     const kvmem_fetch_options options = order_options(&order);
-    kvmem_share *first = NULL;
-    kvmem_share *second = NULL;
-    EXPECT_OK(kvmem_share_fetch(&options, &first, ERR));
-    EXPECT_OK(kvmem_share_fetch(&options, &second, ERR));
-    kvmem_region *opened = goods_open(first);
+    GET(kvmem_share *, first, kvmem_share_fetch, &options);
+    GET(kvmem_share *, second, kvmem_share_fetch, &options);
+    kvmem_region *opened = goods_region(first);
     peer_kill(&peer);
 
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(opened, ERR));
     goods_check(opened);
     kvmem_region_destroy(opened);
     /* What was fetched and not yet opened holds the memory too. */
-    opened = goods_open(second);
+    opened = goods_region(second);
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(opened, ERR));
     kvmem_region_destroy(opened);
-    kvmem_share *third = NULL;
-    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_fetch(&options, &third, ERR));
+    REFUSE(KVMEM_STATUS_PEER_LOST, "", kvmem_share_fetch, &options);
     kvmem_share_destroy(first);
     kvmem_share_destroy(second);
 
     /* The socket that it left is replaced. */
-    kvmem_broker_options again = shop_options();
-    again.path = order.path;
-    kvmem_broker *broker = NULL;
-    EXPECT_OK(kvmem_broker_create(&again, &broker, ERR));
+    kvmem_broker_options again = WITH(shop_options(), it.path = order.path);
+    GET(kvmem_broker *, broker, kvmem_broker_create, &again);
     kvmem_broker_destroy(broker);
     CHECK_EQ(count_directory_entries(directory.path), 0);
-    scratch_remove(&directory);
 }

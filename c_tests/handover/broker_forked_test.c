@@ -20,12 +20,10 @@ ROLE(forking_broker) {
     task task;
     frame_expect_into(socket, TAG_TASK, &task, sizeof(task));
     goods goods;
-    goods_make(&goods);
-    kvmem_broker_options options = shop_options();
-    options.path = task.path;
-    kvmem_broker *broker = NULL;
+    goods_open(&goods);
+    kvmem_broker_options options = WITH(shop_options(), it.path = task.path);
     order order = {.name = "kv"};
-    EXPECT_OK(kvmem_broker_create(&options, &broker, ERR));
+    GET(kvmem_broker *, broker, kvmem_broker_create, &options);
     EXPECT_OK(kvmem_broker_publish(broker, "kv", goods.share, NULL, &order.token, ERR));
     memcpy(order.path, task.path, sizeof(order.path));
     frame_send(socket, TAG_OPEN, &order, sizeof(order));
@@ -57,15 +55,14 @@ static int fork_and_kill(peer *broker) {
 
 static kvmem_status fetch(const order *order) {
     const kvmem_fetch_options options = order_options(order);
-    kvmem_share *share = NULL;
+    OWNED(kvmem_share) share = NULL;
     const kvmem_status status = kvmem_share_fetch(&options, &share, ERR);
-    kvmem_share_destroy(share);
     return status;
 }
 
 TEST(a_killed_broker_is_replaced_though_a_child_of_it_lives) {
     for (int by_clone = 0; by_clone < 2; by_clone++) {
-        scratch directory = scratch_create(temporary_directory());
+        CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
         char path[160];
         snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));
         order order;
@@ -78,13 +75,12 @@ TEST(a_killed_broker_is_replaced_though_a_child_of_it_lives) {
         close(child);
         peer_kill(&second);
         CHECK_EQ(unlink(path), 0);
-        scratch_remove(&directory);
     }
 }
 
 /* It neither reads what they ask nor keeps them waiting. */
 TEST(clients_of_a_killed_broker_are_not_kept_by_its_child) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     char path[160];
     snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));
     order order;
@@ -100,5 +96,4 @@ TEST(clients_of_a_killed_broker_are_not_kept_by_its_child) {
     close(client);
     close(child);
     CHECK_EQ(unlink(path), 0);
-    scratch_remove(&directory);
 }

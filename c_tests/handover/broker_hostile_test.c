@@ -24,19 +24,19 @@ typedef struct fixture {
     size_t files;
 } fixture;
 
-static void set_up(fixture *fixture) {
+static void fixture_open(fixture *fixture) {
     fixture->directory = scratch_create(temporary_directory());
     snprintf(fixture->path, sizeof(fixture->path), "%s", scratch_file(&fixture->directory, "broker"));
     fixture->listener = listen_raw(fixture->path);
-    goods_make(&fixture->goods);
+    goods_open(&fixture->goods);
     fixture->answer = wire_capture(fixture->goods.share);
     fixture->files = count_open_files();
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     CHECK_EQ(count_open_files(), fixture->files);
     wire_close(&fixture->answer);
-    goods_give_up(&fixture->goods);
+    goods_close(&fixture->goods);
     close(fixture->listener);
     CHECK_EQ(unlink(fixture->path), 0);
     scratch_remove(&fixture->directory);
@@ -52,33 +52,26 @@ typedef struct served {
 
 static void *serve_one(void *argument) {
     const served *served = argument;
-    const int client = accept4(served->listener, NULL, NULL, SOCK_CLOEXEC);
+    CLEANUP(test_close) const int client = accept4(served->listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(client >= 0);
     read_request(client, REQUEST_SIZE("kv"));
     if (served->size > 0) {
         wire_send(client, served->answer, served->size, served->num_fds);
     }
-    close(client);
     return NULL;
 }
 
 static kvmem_fetch_options options_for(const char *path, const kvmem_token *token, int64_t timeout_ns) {
-    kvmem_fetch_options options;
-    kvmem_fetch_options_init(&options, sizeof(options));
-    options.path = path;
-    options.name = "kv";
-    options.token = token;
-    options.timeout_ns = timeout_ns;
-    return options;
+    return OPTIONS(kvmem_fetch_options, it.path = path, it.name = "kv", it.token = token,
+                   it.timeout_ns = timeout_ns);
 }
 
 static kvmem_status fetch(const char *path, int64_t timeout_ns) {
     static const kvmem_token token;
     const kvmem_fetch_options options = options_for(path, &token, timeout_ns);
-    kvmem_share *share = (kvmem_share *)&options;
+    OWNED(kvmem_share) share = (kvmem_share *)&options;
     const kvmem_status status = kvmem_share_fetch(&options, &share, ERR);
     CHECK((share != NULL) == (status == KVMEM_STATUS_OK));
-    kvmem_share_destroy(share);
     return status;
 }
 
@@ -100,16 +93,13 @@ static void expect_error(kvmem_status status, const char *what, size_t which) {
 }
 
 TEST(an_answer_as_it_must_be_is_taken) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     const wire *answer = &fixture.answer;
     CHECK_EQ(fetch_answered(&fixture, answer, answer->size, answer->num_fds), KVMEM_STATUS_OK);
-    tear_down(&fixture);
 }
 
 TEST(rubbish_is_an_error) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     unsigned seed = 7;
     for (size_t i = 0; i < 300; i++) {
         wire rubbish = wire_copy(&fixture.answer);
@@ -120,54 +110,45 @@ TEST(rubbish_is_an_error) {
         expect_error(fetch_answered(&fixture, &rubbish, size, i % 2 * rubbish.num_fds), "rubbish", i);
         wire_free_copy(&rubbish);
     }
-    tear_down(&fixture);
 }
 
 TEST(an_answer_that_ends_early_is_an_error) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     const wire *answer = &fixture.answer;
     for (size_t size = 0; size < answer->size; size++) {
         expect_error(fetch_answered(&fixture, answer, size, size > 0 ? answer->num_fds : 0), "cut at", size);
     }
     expect_error(fetch_answered(&fixture, answer, answer->size, 0), "without descriptors, of", answer->size);
-    tear_down(&fixture);
 }
 
 TEST(an_answer_with_a_bit_flipped_is_an_error) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     for (size_t i = 0; i < fixture.answer.size; i++) {
         wire flipped = wire_copy(&fixture.answer);
         flipped.bytes[i] ^= (unsigned char)(1 << i % 8);
         expect_error(fetch_answered(&fixture, &flipped, flipped.size, flipped.num_fds), "flipped at", i);
         wire_free_copy(&flipped);
     }
-    tear_down(&fixture);
 }
 
 TEST(a_request_is_no_answer) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     wire request = wire_copy(&fixture.answer);
     static const kvmem_token token;
     write_request(request.bytes, "kv", &token);
     CHECK_EQ(fetch_answered(&fixture, &request, REQUEST_SIZE("kv"), 0), KVMEM_STATUS_CORRUPT);
     CHECK_HAS(test_last_message(), "request");
     wire_free_copy(&request);
-    tear_down(&fixture);
 }
 
 TEST(silence_ends_with_the_time_given) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     const int64_t times[] = {0, 1, INT64_C(50000000)};
     for (size_t i = 0; i < NUM(times); i++) {
         CHECK_EQ(fetch(fixture.path, times[i]), KVMEM_STATUS_TIMED_OUT);
         const int client = accept4(fixture.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         CHECK(client < 0 || close(client) == 0);
     }
-    tear_down(&fixture);
 }
 
 /* How far a broker gets before it is killed. */
@@ -187,7 +168,7 @@ static void go_as_far_as(int socket, const struct step *step) {
     const message path = frame_expect(socket, TAG_PATH);
     fixture fixture = {.listener = listen_raw((const char *)path.data)};
     free(path.data);
-    goods_make(&fixture.goods);
+    goods_open(&fixture.goods);
     const wire answer = wire_capture(fixture.goods.share);
     frame_send(socket, TAG_LISTENING, NULL, 0);
     const int client = accept4(fixture.listener, NULL, NULL, SOCK_CLOEXEC);

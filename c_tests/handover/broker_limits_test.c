@@ -32,13 +32,10 @@ static void publish_large(const shop *shop, many_goods *large, kvmem_token *toke
 
 TEST(a_user_has_so_many_clients_at_once) {
     const uint32_t users[] = {(uint32_t)geteuid(), NOBODY};
-    kvmem_broker_options options = shop_options();
-    options.users = users;
-    options.num_users = NUM(users);
-    options.mode = 0666;
+    kvmem_broker_options options = WITH(shop_options(), it.users = users, it.num_users = NUM(users),
+                                        it.mode = 0666);
     options.max_clients = 4; /* two for each */
-    shop shop;
-    shop_open(&shop, &options);
+    OPENED(shop, shop, &options);
     const int stalled[] = {connect_raw(shop.path), connect_raw(shop.path)};
     shop_await_clients(&shop, NUM(stalled));
     order order = order_from(&shop);
@@ -52,16 +49,13 @@ TEST(a_user_has_so_many_clients_at_once) {
     shop_await_clients(&shop, 1);
     shop_check_service(&shop);
     close(stalled[1]);
-    shop_close(&shop);
 }
 
 TEST(a_user_has_so_many_bytes_on_their_way) {
-    kvmem_broker_options options = shop_options();
-    options.max_bytes_per_user = 1;
-    shop shop;
-    shop_open(&shop, &options);
-    many_goods large;
+    kvmem_broker_options options = WITH(shop_options(), it.max_bytes_per_user = 1);
+    OPENED(shop, shop, &options);
     kvmem_token token;
+    CLEANUP(many_goods_close) many_goods large;
     publish_large(&shop, &large, &token);
     const int reader = start_reading(&shop, &token); /* one is served, however large */
     order order = order_from(&shop);
@@ -71,20 +65,15 @@ TEST(a_user_has_so_many_bytes_on_their_way) {
     close(reader);
     shop_await_clients(&shop, 0);
     customer_expect(&order, KVMEM_STATUS_OK, ""); /* who was sent away has not used its token */
-    many_goods_give_up(&large);
-    shop_close(&shop);
 }
 
 TEST(who_comes_to_a_full_broker_waits) {
-    kvmem_broker_options options = shop_options();
-    options.max_clients = 2;
-    shop shop;
-    shop_open(&shop, &options);
+    kvmem_broker_options options = WITH(shop_options(), it.max_clients = 2);
+    OPENED(shop, shop, &options);
     const int stalled[] = {connect_raw(shop.path), connect_raw(shop.path)};
     shop_await_clients(&shop, NUM(stalled));
     const order order = order_from(&shop);
-    kvmem_fetch_options fetch = order_options(&order);
-    fetch.timeout_ns = MILLISECONDS(10);
+    kvmem_fetch_options fetch = WITH(order_options(&order), it.timeout_ns = MILLISECONDS(10));
     kvmem_share *share = NULL;
     for (int i = 0; i < 8; i++) { /* at first in the kernel's queue, then not even there */
         EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_share_fetch(&fetch, &share, ERR));
@@ -93,13 +82,11 @@ TEST(who_comes_to_a_full_broker_waits) {
     close(stalled[0]);
     close(stalled[1]);
     shop_check_service(&shop);
-    shop_close(&shop);
 }
 
 TEST(what_is_unpublished_while_it_is_sent_still_arrives) {
-    const size_t files = count_open_files();
-    shop shop;
-    shop_open_plain(&shop);
+    KEEPS_FILES;
+    OPENED(shop, shop, NULL);
     many_goods large;
     order order = order_from(&shop);
     strcpy(order.name, "large");
@@ -108,17 +95,13 @@ TEST(what_is_unpublished_while_it_is_sent_still_arrives) {
     EXPECT_OK(kvmem_broker_unpublish(shop.broker, "large", ERR));
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "not published");
     /* Nobody but the client's answer holds it any more. */
-    many_goods_give_up(&large);
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_receive(reader, PATIENCE, &share, ERR));
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    many_goods_close(&large);
+    GET(kvmem_share *, share, kvmem_share_receive, reader, PATIENCE);
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
     kvmem_share_destroy(share);
     close(reader);
     shop_await_clients(&shop, 0);
-    shop_close(&shop);
-    CHECK_EQ(count_open_files(), files);
 }
 
 static order shared_order;
@@ -127,11 +110,10 @@ static atomic_int outcomes[2]; /* served, refused */
 static void *fetch_once(void *unused) {
     (void)unused;
     const kvmem_fetch_options options = order_options(&shared_order);
-    kvmem_share *share = NULL;
+    OWNED(kvmem_share) share = NULL;
     const kvmem_status status = kvmem_share_fetch(&options, &share, NULL);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_PERMISSION_DENIED);
     atomic_fetch_add(&outcomes[status != KVMEM_STATUS_OK], 1);
-    kvmem_share_destroy(share);
     return NULL;
 }
 
@@ -151,8 +133,7 @@ static void end_fetching(const pthread_t threads[THREADS]) {
 }
 
 TEST(of_many_at_once_as_many_are_served_as_the_token_has_uses) {
-    shop shop;
-    shop_open_plain(&shop);
+    OPENED(shop, shop, NULL);
     shared_order = order_from(&shop);
     const kvmem_publish_options thrice = {.struct_size = sizeof(thrice), .max_uses = 3};
     EXPECT_OK(kvmem_broker_grant(shop.broker, "kv", &thrice, &shared_order.token, ERR));
@@ -160,13 +141,11 @@ TEST(of_many_at_once_as_many_are_served_as_the_token_has_uses) {
     start_fetching(threads);
     end_fetching(threads);
     CHECK_EQ(outcomes[0], 3);
-    shop_close(&shop);
 }
 
 TEST(what_goes_while_many_fetch_is_there_or_not) {
-    const size_t files = count_open_files();
-    shop shop;
-    shop_open_plain(&shop);
+    KEEPS_FILES;
+    OPENED(shop, shop, NULL);
     shared_order = order_from(&shop);
     strcpy(shared_order.name, "fleeting");
     for (int round = 0; round < ROUNDS; round++) {
@@ -177,12 +156,9 @@ TEST(what_goes_while_many_fetch_is_there_or_not) {
         EXPECT_OK(kvmem_broker_unpublish(shop.broker, "fleeting", ERR));
         end_fetching(threads);
     }
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(shop.goods.region, &holders, ERR));
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, shop.goods.region);
     CHECK_EQ(holders.shares, 1);
     shop_check_service(&shop);
-    shop_close(&shop);
-    CHECK_EQ(count_open_files(), files);
 }
 
 static void *fetch_until_lost(void *unused) {
@@ -208,11 +184,9 @@ static void expect_end(int client) {
 }
 
 TEST(a_broker_that_ends_sends_all_its_clients_away) {
-    const size_t files = count_open_files();
-    kvmem_broker_options options = shop_options();
-    options.max_clients = 4;
-    shop shop;
-    shop_open(&shop, &options);
+    KEEPS_FILES;
+    kvmem_broker_options options = WITH(shop_options(), it.max_clients = 4);
+    OPENED(shop, shop, &options);
     many_goods large;
     kvmem_token token;
     publish_large(&shop, &large, &token);
@@ -230,7 +204,7 @@ TEST(a_broker_that_ends_sends_all_its_clients_away) {
         CHECK_EQ(pthread_create(&waiting[i], NULL, fetch_until_lost, NULL), 0);
     }
     const int queued = connect_raw(shop.path);
-    many_goods_give_up(&large);
+    many_goods_close(&large);
     kvmem_broker_destroy(shop.broker);
     shop.broker = NULL;
     for (size_t i = 0; i < NUM(waiting); i++) {
@@ -241,6 +215,4 @@ TEST(a_broker_that_ends_sends_all_its_clients_away) {
     expect_end(clients[2]);
     expect_end(clients[3]);
     expect_end(queued);
-    shop_close(&shop);
-    CHECK_EQ(count_open_files(), files);
 }

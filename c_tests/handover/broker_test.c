@@ -12,21 +12,17 @@ SHOP_ROLES
 #define NOBODY 65534u
 
 static kvmem_token grant(const shop *shop, const kvmem_publish_options *options) {
-    kvmem_token token;
-    EXPECT_OK(kvmem_broker_grant(shop->broker, "kv", options, &token, ERR));
+    GET(kvmem_token, token, kvmem_broker_grant, shop->broker, "kv", options);
     return token;
 }
 
 static kvmem_publish_options terms(void) {
-    kvmem_publish_options options;
-    kvmem_publish_options_init(&options, sizeof(options));
-    return options;
+    return OPTIONS(kvmem_publish_options);
 }
 
 TEST(another_process_fetches_and_maps) {
-    const size_t open = count_open_files();
-    shop shop;
-    shop_open_plain(&shop);
+    KEEPS_FILES;
+    OPENED(shop, shop, NULL);
     const order order = order_from(&shop);
     for (int i = 0; i < 3; i++) {
         customer_expect(&order, KVMEM_STATUS_OK, "");
@@ -36,43 +32,34 @@ TEST(another_process_fetches_and_maps) {
     CHECK_EQ(info.publications, 1);
     CHECK_EQ(info.granted, 3);
     CHECK_EQ(info.refused, 0);
-    shop_close(&shop);
-    CHECK_EQ(count_open_files(), open);
 }
 
 TEST(what_is_published_stays_after_its_handles) {
-    shop shop;
-    shop_open_plain(&shop);
+    OPENED(shop, shop, NULL);
     goods other;
-    goods_make(&other);
-    kvmem_token token;
-    EXPECT_OK(kvmem_broker_publish(shop.broker, "other", other.share, NULL, &token, ERR));
-    goods_give_up(&other);
-    order order = order_from(&shop);
-    order.token = token;
+    goods_open(&other);
+    GET(kvmem_token, token, kvmem_broker_publish, shop.broker, "other", other.share, NULL);
+    goods_close(&other);
+    order order = WITH(order_from(&shop), it.token = token);
     strcpy(order.name, "other");
     customer_expect(&order, KVMEM_STATUS_OK, "");
     EXPECT_OK(kvmem_broker_unpublish(shop.broker, "other", ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_unpublish(shop.broker, "other", ERR));
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "not published");
-    shop_close(&shop);
 }
 
 TEST(a_name_is_published_once) {
-    shop shop;
-    shop_open_plain(&shop);
+    OPENED(shop, shop, NULL);
     kvmem_token token;
     EXPECT(KVMEM_STATUS_ALREADY_EXISTS,
            kvmem_broker_publish(shop.broker, "kv", shop.goods.share, NULL, &token, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_grant(shop.broker, "vk", NULL, &token, ERR));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT,
            kvmem_broker_publish(shop.broker, "", shop.goods.share, NULL, &token, ERR));
-    shop_close(&shop);
 }
 
 TEST(a_token_that_is_wrong_used_up_or_expired_opens_nothing) {
-    shop shop;
-    shop_open_plain(&shop);
+    OPENED(shop, shop, NULL);
     order order = order_from(&shop);
     order.token.bytes[31] ^= 1;
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "token is wrong");
@@ -81,39 +68,30 @@ TEST(a_token_that_is_wrong_used_up_or_expired_opens_nothing) {
     strcpy(order.name, "vk");
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "token is wrong");
 
-    kvmem_publish_options once = terms();
-    once.max_uses = 1;
+    kvmem_publish_options once = WITH(terms(), it.max_uses = 1);
     order = order_from(&shop);
     order.token = grant(&shop, &once);
     customer_expect(&order, KVMEM_STATUS_OK, "");
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "used up");
 
-    kvmem_publish_options short_lived = terms();
-    short_lived.lifetime_ns = 1;
+    kvmem_publish_options short_lived = WITH(terms(), it.lifetime_ns = 1);
     order.token = grant(&shop, &short_lived);
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "expired");
     CHECK_EQ(shop_info(&shop).refused, 4);
-    shop_close(&shop);
 }
 
 TEST(a_token_to_read_does_not_let_write) {
-    shop shop;
-    shop_open_plain(&shop);
-    kvmem_publish_options reading = terms();
-    reading.flags = KVMEM_PUBLISH_READ_ONLY;
-    order order = order_from(&shop);
-    order.token = grant(&shop, &reading);
-    order.flags = KVMEM_FETCH_READ_WRITE;
+    OPENED(shop, shop, NULL);
+    kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_PUBLISH_READ_ONLY);
+    order order = WITH(order_from(&shop), it.token = grant(&shop, &reading),
+                       it.flags = KVMEM_FETCH_READ_WRITE);
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "write");
-    shop_close(&shop);
 }
 
 /* Without a flag all that is granted; with one no more than to read, or no less than to write. */
 TEST(what_is_granted_is_fetched) {
-    shop shop;
-    shop_open_plain(&shop);
-    kvmem_publish_options reading = terms();
-    reading.flags = KVMEM_PUBLISH_READ_ONLY;
+    OPENED(shop, shop, NULL);
+    kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_PUBLISH_READ_ONLY);
     order order = order_from(&shop);
     const struct {
         kvmem_token token;
@@ -135,13 +113,11 @@ TEST(what_is_granted_is_fetched) {
     }
     order.flags = KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE;
     customer_expect(&order, KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
-    shop_close(&shop);
 }
 
 TEST(what_is_shared_to_be_read_is_never_granted_more) {
-    shop shop;
-    shop_open_plain(&shop);
-    goods other;
+    OPENED(shop, shop, NULL);
+    CLEANUP(goods_close) goods other;
     goods_make_read_only(&other);
     order order = order_from(&shop);
     strcpy(order.name, "other");
@@ -155,19 +131,14 @@ TEST(what_is_shared_to_be_read_is_never_granted_more) {
         CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
         CHECK_EQ(receipt.read_only, 1);
     }
-    goods_give_up(&other);
-    shop_close(&shop);
 }
 
 /* Without root there is no becoming another user: then the list names everybody but this one. */
 TEST(a_user_that_is_not_allowed_gets_nothing) {
     const uint32_t strangers[] = {geteuid() == 0 ? NOBODY : (uint32_t)geteuid() + 1};
-    kvmem_broker_options options = shop_options();
-    options.users = strangers;
-    options.num_users = NUM(strangers);
-    options.mode = 0666;
-    shop shop;
-    shop_open(&shop, &options);
+    kvmem_broker_options options = WITH(shop_options(), it.users = strangers, it.num_users = NUM(strangers),
+                                        it.mode = 0666);
+    OPENED(shop, shop, &options);
     order order = order_from(&shop);
     /* Root too, when it is not on the list. */
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
@@ -181,12 +152,10 @@ TEST(a_user_that_is_not_allowed_gets_nothing) {
         order.flags = 0;
         customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "only one of user 65534");
     }
-    shop_close(&shop);
 }
 
 TEST(by_default_nobody_else_can_even_connect) {
-    shop shop;
-    shop_open_plain(&shop);
+    OPENED(shop, shop, NULL);
     struct stat found;
     CHECK_EQ(lstat(shop.path, &found), 0);
     CHECK_EQ(found.st_mode & 07777, 0600);
@@ -200,7 +169,6 @@ TEST(by_default_nobody_else_can_even_connect) {
     order.flags = KVMEM_FETCH_BROKER_USER;
     order.broker_user = (uint32_t)geteuid() + 1;
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "is trusted");
-    shop_close(&shop);
 }
 
 TEST(the_socket_has_the_mode_asked_whatever_the_umask) {
@@ -209,48 +177,38 @@ TEST(the_socket_has_the_mode_asked_whatever_the_umask) {
     const mode_t before = umask(0);
     for (size_t i = 0; i < NUM(masks); i++) {
         for (size_t j = 0; j < NUM(modes); j++) {
-            kvmem_broker_options options = shop_options();
-            options.mode = modes[j];
-            shop shop;
+            kvmem_broker_options options = WITH(shop_options(), it.mode = modes[j]);
             umask(masks[i] & 077);
-            shop_open(&shop, &options);
+            OPENED(shop, shop, &options);
             umask(before);
             struct stat found;
             CHECK_EQ(lstat(shop.path, &found), 0);
             CHECK_EQ(found.st_mode & 07777, modes[j]);
-            shop_close(&shop);
         }
     }
 }
 
 TEST(a_place_that_is_taken_stays_as_it_is) {
-    shop shop;
-    shop_open_plain(&shop);
-    kvmem_broker_options options = shop_options();
-    options.path = shop.path;
-    kvmem_broker *second = NULL;
-    EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &second, ERR));
-    CHECK(second == NULL);
+    OPENED(shop, shop, NULL);
+    kvmem_broker_options options = WITH(shop_options(), it.path = shop.path);
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "", kvmem_broker_create, &options);
     shop_check_service(&shop);
 
     const char *file = scratch_file(&shop.directory, "file");
     write_file(file, "precious", 8);
     options.path = file;
-    EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &second, ERR));
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "", kvmem_broker_create, &options);
     struct stat found;
     CHECK_EQ(lstat(file, &found), 0);
     CHECK_EQ(found.st_size, 8);
     unlink(file);
-    shop_close(&shop);
 }
 
 TEST(options_that_can_not_work_are_refused) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const uint32_t other = (uint32_t)geteuid() + 1;
-    kvmem_broker_options options = shop_options();
-    options.path = scratch_file(&directory, "broker");
-    options.users = &other;
-    options.num_users = 1;
+    kvmem_broker_options options = WITH(shop_options(), it.path = scratch_file(&directory, "broker"),
+                                        it.users = &other, it.num_users = 1);
     kvmem_broker *broker = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "0666", kvmem_broker_create(&options, &broker, ERR));
     options = shop_options();
@@ -261,5 +219,4 @@ TEST(options_that_can_not_work_are_refused) {
     options.path = "/nowhere/at/all";
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_create(&options, &broker, ERR));
     CHECK_EQ(count_directory_entries(directory.path), 0);
-    scratch_remove(&directory);
 }

@@ -25,29 +25,18 @@ static void have_few_files(void) {
 /* Role: a broker of the user it is told to become, for that user and for root. */
 ROLE(foreign_broker) {
     have_few_files();
-    message asked = frame_expect(socket, TAG_ORDER);
     order order;
-    CHECK_EQ(asked.size, sizeof(order));
-    memcpy(&order, asked.data, sizeof(order));
-    free(asked.data);
+    frame_expect_into(socket, TAG_ORDER, &order, sizeof(order));
     become(order.user);
-    goods goods;
-    goods_make(&goods);
+    OPENED(goods, goods);
     const uint32_t users[] = {order.user, 0};
-    kvmem_broker_options options = shop_options();
-    options.path = order.path;
-    options.users = users;
-    options.num_users = NUM(users);
-    options.mode = 0666;
-    kvmem_broker *broker = NULL;
-    kvmem_token token;
-    EXPECT_OK(kvmem_broker_create(&options, &broker, ERR));
-    EXPECT_OK(kvmem_broker_publish(broker, "kv", goods.share, NULL, &token, ERR));
+    kvmem_broker_options options = WITH(shop_options(), it.path = order.path, it.users = users,
+                                        it.num_users = NUM(users), it.mode = 0666);
+    OWN(kvmem_broker, broker, kvmem_broker_create, &options);
+    GET(kvmem_token, token, kvmem_broker_publish, broker, "kv", goods.share, NULL);
     frame_send(socket, TAG_TOKEN, &token, sizeof(token));
     char end = 0;
     CHECK_EQ(recv(socket, &end, 1, 0), 0);
-    kvmem_broker_destroy(broker);
-    goods_give_up(&goods);
 }
 
 static peer start_foreign_broker(const scratch *directory, order *order) {
@@ -77,7 +66,7 @@ TEST(a_broker_of_another_user_is_trusted_only_by_name) {
     EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "is trusted", kvmem_share_fetch(&options, &share, ERR));
     options.broker_user = NOBODY;
     EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
-    kvmem_region *region = goods_open(share);
+    kvmem_region *region = goods_region(share);
     goods_mark(region);
     kvmem_region_destroy(region);
     kvmem_share_destroy(share);
@@ -96,11 +85,8 @@ TEST(a_socket_that_another_user_left_stays) {
     order order = {.flags = 0};
     peer peer = start_foreign_broker(&directory, &order);
     peer_kill(&peer);
-    kvmem_broker_options options = shop_options();
-    options.path = order.path;
-    kvmem_broker *broker = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "user 65534", kvmem_broker_create(&options, &broker, ERR));
-    CHECK(broker == NULL);
+    kvmem_broker_options options = WITH(shop_options(), it.path = order.path);
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "user 65534", kvmem_broker_create, &options);
     CHECK_EQ(count_directory_entries(directory.path), 1);
     scratch_remove(&directory);
 }
@@ -156,8 +142,7 @@ TEST(what_is_no_broker_is_neither_replaced_nor_believed) {
     order order = {.name = "kv", .token = token};
     snprintf(order.path, sizeof(order.path), "%s", scratch_file(&directory, "broker"));
     const kvmem_fetch_options fetch = order_options(&order);
-    kvmem_broker_options options = shop_options();
-    options.path = order.path;
+    kvmem_broker_options options = WITH(shop_options(), it.path = order.path);
     kvmem_broker *broker = NULL;
     kvmem_share *share = NULL;
 
@@ -209,17 +194,14 @@ static void use_in_child(void) {
     /* A client like any other. */
     shop_check_service(&forked);
     /* Its own broker is its own. */
-    shop own;
-    shop_open_plain(&own);
+    OPENED(shop, own, NULL);
     shop_check_service(&own);
-    shop_close(&own);
 }
 
 TEST(a_forked_child_has_no_broker) {
-    const size_t files = count_open_files();
-    shop_open_plain(&forked);
+    KEEPS_FILES;
+    shop_open(&forked, NULL);
     in_a_forked_child(use_in_child);
     shop_check_service(&forked);
     shop_close(&forked);
-    CHECK_EQ(count_open_files(), files);
 }

@@ -55,10 +55,9 @@ static kvmem_status fetch(const order *order, kvmem_share **share) {
 static void fetch_whole(const order *order, kvmem_status owner) {
     kvmem_share *share = NULL;
     EXPECT_OK(fetch(order, &share));
-    kvmem_layout *layout = extents_open(share);
+    OWNED(kvmem_layout) layout = extents_open(share);
     CALL(kvmem_share_destroy(share));
     CHECK_EQ(extents_check_owner(layout), owner);
-    CALL(kvmem_layout_destroy(layout));
 }
 
 /* ---- the client dies ---- */
@@ -106,7 +105,7 @@ typedef struct stall {
 static void stall_open(stall *stall) {
     extents_allow_files();
     extents_make(&stall->extents);
-    shop_open_plain(&stall->shop);
+    shop_open(&stall->shop, NULL);
     const kvmem_share *share = stall->extents.share;
     EXPECT_OK(kvmem_broker_publish(stall->shop.broker, NAME, share, NULL, &stall->token, ERR));
 }
@@ -131,8 +130,7 @@ static void serve_next(const stall *stall) {
 
 TEST(a_client_killed_after_any_message_leaves_nothing) {
     static const size_t asks[] = {0, 1, WIRE_HEADER, REQUEST_SIZE(NAME) - 1, REQUEST_SIZE(NAME)};
-    stall stall;
-    stall_open(&stall);
+    OPENED(stall, stall);
     serve_next(&stall);
     const survivor before = survivor_now();
     for (size_t i = 0; i < NUM(asks) + ALL; i++) {
@@ -144,12 +142,10 @@ TEST(a_client_killed_after_any_message_leaves_nothing) {
         serve_next(&stall);
         survivor_check(&before);
     }
-    stall_close(&stall);
 }
 
 TEST(a_client_killed_before_or_after_it_opens_holds_nothing) {
-    stall stall;
-    stall_open(&stall);
+    OPENED(stall, stall);
     serve_next(&stall);
     const survivor before = survivor_now();
     for (int opens = 0; opens < 2; opens++) {
@@ -162,7 +158,6 @@ TEST(a_client_killed_before_or_after_it_opens_holds_nothing) {
         serve_next(&stall);
         survivor_check(&before);
     }
-    stall_close(&stall);
 }
 
 /* kvmem itself fetches there: it has read so much when it is killed, waiting for the rest. */
@@ -182,8 +177,7 @@ static void kill_client_at(int listener, const task *task, const wire *messages)
 }
 
 TEST(what_a_client_had_when_it_was_killed_is_free) {
-    stall stall;
-    stall_open(&stall);
+    OPENED(stall, stall);
     wire messages[ALL];
     CHECK_EQ(wire_capture_all(stall.extents.share, messages, ALL), ALL);
     const char *path = scratch_file(&stall.shop.directory, "another");
@@ -204,7 +198,6 @@ TEST(what_a_client_had_when_it_was_killed_is_free) {
     for (size_t i = 0; i < ALL; i++) {
         wire_close(&messages[i]);
     }
-    stall_close(&stall);
 }
 
 /* ---- the broker dies ---- */
@@ -228,12 +221,10 @@ ROLE(dying_broker) {
 
 /* Role: a broker that lives, and says where it is and by what token. */
 ROLE(broker) {
-    stall stall;
-    stall_open(&stall);
+    OPENED(stall, stall);
     const task task = task_of(stall.shop.path, &stall.token, &steps[0]);
     frame_send(socket, TAG_TOKEN, &task.order, sizeof(task.order));
     CHECK(!frame_comes(socket));
-    stall_close(&stall);
 }
 
 static void fetch_step(const char *path, const step *step) {
@@ -262,11 +253,8 @@ TEST(a_broker_killed_at_any_step_is_lost) {
     extents_allow_files();
     keep_device();
     peer lives = peer_start("broker");
-    message told = frame_expect(lives.socket, TAG_TOKEN);
     order order;
-    CHECK_EQ(told.size, sizeof(order));
-    memcpy(&order, told.data, sizeof(order));
-    free(told.data);
+    frame_expect_into(lives.socket, TAG_TOKEN, &order, sizeof(order));
     scratch directory = scratch_create(temporary_directory());
     char path[160];
     snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));

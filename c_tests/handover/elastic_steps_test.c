@@ -55,20 +55,17 @@ ROLE(sender) {
     extents_make(&extents);
     while (frame_comes(socket)) {
         step step;
-        const int hand_over = begin(socket, &step);
+        CLEANUP(test_close) const int hand_over = begin(socket, &step);
         EXPECT_OK(kvmem_share_send(extents.share, hand_over, PATIENCE, ERR));
-        close(hand_over);
     }
     extents_give_up(&extents);
 }
 
 static void take_whole(int socket, kvmem_status owner) {
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_receive(socket, PATIENCE, &share, ERR));
-    kvmem_layout *layout = extents_open(share);
+    GET(kvmem_share *, share, kvmem_share_receive, socket, PATIENCE);
+    OWNED(kvmem_layout) layout = extents_open(share);
     CALL(kvmem_share_destroy(share));
     CHECK_EQ(extents_check_owner(layout), owner);
-    CALL(kvmem_layout_destroy(layout));
 }
 
 /* The next hand-over, of a peer that lives. */
@@ -86,18 +83,14 @@ static void take_next(int kind) {
 
 static void take_step(int kind, const step *step) {
     peer peer;
-    const int socket = start(&peer, "dying_sender", kind, step);
+    CLEANUP(test_close) const int socket = start(&peer, "dying_sender", kind, step);
     if (step->messages == ALL) {
         peer_await_kill(&peer);
         take_whole(socket, KVMEM_STATUS_PEER_LOST); /* what is all there outlives its sender */
     } else {
-        kvmem_share *share = (kvmem_share *)step;
-        EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, step_told(step),
-                       kvmem_share_receive(socket, PATIENCE, &share, ERR));
-        CHECK(share == NULL);
+        REFUSE(KVMEM_STATUS_PEER_LOST, step_told(step), kvmem_share_receive, socket, PATIENCE);
         peer_await_kill(&peer);
     }
-    close(socket);
 }
 
 TEST(a_sender_killed_at_any_step_is_lost) {
@@ -133,8 +126,7 @@ ROLE(dying_reader) {
 ROLE(doomed_receiver) {
     step step;
     const int hand_over = begin(socket, &step);
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_receive(hand_over, PATIENCE, &share, ERR));
+    GET(kvmem_share *, share, kvmem_share_receive, hand_over, PATIENCE);
     if (step.opens) {
         extents_open(share);
     }

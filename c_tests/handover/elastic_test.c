@@ -15,13 +15,7 @@ enum { TAG_ORDER = 10, TAG_TAKEN };
 
 static kvmem_region *create(uint64_t extents) {
     keep_device();
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.size = extents * EXTENT;
-    options.extent_size = EXTENT;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
-    EXPECT_OK(kvmem_region_commit(region, 0, extents * EXTENT, ERR));
+    kvmem_region *region = region_create_elastic(extents * EXTENT, EXTENT, extents * EXTENT);
     unsigned char sample[SAMPLE];
     for (uint64_t i = 0; i < extents; i++) {
         memset(sample, (int)(i % 251), sizeof(sample));
@@ -31,16 +25,14 @@ static kvmem_region *create(uint64_t extents) {
 }
 
 static kvmem_share *share_of(const kvmem_region *region) {
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
     return share;
 }
 
 /* In another process: opens the share, looks at each extent, and holds it until the socket closes. */
 static void take(int socket, kvmem_share *share) {
     keep_device();
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR));
+    GET(kvmem_region *, region, kvmem_share_open_region, share, NULL);
     const kvmem_region_info info = region_info(region);
     unsigned char sample[SAMPLE];
     for (uint64_t i = 0; i < info.size / EXTENT; i++) {
@@ -56,31 +48,25 @@ static void take(int socket, kvmem_share *share) {
 
 /* Role: takes a share from its socket. */
 ROLE(importer) {
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_receive(socket, PATIENCE, &share, ERR));
+    GET(kvmem_share *, share, kvmem_share_receive, socket, PATIENCE);
     take(socket, share);
 }
 
 /* Role: fetches a share from a broker. */
 ROLE(fetcher) {
-    message asked = frame_expect(socket, TAG_ORDER);
     order order;
-    CHECK_EQ(asked.size, sizeof(order));
-    memcpy(&order, asked.data, sizeof(order));
-    free(asked.data);
+    frame_expect_into(socket, TAG_ORDER, &order, sizeof(order));
     const kvmem_fetch_options options = order_options(&order);
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
+    GET(kvmem_share *, share, kvmem_share_fetch, &options);
     take(socket, share);
 }
 
 /* Waits for the peer to have it, and answers the flags of its region. */
 static uint64_t await_taken(const peer *peer) {
-    message taken = frame_expect(peer->socket, TAG_TAKEN);
+    CLEANUP(message_free) message taken = frame_expect(peer->socket, TAG_TAKEN);
     uint64_t flags = 0;
     CHECK_EQ(taken.size, sizeof(flags));
     memcpy(&flags, taken.data, sizeof(flags));
-    free(taken.data);
     return flags;
 }
 
@@ -88,8 +74,7 @@ TEST(more_extents_than_a_message_has_files_arrive) {
     const size_t files = count_open_files();
     kvmem_region *region = create(MANY_EXTENTS);
     kvmem_share *share = share_of(region);
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.num_fds, MANY_EXTENTS + 1);
     peer peer = peer_start("importer");
     EXPECT_OK(kvmem_share_send(share, peer.socket, PATIENCE, ERR));
@@ -108,9 +93,8 @@ static peer send_fetcher(const order *order) {
 
 /* As it was published, and narrowed for a client that may only read. */
 TEST(what_is_published_keeps_its_extents) {
-    kvmem_region *region = create(FEW_EXTENTS);
-    shop shop;
-    shop_open_plain(&shop);
+    OWNED(kvmem_region) region = create(FEW_EXTENTS);
+    OPENED(shop, shop, NULL);
     order order = order_from(&shop);
     strcpy(order.name, "elastic");
     kvmem_share *share = share_of(region);
@@ -118,13 +102,12 @@ TEST(what_is_published_keeps_its_extents) {
     CALL(kvmem_share_destroy(share));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, EXTENT, ERR));
 
-    peer writer = send_fetcher(&order);
+    CLEANUP(peer_finish) peer writer = send_fetcher(&order);
     CHECK(!(await_taken(&writer) & KVMEM_REGION_READ_ONLY));
     order.flags = KVMEM_FETCH_READ_ONLY;
-    peer reader = send_fetcher(&order);
+    CLEANUP(peer_finish) peer reader = send_fetcher(&order);
     CHECK(await_taken(&reader) & KVMEM_REGION_READ_ONLY);
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
     CHECK_EQ(holders.importers, 2);
     CHECK_EQ(holders.shares, 1);
     EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, EXTENT, ERR));
@@ -134,46 +117,35 @@ TEST(what_is_published_keeps_its_extents) {
     EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
     CHECK_EQ(holders.shares, 0);
     EXPECT_OK(kvmem_region_decommit(region, 0, EXTENT, ERR));
-    peer_finish(&writer);
-    peer_finish(&reader);
-    shop_close(&shop);
-    CALL(kvmem_region_destroy(region));
 }
 
 static kvmem_share *fetch_read_only(const order *order) {
-    kvmem_fetch_options options = order_options(order);
-    options.flags = KVMEM_SHARE_READ_ONLY;
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
+    kvmem_fetch_options options = WITH(order_options(order), it.flags = KVMEM_SHARE_READ_ONLY);
+    GET(kvmem_share *, share, kvmem_share_fetch, &options);
     return share;
 }
 
 /* What the region got after it was shared is neither handed out nor held. */
 TEST(a_read_only_fetch_has_what_was_shared_and_no_more) {
-    kvmem_region *region = create(FEW_EXTENTS);
+    OWNED(kvmem_region) region = create(FEW_EXTENTS);
     EXPECT_OK(kvmem_region_decommit(region, EXTENT, EXTENT, ERR));
-    shop shop;
-    shop_open_plain(&shop);
+    OPENED(shop, shop, NULL);
     order order = order_from(&shop);
     strcpy(order.name, "elastic");
     kvmem_share *share = share_of(region);
-    kvmem_share_info shared;
-    EXPECT_OK(kvmem_share_get_info(share, &shared, ERR));
+    GET(kvmem_share_info, shared, kvmem_share_get_info, share);
     EXPECT_OK(kvmem_broker_publish(shop.broker, "elastic", share, NULL, &order.token, ERR));
     CALL(kvmem_share_destroy(share));
     EXPECT_OK(kvmem_region_commit(region, EXTENT, EXTENT, ERR));
 
     kvmem_share *fetched = fetch_read_only(&order);
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(fetched, &info, ERR));
+    GET(kvmem_share_info, info, kvmem_share_get_info, fetched);
     CHECK_EQ(info.read_only, 1);
     CHECK_EQ(info.num_fds, shared.num_fds);
     EXPECT_OK(kvmem_region_decommit(region, EXTENT, EXTENT, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, EXTENT, ERR));
     CALL(kvmem_share_destroy(fetched));
     EXPECT_OK(kvmem_broker_unpublish(shop.broker, "elastic", ERR));
-    shop_close(&shop);
-    CALL(kvmem_region_destroy(region));
 }
 
 #define ROUNDS 60
@@ -210,8 +182,7 @@ static void *share_and_publish(void *argument) {
     CU(cuCtxSetCurrent(bustle->context));
     for (int i = 0; i < ROUNDS; i++) {
         kvmem_share *share = share_of(bustle->region);
-        kvmem_token token;
-        EXPECT_OK(kvmem_broker_publish(bustle->shop->broker, "other", share, NULL, &token, ERR));
+        GET(kvmem_token, token, kvmem_broker_publish, bustle->shop->broker, "other", share, NULL);
         kvmem_share_destroy(share);
         EXPECT_OK(kvmem_broker_unpublish(bustle->shop->broker, "other", ERR));
     }
@@ -223,12 +194,10 @@ static void *fetch_and_open(void *argument) {
     const bustle *bustle = argument;
     CU(cuCtxSetCurrent(bustle->context));
     for (int i = 0; i < ROUNDS; i++) {
-        kvmem_share *share = fetch_read_only(&bustle->order);
-        kvmem_region *region = NULL;
+        OWNED(kvmem_share) share = fetch_read_only(&bustle->order);
+        OWNED(kvmem_region) region = NULL;
         EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR)); /* the original */
         CHECK_EQ(region_info(region).address, region_info(bustle->region).address);
-        kvmem_region_destroy(region);
-        kvmem_share_destroy(share);
     }
     test_forget_error();
     return NULL;
@@ -239,12 +208,10 @@ static void *make_and_free(void *argument) {
     CU(cuCtxSetCurrent(bustle->context));
     for (int i = 0; i < ROUNDS; i++) {
         const kvmem_device_options options = {.struct_size = sizeof(options), .size = EXTENT};
-        kvmem_region *region = NULL;
-        EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
+        GET(kvmem_region *, region, kvmem_region_create_device, &options);
         kvmem_share_destroy(share_of(region));
         kvmem_region_destroy(region);
-        kvmem_region_holders holders;
-        EXPECT_OK(kvmem_region_get_holders(bustle->region, &holders, ERR));
+        GET(kvmem_region_holders, holders, kvmem_region_get_holders, bustle->region);
     }
     test_forget_error();
     return NULL;
@@ -253,10 +220,10 @@ static void *make_and_free(void *argument) {
 /* What users may do at once with a region and a broker. */
 TEST(sharing_fetching_resizing_and_freeing_run_at_once) {
     static void *(*const works[])(void *) = {resize, share_and_publish, fetch_and_open, make_and_free};
-    kvmem_region *region = create(FEW_EXTENTS);
+    OWNED(kvmem_region) region = create(FEW_EXTENTS);
     EXPECT_OK(kvmem_region_decommit(region, EXTENT, 2 * EXTENT, ERR));
     shop shop;
-    shop_open_plain(&shop);
+    shop_open(&shop, NULL);
     bustle bustle = {.shop = &shop, .region = region, .order = order_from(&shop)};
     strcpy(bustle.order.name, "elastic");
     CU(cuCtxGetCurrent(&bustle.context));
@@ -274,19 +241,16 @@ TEST(sharing_fetching_resizing_and_freeing_run_at_once) {
     shop_close(&shop);
     EXPECT_OK(kvmem_region_commit(region, 0, 3 * EXTENT, ERR));
     EXPECT_OK(kvmem_region_decommit(region, 0, 3 * EXTENT, ERR)); /* nothing holds it any more */
-    CALL(kvmem_region_destroy(region));
 }
 
 TEST(a_broker_that_ends_keeps_no_extents) {
-    kvmem_region *region = create(FEW_EXTENTS);
+    OWNED(kvmem_region) region = create(FEW_EXTENTS);
     shop shop;
-    shop_open_plain(&shop);
+    shop_open(&shop, NULL);
     kvmem_share *share = share_of(region);
-    kvmem_token token;
-    EXPECT_OK(kvmem_broker_publish(shop.broker, "elastic", share, NULL, &token, ERR));
+    GET(kvmem_token, token, kvmem_broker_publish, shop.broker, "elastic", share, NULL);
     CALL(kvmem_share_destroy(share));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, EXTENT, ERR));
     shop_close(&shop);
     EXPECT_OK(kvmem_region_decommit(region, 0, EXTENT, ERR));
-    CALL(kvmem_region_destroy(region));
 }

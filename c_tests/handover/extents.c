@@ -21,17 +21,6 @@ void extents_allow_files(void) {
     }
 }
 
-static kvmem_region *create_layer(void) {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.size = LAYER;
-    options.extent_size = LAYER;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
-    EXPECT_OK(kvmem_region_commit(region, 0, LAYER, ERR));
-    return region;
-}
-
 /* Regions that an engine has made: of elastic memory that a layout allocates there is one. */
 static kvmem_layout *build(void) {
     kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
@@ -43,7 +32,7 @@ static kvmem_layout *build(void) {
     config.dtype_width = 2;
     kvmem_region *layers[EXTENTS_LAYERS];
     for (size_t i = 0; i < EXTENTS_LAYERS; i++) {
-        layers[i] = create_layer();
+        layers[i] = region_create_elastic(LAYER, LAYER, LAYER);
     }
     kvmem_layout *layout = regions_lay_out(&config, layers, EXTENTS_LAYERS, NULL);
     for (size_t i = 0; i < EXTENTS_LAYERS; i++) {
@@ -53,15 +42,13 @@ static kvmem_layout *build(void) {
 }
 
 static kvmem_block piece_of(const kvmem_layout *layout, uint64_t layer) {
-    kvmem_block piece;
-    EXPECT_OK(kvmem_layout_get_block(layout, layer % BLOCKS, layer, 0, &piece, ERR));
+    GET(kvmem_block, piece, kvmem_layout_get_block, layout, layer % BLOCKS, layer, 0);
     CHECK(piece.size >= SAMPLE);
     return piece;
 }
 
 static kvmem_region *region_of(const kvmem_layout *layout, uint64_t layer) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_layout_get_region(layout, layer, &region, ERR));
+    GET(kvmem_region *, region, kvmem_layout_get_region, layout, layer);
     return region;
 }
 
@@ -74,8 +61,7 @@ void extents_make(extents *extents) {
         write_device(0, piece_of(extents->layout, layer).address, sample, sizeof(sample));
     }
     EXPECT_OK(kvmem_share_create_layout(extents->layout, NULL, &extents->share, ERR));
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(extents->share, &info, ERR));
+    GET(kvmem_share_info, info, kvmem_share_get_info, extents->share);
     CHECK_EQ(info.num_fds, EXTENTS_FDS);
 }
 
@@ -85,10 +71,8 @@ void extents_give_up(extents *extents) {
 }
 
 static uint64_t importers_of(const kvmem_layout *layout, uint64_t layer) {
-    kvmem_region *region = region_of(layout, layer);
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
-    kvmem_region_destroy(region);
+    OWNED(kvmem_region) region = region_of(layout, layer);
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
     return holders.importers;
 }
 
@@ -99,18 +83,16 @@ uint64_t extents_importers(const extents *extents) {
 }
 
 void extents_check_free(extents *extents) {
-    kvmem_region *first = region_of(extents->layout, 0);
+    OWNED(kvmem_region) first = region_of(extents->layout, 0);
     EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(first, 0, LAYER, ERR));
     kvmem_share_destroy(extents->share);
     extents->share = NULL;
     EXPECT_OK(kvmem_region_decommit(first, 0, LAYER, ERR));
-    kvmem_region_destroy(first);
 }
 
 kvmem_layout *extents_open(const kvmem_share *share) {
     keep_device();
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_share_open_layout(share, NULL, &layout, ERR));
+    GET(kvmem_layout *, layout, kvmem_share_open_layout, share, NULL);
     unsigned char sample[SAMPLE];
     for (uint64_t layer = 0; layer < EXTENTS_LAYERS; layer++) {
         read_device(0, sample, piece_of(layout, layer).address, sizeof(sample));
@@ -120,8 +102,7 @@ kvmem_layout *extents_open(const kvmem_share *share) {
 }
 
 kvmem_status extents_check_owner(const kvmem_layout *layout) {
-    kvmem_region *region = region_of(layout, 0);
+    OWNED(kvmem_region) region = region_of(layout, 0);
     const kvmem_status status = kvmem_region_check_owner(region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }

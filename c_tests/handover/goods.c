@@ -16,8 +16,7 @@ static unsigned char content(uint64_t place) {
 static kvmem_region *shareable(uint64_t size) {
     kvmem_system_options memory = {.struct_size = sizeof(memory), .flags = KVMEM_SYSTEM_SHAREABLE};
     memory.size = size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_system(&memory, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_create_system, &memory);
     return region;
 }
 
@@ -31,7 +30,7 @@ static void make(goods *goods, uint64_t flags) {
     EXPECT_OK(kvmem_share_create_region(goods->region, &options, &goods->share, ERR));
 }
 
-void goods_make(goods *goods) {
+void goods_open(goods *goods) {
     make(goods, 0);
 }
 
@@ -39,14 +38,13 @@ void goods_make_read_only(goods *goods) {
     make(goods, KVMEM_SHARE_READ_ONLY);
 }
 
-void goods_give_up(goods *goods) {
+void goods_close(goods *goods) {
     kvmem_share_destroy(goods->share);
     kvmem_region_destroy(goods->region);
 }
 
-kvmem_region *goods_open(const kvmem_share *share) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR));
+kvmem_region *goods_region(const kvmem_share *share) {
+    GET(kvmem_region *, region, kvmem_share_open_region, share, NULL);
     goods_check(region);
     return region;
 }
@@ -95,20 +93,18 @@ static void lay_out(many_goods *goods, const kvmem_layout_config *config, kvmem_
     }
     free(regions);
     EXPECT_OK(kvmem_share_create_layout(goods->layout, NULL, &goods->share, ERR));
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(goods->share, &info, ERR));
+    GET(kvmem_share_info, info, kvmem_share_get_info, goods->share);
     goods->num_fds = info.num_fds;
     goods->size = info.size;
 }
 
 static uint64_t layer_size(const kvmem_layout_config *config) {
-    kvmem_layout_requirements needed;
-    EXPECT_OK(kvmem_layout_get_requirements(config, &needed, ERR));
+    GET(kvmem_layout_requirements, needed, kvmem_layout_get_requirements, config);
     CHECK_EQ(needed.num_regions, config->num_layers);
     return needed.region_size;
 }
 
-void many_goods_make(many_goods *goods, uint64_t regions) {
+void many_goods_open(many_goods *goods, uint64_t regions) {
     const kvmem_layout_config config = layers(regions);
     const uint64_t size = layer_size(&config);
     kvmem_region **made = test_allocate(regions * sizeof(*made));
@@ -131,7 +127,7 @@ void large_goods_make(many_goods *goods) {
     CHECK(goods->size > MORE_THAN_A_SOCKET_HOLDS);
 }
 
-void many_goods_give_up(many_goods *goods) {
+void many_goods_close(many_goods *goods) {
     kvmem_share_destroy(goods->share);
     kvmem_layout_destroy(goods->layout);
 }

@@ -13,13 +13,13 @@ typedef struct goods {
     unsigned char *bytes;
 } goods;
 
-void goods_make(goods *goods);
+void goods_open(goods *goods);
 /* The same, granting importers to read only. */
 void goods_make_read_only(goods *goods);
-void goods_give_up(goods *goods);
+void goods_close(goods *goods);
 
 /* In another process: opens the share and checks every byte. */
-kvmem_region *goods_open(const kvmem_share *share);
+kvmem_region *goods_region(const kvmem_share *share);
 void goods_check(const kvmem_region *region);
 /* In another process: leaves a mark that the exporter can see. */
 void goods_mark(const kvmem_region *region);
@@ -35,7 +35,7 @@ typedef struct many_goods {
 } many_goods;
 
 /* Of so many regions: two file descriptors for each. */
-void many_goods_make(many_goods *goods, uint64_t regions);
+void many_goods_open(many_goods *goods, uint64_t regions);
 /* Of so many parts of one region that no socket holds the bytes at once. */
 void large_goods_make(many_goods *goods);
-void many_goods_give_up(many_goods *goods);
+void many_goods_close(many_goods *goods);

@@ -14,28 +14,24 @@ static kvmem_layout *build(kvmem_agent *agent) {
     kvmem_layout_options options = {.struct_size = sizeof(options), .config = &config, .agent = agent};
     options.source = KVMEM_LAYOUT_ALLOCATE;
     options.system = &memory;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
     return layout;
 }
 
 /* To be read, memory would have to be carried; that was not asked for. */
 TEST(who_may_only_read_gets_no_memory_either) {
     shop shop;
-    shop_open_plain(&shop);
+    shop_open(&shop, NULL);
     kvmem_agent *agent = agent_open("owner");
     kvmem_layout *layout = build(agent);
     const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .transport = KVMEM_SHARE_REMOTE};
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_layout(layout, &by_nixl, &share, ERR));
+    GET(kvmem_share *, share, kvmem_share_create_layout, layout, &by_nixl);
     order order = order_from(&shop);
     strcpy(order.name, "remote");
     EXPECT_OK(kvmem_broker_publish(shop.broker, "remote", share, NULL, &order.token, ERR));
     kvmem_fetch_options options = order_options(&order);
-    kvmem_share *fetched = NULL;
-    EXPECT_OK(kvmem_share_fetch(&options, &fetched, ERR));
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(fetched, &info, ERR));
+    GET(kvmem_share *, fetched, kvmem_share_fetch, &options);
+    GET(kvmem_share_info, info, kvmem_share_get_info, fetched);
     CHECK_EQ(info.num_fds, 0);
     kvmem_share_destroy(fetched);
     options.flags = KVMEM_SHARE_READ_ONLY;

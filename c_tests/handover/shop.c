@@ -11,38 +11,29 @@
 enum { TAG_ORDER = 1, TAG_RECEIPT };
 
 kvmem_broker_options shop_options(void) {
-    kvmem_broker_options options;
-    kvmem_broker_options_init(&options, sizeof(options));
-    options.client_timeout_ns = PATIENCE;
-    return options;
+    return OPTIONS(kvmem_broker_options, it.client_timeout_ns = PATIENCE);
 }
 
 void shop_open(shop *shop, const kvmem_broker_options *options) {
     shop->directory = scratch_create(temporary_directory());
     CHECK_EQ(chmod(shop->directory.path, 0755), 0);
     snprintf(shop->path, sizeof(shop->path), "%s", scratch_file(&shop->directory, "broker"));
-    kvmem_broker_options here = *options;
+    kvmem_broker_options here = options != NULL ? *options : shop_options();
     here.path = shop->path;
     EXPECT_OK(kvmem_broker_create(&here, &shop->broker, ERR));
-    goods_make(&shop->goods);
+    goods_open(&shop->goods);
     EXPECT_OK(kvmem_broker_publish(shop->broker, "kv", shop->goods.share, NULL, &shop->token, ERR));
-}
-
-void shop_open_plain(shop *shop) {
-    const kvmem_broker_options options = shop_options();
-    shop_open(shop, &options);
 }
 
 void shop_close(shop *shop) {
     kvmem_broker_destroy(shop->broker);
-    goods_give_up(&shop->goods);
+    goods_close(&shop->goods);
     CHECK_EQ(count_directory_entries(shop->directory.path), 0);
     scratch_remove(&shop->directory);
 }
 
 kvmem_broker_info shop_info(const shop *shop) {
-    kvmem_broker_info info;
-    EXPECT_OK(kvmem_broker_get_info(shop->broker, &info, ERR));
+    GET(kvmem_broker_info, info, kvmem_broker_get_info, shop->broker);
     return info;
 }
 
@@ -55,11 +46,8 @@ void shop_await_clients(const shop *shop, uint64_t count) {
 void shop_check_service(const shop *shop) {
     const order order = order_from(shop);
     const kvmem_fetch_options options = order_options(&order);
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
-    kvmem_region *region = goods_open(share);
-    kvmem_region_destroy(region);
-    kvmem_share_destroy(share);
+    OWN(kvmem_share, share, kvmem_share_fetch, &options);
+    OWNED(kvmem_region) region = goods_region(share);
 }
 
 order order_from(const shop *shop) {
@@ -69,15 +57,9 @@ order order_from(const shop *shop) {
 }
 
 kvmem_fetch_options order_options(const order *order) {
-    kvmem_fetch_options options;
-    kvmem_fetch_options_init(&options, sizeof(options));
-    options.path = order->path;
-    options.name = order->name;
-    options.token = &order->token;
-    options.flags = order->flags;
-    options.broker_user = order->broker_user;
-    options.timeout_ns = PATIENCE;
-    return options;
+    return OPTIONS(kvmem_fetch_options, it.path = order->path, it.name = order->name,
+                   it.token = &order->token, it.flags = order->flags, it.broker_user = order->broker_user,
+                   it.timeout_ns = PATIENCE);
 }
 
 /* After it /proc would hide this process from itself, as it does a set-user-ID program,
@@ -90,7 +72,7 @@ void become(uint32_t user) {
 }
 
 static kvmem_region *take_home(const kvmem_share *share, receipt *receipt) {
-    kvmem_region *region = goods_open(share);
+    kvmem_region *region = goods_region(share);
     receipt->read_only = (region_info(region).flags & KVMEM_REGION_READ_ONLY) != 0;
     if (!receipt->read_only) {
         goods_mark(region);
@@ -99,17 +81,14 @@ static kvmem_region *take_home(const kvmem_share *share, receipt *receipt) {
 }
 
 void customer(int socket) {
-    message asked = frame_expect(socket, TAG_ORDER);
     order order;
-    CHECK_EQ(asked.size, sizeof(order));
-    memcpy(&order, asked.data, sizeof(order));
-    free(asked.data);
+    frame_expect_into(socket, TAG_ORDER, &order, sizeof(order));
     if (order.user != 0) {
         become(order.user);
     }
     const kvmem_fetch_options options = order_options(&order);
-    kvmem_share *share = NULL;
-    kvmem_region *region = NULL;
+    OWNED(kvmem_share) share = NULL;
+    OWNED(kvmem_region) region = NULL;
     receipt receipt = {.status = kvmem_share_fetch(&options, &share, ERR)};
     snprintf(receipt.message, sizeof(receipt.message), "%s", test_last_message());
     if (receipt.status == KVMEM_STATUS_OK) {
@@ -121,8 +100,6 @@ void customer(int socket) {
     if (region != NULL) {
         goods_check(region);
     }
-    kvmem_region_destroy(region);
-    kvmem_share_destroy(share);
 }
 
 peer customer_start(const order *order, receipt *receipt) {
@@ -134,8 +111,7 @@ peer customer_start(const order *order, receipt *receipt) {
 
 receipt customer_send(const order *order) {
     receipt receipt;
-    peer peer = customer_start(order, &receipt);
-    peer_finish(&peer);
+    CLEANUP(peer_finish) peer peer = customer_start(order, &receipt);
     return receipt;
 }
 

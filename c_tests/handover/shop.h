@@ -17,10 +17,9 @@ typedef struct shop {
 
 /* Options of a broker that is patient; its path is the shop's. */
 kvmem_broker_options shop_options(void);
+/* Without options, those of shop_options. */
 void shop_open(shop *shop, const kvmem_broker_options *options);
-/* The same with the defaults. */
-void shop_open_plain(shop *shop);
-/* Gives up all of it, and checks that nothing is left at the path. */
+/* Destroys all of it, and checks that nothing is left at the path. */
 void shop_close(shop *shop);
 
 kvmem_broker_info shop_info(const shop *shop);

@@ -13,16 +13,16 @@ typedef struct fixture {
     size_t files;
 } fixture;
 
-static void set_up(fixture *fixture) {
-    goods_make(&fixture->goods);
+static void fixture_open(fixture *fixture) {
+    goods_open(&fixture->goods);
     fixture->sent = wire_capture(fixture->goods.share);
     fixture->files = count_open_files();
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     CHECK_EQ(count_open_files(), fixture->files);
     wire_close(&fixture->sent);
-    goods_give_up(&fixture->goods);
+    goods_close(&fixture->goods);
 }
 
 /* What is received of that much of a message, after which the sender closes its end. */
@@ -51,8 +51,7 @@ static void expect_of(int kind, const wire *message, size_t num_fds, kvmem_statu
 }
 
 TEST(as_it_was_sent_it_is_a_share) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
         wire copy = wire_copy(&fixture.sent);
         expect_of(kinds[i], &copy, copy.num_fds, KVMEM_STATUS_OK, "unchanged");
@@ -60,12 +59,10 @@ TEST(as_it_was_sent_it_is_a_share) {
         expect_of(kinds[i], &copy, copy.num_fds, KVMEM_STATUS_OK, "sealed anew");
         wire_free_copy(&copy);
     }
-    tear_down(&fixture);
 }
 
 TEST(every_byte_that_is_changed_is_found) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
         for (size_t place = 0; place < fixture.sent.size; place++) {
             wire copy = wire_copy(&fixture.sent);
@@ -74,12 +71,10 @@ TEST(every_byte_that_is_changed_is_found) {
             wire_free_copy(&copy);
         }
     }
-    tear_down(&fixture);
 }
 
 TEST(cut_at_any_length_it_is_no_share) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     const wire *sent = &fixture.sent;
     for (size_t size = 0; size < sent->size; size++) {
         CHECK_EQ(receive_part(SOCK_STREAM, sent, size, sent->num_fds), KVMEM_STATUS_PEER_LOST);
@@ -87,7 +82,6 @@ TEST(cut_at_any_length_it_is_no_share) {
         CHECK_EQ(receive_part(SOCK_SEQPACKET, sent, size, sent->num_fds),
                  size == 0 ? KVMEM_STATUS_PEER_LOST : KVMEM_STATUS_CORRUPT);
     }
-    tear_down(&fixture);
 }
 
 /* One field of the header, with its checksum right. */
@@ -119,8 +113,7 @@ static const struct lie {
 };
 
 TEST(a_header_that_lies_is_not_believed) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
         for (size_t j = 0; j < NUM(lies); j++) {
             wire copy = wire_copy(&fixture.sent);
@@ -130,13 +123,11 @@ TEST(a_header_that_lies_is_not_believed) {
             wire_free_copy(&copy);
         }
     }
-    tear_down(&fixture);
 }
 
 /* Within the limits it may still come, so it is waited for, and no longer than asked. */
 TEST(what_is_still_to_come_is_waited_for_in_vain) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     wire copy = wire_copy(&fixture.sent);
     wire_put(copy.bytes + WIRE_TOTAL_BYTES, 64 << 20, 4);
     wire_seal(&copy);
@@ -144,20 +135,16 @@ TEST(what_is_still_to_come_is_waited_for_in_vain) {
         int ends[2];
         CHECK_EQ(socketpair(AF_UNIX, kinds[i] | SOCK_CLOEXEC, 0, ends), 0);
         wire_send(ends[0], &copy, copy.size, copy.num_fds);
-        kvmem_share *share = NULL;
-        EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "close the socket",
-                       kvmem_share_receive(ends[1], MILLISECONDS(10), &share, ERR));
+        REFUSE(KVMEM_STATUS_TIMED_OUT, "close the socket", kvmem_share_receive, ends[1], MILLISECONDS(10));
         close(ends[0]);
         close(ends[1]);
     }
     wire_free_copy(&copy);
-    tear_down(&fixture);
 }
 
 /* The goods have two files: their control block and their memory. */
 TEST(files_are_as_many_as_are_said) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     wire copy = wire_copy(&fixture.sent);
     CHECK_EQ(copy.num_fds, 2);
     for (size_t i = 2; i < WIRE_MOST_FDS; i++) {
@@ -176,13 +163,11 @@ TEST(files_are_as_many_as_are_said) {
         }
     }
     wire_free_copy(&copy);
-    tear_down(&fixture);
 }
 
 /* A message that is well formed, around something that is no share. */
 TEST(rubbish_in_a_good_message_is_corrupt) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     unsigned seed = 7;
     for (int round = 0; round < 200; round++) {
         wire copy = wire_copy(&fixture.sent);
@@ -194,5 +179,4 @@ TEST(rubbish_in_a_good_message_is_corrupt) {
         expect_of(kinds[round / 2 % 2], &copy, copy.num_fds, KVMEM_STATUS_CORRUPT, "rubbish");
         wire_free_copy(&copy);
     }
-    tear_down(&fixture);
 }

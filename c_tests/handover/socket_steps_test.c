@@ -19,22 +19,18 @@ static void pair(int kind, int ends[2]) {
 }
 
 static kvmem_share *receive(int socket) {
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_receive(socket, PATIENCE, &share, ERR));
+    GET(kvmem_share *, share, kvmem_share_receive, socket, PATIENCE);
     return share;
 }
 
 static void open_layout(const kvmem_share *share) {
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_share_open_layout(share, NULL, &layout, ERR));
-    kvmem_layout_destroy(layout);
+    OWN(kvmem_layout, layout, kvmem_share_open_layout, share, NULL);
 }
 
 /* More files than a message carries go over, whatever the socket, and its flags stay. */
 TEST(no_flag_of_a_socket_changes) {
-    const size_t files = count_open_files();
-    many_goods goods;
-    many_goods_make(&goods, 200);
+    KEEPS_FILES;
+    OPENED(many_goods, goods, 200);
     CHECK_EQ(goods.num_fds, 400);
     for (size_t i = 0; i < NUM(kinds) * 2; i++) {
         int ends[2];
@@ -51,17 +47,14 @@ TEST(no_flag_of_a_socket_changes) {
         close(ends[0]);
         close(ends[1]);
     }
-    many_goods_give_up(&goods);
-    CHECK_EQ(count_open_files(), files);
 }
 
 /* Role: sends more than a socket holds, and says when all is sent. */
 ROLE(patient_sender) {
-    many_goods large;
+    CLEANUP(many_goods_close) many_goods large;
     large_goods_make(&large);
     EXPECT_OK(kvmem_share_send(large.share, socket, PATIENCE, ERR));
     frame_send(socket, TAG_THERE, NULL, 0);
-    many_goods_give_up(&large);
 }
 
 static void await_bytes(int socket, int count) {
@@ -73,7 +66,7 @@ static void await_bytes(int socket, int count) {
 }
 
 TEST(a_slow_reader_is_waited_for) {
-    peer peer = peer_start("patient_sender");
+    CLEANUP(peer_finish) peer peer = peer_start("patient_sender");
     await_bytes(peer.socket, 100000);
     peer_freeze(&peer);
     /* What it has not sent does not come by itself. */
@@ -89,34 +82,29 @@ TEST(a_slow_reader_is_waited_for) {
     open_layout(share);
     kvmem_share_destroy(share);
     free(frame_expect(peer.socket, TAG_THERE).data);
-    peer_finish(&peer);
 }
 
 /* Role: receives, once it is thawed, what is cut short. */
 ROLE(frozen_receiver) {
     frame_send(socket, TAG_THERE, NULL, 0);
-    kvmem_share *share = NULL;
-    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_receive(socket, PATIENCE, &share, ERR));
+    REFUSE(KVMEM_STATUS_PEER_LOST, "", kvmem_share_receive, socket, PATIENCE);
 }
 
 TEST(a_frozen_reader_is_given_up) {
-    many_goods large;
+    CLEANUP(many_goods_close) many_goods large;
     large_goods_make(&large);
-    peer peer = peer_start("frozen_receiver");
+    CLEANUP(peer_finish) peer peer = peer_start("frozen_receiver");
     free(frame_expect(peer.socket, TAG_THERE).data);
     peer_freeze(&peer);
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "close the socket",
                    kvmem_share_send(large.share, peer.socket, MILLISECONDS(10), ERR));
     shutdown(peer.socket, SHUT_WR);
     peer_thaw(&peer);
-    peer_finish(&peer);
-    many_goods_give_up(&large);
 }
 
 /* A packet goes whole or not at all. */
 TEST(what_found_no_room_may_be_tried_again) {
-    goods goods;
-    goods_make(&goods);
+    OPENED(goods, goods);
     int ends[2];
     pair(SOCK_SEQPACKET, ends);
     size_t sent = 0;
@@ -128,13 +116,11 @@ TEST(what_found_no_room_may_be_tried_again) {
     kvmem_share_destroy(receive(ends[1]));
     EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
     for (size_t i = 0; i < sent; i++) {
-        kvmem_share *share = receive(ends[1]);
-        kvmem_region_destroy(goods_open(share));
-        kvmem_share_destroy(share);
+        OWNED(kvmem_share) share = receive(ends[1]);
+        kvmem_region_destroy(goods_region(share));
     }
     close(ends[0]);
     close(ends[1]);
-    goods_give_up(&goods);
 }
 
 /* Role: sends so many bytes of a share, and so many files, as it is told, and stays. */
@@ -144,7 +130,7 @@ ROLE(part_sender) {
     memcpy(&size, asked.data, sizeof(size));
     free(asked.data);
     goods goods;
-    goods_make(&goods);
+    goods_open(&goods);
     wire sent = wire_capture(goods.share);
     frame_send(socket, TAG_THERE, NULL, 0);
     if (size > 0) {
@@ -156,38 +142,30 @@ ROLE(part_sender) {
 TEST(a_sender_killed_at_any_step_is_lost) {
     static const size_t sizes[] = {0, 1, 20, WIRE_HEADER, WIRE_HEADER + 1, WIRE_HEADER + 100};
     for (size_t i = 0; i < NUM(sizes); i++) {
-        const size_t files = count_open_files();
+        KEEPS_FILES;
         peer peer = peer_start("part_sender");
         frame_send(peer.socket, TAG_STEP, &sizes[i], sizeof(sizes[i]));
         free(frame_expect(peer.socket, TAG_THERE).data);
         await_bytes(peer.socket, (int)sizes[i]);
-        const int socket = dup(peer.socket);
+        CLEANUP(test_close) const int socket = dup(peer.socket);
         peer_kill(&peer);
-        kvmem_share *share = NULL;
-        EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_receive(socket, PATIENCE, &share, ERR));
-        CHECK(share == NULL);
-        close(socket);
-        CHECK_EQ(count_open_files(), files);
+        REFUSE(KVMEM_STATUS_PEER_LOST, "", kvmem_share_receive, socket, PATIENCE);
     }
 }
 
 /* A share that is all there outlives its sender: the file descriptors hold the memory. */
 TEST(a_sender_killed_after_all_is_sent_has_shared) {
-    const size_t files = count_open_files();
+    KEEPS_FILES;
     const size_t all = SIZE_MAX;
     peer peer = peer_start("part_sender");
     frame_send(peer.socket, TAG_STEP, &all, sizeof(all));
     free(frame_expect(peer.socket, TAG_THERE).data);
     await_bytes(peer.socket, WIRE_HEADER + 1);
-    const int socket = dup(peer.socket);
+    CLEANUP(test_close) const int socket = dup(peer.socket);
     peer_kill(&peer);
-    kvmem_share *share = receive(socket);
-    kvmem_region *region = goods_open(share);
+    OWNED(kvmem_share) share = receive(socket);
+    OWNED(kvmem_region) region = goods_region(share);
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
-    kvmem_region_destroy(region);
-    kvmem_share_destroy(share);
-    close(socket);
-    CHECK_EQ(count_open_files(), files);
 }
 
 /* Role: reads so many bytes as it is told, and stays. */
@@ -208,21 +186,18 @@ ROLE(part_receiver) {
 
 TEST(a_receiver_killed_at_any_step_is_lost) {
     static const size_t sizes[] = {0, 1, WIRE_HEADER, WIRE_HEADER + 32768, 3 * (WIRE_HEADER + 32768) + 7};
-    many_goods large;
+    CLEANUP(many_goods_close) many_goods large;
     large_goods_make(&large);
     for (size_t i = 0; i < NUM(sizes); i++) {
-        const size_t files = count_open_files();
+        KEEPS_FILES;
         peer peer = peer_start("part_receiver");
         frame_send(peer.socket, TAG_STEP, &sizes[i], sizeof(sizes[i]));
         EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_share_send(large.share, peer.socket, MILLISECONDS(10), ERR));
         free(frame_expect(peer.socket, TAG_THERE).data);
-        const int socket = dup(peer.socket);
+        CLEANUP(test_close) const int socket = dup(peer.socket);
         peer_kill(&peer);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_send(large.share, socket, PATIENCE, ERR));
-        close(socket);
-        CHECK_EQ(count_open_files(), files);
     }
-    many_goods_give_up(&large);
 }
 
 /* Role: receives, and opens if it is told to, and stays. */
@@ -231,34 +206,29 @@ ROLE(stuck_importer) {
     const bool opens = asked.data[0] != 0;
     free(asked.data);
     kvmem_share *share = receive(socket);
-    kvmem_region *region = opens ? goods_open(share) : NULL;
+    OWNED(kvmem_region) region = opens ? goods_region(share) : NULL;
     frame_send(socket, TAG_THERE, NULL, 0);
     pause();
-    kvmem_region_destroy(region);
 }
 
 TEST(an_importer_killed_before_or_after_it_opens_holds_nothing) {
     for (unsigned char opens = 0; opens < 2; opens++) {
-        goods goods;
-        goods_make(&goods);
+        OPENED(goods, goods);
         peer peer = peer_start("stuck_importer");
         frame_send(peer.socket, TAG_STEP, &opens, 1);
         EXPECT_OK(kvmem_share_send(goods.share, peer.socket, PATIENCE, ERR));
         free(frame_expect(peer.socket, TAG_THERE).data);
-        kvmem_region_holders holders;
-        EXPECT_OK(kvmem_region_get_holders(goods.region, &holders, ERR));
+        GET(kvmem_region_holders, holders, kvmem_region_get_holders, goods.region);
         CHECK_EQ(holders.importers, opens);
         peer_kill(&peer);
         EXPECT_OK(kvmem_region_get_holders(goods.region, &holders, ERR));
         CHECK_EQ(holders.importers, 0);
-        goods_give_up(&goods);
     }
 }
 
 /* Whatever the number of those that are left, it is told when they are too few, and none is kept. */
 TEST(with_any_number_of_files_left_none_is_lost) {
-    many_goods goods;
-    many_goods_make(&goods, 140);
+    OPENED(many_goods, goods, 140);
     for (size_t i = 0; i < NUM(kinds); i++) {
         const size_t files = count_open_files();
         kvmem_status status = KVMEM_STATUS_OUT_OF_MEMORY;
@@ -281,5 +251,4 @@ TEST(with_any_number_of_files_left_none_is_lost) {
             CHECK_EQ(count_open_files(), files);
         }
     }
-    many_goods_give_up(&goods);
 }

@@ -30,31 +30,24 @@ static int open_socket(int kind) {
 }
 
 static kvmem_share *receive(int socket) {
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_receive(socket, PATIENCE, &share, ERR));
+    GET(kvmem_share *, share, kvmem_share_receive, socket, PATIENCE);
     CHECK(share != NULL);
     return share;
 }
 
 /* Role: takes a share from the socket, and leaves its mark. */
 ROLE(importer) {
-    kvmem_share *share = receive(socket);
-    kvmem_region *region = goods_open(share);
+    OWNED(kvmem_share) share = receive(socket);
+    OWNED(kvmem_region) region = goods_region(share);
     goods_mark(region);
-    kvmem_region_destroy(region);
-    kvmem_share_destroy(share);
 }
 
 TEST(another_process_maps_what_was_sent) {
-    const size_t open = count_open_files();
-    goods goods;
-    goods_make(&goods);
-    peer peer = peer_start("importer");
+    KEEPS_FILES;
+    OPENED(goods, goods);
+    CLEANUP(peer_finish) peer peer = peer_start("importer");
     EXPECT_OK(kvmem_share_send(goods.share, peer.socket, PATIENCE, ERR));
     goods_await_mark(&goods);
-    peer_finish(&peer);
-    goods_give_up(&goods);
-    CHECK_EQ(count_open_files(), open);
 }
 
 /* Role: takes a layout from a socket that keeps messages apart, at the path it is told. */
@@ -64,17 +57,13 @@ ROLE(packet_importer) {
     CHECK(place.size < sizeof(address.sun_path));
     memcpy(address.sun_path, place.data, place.size);
     free(place.data);
-    const int packets = open_socket(SOCK_SEQPACKET);
+    CLEANUP(test_close) const int packets = open_socket(SOCK_SEQPACKET);
     CHECK_EQ(connect(packets, (struct sockaddr *)&address, sizeof(address)), 0);
-    kvmem_share *share = receive(packets);
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    OWNED(kvmem_share) share = receive(packets);
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK(info.num_fds > ONE_MESSAGE);
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_share_open_layout(share, NULL, &layout, ERR));
+    GET(kvmem_layout *, layout, kvmem_share_open_layout, share, NULL);
     kvmem_layout_destroy(layout);
-    kvmem_share_destroy(share);
-    close(packets);
 }
 
 static int listen_at(const char *path) {
@@ -88,11 +77,11 @@ static int listen_at(const char *path) {
 }
 
 TEST(more_files_than_one_message_carries_arrive_on_packets) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "packets");
     const int listener = listen_at(path);
     many_goods goods;
-    many_goods_make(&goods, MANY);
+    many_goods_open(&goods, MANY);
     CHECK(goods.num_fds > ONE_MESSAGE);
     peer peer = peer_start("packet_importer");
     frame_send(peer.socket, TAG_PLACE, path, strlen(path) + 1);
@@ -102,13 +91,11 @@ TEST(more_files_than_one_message_carries_arrive_on_packets) {
     peer_finish(&peer);
     close(packets);
     close(listener);
-    many_goods_give_up(&goods);
-    scratch_remove(&directory);
+    many_goods_close(&goods);
 }
 
 TEST(a_socket_that_does_not_block_stays_so) {
-    goods goods;
-    goods_make(&goods);
+    OPENED(goods, goods);
     int ends[2];
     pair(SOCK_STREAM | SOCK_NONBLOCK, ends);
     kvmem_share *received = NULL;
@@ -119,12 +106,10 @@ TEST(a_socket_that_does_not_block_stays_so) {
     for (int i = 0; i < 2; i++) {
         CHECK(fcntl(ends[i], F_GETFL) & O_NONBLOCK);
     }
-    int32_t fd = -1;
-    EXPECT_OK(kvmem_share_get_fd(received, 0, &fd, ERR));
+    GET(int32_t, fd, kvmem_share_get_fd, received, 0);
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     kvmem_share_destroy(received);
     close_pair(ends);
-    goods_give_up(&goods);
 }
 
 /* So little room that a share goes in parts. */
@@ -136,24 +121,20 @@ static void shrink(int socket) {
 /* Role: sends what nobody reads, for as long as it lives. */
 ROLE(stuck_sender) {
     many_goods goods;
-    many_goods_make(&goods, MANY);
+    many_goods_open(&goods, MANY);
     shrink(socket);
     EXPECT_OK(kvmem_share_send(goods.share, socket, KVMEM_TIMEOUT_FOREVER, ERR));
     FAIL("all of it was sent");
 }
 
 TEST(a_sender_killed_half_way_is_lost) {
-    const size_t open = count_open_files();
+    KEEPS_FILES;
     peer peer = peer_start("stuck_sender");
     struct pollfd begun = {.fd = peer.socket, .events = POLLIN};
     CHECK_EQ(poll(&begun, 1, 60000), 1);
-    const int socket = dup(peer.socket);
+    CLEANUP(test_close) const int socket = dup(peer.socket);
     peer_kill(&peer);
-    kvmem_share *share = NULL;
-    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_receive(socket, PATIENCE, &share, ERR));
-    CHECK(share == NULL);
-    close(socket);
-    CHECK_EQ(count_open_files(), open);
+    REFUSE(KVMEM_STATUS_PEER_LOST, "", kvmem_share_receive, socket, PATIENCE);
 }
 
 /* Role: reads the beginning of a share, and no more. */
@@ -165,18 +146,15 @@ ROLE(stuck_receiver) {
 }
 
 TEST(a_receiver_killed_half_way_is_lost) {
-    many_goods goods;
-    many_goods_make(&goods, MANY);
+    OPENED(many_goods, goods, MANY);
     peer peer = peer_start("stuck_receiver");
     shrink(peer.socket);
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "close the socket",
                    kvmem_share_send(goods.share, peer.socket, MILLISECONDS(10), ERR));
     free(frame_expect(peer.socket, TAG_THERE).data);
-    const int socket = dup(peer.socket);
+    CLEANUP(test_close) const int socket = dup(peer.socket);
     peer_kill(&peer);
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_send(goods.share, socket, PATIENCE, ERR));
-    close(socket);
-    many_goods_give_up(&goods);
 }
 
 TEST(what_is_no_share_is_corrupt) {
@@ -186,22 +164,19 @@ TEST(what_is_no_share_is_corrupt) {
         int ends[2];
         pair(kinds[i], ends);
         CHECK_EQ(write(ends[0], rubbish, sizeof(rubbish)), (ssize_t)sizeof(rubbish));
-        kvmem_share *share = NULL;
-        EXPECT(KVMEM_STATUS_CORRUPT, kvmem_share_receive(ends[1], PATIENCE, &share, ERR));
+        REFUSE(KVMEM_STATUS_CORRUPT, "", kvmem_share_receive, ends[1], PATIENCE);
         close_pair(ends);
     }
 }
 
 static void expect_refused(const kvmem_share *share, int fd) {
-    kvmem_share *received = NULL;
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_share_receive(fd, PATIENCE, &received, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_share_receive, fd, PATIENCE);
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_share_send(share, fd, PATIENCE, ERR));
     close(fd);
 }
 
 TEST(what_is_no_connected_unix_socket_is_refused) {
-    goods goods;
-    goods_make(&goods);
+    OPENED(goods, goods);
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
     expect_refused(goods.share, ends[0]);
@@ -219,12 +194,10 @@ TEST(what_is_no_connected_unix_socket_is_refused) {
     expect_refused(goods.share, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     expect_refused(goods.share, socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     expect_refused(goods.share, open("/dev/null", O_RDWR | O_CLOEXEC));
-    goods_give_up(&goods);
 }
 
 TEST(without_room_for_files_the_limit_is_named) {
-    many_goods goods;
-    many_goods_make(&goods, 20);
+    OPENED(many_goods, goods, 20);
     int ends[2];
     pair(SOCK_STREAM, ends);
     EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
@@ -239,5 +212,4 @@ TEST(without_room_for_files_the_limit_is_named) {
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_NOFILE", status);
     CHECK_EQ(count_open_files(), open);
     close_pair(ends);
-    many_goods_give_up(&goods);
 }

@@ -7,8 +7,7 @@
 
 kvmem_agent *agent_open(const char *name) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
-    kvmem_agent *agent = NULL;
-    EXPECT_OK(kvmem_agent_create(name, NULL, &agent, ERR));
+    GET(kvmem_agent *, agent, kvmem_agent_create, name, NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
     return agent;
 }
@@ -22,14 +21,12 @@ static message take_blob(kvmem_blob *blob) {
 }
 
 message agent_metadata(kvmem_agent *agent) {
-    kvmem_blob *blob = NULL;
-    EXPECT_OK(kvmem_agent_get_local_metadata(agent, &blob, ERR));
+    GET(kvmem_blob *, blob, kvmem_agent_get_local_metadata, agent);
     return take_blob(blob);
 }
 
 message layout_descriptor(const kvmem_layout *layout) {
-    kvmem_blob *blob = NULL;
-    EXPECT_OK(kvmem_layout_export(layout, &blob, ERR));
+    GET(kvmem_blob *, blob, kvmem_layout_export, layout);
     return take_blob(blob);
 }
 
@@ -38,18 +35,15 @@ void agent_load(kvmem_agent *agent, const message *metadata) {
 }
 
 void agent_expect_notification(kvmem_agent *agent, const char *from, const void *data, size_t size) {
-    kvmem_notifications *taken = NULL;
-    EXPECT_OK(kvmem_agent_take_notifications(agent, PATIENCE, &taken, ERR));
+    OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, agent, PATIENCE);
     CHECK_EQ(kvmem_notifications_count(taken), 1);
-    kvmem_notification notification;
-    EXPECT_OK(kvmem_notifications_get(taken, 0, &notification, ERR));
+    GET(kvmem_notification, notification, kvmem_notifications_get, taken, 0);
     CHECK_STR(notification.agent, from);
     CHECK_EQ(notification.size, size);
     CHECK_BYTES(notification.data, data, size);
-    kvmem_notifications_destroy(taken);
 }
 
-void kv_peer_start(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed) {
+void kv_peer_open(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed) {
     memset(peer, 0, sizeof(*peer));
     CHECK(strlen(name) < sizeof(peer->name));
     strcpy(peer->name, name);
@@ -79,21 +73,18 @@ void kv_peer_meet(kv_peer *peer, kvmem_agent *agent) {
 
 void kv_peer_check(kv_peer *peer) {
     frame_send(peer->process.socket, KV_PEER_IMAGE, NULL, 0);
-    message image = frame_expect(peer->process.socket, KV_PEER_IMAGE);
+    CLEANUP(message_free) message image = frame_expect(peer->process.socket, KV_PEER_IMAGE);
     CHECK_EQ(image.size, peer->model.size);
     CHECK_BYTES(image.data, peer->model.expected, image.size);
-    free(image.data);
 }
 
 void kv_peer_expect_notification(kv_peer *peer, const char *from, const void *data, size_t size) {
     frame_send(peer->process.socket, KV_PEER_TAKE, NULL, 0);
-    message sender = frame_expect(peer->process.socket, KV_PEER_TAKE);
-    message bytes = frame_expect(peer->process.socket, KV_PEER_TAKE);
+    CLEANUP(message_free) message sender = frame_expect(peer->process.socket, KV_PEER_TAKE);
+    CLEANUP(message_free) message bytes = frame_expect(peer->process.socket, KV_PEER_TAKE);
     CHECK_STR((const char *)sender.data, from);
     CHECK_EQ(bytes.size, size);
     CHECK_BYTES(bytes.data, data, size);
-    free(sender.data);
-    free(bytes.data);
 }
 
 void kv_peer_notify(kv_peer *peer, const char *to, const void *data, size_t size) {
@@ -112,7 +103,7 @@ void kv_peer_forget(kv_peer *peer) {
     memset(peer, 0, sizeof(*peer));
 }
 
-void kv_peer_stop(kv_peer *peer) {
+void kv_peer_close(kv_peer *peer) {
     peer_finish(&peer->process);
     kv_peer_forget(peer);
 }

@@ -31,7 +31,7 @@ void kv_peer_role(int socket);
 #define KV_PEER_ROLE USES_ROLE(kv_peer, kv_peer_role)
 
 /* Starts the process; its memory is filled from the seed. */
-void kv_peer_start(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed);
+void kv_peer_open(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed);
 /* Exchanges metadata with `agent` and imports the peer's layout there. */
 void kv_peer_meet(kv_peer *peer, kvmem_agent *agent);
 /* Fetches every byte of the peer's memory and compares it with the model. */
@@ -43,7 +43,7 @@ void kv_peer_notify(kv_peer *peer, const char *to, const void *data, size_t size
 /* The peer forgets what it knows of an agent. */
 void kv_peer_invalidate(kv_peer *peer, const char *name);
 /* Ends the process in good order, or as a crash would, and frees this side's view of it. */
-void kv_peer_stop(kv_peer *peer);
+void kv_peer_close(kv_peer *peer);
 void kv_peer_crash(kv_peer *peer);
 /* After a crash: frees what is left on this side. */
 void kv_peer_forget(kv_peer *peer);

@@ -6,8 +6,7 @@
 
 kvmem_completion next_completion(kvmem_queue *queue) {
     kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+    GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, &completion, 1);
     CHECK_EQ(count, 1);
     return completion;
 }

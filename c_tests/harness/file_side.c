@@ -7,11 +7,7 @@
 #include <fcntl.h>
 
 kvmem_layout_config kv_aligned_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.page_size = 16;
-    config.inner_dim = 128;
-    config.alignment = 4096;
-    return config;
+    return WITH(kv_config(kind), it.page_size = 16, it.inner_dim = 128, it.alignment = 4096);
 }
 
 void file_side_open(file_side *side, const kvmem_layout_config *config, kvmem_agent *agent,
@@ -19,10 +15,8 @@ void file_side_open(file_side *side, const kvmem_layout_config *config, kvmem_ag
     kv_model_open(&side->model, config, seed);
     strcpy(side->path, scratch_file(directory, "blocks"));
     write_file(side->path, side->model.memory, side->model.size);
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    disk.path = side->path;
-    disk.flags = KVMEM_DISK_OPEN_EXISTING | flags;
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.path = side->path,
+                                      it.flags = KVMEM_DISK_OPEN_EXISTING | flags);
     EXPECT_OK(kvmem_region_create_disk(&disk, &side->file, ERR));
     for (size_t i = 0; i < side->model.num_regions; i++) {
         EXPECT_OK(kvmem_region_create_view(side->file, side->model.starts[i], kv_region_size(config),
@@ -56,16 +50,9 @@ void file_side_truncate(const file_side *side, uint64_t size) {
 }
 
 kvmem_layout *temporary_disk_layout(const kvmem_layout_config *config, kvmem_agent *agent, uint64_t flags) {
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    disk.flags = flags;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.agent = agent;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.disk = &disk;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.flags = flags);
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config, it.agent = agent,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE, it.disk = &disk);
+    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
     return layout;
 }

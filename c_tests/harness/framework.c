@@ -209,6 +209,14 @@ void *test_allocate(size_t size) {
     return memory;
 }
 
+void test_free(void *pointer_to_memory) {
+    free(*(void **)pointer_to_memory);
+}
+
+void test_close(const int *fd) {
+    close(*fd);
+}
+
 /* Only async-signal-safe calls: names the case that hangs, and ends the process; its peers die with it. */
 static void on_deadline(int signal_number) {
     (void)signal_number;

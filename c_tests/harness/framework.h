@@ -5,6 +5,8 @@
 #include "skip.h"
 
 #include <kvmem.h>
+#include <kvmem_cuda.h>
+#include <kvmem_nixl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -115,6 +117,99 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     do {                                                                                             \
         EXPECT(status, call);                                                                        \
         CHECK_HAS(test_last_message(), part);                                                        \
+    } while (0)
+
+/* The call fails with this status and a message that holds `part`, and sets the handle that it would create to NULL:
+   `REFUSE(KVMEM_STATUS_IO, "no such file", kvmem_region_create_disk, &options)`. */
+#define REFUSE(status, part, ...)                                                                    \
+    do {                                                                                             \
+        void *refused_ = &refused_;                                                                  \
+        EXPECT_MESSAGE(status, part,                                                                 \
+                       TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, (void *)&refused_, ERR)));   \
+        CHECK(refused_ == NULL);                                                                     \
+    } while (0)
+
+/* A call without a status. Tests that watch the current CUDA context check it after each. */
+#define CALL(call) call
+
+#define TEST_FIRST(first, ...) first
+#define TEST_REST(first, ...) __VA_ARGS__
+
+/* Has `end` called with a pointer to the variable when that goes out of scope: `CLEANUP(side_close) side host;`. A
+   check that fails ends the case without it. */
+#define CLEANUP(end) __attribute__((cleanup(end)))
+/* Declares a variable, opens it by type_open, and closes it by type_close when it goes out of scope:
+   `OPENED(kv_side, host, &config, NULL, 1);`. */
+#define OPENED(type, ...)                                                                            \
+    CLEANUP(type##_close) type TEST_FIRST(__VA_ARGS__, );                                            \
+    type##_open(&__VA_ARGS__)
+/* A handle that is destroyed when it goes out of scope: `OWNED(kvmem_region) region = make_region();`. */
+#define OWNED(type) CLEANUP(test_end_##type) type *
+/* Declares a variable that a call must fill in: `GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);`. */
+#define GET(type, name, ...)                                                                         \
+    type name = {0};                                                                                 \
+    EXPECT_OK(TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &name, ERR)))
+/* The same for a handle that is destroyed when it goes out of scope:
+   `OWN(kvmem_region, region, kvmem_region_create_device, &options);`. */
+#define OWN(type, name, ...)                                                                         \
+    OWNED(type) name = NULL;                                                                         \
+    EXPECT_OK(TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &name, ERR)))
+/* A structure of options with its defaults, and what is assigned: `OPTIONS(kvmem_device_options, it.size = MIB)`. */
+#define OPTIONS(...)                                                                                 \
+    __extension__({                                                                                  \
+        TEST_FIRST(__VA_ARGS__, ) it;                                                                \
+        TEST_OPTIONS_INIT(TEST_FIRST(__VA_ARGS__, ))(&it, sizeof(it));                               \
+        TEST_REST(__VA_ARGS__, (void)0);                                                             \
+        it;                                                                                          \
+    })
+/* A value with some of its fields changed: `WITH(kv_config(&kv_kinds[0]), it.num_blocks = 4)`. */
+#define WITH(value, ...)                                                                             \
+    __extension__({                                                                                  \
+        __typeof__(value) it = value;                                                                \
+        __VA_ARGS__;                                                                                 \
+        it;                                                                                          \
+    })
+#define TEST_OPTIONS_INIT(type) TEST_OPTIONS_INIT_OF(type)
+#define TEST_OPTIONS_INIT_OF(type) type##_init
+
+/* The cleanup functions. */
+#define TEST_HANDLES(HANDLE)                                                                         \
+    HANDLE(kvmem_agent)                                                                              \
+    HANDLE(kvmem_blob)                                                                               \
+    HANDLE(kvmem_broker)                                                                             \
+    HANDLE(kvmem_error)                                                                              \
+    HANDLE(kvmem_layout)                                                                             \
+    HANDLE(kvmem_notifications)                                                                      \
+    HANDLE(kvmem_queue)                                                                              \
+    HANDLE(kvmem_region)                                                                             \
+    HANDLE(kvmem_registration)                                                                       \
+    HANDLE(kvmem_share)                                                                              \
+    HANDLE(kvmem_transfer)                                                                           \
+    HANDLE(kvmem_vmm_mapping)                                                                        \
+    HANDLE(kvmem_vmm_memory)                                                                         \
+    HANDLE(kvmem_vmm_range)
+#define TEST_END(type)                                                                               \
+    static inline void test_end_##type(type **handle) {                                              \
+        type##_destroy(*handle);                                                                     \
+    }
+TEST_HANDLES(TEST_END)
+/* For memory of test_allocate, and for file descriptors. */
+void test_free(void *pointer_to_memory);
+void test_close(const int *fd);
+
+/* Goes on with a call if all calls before it have succeeded: `THEN(status, kvmem_transfer_submit(transfer, ERR));`. */
+#define THEN(status, call)                                                                           \
+    do {                                                                                             \
+        if ((status) == KVMEM_STATUS_OK) {                                                           \
+            (status) = (call);                                                                       \
+        }                                                                                            \
+    } while (0)
+
+/* Submits a transfer and waits until it has succeeded. */
+#define RUN(transfer)                                                                                \
+    do {                                                                                             \
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));                                             \
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));                                     \
     } while (0)
 
 kvmem_error **test_error_slot(void);

@@ -20,9 +20,6 @@
 #include "scarce_threads.h"
 #include "users.h"
 
-#include <kvmem.h>
-#include <kvmem_cuda.h>
-#include <kvmem_nixl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

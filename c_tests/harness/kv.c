@@ -13,26 +13,14 @@ const kv_kind kv_kinds[KV_NUM_KINDS] = {
 };
 
 kvmem_layout_config kv_config(const kv_kind *kind) {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof(config));
-    config.num_blocks = 7;
-    config.num_layers = 3;
-    config.outer_dim = 2;
-    config.page_size = 4;
-    config.inner_dim = 6;
-    config.dtype_width = 2;
-    config.kind = kind->kind;
-    config.block_dim = kind->block_dim;
-    return config;
+    return OPTIONS(kvmem_layout_config, it.num_blocks = 7, it.num_layers = 3, it.outer_dim = 2,
+                   it.page_size = 4, it.inner_dim = 6, it.dtype_width = 2, it.kind = kind->kind,
+                   it.block_dim = kind->block_dim);
 }
 
 kvmem_layout_config kv_large_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.num_blocks = 64;
-    config.num_layers = 4;
-    config.page_size = 16;
-    config.inner_dim = 1024;
-    return config;
+    return WITH(kv_config(kind), it.num_blocks = 64, it.num_layers = 4, it.page_size = 16,
+                it.inner_dim = 1024);
 }
 
 static uint64_t round_up(uint64_t value, uint64_t multiple) {
@@ -168,22 +156,14 @@ void kv_side_check(const kv_side *side) {
 }
 
 kvmem_transfer_options kv_transfer_options(const kv_move *move) {
-    kvmem_transfer_options options;
-    kvmem_transfer_options_init(&options, sizeof(options));
-    options.pairs = move->pairs;
-    options.num_pairs = move->num_pairs;
-    options.source_layer = move->source_layer;
-    options.destination_layer = move->destination_layer;
-    options.num_layers = move->num_layers;
-    return options;
+    return OPTIONS(kvmem_transfer_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs,
+                   it.source_layer = move->source_layer, it.destination_layer = move->destination_layer,
+                   it.num_layers = move->num_layers);
 }
 
 kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.source_outer = outers.source;
-    options.destination_outer = outers.destination;
-    options.num_outers = outers.count;
-    return options;
+    return WITH(kv_transfer_options(move), it.source_outer = outers.source,
+                it.destination_outer = outers.destination, it.num_outers = outers.count);
 }
 
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move) {
@@ -192,20 +172,15 @@ kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *desti
 
 kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
                               uint32_t path) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path);
     return kv_run_with(source, destination, &options);
 }
 
 kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *destination,
                                 const kvmem_transfer_options *options) {
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, options, &transfer, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, options);
+    RUN(transfer);
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
-    kvmem_transfer_destroy(transfer);
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     return info;
 }

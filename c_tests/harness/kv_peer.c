@@ -12,23 +12,18 @@ static void serve_open(int socket, const message *request) {
     memcpy(&setup, request->data, sizeof(setup));
     own_agent = agent_open(setup.name);
     kv_side_open(&own_side, &setup.config, own_agent, (uint32_t)setup.seed);
-    message metadata = agent_metadata(own_agent);
-    message descriptor = layout_descriptor(own_side.layout);
+    CLEANUP(message_free) message metadata = agent_metadata(own_agent);
+    CLEANUP(message_free) message descriptor = layout_descriptor(own_side.layout);
     frame_send(socket, KV_PEER_OPEN, metadata.data, metadata.size);
     frame_send(socket, KV_PEER_OPEN, descriptor.data, descriptor.size);
-    free(metadata.data);
-    free(descriptor.data);
 }
 
 static void serve_take(int socket) {
-    kvmem_notifications *taken = NULL;
-    EXPECT_OK(kvmem_agent_take_notifications(own_agent, PATIENCE, &taken, ERR));
+    OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, own_agent, PATIENCE);
     CHECK_EQ(kvmem_notifications_count(taken), 1);
-    kvmem_notification notification;
-    EXPECT_OK(kvmem_notifications_get(taken, 0, &notification, ERR));
+    GET(kvmem_notification, notification, kvmem_notifications_get, taken, 0);
     frame_send(socket, KV_PEER_TAKE, notification.agent, strlen(notification.agent) + 1);
     frame_send(socket, KV_PEER_TAKE, notification.data, notification.size);
-    kvmem_notifications_destroy(taken);
 }
 
 static void serve_notify(int socket, const message *name) {

@@ -29,6 +29,10 @@ typedef struct frame_header {
     uint32_t zero;
 } frame_header;
 
+void message_free(const message *message) {
+    free(message->data);
+}
+
 static void remember(peer started) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
         if (living[i].peer.pid == 0) {
@@ -129,8 +133,7 @@ void peer_thaw(const peer *peer) {
 void peer_finish_common(void) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
         if (living[i].peer.pid != 0 && living[i].common_role != NULL) {
-            peer common = living[i].peer;
-            peer_finish(&common);
+            CLEANUP(peer_finish) peer common = living[i].peer;
         }
     }
 }
@@ -138,8 +141,7 @@ void peer_finish_common(void) {
 void peer_reap_all(bool with_common) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
         if (living[i].peer.pid != 0 && (with_common || living[i].common_role == NULL)) {
-            peer left = living[i].peer;
-            peer_kill(&left);
+            CLEANUP(peer_kill) peer left = living[i].peer;
         }
     }
 }
@@ -203,9 +205,8 @@ message frame_receive(int socket, uint32_t *tag) {
 void frames_serve(int socket, void (*serve)(int socket, uint32_t tag, const message *request)) {
     while (frame_comes(socket)) {
         uint32_t tag = 0;
-        message request = frame_receive(socket, &tag);
+        CLEANUP(message_free) message request = frame_receive(socket, &tag);
         serve(socket, tag, &request);
-        free(request.data);
     }
 }
 
@@ -217,8 +218,7 @@ message frame_expect(int socket, uint32_t tag) {
 }
 
 void frame_expect_into(int socket, uint32_t tag, void *data, size_t size) {
-    const message received = frame_expect(socket, tag);
+    CLEANUP(message_free) const message received = frame_expect(socket, tag);
     CHECK_EQ(received.size, size);
     memcpy(data, received.data, size);
-    free(received.data);
 }

@@ -15,11 +15,12 @@ typedef struct peer {
     int socket;
 } peer;
 
-/* Bytes that belong to the caller: free(data). */
+/* Bytes that belong to the caller. */
 typedef struct message {
     unsigned char *data;
     size_t size;
 } message;
+void message_free(const message *message);
 
 /* Starts this binary again, by exec and never by a bare fork, in the named role. */
 peer peer_start(const char *role);

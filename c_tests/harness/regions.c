@@ -11,77 +11,57 @@ static pthread_cond_t release_happened = PTHREAD_COND_INITIALIZER;
 static int releases;
 
 kvmem_region_info region_info(const kvmem_region *region) {
-    kvmem_region_info info;
-    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+    GET(kvmem_region_info, info, kvmem_region_get_info, region);
     return info;
 }
 
 kvmem_region_residency region_residency(const kvmem_region *region) {
-    kvmem_region_residency residency;
-    EXPECT_OK(kvmem_region_get_residency(region, &residency, ERR));
+    GET(kvmem_region_residency, residency, kvmem_region_get_residency, region);
     return residency;
 }
 
 static kvmem_region *create_system(const kvmem_system_options *options) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_system(options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_create_system, options);
     CHECK(region != NULL);
     return region;
 }
 
 kvmem_region *region_create_system(uint64_t size, uint64_t flags) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.size = size;
-    options.flags = flags;
+    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = size, it.flags = flags);
     return create_system(&options);
 }
 
 kvmem_region *region_create_with_fallback(void) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.size = (ready_huge_pages() + 1) * 2 * MIB;
-    options.huge_page_size = 2 * MIB;
+    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = (ready_huge_pages() + 1) * 2 * MIB,
+                                           it.huge_page_size = 2 * MIB);
     kvmem_region *region = create_system(&options);
     CHECK(region_info(region).flags & KVMEM_REGION_HUGE_PAGE_FALLBACK);
     return region;
 }
 
 kvmem_region *region_create_disk(const kvmem_disk_options *options) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_disk(options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_create_disk, options);
     CHECK(region != NULL);
     return region;
 }
 
 kvmem_region *region_create_temporary_file(uint64_t size) {
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.size = size;
+    kvmem_disk_options options = OPTIONS(kvmem_disk_options, it.size = size);
     return region_create_disk(&options);
 }
 
 kvmem_layout *layout_allocate_system(const kvmem_layout_config *config) {
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.system = &system;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system);
+    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
     return layout;
 }
 
 static kvmem_region *adopt(void *address, uint64_t size, kvmem_release_callback release) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = address;
-    options.size = size;
-    options.release = release;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = address, it.size = size,
+                                          it.release = release);
+    GET(kvmem_region *, region, kvmem_region_adopt_host, &options);
     CHECK(region != NULL);
     return region;
 }
@@ -94,50 +74,42 @@ kvmem_region *region_adopt_noting_release(void *address, uint64_t size) {
     return adopt(address, size, note_release);
 }
 
+kvmem_region *region_create_elastic(uint64_t size, uint64_t extent_size, uint64_t committed) {
+    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = size,
+                                            it.extent_size = extent_size);
+    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
+    if (committed != 0) {
+        EXPECT_OK(kvmem_region_commit(region, 0, committed, ERR));
+    }
+    return region;
+}
+
 kvmem_region *region_create_on_gpu(uint64_t size) {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.size = size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = size);
+    GET(kvmem_region *, region, kvmem_region_create_device, &options);
     return region;
 }
 
 kvmem_region *region_adopt_on_gpu(uint64_t address, uint64_t size, kvmem_release_callback release) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)address;
-    options.size = size;
-    options.release = release;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
+                                          it.size = size, it.release = release);
+    GET(kvmem_region *, region, kvmem_region_adopt_device, &options, 0);
     return region;
 }
 
 kvmem_layout *regions_lay_out(const kvmem_layout_config *config, kvmem_region *const *regions, size_t count,
                               kvmem_agent *agent) {
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.agent = agent;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = regions;
-    options.count = count;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config, it.agent = agent,
+                                           it.source = KVMEM_LAYOUT_REGIONS, it.regions = regions,
+                                           it.count = count);
+    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
     return layout;
 }
 
 kvmem_layout *region_lay_out(kvmem_region *region) {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof(config));
-    config.num_blocks = 1;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 1;
-    config.inner_dim = 1;
-    config.dtype_width = 1;
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = 1, it.num_layers = 1,
+                                         it.outer_dim = 1, it.page_size = 1, it.inner_dim = 1,
+                                         it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
     return regions_lay_out(&config, &region, 1, NULL);
 }
 
@@ -159,14 +131,9 @@ static void set_flag(void *user_data) {
 void finish_releases(void) {
     static unsigned char byte;
     bool is_last_done = false;
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = &byte;
-    options.size = 1;
-    options.release = set_flag;
-    options.user_data = &is_last_done;
-    kvmem_region *last = NULL;
-    EXPECT_OK(kvmem_region_adopt_host(&options, &last, ERR));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = &byte, it.size = 1,
+                                          it.release = set_flag, it.user_data = &is_last_done);
+    GET(kvmem_region *, last, kvmem_region_adopt_host, &options);
     kvmem_region_destroy(last);
     pthread_mutex_lock(&release_lock);
     while (!is_last_done) {

@@ -18,6 +18,8 @@ kvmem_region *region_create_temporary_file(uint64_t size);
 /* Asks for one huge page of 2 MiB more than are ready: the region has ordinary pages, which is logged. */
 kvmem_region *region_create_with_fallback(void);
 
+/* Elastic memory of the first GPU, of which the first `committed` bytes are there. */
+kvmem_region *region_create_elastic(uint64_t size, uint64_t extent_size, uint64_t committed);
 /* Of the first GPU: memory of the library's, and of the test's; the callback may be NULL. */
 kvmem_region *region_create_on_gpu(uint64_t size);
 kvmem_region *region_adopt_on_gpu(uint64_t address, uint64_t size, kvmem_release_callback release);

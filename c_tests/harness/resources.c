@@ -45,6 +45,11 @@ size_t count_open_files(void) {
     return count;
 }
 
+void check_files_kept(const files_kept *before) {
+    test_check_equal(before->file, before->line, "open files at the end of the scope", (long long)count_open_files(),
+                     (long long)before->count);
+}
+
 /* Calls `visit` for each mapping of the process until it answers true. */
 static bool find_mapping(bool (*visit)(uint64_t start, uint64_t end, void *context), void *context) {
     FILE *maps = fopen("/proc/self/maps", "re");

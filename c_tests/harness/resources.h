@@ -8,6 +8,14 @@
 
 /* Files that are open in this process, without those that the C library opens by itself for a moment. */
 size_t count_open_files(void);
+/* As many are open when the scope ends as here. */
+#define KEEPS_FILES CLEANUP(check_files_kept) const files_kept files_kept_ = {__FILE__, __LINE__, count_open_files()}
+typedef struct files_kept {
+    const char *file;
+    int line;
+    size_t count;
+} files_kept;
+void check_files_kept(const files_kept *before);
 size_t count_mappings(void);
 bool is_mapped(uint64_t address);
 /* Pages of [address, address + size) that are in memory. */

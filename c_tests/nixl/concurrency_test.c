@@ -17,17 +17,16 @@ typedef struct fixture {
     kv_peer peer;
 } fixture;
 
-static void set_up(fixture *fixture, uint64_t num_blocks) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = num_blocks;
+static void fixture_open(fixture *fixture, uint64_t num_blocks) {
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = num_blocks);
     fixture->agent = agent_open("near");
     kv_side_open(&fixture->side, &config, fixture->agent, 1);
-    kv_peer_start(&fixture->peer, "far", &config, 2);
+    kv_peer_open(&fixture->peer, "far", &config, 2);
     kv_peer_meet(&fixture->peer, fixture->agent);
 }
 
-static void tear_down(fixture *fixture) {
-    kv_peer_stop(&fixture->peer);
+static void fixture_close(fixture *fixture) {
+    kv_peer_close(&fixture->peer);
     kv_side_close(&fixture->side);
     kvmem_agent_destroy(fixture->agent);
 }
@@ -37,20 +36,15 @@ static kvmem_transfer *create_nth(fixture *fixture, kvmem_queue *queue, uint32_t
     const kvmem_block_pair pair = {i, MANY - 1 - i};
     const kv_move move = {&pair, 1, 0, 0, 3};
     kv_expect_moved(&fixture->peer.model, &fixture->side, &move);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = queue;
-    options.user_data = i;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(fixture->side.layout, fixture->peer.model.layout, &options, &transfer,
-                                    ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue, it.user_data = i);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, fixture->side.layout, fixture->peer.model.layout,
+        &options);
     return transfer;
 }
 
 TEST(a_thousand_in_one_queue_all_arrive_once) {
-    fixture fixture;
-    set_up(&fixture, MANY);
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    OPENED(fixture, fixture, MANY);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
     kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     unsigned char *seen = test_allocate(MANY);
     for (uint32_t i = 0; i < MANY; i++) {
@@ -61,8 +55,7 @@ TEST(a_thousand_in_one_queue_all_arrive_once) {
     }
     for (size_t taken = 0; taken < MANY;) {
         kvmem_completion completions[16];
-        size_t count = 0;
-        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, NUM(completions), &count, ERR));
+        GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, completions, NUM(completions));
         for (size_t i = 0; i < count; i++, taken++) {
             CHECK_EQ(completions[i].status, KVMEM_STATUS_OK);
             CHECK_EQ(completions[i].bytes, 3 * 2 * 48);
@@ -76,8 +69,6 @@ TEST(a_thousand_in_one_queue_all_arrive_once) {
     }
     free(transfers);
     free(seen);
-    kvmem_queue_destroy(queue);
-    tear_down(&fixture);
 }
 
 typedef struct worker {
@@ -91,15 +82,10 @@ static kvmem_status go_once(const worker *worker, const kvmem_layout *source,
                             const kvmem_layout *destination) {
     const kv_move move = {worker->pairs, NUM(worker->pairs), 0, 0, 3};
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
+    OWNED(kvmem_transfer) transfer = NULL;
     kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, NULL);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_submit(transfer, NULL);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, NULL);
-    }
-    kvmem_transfer_destroy(transfer);
+    THEN(status, kvmem_transfer_submit(transfer, NULL));
+    THEN(status, kvmem_transfer_wait(transfer, PATIENCE, NULL));
     return status;
 }
 
@@ -119,8 +105,7 @@ static void *work(void *argument) {
 
 /* Pair k of worker w: block 8w + k to itself, so that there and back leaves this side as it is. */
 TEST(four_threads_submit_at_once) {
-    fixture fixture;
-    set_up(&fixture, THREADS * 8);
+    OPENED(fixture, fixture, THREADS * 8);
     worker workers[THREADS];
     pthread_t threads[THREADS];
     for (uint32_t w = 0; w < THREADS; w++) {
@@ -140,21 +125,18 @@ TEST(four_threads_submit_at_once) {
     }
     kv_side_check(&fixture.side);
     kv_peer_check(&fixture.peer);
-    tear_down(&fixture);
 }
 
 /* One thread waits for notifications all the while; it must neither starve the transfers nor be starved. */
 static void *wait_for_note(void *argument) {
     worker *worker = argument;
-    kvmem_notifications *taken = NULL;
+    OWNED(kvmem_notifications) taken = NULL;
     worker->status = kvmem_agent_take_notifications(worker->fixture->agent, PATIENCE, &taken, NULL);
-    kvmem_notifications_destroy(taken);
     return NULL;
 }
 
 TEST(waiting_for_notifications_stops_nobody) {
-    fixture fixture;
-    set_up(&fixture, 8);
+    OPENED(fixture, fixture, 8);
     worker waiting = {.fixture = &fixture, .status = KVMEM_STATUS_PANIC};
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, wait_for_note, &waiting), 0);
@@ -166,7 +148,6 @@ TEST(waiting_for_notifications_stops_nobody) {
     kv_peer_notify(&fixture.peer, "near", "enough", 6);
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK_EQ(waiting.status, KVMEM_STATUS_OK);
-    tear_down(&fixture);
 }
 
 #define NOTES 50
@@ -176,10 +157,9 @@ static void *take_notes(void *argument) {
     worker *worker = argument;
     worker->status = KVMEM_STATUS_OK;
     for (size_t taken = 0; taken < NOTES && worker->status == KVMEM_STATUS_OK;) {
-        kvmem_notifications *notes = NULL;
+        OWNED(kvmem_notifications) notes = NULL;
         worker->status = kvmem_agent_take_notifications(worker->fixture->agent, PATIENCE, &notes, NULL);
         taken += kvmem_notifications_count(notes);
-        kvmem_notifications_destroy(notes);
     }
     return NULL;
 }
@@ -188,20 +168,15 @@ static void *take_notes(void *argument) {
 static void *register_and_deregister(void *argument) {
     static unsigned char memory[4096];
     worker *worker = argument;
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = memory;
-    options.size = sizeof(memory);
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory));
     worker->status = KVMEM_STATUS_OK;
     for (int round = 0; round < ROUNDS && worker->status == KVMEM_STATUS_OK; round++) {
-        kvmem_region *region = NULL;
-        kvmem_registration *registration = NULL;
+        OWNED(kvmem_region) region = NULL;
+        OWNED(kvmem_registration) registration = NULL;
         worker->status = kvmem_region_adopt_host(&options, &region, NULL);
         if (worker->status == KVMEM_STATUS_OK) {
             worker->status = kvmem_region_register(region, worker->fixture->agent, &registration, NULL);
         }
-        kvmem_registration_destroy(registration);
-        kvmem_region_destroy(region);
     }
     return NULL;
 }
@@ -211,8 +186,7 @@ static void *register_and_deregister(void *argument) {
 TEST(waiters_notifications_and_commands_share_the_agent) {
     enum { WAITERS = 3, ALL = 5 };
     void *(*const bodies[ALL])(void *) = {work, work, work, take_notes, register_and_deregister};
-    fixture fixture;
-    set_up(&fixture, WAITERS * 8);
+    OPENED(fixture, fixture, WAITERS * 8);
     worker workers[ALL];
     pthread_t threads[ALL];
     for (uint32_t w = 0; w < WAITERS; w++) {
@@ -238,15 +212,11 @@ TEST(waiters_notifications_and_commands_share_the_agent) {
     }
     kv_side_check(&fixture.side);
     kv_peer_check(&fixture.peer);
-    tear_down(&fixture);
 }
 
 static kvmem_region *host_region(void) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.size = MIB;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
+    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = MIB);
+    GET(kvmem_region *, region, kvmem_region_create_system, &options);
     return region;
 }
 
@@ -295,23 +265,20 @@ static void building_at_once(building both[2], void *(*body)(void *), const kvme
 }
 
 TEST(layouts_over_one_region_are_built_by_two_threads) {
-    kvmem_agent *agent = agent_open("near");
+    OWNED(kvmem_agent) agent = agent_open("near");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     for (int round = 0; round < ROUNDS; round++) {
-        kvmem_region *region = host_region();
+        OWNED(kvmem_region) region = host_region();
         building both[2];
         building_at_once(both, build, &config, agent, region);
         /* They share one registration, which lasts until the later one is destroyed. */
-        kvmem_registration *registration = NULL;
+        OWNED(kvmem_registration) registration = NULL;
         for (size_t i = 0; i < NUM(both); i++) {
             EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_region_register(region, agent, &registration, ERR));
             kvmem_layout_destroy(both[i].layout);
         }
         EXPECT_OK(kvmem_region_register(region, agent, &registration, ERR));
-        kvmem_registration_destroy(registration);
-        kvmem_region_destroy(region);
     }
-    kvmem_agent_destroy(agent);
 }
 
 /* One of two threads that build layouts over the same region and destroy them, again and again. */
@@ -328,11 +295,9 @@ static void *build_and_destroy(void *argument) {
 
 /* The last layout takes the registration along, while the other thread asks for it. */
 TEST(layouts_over_one_region_are_built_while_others_are_destroyed) {
-    kvmem_agent *agent = agent_open("near");
+    OWNED(kvmem_agent) agent = agent_open("near");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_region *region = host_region();
+    OWNED(kvmem_region) region = host_region();
     building both[2];
     building_at_once(both, build_and_destroy, &config, agent, region);
-    kvmem_region_destroy(region);
-    kvmem_agent_destroy(agent);
 }

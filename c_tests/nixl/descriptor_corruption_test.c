@@ -9,7 +9,7 @@ typedef struct fixture {
     message descriptor;
 } fixture;
 
-static void set_up(fixture *fixture) {
+static void fixture_open(fixture *fixture) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     fixture->near = agent_open("near");
     fixture->far = agent_open("far");
@@ -20,7 +20,7 @@ static void set_up(fixture *fixture) {
     fixture->descriptor = layout_descriptor(fixture->side.layout);
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     kv_side_close(&fixture->side);
     free(fixture->descriptor.data);
     kvmem_agent_destroy(fixture->near);
@@ -43,17 +43,14 @@ static void refuse(kvmem_agent *agent, const void *bytes, size_t size, const cha
 }
 
 TEST(every_truncation_is_refused) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     for (size_t size = 1; size < fixture.descriptor.size; size++) {
         refuse(fixture.near, fixture.descriptor.data, size, "cut", size);
     }
-    tear_down(&fixture);
 }
 
 TEST(every_flipped_bit_is_refused) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     for (size_t bit = 0; bit < 8 * fixture.descriptor.size; bit++) {
         fixture.descriptor.data[bit / 8] ^= (unsigned char)(1u << bit % 8);
         refuse(fixture.near, fixture.descriptor.data, fixture.descriptor.size, "flipped bit", bit);
@@ -63,23 +60,19 @@ TEST(every_flipped_bit_is_refused) {
     const message *whole = &fixture.descriptor;
     EXPECT_OK(kvmem_layout_import(fixture.near, whole->data, whole->size, &layout, ERR));
     kvmem_layout_destroy(layout);
-    tear_down(&fixture);
 }
 
 TEST(bytes_behind_the_end_are_refused) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     unsigned char *longer = test_allocate(fixture.descriptor.size + 64);
     memcpy(longer, fixture.descriptor.data, fixture.descriptor.size);
     refuse(fixture.near, longer, fixture.descriptor.size + 1, "one more byte", fixture.descriptor.size);
     refuse(fixture.near, longer, fixture.descriptor.size + 64, "64 more bytes", fixture.descriptor.size);
     free(longer);
-    tear_down(&fixture);
 }
 
 TEST(garbage_is_refused) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     unsigned char garbage[512];
     for (uint32_t seed = 0; seed < 2000; seed++) {
         kv_fill(garbage, sizeof(garbage), seed);
@@ -89,7 +82,6 @@ TEST(garbage_is_refused) {
     refuse(fixture.near, garbage, sizeof(garbage), "zeroes", 0);
     memset(garbage, 0xFF, sizeof(garbage));
     refuse(fixture.near, garbage, sizeof(garbage), "ones", 0);
-    tear_down(&fixture);
 }
 
 /* What docs/layout-descriptor.md says of the first bytes. */
@@ -117,19 +109,16 @@ static void sign(message *descriptor) {
 }
 
 TEST(a_newer_version_is_named) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     const message *descriptor = &fixture.descriptor;
-    kvmem_layout *layout = NULL;
     sign(&fixture.descriptor); /* changes nothing: this is how it is signed */
-    EXPECT_OK(kvmem_layout_import(fixture.near, descriptor->data, descriptor->size, &layout, ERR));
+    GET(kvmem_layout *, layout, kvmem_layout_import, fixture.near, descriptor->data, descriptor->size);
     kvmem_layout_destroy(layout);
     fixture.descriptor.data[VERSION_AT] += 1;
     sign(&fixture.descriptor);
     EXPECT_MESSAGE(KVMEM_STATUS_VERSION_MISMATCH, "version 2",
                    kvmem_layout_import(fixture.near, descriptor->data, descriptor->size, &layout, ERR));
     CHECK(layout == NULL);
-    tear_down(&fixture);
 }
 
 /* Whether all of a span lies in memory that the far agent registered. */
@@ -145,13 +134,11 @@ static bool is_registered(const kv_side *side, uint64_t address, uint64_t size) 
 }
 
 static void check_every_block_is_registered(const kvmem_layout *layout, const kv_side *side) {
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
     for (uint64_t block = 0; block < info.num_blocks; block++) {
         for (uint64_t layer = 0; layer < info.num_layers; layer++) {
             for (uint64_t outer = 0; outer < info.outer_dim; outer++) {
-                kvmem_block piece;
-                EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
+                GET(kvmem_block, piece, kvmem_layout_get_block, layout, block, layer, outer);
                 CHECK(is_registered(side, piece.address, piece.size));
             }
         }
@@ -160,8 +147,7 @@ static void check_every_block_is_registered(const kvmem_layout *layout, const kv
 
 /* A hostile sender signs what it sends. It may describe other blocks, but no memory out of bounds. */
 TEST(a_signed_lie_reaches_no_other_memory) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     message *lie = &fixture.descriptor;
     size_t refused = 0;
     for (size_t bit = 8 * BODY_AT; bit < 8 * lie->size; bit++) {
@@ -178,5 +164,4 @@ TEST(a_signed_lie_reaches_no_other_memory) {
         lie->data[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
     CHECK(refused > 0);
-    tear_down(&fixture);
 }

@@ -17,10 +17,8 @@ static kvmem_agent *disk_agent(const char *name) {
 
 static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_layout_config *disk,
                               kvmem_agent *agent, const scratch *directory, uint64_t flags) {
-    kv_side host;
-    file_side file;
-    kv_side_open(&host, memory, agent, 1);
-    file_side_open(&file, disk, agent, directory, flags, 2);
+    OPENED(kv_side, host, memory, agent, 1);
+    OPENED(file_side, file, disk, agent, directory, flags, 2);
     kvmem_transfer_info info = kv_run_by(host.layout, file.model.layout, &out, KVMEM_PATH_NIXL_FILE_WRITE);
     CHECK_EQ(info.path, KVMEM_PATH_NIXL_FILE_WRITE);
     CHECK_EQ(info.bytes, 5 * 3 * 2 * kv_piece_size(memory));
@@ -33,32 +31,26 @@ static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_lay
     kv_expect_moved(&host, &file.model, &back);
     kv_side_check(&host);
     file_side_check(&file);
-    file_side_close(&file);
-    kv_side_close(&host);
 }
 
 TEST(every_pair_of_kinds_goes_out_and_comes_back) {
-    kvmem_agent *agent = disk_agent("offload");
-    scratch directory = scratch_create(temporary_directory());
+    OWNED(kvmem_agent) agent = disk_agent("offload");
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kvmem_layout_config memory = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
         const kvmem_layout_config disk = kv_config(&kv_kinds[kinds % KV_NUM_KINDS]);
         move_out_and_back(&memory, &disk, agent, &directory, KVMEM_DISK_BUFFERED);
     }
-    scratch_remove(&directory);
-    kvmem_agent_destroy(agent);
 }
 
 TEST(direct_io_moves_the_same_bytes) {
-    kvmem_agent *agent = disk_agent("offload");
-    scratch directory = scratch_create(temporary_directory());
+    OWNED(kvmem_agent) agent = disk_agent("offload");
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kvmem_layout_config memory = kv_aligned_config(&kv_kinds[kinds / KV_NUM_KINDS]);
         const kvmem_layout_config disk = kv_aligned_config(&kv_kinds[kinds % KV_NUM_KINDS]);
         move_out_and_back(&memory, &disk, agent, &directory, 0);
     }
-    scratch_remove(&directory);
-    kvmem_agent_destroy(agent);
 }
 
 /* Offload, wipe, restore: what an engine does with a nameless file. */
@@ -66,17 +58,13 @@ TEST(a_temporary_file_gives_back_what_it_took) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair all[] = {{0, 6}, {1, 5}, {2, 4}, {3, 3}, {4, 2}, {5, 1}, {6, 0}};
     const kv_move there_and_back = {all, NUM(all), 0, 0, 3};
-    kvmem_agent *agent = disk_agent("offload");
-    kvmem_layout *file = temporary_disk_layout(&config, agent, 0);
-    kv_side host;
-    kv_side_open(&host, &config, agent, 5);
+    OWNED(kvmem_agent) agent = disk_agent("offload");
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
+    OPENED(kv_side, host, &config, agent, 5);
     kv_run_by(host.layout, file, &there_and_back, KVMEM_PATH_NIXL_FILE_WRITE);
     memset(host.memory + host.starts[0], 0, kv_region_size(&config));
     kv_run_by(file, host.layout, &there_and_back, KVMEM_PATH_NIXL_FILE_READ);
     kv_side_check(&host);
-    kvmem_layout_destroy(file);
-    kv_side_close(&host);
-    kvmem_agent_destroy(agent);
 }
 
 /* The plugin may write on the agent's thread. The default action of SIGXFSZ would end the process. */
@@ -84,29 +72,21 @@ TEST(a_limit_on_files_is_an_error_and_no_signal) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair last[] = {{6, 6}};
     const kv_move one = {last, 1, 0, 0, 3};
-    kvmem_agent *agent = disk_agent("offload");
-    kvmem_layout *file = temporary_disk_layout(&config, agent, 0);
-    kv_side host;
-    kv_side_open(&host, &config, agent, 7);
-    kvmem_transfer_options options = kv_transfer_options(&one);
-    options.path = KVMEM_PATH_NIXL_FILE_WRITE;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(host.layout, file, &options, &transfer, ERR));
+    OWNED(kvmem_agent) agent = disk_agent("offload");
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
+    OPENED(kv_side, host, &config, agent, 7);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.path = KVMEM_PATH_NIXL_FILE_WRITE);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.layout, file, &options);
     struct rlimit before;
     CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit little = {4096, before.rlim_max};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
     kvmem_status status = kvmem_transfer_submit(transfer, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    }
+    THEN(status, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
     CHECK_EQ(status, KVMEM_STATUS_NIXL);
     kvmem_transfer_destroy(transfer);
     kv_run_by(host.layout, file, &one, KVMEM_PATH_NIXL_FILE_WRITE);
-    kvmem_layout_destroy(file);
-    kv_side_close(&host);
-    kvmem_agent_destroy(agent);
 }
 
 /* A read that the file could not serve is an error, not data. */
@@ -114,57 +94,36 @@ TEST(a_file_cut_short_is_an_error) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair last[] = {{6, 2}};
     const kv_move one = {last, 1, 0, 0, 3};
-    kvmem_agent *agent = disk_agent("offload");
-    kvmem_layout *file = temporary_disk_layout(&config, agent, 0);
-    kv_side host;
-    kv_side_open(&host, &config, agent, 6);
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(file, &info, ERR));
+    OWNED(kvmem_agent) agent = disk_agent("offload");
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
+    OPENED(kv_side, host, &config, agent, 6);
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, file);
     CHECK_EQ(ftruncate((int)info.device_id, 4096), 0);
-    kvmem_transfer_options options = kv_transfer_options(&one);
-    options.path = KVMEM_PATH_NIXL_FILE_READ;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(file, host.layout, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.path = KVMEM_PATH_NIXL_FILE_READ);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, host.layout, &options);
     kvmem_status status = kvmem_transfer_submit(transfer, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    }
+    THEN(status, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CHECK(status == KVMEM_STATUS_NIXL || status == KVMEM_STATUS_IO);
-    kvmem_transfer_destroy(transfer);
-    kvmem_layout_destroy(file);
-    kv_side_close(&host);
-    kvmem_agent_destroy(agent);
 }
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                    kvmem_status status, const char *part) {
-    kvmem_transfer_options options = kv_transfer_options(&out);
-    options.path = path;
-    kvmem_transfer *transfer = (kvmem_transfer *)&options;
-    EXPECT_MESSAGE(status, part, kvmem_transfer_create(source, destination, &options, &transfer, ERR));
-    CHECK(transfer == NULL);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&out), it.path = path);
+    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
 }
 
 TEST(what_cannot_go_to_disk_is_refused) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    kvmem_agent *agent = disk_agent("offload");
-    kvmem_layout *file = temporary_disk_layout(&config, agent, 0);
-    kvmem_layout *other_file = temporary_disk_layout(&config, agent, 0);
+    OWNED(kvmem_agent) agent = disk_agent("offload");
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
+    OWNED(kvmem_layout) other_file = temporary_disk_layout(&config, agent, 0);
     refuse(file, other_file, 0, KVMEM_STATUS_UNSUPPORTED, "disk");
-    kvmem_layout *local_file = temporary_disk_layout(&config, NULL, 0);
-    kv_side host;
-    kv_side_open(&host, &config, agent, 1);
+    OWNED(kvmem_layout) local_file = temporary_disk_layout(&config, NULL, 0);
+    OPENED(kv_side, host, &config, agent, 1);
     refuse(host.layout, local_file, KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_STATUS_INVALID_STATE, "agent");
-    kv_side unregistered;
-    kv_side_open(&unregistered, &config, NULL, 2);
+    OPENED(kv_side, unregistered, &config, NULL, 2);
     refuse(unregistered.layout, file, KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_STATUS_INVALID_STATE, "agent");
     refuse(file, host.layout, KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_STATUS_UNSUPPORTED, "NIXL file write");
-    kv_side_close(&unregistered);
-    kv_side_close(&host);
-    kvmem_layout_destroy(local_file);
-    kvmem_layout_destroy(other_file);
-    kvmem_layout_destroy(file);
-    kvmem_agent_destroy(agent);
 }
 
 static kvmem_status create(const kvmem_layout *host, const kvmem_layout *file, bool to_file,
@@ -175,11 +134,10 @@ static kvmem_status create(const kvmem_layout *host, const kvmem_layout *file, b
 /* Bytes of a buffered file pass through the page cache, whoever reads it; those of a direct one do not. */
 TEST(promises_hold_for_files_as_without_nixl) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    kvmem_agent *agent = disk_agent("offload");
-    kvmem_layout *direct = temporary_disk_layout(&config, agent, KVMEM_DISK_DIRECT_REQUIRED);
-    kvmem_layout *buffered = temporary_disk_layout(&config, agent, KVMEM_DISK_BUFFERED);
-    kv_side host;
-    kv_side_open(&host, &config, agent, 1);
+    OWNED(kvmem_agent) agent = disk_agent("offload");
+    OWNED(kvmem_layout) direct = temporary_disk_layout(&config, agent, KVMEM_DISK_DIRECT_REQUIRED);
+    OWNED(kvmem_layout) buffered = temporary_disk_layout(&config, agent, KVMEM_DISK_BUFFERED);
+    OPENED(kv_side, host, &config, agent, 1);
     for (int to_file = 0; to_file < 2; to_file++) {
         kvmem_transfer_options options = kv_transfer_options(&out);
         options.path = to_file ? KVMEM_PATH_NIXL_FILE_WRITE : KVMEM_PATH_NIXL_FILE_READ;
@@ -192,26 +150,14 @@ TEST(promises_hold_for_files_as_without_nixl) {
         kvmem_transfer_destroy(transfer);
         options.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE;
         EXPECT_OK(create(host.layout, direct, to_file, &options, &transfer));
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN(transfer);
         kvmem_transfer_destroy(transfer);
     }
-    kv_side_close(&host);
-    kvmem_layout_destroy(buffered);
-    kvmem_layout_destroy(direct);
-    kvmem_agent_destroy(agent);
 }
 
 TEST(disk_needs_a_backend_for_files) {
-    kvmem_agent *agent = agent_open("no_posix");
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    disk.size = MIB;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_disk(&disk, &region, ERR));
-    kvmem_registration *registration = (kvmem_registration *)&disk;
-    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "UCX", kvmem_region_register(region, agent, &registration, ERR));
-    CHECK(registration == NULL);
-    kvmem_region_destroy(region);
-    kvmem_agent_destroy(agent);
+    OWNED(kvmem_agent) agent = agent_open("no_posix");
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.size = MIB);
+    OWN(kvmem_region, region, kvmem_region_create_disk, &disk);
+    REFUSE(KVMEM_STATUS_NIXL, "UCX", kvmem_region_register, region, agent);
 }

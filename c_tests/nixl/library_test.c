@@ -22,23 +22,17 @@ TEST(failures_do_not_spoil_the_good_library) {
     fail_to_load(KVMEM_TEST_TOO_OLD_LIBRARY, "too old");
     scratch_remove(&directory);
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
-    kvmem_agent *agent = NULL;
-    EXPECT_OK(kvmem_agent_create("after_failures", NULL, &agent, ERR));
+    OWN(kvmem_agent, agent, kvmem_agent_create, "after_failures", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
-    kvmem_blob *metadata = NULL;
-    EXPECT_OK(kvmem_agent_get_local_metadata(agent, &metadata, ERR));
-    kvmem_blob_destroy(metadata);
-    kvmem_agent_destroy(agent);
+    OWN(kvmem_blob, metadata, kvmem_agent_get_local_metadata, agent);
 }
 
 TEST(the_path_is_returned_as_text) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
-    kvmem_blob *path = NULL;
-    EXPECT_OK(kvmem_nixl_get_path(&path, ERR));
+    OWN(kvmem_blob, path, kvmem_nixl_get_path);
     const char *text = kvmem_blob_data(path);
     CHECK_EQ(strlen(text), kvmem_blob_size(path));
     CHECK_HAS(text, "libnixl_capi.so");
-    kvmem_blob_destroy(path);
 }
 
 TEST(loading_again_is_fine_by_file_and_by_directory) {

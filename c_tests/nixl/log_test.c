@@ -24,22 +24,19 @@ static void ask(uint32_t level, const char *target, const char *message, void *u
     asked *mine = user_data;
     (void)level, (void)target, (void)message;
     if (mine->agent != NULL) {
-        kvmem_blob *metadata = NULL;
+        OWNED(kvmem_blob) metadata = NULL;
         mine->failures += kvmem_agent_get_local_metadata(mine->agent, &metadata, NULL) != KVMEM_STATUS_OK;
-        kvmem_blob_destroy(metadata);
     }
     if (mine->region != NULL) {
         kvmem_region_holders holders;
-        kvmem_registration *registration = NULL;
+        OWNED(kvmem_registration) registration = NULL;
         mine->failures += kvmem_region_get_holders(mine->region, &holders, NULL) != KVMEM_STATUS_OK;
         const kvmem_status status = kvmem_region_register(mine->region, mine->agent, &registration, NULL);
         mine->failures += status != KVMEM_STATUS_ALREADY_EXISTS; /* its layout has registered it */
-        kvmem_registration_destroy(registration);
     }
     if (mine->layout != NULL) {
-        kvmem_blob *descriptor = NULL;
+        OWNED(kvmem_blob) descriptor = NULL;
         mine->failures += kvmem_layout_export(mine->layout, &descriptor, NULL) != KVMEM_STATUS_OK;
-        kvmem_blob_destroy(descriptor);
     }
     mine->messages++;
 }
@@ -56,28 +53,24 @@ static void listen_no_more(void) {
 /* The agent's thread logs that it has a backend. */
 TEST(what_the_agent_says_may_be_answered_by_asking_it) {
     static asked asked;
-    kvmem_agent *agent = NULL;
-    EXPECT_OK(kvmem_agent_create("asked", NULL, &agent, ERR));
+    OWN(kvmem_agent, agent, kvmem_agent_create, "asked", NULL);
     asked.agent = agent;
     listen_to(&asked);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
     listen_no_more();
     CHECK(asked.messages > 0);
     CHECK_EQ(asked.failures, 0);
-    kvmem_agent_destroy(agent);
 }
 
 TEST(all_of_a_transfer_to_a_peer_may_be_asked_about) {
     static asked asked;
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_agent *agent = agent_open("near");
-    kv_peer peer;
-    kv_peer_start(&peer, "far", &config, 1);
+    OWNED(kvmem_agent) agent = agent_open("near");
+    OPENED(kv_peer, peer, "far", &config, 1);
     listen_to(&asked);
     asked.agent = agent;
     kv_peer_meet(&peer, agent);
-    kv_side side;
-    kv_side_open(&side, &config, agent, 2);
+    OPENED(kv_side, side, &config, agent, 2);
     asked.region = side.regions[0];
     asked.layout = side.layout;
     kv_run(side.layout, peer.model.layout, &move);
@@ -85,21 +78,17 @@ TEST(all_of_a_transfer_to_a_peer_may_be_asked_about) {
     kv_peer_check(&peer);
     listen_no_more();
     CHECK_EQ(asked.failures, 0);
-    kv_side_close(&side);
-    kv_peer_stop(&peer);
-    kvmem_agent_destroy(agent);
 }
 
 /* Several agents get their backends while others ask the same ones. */
 static void *make_backends(void *context) {
     asked *mine = context;
     for (int i = 0; i < 4; i++) {
-        kvmem_agent *agent = NULL;
+        OWNED(kvmem_agent) agent = NULL;
         if (kvmem_agent_create("another", NULL, &agent, NULL) != KVMEM_STATUS_OK ||
             kvmem_agent_create_backend(agent, "UCX", NULL, 0, NULL) != KVMEM_STATUS_OK) {
             mine->failures++;
         }
-        kvmem_agent_destroy(agent);
     }
     return NULL;
 }
@@ -107,7 +96,7 @@ static void *make_backends(void *context) {
 TEST(several_threads_may_ask_the_same) {
     static asked asked;
     pthread_t threads[2];
-    kvmem_agent *agent = agent_open("shared");
+    OWNED(kvmem_agent) agent = agent_open("shared");
     asked.agent = agent;
     listen_to(&asked);
     for (size_t i = 0; i < NUM(threads); i++) {
@@ -119,5 +108,4 @@ TEST(several_threads_may_ask_the_same) {
     listen_no_more();
     CHECK(asked.messages > 0);
     CHECK_EQ(asked.failures, 0);
-    kvmem_agent_destroy(agent);
 }

@@ -9,23 +9,20 @@
 
 TEST(a_blob_is_bytes_with_a_nul_behind) {
     kvmem_agent *agent = agent_open("blob");
-    kvmem_blob *blob = NULL;
-    EXPECT_OK(kvmem_agent_get_local_metadata(agent, &blob, ERR));
+    OWN(kvmem_blob, blob, kvmem_agent_get_local_metadata, agent);
     kvmem_agent_destroy(agent); /* the blob does not need it */
     const unsigned char *bytes = kvmem_blob_data(blob);
     CHECK(kvmem_blob_size(blob) > 0);
     CHECK_EQ(bytes[kvmem_blob_size(blob)], 0);
     CHECK(memmem(bytes, kvmem_blob_size(blob), "blob", 4) != NULL);
-    kvmem_blob_destroy(blob);
 }
 
 TEST(loading_makes_a_peer_known_until_it_is_invalidated) {
-    kvmem_agent *near = agent_open("near");
-    kvmem_agent *far = agent_open("far");
-    message metadata = agent_metadata(far);
+    OWNED(kvmem_agent) near = agent_open("near");
+    OWNED(kvmem_agent) far = agent_open("far");
+    CLEANUP(message_free) message metadata = agent_metadata(far);
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_agent_check_remote_metadata(near, "far", ERR));
-    kvmem_blob *name = NULL;
-    EXPECT_OK(kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size, &name, ERR));
+    GET(kvmem_blob *, name, kvmem_agent_load_remote_metadata, near, metadata.data, metadata.size);
     CHECK_STR((const char *)kvmem_blob_data(name), "far");
     CHECK_EQ(kvmem_blob_size(name), 3);
     kvmem_blob_destroy(name);
@@ -36,23 +33,19 @@ TEST(loading_makes_a_peer_known_until_it_is_invalidated) {
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
     agent_load(near, &metadata); /* and back */
     EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
-    free(metadata.data);
-    kvmem_agent_destroy(near);
-    kvmem_agent_destroy(far);
 }
 
 /* NIXL knows an agent under its own name, too, and does not forget it. */
 TEST(the_agents_own_metadata_is_not_invalidated) {
-    kvmem_agent *agent = agent_open("one");
+    OWNED(kvmem_agent) agent = agent_open("one");
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'one' is the agent itself",
                    kvmem_agent_invalidate_remote_metadata(agent, "one", ERR));
-    kvmem_agent_destroy(agent);
 }
 
 TEST(bytes_that_are_no_metadata_are_refused) {
-    kvmem_agent *near = agent_open("near");
-    kvmem_agent *far = agent_open("far");
-    message metadata = agent_metadata(far);
+    OWNED(kvmem_agent) near = agent_open("near");
+    OWNED(kvmem_agent) far = agent_open("far");
+    CLEANUP(message_free) message metadata = agent_metadata(far);
     static const unsigned char zeroes[64];
     kvmem_blob *name = (kvmem_blob *)&near;
     CHECK(kvmem_agent_load_remote_metadata(near, zeroes, sizeof(zeroes), &name, ERR) < 0);
@@ -62,9 +55,6 @@ TEST(bytes_that_are_no_metadata_are_refused) {
     CHECK(kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size / 2, NULL, ERR) < 0);
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
     agent_load(near, &metadata); /* nothing of it stuck */
-    free(metadata.data);
-    kvmem_agent_destroy(near);
-    kvmem_agent_destroy(far);
 }
 
 TEST(an_agents_own_metadata_is_recognized) {
@@ -78,22 +68,19 @@ TEST(an_agents_own_metadata_is_recognized) {
 
 /* A port of the loopback interface that was free a moment ago. */
 static uint32_t free_port(void) {
-    const int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CLEANUP(test_close) const int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(socket_fd >= 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     CHECK_EQ(bind(socket_fd, (struct sockaddr *)&address, sizeof(address)), 0);
     socklen_t size = sizeof(address);
     CHECK_EQ(getsockname(socket_fd, (struct sockaddr *)&address, &size), 0);
-    close(socket_fd);
     return ntohs(address.sin_port);
 }
 
 /* Between finding a port and listening on it somebody may take it: then another one is tried. */
 static kvmem_agent *listening_agent(const char *name, uint32_t *port) {
-    kvmem_agent_options options;
-    kvmem_agent_options_init(&options, sizeof(options));
-    options.flags = KVMEM_AGENT_LISTEN_THREAD;
-    options.listen_delay_us = 1000;
+    kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_LISTEN_THREAD,
+                                          it.listen_delay_us = 1000);
     kvmem_agent *agent = NULL;
     kvmem_status status = KVMEM_STATUS_NIXL;
     for (int i = 0; i < 10 && status == KVMEM_STATUS_NIXL; i++) {
@@ -108,12 +95,10 @@ static kvmem_agent *listening_agent(const char *name, uint32_t *port) {
 TEST(metadata_is_fetched_by_address) {
     uint32_t port = 0;
     uint32_t near_port = 0;
-    kvmem_agent *far = listening_agent("far", &port);
-    kvmem_agent *near = listening_agent("near", &near_port);
+    OWNED(kvmem_agent) far = listening_agent("far", &port);
+    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
     EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR));
     EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
-    kvmem_agent_destroy(near);
-    kvmem_agent_destroy(far);
 }
 
 /* Loaded metadata says nothing about the peer's listen thread now. */
@@ -121,7 +106,7 @@ TEST(a_loaded_peer_that_no_longer_listens_is_not_fetched) {
     uint32_t port = 0;
     uint32_t near_port = 0;
     kvmem_agent *far = listening_agent("far", &port);
-    kvmem_agent *near = listening_agent("near", &near_port);
+    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
     EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR));
     EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR)); /* again */
     kvmem_agent_destroy(far);
@@ -129,29 +114,25 @@ TEST(a_loaded_peer_that_no_longer_listens_is_not_fetched) {
                    kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, 0, ERR));
     EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR)); /* the older metadata stays */
-    kvmem_agent_destroy(near);
 }
 
 TEST(an_agent_does_not_fetch_its_own_metadata) {
     uint32_t port = 0;
-    kvmem_agent *agent = listening_agent("one", &port);
+    OWNED(kvmem_agent) agent = listening_agent("one", &port);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'one' is the agent itself",
                    kvmem_agent_fetch_remote_metadata(agent, "one", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER, ERR));
-    kvmem_agent_destroy(agent);
 }
 
 TEST(metadata_is_sent_by_address) {
     uint32_t port = 0;
     uint32_t near_port = 0;
-    kvmem_agent *far = listening_agent("far", &port);
-    kvmem_agent *near = listening_agent("near", &near_port);
+    OWNED(kvmem_agent) far = listening_agent("far", &port);
+    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
     EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
     const struct timespec pause = {0, 1000000};
     while (kvmem_agent_check_remote_metadata(far, "near", NULL) != KVMEM_STATUS_OK) {
         nanosleep(&pause, NULL); /* it arrives on a thread of NIXL's; the deadline bounds the wait */
     }
-    kvmem_agent_destroy(near);
-    kvmem_agent_destroy(far);
 }
 
 /* Whatever the timeout: the deadline of the test would come first. */
@@ -177,7 +158,7 @@ TEST(a_port_in_use_is_named) {
 
 TEST(an_address_where_nothing_listens_is_reported_at_once) {
     uint32_t near_port = 0;
-    kvmem_agent *near = listening_agent("near", &near_port);
+    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
     const uint32_t port = free_port();
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens at 127.0.0.1",
                    kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER, ERR));
@@ -187,14 +168,13 @@ TEST(an_address_where_nothing_listens_is_reported_at_once) {
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
     message metadata = agent_metadata(near); /* the agent works on */
     free(metadata.data);
-    kvmem_agent_destroy(near);
 }
 
 /* Something listens there, but is no agent. */
 TEST(what_does_not_reply_is_an_error_in_time) {
     uint32_t near_port = 0;
-    kvmem_agent *near = listening_agent("near", &near_port);
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
+    CLEANUP(test_close) const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(listener >= 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof(address);
@@ -204,15 +184,13 @@ TEST(what_does_not_reply_is_an_error_in_time) {
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "agent 'far' from 127.0.0.1",
                    kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", ntohs(address.sin_port),
                                                      MILLISECONDS(700), ERR));
-    close(listener);
-    kvmem_agent_destroy(near);
 }
 
 TEST(impossible_addresses_are_refused) {
     const uint64_t forever = KVMEM_TIMEOUT_FOREVER;
     static const char *const texts[] = {"localhost", "127.0.0", "127.0.0.256", "::1", ""};
     uint32_t near_port = 0;
-    kvmem_agent *near = listening_agent("near", &near_port);
+    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65536",
                    kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", 65536, 0, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65536",
@@ -223,19 +201,16 @@ TEST(impossible_addresses_are_refused) {
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is not an IPv4 address",
                        kvmem_agent_send_local_metadata(near, texts[i], 9, ERR));
     }
-    kvmem_agent_destroy(near);
 }
 
 TEST(without_a_listen_thread_nothing_goes_by_address) {
     uint32_t port = 0;
-    kvmem_agent *far = listening_agent("far", &port);
-    kvmem_agent *near = agent_open("near");
+    OWNED(kvmem_agent) far = listening_agent("far", &port);
+    OWNED(kvmem_agent) near = agent_open("near");
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "KVMEM_AGENT_LISTEN_THREAD",
                    kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "KVMEM_AGENT_LISTEN_THREAD",
                    kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
-    kvmem_agent_destroy(near);
-    kvmem_agent_destroy(far);
 }
 
 /* Sockets of this process with this local port: a listening one, and what it has accepted. UCX opens others meanwhile. */
@@ -254,8 +229,8 @@ static size_t count_sockets(uint32_t port) {
 TEST(checks_leave_no_connection_behind) {
     uint32_t port = 0;
     uint32_t near_port = 0;
-    kvmem_agent *far = listening_agent("far", &port);
-    kvmem_agent *near = listening_agent("near", &near_port);
+    OWNED(kvmem_agent) far = listening_agent("far", &port);
+    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
     const struct timespec pause = {0, 1000000};
     EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
     while (kvmem_agent_check_remote_metadata(far, "near", NULL) != KVMEM_STATUS_OK) {
@@ -268,6 +243,4 @@ TEST(checks_leave_no_connection_behind) {
     while (count_sockets(port) > before) {
         nanosleep(&pause, NULL); /* NIXL closes them on a thread of its own */
     }
-    kvmem_agent_destroy(near);
-    kvmem_agent_destroy(far);
 }

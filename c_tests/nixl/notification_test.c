@@ -8,33 +8,29 @@ KV_PEER_ROLE
 
 static void meet(kv_peer *peer, kvmem_agent *agent) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_peer_start(peer, "listener", &config, 1);
+    kv_peer_open(peer, "listener", &config, 1);
     kv_peer_meet(peer, agent);
 }
 
 TEST(any_bytes_arrive_as_they_were_sent) {
     static const unsigned char binary[] = {0x00, 0xFF, 0xFE, 0x80, 0x00, 'a', 0xC3, 0x28, 0x00};
-    kvmem_agent *agent = agent_open("speaker");
-    kv_peer peer;
+    OWNED(kvmem_agent) agent = agent_open("speaker");
+    CLEANUP(kv_peer_close) kv_peer peer;
     meet(&peer, agent);
     EXPECT_OK(kvmem_agent_notify(agent, "listener", binary, sizeof(binary), ERR));
     kv_peer_expect_notification(&peer, "speaker", binary, sizeof(binary));
     kv_peer_notify(&peer, "speaker", binary, sizeof(binary));
     agent_expect_notification(agent, "listener", binary, sizeof(binary));
-    kv_peer_stop(&peer);
-    kvmem_agent_destroy(agent);
 }
 
 TEST(an_empty_one_is_one_too) {
-    kvmem_agent *agent = agent_open("speaker");
-    kv_peer peer;
+    OWNED(kvmem_agent) agent = agent_open("speaker");
+    CLEANUP(kv_peer_close) kv_peer peer;
     meet(&peer, agent);
     EXPECT_OK(kvmem_agent_notify(agent, "listener", NULL, 0, ERR));
     kv_peer_expect_notification(&peer, "speaker", "", 0);
     kv_peer_notify(&peer, "speaker", NULL, 0);
     agent_expect_notification(agent, "listener", "", 0);
-    kv_peer_stop(&peer);
-    kvmem_agent_destroy(agent);
 }
 
 TEST(a_large_one_arrives_whole) {
@@ -46,7 +42,7 @@ TEST(a_large_one_arrives_whole) {
     meet(&peer, agent);
     EXPECT_OK(kvmem_agent_notify(agent, "listener", large, size, ERR));
     kv_peer_expect_notification(&peer, "speaker", large, size);
-    kv_peer_stop(&peer);
+    kv_peer_close(&peer);
     kvmem_agent_destroy(agent);
     free(large);
 }
@@ -55,8 +51,8 @@ TEST(a_large_one_arrives_whole) {
 
 /* None is lost, whoever takes how many at once. */
 TEST(many_all_arrive) {
-    kvmem_agent *agent = agent_open("speaker");
-    kvmem_agent *other = agent_open("other");
+    OWNED(kvmem_agent) agent = agent_open("speaker");
+    OWNED(kvmem_agent) other = agent_open("other");
     message metadata = agent_metadata(other);
     agent_load(agent, &metadata);
     free(metadata.data);
@@ -65,22 +61,17 @@ TEST(many_all_arrive) {
     }
     unsigned char seen[MANY] = {0};
     for (size_t taken = 0; taken < MANY;) {
-        kvmem_notifications *batch = NULL;
-        EXPECT_OK(kvmem_agent_take_notifications(other, PATIENCE, &batch, ERR));
+        OWN(kvmem_notifications, batch, kvmem_agent_take_notifications, other, PATIENCE);
         CHECK(kvmem_notifications_count(batch) > 0);
         for (size_t i = 0; i < kvmem_notifications_count(batch); i++, taken++) {
-            kvmem_notification notification;
-            EXPECT_OK(kvmem_notifications_get(batch, i, &notification, ERR));
+            GET(kvmem_notification, notification, kvmem_notifications_get, batch, i);
             uint32_t number = MANY;
             CHECK_EQ(notification.size, sizeof(number));
             memcpy(&number, notification.data, sizeof(number));
             CHECK(number < MANY);
             CHECK_EQ(seen[number]++, 0);
         }
-        kvmem_notifications_destroy(batch);
     }
-    kvmem_agent_destroy(agent);
-    kvmem_agent_destroy(other);
 }
 
 /* NIXL fails with an error of its own, also if the peer has ended: its layouts say which process it is. */
@@ -106,12 +97,9 @@ TEST(a_notification_to_itself_is_refused) {
 }
 
 TEST(waiting_for_none_times_out) {
-    kvmem_agent *agent = agent_open("lonely");
-    kvmem_notifications *taken = (kvmem_notifications *)&agent;
-    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_agent_take_notifications(agent, 0, &taken, ERR));
-    CHECK(taken == NULL);
-    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_agent_take_notifications(agent, MILLISECONDS(20), &taken, ERR));
-    kvmem_agent_destroy(agent);
+    OWNED(kvmem_agent) agent = agent_open("lonely");
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "", kvmem_agent_take_notifications, agent, 0);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "", kvmem_agent_take_notifications, agent, MILLISECONDS(20));
 }
 
 static void count_notes(uint32_t level, const char *target, const char *message, void *user_data) {
@@ -124,18 +112,14 @@ static void count_notes(uint32_t level, const char *target, const char *message,
 /* Its backend carries none: then none arrives, which is no failure. */
 TEST(an_agent_with_files_alone_receives_none) {
     static atomic_int notes;
-    kvmem_agent_options options;
-    kvmem_agent_options_init(&options, sizeof(options));
-    options.flags = KVMEM_AGENT_NO_PROGRESS_THREAD;
-    options.progress_delay_us = 100;
-    kvmem_agent *agent = NULL;
-    kvmem_notifications *taken = NULL;
+    kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_NO_PROGRESS_THREAD,
+                                          it.progress_delay_us = 100);
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, count_notes, &notes, ERR));
-    EXPECT_OK(kvmem_agent_create("files", &options, &agent, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "no backend", kvmem_agent_take_notifications(agent, 0, &taken, ERR));
+    GET(kvmem_agent *, agent, kvmem_agent_create, "files", &options);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "no backend", kvmem_agent_take_notifications, agent, 0);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "POSIX", kvmem_agent_take_notifications(agent, 0, &taken, ERR));
-    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_agent_take_notifications(agent, MILLISECONDS(20), &taken, ERR));
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "POSIX", kvmem_agent_take_notifications, agent, 0);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "", kvmem_agent_take_notifications, agent, MILLISECONDS(20));
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
     kvmem_agent *speaker = agent_open("speaker");
     message metadata = agent_metadata(agent);
@@ -150,9 +134,8 @@ TEST(an_agent_with_files_alone_receives_none) {
 }
 
 TEST(strangers_cannot_be_notified) {
-    kvmem_agent *agent = agent_open("speaker");
+    OWNED(kvmem_agent) agent = agent_open("speaker");
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_agent_notify(agent, "stranger", "x", 1, ERR));
-    kvmem_agent_destroy(agent);
 }
 
 TEST(the_list_is_checked_and_its_own) {
@@ -162,8 +145,7 @@ TEST(the_list_is_checked_and_its_own) {
     agent_load(agent, &metadata);
     free(metadata.data);
     EXPECT_OK(kvmem_agent_notify(agent, "other", "still here", 10, ERR));
-    kvmem_notifications *taken = NULL;
-    EXPECT_OK(kvmem_agent_take_notifications(other, PATIENCE, &taken, ERR));
+    GET(kvmem_notifications *, taken, kvmem_agent_take_notifications, other, PATIENCE);
     kvmem_agent_destroy(agent);
     kvmem_agent_destroy(other);
     kvmem_notification notification = {NULL, NULL, 77};

@@ -21,8 +21,7 @@ static void check_info(const kvmem_transfer_info *info, const kv_side *source, c
 
 static void write_there(kv_side *local, kv_peer *peer, const kv_move *move, kv_outers slots,
                         uint64_t flags) {
-    kvmem_transfer_options options = kv_outers_options(move, slots);
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags);
     const kvmem_transfer_info info = kv_run_with(local->layout, peer->model.layout, &options);
     check_info(&info, local, move, slots, KVMEM_PATH_NIXL_WRITE);
     kv_expect_outers_moved(&peer->model, local, move, slots);
@@ -39,9 +38,8 @@ static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move, 
         checksums[i] = crc_of_slots(&peer->model, move->pairs[i].source, move->source_layer,
                                     move->num_layers, slots.source, slots.count);
     }
-    kvmem_transfer_options options = kv_outers_options(move, slots);
-    options.flags = flags;
-    options.checksums = flags == 0 ? checksums : NULL;
+    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags,
+                                          it.checksums = flags == 0 ? checksums : NULL);
     const kvmem_transfer_info info = kv_run_with(peer->model.layout, local->layout, &options);
     check_info(&info, local, move, slots, KVMEM_PATH_NIXL_READ);
     kv_expect_outers_moved(local, &peer->model, move, slots);
@@ -59,23 +57,20 @@ static void to_and_from_peer(kv_side *local, kv_peer *peer) {
 }
 
 TEST(slots_are_read_from_a_peer_and_written_there) {
-    kvmem_agent *agent = agent_open("near");
+    OWNED(kvmem_agent) agent = agent_open("near");
     for (size_t there = 0; there < KV_NUM_KINDS; there++) {
         const kvmem_layout_config remote = kv_config(&kv_kinds[there]);
         kv_peer peer;
-        kv_peer_start(&peer, kv_kinds[there].name, &remote, 100);
+        kv_peer_open(&peer, kv_kinds[there].name, &remote, 100);
         kv_peer_meet(&peer, agent);
         for (size_t here = 0; here < KV_NUM_KINDS; here++) {
             const kvmem_layout_config local = kv_config(&kv_kinds[here]);
-            kv_side side;
-            kv_side_open(&side, &local, agent, (uint32_t)here);
+            OPENED(kv_side, side, &local, agent, (uint32_t)here);
             to_and_from_peer(&side, &peer);
-            kv_side_close(&side);
         }
-        kv_peer_stop(&peer);
+        kv_peer_close(&peer);
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, kv_kinds[there].name, ERR));
     }
-    kvmem_agent_destroy(agent);
 }
 
 /* A layout of keys alone, and one of keys and values; a long run, which is listed rather than named. */
@@ -85,15 +80,14 @@ TEST(layouts_of_keys_alone_take_part) {
         run[i] = (kvmem_block_pair){i, i + 4};
     }
     const kv_move in_order = {run, NUM(run), 0, 0, 3};
-    kvmem_agent *agent = agent_open("near");
+    OWNED(kvmem_agent) agent = agent_open("near");
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-        kvmem_layout_config both = kv_config(&kv_kinds[kind]);
-        both.num_blocks = 64;
+        kvmem_layout_config both = WITH(kv_config(&kv_kinds[kind]), it.num_blocks = 64);
         kvmem_layout_config one = both;
         one.outer_dim = 1;
         kv_peer peer;
         kv_side side;
-        kv_peer_start(&peer, kv_kinds[kind].name, &both, 100);
+        kv_peer_open(&peer, kv_kinds[kind].name, &both, 100);
         kv_peer_meet(&peer, agent);
         kv_side_open(&side, &one, agent, 7);
         write_there(&side, &peer, &in_order, (kv_outers){0, 1, 1}, 0);
@@ -101,20 +95,17 @@ TEST(layouts_of_keys_alone_take_part) {
         write_there(&side, &peer, &some_layers, (kv_outers){0, 0, 1}, 0);
         read_from_there(&side, &peer, &all_layers, (kv_outers){1, 0, 1}, 0);
         kv_side_close(&side);
-        kv_peer_stop(&peer);
+        kv_peer_close(&peer);
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, kv_kinds[kind].name, ERR));
     }
-    kvmem_agent_destroy(agent);
 }
 
 static void out_and_back(kvmem_agent *agent, const scratch *directory, const kv_kind *here,
                          const kv_kind *there, kv_outers slots) {
     const kvmem_layout_config memory = kv_aligned_config(here);
     const kvmem_layout_config disk = kv_aligned_config(there);
-    kv_side host;
-    file_side file;
-    kv_side_open(&host, &memory, agent, 1);
-    file_side_open(&file, &disk, agent, directory, 0, 2);
+    OPENED(kv_side, host, &memory, agent, 1);
+    OPENED(file_side, file, &disk, agent, directory, 0, 2);
     kvmem_transfer_options options = kv_outers_options(&all_layers, slots);
     options.path = KVMEM_PATH_NIXL_FILE_WRITE;
     kvmem_transfer_info info = kv_run_with(host.layout, file.model.layout, &options);
@@ -128,18 +119,14 @@ static void out_and_back(kvmem_agent *agent, const scratch *directory, const kv_
     kv_expect_outers_moved(&host, &file.model, &some_layers, slots);
     kv_side_check(&host);
     file_side_check(&file);
-    file_side_close(&file);
-    kv_side_close(&host);
 }
 
 TEST(slots_go_to_files_and_come_back) {
-    kvmem_agent *agent = agent_open("offload");
+    OWNED(kvmem_agent) agent = agent_open("offload");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kv_kind *here = &kv_kinds[kinds / KV_NUM_KINDS];
         out_and_back(agent, &directory, here, &kv_kinds[kinds % KV_NUM_KINDS], outers[kinds % NUM(outers)]);
     }
-    scratch_remove(&directory);
-    kvmem_agent_destroy(agent);
 }

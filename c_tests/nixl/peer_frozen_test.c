@@ -39,11 +39,9 @@ static void prepare(flight *flight, kv_peer *peer, const char *name) {
     flight->remote = peer->model.layout;
     peer->model.layout = NULL;
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = flight->queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue);
     EXPECT_OK(kvmem_transfer_create(flight->remote, flight->local, &options, &flight->transfer, ERR));
-    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
+    RUN(flight->transfer);
     next_completion(flight->queue);
 }
 
@@ -93,12 +91,12 @@ static void destroy_all(flight *flight) {
 
 static void start(kv_peer *peer) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_peer_start(peer, "frozen", &config, 2);
+    kv_peer_open(peer, "frozen", &config, 2);
 }
 
 TEST(in_flight_nothing_is_repeated_or_forgotten) {
-    kv_peer peer;
     flight flight;
+    CLEANUP(kv_peer_close) kv_peer peer;
     start(&peer);
     prepare(&flight, &peer, "waiting");
     take_off(&flight, &peer);
@@ -111,12 +109,11 @@ TEST(in_flight_nothing_is_repeated_or_forgotten) {
     kv_expect_moved(&flight.model, &peer.model, &move);
     kv_side_check(&flight.model);
     destroy_all(&flight);
-    kv_peer_stop(&peer);
 }
 
 TEST(killed_while_a_transfer_waits_for_it) {
-    kv_peer peer;
     flight flight;
+    CLEANUP(kv_peer_forget) kv_peer peer;
     start(&peer);
     prepare(&flight, &peer, "waiting");
     take_off(&flight, &peer);
@@ -124,11 +121,9 @@ TEST(killed_while_a_transfer_waits_for_it) {
     EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "frozen",
                    kvmem_transfer_wait(flight.transfer, SECONDS(5), ERR));
     kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(flight.queue, PATIENCE, &completion, 1, &count, ERR));
+    GET(size_t, count, kvmem_queue_wait, flight.queue, PATIENCE, &completion, 1);
     CHECK_EQ(completion.status, KVMEM_STATUS_PEER_LOST);
     destroy_all(&flight);
-    kv_peer_forget(&peer);
 }
 
 /* The new peer is met as soon as NIXL has let go of what was in flight to the old one. */
@@ -157,7 +152,7 @@ TEST(killed_in_flight_and_back_under_the_same_name) {
     risen.model.layout = NULL;
     destroy_all(&flight);
     kv_peer_forget(&old);
-    kv_peer_stop(&risen);
+    kv_peer_close(&risen);
 }
 
 static void destroy_in_order(kv_peer *peer, const int *order, const char *name) {
@@ -204,7 +199,7 @@ static bool next_order(int *order) {
 /* Every seventh of the 720 orders: any three handles in all their orders, any handle in all places. */
 TEST(handles_go_in_any_order_while_in_flight) {
     int order[NUM_HANDLES] = {0, 1, 2, 3, 4, 5};
-    kv_peer peer;
+    CLEANUP(kv_peer_close) kv_peer peer;
     start(&peer);
     size_t number = 0;
     do {
@@ -216,7 +211,6 @@ TEST(handles_go_in_any_order_while_in_flight) {
         number++;
     } while (next_order(order));
     CHECK_EQ(number, 720);
-    kv_peer_stop(&peer);
 }
 
 int main(int argc, char **argv) {

@@ -21,29 +21,27 @@ typedef struct fixture {
     kv_peer peer;
 } fixture;
 
-static void set_up(fixture *fixture) {
+static void fixture_open(fixture *fixture) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     fixture->agent = agent_open("survivor");
     kv_side_open(&fixture->side, &config, fixture->agent, 1);
-    kv_peer_start(&fixture->peer, "victim", &config, 2);
+    kv_peer_open(&fixture->peer, "victim", &config, 2);
     kv_peer_meet(&fixture->peer, fixture->agent);
 }
 
 /* The agent goes on: with another peer, bytes and notifications arrive. */
 static void expect_survivor_works(fixture *fixture) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kv_peer next;
-    kv_peer_start(&next, "next", &config, 3);
+    OPENED(kv_peer, next, "next", &config, 3);
     kv_peer_meet(&next, fixture->agent);
     kv_run(fixture->side.layout, next.model.layout, &move);
     kv_expect_moved(&next.model, &fixture->side, &move);
     kv_peer_check(&next);
     kv_peer_notify(&next, "survivor", "hello", 5);
     agent_expect_notification(fixture->agent, "next", "hello", 5);
-    kv_peer_stop(&next);
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     kv_peer_forget(&fixture->peer);
     kv_side_close(&fixture->side);
     kvmem_agent_destroy(fixture->agent);
@@ -51,8 +49,7 @@ static void tear_down(fixture *fixture) {
 
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination) {
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
     return transfer;
 }
 
@@ -69,8 +66,7 @@ static void expect_peer_lost(kvmem_status status) {
 }
 
 TEST(killed_before_a_transfer) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     kvmem_transfer *write = create(fixture.side.layout, fixture.peer.model.layout);
     kvmem_transfer *read = create(fixture.peer.model.layout, fixture.side.layout);
     EXPECT_OK(submit_and_wait(write, PATIENCE));
@@ -81,24 +77,19 @@ TEST(killed_before_a_transfer) {
     kvmem_transfer_destroy(write);
     kvmem_transfer_destroy(read);
     expect_survivor_works(&fixture);
-    tear_down(&fixture);
 }
 
 TEST(killed_before_the_first_contact) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     kv_peer_crash(&fixture.peer);
     const kvmem_transfer_options options = kv_transfer_options(&move);
     kvmem_transfer *transfer = NULL;
     kvmem_status status = kvmem_transfer_create(fixture.side.layout, fixture.peer.model.layout, &options,
                                                 &transfer, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = submit_and_wait(transfer, SOON);
-    }
+    THEN(status, submit_and_wait(transfer, SOON));
     expect_peer_lost(status);
     kvmem_transfer_destroy(transfer);
     expect_survivor_works(&fixture);
-    tear_down(&fixture);
 }
 
 typedef struct stream {
@@ -121,8 +112,7 @@ static void *stream_until_it_fails(void *argument) {
 }
 
 TEST(killed_in_the_middle_of_many) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     stream streams[] = {
         {.transfer = create(fixture.side.layout, fixture.peer.model.layout)},
         {.transfer = create(fixture.peer.model.layout, fixture.side.layout)},
@@ -142,17 +132,13 @@ TEST(killed_in_the_middle_of_many) {
     }
     memcpy(fixture.side.expected, fixture.side.memory, fixture.side.size); /* whatever was read in time */
     expect_survivor_works(&fixture);
-    tear_down(&fixture);
 }
 
 TEST(killed_under_many_in_a_queue) {
-    fixture fixture;
-    set_up(&fixture);
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    OPENED(fixture, fixture);
+    GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_transfer *transfers[200];
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
     size_t submitted = 0;
     for (size_t i = 0; i < NUM(transfers); i++) {
         options.user_data = i;
@@ -182,16 +168,13 @@ TEST(killed_under_many_in_a_queue) {
     kvmem_queue_destroy(queue);
     memcpy(fixture.side.expected, fixture.side.memory, fixture.side.size); /* whatever was read in time */
     expect_survivor_works(&fixture);
-    tear_down(&fixture);
 }
 
 TEST(a_lost_peer_is_not_notified_for_ever) {
-    fixture fixture;
-    set_up(&fixture);
+    OPENED(fixture, fixture);
     EXPECT_OK(kvmem_agent_notify(fixture.agent, "victim", "x", 1, ERR));
     kv_peer_crash(&fixture.peer);
     const kvmem_status status = kvmem_agent_notify(fixture.agent, "victim", "y", 1, ERR);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_PEER_LOST || status == KVMEM_STATUS_NIXL);
     expect_survivor_works(&fixture);
-    tear_down(&fixture);
 }

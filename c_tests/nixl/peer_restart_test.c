@@ -11,41 +11,33 @@ static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination) {
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
     return transfer;
 }
 
 /* Refused, or failed under way, as stale; nothing new can be made of it either. */
 static void expect_stale(const kvmem_layout *local, const kvmem_layout *old, kvmem_transfer *old_transfer) {
     kvmem_status status = kvmem_transfer_submit(old_transfer, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(old_transfer, PATIENCE, ERR);
-    }
+    THEN(status, kvmem_transfer_wait(old_transfer, PATIENCE, ERR));
     CHECK_EQ(status, KVMEM_STATUS_STALE);
     CHECK_HAS(kvmem_error_message(test_last_error(), NULL), "phoenix");
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = (kvmem_transfer *)&options;
-    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "phoenix",
-                   kvmem_transfer_create(local, old, &options, &transfer, ERR));
-    CHECK(transfer == NULL);
+    REFUSE(KVMEM_STATUS_STALE, "phoenix", kvmem_transfer_create, local, old, &options);
 }
 
 TEST(a_restarted_peer_is_told_apart) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_agent *agent = agent_open("near");
-    kv_side side;
-    kv_side_open(&side, &config, agent, 1);
+    OWNED(kvmem_agent) agent = agent_open("near");
+    OPENED(kv_side, side, &config, agent, 1);
     kv_peer old;
-    kv_peer_start(&old, "phoenix", &config, 2);
+    kv_peer_open(&old, "phoenix", &config, 2);
     kv_peer_meet(&old, agent);
     kvmem_transfer *old_transfer = create(side.layout, old.model.layout);
-    EXPECT_OK(kvmem_transfer_submit(old_transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(old_transfer, PATIENCE, ERR));
+    RUN(old_transfer);
     kv_peer_crash(&old);
 
     kv_peer risen;
-    kv_peer_start(&risen, "phoenix", &config, 3);
+    kv_peer_open(&risen, "phoenix", &config, 3);
     const message *news = &risen.metadata;
     EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "phoenix",
                    kvmem_agent_load_remote_metadata(agent, news->data, news->size, NULL, ERR));
@@ -60,9 +52,7 @@ TEST(a_restarted_peer_is_told_apart) {
     kv_peer_check(&risen);
     kvmem_transfer_destroy(old_transfer);
     kv_peer_forget(&old);
-    kv_peer_stop(&risen);
-    kv_side_close(&side);
-    kvmem_agent_destroy(agent);
+    kv_peer_close(&risen);
 }
 
 /* Without address randomisation both lives of the peer have their memory at the same place, and only who made
@@ -70,22 +60,18 @@ TEST(a_restarted_peer_is_told_apart) {
 TEST(an_old_descriptor_is_refused_though_its_addresses_fit) {
     const kvmem_layout_config first = kv_config(&kv_kinds[1]);
     const kvmem_layout_config second = kv_config(&kv_kinds[2]);
-    kvmem_agent *agent = agent_open("near");
+    OWNED(kvmem_agent) agent = agent_open("near");
     const int randomised = personality(ADDR_NO_RANDOMIZE);
     CHECK(randomised >= 0);
     kv_peer old;
-    kv_peer_start(&old, "phoenix", &first, 2);
+    kv_peer_open(&old, "phoenix", &first, 2);
     kv_peer_crash(&old);
     kv_peer risen;
-    kv_peer_start(&risen, "phoenix", &second, 3);
+    kv_peer_open(&risen, "phoenix", &second, 3);
     CHECK(personality((unsigned long)randomised) >= 0);
     kv_peer_meet(&risen, agent);
-    kvmem_layout *layout = (kvmem_layout *)&first;
     const message *descriptor = &old.descriptor;
-    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "phoenix",
-                   kvmem_layout_import(agent, descriptor->data, descriptor->size, &layout, ERR));
-    CHECK(layout == NULL);
+    REFUSE(KVMEM_STATUS_PEER_LOST, "phoenix", kvmem_layout_import, agent, descriptor->data, descriptor->size);
     kv_peer_forget(&old);
-    kv_peer_stop(&risen);
-    kvmem_agent_destroy(agent);
+    kv_peer_close(&risen);
 }

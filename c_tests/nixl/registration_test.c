@@ -9,26 +9,20 @@ static void count_release(void *user_data) {
 }
 
 static kvmem_region *adopt(int *releases) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = memory;
-    options.size = sizeof(memory);
-    options.release = releases != NULL ? count_release : NULL;
-    options.user_data = releases;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory),
+                                          it.release = releases != NULL ? count_release : NULL,
+                                          it.user_data = releases);
+    GET(kvmem_region *, region, kvmem_region_adopt_host, &options);
     return region;
 }
 
 static kvmem_registration *register_with(kvmem_region *region, kvmem_agent *agent) {
-    kvmem_registration *registration = NULL;
-    EXPECT_OK(kvmem_region_register(region, agent, &registration, ERR));
+    GET(kvmem_registration *, registration, kvmem_region_register, region, agent);
     return registration;
 }
 
 static kvmem_registration_info info_of(const kvmem_registration *registration) {
-    kvmem_registration_info info;
-    EXPECT_OK(kvmem_registration_get_info(registration, &info, ERR));
+    GET(kvmem_registration_info, info, kvmem_registration_get_info, registration);
     return info;
 }
 
@@ -38,37 +32,23 @@ static uint32_t registration_count(const kvmem_region *region) {
 
 /* NIXL knows no right to read only: a peer that writes would end this process. */
 TEST(memory_to_be_read_only_is_not_registered) {
-    kvmem_agent *agent = agent_open("registrar");
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = memory;
-    options.size = sizeof(memory);
-    options.flags = KVMEM_ADOPT_READ_ONLY;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
-    kvmem_registration *registration = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY",
-                   kvmem_region_register(region, agent, &registration, ERR));
-    CHECK(registration == NULL);
+    OWNED(kvmem_agent) agent = agent_open("registrar");
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory),
+                                          it.flags = KVMEM_ADOPT_READ_ONLY);
+    OWN(kvmem_region, region, kvmem_region_adopt_host, &options);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_region_register, region, agent);
     CHECK_EQ(registration_count(region), 0);
-    kvmem_region_destroy(region);
-    kvmem_agent_destroy(agent);
 }
 
 /* The file is there before its registration fails: no backend of the agent's takes files. */
 TEST(a_layout_that_cannot_be_registered_leaves_no_file) {
-    kvmem_agent *agent = agent_open("registrar");
-    scratch directory = scratch_create(temporary_directory());
+    OWNED(kvmem_agent) agent = agent_open("registrar");
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    disk.path = scratch_file(&directory, "cache");
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.disk = &disk;
-    options.agent = agent;
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.path = scratch_file(&directory, "cache"));
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE, it.disk = &disk,
+                                           it.agent = agent);
     kvmem_layout *layout = NULL;
     EXPECT(KVMEM_STATUS_NIXL, kvmem_layout_build(&options, &layout, ERR));
     CHECK(layout == NULL);
@@ -81,13 +61,11 @@ TEST(a_layout_that_cannot_be_registered_leaves_no_file) {
     options.agent = agent;
     EXPECT(KVMEM_STATUS_NIXL, kvmem_layout_build(&options, &layout, ERR));
     CHECK_EQ(count_directory_entries(directory.path), 1);
-    scratch_remove(&directory);
-    kvmem_agent_destroy(agent);
 }
 
 TEST(a_registration_says_what_it_is) {
-    kvmem_agent *agent = agent_open("registrar");
-    kvmem_region *region = adopt(NULL);
+    OWNED(kvmem_agent) agent = agent_open("registrar");
+    OWNED(kvmem_region) region = adopt(NULL);
     kvmem_registration *registration = register_with(region, agent);
     const kvmem_registration_info info = info_of(registration);
     CHECK_EQ(info.address, (uintptr_t)memory);
@@ -96,79 +74,59 @@ TEST(a_registration_says_what_it_is) {
     CHECK_EQ(info.memory_type, KVMEM_MEMORY_DRAM);
     CHECK_EQ(info.registered, 1);
     CHECK_EQ(registration_count(region), 1);
-    kvmem_blob *name = NULL;
-    EXPECT_OK(kvmem_region_get_agent(region, 0, &name, ERR));
+    OWN(kvmem_blob, name, kvmem_region_get_agent, region, 0);
     CHECK_STR((const char *)kvmem_blob_data(name), "registrar");
     CHECK_EQ(kvmem_blob_size(name), strlen("registrar"));
-    kvmem_blob_destroy(name);
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 1, &name, ERR));
-    CHECK(name == NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_region_get_agent, region, 1);
     kvmem_registration_destroy(registration);
     CHECK_EQ(registration_count(region), 0);
-    kvmem_region_destroy(region);
-    kvmem_agent_destroy(agent);
 }
 
 TEST(a_file_is_registered_by_its_descriptor) {
-    kvmem_agent *agent = agent_open("files");
+    OWNED(kvmem_agent) agent = agent_open("files");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    kvmem_region *region = region_create_temporary_file(MIB);
-    kvmem_registration *registration = register_with(region, agent);
+    OWNED(kvmem_region) region = region_create_temporary_file(MIB);
+    OWNED(kvmem_registration) registration = register_with(region, agent);
     const kvmem_registration_info info = info_of(registration);
     CHECK_EQ(info.address, 0);
     CHECK_EQ(info.size, MIB);
     CHECK_EQ(info.device_id, region_info(region).fd);
     CHECK_EQ(info.memory_type, KVMEM_MEMORY_FILE);
-    kvmem_registration_destroy(registration);
-    kvmem_region_destroy(region);
-    kvmem_agent_destroy(agent);
 }
 
 TEST(twice_with_one_agent_is_refused) {
-    kvmem_agent *agent = agent_open("twice");
-    kvmem_region *region = adopt(NULL);
-    kvmem_registration *registration = register_with(region, agent);
-    kvmem_registration *again = (kvmem_registration *)memory;
+    OWNED(kvmem_agent) agent = agent_open("twice");
+    OWNED(kvmem_region) region = adopt(NULL);
+    OWNED(kvmem_registration) registration = register_with(region, agent);
+    OWNED(kvmem_registration) again = (kvmem_registration *)memory;
     EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "twice", kvmem_region_register(region, agent, &again, ERR));
     CHECK(again == NULL);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
     again = register_with(region, agent);
-    kvmem_registration_destroy(again);
-    kvmem_registration_destroy(registration);
-    kvmem_region_destroy(region);
-    kvmem_agent_destroy(agent);
 }
 
 TEST(two_agents_may_know_one_region) {
-    kvmem_agent *first = agent_open("first");
-    kvmem_agent *second = agent_open("second");
-    kvmem_region *region = adopt(NULL);
+    OWNED(kvmem_agent) first = agent_open("first");
+    OWNED(kvmem_agent) second = agent_open("second");
+    OWNED(kvmem_region) region = adopt(NULL);
     kvmem_registration *registrations[] = {register_with(region, first), register_with(region, second)};
     CHECK_EQ(registration_count(region), 2);
     kvmem_registration_destroy(registrations[0]);
     CHECK_EQ(registration_count(region), 1);
     CHECK_EQ(info_of(registrations[1]).registered, 1);
     kvmem_registration_destroy(registrations[1]);
-    kvmem_region_destroy(region);
-    kvmem_agent_destroy(first);
-    kvmem_agent_destroy(second);
 }
 
 TEST(without_a_backend_that_takes_it_nothing_is_registered) {
-    kvmem_agent *agent = NULL;
-    EXPECT_OK(kvmem_agent_create("bare", NULL, &agent, ERR));
-    kvmem_region *region = adopt(NULL);
-    kvmem_registration *registration = (kvmem_registration *)memory;
-    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "bare", kvmem_region_register(region, agent, &registration, ERR));
-    CHECK(registration == NULL);
+    OWN(kvmem_agent, agent, kvmem_agent_create, "bare", NULL);
+    OWNED(kvmem_region) region = adopt(NULL);
+    REFUSE(KVMEM_STATUS_NIXL, "bare", kvmem_region_register, region, agent);
     CHECK_EQ(registration_count(region), 0);
-    kvmem_region_destroy(region);
-    kvmem_agent_destroy(agent);
 }
 
 TEST(deregistering_twice_is_an_error) {
-    kvmem_agent *agent = agent_open("deregister");
-    kvmem_region *region = adopt(NULL);
+    OWNED(kvmem_agent) agent = agent_open("deregister");
+    OWNED(kvmem_region) region = adopt(NULL);
     kvmem_registration *registration = register_with(region, agent);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
     CHECK_EQ(info_of(registration).registered, 0);
@@ -176,20 +134,18 @@ TEST(deregistering_twice_is_an_error) {
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_registration_deregister(registration, ERR));
     kvmem_registration_destroy(registration);
     kvmem_registration_destroy(NULL);
-    kvmem_region_destroy(region);
-    kvmem_agent_destroy(agent);
 }
 
 /* NIXL looks for a backend that has memory of the type, and finds the one that was added later. */
 TEST(a_backend_added_later_does_not_keep_memory) {
     static _Alignas(4096) unsigned char other_memory[4096];
     const int releases = releases_so_far();
-    kvmem_agent *agent = agent_open("later");
+    OWNED(kvmem_agent) agent = agent_open("later");
     kvmem_region *early = region_adopt_noting_release(memory, sizeof(memory));
     kvmem_registration *early_registration = register_with(early, agent);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    kvmem_region *late = region_adopt(other_memory, sizeof(other_memory));
-    kvmem_registration *late_registration = register_with(late, agent);
+    OWNED(kvmem_region) late = region_adopt(other_memory, sizeof(other_memory));
+    OWNED(kvmem_registration) late_registration = register_with(late, agent);
     EXPECT_OK(kvmem_registration_deregister(early_registration, ERR));
     kvmem_registration_destroy(early_registration);
     kvmem_region_destroy(early);
@@ -201,71 +157,48 @@ TEST(a_backend_added_later_does_not_keep_memory) {
     kvmem_region_destroy(early);
     await_releases(releases + 2);
     EXPECT_OK(kvmem_registration_deregister(late_registration, ERR));
-    kvmem_registration_destroy(late_registration);
-    kvmem_region_destroy(late);
-    kvmem_agent_destroy(agent);
 }
 
 static kvmem_layout_options options_over(const kvmem_layout_config *config, kvmem_agent *agent,
                                          kvmem_registration *const *registration) {
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.agent = agent;
-    options.source = KVMEM_LAYOUT_REGISTRATIONS;
-    options.registrations = registration;
-    options.count = 1;
-    return options;
+    return OPTIONS(kvmem_layout_options, it.config = config, it.agent = agent,
+                   it.source = KVMEM_LAYOUT_REGISTRATIONS, it.registrations = registration, it.count = 1);
 }
 
 TEST(a_layout_holds_its_registration) {
-    kvmem_agent *agent = agent_open("holder");
-    kvmem_region *region = adopt(NULL);
-    kvmem_registration *registration = register_with(region, agent);
+    OWNED(kvmem_agent) agent = agent_open("holder");
+    OWNED(kvmem_region) region = adopt(NULL);
+    OWNED(kvmem_registration) registration = register_with(region, agent);
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const kvmem_layout_options options = options_over(&config, agent, &registration);
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "destroy both", kvmem_registration_deregister(registration, ERR));
     CHECK_EQ(info_of(registration).registered, 1);
     kvmem_layout_destroy(layout);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "0", kvmem_layout_build(&options, &layout, ERR));
     CHECK(layout == NULL);
-    kvmem_registration_destroy(registration);
-    kvmem_region_destroy(region);
-    kvmem_agent_destroy(agent);
 }
 
 TEST(the_registration_of_another_agent_is_refused) {
-    kvmem_agent *owner = agent_open("owner");
-    kvmem_agent *other = agent_open("other");
-    kvmem_region *region = adopt(NULL);
-    kvmem_registration *registration = register_with(region, owner);
+    OWNED(kvmem_agent) owner = agent_open("owner");
+    OWNED(kvmem_agent) other = agent_open("other");
+    OWNED(kvmem_region) region = adopt(NULL);
+    OWNED(kvmem_registration) registration = register_with(region, owner);
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const kvmem_layout_options options = options_over(&config, other, &registration);
-    kvmem_layout *layout = (kvmem_layout *)memory;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "owner", kvmem_layout_build(&options, &layout, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "owner", kvmem_layout_build, &options);
     CHECK_HAS(test_last_message(), "other");
-    CHECK(layout == NULL);
-    kvmem_registration_destroy(registration);
-    kvmem_region_destroy(region);
-    kvmem_agent_destroy(owner);
-    kvmem_agent_destroy(other);
 }
 
 TEST(a_layout_over_regions_registers_them) {
-    kvmem_agent *agent = agent_open("builder");
+    OWNED(kvmem_agent) agent = agent_open("builder");
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kv_side side;
-    kv_side_open(&side, &config, agent, 1);
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(side.layout, &info, ERR));
+    OPENED(kv_side, side, &config, agent, 1);
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, side.layout);
     CHECK_EQ(info.locality, KVMEM_LOCALITY_REGISTERED);
-    kvmem_blob *name = NULL;
-    EXPECT_OK(kvmem_layout_get_agent(side.layout, &name, ERR));
+    OWN(kvmem_blob, name, kvmem_layout_get_agent, side.layout);
     CHECK_STR((const char *)kvmem_blob_data(name), "builder");
-    kvmem_blob_destroy(name);
     for (size_t i = 0; i < side.num_regions; i++) {
         CHECK_EQ(registration_count(side.regions[i]), 1);
     }
@@ -274,8 +207,6 @@ TEST(a_layout_over_regions_registers_them) {
     for (size_t i = 0; i < side.num_regions; i++) {
         CHECK_EQ(registration_count(side.regions[i]), 0);
     }
-    kv_side_close(&side);
-    kvmem_agent_destroy(agent);
 }
 
 enum { AGENT, REGION, REGISTRATION, NUM_HANDLES };

@@ -28,16 +28,11 @@ static void ask_the_agent(void *user_data) {
 
 static kvmem_layout *layout_with_release(const kvmem_layout_config *config, void *memory,
                                          on_release *release) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = memory;
-    options.size = kv_region_size(config);
-    options.release = ask_the_agent;
-    options.user_data = release;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = memory,
+                                          it.size = kv_region_size(config), it.release = ask_the_agent,
+                                          it.user_data = release);
+    OWN(kvmem_region, region, kvmem_region_adopt_host, &options);
     kvmem_layout *layout = regions_lay_out(config, &region, 1, release->agent);
-    kvmem_region_destroy(region);
     return layout;
 }
 
@@ -45,8 +40,7 @@ static kvmem_layout *layout_with_release(const kvmem_layout_config *config, void
 static void destroy_in_flight(kv_peer *peer, on_release *release, void *memory) {
     kvmem_layout *local = layout_with_release(&peer->model.config, memory, release);
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(peer->model.layout, local, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, peer->model.layout, local, &options);
     peer_freeze(&peer->process);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     kvmem_transfer_destroy(transfer);
@@ -59,9 +53,9 @@ TEST(a_callback_may_call_the_agent) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     release.agent = agent_open("near");
     kv_peer peer;
-    kv_peer_start(&peer, "far", &config, 2);
+    kv_peer_open(&peer, "far", &config, 2);
     kv_peer_meet(&peer, release.agent);
-    void *memory = test_allocate(kv_region_size(&config));
+    CLEANUP(test_free) void *memory = test_allocate(kv_region_size(&config));
     for (int i = 1; i <= RUNS; i++) {
         destroy_in_flight(&peer, &release, memory);
         while (release.calls < i) { /* the process's deadline bounds this */
@@ -70,9 +64,8 @@ TEST(a_callback_may_call_the_agent) {
     }
     CHECK_EQ(release.calls, RUNS);
     CHECK_EQ(release.failures, 0);
-    kv_peer_stop(&peer);
+    kv_peer_close(&peer);
     kvmem_agent_destroy(release.agent);
-    free(memory);
 }
 
 /* The last handle of an agent: the callback may destroy it, too. */
@@ -85,17 +78,11 @@ static void destroy_the_agent(void *user_data) {
 TEST(a_callback_may_destroy_the_agent) {
     static unsigned char memory[4096];
     static on_release release;
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = memory;
-    options.size = sizeof(memory);
-    options.release = destroy_the_agent;
-    options.user_data = &release;
-    kvmem_region *region = NULL;
-    kvmem_registration *registration = NULL;
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory),
+                                          it.release = destroy_the_agent, it.user_data = &release);
     release.agent = agent_open("near");
-    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
-    EXPECT_OK(kvmem_region_register(region, release.agent, &registration, ERR));
+    GET(kvmem_region *, region, kvmem_region_adopt_host, &options);
+    GET(kvmem_registration *, registration, kvmem_region_register, region, release.agent);
     kvmem_region_destroy(region);
     kvmem_registration_destroy(registration);
     while (release.calls == 0) {
@@ -109,19 +96,16 @@ TEST(the_end_of_a_run_holds_nothing) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_agent *agent = agent_open("near");
     kv_peer peer;
-    kvmem_queue *queue = NULL;
-    kv_peer_start(&peer, "far", &config, 2);
+    kv_peer_open(&peer, "far", &config, 2);
     kv_peer_meet(&peer, agent);
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    GET(kvmem_queue *, queue, kvmem_queue_create);
     void *memory = test_allocate(kv_region_size(&config));
     kvmem_region *region = region_adopt(memory, kv_region_size(&config));
     for (int i = 0; i < ENDS; i++) {
         kvmem_layout *local = regions_lay_out(&config, &region, 1, agent);
-        kvmem_transfer_options options = kv_transfer_options(&move);
-        options.queue = queue;
-        options.flags = i % 2 == 0 ? 0 : KVMEM_TRANSFER_BY_LAYER;
-        kvmem_transfer *transfer = NULL;
-        EXPECT_OK(kvmem_transfer_create(peer.model.layout, local, &options, &transfer, ERR));
+        kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue,
+                                              it.flags = i % 2 == 0 ? 0 : KVMEM_TRANSFER_BY_LAYER);
+        GET(kvmem_transfer *, transfer, kvmem_transfer_create, peer.model.layout, local, &options);
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         if (i % 4 >= 2) {
             EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
@@ -130,14 +114,13 @@ TEST(the_end_of_a_run_holds_nothing) {
         kvmem_layout_destroy(local);
         const kvmem_status status = next_completion(queue).status;
         CHECK(status == KVMEM_STATUS_OK || (i % 4 >= 2 && status == KVMEM_STATUS_CANCELLED));
-        kvmem_region_holders holders;
-        EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+        GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
         CHECK_EQ(holders.registrations, 0);
         CHECK_EQ(holders.references, 1);
     }
     kvmem_region_destroy(region);
     kvmem_queue_destroy(queue);
-    kv_peer_stop(&peer);
+    kv_peer_close(&peer);
     kvmem_agent_destroy(agent);
     free(memory);
 }

@@ -17,7 +17,7 @@ typedef struct meeting {
 
 static meeting meet(const kvmem_layout_config *there, const kvmem_layout_config *here) {
     meeting met = {.agent = agent_open("near")};
-    kv_peer_start(&met.peer, "far", there, 1);
+    kv_peer_open(&met.peer, "far", there, 1);
     kv_peer_meet(&met.peer, met.agent);
     kv_side_open(&met.side, here, met.agent, 2);
     return met;
@@ -25,7 +25,7 @@ static meeting meet(const kvmem_layout_config *there, const kvmem_layout_config 
 
 static void part(meeting *met) {
     kv_side_close(&met->side);
-    kv_peer_stop(&met->peer);
+    kv_peer_close(&met->peer);
     kvmem_agent_destroy(met->agent);
 }
 
@@ -54,36 +54,30 @@ static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move) 
 }
 
 TEST(every_pair_of_kinds_is_read_and_written) {
-    kvmem_agent *agent = agent_open("near");
+    OWNED(kvmem_agent) agent = agent_open("near");
     for (size_t there = 0; there < KV_NUM_KINDS; there++) {
         const kvmem_layout_config remote = kv_config(&kv_kinds[there]);
         kv_peer peer;
-        kv_peer_start(&peer, kv_kinds[there].name, &remote, 100);
+        kv_peer_open(&peer, kv_kinds[there].name, &remote, 100);
         kv_peer_meet(&peer, agent);
         for (size_t here = 0; here < KV_NUM_KINDS; here++) {
-            kvmem_layout_config local = kv_config(&kv_kinds[here]);
-            local.alignment = here == 0 ? 64 : 1;
-            kv_side side;
-            kv_side_open(&side, &local, agent, (uint32_t)here);
+            kvmem_layout_config local = WITH(kv_config(&kv_kinds[here]), it.alignment = here == 0 ? 64 : 1);
+            OPENED(kv_side, side, &local, agent, (uint32_t)here);
             write_there(&side, &peer, &all_layers);
             read_from_there(&side, &peer, &some_layers);
             read_from_there(&side, &peer, &all_layers);
             write_there(&side, &peer, &some_layers);
-            kv_side_close(&side);
         }
-        kv_peer_stop(&peer);
+        kv_peer_close(&peer);
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, kv_kinds[there].name, ERR));
     }
-    kvmem_agent_destroy(agent);
 }
 
 static kvmem_transfer *create_with_notification(const kvmem_layout *source, const kvmem_layout *destination,
                                                 const void *data, size_t size) {
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.notification = data;
-    options.notification_size = size;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.notification = data,
+                                          it.notification_size = size);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
     return transfer;
 }
 
@@ -123,8 +117,7 @@ TEST(layers_follow_each_other_and_the_peer_hears_once) {
     meeting met = meet(&config, &config);
     kvmem_transfer_options options = kv_transfer_options(&all_layers);
     options.flags = KVMEM_TRANSFER_BY_LAYER;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(met.side.layout, met.peer.model.layout, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, met.side.layout, met.peer.model.layout, &options);
     for (int run = 0; run < 20; run++) { /* taken back in time or not, it ends, and can run again */
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
@@ -151,9 +144,8 @@ TEST(layers_follow_each_other_and_the_peer_hears_once) {
 
 static kvmem_status try_create(const kvmem_layout *source, const kvmem_layout *destination,
                                const uint32_t *checksums, uint64_t flags, kvmem_transfer **transfer) {
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.checksums = checksums;
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.checksums = checksums,
+                                          it.flags = flags);
     return kvmem_transfer_create(source, destination, &options, transfer, ERR);
 }
 
@@ -167,12 +159,11 @@ TEST(what_is_read_from_there_is_verified) {
         checksums[i] = crc_of_block(&met.peer.model, all_layers.pairs[i].source, 0, 3);
     }
     for (int i = 0; i < 2; i++) {
-        kvmem_transfer *transfer = NULL;
+        OWNED(kvmem_transfer) transfer = NULL;
         checksums[0] += (uint32_t)i;
         EXPECT_OK(try_create(met.peer.model.layout, met.side.layout, checksums, 0, &transfer));
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         EXPECT(i == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT, kvmem_transfer_wait(transfer, PATIENCE, ERR));
-        kvmem_transfer_destroy(transfer);
     }
     kvmem_transfer *transfer = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "remote source",
@@ -194,11 +185,8 @@ TEST(what_is_read_from_there_is_verified) {
 
 /* Two hundred blocks of many pieces, so that one request is not one message. */
 TEST(large_transfers_are_exact_too) {
-    kvmem_layout_config here = kv_config(&kv_kinds[0]);
-    here.num_blocks = 200;
-    here.num_layers = 8;
-    here.page_size = 16;
-    here.inner_dim = 256;
+    kvmem_layout_config here = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 200, it.num_layers = 8,
+                                    it.page_size = 16, it.inner_dim = 256);
     kvmem_layout_config there = here;
     there.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
     there.block_dim = KVMEM_BLOCK_DIM_SECOND;
@@ -220,17 +208,14 @@ TEST(large_transfers_are_exact_too) {
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
                    const char *part) {
     const kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    kvmem_transfer *transfer = (kvmem_transfer *)&options;
-    EXPECT_MESSAGE(status, part, kvmem_transfer_create(source, destination, &options, &transfer, ERR));
-    CHECK(transfer == NULL);
+    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
 }
 
 TEST(what_cannot_go_there_is_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_agent *agent = agent_open("near");
-    kvmem_agent *other = agent_open("other");
-    kv_peer peer;
-    kv_peer_start(&peer, "far", &config, 1);
+    OWNED(kvmem_agent) agent = agent_open("near");
+    OWNED(kvmem_agent) other = agent_open("other");
+    OPENED(kv_peer, peer, "far", &config, 1);
     kv_peer_meet(&peer, agent);
     kv_side unregistered;
     kv_side_open(&unregistered, &config, NULL, 2);
@@ -253,9 +238,6 @@ TEST(what_cannot_go_there_is_refused) {
     kv_side_close(&elsewhere);
     kv_side_close(&unregistered);
     kv_peer_check(&peer);
-    kv_peer_stop(&peer);
-    kvmem_agent_destroy(agent);
-    kvmem_agent_destroy(other);
 }
 
 /* What UCX does with the bytes on their way kvmem can't know, and so it promises nothing. */

@@ -98,11 +98,10 @@ static peer start(const char *role) {
 }
 
 static void expect_goes_on(const char *role, int expected) {
-    peer program = start(role);
+    CLEANUP(peer_finish) peer program = start(role);
     int hangups = -1;
     frame_expect_into(program.socket, RAISE, &hangups, sizeof(hangups));
     CHECK_EQ(hangups, expected);
-    peer_finish(&program);
 }
 
 TEST_CALL(the_programs_handler_is_called, expect_goes_on("own_handler", 1))

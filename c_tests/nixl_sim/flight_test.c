@@ -14,9 +14,7 @@ KV_PEER_ROLE
 
 /* 32 MiB, which are two requests. */
 static kvmem_layout_config two_requests(void) {
-    kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
-    config.num_blocks = NUM_BLOCKS;
-    return config;
+    return WITH(kv_large_config(&kv_kinds[0]), it.num_blocks = NUM_BLOCKS);
 }
 
 /* All blocks in the opposite order. */
@@ -28,8 +26,7 @@ static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *de
     }
     const kv_move all = {pairs, num_blocks, 0, 0, num_layers};
     const kvmem_transfer_options options = kv_transfer_options(&all);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
     return transfer;
 }
 
@@ -51,13 +48,11 @@ static void pair_open(pair *pair, const kvmem_layout_config *config) {
     unsigned char *memory = pair->near_side.memory + pair->near_side.starts[0];
     pair->region = region_adopt_noting_release(memory, kv_region_size(config));
     pair->local = regions_lay_out(config, &pair->region, 1, pair->near);
-    message metadata = agent_metadata(pair->far);
+    CLEANUP(message_free) message metadata = agent_metadata(pair->far);
     agent_load(pair->near, &metadata);
-    message descriptor = layout_descriptor(pair->far_side.layout);
+    CLEANUP(message_free) message descriptor = layout_descriptor(pair->far_side.layout);
     EXPECT_OK(kvmem_layout_import(pair->near, descriptor.data, descriptor.size, &pair->remote, ERR));
     pair->transfer = create(pair->remote, pair->local, config->num_blocks, config->num_layers);
-    free(metadata.data);
-    free(descriptor.data);
 }
 
 static void pair_destroy_handles(pair *pair) {
@@ -147,7 +142,7 @@ static void distant_open(distant *distant) {
     nixl_find_stand_in();
     distant->near = agent_open("near");
     kv_side_open(&distant->side, &config, distant->near, 1);
-    kv_peer_start(&distant->peer, "victim", &config, 2);
+    kv_peer_open(&distant->peer, "victim", &config, 2);
     kv_peer_meet(&distant->peer, distant->near);
     distant->transfer = create(distant->peer.model.layout, distant->side.layout, config.num_blocks, config.num_layers);
     NIXL(nixl_sim_set_pending(1));
@@ -164,8 +159,7 @@ static void distant_close(distant *distant) {
 }
 
 TEST(a_cancelled_run_ends_if_its_peer_dies) {
-    distant distant;
-    distant_open(&distant);
+    OPENED(distant, distant);
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
     EXPECT_OK(kvmem_transfer_submit(distant.transfer, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
@@ -177,12 +171,10 @@ TEST(a_cancelled_run_ends_if_its_peer_dies) {
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(distant.transfer, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "wait", kvmem_agent_invalidate_remote_metadata(distant.near, "victim", ERR));
     CHECK_EQ(requests().in_flight, 1);
-    distant_close(&distant);
 }
 
 TEST(a_failed_run_ends_if_its_peer_dies) {
-    distant distant;
-    distant_open(&distant);
+    OPENED(distant, distant);
     const uint64_t posts = requests().posts;
     NIXL(nixl_sim_fail_post(2));
     EXPECT_OK(kvmem_transfer_submit(distant.transfer, ERR));
@@ -190,7 +182,6 @@ TEST(a_failed_run_ends_if_its_peer_dies) {
     CHECK_EQ(requests().in_flight, 1);
     kv_peer_crash(&distant.peer);
     EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "victim", kvmem_transfer_wait(distant.transfer, PATIENCE, ERR));
-    distant_close(&distant);
 }
 
 typedef struct invalidation {
@@ -202,11 +193,10 @@ typedef struct invalidation {
 
 static void *invalidate(void *argument) {
     invalidation *mine = argument;
-    kvmem_error *error = NULL;
+    OWNED(kvmem_error) error = NULL;
     mine->thread = gettid();
     mine->status = kvmem_agent_invalidate_remote_metadata(mine->agent, "far", &error);
     snprintf(mine->message, sizeof(mine->message), "%s", kvmem_error_message(error, NULL));
-    kvmem_error_destroy(error);
     return NULL;
 }
 
@@ -214,10 +204,9 @@ static bool is_asleep(pid_t thread) {
     char path[64];
     char text[512] = "";
     snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CLEANUP(test_close) const int fd = open(path, O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0);
     CHECK(read(fd, text, sizeof(text) - 1) > 0);
-    close(fd);
     return strstr(text, ") S ") != NULL;
 }
 
@@ -226,8 +215,7 @@ TEST(a_peer_is_not_invalidated_between_two_requests) {
     const kvmem_layout_config config = two_requests();
     static invalidation mine;
     pthread_t thread;
-    pair pair;
-    pair_open(&pair, &config);
+    OPENED(pair, pair, &config);
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
     EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
@@ -242,7 +230,6 @@ TEST(a_peer_is_not_invalidated_between_two_requests) {
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, ERR));
     CHECK_EQ(requests().alive, 0);
-    pair_close(&pair);
 }
 
 /* A call of NIXL's has no time limit. What has one, and changes nothing, ends all the same. */
@@ -267,8 +254,7 @@ TEST(a_wait_for_notifications_ends_though_nixl_does_not_return) {
 /* Which thread does it is by chance: the agent's if it has woken up before. */
 TEST(a_thread_that_waits_does_the_work_of_its_agent) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    pair pair;
-    pair_open(&pair, &config);
+    OPENED(pair, pair, &config);
     do {
         EXPECT_OK(run(pair.transfer));
     } while (requests().last_poster != gettid()); /* the deadline of the process bounds it */
@@ -282,7 +268,6 @@ TEST(a_thread_that_waits_does_the_work_of_its_agent) {
         CHECK_EQ(status, KVMEM_STATUS_OK);
         CHECK(requests().last_poster != gettid());
     }
-    pair_close(&pair);
 }
 
 /* Callbacks run on one thread, in order. */

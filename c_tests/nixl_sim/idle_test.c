@@ -23,13 +23,10 @@ static void await_polls(uint64_t count) {
 
 TEST(a_failure_that_repeats_is_logged_once) {
     nixl_find_stand_in();
-    kvmem_agent_options options;
-    kvmem_agent_options_init(&options, sizeof(options));
-    options.flags = KVMEM_AGENT_NO_PROGRESS_THREAD;
-    options.progress_delay_us = 100;
-    kvmem_agent *agent = NULL;
+    kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_NO_PROGRESS_THREAD,
+                                          it.progress_delay_us = 100);
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, count, NULL, ERR));
-    EXPECT_OK(kvmem_agent_create("idle", &options, &agent, ERR));
+    GET(kvmem_agent *, agent, kvmem_agent_create, "idle", &options);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
     NIXL(nixl_sim_set_notifications_fail(1));
     await_polls(20);

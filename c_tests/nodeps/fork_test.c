@@ -20,9 +20,7 @@ static bool asks_for_wiping(const uint64_t *arguments) {
 }
 
 static void make_queue(void) {
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
-    kvmem_queue_destroy(queue);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
 }
 
 static void amid_the_first_call(void) {
@@ -33,16 +31,10 @@ static void amid_the_first_call(void) {
 }
 
 static void share(void) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.size = 4096;
-    options.flags = KVMEM_SYSTEM_SHAREABLE;
-    kvmem_region *region = NULL;
-    kvmem_share *made = NULL;
-    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &made, ERR));
-    kvmem_share_destroy(made);
-    kvmem_region_destroy(region);
+    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = 4096,
+                                           it.flags = KVMEM_SYSTEM_SHAREABLE);
+    OWN(kvmem_region, region, kvmem_region_create_system, &options);
+    OWN(kvmem_share, made, kvmem_share_create_region, region, NULL);
 }
 
 static void amid_the_first_share(void) {
@@ -60,9 +52,8 @@ static void load_nixl(void) {
 }
 
 static void be_refused_nixl(void) {
-    kvmem_agent *agent = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "forked", kvmem_nixl_load(KVMEM_TEST_TOO_OLD_LIBRARY, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "forked", kvmem_agent_create("child", NULL, &agent, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "forked", kvmem_agent_create, "child", NULL);
     share(); /* which needs no NIXL */
 }
 
@@ -159,10 +150,9 @@ static void log_something(void) {
 /* The child has neither the callback nor the threads of its parent. */
 static void log_and_release(void) {
     static unsigned char memory[4096];
-    atomic_int messages = 0;
     const int before = releases_so_far();
     log_something(); /* to nobody */
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, count_message, &messages, ERR));
+    GET(atomic_int, messages, kvmem_log_set_callback, KVMEM_LOG_TRACE, count_message);
     log_something();
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     CHECK(messages > 0);

@@ -3,8 +3,7 @@
 #include "blocks.h"
 
 kvmem_layout_config blocks_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.page_size = 16;
+    kvmem_layout_config config = WITH(kv_config(kind), it.page_size = 16);
     config.inner_dim = 128; /* 4 KiB */
     return config;
 }
@@ -21,18 +20,14 @@ static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_confi
     kvmem_layout_config own = *config;
     const uint64_t least = is_elastic ? MEMORY_EXTENT / 4 : 1;
     own.alignment = config->alignment > least ? config->alignment : least;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &own;
-    options.agent = agent;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.system = memory == MEMORY_SYSTEM ? &system : NULL;
-    options.disk = memory == MEMORY_DISK ? &disk : NULL;
-    options.pinned = memory == MEMORY_PINNED ? &pinned : NULL;
-    options.device = memory == MEMORY_DEVICE ? &device : NULL;
-    options.elastic = is_elastic ? &elastic : NULL;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &own, it.agent = agent,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE,
+                                           it.system = memory == MEMORY_SYSTEM ? &system : NULL,
+                                           it.disk = memory == MEMORY_DISK ? &disk : NULL,
+                                           it.pinned = memory == MEMORY_PINNED ? &pinned : NULL,
+                                           it.device = memory == MEMORY_DEVICE ? &device : NULL,
+                                           it.elastic = is_elastic ? &elastic : NULL);
+    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
     if (is_elastic) {
         EXPECT_OK(kvmem_layout_resize(layout, config->num_blocks, ERR));
     }
@@ -67,30 +62,25 @@ typedef void (*visit)(const kvmem_region *region, uint64_t offset, const unsigne
 /* What lies behind a region's last block must stay: where there is room, the model's guard band is there. */
 static void visit_tails(const kvmem_layout *layout, const kv_side *model, visit visit) {
     for (uint64_t i = 0; i < kv_num_regions(&model->config); i++) {
-        kvmem_region *region = NULL;
-        EXPECT_OK(kvmem_layout_get_region(layout, i, &region, ERR));
+        OWN(kvmem_region, region, kvmem_layout_get_region, layout, i);
         const kvmem_region_info info = region_info(region);
         const uint64_t blocks = kv_region_size(&model->config);
-        kvmem_layout_strides strides;
-        EXPECT_OK(kvmem_layout_get_strides(layout, &strides, ERR));
+        GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
         const bool is_padded = strides.block_stride != kv_block_stride(&model->config);
         if (!is_padded && info.size >= blocks + TAIL) {
             visit(region, blocks, model->expected + model->starts[i] + blocks, TAIL);
         }
-        kvmem_region_destroy(region);
     }
 }
 
 static void visit_pieces(const kvmem_layout *layout, const kv_side *model, visit visit) {
     const kvmem_layout_config *config = &model->config;
     for (uint64_t layer = 0; layer < config->num_layers; layer++) {
-        kvmem_region *region = NULL;
-        EXPECT_OK(kvmem_layout_get_region(layout, kv_region_of(config, layer), &region, ERR));
+        OWN(kvmem_region, region, kvmem_layout_get_region, layout, kv_region_of(config, layer));
         const kvmem_region_info info = region_info(region);
         for (uint64_t block = 0; block < config->num_blocks; block++) {
             for (uint64_t outer = 0; outer < config->outer_dim; outer++) {
-                kvmem_block piece;
-                EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
+                GET(kvmem_block, piece, kvmem_layout_get_block, layout, block, layer, outer);
                 CHECK_EQ(piece.size, kv_piece_size(config));
                 const uint64_t offset = piece.address - info.address;
                 CHECK(piece.address >= info.address && offset + piece.size <= info.size);
@@ -99,7 +89,6 @@ static void visit_pieces(const kvmem_layout *layout, const kv_side *model, visit
                 visit(region, offset, model->expected + at, piece.size);
             }
         }
-        kvmem_region_destroy(region);
     }
 }
 

@@ -70,7 +70,7 @@ typedef struct fixture {
     size_t files;
 } fixture;
 
-static void set_up(fixture *fixture, memory_kind kind) {
+static void fixture_open(fixture *fixture, memory_kind kind) {
     keep_context();
     fixture->directory = scratch_create(temporary_directory());
     fixture->owner = holder_in_common();
@@ -83,7 +83,7 @@ static void set_up(fixture *fixture, memory_kind kind) {
 }
 
 /* The owner's region is what it was. */
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     CHECK_EQ(count_open_files(), fixture->files);
     kvmem_region *region = open_parcel(&fixture->parcel, 0);
     memory_check(region, 1);
@@ -107,15 +107,13 @@ static void look(kvmem_region *region, memory_kind kind, size_t at) {
     const bool is_closed = at >= CLOSED && at < RESERVED;
     const kvmem_status lives = is_closed ? KVMEM_STATUS_PEER_LOST : KVMEM_STATUS_OK;
     expect_one_of(kvmem_region_check_owner(region, ERR), lives, lives, "check_owner", at);
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
     kvmem_region *view = NULL;
     const kvmem_status viewed = kvmem_region_create_view(region, 0, MEMORY_EXTENT, &view, ERR);
     expect_one_of(viewed, KVMEM_STATUS_OK, KVMEM_STATUS_STALE, "create_view", at);
     CALL(kvmem_region_destroy(view));
     if (memory_tier(kind) == KVMEM_TIER_ELASTIC) {
-        kvmem_elastic_info info;
-        EXPECT_OK(kvmem_region_get_elastic_info(region, &info, ERR));
+        GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, region);
         CHECK_EQ(info.num_extents, MEMORY_SIZE / MEMORY_EXTENT);
     }
     unsigned char page[4096];
@@ -139,57 +137,48 @@ static void check_opening(kvmem_status status, memory_kind kind, size_t at) {
 }
 
 static kvmem_status open_forged(const parcel *parcel, kvmem_region **region) {
-    kvmem_share *share = parcel_share(parcel);
+    OWNED(kvmem_share) share = parcel_share(parcel);
     const kvmem_status status = kvmem_share_open_region(share, NULL, region, ERR);
-    CALL(kvmem_share_destroy(share));
     return status;
 }
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
-TEST(a_changed_byte_is_an_error_or_a_value) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        block *block = &fixture.block;
-        for (size_t i = 0; i < block->size * NUM(changes); i++) {
-            const size_t at = i / NUM(changes);
-            block->bytes[at] ^= changes[i % NUM(changes)];
-            put_block(&fixture.forged, block, block->size, SEALS);
-            block->bytes[at] ^= changes[i % NUM(changes)];
-            kvmem_region *region = NULL;
-            const kvmem_status status = open_forged(&fixture.forged, &region);
-            check_opening(status, kind, at);
-            if (status == KVMEM_STATUS_OK) {
-                look(region, kind, at);
-            }
-            CALL(kvmem_region_destroy(region));
-            forget_block(block);
+TEST_EACH_KIND(a_changed_byte_is_an_error_or_a_value) {
+    OPENED(fixture, fixture, kind);
+    block *block = &fixture.block;
+    for (size_t i = 0; i < block->size * NUM(changes); i++) {
+        const size_t at = i / NUM(changes);
+        block->bytes[at] ^= changes[i % NUM(changes)];
+        put_block(&fixture.forged, block, block->size, SEALS);
+        block->bytes[at] ^= changes[i % NUM(changes)];
+        kvmem_region *region = NULL;
+        const kvmem_status status = open_forged(&fixture.forged, &region);
+        check_opening(status, kind, at);
+        if (status == KVMEM_STATUS_OK) {
+            look(region, kind, at);
         }
-        tear_down(&fixture);
+        CALL(kvmem_region_destroy(region));
+        forget_block(block);
     }
 }
 
-TEST(an_owner_may_write_what_it_likes_meanwhile) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        block *block = &fixture.block;
-        put_block(&fixture.forged, block, block->size, SEALS);
-        kvmem_region *region = NULL;
-        EXPECT_OK(open_forged(&fixture.forged, &region));
-        for (size_t i = 0; i < block->size * NUM(changes); i++) {
-            const size_t at = i / NUM(changes);
-            const unsigned char changed = block->bytes[at] ^ changes[i % NUM(changes)];
-            CHECK_EQ(pwrite(block->file, &changed, 1, (off_t)at), 1);
-            look(region, kind, at);
-            CHECK_EQ(pwrite(block->file, &block->bytes[at], 1, (off_t)at), 1);
-        }
-        look(region, kind, GENERATION);
-        CALL(kvmem_region_destroy(region));
-        forget_block(block);
-        tear_down(&fixture);
+TEST_EACH_KIND(an_owner_may_write_what_it_likes_meanwhile) {
+    OPENED(fixture, fixture, kind);
+    block *block = &fixture.block;
+    put_block(&fixture.forged, block, block->size, SEALS);
+    kvmem_region *region = NULL;
+    EXPECT_OK(open_forged(&fixture.forged, &region));
+    for (size_t i = 0; i < block->size * NUM(changes); i++) {
+        const size_t at = i / NUM(changes);
+        const unsigned char changed = block->bytes[at] ^ changes[i % NUM(changes)];
+        CHECK_EQ(pwrite(block->file, &changed, 1, (off_t)at), 1);
+        look(region, kind, at);
+        CHECK_EQ(pwrite(block->file, &block->bytes[at], 1, (off_t)at), 1);
     }
+    look(region, kind, GENERATION);
+    CALL(kvmem_region_destroy(region));
+    forget_block(block);
 }
 
 static void refuse_block(fixture *fixture, size_t size, int seals) {
@@ -201,18 +190,14 @@ static void refuse_block(fixture *fixture, size_t size, int seals) {
     forget_block(&fixture->block);
 }
 
-TEST(a_block_of_another_size_is_corrupt) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        const size_t size = fixture.block.size;
-        for (size_t cut = 0; cut < size; cut++) {
-            refuse_block(&fixture, cut, SEALS);
-        }
-        for (size_t more = 1; more <= HEAD; more++) {
-            refuse_block(&fixture, size + more, SEALS);
-        }
-        refuse_block(&fixture, size, F_SEAL_GROW);
-        tear_down(&fixture);
+TEST_EACH_KIND(a_block_of_another_size_is_corrupt) {
+    OPENED(fixture, fixture, kind);
+    const size_t size = fixture.block.size;
+    for (size_t cut = 0; cut < size; cut++) {
+        refuse_block(&fixture, cut, SEALS);
     }
+    for (size_t more = 1; more <= HEAD; more++) {
+        refuse_block(&fixture, size + more, SEALS);
+    }
+    refuse_block(&fixture, size, F_SEAL_GROW);
 }

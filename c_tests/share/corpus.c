@@ -20,53 +20,34 @@ static void write_parcel(const char *name, parcel *parcel) {
 }
 
 static void write_region(const char *name, memory_kind kind, uint64_t flags) {
-    kvmem_share_options options;
-    kvmem_share_options_init(&options, sizeof(options));
-    options.flags = flags;
-    options.transport = memory_way(kind);
-    kvmem_region *region = memory_create(kind, MEMORY_SIZE, NULL);
-    kvmem_region *part = NULL;
-    EXPECT_OK(kvmem_region_create_view(region, MEMORY_EXTENT, MEMORY_EXTENT, &part, ERR));
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(part, &options, &share, ERR));
-    parcel parcel = parcel_of(share);
+    kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = flags, it.transport = memory_way(kind));
+    OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, NULL);
+    OWN(kvmem_region, part, kvmem_region_create_view, region, MEMORY_EXTENT, MEMORY_EXTENT);
+    OWN(kvmem_share, share, kvmem_share_create_region, part, &options);
+    CLEANUP(parcel_close) parcel parcel = parcel_of(share);
     write_parcel(name, &parcel);
-    parcel_close(&parcel);
-    kvmem_share_destroy(share);
-    kvmem_region_destroy(part);
-    kvmem_region_destroy(region);
 }
 
 static void write_layout(const char *name, memory_kind kind, size_t layout_kind, blocks_lie lie) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[layout_kind]);
-    kvmem_layout *layout = blocks_build(kind, &config, lie, NULL);
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_layout(layout, NULL, &share, ERR));
-    parcel parcel = parcel_of(share);
+    OWNED(kvmem_layout) layout = blocks_build(kind, &config, lie, NULL);
+    OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
+    CLEANUP(parcel_close) parcel parcel = parcel_of(share);
     write_parcel(name, &parcel);
-    parcel_close(&parcel);
-    kvmem_share_destroy(share);
-    kvmem_layout_destroy(layout);
 }
 
 /* A layout that NIXL reaches, and its descriptor for itself. */
 static void write_remote_layout(void) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
-    kvmem_agent *agent = agent_open("corpus");
-    kvmem_layout *layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, agent);
-    parcel descriptor = {.bytes = layout_descriptor(layout)};
+    OWNED(kvmem_agent) agent = agent_open("corpus");
+    OWNED(kvmem_layout) layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, agent);
+    CLEANUP(parcel_close) parcel descriptor = {.bytes = layout_descriptor(layout)};
     write_parcel("layout-descriptor", &descriptor);
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_layout(layout, NULL, &share, ERR));
-    parcel parcel = parcel_of(share);
+    OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
+    CLEANUP(parcel_close) parcel parcel = parcel_of(share);
     forge_blob(&parcel, "metadata", "metadata", 8);
     forge_blob(&parcel, "descriptor", descriptor.bytes.data, descriptor.bytes.size);
     write_parcel("layout-with-nixl", &parcel);
-    parcel_close(&parcel);
-    parcel_close(&descriptor);
-    kvmem_share_destroy(share);
-    kvmem_layout_destroy(layout);
-    kvmem_agent_destroy(agent);
 }
 
 int main(int argc, char **argv) {

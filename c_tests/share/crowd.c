@@ -26,8 +26,7 @@ typedef struct meeting {
 
 static void open_and_read(const parcel *parcel, uint32_t seed) {
     kvmem_share *share = parcel_share(parcel);
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR));
+    GET(kvmem_region *, region, kvmem_share_open_region, share, NULL);
     kvmem_share_destroy(share);
     unsigned char expected[READ_BYTES];
     kv_fill(expected, sizeof(expected), seed);
@@ -70,13 +69,10 @@ static void end_all(meeting *meeting, const pid_t *children, uint32_t count) {
 }
 
 void crowd_role(int socket) {
-    message received = frame_expect(socket, CROWD_ASSEMBLE);
     crowd_request request;
-    CHECK_EQ(received.size, sizeof(request));
-    memcpy(&request, received.data, sizeof(request));
-    free(received.data);
-    parcel parcel = parcel_receive(socket);
-    pid_t *children = test_allocate(request.count * sizeof(*children));
+    frame_expect_into(socket, CROWD_ASSEMBLE, &request, sizeof(request));
+    CLEANUP(parcel_close) parcel parcel = parcel_receive(socket);
+    CLEANUP(test_free) pid_t *children = test_allocate(request.count * sizeof(*children));
     meeting meeting;
     CHECK_EQ(pipe2(meeting.arrivals, O_CLOEXEC), 0);
     CHECK_EQ(pipe2(meeting.gate, O_CLOEXEC), 0);
@@ -94,8 +90,6 @@ void crowd_role(int socket) {
     frame_send(socket, CROWD_ASSEMBLE, NULL, 0);
     CHECK(!frame_comes(socket));
     end_all(&meeting, children, request.count);
-    free(children);
-    parcel_close(&parcel);
 }
 
 peer crowd_start(const parcel *parcel, uint32_t count, uint32_t seed) {

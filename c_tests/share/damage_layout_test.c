@@ -28,8 +28,7 @@ static const struct {
 static kvmem_region *region_around(const kvmem_layout *layout, uint64_t num_regions,
                                    const kvmem_block *piece) {
     for (uint64_t i = 0; i < num_regions; i++) {
-        kvmem_region *region = NULL;
-        EXPECT_OK(kvmem_layout_get_region(layout, i, &region, ERR));
+        GET(kvmem_region *, region, kvmem_layout_get_region, layout, i);
         const kvmem_region_info info = region_info(region);
         const uint64_t offset = piece->address - info.address;
         if (piece->address >= info.address && offset <= info.size && piece->size <= info.size - offset) {
@@ -43,22 +42,19 @@ static kvmem_region *region_around(const kvmem_layout *layout, uint64_t num_regi
 /* What begins within a page of a file is left: they are read in pages. */
 static void read_piece(const kvmem_layout *layout, uint64_t num_regions, uint64_t block, uint64_t layer,
                        uint64_t outer) {
-    kvmem_block piece;
-    EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
-    kvmem_region *region = region_around(layout, num_regions, &piece);
+    GET(kvmem_block, piece, kvmem_layout_get_block, layout, block, layer, outer);
+    OWNED(kvmem_region) region = region_around(layout, num_regions, &piece);
     CHECK(region != NULL);
     if (piece.address % 4096 == 0 && piece.size % 4096 == 0) {
         unsigned char *bytes = test_allocate(piece.size);
         memory_read(region, piece.address - region_info(region).address, bytes, piece.size);
         free(bytes);
     }
-    CALL(kvmem_region_destroy(region));
 }
 
 /* The first and the last block of each layer: whatever it says of itself, they lie in its memory. */
 static void read_layout(const kvmem_layout *layout) {
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
     for (uint64_t layer = 0; layer < info.num_layers; layer++) {
         for (uint64_t outer = 0; outer < info.outer_dim; outer++) {
             read_piece(layout, info.num_regions, 0, layer, outer);
@@ -69,22 +65,19 @@ static void read_layout(const kvmem_layout *layout) {
 
 static kvmem_status open_and_read(const parcel *forged) {
     kvmem_share *share = NULL;
-    kvmem_layout *layout = NULL;
+    OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = parcel_read(forged, &share);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_share_open_layout(share, NULL, &layout, ERR);
-    }
+    THEN(status, kvmem_share_open_layout(share, NULL, &layout, ERR));
     CALL(kvmem_share_destroy(share));
     if (status == KVMEM_STATUS_OK) {
         read_layout(layout);
     }
-    CALL(kvmem_layout_destroy(layout));
     return status;
 }
 
 static void change_each_byte(const parcel *whole, const char *what) {
     static const unsigned char changes[] = {0x01, 0x20, 0x80, 0xFF};
-    parcel forged = parcel_copy(whole);
+    CLEANUP(parcel_close) parcel forged = parcel_copy(whole);
     for (size_t at = FORGED_HEADER; at < forged.bytes.size; at++) {
         if (forged_is_of_handle(&whole->bytes, at)) {
             continue;
@@ -99,7 +92,6 @@ static void change_each_byte(const parcel *whole, const char *what) {
             forged.bytes.data[at] ^= changes[i];
         }
     }
-    parcel_close(&forged);
 }
 
 TEST(a_changed_byte_gives_a_layout_or_an_error) {

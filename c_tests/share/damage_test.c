@@ -15,7 +15,7 @@ typedef struct fixture {
     size_t files;
 } fixture;
 
-static void set_up(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
+static void fixture_open(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
     keep_context();
     fixture->directory = scratch_create(temporary_directory());
     fixture->owner = holder_in_common();
@@ -31,7 +31,7 @@ static void check_nothing_left(const fixture *fixture) {
     CHECK_EQ(holder_holders(&fixture->owner, HOLDING_OWN).importers, 0);
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     check_nothing_left(fixture);
     kvmem_region *region = open_parcel(&fixture->parcel, 0);
     memory_check(region, 1);
@@ -57,37 +57,31 @@ static void refuse_bytes(const parcel *parcel, const void *bytes, size_t size, c
     CHECK(share == NULL);
 }
 
-TEST(damaged_bytes_are_corrupt) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind, NULL);
-        const message whole = fixture.parcel.bytes;
-        unsigned char *bytes = test_allocate(whole.size + 64);
-        memcpy(bytes, whole.data, whole.size);
-        for (size_t size = 1; size < whole.size; size++) {
-            refuse_bytes(&fixture.parcel, bytes, size, "cut", size);
-        }
-        for (size_t more = 1; more <= 64; more++) {
-            refuse_bytes(&fixture.parcel, bytes, whole.size + more, "extended", more);
-        }
-        for (size_t bit = 0; bit < whole.size * 8; bit++) {
-            bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
-            refuse_bytes(&fixture.parcel, bytes, whole.size, "bit flipped", bit);
-            bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
-        }
-        free(bytes);
-        tear_down(&fixture);
+TEST_EACH_KIND(damaged_bytes_are_corrupt) {
+    OPENED(fixture, fixture, kind, NULL);
+    const message whole = fixture.parcel.bytes;
+    unsigned char *bytes = test_allocate(whole.size + 64);
+    memcpy(bytes, whole.data, whole.size);
+    for (size_t size = 1; size < whole.size; size++) {
+        refuse_bytes(&fixture.parcel, bytes, size, "cut", size);
     }
+    for (size_t more = 1; more <= 64; more++) {
+        refuse_bytes(&fixture.parcel, bytes, whole.size + more, "extended", more);
+    }
+    for (size_t bit = 0; bit < whole.size * 8; bit++) {
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        refuse_bytes(&fixture.parcel, bytes, whole.size, "bit flipped", bit);
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+    }
+    free(bytes);
 }
 
 /* Whatever it says of itself, what is opened can be read as a whole. */
 static void open_and_read(const parcel *forged, const char *how, size_t at) {
     kvmem_share *share = NULL;
-    kvmem_region *region = NULL;
+    OWNED(kvmem_region) region = NULL;
     kvmem_status status = parcel_read(forged, &share);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_share_open_region(share, NULL, &region, ERR);
-    }
+    THEN(status, kvmem_share_open_region(share, NULL, &region, ERR));
     kvmem_share_destroy(share);
     if (status == KVMEM_STATUS_OK) {
         const uint64_t size = region_info(region).size / 4096 * 4096; /* files are read in blocks */
@@ -97,7 +91,6 @@ static void open_and_read(const parcel *forged, const char *how, size_t at) {
     } else if (status == KVMEM_STATUS_PANIC || status == KVMEM_STATUS_INVALID_ARGUMENT) {
         FAIL("%s at %zu: %s: %s", how, at, kvmem_status_name(status), test_last_message());
     }
-    kvmem_region_destroy(region);
 }
 
 /* Each byte of the fields, as somebody changes it who can make the checksum right. */
@@ -105,7 +98,7 @@ TEST(a_changed_byte_gives_memory_or_an_error) {
     static const unsigned char changes[] = {0x01, 0x20, 0x80, 0xFF};
     for EACH_KIND(kind) {
         fixture fixture;
-        set_up(&fixture, kind, NULL);
+        fixture_open(&fixture, kind, NULL);
         parcel forged = parcel_copy(&fixture.parcel);
         fixture.files = count_open_files();
         for (size_t at = FORGED_HEADER; at < forged.bytes.size; at++) {
@@ -122,7 +115,7 @@ TEST(a_changed_byte_gives_memory_or_an_error) {
         check_nothing_left(&fixture);
         parcel_close(&forged);
         fixture.files = count_open_files();
-        tear_down(&fixture);
+        fixture_close(&fixture);
     }
 }
 
@@ -193,12 +186,10 @@ TEST(lies_are_found_out) {
         {of_no_process, KVMEM_STATUS_CORRUPT, ""},
     };
     for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind, NULL);
+        OPENED(fixture, fixture, kind, NULL);
         for (size_t i = 0; i < NUM(lies); i++) {
             refuse_forged(&fixture, lies[i].forge, lies[i].status, lies[i].part);
         }
-        tear_down(&fixture);
     }
 }
 
@@ -208,13 +199,9 @@ static void larger_than_its_memory(parcel *parcel) {
     forge_integer(parcel, "size", MEMORY_SIZE + extent);
 }
 
-TEST(sizes_are_asked_of_the_memory) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind, NULL);
-        refuse_forged(&fixture, larger_than_its_memory, KVMEM_STATUS_CORRUPT, "");
-        tear_down(&fixture);
-    }
+TEST_EACH_KIND(sizes_are_asked_of_the_memory) {
+    OPENED(fixture, fixture, kind, NULL);
+    refuse_forged(&fixture, larger_than_its_memory, KVMEM_STATUS_CORRUPT, "");
 }
 
 #ifndef KVMEM_TEST_SHARE_GPU
@@ -226,10 +213,8 @@ TEST(a_right_that_was_not_granted_is_not_taken) {
     const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                             .flags = KVMEM_SHARE_READ_ONLY};
     for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind, &to_be_read);
+        OPENED(fixture, fixture, kind, &to_be_read);
         refuse_forged(&fixture, to_be_written, KVMEM_STATUS_PERMISSION_DENIED, "");
-        tear_down(&fixture);
     }
 }
 #else
@@ -273,17 +258,17 @@ static void of_nowhere_in_its_mappings(parcel *parcel) {
 
 TEST(what_is_said_of_mapped_memory_is_asked_of_the_driver) {
     fixture fixture;
-    set_up(&fixture, MEMORY_MAPPED, NULL);
+    fixture_open(&fixture, MEMORY_MAPPED, NULL);
     refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
     refuse_forged(&fixture, of_a_smaller_mapping, KVMEM_STATUS_CORRUPT, "not what the share says");
     refuse_forged(&fixture, of_nowhere_in_its_mappings, KVMEM_STATUS_CORRUPT, "mappings");
-    tear_down(&fixture);
+    fixture_close(&fixture);
     if (memory_end_of_kinds() > MEMORY_FABRIC) {
-        set_up(&fixture, MEMORY_FABRIC, NULL);
+        fixture_open(&fixture, MEMORY_FABRIC, NULL);
         refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
         refuse_forged(&fixture, of_another_size_of_extents, KVMEM_STATUS_CORRUPT, "");
         refuse_forged(&fixture, of_no_allocation, KVMEM_STATUS_CORRUPT, "no fabric handle");
-        tear_down(&fixture);
+        fixture_close(&fixture);
     }
 }
 
@@ -294,39 +279,33 @@ static void of_the_first_version(parcel *parcel) {
 }
 
 TEST(what_a_version_does_not_have_is_corrupt_there) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_MAPPED, NULL);
+    OPENED(fixture, fixture, MEMORY_MAPPED, NULL);
     refuse_forged(&fixture, of_the_first_version, KVMEM_STATUS_CORRUPT, "only version 2");
-    tear_down(&fixture);
 }
 
 TEST(what_is_said_of_gpu_memory_is_asked_of_the_driver) {
     fixture fixture;
-    set_up(&fixture, MEMORY_DEVICE, NULL);
+    fixture_open(&fixture, MEMORY_DEVICE, NULL);
     refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
     refuse_forged(&fixture, of_another_allocation, KVMEM_STATUS_STALE, "");
     refuse_forged(&fixture, of_no_allocation, KVMEM_STATUS_CORRUPT, "");
-    tear_down(&fixture);
-    set_up(&fixture, MEMORY_ELASTIC, NULL);
+    fixture_close(&fixture);
+    fixture_open(&fixture, MEMORY_ELASTIC, NULL);
     refuse_forged(&fixture, of_another_size_of_extents, KVMEM_STATUS_CORRUPT, "");
     refuse_forged(&fixture, of_small_extents, KVMEM_STATUS_CORRUPT, "");
-    tear_down(&fixture);
+    fixture_close(&fixture);
 }
 
 TEST(memory_of_another_gpu_is_not_what_was_said) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_ELASTIC, NULL);
+    OPENED(fixture, fixture, MEMORY_ELASTIC, NULL);
     if (driver_devices() > 1) {
-        kvmem_cuda_device_info info;
-        EXPECT_OK(kvmem_cuda_get_device_info(1, &info, ERR));
-        parcel forged = parcel_copy(&fixture.parcel);
+        GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 1);
+        CLEANUP(parcel_close) parcel forged = parcel_copy(&fixture.parcel);
         memcpy(forged_bytes(&forged, "device", 16), info.uuid, 16);
         forge_seal(&forged);
         refuse_parcel(&forged, 0, KVMEM_STATUS_CORRUPT, "not what the share says");
-        parcel_close(&forged);
     } else {
         refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
     }
-    tear_down(&fixture);
 }
 #endif

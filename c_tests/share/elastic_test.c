@@ -20,20 +20,19 @@ static void open_shrunk(shrunk *shrunk, uint64_t num_blocks) {
 #define FETCH(status, from, block) CHECK_EQ(shrunk_fetch(&shrunk, from, block), status)
 
 TEST(a_share_keeps_its_extents) {
-    shrunk shrunk;
+    CLEANUP(shrunk_close) shrunk shrunk;
     open_shrunk(&shrunk, 7);
     CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_BUSY);
     FETCH(KVMEM_STATUS_OK, shrunk.mapped, 6);
     holder_end_shares(&shrunk.owner);
     FETCH(KVMEM_STATUS_OK, shrunk.mapped, 5);
     CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
-    shrunk_close(&shrunk);
 }
 
 TEST(what_was_taken_back_is_stale) {
-    shrunk shrunk;
+    CLEANUP(shrunk_close) shrunk shrunk;
     open_shrunk(&shrunk, 7);
-    kvmem_transfer *before = shrunk_transfer(&shrunk, shrunk.mapped, 6);
+    OWNED(kvmem_transfer) before = shrunk_transfer(&shrunk, shrunk.mapped, 6);
     CHECK_EQ(shrunk_run(before), KVMEM_STATUS_OK);
     const kvmem_block_pair pair = {6, 6};
     kv_expect_moved(&shrunk.here, &shrunk.there, &(kv_move){&pair, 1, 0, 0, 3});
@@ -46,42 +45,36 @@ TEST(what_was_taken_back_is_stale) {
     CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
     FETCH(KVMEM_STATUS_STALE, shrunk.mapped, 6); /* other memory is there now */
     FETCH(KVMEM_STATUS_OK, shrunk.mapped, 0);
-    CALL(kvmem_transfer_destroy(before));
-    shrunk_close(&shrunk);
 }
 
 /* Nothing is written either into memory that is nobody's. */
 TEST(what_was_taken_back_is_no_destination) {
-    shrunk shrunk;
+    CLEANUP(shrunk_close) shrunk shrunk;
     open_shrunk(&shrunk, 7);
     const kvmem_block_pair pair = {0, 6};
     const kv_move move = {&pair, 1, 0, 0, 3};
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(shrunk.own, shrunk.mapped, &options, &transfer, ERR));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, shrunk.own, shrunk.mapped, &options);
     holder_end_shares(&shrunk.owner);
     CHECK_EQ(holder_resize(&shrunk.owner, 1), KVMEM_STATUS_OK);
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(transfer, ERR));
-    CALL(kvmem_transfer_destroy(transfer));
-    shrunk_close(&shrunk);
 }
 
 TEST(growth_leaves_what_was_there) {
-    shrunk shrunk;
+    CLEANUP(shrunk_close) shrunk shrunk;
     open_shrunk(&shrunk, 4);
     FETCH(KVMEM_STATUS_OK, shrunk.mapped, 3);
     FETCH(KVMEM_STATUS_INVALID_STATE, shrunk.mapped, 6); /* no memory yet */
     CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
     FETCH(KVMEM_STATUS_OK, shrunk.mapped, 3);
     FETCH(KVMEM_STATUS_INVALID_STATE, shrunk.mapped, 6);
-    shrunk_close(&shrunk);
 }
 
 TEST(shared_again_it_has_grown_here_too) {
-    shrunk shrunk;
+    CLEANUP(shrunk_close) shrunk shrunk;
     open_shrunk(&shrunk, 4);
     CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
-    parcel grown = holder_share(&shrunk.owner, NULL);
+    CLEANUP(parcel_close) parcel grown = holder_share(&shrunk.owner, NULL);
     CHECK_EQ(grown.num_fds, shrunk.parcel.num_fds + 1);
     kvmem_layout *larger = open_layout(&grown, 0, NULL);
     kvmem_layout *again = open_layout(&shrunk.parcel, 0, NULL); /* either has what the first share has */
@@ -95,31 +88,26 @@ TEST(shared_again_it_has_grown_here_too) {
     FETCH(KVMEM_STATUS_OK, again, 2);
     CALL(kvmem_layout_destroy(larger));
     CALL(kvmem_layout_destroy(again));
-    parcel_close(&grown);
-    shrunk_close(&shrunk);
 }
 
 TEST(taken_back_and_shared_again_it_is_new_memory) {
-    shrunk shrunk;
+    CLEANUP(shrunk_close) shrunk shrunk;
     open_shrunk(&shrunk, 7);
     holder_end_shares(&shrunk.owner);
     CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
     CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
-    parcel again = holder_share(&shrunk.owner, NULL);
-    kvmem_layout *fresh = open_layout(&again, 0, NULL);
+    CLEANUP(parcel_close) parcel again = holder_share(&shrunk.owner, NULL);
+    OWNED(kvmem_layout) fresh = open_layout(&again, 0, NULL);
     const kvmem_block_pair pair = {0, 6};
     kv_run(shrunk.own, fresh, &(kv_move){&pair, 1, 0, 0, 3});
     kv_expect_moved(&shrunk.there, &shrunk.here, &(kv_move){&pair, 1, 0, 0, 3});
     FETCH(KVMEM_STATUS_OK, fresh, 6);
     FETCH(KVMEM_STATUS_STALE, shrunk.mapped, 6);
-    CALL(kvmem_layout_destroy(fresh));
-    parcel_close(&again);
-    shrunk_close(&shrunk);
 }
 
 /* Opened after its extents were taken back. */
 TEST(a_share_that_comes_late_is_stale) {
-    shrunk shrunk;
+    CLEANUP(shrunk_close) shrunk shrunk;
     open_shrunk(&shrunk, 7);
     CALL(kvmem_layout_destroy(shrunk.mapped));
     holder_end_shares(&shrunk.owner);
@@ -127,12 +115,10 @@ TEST(a_share_that_comes_late_is_stale) {
     shrunk.mapped = open_layout(&shrunk.parcel, 0, NULL);
     FETCH(KVMEM_STATUS_STALE, shrunk.mapped, 6);
     FETCH(KVMEM_STATUS_OK, shrunk.mapped, 0);
-    shrunk_close(&shrunk);
 }
 
 static kvmem_elastic_info elastic_info(const kvmem_region *region) {
-    kvmem_elastic_info info;
-    EXPECT_OK(kvmem_region_get_elastic_info(region, &info, ERR));
+    GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, region);
     return info;
 }
 

@@ -121,65 +121,59 @@ static void open_with_ever_more(const parcel *parcel, memory_kind kind, uint64_t
     CHECK(more > 1);
 }
 
-TEST(opening_says_when_there_are_none) {
-    for EACH_KIND(kind) {
-        const scratch directory = scratch_create(temporary_directory());
-        peer owner = holder_start();
-        holder_make(&owner, kind, scratch_file(&directory, "region"), 1);
-        parcel parcel = holder_share(&owner, NULL);
-        open_with_ever_more(&parcel, kind, 0);
-        open_with_ever_more(&parcel, kind, KVMEM_OPEN_READ_ONLY);
-        CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
-        parcel_close(&parcel);
-        peer_finish(&owner);
-        scratch_remove(&directory);
-    }
+TEST_EACH_KIND(opening_says_when_there_are_none) {
+    const scratch directory = scratch_create(temporary_directory());
+    peer owner = holder_start();
+    holder_make(&owner, kind, scratch_file(&directory, "region"), 1);
+    parcel parcel = holder_share(&owner, NULL);
+    open_with_ever_more(&parcel, kind, 0);
+    open_with_ever_more(&parcel, kind, KVMEM_OPEN_READ_ONLY);
+    CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
+    parcel_close(&parcel);
+    peer_finish(&owner);
+    scratch_remove(&directory);
 }
 
 /* A share that was made of the last file descriptors is as good as any: who made it is in it. */
-TEST(a_share_of_the_last_ones_is_whole) {
-    for EACH_KIND(kind) {
-        const scratch directory = scratch_create(temporary_directory());
-        kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
-        memory_fill(region, 1);
-        const size_t files = count_open_files();
-        kvmem_share *share = NULL;
-        for (size_t more = 0; share == NULL; more++) {
-            CHECK(more < TOO_MANY);
-            allow(files, more);
-            kvmem_share_create_region(region, NULL, &share, NULL);
-            allow_all();
-        }
-        parcel parcel = parcel_of(share);
-        peer importer = holder_start();
-        CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
-        holder_check(&importer, HOLDING_OPENED, 1);
-        CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
-        peer_finish(&importer);
-        parcel_close(&parcel);
-        CALL(kvmem_share_destroy(share));
-        CALL(kvmem_region_destroy(region));
-        scratch_remove(&directory);
+TEST_EACH_KIND(a_share_of_the_last_ones_is_whole) {
+    const scratch directory = scratch_create(temporary_directory());
+    kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+    memory_fill(region, 1);
+    const size_t files = count_open_files();
+    kvmem_share *share = NULL;
+    for (size_t more = 0; share == NULL; more++) {
+        CHECK(more < TOO_MANY);
+        allow(files, more);
+        kvmem_share_create_region(region, NULL, &share, NULL);
+        allow_all();
     }
+    parcel parcel = parcel_of(share);
+    peer importer = holder_start();
+    CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
+    holder_check(&importer, HOLDING_OPENED, 1);
+    CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
+    peer_finish(&importer);
+    parcel_close(&parcel);
+    CALL(kvmem_share_destroy(share));
+    CALL(kvmem_region_destroy(region));
+    scratch_remove(&directory);
 }
 
 /* Asking needs file descriptors too: without any, the living are not called dead. */
-TEST(an_owner_that_cannot_be_looked_for_is_not_lost) {
-    for EACH_KIND(kind) {
-        const scratch directory = scratch_create(temporary_directory());
-        peer owner = holder_start();
-        holder_make(&owner, kind, scratch_file(&directory, "region"), 1);
-        parcel parcel = holder_share(&owner, NULL);
-        kvmem_region *region = open_parcel(&parcel, 0);
-        const size_t files = count_open_files();
-        for (size_t more = 0; more < 4; more++) {
-            allow(files, more);
-            EXPECT_OK(kvmem_region_check_owner(region, ERR));
-            allow_all();
-        }
-        CALL(kvmem_region_destroy(region));
-        parcel_close(&parcel);
-        peer_finish(&owner);
-        scratch_remove(&directory);
+TEST_EACH_KIND(an_owner_that_cannot_be_looked_for_is_not_lost) {
+    const scratch directory = scratch_create(temporary_directory());
+    peer owner = holder_start();
+    holder_make(&owner, kind, scratch_file(&directory, "region"), 1);
+    parcel parcel = holder_share(&owner, NULL);
+    kvmem_region *region = open_parcel(&parcel, 0);
+    const size_t files = count_open_files();
+    for (size_t more = 0; more < 4; more++) {
+        allow(files, more);
+        EXPECT_OK(kvmem_region_check_owner(region, ERR));
+        allow_all();
     }
+    CALL(kvmem_region_destroy(region));
+    parcel_close(&parcel);
+    peer_finish(&owner);
+    scratch_remove(&directory);
 }

@@ -9,8 +9,7 @@ HOLDER_ROLE
 static const kvmem_share_options by_fabric = {.struct_size = sizeof(by_fabric), .transport = KVMEM_SHARE_FABRIC};
 
 static bool there_are_some(void) {
-    kvmem_cuda_device_info info;
-    EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+    GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
     return (info.capabilities & KVMEM_CUDA_FABRIC) != 0;
 }
 
@@ -22,11 +21,8 @@ static void require_fabric(void) {
 
 /* Asked for, they are there, or the driver's reason is. */
 TEST(they_are_made_or_refused) {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.flags = KVMEM_ELASTIC_FABRIC;
-    options.size = MEMORY_SIZE;
-    options.extent_size = MEMORY_EXTENT;
+    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.flags = KVMEM_ELASTIC_FABRIC,
+                                            it.size = MEMORY_SIZE, it.extent_size = MEMORY_EXTENT);
     kvmem_region *region = (kvmem_region *)&options;
     if (there_are_some()) {
         EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
@@ -45,30 +41,21 @@ TEST(a_layout_is_built_with_them_or_refused) {
     kvmem_elastic_options elastic = {.struct_size = sizeof(elastic), .flags = KVMEM_ELASTIC_FABRIC};
     kvmem_layout_config own = config;
     own.alignment = MEMORY_EXTENT / 4;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &own;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.elastic = &elastic;
-    kvmem_layout *layout = NULL;
-    kvmem_share *share = NULL;
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &own,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE, it.elastic = &elastic);
+    OWNED(kvmem_layout) layout = NULL;
+    OWNED(kvmem_share) share = NULL;
     EXPECT(there_are_some() ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED,
            kvmem_layout_build(&options, &layout, ERR));
     if (layout != NULL) {
         EXPECT_OK(kvmem_layout_resize(layout, 4, ERR));
         EXPECT_OK(kvmem_share_create_layout(layout, &by_fabric, &share, ERR));
     }
-    CALL(kvmem_share_destroy(share));
-    CALL(kvmem_layout_destroy(layout));
 }
 
 TEST(memory_without_them_is_not_shared_by_them) {
-    kvmem_region *region = memory_create(MEMORY_ELASTIC, MEMORY_SIZE, NULL);
-    kvmem_share *share = (kvmem_share *)&region;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_ELASTIC_FABRIC",
-                   kvmem_share_create_region(region, &by_fabric, &share, ERR));
-    CHECK(share == NULL);
-    CALL(kvmem_region_destroy(region));
+    OWNED(kvmem_region) region = memory_create(MEMORY_ELASTIC, MEMORY_SIZE, NULL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_ELASTIC_FABRIC", kvmem_share_create_region, region, &by_fabric);
 }
 
 /* An extent of such memory leaves by either way; within a machine by file descriptor, unless told. */
@@ -83,26 +70,22 @@ TEST(file_descriptors_come_first) {
         {KVMEM_SHARE_FD, 1 + MEMORY_SIZE / MEMORY_EXTENT, 1},
         {KVMEM_SHARE_FABRIC, 1, 2},
     };
-    kvmem_region *region = memory_create(MEMORY_FABRIC, MEMORY_SIZE, NULL);
+    OWNED(kvmem_region) region = memory_create(MEMORY_FABRIC, MEMORY_SIZE, NULL);
     for (size_t i = 0; i < NUM(ways); i++) {
         const kvmem_share_options options = {.struct_size = sizeof(options), .transport = ways[i].way};
-        kvmem_share *share = NULL;
-        EXPECT_OK(kvmem_share_create_region(region, &options, &share, ERR));
-        parcel parcel = parcel_of(share);
+        OWN(kvmem_share, share, kvmem_share_create_region, region, &options);
+        CLEANUP(parcel_close) parcel parcel = parcel_of(share);
         CHECK_EQ(parcel.num_fds, ways[i].fds);
         CHECK_EQ(parcel.bytes.data[8], ways[i].version); /* whoever reads the older one reads it */
-        parcel_close(&parcel);
-        CALL(kvmem_share_destroy(share));
     }
-    CALL(kvmem_region_destroy(region));
 }
 
 /* The share keeps its extents; without it a handle may name other memory by now, and is not believed. */
 TEST(what_was_taken_back_is_not_opened) {
     require_fabric();
-    peer owner = holder_start();
+    CLEANUP(peer_finish) peer owner = holder_start();
     holder_make(&owner, MEMORY_FABRIC, NULL, 1);
-    parcel parcel = holder_share(&owner, NULL);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
     kvmem_region *region = open_parcel(&parcel, 0);
     CHECK_EQ(holder_decommit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_BUSY);
     holder_end_shares(&owner);
@@ -112,6 +95,4 @@ TEST(what_was_taken_back_is_not_opened) {
     refuse_parcel(&parcel, 0, KVMEM_STATUS_STALE, "share them again");
     CHECK_EQ(holder_commit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
     refuse_parcel(&parcel, 0, KVMEM_STATUS_STALE, "share them again");
-    parcel_close(&parcel);
-    peer_finish(&owner);
 }

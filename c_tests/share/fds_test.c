@@ -19,7 +19,7 @@ typedef struct fixture {
     size_t files;
 } fixture;
 
-static void set_up(fixture *fixture, memory_kind kind) {
+static void fixture_open(fixture *fixture, memory_kind kind) {
     fixture->directory = scratch_create(temporary_directory());
     fixture->owner = holder_start();
     holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
@@ -28,7 +28,7 @@ static void set_up(fixture *fixture, memory_kind kind) {
     fixture->files = count_open_files();
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     CHECK_EQ(count_open_files(), fixture->files);
     CHECK_EQ(holder_holders(&fixture->owner, HOLDING_OWN).importers, 0);
     kvmem_region *region = open_parcel(&fixture->parcel, 0);
@@ -43,47 +43,30 @@ static bool has_memory_fds(memory_kind kind) {
     return !memory_goes_by_handle(kind);
 }
 
-static void refuse_count(const parcel *parcel, size_t count) {
-    kvmem_share *share = (kvmem_share *)parcel;
-    EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "file descriptors",
-                   kvmem_share_create_received(parcel->bytes.data, parcel->bytes.size, parcel->fds, count,
-                                               &share, ERR));
-    CHECK(share == NULL);
-}
-
-TEST(as_many_come_as_are_said) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        parcel longer = parcel_copy(&fixture.parcel);
-        longer.fds = realloc(longer.fds, (longer.num_fds + 1) * sizeof(int));
-        CHECK(longer.fds != NULL);
-        longer.fds[longer.num_fds] = fcntl(longer.fds[0], F_DUPFD_CLOEXEC, 0);
-        longer.num_fds++;
-        for (size_t count = 0; count <= longer.num_fds; count++) {
-            if (count != fixture.parcel.num_fds) {
-                refuse_count(&longer, count);
-            }
+TEST_EACH_KIND(as_many_come_as_are_said) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(parcel_close) parcel longer = parcel_copy(&fixture.parcel);
+    longer.fds = realloc(longer.fds, (longer.num_fds + 1) * sizeof(int));
+    CHECK(longer.fds != NULL);
+    longer.fds[longer.num_fds] = fcntl(longer.fds[0], F_DUPFD_CLOEXEC, 0);
+    longer.num_fds++;
+    for (size_t count = 0; count <= longer.num_fds; count++) {
+        if (count != fixture.parcel.num_fds) {
+            REFUSE(KVMEM_STATUS_CORRUPT, "file descriptors", kvmem_share_create_received, longer.bytes.data,
+                   longer.bytes.size, longer.fds, count);
         }
-        parcel_close(&longer);
-        tear_down(&fixture);
     }
 }
 
-TEST(a_closed_one_is_the_callers_mistake) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
-            parcel holed = parcel_copy(&fixture.parcel);
-            close(holed.fds[i]);
-            kvmem_share *share = (kvmem_share *)&holed;
-            EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open in this process", parcel_read(&holed, &share));
-            CHECK(share == NULL);
-            holed.fds[i] = fcntl(fixture.parcel.fds[0], F_DUPFD_CLOEXEC, 0); /* for parcel_close to close */
-            parcel_close(&holed);
-        }
-        tear_down(&fixture);
+TEST_EACH_KIND(a_closed_one_is_the_callers_mistake) {
+    OPENED(fixture, fixture, kind);
+    for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
+        CLEANUP(parcel_close) parcel holed = parcel_copy(&fixture.parcel);
+        close(holed.fds[i]);
+        kvmem_share *share = (kvmem_share *)&holed;
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open in this process", parcel_read(&holed, &share));
+        CHECK(share == NULL);
+        holed.fds[i] = fcntl(fixture.parcel.fds[0], F_DUPFD_CLOEXEC, 0); /* for parcel_close to close */
     }
 }
 
@@ -157,58 +140,43 @@ static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_
     return status == KVMEM_STATUS_CORRUPT;
 }
 
-TEST(anything_else_is_corrupt) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        for (size_t index = 0; index < fixture.parcel.num_fds; index++) {
-            for (size_t i = 0; i < NUM(foreign); i++) {
-                parcel odd = parcel_copy(&fixture.parcel);
-                foreign_put(&odd, index, foreign[i].make());
-                const kvmem_status status = try_parcel(&odd, 0);
-                if (!is_refused_well(kind, index, foreign[i].make, status)) {
-                    FAIL("%s with %s as fd %zu: %s: %s", memory_names[kind], foreign[i].name, index,
-                         kvmem_status_name(status), test_last_message());
-                }
-                parcel_close(&odd);
+TEST_EACH_KIND(anything_else_is_corrupt) {
+    OPENED(fixture, fixture, kind);
+    for (size_t index = 0; index < fixture.parcel.num_fds; index++) {
+        for (size_t i = 0; i < NUM(foreign); i++) {
+            CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
+            foreign_put(&odd, index, foreign[i].make());
+            const kvmem_status status = try_parcel(&odd, 0);
+            if (!is_refused_well(kind, index, foreign[i].make, status)) {
+                FAIL("%s with %s as fd %zu: %s: %s", memory_names[kind], foreign[i].name, index,
+                     kvmem_status_name(status), test_last_message());
             }
         }
-        tear_down(&fixture);
     }
 }
 
-TEST(swapped_they_are_corrupt) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        if (has_memory_fds(kind)) {
-            parcel swapped = parcel_copy(&fixture.parcel);
-            const int control = swapped.fds[0];
-            swapped.fds[0] = swapped.fds[1];
-            swapped.fds[1] = control;
-            refuse_parcel(&swapped, 0, KVMEM_STATUS_CORRUPT, "");
-            parcel_close(&swapped);
-        }
-        tear_down(&fixture);
+TEST_EACH_KIND(swapped_they_are_corrupt) {
+    OPENED(fixture, fixture, kind);
+    if (has_memory_fds(kind)) {
+        CLEANUP(parcel_close) parcel swapped = parcel_copy(&fixture.parcel);
+        const int control = swapped.fds[0];
+        swapped.fds[0] = swapped.fds[1];
+        swapped.fds[1] = control;
+        refuse_parcel(&swapped, 0, KVMEM_STATUS_CORRUPT, "");
     }
 }
 
-TEST(anothers_control_block_is_found_out) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        peer other = holder_start();
-        holder_make(&other, FIRST_KIND, NULL, 2);
-        parcel theirs = holder_share(&other, NULL);
-        parcel mixed = parcel_copy(&fixture.parcel);
-        foreign_put(&mixed, 0, fcntl(theirs.fds[0], F_DUPFD_CLOEXEC, 0));
-        refuse_parcel(&mixed, 0, KVMEM_STATUS_CORRUPT, "another region's");
-        parcel_close(&mixed);
-        parcel_close(&theirs);
-        CHECK_EQ(holder_holders(&other, HOLDING_OWN).importers, 0);
-        peer_finish(&other);
-        tear_down(&fixture);
-    }
+TEST_EACH_KIND(anothers_control_block_is_found_out) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(peer_finish) peer other = holder_start();
+    holder_make(&other, FIRST_KIND, NULL, 2);
+    parcel theirs = holder_share(&other, NULL);
+    parcel mixed = parcel_copy(&fixture.parcel);
+    foreign_put(&mixed, 0, fcntl(theirs.fds[0], F_DUPFD_CLOEXEC, 0));
+    refuse_parcel(&mixed, 0, KVMEM_STATUS_CORRUPT, "another region's");
+    parcel_close(&mixed);
+    parcel_close(&theirs);
+    CHECK_EQ(holder_holders(&other, HOLDING_OWN).importers, 0);
 }
 
 TEST(a_control_block_must_be_whole) {
@@ -226,53 +194,38 @@ TEST(a_control_block_must_be_whole) {
         {2, 0, 64, KVMEM_STATUS_VERSION_MISMATCH},
         {0, 0, 64, KVMEM_STATUS_VERSION_MISMATCH},
     };
-    fixture fixture;
-    set_up(&fixture, FIRST_KIND);
+    OPENED(fixture, fixture, FIRST_KIND);
     for (size_t i = 0; i < NUM(blocks); i++) {
-        parcel odd = parcel_copy(&fixture.parcel);
+        CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
         foreign_put(&odd, 0, foreign_control(&odd, blocks[i].version, blocks[i].extents, blocks[i].size));
         refuse_parcel(&odd, 0, blocks[i].status, "");
-        parcel_close(&odd);
     }
-    tear_down(&fixture);
 }
 
 /* Whoever has been given a region knows its id and has its control block, and may pass other memory off as
    it, in either of these ways. */
 TEST(another_memory_under_a_known_id_is_never_taken_for_it) {
-    fixture fixture;
-    set_up(&fixture, FIRST_KIND);
-    parcel false_memory = parcel_copy(&fixture.parcel);
+    OPENED(fixture, fixture, FIRST_KIND);
+    CLEANUP(parcel_close) parcel false_memory = parcel_copy(&fixture.parcel);
     foreign_put(&false_memory, 1, foreign_memory(MEMORY_SIZE));
-    parcel false_control = parcel_copy(&fixture.parcel);
+    CLEANUP(parcel_close) parcel false_control = parcel_copy(&fixture.parcel);
     foreign_put(&false_control, 0, foreign_control(&false_control, 1, 0, 64));
-    kvmem_region *first = open_parcel(&false_memory, 0);
-    kvmem_region *second = open_parcel(&false_control, 0);
-    kvmem_region *region = open_parcel(&fixture.parcel, 0);
+    OWNED(kvmem_region) first = open_parcel(&false_memory, 0);
+    OWNED(kvmem_region) second = open_parcel(&false_control, 0);
+    OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
     CHECK(region_info(region).address != region_info(first).address);
     CHECK(region_info(region).address != region_info(second).address);
     memory_check(region, 1);
     EXPECT_OK(kvmem_region_check_owner(region, ERR));
-    CALL(kvmem_region_destroy(first));
-    CALL(kvmem_region_destroy(second));
-    CALL(kvmem_region_destroy(region));
-    parcel_close(&false_memory);
-    parcel_close(&false_control);
-    tear_down(&fixture);
 }
 
 /* Sealed when it came, it can't be cut short under the importer afterwards either. */
-TEST(memory_that_was_opened_keeps_its_size) {
-    for EACH_KIND(kind) {
-        if (memory_has_fd_mapping(kind)) {
-            fixture fixture;
-            set_up(&fixture, kind);
-            kvmem_region *region = open_parcel(&fixture.parcel, 0);
-            CHECK_EQ(ftruncate(fixture.parcel.fds[1], 0), -1);
-            CHECK_EQ(ftruncate(fixture.parcel.fds[0], 0), -1);
-            memory_check(region, 1);
-            CALL(kvmem_region_destroy(region));
-            tear_down(&fixture);
-        }
+TEST_EACH_KIND(memory_that_was_opened_keeps_its_size) {
+    if (memory_has_fd_mapping(kind)) {
+        OPENED(fixture, fixture, kind);
+        OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
+        CHECK_EQ(ftruncate(fixture.parcel.fds[1], 0), -1);
+        CHECK_EQ(ftruncate(fixture.parcel.fds[0], 0), -1);
+        memory_check(region, 1);
     }
 }

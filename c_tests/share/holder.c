@@ -23,10 +23,9 @@ static void send_request(const peer *holder, uint32_t tag, const holder_request 
 }
 
 static void receive_answer(const peer *holder, uint32_t tag, void *answer, size_t size) {
-    const message received = frame_expect(holder->socket, tag);
+    CLEANUP(message_free) const message received = frame_expect(holder->socket, tag);
     CHECK_EQ(received.size, size);
     memcpy(answer, received.data, size);
-    free(received.data);
 }
 
 static kvmem_status receive_status(const peer *holder, uint32_t tag) {

@@ -51,20 +51,16 @@ static void build(const holder_request *request) {
 }
 
 static kvmem_status make_share(const holder_request *request, kvmem_share **share) {
-    kvmem_share_options options;
-    kvmem_share_options_init(&options, sizeof(options));
-    options.flags = request->flags;
-    options.transport = request->way == KVMEM_SHARE_AUTO ? own_way : request->way;
+    kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = request->flags,
+                                          it.transport = request->way == KVMEM_SHARE_AUTO ? own_way : request->way);
     if (own_layout != NULL) {
         return kvmem_share_create_layout(own_layout, &options, share, ERR);
     }
     if (request->size == 0) {
         return kvmem_share_create_region(own, &options, share, ERR);
     }
-    kvmem_region *part = NULL;
-    EXPECT_OK(kvmem_region_create_view(own, request->offset, request->size, &part, ERR));
+    OWN(kvmem_region, part, kvmem_region_create_view, own, request->offset, request->size);
     const kvmem_status status = kvmem_share_create_region(part, &options, share, ERR);
-    kvmem_region_destroy(part);
     return status;
 }
 
@@ -75,9 +71,8 @@ static void serve_share(int socket, const holder_request *request) {
     if (status == KVMEM_STATUS_OK) {
         CHECK(num_shares < MOST_SHARES);
         shares[num_shares++] = share;
-        parcel parcel = parcel_of(share);
+        CLEANUP(parcel_close) parcel parcel = parcel_of(share);
         parcel_send(socket, &parcel);
-        parcel_close(&parcel);
     }
 }
 
@@ -95,17 +90,14 @@ static void destroy_own(void) {
 }
 
 static kvmem_status open_shared(int socket, const holder_request *request) {
-    kvmem_open_options options;
-    kvmem_open_options_init(&options, sizeof(options));
+    kvmem_open_options options = OPTIONS(kvmem_open_options);
     options.flags = request->flags | KVMEM_OPEN_TRUST_OWNER; /* memory of a kind may have reserved huge pages */
     parcel parcel = parcel_receive(socket);
     kvmem_share *share = NULL;
     CHECK(num_opened < MOST_OPENED);
     kvmem_status status = parcel_read(&parcel, &share);
     parcel_close(&parcel);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_share_open_region(share, &options, &opened[num_opened], ERR);
-    }
+    THEN(status, kvmem_share_open_region(share, &options, &opened[num_opened], ERR));
     kvmem_share_destroy(share);
     num_opened += status == KVMEM_STATUS_OK;
     return status;
@@ -113,13 +105,11 @@ static kvmem_status open_shared(int socket, const holder_request *request) {
 
 static kvmem_status open_shared_layout(int socket) {
     parcel parcel = parcel_receive(socket);
-    kvmem_share *share = parcel_share(&parcel);
-    kvmem_layout *layout = NULL;
+    OWNED(kvmem_share) share = parcel_share(&parcel);
+    OWNED(kvmem_layout) layout = NULL;
     parcel_close(&parcel);
     const kvmem_open_options options = {.struct_size = sizeof(options), .flags = KVMEM_OPEN_TRUST_OWNER};
     const kvmem_status status = kvmem_share_open_layout(share, &options, &layout, ERR);
-    kvmem_share_destroy(share);
-    kvmem_layout_destroy(layout);
     return status;
 }
 
@@ -134,10 +124,9 @@ static void check(const holder_request *request) {
         memory_check(region_of(request->which), request->seed);
         return;
     }
-    kv_side model;
+    CLEANUP(kv_side_close) kv_side model;
     kv_model_open(&model, &own_model.config, request->seed);
     blocks_check(own_layout, &model);
-    kv_side_close(&model);
 }
 
 static void check_model(int socket) {
@@ -149,8 +138,7 @@ static void check_model(int socket) {
 }
 
 static void serve_holders(int socket, const holder_request *request) {
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(region_of(request->which), &holders, ERR));
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, region_of(request->which));
     frame_send(socket, HOLDER_HOLDERS, &holders, sizeof(holders));
 }
 

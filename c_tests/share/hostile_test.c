@@ -22,14 +22,14 @@ typedef struct fixture {
     parcel parcel;
 } fixture;
 
-static void set_up(fixture *fixture, const kvmem_share_options *options) {
+static void fixture_open(fixture *fixture, const kvmem_share_options *options) {
     fixture->owner = holder_start();
     holder_make(&fixture->owner, MEMORY_SYSTEM, NULL, 1);
     fixture->parcel = holder_share(&fixture->owner, options);
 }
 
 /* The honest share is as good as before. */
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     kvmem_region *region = open_parcel(&fixture->parcel, 0);
     memory_check(region, 1);
     kvmem_region_destroy(region);
@@ -40,21 +40,17 @@ static void tear_down(fixture *fixture) {
 /* An open that waits for the lease to be broken takes 45 s, and then succeeds. */
 TEST(a_leased_control_block_is_refused) {
     CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR); /* tells the holder of a lease that it is to be broken */
-    fixture fixture;
-    set_up(&fixture, NULL);
-    parcel odd = parcel_copy(&fixture.parcel);
+    OPENED(fixture, fixture, NULL);
+    CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
     const int control = foreign_reopen(foreign_control(&odd, 1, 0, 64), O_RDWR);
     CHECK_EQ(fcntl(control, F_SETLEASE, F_WRLCK), 0);
     foreign_put(&odd, 0, control);
     refuse_parcel(&odd, 0, KVMEM_STATUS_CORRUPT, "lease");
-    parcel_close(&odd);
-    tear_down(&fixture);
 }
 
 /* Their owner can take them away: no page is mapped, so the test needs none. */
 TEST(reserved_huge_pages_need_trust) {
-    fixture fixture;
-    set_up(&fixture, NULL);
+    OPENED(fixture, fixture, NULL);
     trust_owners(false);
     parcel odd = parcel_copy(&fixture.parcel);
     foreign_put(&odd, 1, foreign_huge_memory(MEMORY_SIZE));
@@ -64,18 +60,14 @@ TEST(reserved_huge_pages_need_trust) {
     CHECK(trusted == KVMEM_STATUS_OK || trusted == KVMEM_STATUS_OUT_OF_MEMORY); /* as the pool allows */
     parcel_close(&odd);
     trust_owners(true);
-    tear_down(&fixture);
 }
 
 /* Whoever is trusted: it is read at times that the caller does not choose. */
 TEST(a_control_block_has_no_reserved_huge_pages) {
-    fixture fixture;
-    set_up(&fixture, NULL);
-    parcel odd = parcel_copy(&fixture.parcel);
+    OPENED(fixture, fixture, NULL);
+    CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
     foreign_put(&odd, 0, foreign_huge_memory(2 * MIB));
     refuse_parcel(&odd, KVMEM_OPEN_TRUST_OWNER, KVMEM_STATUS_CORRUPT, "reserved huge pages");
-    parcel_close(&odd);
-    tear_down(&fixture);
 }
 
 static void expect_no_seal(int fd, int seal) {
@@ -85,16 +77,13 @@ static void expect_no_seal(int fd, int seal) {
 
 /* Sealed, the memory could not be opened to be written any more. */
 TEST(importers_add_no_seals) {
-    fixture fixture;
-    set_up(&fixture, NULL);
+    OPENED(fixture, fixture, NULL);
     const int memory = fixture.parcel.fds[1];
     CHECK_EQ(fcntl(memory, F_GETFL) & O_ACCMODE, O_RDWR);
     expect_no_seal(memory, F_SEAL_FUTURE_WRITE);
     expect_no_seal(memory, F_SEAL_WRITE);
-    kvmem_region *region = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE);
+    OWNED(kvmem_region) region = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE);
     memory_check(region, 1);
-    kvmem_region_destroy(region);
-    tear_down(&fixture);
 }
 
 static void expect_no_lease(int fd, int lease) {
@@ -107,17 +96,14 @@ TEST(importers_take_no_leases) {
     static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                    .flags = KVMEM_SHARE_READ_ONLY};
     for (int read_only = 0; read_only < 2; read_only++) {
-        fixture fixture;
-        set_up(&fixture, read_only ? &to_be_read : NULL);
+        OPENED(fixture, fixture, read_only ? &to_be_read : NULL);
         for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
             expect_no_lease(fixture.parcel.fds[i], F_WRLCK);
             if (i == 0 || read_only) {
                 expect_no_lease(fixture.parcel.fds[i], F_RDLCK);
             }
         }
-        parcel narrowed = holder_share(&fixture.owner, &to_be_read);
-        parcel_close(&narrowed);
-        tear_down(&fixture);
+        CLEANUP(parcel_close) parcel narrowed = holder_share(&fixture.owner, &to_be_read);
     }
 }
 
@@ -143,10 +129,8 @@ static void *open_it(void *argument) {
 static void *share_another(void *unused) {
     (void)unused;
     kvmem_region *region = memory_create(MEMORY_SYSTEM, MEMORY_SIZE, NULL);
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
     kvmem_share_destroy(share);
     kvmem_region_destroy(region);
     test_forget_error();
@@ -163,14 +147,14 @@ static void check_ends(pthread_t thread) {
 /* Its sender may keep the process that opens it waiting, but no other share of that process. */
 TEST(a_file_that_its_sender_serves_stalls_no_other_share) {
     require_served_files();
-    peer owner = holder_start();
+    CLEANUP(peer_finish) peer owner = holder_start();
     holder_make(&owner, MEMORY_DISK, NULL, 1);
-    parcel parcel = holder_share(&owner, NULL);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
     kvmem_region *known = open_parcel(&parcel, 0); /* so that the file is compared with that of a known region */
     int fd = -1;
     peer server = served_file_start(MEMORY_SIZE, &fd);
     for (uint64_t answers = 0; answers < MOST_ANSWERS; answers++) {
-        struct parcel served = parcel_copy(&parcel);
+        CLEANUP(parcel_close) struct parcel served = parcel_copy(&parcel);
         foreign_put(&served, 1, fcntl(fd, F_DUPFD_CLOEXEC, 0));
         served_file_stall_after(&server, answers);
         stalled stalled = {.parcel = &served};
@@ -183,11 +167,8 @@ TEST(a_file_that_its_sender_serves_stalls_no_other_share) {
         check_ends(sharer);
         served_file_go_on(&server);
         check_ends(opener);
-        parcel_close(&served);
     }
     close(fd);
     peer_finish(&server);
     kvmem_region_destroy(known);
-    parcel_close(&parcel);
-    peer_finish(&owner);
 }

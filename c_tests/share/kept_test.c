@@ -24,19 +24,18 @@ typedef struct fixture {
 } fixture;
 
 /* A region of this process, open in another. */
-static void set_up(fixture *fixture, kvmem_region *region) {
+static void fixture_open(fixture *fixture, kvmem_region *region) {
     retain_device(0); /* without a context the driver would forget all memory */
     fixture->region = region;
     fixture->address = region_info(region).address;
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
     fixture->parcel = parcel_of(share);
     CALL(kvmem_share_destroy(share));
     fixture->importer = holder_start();
     CHECK_EQ(holder_open(&fixture->importer, &fixture->parcel, 0), KVMEM_STATUS_OK);
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     parcel_close(&fixture->parcel);
     release_device(0);
 }
@@ -50,10 +49,8 @@ static kvmem_region *own_region(void) {
 /* Any of these looks whether anybody still has the memory open. */
 static void look_by_asking(void) {
     static char host[4096];
-    kvmem_region *other = region_adopt(host, sizeof(host));
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(other, &holders, ERR));
-    CALL(kvmem_region_destroy(other));
+    OWNED(kvmem_region) other = region_adopt(host, sizeof(host));
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, other);
 }
 
 static void look_by_allocating(void) {
@@ -61,19 +58,15 @@ static void look_by_allocating(void) {
 }
 
 static void look_by_sharing(void) {
-    kvmem_region *other = memory_create(MEMORY_SYSTEM, 4096, NULL);
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(other, NULL, &share, ERR));
-    CALL(kvmem_share_destroy(share));
-    CALL(kvmem_region_destroy(other));
+    OWNED(kvmem_region) other = memory_create(MEMORY_SYSTEM, 4096, NULL);
+    OWN(kvmem_share, share, kvmem_share_create_region, other, NULL);
 }
 
 static void (*const looks[])(void) = {look_by_asking, look_by_allocating, look_by_sharing};
 
 TEST(it_is_kept_until_the_importer_closes) {
     for (size_t i = 0; i < NUM(looks); i++) {
-        fixture fixture;
-        set_up(&fixture, own_region());
+        OPENED(fixture, fixture, own_region());
         CALL(kvmem_region_destroy(fixture.region));
         looks[i]();
         CHECK(is_device_memory(fixture.address));
@@ -83,33 +76,28 @@ TEST(it_is_kept_until_the_importer_closes) {
         looks[i]();
         CHECK(!is_device_memory(fixture.address));
         peer_finish(&fixture.importer);
-        tear_down(&fixture);
     }
 }
 
 TEST(it_is_kept_until_the_importer_ends) {
     for (size_t i = 0; i < NUM(looks); i++) {
-        fixture fixture;
-        set_up(&fixture, own_region());
+        OPENED(fixture, fixture, own_region());
         CALL(kvmem_region_destroy(fixture.region));
         looks[i]();
         CHECK(is_device_memory(fixture.address));
         peer_kill(&fixture.importer);
         looks[i]();
         CHECK(!is_device_memory(fixture.address));
-        tear_down(&fixture);
     }
 }
 
 TEST(without_importers_it_is_freed_at_once) {
-    fixture fixture;
-    set_up(&fixture, own_region());
+    OPENED(fixture, fixture, own_region());
     holder_close(&fixture.importer);
     CALL(kvmem_region_destroy(fixture.region));
     CHECK(!is_device_memory(fixture.address));
     CHECK_EQ(holder_open(&fixture.importer, &fixture.parcel, 0), KVMEM_STATUS_PEER_LOST);
     peer_finish(&fixture.importer);
-    tear_down(&fixture);
 }
 
 TEST(the_engines_memory_is_given_back_when_nobody_has_it) {
@@ -117,7 +105,7 @@ TEST(the_engines_memory_is_given_back_when_nobody_has_it) {
     const int before = releases_so_far();
     kvmem_region *region = region_adopt_on_gpu(allocation, MEMORY_SIZE, note_release);
     fixture fixture;
-    set_up(&fixture, region);
+    fixture_open(&fixture, region);
     CALL(kvmem_region_destroy(fixture.region));
     look_by_asking();
     CHECK_EQ(releases_so_far(), before);
@@ -125,7 +113,7 @@ TEST(the_engines_memory_is_given_back_when_nobody_has_it) {
     look_by_asking();
     CHECK_EQ(releases_so_far(), before + 1);
     peer_finish(&fixture.importer);
-    tear_down(&fixture);
+    fixture_close(&fixture);
     engine_free(0, allocation);
 }
 
@@ -136,14 +124,12 @@ TEST(parts_of_one_allocation_are_opened_apart) {
     parcel parcels[2];
     peer importer = holder_start();
     for (size_t i = 0; i < NUM(parts); i++) {
-        kvmem_adopt_options options;
-        kvmem_adopt_options_init(&options, sizeof(options));
-        options.address = (void *)(uintptr_t)(allocation + i * MEMORY_SIZE);
-        options.size = MEMORY_SIZE;
+        kvmem_adopt_options options = OPTIONS(kvmem_adopt_options,
+                                              it.address = (void *)(uintptr_t)(allocation + i * MEMORY_SIZE),
+                                              it.size = MEMORY_SIZE);
         EXPECT_OK(kvmem_region_adopt_device(&options, 0, &parts[i], ERR));
         memory_fill(parts[i], (uint32_t)i + 1);
-        kvmem_share *share = NULL;
-        EXPECT_OK(kvmem_share_create_region(parts[i], NULL, &share, ERR));
+        GET(kvmem_share *, share, kvmem_share_create_region, parts[i], NULL);
         parcels[i] = parcel_of(share);
         CALL(kvmem_share_destroy(share));
         CHECK_EQ(holder_open(&importer, &parcels[i], 0), KVMEM_STATUS_OK);

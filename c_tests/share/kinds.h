@@ -12,7 +12,16 @@
 #else
 #define FIRST_KIND MEMORY_SYSTEM
 #define END_KIND MEMORY_ON_HOST
-#define CALL(call) call
 #endif
 
 #define EACH_KIND(kind) (memory_kind kind = FIRST_KIND; kind < END_KIND; kind++)
+
+/* A case that runs once for each kind, which it names `kind`. */
+#define TEST_EACH_KIND(name)                                                                         \
+    static void name##_of(memory_kind kind);                                                         \
+    TEST(name) {                                                                                     \
+        for EACH_KIND(kind) {                                                                        \
+            name##_of(kind);                                                                         \
+        }                                                                                            \
+    }                                                                                                \
+    static void name##_of(memory_kind kind)

@@ -46,12 +46,12 @@ static void close_fixture(fixture *fixture) {
     parcel_close(&fixture->parcel);
 }
 
-static void set_up(fixture *fixture, memory_kind place, size_t kind, blocks_lie lie,
+static void fixture_open(fixture *fixture, memory_kind place, size_t kind, blocks_lie lie,
                    const kvmem_share_options *options) {
     open_fixture(fixture, holder_start(), place, kind, lie, options);
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     close_fixture(fixture);
     peer_finish(&fixture->owner);
 }
@@ -60,8 +60,7 @@ static void check_layout_info(const kvmem_layout *layout, const kvmem_layout_con
                               memory_kind place) {
     /* Page-locked on demand. */
     const uint32_t tier = place == MEMORY_PINNED ? KVMEM_TIER_SYSTEM : memory_tier(place);
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
     CHECK_EQ(info.locality, KVMEM_LOCALITY_MAPPED);
     CHECK_EQ(info.tier, tier);
     CHECK_EQ(info.num_blocks, config->num_blocks);
@@ -101,7 +100,7 @@ static void move_both_ways(const peer *owner, memory_kind place, size_t kind, bl
 }
 
 TEST(blocks_go_both_ways) {
-    peer owner = holder_start();
+    CLEANUP(peer_finish) peer owner = holder_start();
     for (size_t place = 0; place < NUM(places); place++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             move_both_ways(&owner, places[place], kind, BLOCKS_TOGETHER);
@@ -110,23 +109,19 @@ TEST(blocks_go_both_ways) {
             }
         }
     }
-    peer_finish(&owner);
 }
 
 static void expect_no_transfer(const kvmem_layout *source, const kvmem_layout *destination,
                                kvmem_status status) {
     const kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    kvmem_transfer *transfer = (kvmem_transfer *)&options;
-    EXPECT(status, kvmem_transfer_create(source, destination, &options, &transfer, ERR));
-    CHECK(transfer == NULL);
+    REFUSE(status, "", kvmem_transfer_create, source, destination, &options);
 }
 
 TEST(what_is_shared_to_be_read_is_no_destination) {
     const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                             .flags = KVMEM_SHARE_READ_ONLY};
     for (size_t place = 0; place < NUM(places); place++) {
-        fixture fixture;
-        set_up(&fixture, places[place], 1, BLOCKS_TOGETHER, &to_be_read);
+        OPENED(fixture, fixture, places[place], 1, BLOCKS_TOGETHER, &to_be_read);
         kv_run(fixture.mapped, fixture.own, &all_layers);
         kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
         expect_no_transfer(fixture.own, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
@@ -137,38 +132,31 @@ TEST(what_is_shared_to_be_read_is_no_destination) {
                           KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY");
         }
         check_both(&fixture);
-        tear_down(&fixture);
     }
 }
 
 TEST(what_is_opened_to_be_read_is_no_destination) {
     for (size_t place = 0; place < NUM(places); place++) {
-        fixture fixture;
-        set_up(&fixture, places[place], 2, BLOCKS_TOGETHER, NULL);
-        kvmem_layout *reader = open_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, NULL);
+        OPENED(fixture, fixture, places[place], 2, BLOCKS_TOGETHER, NULL);
+        OWNED(kvmem_layout) reader = open_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, NULL);
         kv_run(reader, fixture.own, &all_layers);
         kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
         expect_no_transfer(fixture.own, reader, KVMEM_STATUS_PERMISSION_DENIED);
         check_both(&fixture);
-        CALL(kvmem_layout_destroy(reader));
-        tear_down(&fixture);
     }
 }
 
 TEST(the_owner_may_end_and_its_blocks_be_read) {
     for (size_t place = 0; place < NUM(places); place++) {
-        fixture fixture;
-        set_up(&fixture, places[place], 0, BLOCKS_TOGETHER, NULL);
+        OPENED(fixture, fixture, places[place], 0, BLOCKS_TOGETHER, NULL);
         peer_kill(&fixture.owner);
         kv_run(fixture.mapped, fixture.own, &all_layers);
         kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
         blocks_check(fixture.own, &fixture.here);
-        kvmem_region *region = NULL;
-        EXPECT_OK(kvmem_layout_get_region(fixture.mapped, 0, &region, ERR));
+        GET(kvmem_region *, region, kvmem_layout_get_region, fixture.mapped, 0);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
         CALL(kvmem_region_destroy(region));
         fixture.owner = holder_start(); /* for tear_down to end */
-        tear_down(&fixture);
     }
 }
 
@@ -180,18 +168,12 @@ TEST(blocks_are_aligned_in_both_processes) {
         }
         const uint64_t alignments[] = {MIB, 4 * MEMORY_EXTENT};
         for (size_t i = 0; i < NUM(alignments); i++) {
-            kvmem_layout_config config = blocks_config(&kv_kinds[1]);
-            config.alignment = alignments[i];
-            kvmem_layout *layout = blocks_build(places[place], &config, BLOCKS_TOGETHER, NULL);
-            kvmem_share *share = NULL;
-            EXPECT_OK(kvmem_share_create_layout(layout, NULL, &share, ERR));
-            parcel parcel = parcel_of(share);
-            peer importer = holder_start();
+            kvmem_layout_config config = WITH(blocks_config(&kv_kinds[1]), it.alignment = alignments[i]);
+            OWNED(kvmem_layout) layout = blocks_build(places[place], &config, BLOCKS_TOGETHER, NULL);
+            OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
+            CLEANUP(parcel_close) parcel parcel = parcel_of(share);
+            CLEANUP(peer_finish) peer importer = holder_start();
             CHECK_EQ(holder_open_layout(&importer, &parcel), KVMEM_STATUS_OK);
-            peer_finish(&importer);
-            parcel_close(&parcel);
-            CALL(kvmem_share_destroy(share));
-            CALL(kvmem_layout_destroy(layout));
         }
     }
 }
@@ -200,65 +182,48 @@ TEST(opened_where_it_was_built_it_is_the_original) {
     for (size_t place = 0; place < NUM(places); place++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             const kvmem_layout_config config = blocks_config(&kv_kinds[kind]);
-            kvmem_layout *layout = blocks_build(places[place], &config, BLOCKS_TOGETHER, NULL);
-            kvmem_share *share = NULL;
-            EXPECT_OK(kvmem_share_create_layout(layout, NULL, &share, ERR));
-            parcel parcel = parcel_of(share);
-            kvmem_layout *again = open_layout(&parcel, 0, NULL);
-            kvmem_layout_strides first;
-            kvmem_layout_strides second;
-            EXPECT_OK(kvmem_layout_get_strides(layout, &first, ERR));
-            EXPECT_OK(kvmem_layout_get_strides(again, &second, ERR));
+            OWNED(kvmem_layout) layout = blocks_build(places[place], &config, BLOCKS_TOGETHER, NULL);
+            OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
+            CLEANUP(parcel_close) parcel parcel = parcel_of(share);
+            OWNED(kvmem_layout) again = open_layout(&parcel, 0, NULL);
+            GET(kvmem_layout_strides, first, kvmem_layout_get_strides, layout);
+            GET(kvmem_layout_strides, second, kvmem_layout_get_strides, again);
             CHECK_EQ(second.num_bases, first.num_bases);
             CHECK_BYTES(second.bases, first.bases, first.num_bases * sizeof(*first.bases));
             CHECK_EQ(second.block_stride, first.block_stride);
-            kvmem_layout_info info;
-            EXPECT_OK(kvmem_layout_get_info(again, &info, ERR));
+            GET(kvmem_layout_info, info, kvmem_layout_get_info, again);
             CHECK_EQ(info.locality, KVMEM_LOCALITY_LOCAL);
-            parcel_close(&parcel);
-            CALL(kvmem_share_destroy(share));
-            CALL(kvmem_layout_destroy(layout));
-            CALL(kvmem_layout_destroy(again));
         }
     }
 }
 
 TEST(a_share_of_a_layout_is_no_region) {
-    fixture fixture;
-    set_up(&fixture, places[0], 0, BLOCKS_TOGETHER, NULL);
+    OPENED(fixture, fixture, places[0], 0, BLOCKS_TOGETHER, NULL);
     kvmem_share *share = parcel_share(&fixture.parcel);
     kvmem_region *region = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "of a layout",
                    kvmem_share_open_region(share, NULL, &region, ERR));
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
     CHECK(info.memory_size >= kv_num_regions(&fixture.config) * kv_region_size(&fixture.config));
     CALL(kvmem_share_destroy(share));
     share = (kvmem_share *)&region;
     EXPECT(KVMEM_STATUS_UNSUPPORTED, kvmem_share_create_layout(fixture.mapped, NULL, &share, ERR));
     CHECK(share == NULL);
-    tear_down(&fixture);
 }
 
 #ifdef KVMEM_TEST_SHARE_GPU
 TEST(host_memory_is_page_locked_on_demand) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_PINNED, 1, BLOCKS_TOGETHER, NULL);
-    kvmem_layout *locked = open_layout(&fixture.parcel, KVMEM_OPEN_PIN, NULL);
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(locked, &info, ERR));
+    OPENED(fixture, fixture, MEMORY_PINNED, 1, BLOCKS_TOGETHER, NULL);
+    OWNED(kvmem_layout) locked = open_layout(&fixture.parcel, KVMEM_OPEN_PIN, NULL);
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, locked);
     CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
-    kvmem_layout *device = blocks_build(MEMORY_DEVICE, &fixture.config, BLOCKS_TOGETHER, NULL);
-    kv_side moved;
+    OWNED(kvmem_layout) device = blocks_build(MEMORY_DEVICE, &fixture.config, BLOCKS_TOGETHER, NULL);
+    CLEANUP(kv_side_close) kv_side moved;
     kv_model_open(&moved, &fixture.config, 5);
     blocks_write(device, &moved);
     kv_run(locked, device, &all_layers);
     kv_expect_moved(&moved, &fixture.there, &all_layers);
     blocks_check(device, &moved);
-    kv_side_close(&moved);
-    CALL(kvmem_layout_destroy(device));
-    CALL(kvmem_layout_destroy(locked));
-    tear_down(&fixture);
 }
 #endif

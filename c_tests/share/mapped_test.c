@@ -16,7 +16,7 @@ enum { WHERE = 1 };
 
 /* Role: four mappings, each filled with its number, of which a part is shared. */
 ROLE(mapper_role) {
-    span span;
+    CLEANUP(span_close) span span;
     span_open_exportable(&span, 0, EXPORTABLE, 4, 4);
     for (uint64_t i = 0; i < 4; i++) {
         fill_device(0, span.address + i * span.granule, span.granule, (unsigned char)(i + 1));
@@ -27,16 +27,13 @@ ROLE(mapper_role) {
     memcpy(part, asked.data, sizeof(part));
     free(asked.data);
     const uint64_t quarter = span.granule / 4;
-    kvmem_region *region = region_adopt_on_gpu(span.address + part[0] * quarter, part[1] * quarter, NULL);
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    OWNED(kvmem_region) region = region_adopt_on_gpu(span.address + part[0] * quarter, part[1] * quarter,
+                                                     NULL);
+    OWN(kvmem_share, share, kvmem_share_create_region, region, NULL);
     parcel parcel = parcel_of(share);
     parcel_send(socket, &parcel);
     parcel_close(&parcel);
     CHECK(!frame_comes(socket));
-    kvmem_share_destroy(share);
-    kvmem_region_destroy(region);
-    span_close(&span);
 }
 
 static peer start_mapper(uint64_t first, uint64_t quarters, parcel *parcel) {
@@ -56,11 +53,11 @@ TEST(what_it_lies_in_is_carried_and_no_more) {
         {0, 16, 4}, {0, 4, 1}, {4, 4, 1}, {5, 2, 1}, {3, 2, 2}, {1, 14, 4}, {4, 8, 2}, {7, 9, 3}, {15, 1, 1},
     };
     for (size_t i = 0; i < NUM(parts); i++) {
-        parcel parcel;
-        peer owner = start_mapper(parts[i].first, parts[i].quarters, &parcel);
+        CLEANUP(parcel_close) parcel parcel;
+        CLEANUP(peer_finish) peer owner = start_mapper(parts[i].first, parts[i].quarters, &parcel);
         CHECK_EQ(parcel.num_fds, 1 + parts[i].mappings); /* and the control block */
         CHECK_EQ(parcel.bytes.data[8], 2);               /* the version that has mappings */
-        kvmem_region *region = open_parcel(&parcel, 0);
+        OWNED(kvmem_region) region = open_parcel(&parcel, 0);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
         CHECK_EQ(info.origin, KVMEM_ORIGIN_IMPORTED);
@@ -69,46 +66,32 @@ TEST(what_it_lies_in_is_carried_and_no_more) {
             const unsigned char value = (unsigned char)((parts[i].first + k) / 4 + 1);
             check_device(0, info.address + k * quarter, quarter, value);
         }
-        CALL(kvmem_region_destroy(region));
-        parcel_close(&parcel);
-        peer_finish(&owner);
     }
 }
 
 static void refuse_share(const kvmem_region *region, uint32_t way, const char *part) {
     const kvmem_share_options options = {.struct_size = sizeof(options), .transport = way};
-    kvmem_share *share = (kvmem_share *)&options;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, part,
-                   kvmem_share_create_region(region, &options, &share, ERR));
-    CHECK(share == NULL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, part, kvmem_share_create_region, region, &options);
 }
 
 TEST(what_was_created_to_stay_is_not_shared) {
-    span span;
-    span_open(&span, 0, 2, 2);
-    kvmem_region *region = region_adopt_on_gpu(span.address + 4096, span.granule, NULL);
+    OPENED(span, span, 0, 2, 2);
+    OWNED(kvmem_region) region = region_adopt_on_gpu(span.address + 4096, span.granule, NULL);
     refuse_share(region, KVMEM_SHARE_AUTO, "requestedHandleTypes");
     refuse_share(region, KVMEM_SHARE_FD, "not created to be exported as a file descriptor");
     refuse_share(region, KVMEM_SHARE_FABRIC, "not created to be exported as a fabric handle");
     refuse_share(region, KVMEM_SHARE_IPC, "IPC handle");
-    CALL(kvmem_region_destroy(region));
-    span_close(&span);
 }
 
 TEST(one_mapping_that_stays_keeps_all_of_it) {
-    span span;
+    CLEANUP(span_close) span span;
     span_open_exportable(&span, 0, EXPORTABLE, 3, 2);
     span.handle_types = 0;
     span_grow(&span, 0);
-    kvmem_region *region = region_adopt_on_gpu(span.address, 3 * span.granule, NULL);
-    kvmem_region *first = region_adopt_on_gpu(span.address, 2 * span.granule, NULL);
-    kvmem_share *share = NULL;
+    OWNED(kvmem_region) region = region_adopt_on_gpu(span.address, 3 * span.granule, NULL);
+    OWNED(kvmem_region) first = region_adopt_on_gpu(span.address, 2 * span.granule, NULL);
     refuse_share(region, KVMEM_SHARE_AUTO, "of the 3 mappings under the region number 2");
-    EXPECT_OK(kvmem_share_create_region(first, NULL, &share, ERR));
-    CALL(kvmem_share_destroy(share));
-    CALL(kvmem_region_destroy(first));
-    CALL(kvmem_region_destroy(region));
-    span_close(&span);
+    OWN(kvmem_share, share, kvmem_share_create_region, first, NULL);
 }
 
 /* Plain memory has no file descriptor, and two allocations side by side no common handle. */
@@ -127,27 +110,21 @@ TEST(a_layout_of_it_is_moved_both_ways) {
     const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         const kvmem_layout_config config = blocks_config(&kv_kinds[kind]);
-        peer owner = holder_start();
+        CLEANUP(peer_finish) peer owner = holder_start();
         holder_build(&owner, MEMORY_MAPPED, kind, BLOCKS_APART, NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
-        kv_side there;
-        kv_side here;
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+        CLEANUP(kv_side_close) kv_side there;
         kv_model_open(&there, &config, 1);
+        CLEANUP(kv_side_close) kv_side here;
         kv_model_open(&here, &config, 2);
-        kvmem_layout *own = blocks_build(MEMORY_DEVICE, &config, BLOCKS_TOGETHER, NULL);
+        OWNED(kvmem_layout) own = blocks_build(MEMORY_DEVICE, &config, BLOCKS_TOGETHER, NULL);
         blocks_write(own, &here);
-        kvmem_layout *mapped = open_layout(&parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
+        OWNED(kvmem_layout) mapped = open_layout(&parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
         kv_run_by(mapped, own, &move, KVMEM_PATH_CUDA_KERNEL);
         kv_expect_moved(&here, &there, &move);
         blocks_check(own, &here);
         kv_run(own, mapped, &move);
         kv_expect_moved(&there, &here, &move);
         holder_check_model(&owner, &there);
-        CALL(kvmem_layout_destroy(mapped));
-        CALL(kvmem_layout_destroy(own));
-        kv_side_close(&there);
-        kv_side_close(&here);
-        parcel_close(&parcel);
-        peer_finish(&owner);
     }
 }

@@ -60,8 +60,7 @@ uint32_t memory_way_found(memory_kind kind) {
 memory_kind memory_end_of_kinds(void) {
     static memory_kind end;
     if (end == 0) {
-        kvmem_cuda_device_info info;
-        EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+        GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
         end = info.capabilities & KVMEM_CUDA_FABRIC ? NUM_MEMORY_KINDS : MEMORY_FABRIC;
     }
     if (end == MEMORY_FABRIC) {
@@ -71,14 +70,11 @@ memory_kind memory_end_of_kinds(void) {
 }
 
 static kvmem_region *create_system(memory_kind kind, uint64_t size) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.flags = KVMEM_SYSTEM_SHAREABLE;
+    kvmem_system_options options = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE);
     options.flags |= kind == MEMORY_TRANSPARENT ? KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES : 0;
     options.huge_page_size = kind == MEMORY_RESERVED ? 2 * MIB : 0;
     options.size = size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_create_system, &options);
     return region;
 }
 
@@ -99,24 +95,17 @@ static kvmem_region *adopt_part(uint64_t size) {
 }
 
 static kvmem_region *create_disk(memory_kind kind, uint64_t size, const char *path) {
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.flags = kind == MEMORY_BUFFERED ? KVMEM_DISK_BUFFERED : 0;
-    options.path = kind == MEMORY_NAMED ? path : NULL;
-    options.size = size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_disk(&options, &region, ERR));
+    kvmem_disk_options options = OPTIONS(kvmem_disk_options,
+                                         it.flags = kind == MEMORY_BUFFERED ? KVMEM_DISK_BUFFERED : 0,
+                                         it.path = kind == MEMORY_NAMED ? path : NULL, it.size = size);
+    GET(kvmem_region *, region, kvmem_region_create_disk, &options);
     return region;
 }
 
 static kvmem_region *create_pinned(uint64_t size) {
-    kvmem_pinned_options options;
-    kvmem_pinned_options_init(&options, sizeof(options));
-    options.flags = KVMEM_PINNED_SHAREABLE;
-    options.chunk_size = MIB;
-    options.size = size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_pinned(&options, &region, ERR));
+    kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.flags = KVMEM_PINNED_SHAREABLE,
+                                           it.chunk_size = MIB, it.size = size);
+    GET(kvmem_region *, region, kvmem_region_create_pinned, &options);
     return region;
 }
 
@@ -130,13 +119,9 @@ static uint64_t map_granules(uint64_t size) {
 }
 
 static kvmem_region *create_elastic(uint64_t size, uint64_t flags) {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.flags = flags;
-    options.size = size;
-    options.extent_size = MEMORY_EXTENT;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.flags = flags, it.size = size,
+                                            it.extent_size = MEMORY_EXTENT);
+    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
     EXPECT_OK(kvmem_region_commit(region, 0, size, ERR));
     return region;
 }
@@ -175,7 +160,7 @@ static bool is_on_gpu(const kvmem_region_info *info) {
 /* The file of a region is read and written past its own pages, from pages. */
 static void file_io(const kvmem_region_info *info, uint64_t offset, void *bytes, uint64_t size, bool writes) {
     CHECK_EQ(offset % PAGE + size % PAGE, 0);
-    void *pages = aligned_alloc(PAGE, size);
+    CLEANUP(test_free) void *pages = aligned_alloc(PAGE, size);
     CHECK(pages != NULL);
     const off_t at = (off_t)(info->address + offset);
     if (writes) {
@@ -185,7 +170,6 @@ static void file_io(const kvmem_region_info *info, uint64_t offset, void *bytes,
         CHECK_EQ(pread(info->fd, pages, size, at), size);
         memcpy(bytes, pages, size);
     }
-    free(pages);
 }
 
 void memory_write(const kvmem_region *region, uint64_t offset, const void *bytes, uint64_t size) {

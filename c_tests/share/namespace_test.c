@@ -45,13 +45,12 @@ TEST(an_owner_elsewhere_is_seen_to_live_and_to_end) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = start_in_new_namespace();
         holder_make(&owner, kinds[i], NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         kvmem_share *share = parcel_share(&parcel);
-        kvmem_share_info info;
-        EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+        GET(kvmem_share_info, info, kvmem_share_get_info, share);
         CHECK_EQ(info.pid, 1); /* as that process counts */
         kvmem_share_destroy(share);
-        kvmem_region *region = open_parcel(&parcel, 0);
+        OWNED(kvmem_region) region = open_parcel(&parcel, 0);
         memory_check(region, 1);
         memory_fill(region, 2);
         holder_check(&owner, HOLDING_OWN, 2);
@@ -60,31 +59,24 @@ TEST(an_owner_elsewhere_is_seen_to_live_and_to_end) {
         peer_kill(&owner);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
         memory_check(region, 2);
-        kvmem_region_destroy(region);
-        parcel_close(&parcel);
     }
 }
 
 TEST(an_importer_elsewhere_is_counted_until_it_ends) {
     for (size_t i = 0; i < NUM(kinds); i++) {
-        kvmem_region *region = memory_create(kinds[i], MEMORY_SIZE, NULL);
+        OWNED(kvmem_region) region = memory_create(kinds[i], MEMORY_SIZE, NULL);
         memory_fill(region, 1);
-        kvmem_share *share = NULL;
-        EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
-        parcel parcel = parcel_of(share);
+        OWN(kvmem_share, share, kvmem_share_create_region, region, NULL);
+        CLEANUP(parcel_close) parcel parcel = parcel_of(share);
         peer importer = start_in_new_namespace();
         CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
         holder_check(&importer, HOLDING_OPENED, 1);
         CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
-        kvmem_region_holders holders;
-        EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+        GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
         CHECK_EQ(holders.importers, 1);
         peer_kill(&importer);
         EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
         CHECK_EQ(holders.importers, 0);
-        kvmem_share_destroy(share);
-        parcel_close(&parcel);
-        kvmem_region_destroy(region);
     }
 }
 
@@ -92,11 +84,11 @@ TEST(an_importer_elsewhere_is_counted_until_it_ends) {
 TEST(the_outer_proc_misleads_nobody) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         const int own = enter_new_namespace();
-        peer owner = holder_start();
-        peer importer = holder_start();
+        CLEANUP(peer_finish) peer owner = holder_start();
+        CLEANUP(peer_finish) peer importer = holder_start();
         leave_namespace(own);
         holder_make(&owner, kinds[i], NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
         CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
         CHECK_EQ(holder_open(&owner, &parcel, 0), KVMEM_STATUS_OK); /* its own */
@@ -105,23 +97,18 @@ TEST(the_outer_proc_misleads_nobody) {
         holder_close(&owner);
         holder_destroy(&owner);
         CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_PEER_LOST);
-        peer_finish(&importer);
-        peer_finish(&owner);
-        parcel_close(&parcel);
     }
 }
 
 #ifdef KVMEM_TEST_SHARE_GPU
 TEST(a_handle_from_elsewhere_is_an_error) {
-    peer owner = start_in_new_namespace();
+    CLEANUP(peer_finish) peer owner = start_in_new_namespace();
     holder_make(&owner, MEMORY_DEVICE, NULL, 1);
-    parcel parcel = holder_share(&owner, NULL);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
     refuse_parcel(&parcel, 0, KVMEM_STATUS_UNSUPPORTED, "names nothing that can be opened here");
     refuse_parcel(&parcel, 0, KVMEM_STATUS_UNSUPPORTED, "the handle is of process 1 in PID namespace");
     refuse_parcel(&parcel, 0, KVMEM_STATUS_UNSUPPORTED, "or share elastic memory");
     CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
     holder_check(&owner, HOLDING_OWN, 1);
-    peer_finish(&owner);
-    parcel_close(&parcel);
 }
 #endif

@@ -21,7 +21,7 @@ typedef struct fixture {
 } fixture;
 
 /* A process that shares a layout; both register theirs. */
-static void set_up(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
+static void fixture_open(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
     fixture->config = blocks_config(&kv_kinds[1]);
     fixture->agent = agent_open("importer");
     EXPECT_OK(kvmem_agent_create_backend(fixture->agent, "POSIX", NULL, 0, ERR));
@@ -34,7 +34,7 @@ static void set_up(fixture *fixture, memory_kind kind, const kvmem_share_options
     blocks_write(fixture->own, &fixture->here);
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     kvmem_layout_destroy(fixture->own);
     kv_side_close(&fixture->there);
     kv_side_close(&fixture->here);
@@ -44,8 +44,7 @@ static void tear_down(fixture *fixture) {
 }
 
 static uint32_t locality_of(const kvmem_layout *layout) {
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
     return info.locality;
 }
 
@@ -65,9 +64,7 @@ static void move_both_ways(fixture *fixture, const kvmem_layout *shared, uint32_
 static void refuse_transfer(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
                             const char *part) {
     const kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    kvmem_transfer *transfer = (kvmem_transfer *)&options;
-    EXPECT_MESSAGE(status, part, kvmem_transfer_create(source, destination, &options, &transfer, ERR));
-    CHECK(transfer == NULL);
+    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
 }
 
 static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .transport = KVMEM_SHARE_REMOTE};
@@ -75,11 +72,9 @@ static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read)
                                                .flags = KVMEM_SHARE_READ_ONLY};
 
 TEST(without_memory_it_is_reached_by_nixl) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_SYSTEM, &by_nixl);
+    OPENED(fixture, fixture, MEMORY_SYSTEM, &by_nixl);
     kvmem_share *share = parcel_share(&fixture.parcel);
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.num_fds, 0);
     CHECK_EQ(info.memory_size, 0);
     CHECK_EQ(info.tier, 0);
@@ -89,58 +84,46 @@ TEST(without_memory_it_is_reached_by_nixl) {
     refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "agent");
     refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
                   "no memory");
-    kvmem_layout *remote = open_layout(&fixture.parcel, 0, fixture.agent);
+    OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, 0, fixture.agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
     move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
-    kvmem_layout_destroy(remote);
-    tear_down(&fixture);
 }
 
 TEST(the_importer_chooses_between_mapping_and_nixl) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_SYSTEM, NULL);
-    kvmem_layout *mapped = open_layout(&fixture.parcel, 0, fixture.agent);
+    OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
+    OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, 0, fixture.agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     move_both_ways(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
-    kvmem_layout *remote = open_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent);
+    OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
     move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
     blocks_check(mapped, &fixture.there);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, NULL, KVMEM_STATUS_INVALID_ARGUMENT, "agent");
-    kvmem_layout_destroy(mapped);
-    kvmem_layout_destroy(remote);
-    tear_down(&fixture);
 }
 
 /* As from another machine: its memory can't be mapped, its agent can be reached. */
 TEST(what_cannot_be_mapped_is_reached_by_nixl) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_SYSTEM, NULL);
+    OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     forge_text(&fixture.parcel, "boot_id", "another");
     refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "another machine");
     refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
                   "another machine");
     refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
                   "another machine");
-    kvmem_layout *remote = open_layout(&fixture.parcel, 0, fixture.agent);
+    OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, 0, fixture.agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
     move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
-    kvmem_layout_destroy(remote);
-    tear_down(&fixture);
 }
 
 /* A share that is damaged is not opened by another way. */
 TEST(what_is_corrupt_is_not_reached_by_nixl) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_SYSTEM, NULL);
+    OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     forge_bytes(&fixture.parcel, "id");
     refuse_layout(&fixture.parcel, 0, fixture.agent, KVMEM_STATUS_CORRUPT, "another region's");
-    tear_down(&fixture);
 }
 
 TEST(nixl_is_not_told_what_is_only_to_be_read) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_SYSTEM, &to_be_read);
+    OPENED(fixture, fixture, MEMORY_SYSTEM, &to_be_read);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
                   "to be read only");
     kvmem_layout *mapped = open_layout(&fixture.parcel, 0, fixture.agent);
@@ -153,34 +136,27 @@ TEST(nixl_is_not_told_what_is_only_to_be_read) {
     kvmem_share_options both = by_nixl;
     both.flags = KVMEM_SHARE_READ_ONLY;
     CHECK_EQ(holder_refuse_share(&fixture.owner, &both), KVMEM_STATUS_INVALID_STATE);
-    tear_down(&fixture);
 }
 
 TEST(a_mapped_layout_is_registered_on_demand) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_SYSTEM, NULL);
+    OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, NULL, KVMEM_STATUS_INVALID_ARGUMENT, "agent");
-    kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     for (size_t i = 0; i < kv_num_regions(&fixture.config); i++) {
-        kvmem_region *region = NULL;
-        EXPECT_OK(kvmem_layout_get_region(mapped, i, &region, ERR));
+        OWN(kvmem_region, region, kvmem_layout_get_region, mapped, i);
         CHECK_EQ(region_info(region).registration_count, 1);
-        kvmem_region_destroy(region);
     }
     move_both_ways(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
-    kvmem_layout_destroy(mapped);
-    tear_down(&fixture);
 }
 
 /* Memory of one peer is mapped here, that of another reached by NIXL: blocks go there, but not from a file. */
 TEST(mapped_memory_and_a_remote_layout) {
     static const kvmem_block_pair back[] = {{2, 4}, {5, 1}};
     const kv_move some = {back, NUM(back), 0, 1, 2};
-    fixture fixture;
-    set_up(&fixture, MEMORY_SYSTEM, NULL);
+    OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     kvmem_layout *remote = open_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent);
-    peer neighbour = holder_start();
+    CLEANUP(peer_finish) peer neighbour = holder_start();
     holder_build(&neighbour, MEMORY_SYSTEM, 2, BLOCKS_APART, NULL, 3);
     parcel parcel = holder_share(&neighbour, NULL);
     const kvmem_layout_config config = blocks_config(&kv_kinds[2]);
@@ -214,13 +190,10 @@ TEST(mapped_memory_and_a_remote_layout) {
     kvmem_layout_destroy(remote);
     kv_side_close(&beside);
     parcel_close(&parcel);
-    peer_finish(&neighbour);
-    tear_down(&fixture);
 }
 
 TEST(a_file_is_mapped_and_registered) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_DISK, NULL);
+    OPENED(fixture, fixture, MEMORY_DISK, NULL);
     kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     blocks_check(mapped, &fixture.there);
@@ -229,13 +202,11 @@ TEST(a_file_is_mapped_and_registered) {
     kvmem_layout_destroy(mapped);
     /* Files are not reached. */
     CHECK_EQ(holder_refuse_share(&fixture.owner, &by_nixl), KVMEM_STATUS_INVALID_STATE);
-    tear_down(&fixture);
 }
 
 TEST(a_file_to_be_read_is_read) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_DISK, &to_be_read);
-    kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    OPENED(fixture, fixture, MEMORY_DISK, &to_be_read);
+    OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
     const uint32_t paths[] = {KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_PREAD};
     for (size_t i = 0; i < NUM(paths); i++) {
         CHECK_EQ(kv_run_by(mapped, fixture.own, &all_layers, paths[i]).path, paths[i]);
@@ -243,11 +214,7 @@ TEST(a_file_to_be_read_is_read) {
         blocks_check(fixture.own, &fixture.here);
     }
     const kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    kvmem_transfer *transfer = NULL;
-    EXPECT(KVMEM_STATUS_PERMISSION_DENIED,
-           kvmem_transfer_create(fixture.own, mapped, &options, &transfer, ERR));
-    kvmem_layout_destroy(mapped);
-    tear_down(&fixture);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "", kvmem_transfer_create, fixture.own, mapped, &options);
 }
 
 /* Memory without a file behind it, in this process; without an agent there is no way at all. */
@@ -256,21 +223,15 @@ TEST(what_was_not_made_shareable_goes_by_nixl_only) {
     for (size_t i = 0; i < NUM(agents); i++) {
         const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
         kvmem_system_options plain = {.struct_size = sizeof(plain)};
-        kvmem_layout_options options;
-        kvmem_layout_options_init(&options, sizeof(options));
-        options.config = &config;
-        options.agent = agents[i];
-        options.source = KVMEM_LAYOUT_ALLOCATE;
-        options.system = &plain;
-        kvmem_layout *layout = NULL;
-        EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-        kvmem_share *share = NULL;
+        kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                               it.agent = agents[i], it.source = KVMEM_LAYOUT_ALLOCATE,
+                                               it.system = &plain);
+        OWN(kvmem_layout, layout, kvmem_layout_build, &options);
+        OWNED(kvmem_share) share = NULL;
         EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SYSTEM_SHAREABLE",
                        kvmem_share_create_layout(layout, NULL, &share, ERR));
         EXPECT(agents[i] != NULL ? KVMEM_STATUS_OK : KVMEM_STATUS_INVALID_STATE,
                kvmem_share_create_layout(layout, &by_nixl, &share, ERR));
-        kvmem_share_destroy(share);
-        kvmem_layout_destroy(layout);
     }
     kvmem_agent_destroy(agents[0]);
 }
@@ -317,23 +278,22 @@ static void note_reach(uint32_t level, const char *target, const char *message, 
 static void expect_logged(const parcel *parcel, kvmem_agent *agent, uint32_t locality, const char *part) {
     logged[0] = '\0';
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_INFO, note_reach, NULL, ERR));
-    kvmem_layout *layout = open_layout(parcel, 0, agent);
+    OWNED(kvmem_layout) layout = open_layout(parcel, 0, agent);
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     CHECK_EQ(locality_of(layout), locality);
     CHECK_HAS(logged, part);
     CHECK(part[0] != '\0' || logged[0] == '\0');
-    kvmem_layout_destroy(layout);
 }
 
 /* Nobody asked for the one or the other. */
 TEST(why_it_is_reached_by_nixl_is_logged) {
     fixture fixture;
-    set_up(&fixture, MEMORY_SYSTEM, &by_nixl);
+    fixture_open(&fixture, MEMORY_SYSTEM, &by_nixl);
     expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "carries no memory");
-    tear_down(&fixture);
-    set_up(&fixture, MEMORY_SYSTEM, NULL);
+    fixture_close(&fixture);
+    fixture_open(&fixture, MEMORY_SYSTEM, NULL);
     expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_MAPPED, "");
     forge_text(&fixture.parcel, "boot_id", "another");
     expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "another machine");
-    tear_down(&fixture);
+    fixture_close(&fixture);
 }

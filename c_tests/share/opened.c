@@ -10,16 +10,10 @@ void trust_owners(bool do_trust) {
 
 static kvmem_status open_with_device(const parcel *parcel, uint64_t flags, int device,
                                      kvmem_region **region) {
-    kvmem_open_options options;
-    kvmem_open_options_init(&options, sizeof(options));
-    options.flags = flags | trust;
-    options.device = device;
-    kvmem_share *share = NULL;
+    kvmem_open_options options = OPTIONS(kvmem_open_options, it.flags = flags | trust, it.device = device);
+    OWNED(kvmem_share) share = NULL;
     kvmem_status status = parcel_read(parcel, &share);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_share_open_region(share, &options, region, ERR);
-    }
-    kvmem_share_destroy(share);
+    THEN(status, kvmem_share_open_region(share, &options, region, ERR));
     return status;
 }
 
@@ -59,14 +53,10 @@ void refuse_parcel(const parcel *parcel, uint64_t flags, kvmem_status status, co
 
 static kvmem_status open_layout_with(const parcel *parcel, uint64_t flags, int device, kvmem_agent *agent,
                                      kvmem_layout **layout) {
-    kvmem_open_options options;
-    kvmem_open_options_init(&options, sizeof(options));
-    options.flags = flags | trust;
-    options.device = device;
-    options.agent = agent;
-    kvmem_share *share = parcel_share(parcel);
+    kvmem_open_options options = OPTIONS(kvmem_open_options, it.flags = flags | trust, it.device = device,
+                                         it.agent = agent);
+    OWNED(kvmem_share) share = parcel_share(parcel);
     const kvmem_status status = kvmem_share_open_layout(share, &options, layout, ERR);
-    kvmem_share_destroy(share);
     return status;
 }
 
@@ -90,8 +80,7 @@ void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvm
 }
 
 kvmem_status try_parcel(const parcel *parcel, uint64_t flags) {
-    kvmem_region *region = NULL;
+    OWNED(kvmem_region) region = NULL;
     const kvmem_status status = open_with(parcel, flags, &region);
-    kvmem_region_destroy(region);
     return status;
 }

@@ -27,25 +27,21 @@ static peer start_seeing(const char *devices) {
 TEST(its_device_is_found_whatever_its_ordinal) {
     CHECK(driver_devices() >= 2);
     for (size_t i = 0; i < NUM(kinds); i++) {
-        peer owner = start_seeing("1,0");
+        CLEANUP(peer_finish) peer owner = start_seeing("1,0");
         holder_make(&owner, kinds[i], NULL, 1);
         CHECK_EQ(holder_info(&owner, HOLDING_OWN).device_id, 0);
-        parcel parcel = holder_share(&owner, NULL);
-        kvmem_region *region = open_parcel(&parcel, 0);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+        OWNED(kvmem_region) region = open_parcel(&parcel, 0);
         CHECK_EQ(region_info(region).device_id, 1);
         memory_check(region, 1);
         memory_fill(region, 2);
         holder_check(&owner, HOLDING_OWN, 2);
-        CALL(kvmem_region_destroy(region));
-        parcel_close(&parcel);
-        peer_finish(&owner);
     }
 }
 
 /* The UUID of a device as tools write it. */
 static void write_uuid(int device, char text[64]) {
-    kvmem_cuda_device_info info;
-    EXPECT_OK(kvmem_cuda_get_device_info(device, &info, ERR));
+    GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, device);
     size_t length = (size_t)sprintf(text, "GPU");
     for (size_t i = 0; i < sizeof(info.uuid); i++) {
         const bool dashed = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
@@ -58,11 +54,11 @@ TEST(a_device_that_is_not_visible_is_named) {
     char uuid[64];
     write_uuid(1, uuid);
     for (size_t i = 0; i < NUM(kinds); i++) {
-        peer owner = start_seeing("1");
-        peer blind = start_seeing("0");
-        peer seeing = start_seeing("1");
+        CLEANUP(peer_finish) peer owner = start_seeing("1");
+        CLEANUP(peer_finish) peer blind = start_seeing("0");
+        CLEANUP(peer_finish) peer seeing = start_seeing("1");
         holder_make(&owner, kinds[i], NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         CHECK_EQ(holder_open(&blind, &parcel, 0), KVMEM_STATUS_NOT_FOUND);
         char *told = holder_message(&blind);
         CHECK_HAS(told, uuid);
@@ -72,9 +68,5 @@ TEST(a_device_that_is_not_visible_is_named) {
         CHECK_EQ(holder_open(&seeing, &parcel, 0), KVMEM_STATUS_OK);
         CHECK_EQ(holder_info(&seeing, HOLDING_OPENED).device_id, 0);
         holder_check(&seeing, HOLDING_OPENED, 1);
-        peer_finish(&blind);
-        peer_finish(&seeing);
-        peer_finish(&owner);
-        parcel_close(&parcel);
     }
 }

@@ -35,7 +35,7 @@ typedef struct fixture {
     side here;     /* on the other GPU */
 } fixture;
 
-static void set_up(fixture *fixture, size_t place) {
+static void fixture_open(fixture *fixture, size_t place) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
     fixture->owner = holder_start();
     holder_build(&fixture->owner, places[place].memory, 1, places[place].lie, NULL, 1);
@@ -44,7 +44,7 @@ static void set_up(fixture *fixture, size_t place) {
     side_open(&fixture->here, PLACE_DEVICE, USER, &config, NULL, 2);
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     side_close(&fixture->here);
     kv_side_close(&fixture->there);
     parcel_close(&fixture->parcel);
@@ -52,11 +52,9 @@ static void tear_down(fixture *fixture) {
 }
 
 static bool can_reach(void) {
-    bool can = false;
-    bool can_be = false;
     CHECK(driver_devices() >= 2);
-    EXPECT_OK(kvmem_cuda_can_access(USER, OWNER, &can, ERR));
-    EXPECT_OK(kvmem_cuda_can_access(OWNER, USER, &can_be, ERR));
+    GET(bool, can, kvmem_cuda_can_access, USER, OWNER);
+    GET(bool, can_be, kvmem_cuda_can_access, OWNER, USER);
     CHECK_EQ(can, can_be);
     return can;
 }
@@ -81,10 +79,9 @@ TEST(its_kernels_pull_and_push) {
     require_reach();
     retain_both();
     for (size_t place = 0; place < NUM(places); place++) {
-        fixture fixture;
-        set_up(&fixture, place);
+        OPENED(fixture, fixture, place);
         const kvmem_layout *own = fixture.here.model.layout;
-        kvmem_layout *opened = open_layout_for(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, USER);
+        OWNED(kvmem_layout) opened = open_layout_for(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, USER);
         kvmem_transfer_info info = kv_run_by(opened, own, &all_layers, KVMEM_PATH_CUDA_KERNEL);
         CHECK_EQ(info.path, KVMEM_PATH_CUDA_KERNEL);
         kv_expect_moved(&fixture.here.model, &fixture.there, &all_layers);
@@ -93,8 +90,6 @@ TEST(its_kernels_pull_and_push) {
         CHECK_EQ(info.path, KVMEM_PATH_CUDA_KERNEL);
         kv_expect_moved(&fixture.there, &fixture.here.model, &one_layer);
         holder_check_model(&fixture.owner, &fixture.there);
-        CALL(kvmem_layout_destroy(opened));
-        tear_down(&fixture);
     }
     release_both();
 }
@@ -104,7 +99,7 @@ TEST(it_goes_to_the_host_and_back) {
     require_reach();
     retain_both();
     fixture fixture;
-    set_up(&fixture, 0);
+    fixture_open(&fixture, 0);
     side host;
     side_open(&host, PLACE_PINNED, USER, &fixture.here.model.config, NULL, 3);
     kvmem_layout *opened = open_layout_for(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, USER);
@@ -120,7 +115,7 @@ TEST(it_goes_to_the_host_and_back) {
     }
     CALL(kvmem_layout_destroy(opened));
     side_close(&host);
-    tear_down(&fixture);
+    fixture_close(&fixture);
     release_both();
 }
 
@@ -129,12 +124,10 @@ TEST(out_of_reach_it_is_not_opened) {
         SKIP("GPUs that do not reach each other: %d and %d of this machine do", OWNER, USER);
     }
     for (size_t place = 0; place < NUM(places); place++) {
-        peer owner = holder_start();
+        CLEANUP(peer_finish) peer owner = holder_start();
         holder_make(&owner, places[place].memory, NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         refuse_parcel_for(&parcel, 0, USER, KVMEM_STATUS_UNSUPPORTED, "does not reach");
-        parcel_close(&parcel);
-        peer_finish(&owner);
     }
 }
 
@@ -195,19 +188,16 @@ TEST(opened_for_another_it_is_left_to_the_driver) {
     require_reach();
     retain_both();
     fixture fixture;
-    set_up(&fixture, 0);
+    fixture_open(&fixture, 0);
     const kvmem_layout *own = fixture.here.model.layout;
     kvmem_layout *opened = open_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.path = KVMEM_PATH_CUDA_KERNEL;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "was opened for device 0",
-                   kvmem_transfer_create(opened, own, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.path = KVMEM_PATH_CUDA_KERNEL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "was opened for device 0", kvmem_transfer_create, opened, own, &options);
     kv_run(opened, own, &all_layers);
     kv_expect_moved(&fixture.here.model, &fixture.there, &all_layers);
     side_check(&fixture.here);
     CALL(kvmem_layout_destroy(opened));
-    tear_down(&fixture);
+    fixture_close(&fixture);
     release_both();
 }
 
@@ -215,24 +205,19 @@ TEST(opened_for_another_it_is_left_to_the_driver) {
 TEST(other_memory_is_opened_as_ever) {
     static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK, MEMORY_PINNED};
     for (size_t i = 0; i < NUM(kinds); i++) {
-        peer owner = holder_start();
+        CLEANUP(peer_finish) peer owner = holder_start();
         holder_make(&owner, kinds[i], NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
-        kvmem_region *region = open_parcel_for(&parcel, 0, USER);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+        OWNED(kvmem_region) region = open_parcel_for(&parcel, 0, USER);
         memory_check(region, 1);
-        CALL(kvmem_region_destroy(region));
-        parcel_close(&parcel);
-        peer_finish(&owner);
     }
 }
 
 TEST(a_gpu_that_is_not_there_is_refused) {
-    peer owner = holder_start();
+    CLEANUP(peer_finish) peer owner = holder_start();
     holder_make(&owner, MEMORY_DEVICE, NULL, 1);
-    parcel parcel = holder_share(&owner, NULL);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
     refuse_parcel_for(&parcel, 0, driver_devices(), KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
     refuse_parcel_for(&parcel, 0, -1, KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
     CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
-    parcel_close(&parcel);
-    peer_finish(&owner);
 }

@@ -71,9 +71,7 @@ static void check_path(uint32_t path, uint32_t one, uint32_t other) {
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
                    const char *part) {
     const kvmem_transfer_options options = kv_transfer_options(&there_move);
-    kvmem_transfer *transfer = (kvmem_transfer *)&options;
-    EXPECT_MESSAGE(status, part, kvmem_transfer_create(source, destination, &options, &transfer, ERR));
-    CHECK(transfer == NULL);
+    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
 }
 
 /* ---- a layout of a peer's, mapped here ---- */
@@ -87,11 +85,9 @@ typedef struct visitor {
 } visitor;
 
 static void check_way(const parcel *parcel, memory_kind kind) {
-    kvmem_share *share = parcel_share(parcel);
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    OWNED(kvmem_share) share = parcel_share(parcel);
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.transport, memory_way_found(kind));
-    CALL(kvmem_share_destroy(share));
 }
 
 static void visitor_open(visitor *visitor, const guest *from, peer owner, size_t layout_kind, uint32_t seed) {
@@ -105,8 +101,7 @@ static void visitor_open(visitor *visitor, const guest *from, peer owner, size_t
     check_way(&visitor->parcel, from->kind);
     visitor->layout = open_layout(&visitor->parcel, KVMEM_OPEN_MAPPED_ONLY | from->flags, NULL);
     kv_model_open(&visitor->model, &config, seed);
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(visitor->layout, &info, ERR));
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, visitor->layout);
     CHECK_EQ(info.locality, KVMEM_LOCALITY_MAPPED);
     CHECK_EQ(info.tier, from->tier);
 }
@@ -224,8 +219,7 @@ static void move_to_visitor(visitor *visitor, native *native, const kv_move *mov
 }
 
 static void meet_native(visitor *visitor, uint32_t tier, size_t layout_kind) {
-    native native;
-    native_open(&native, tier, layout_kind, 100 + tier);
+    OPENED(native, native, tier, layout_kind, 100 + tier);
     if (is_file(tier) && is_file(visitor->from->tier)) {
         const kvmem_layout *own = native_model(&native)->layout;
         refuse(visitor->layout, own, KVMEM_STATUS_UNSUPPORTED, "both layouts are on disk");
@@ -236,21 +230,17 @@ static void meet_native(visitor *visitor, uint32_t tier, size_t layout_kind) {
         move_to_visitor(visitor, &native, &there_move);
     }
     native_check(&native);
-    native_close(&native);
 }
 
 TEST(memory_of_a_peer_and_every_tier_of_this_process) {
     keep_context();
-    peer owner = holder_start();
+    CLEANUP(peer_finish) peer owner = holder_start();
     for (size_t i = 0; i < NUM_GUESTS; i++) {
-        visitor visitor;
-        visitor_open(&visitor, &guests[i], owner, i % KV_NUM_KINDS, 1);
+        OPENED(visitor, visitor, &guests[i], owner, i % KV_NUM_KINDS, 1);
         for (size_t k = 0; k < NUM(native_tiers); k++) {
             meet_native(&visitor, native_tiers[k], (i + i / KV_NUM_KINDS + k) % KV_NUM_KINDS);
         }
-        visitor_close(&visitor);
     }
-    peer_finish(&owner);
 }
 
 static void move_between(const visitor *source, visitor *destination, const kv_move *move) {
@@ -273,21 +263,15 @@ static void meet(visitor *one, visitor *other) {
 /* Of two processes, neither of them this one. */
 TEST(memory_of_two_peers) {
     keep_context();
-    peer first = holder_start();
-    peer second = holder_start();
+    CLEANUP(peer_finish) peer first = holder_start();
+    CLEANUP(peer_finish) peer second = holder_start();
     for (size_t i = 0; i < NUM_GUESTS; i++) {
-        visitor one;
-        visitor_open(&one, &guests[i], first, i % KV_NUM_KINDS, 1);
+        OPENED(visitor, one, &guests[i], first, i % KV_NUM_KINDS, 1);
         for (size_t k = i; k < NUM_GUESTS; k++) {
-            visitor other;
-            visitor_open(&other, &guests[k], second, (i + k) % KV_NUM_KINDS, 2);
+            OPENED(visitor, other, &guests[k], second, (i + k) % KV_NUM_KINDS, 2);
             meet(&one, &other);
-            visitor_close(&other);
         }
-        visitor_close(&one);
     }
-    peer_finish(&first);
-    peer_finish(&second);
 }
 
 /* ---- the same memory, mapped twice ---- */
@@ -302,28 +286,22 @@ TEST(what_is_mapped_twice_is_seen_to_be_one) {
     const kv_move fine = {apart, NUM(apart), 0, 0, 3};
     const kv_move *const moves[] = {&same, &following};
     keep_context();
-    peer owner = holder_start();
+    CLEANUP(peer_finish) peer owner = holder_start();
     for (size_t i = 0; i < NUM_GUESTS * KV_NUM_KINDS; i++) {
         const guest *from = &guests[i / KV_NUM_KINDS];
         if (is_file(from->tier)) {
             continue;
         }
-        visitor visitor;
-        visitor_open(&visitor, from, owner, i % KV_NUM_KINDS, 1);
+        OPENED(visitor, visitor, from, owner, i % KV_NUM_KINDS, 1);
         const uint64_t to_read = KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_READ_ONLY;
-        kvmem_layout *reader = open_layout(&visitor.parcel, to_read, NULL);
+        OWNED(kvmem_layout) reader = open_layout(&visitor.parcel, to_read, NULL);
         for (size_t k = 0; k < NUM(moves); k++) {
             const kvmem_transfer_options options = kv_transfer_options(moves[k]);
-            kvmem_transfer *transfer = (kvmem_transfer *)&options;
-            EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap",
-                           kvmem_transfer_create(reader, visitor.layout, &options, &transfer, ERR));
-            CHECK(transfer == NULL);
+            REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, reader, visitor.layout,
+                   &options);
         }
         kv_run(reader, visitor.layout, &fine);
         kv_expect_moved(&visitor.model, &visitor.model, &fine);
         visitor_check(&visitor);
-        CALL(kvmem_layout_destroy(reader));
-        visitor_close(&visitor);
     }
-    peer_finish(&owner);
 }

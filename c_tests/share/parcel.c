@@ -7,16 +7,14 @@
 enum { BYTES = 100, COUNT };
 
 parcel parcel_of(const kvmem_share *share) {
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
     size_t size = 0;
     const void *data = kvmem_share_data(share, &size);
     CHECK_EQ(size, info.size);
     parcel taken = {{test_allocate(size), size}, test_allocate(info.num_fds * sizeof(int)), info.num_fds};
     memcpy(taken.bytes.data, data, size);
     for (size_t i = 0; i < taken.num_fds; i++) {
-        int32_t fd = -1;
-        EXPECT_OK(kvmem_share_get_fd(share, i, &fd, ERR));
+        GET(int32_t, fd, kvmem_share_get_fd, share, i);
         CHECK_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
         taken.fds[i] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         CHECK(taken.fds[i] >= 0);

@@ -61,31 +61,27 @@ TEST(an_owner_whose_main_thread_has_ended_lives) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = start_headless();
         holder_make(&owner, kinds[i], NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
-        kvmem_region *region = open_parcel(&parcel, 0);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+        OWNED(kvmem_region) region = open_parcel(&parcel, 0);
         EXPECT_OK(kvmem_region_check_owner(region, ERR));
         memory_check(region, 1);
         peer_kill(&owner);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
-        kvmem_region_destroy(region);
-        parcel_close(&parcel);
     }
 }
 
 TEST(an_importer_whose_main_thread_has_ended_opens) {
     for (size_t i = 0; i < NUM(kinds); i++) {
-        peer owner = holder_start();
+        CLEANUP(peer_finish) peer owner = holder_start();
         peer importer = start_headless();
         holder_make(&owner, kinds[i], NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
         holder_check(&importer, HOLDING_OPENED, 1);
         CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
         CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 1);
         peer_kill(&importer);
         CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
-        parcel_close(&parcel);
-        peer_finish(&owner);
     }
 }
 
@@ -110,16 +106,14 @@ TEST(an_owner_that_proc_hides_lives) {
     require_other_users("an importer of another user");
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = holder_start();
-        peer importer = peer_start("blinded");
+        CLEANUP(peer_finish) peer importer = peer_start("blinded");
         holder_make(&owner, kinds[i], NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
         CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
         peer_kill(&owner);
         CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_PEER_LOST);
         holder_check(&importer, HOLDING_OPENED, 1);
-        peer_finish(&importer);
-        parcel_close(&parcel);
     }
 }
 
@@ -151,15 +145,12 @@ TEST(an_owner_that_counts_time_differently_lives) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = peer_start("elder");
         holder_make(&owner, kinds[i], NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
-        kvmem_region *region = open_parcel(&parcel, 0);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+        OWNED(kvmem_region) region = open_parcel(&parcel, 0);
         EXPECT_OK(kvmem_region_check_owner(region, ERR));
-        kvmem_region *again = open_parcel(&parcel, 0);
+        OWNED(kvmem_region) again = open_parcel(&parcel, 0);
         CHECK_EQ(region_info(again).address, region_info(region).address);
         peer_finish(&owner);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
-        kvmem_region_destroy(again);
-        kvmem_region_destroy(region);
-        parcel_close(&parcel);
     }
 }

@@ -12,21 +12,20 @@ typedef struct fixture {
 } fixture;
 
 /* A process with a region of that kind, filled from seed 1. */
-static void set_up(fixture *fixture, memory_kind kind) {
+static void fixture_open(fixture *fixture, memory_kind kind) {
     fixture->directory = scratch_create(temporary_directory());
     fixture->holder = holder_start();
     holder_make(&fixture->holder, kind, scratch_file(&fixture->directory, "region"), 1);
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     peer_finish(&fixture->holder);
     scratch_remove(&fixture->directory);
 }
 
 static void check_share(const parcel *parcel, memory_kind kind, const peer *holder) {
-    kvmem_share *share = parcel_share(parcel);
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    OWNED(kvmem_share) share = parcel_share(parcel);
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.size, parcel->bytes.size);
     CHECK_EQ(info.num_fds, parcel->num_fds);
     CHECK_EQ(info.memory_size, MEMORY_SIZE);
@@ -34,10 +33,7 @@ static void check_share(const parcel *parcel, memory_kind kind, const peer *hold
     CHECK_EQ(info.object, KVMEM_SHARED_REGION);
     CHECK_EQ(info.tier, memory_tier(kind));
     CHECK_EQ(info.read_only, 0);
-    kvmem_layout *layout = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "of a region",
-                   kvmem_share_open_layout(share, NULL, &layout, ERR));
-    kvmem_share_destroy(share);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "of a region", kvmem_share_open_layout, share, NULL);
 }
 
 /* What there tells one kind from another is the same here. */
@@ -58,35 +54,29 @@ static void check_info(const kvmem_region *region, memory_kind kind, const peer 
     CHECK((here.fd >= 0) == (there.fd >= 0));
 }
 
-TEST(bytes_are_seen_both_ways) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        parcel parcel = holder_share(&fixture.holder, NULL);
-        check_share(&parcel, kind, &fixture.holder);
-        kvmem_region *region = open_parcel(&parcel, 0);
-        check_info(region, kind, &fixture.holder);
-        memory_check(region, 1);
-        memory_fill(region, 2);
-        holder_check(&fixture.holder, HOLDING_OWN, 2);
-        holder_fill(&fixture.holder, HOLDING_OWN, 3);
-        memory_check(region, 3);
-        EXPECT_OK(kvmem_region_check_owner(region, ERR));
-        CALL(kvmem_region_destroy(region));
-        parcel_close(&parcel);
-        tear_down(&fixture);
-    }
+TEST_EACH_KIND(bytes_are_seen_both_ways) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
+    check_share(&parcel, kind, &fixture.holder);
+    OWNED(kvmem_region) region = open_parcel(&parcel, 0);
+    check_info(region, kind, &fixture.holder);
+    memory_check(region, 1);
+    memory_fill(region, 2);
+    holder_check(&fixture.holder, HOLDING_OWN, 2);
+    holder_fill(&fixture.holder, HOLDING_OWN, 3);
+    memory_check(region, 3);
+    EXPECT_OK(kvmem_region_check_owner(region, ERR));
 }
 
 TEST(views_are_shared_as_parts) {
     static const uint64_t offsets[] = {0, MEMORY_EXTENT, 4096};
     for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
+        OPENED(fixture, fixture, kind);
         uint64_t start = 0;
         kvmem_region *parts[NUM(offsets)];
         for (size_t i = 0; i < NUM(offsets); i++) {
-            parcel parcel = holder_share_part(&fixture.holder, offsets[i], 2 * MEMORY_EXTENT);
+            CLEANUP(parcel_close) parcel parcel = holder_share_part(&fixture.holder, offsets[i],
+                                                                    2 * MEMORY_EXTENT);
             parts[i] = open_parcel(&parcel, 0);
             const kvmem_region_info info = region_info(parts[i]);
             CHECK_EQ(info.size, 2 * MEMORY_EXTENT);
@@ -94,7 +84,6 @@ TEST(views_are_shared_as_parts) {
             start = i == 0 ? info.address : start;
             CHECK_EQ(info.address, start + offsets[i]); /* of one mapping */
             memory_check_part(parts[i], offsets[i], 1);
-            parcel_close(&parcel);
         }
         CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 1);
         memory_fill(parts[0], 2);
@@ -102,137 +91,106 @@ TEST(views_are_shared_as_parts) {
         for (size_t i = 0; i < NUM(offsets); i++) {
             CALL(kvmem_region_destroy(parts[i]));
         }
-        tear_down(&fixture);
     }
 }
 
-TEST(opened_twice_it_is_mapped_once) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        parcel first = holder_share(&fixture.holder, NULL);
-        parcel second = holder_share(&fixture.holder, NULL);
-        const size_t before = count_mappings();
-        kvmem_region *one = open_parcel(&first, 0);
-        const size_t once = count_mappings();
-        kvmem_region *again = open_parcel(&first, 0);
-        kvmem_region *other = open_parcel(&second, 0);
-        CHECK(before < once);
-        CHECK_EQ(count_mappings(), once);
-        CHECK_EQ(region_info(again).address, region_info(one).address);
-        CHECK_EQ(region_info(other).address, region_info(one).address);
-        CHECK_EQ(region_info(other).fd, region_info(one).fd);
-        CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 1);
-        CALL(kvmem_region_destroy(one));
-        CALL(kvmem_region_destroy(again));
-        memory_check(other, 1);
-        CALL(kvmem_region_destroy(other));
-        CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 0);
-        parcel_close(&first);
-        parcel_close(&second);
-        tear_down(&fixture);
-    }
+TEST_EACH_KIND(opened_twice_it_is_mapped_once) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(parcel_close) parcel first = holder_share(&fixture.holder, NULL);
+    CLEANUP(parcel_close) parcel second = holder_share(&fixture.holder, NULL);
+    const size_t before = count_mappings();
+    kvmem_region *one = open_parcel(&first, 0);
+    const size_t once = count_mappings();
+    kvmem_region *again = open_parcel(&first, 0);
+    kvmem_region *other = open_parcel(&second, 0);
+    CHECK(before < once);
+    CHECK_EQ(count_mappings(), once);
+    CHECK_EQ(region_info(again).address, region_info(one).address);
+    CHECK_EQ(region_info(other).address, region_info(one).address);
+    CHECK_EQ(region_info(other).fd, region_info(one).fd);
+    CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 1);
+    CALL(kvmem_region_destroy(one));
+    CALL(kvmem_region_destroy(again));
+    memory_check(other, 1);
+    CALL(kvmem_region_destroy(other));
+    CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 0);
 }
 
 /* One mapping for each right that it is opened with, however often. */
-TEST(each_right_has_one_mapping) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        parcel parcel = holder_share(&fixture.holder, NULL);
-        kvmem_region *both[2][2];
-        for (size_t i = 0; i < 2; i++) {
-            both[i][0] = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
-            both[i][1] = open_parcel(&parcel, 0);
-        }
-        for (size_t right = 0; right < 2; right++) {
-            CHECK_EQ(region_info(both[0][right]).address, region_info(both[1][right]).address);
-            CHECK_EQ(region_info(both[0][right]).flags & KVMEM_REGION_READ_ONLY,
-                     right ? 0 : KVMEM_REGION_READ_ONLY);
-        }
-        CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 2);
-        for (size_t i = 0; i < 4; i++) {
-            memory_check(both[i / 2][i % 2], 1);
-            CALL(kvmem_region_destroy(both[i / 2][i % 2]));
-        }
-        parcel_close(&parcel);
-        tear_down(&fixture);
+TEST_EACH_KIND(each_right_has_one_mapping) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
+    kvmem_region *both[2][2];
+    for (size_t i = 0; i < 2; i++) {
+        both[i][0] = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
+        both[i][1] = open_parcel(&parcel, 0);
+    }
+    for (size_t right = 0; right < 2; right++) {
+        CHECK_EQ(region_info(both[0][right]).address, region_info(both[1][right]).address);
+        CHECK_EQ(region_info(both[0][right]).flags & KVMEM_REGION_READ_ONLY,
+                 right ? 0 : KVMEM_REGION_READ_ONLY);
+    }
+    CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 2);
+    for (size_t i = 0; i < 4; i++) {
+        memory_check(both[i / 2][i % 2], 1);
+        CALL(kvmem_region_destroy(both[i / 2][i % 2]));
     }
 }
 
 static kvmem_share *share_region(const kvmem_region *region, memory_kind kind) {
     const kvmem_share_options options = {.struct_size = sizeof(options), .transport = memory_way(kind)};
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, &options, &share, ERR));
+    GET(kvmem_share *, share, kvmem_share_create_region, region, &options);
     return share;
 }
 
-TEST(opened_where_it_was_made_it_is_the_original) {
-    for EACH_KIND(kind) {
-        const scratch directory = scratch_create(temporary_directory());
-        kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
-        kvmem_share *share = share_region(region, kind);
-        parcel parcel = parcel_of(share);
-        kvmem_region *opened = open_parcel(&parcel, 0);
-        CHECK_EQ(region_info(opened).address, region_info(region).address);
-        CHECK(region_info(opened).origin != KVMEM_ORIGIN_IMPORTED);
-        CALL(kvmem_region_destroy(region));
-        CALL(kvmem_region_destroy(opened));
-        opened = open_parcel(&parcel, 0); /* the share keeps it */
-        CALL(kvmem_region_destroy(opened));
-        CALL(kvmem_share_destroy(share));
-        refuse_parcel(&parcel, 0, KVMEM_STATUS_NOT_FOUND, "has freed it");
-        parcel_close(&parcel);
-        scratch_remove(&directory);
-    }
+TEST_EACH_KIND(opened_where_it_was_made_it_is_the_original) {
+    const scratch directory = scratch_create(temporary_directory());
+    kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+    kvmem_share *share = share_region(region, kind);
+    parcel parcel = parcel_of(share);
+    kvmem_region *opened = open_parcel(&parcel, 0);
+    CHECK_EQ(region_info(opened).address, region_info(region).address);
+    CHECK(region_info(opened).origin != KVMEM_ORIGIN_IMPORTED);
+    CALL(kvmem_region_destroy(region));
+    CALL(kvmem_region_destroy(opened));
+    opened = open_parcel(&parcel, 0); /* the share keeps it */
+    CALL(kvmem_region_destroy(opened));
+    CALL(kvmem_share_destroy(share));
+    refuse_parcel(&parcel, 0, KVMEM_STATUS_NOT_FOUND, "has freed it");
+    parcel_close(&parcel);
+    scratch_remove(&directory);
 }
 
-TEST(what_was_opened_is_its_owners_to_share) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        parcel parcel = holder_share(&fixture.holder, NULL);
-        kvmem_region *region = open_parcel(&parcel, 0);
-        kvmem_region *view = NULL;
-        EXPECT_OK(kvmem_region_create_view(region, 0, 4096, &view, ERR));
-        kvmem_share *share = (kvmem_share *)&share;
-        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "another process's",
-                       kvmem_share_create_region(region, NULL, &share, ERR));
-        CHECK(share == NULL);
-        EXPECT(KVMEM_STATUS_UNSUPPORTED, kvmem_share_create_region(view, NULL, &share, ERR));
-        CALL(kvmem_region_destroy(region));
-        CALL(kvmem_region_destroy(view));
-        parcel_close(&parcel);
-        tear_down(&fixture);
-    }
+TEST_EACH_KIND(what_was_opened_is_its_owners_to_share) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
+    OWNED(kvmem_region) region = open_parcel(&parcel, 0);
+    OWN(kvmem_region, view, kvmem_region_create_view, region, 0, 4096);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "another process's", kvmem_share_create_region, region, NULL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "", kvmem_share_create_region, view, NULL);
 }
 
-TEST(the_way_is_taken_or_refused) {
-    for EACH_KIND(kind) {
-        const scratch directory = scratch_create(temporary_directory());
-        kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
-        const bool by_ipc = kind == MEMORY_DEVICE || kind == MEMORY_ADOPTED;
-        const bool by_fabric = kind == MEMORY_FABRIC;
-        const struct {
-            uint32_t way;
-            kvmem_status status;
-        } ways[] = {
-            {KVMEM_SHARE_AUTO, KVMEM_STATUS_OK},
-            {KVMEM_SHARE_FD, by_ipc ? KVMEM_STATUS_UNSUPPORTED : KVMEM_STATUS_OK},
-            {KVMEM_SHARE_IPC, by_ipc ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
-            {KVMEM_SHARE_REMOTE, KVMEM_STATUS_INVALID_ARGUMENT},
-            {KVMEM_SHARE_FABRIC, by_fabric ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
-            {KVMEM_SHARE_FABRIC + 1, KVMEM_STATUS_INVALID_ARGUMENT},
-        };
-        for (size_t i = 0; i < NUM(ways); i++) {
-            kvmem_share_options options;
-            kvmem_share_options_init(&options, sizeof(options));
-            options.transport = ways[i].way;
-            kvmem_share *share = NULL;
-            EXPECT(ways[i].status, kvmem_share_create_region(region, &options, &share, ERR));
-            CALL(kvmem_share_destroy(share));
-        }
-        CALL(kvmem_region_destroy(region));
-        scratch_remove(&directory);
+TEST_EACH_KIND(the_way_is_taken_or_refused) {
+    const scratch directory = scratch_create(temporary_directory());
+    kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+    const bool by_ipc = kind == MEMORY_DEVICE || kind == MEMORY_ADOPTED;
+    const bool by_fabric = kind == MEMORY_FABRIC;
+    const struct {
+        uint32_t way;
+        kvmem_status status;
+    } ways[] = {
+        {KVMEM_SHARE_AUTO, KVMEM_STATUS_OK},
+        {KVMEM_SHARE_FD, by_ipc ? KVMEM_STATUS_UNSUPPORTED : KVMEM_STATUS_OK},
+        {KVMEM_SHARE_IPC, by_ipc ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
+        {KVMEM_SHARE_REMOTE, KVMEM_STATUS_INVALID_ARGUMENT},
+        {KVMEM_SHARE_FABRIC, by_fabric ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
+        {KVMEM_SHARE_FABRIC + 1, KVMEM_STATUS_INVALID_ARGUMENT},
+    };
+    for (size_t i = 0; i < NUM(ways); i++) {
+        kvmem_share_options options = OPTIONS(kvmem_share_options, it.transport = ways[i].way);
+        OWNED(kvmem_share) share = NULL;
+        EXPECT(ways[i].status, kvmem_share_create_region(region, &options, &share, ERR));
     }
+    CALL(kvmem_region_destroy(region));
+    scratch_remove(&directory);
 }

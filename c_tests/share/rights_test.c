@@ -24,14 +24,14 @@ typedef struct fixture {
 static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                .flags = KVMEM_SHARE_READ_ONLY};
 
-static void set_up(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
+static void fixture_open(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
     fixture->directory = scratch_create(temporary_directory());
     fixture->owner = holder_start();
     holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
     fixture->parcel = holder_share(&fixture->owner, options);
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     parcel_close(&fixture->parcel);
     peer_finish(&fixture->owner);
     scratch_remove(&fixture->directory);
@@ -89,99 +89,78 @@ static void check_cannot_be_written(const kvmem_region *region, memory_kind kind
     }
 }
 
-TEST(what_is_shared_to_be_read_is_read) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind, &to_be_read);
-        kvmem_share *share = parcel_share(&fixture.parcel);
-        kvmem_share_info info;
-        EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
-        CHECK_EQ(info.read_only, 1);
-        CHECK_EQ(info.transport, memory_way_found(kind));
-        kvmem_share_destroy(share);
-        kvmem_region *region = open_parcel(&fixture.parcel, 0);
-        memory_check(region, 1);
-        check_cannot_be_written(region, kind);
-        memory_check(region, 1);
-        holder_check(&fixture.owner, HOLDING_OWN, 1);
-        kvmem_region *view = NULL;
-        EXPECT_OK(kvmem_region_create_view(region, 0, 4096, &view, ERR));
-        CHECK_EQ(region_info(view).flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
-        holder_fill(&fixture.owner, HOLDING_OWN, 2);
-        memory_check(region, 2);
-        CALL(kvmem_region_destroy(view));
-        CALL(kvmem_region_destroy(region));
-        tear_down(&fixture);
-    }
+TEST_EACH_KIND(what_is_shared_to_be_read_is_read) {
+    OPENED(fixture, fixture, kind, &to_be_read);
+    kvmem_share *share = parcel_share(&fixture.parcel);
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
+    CHECK_EQ(info.read_only, 1);
+    CHECK_EQ(info.transport, memory_way_found(kind));
+    kvmem_share_destroy(share);
+    OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
+    memory_check(region, 1);
+    check_cannot_be_written(region, kind);
+    memory_check(region, 1);
+    holder_check(&fixture.owner, HOLDING_OWN, 1);
+    OWN(kvmem_region, view, kvmem_region_create_view, region, 0, 4096);
+    CHECK_EQ(region_info(view).flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
+    holder_fill(&fixture.owner, HOLDING_OWN, 2);
+    memory_check(region, 2);
 }
 
-TEST(an_importer_may_take_less_than_is_granted) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind, NULL);
-        kvmem_region *reader = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_ONLY);
-        kvmem_region *writer = open_parcel(&fixture.parcel, 0);
-        if (region_info(reader).tier == KVMEM_TIER_SYSTEM) {
-            int ends[2];
-            CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
-            CHECK_EQ(write(ends[1], "x", 1), 1);
-            CHECK_EQ(read(ends[0], (void *)(uintptr_t)region_info(reader).address, 1), -1);
-            CHECK_EQ(errno, EFAULT);
-            close(ends[0]);
-            close(ends[1]);
-        } else if (memory_is_mapped_apart(kind)) {
-            check_driver_cannot_write(reader);
-            memory_check(reader, 1);
-        }
-        CHECK_EQ(region_info(reader).flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
-        CHECK_EQ(region_info(writer).flags & KVMEM_REGION_READ_ONLY, 0);
-        memory_fill(writer, 2);
-        memory_check(reader, 2);
-        CALL(kvmem_region_destroy(reader));
-        CALL(kvmem_region_destroy(writer));
-        tear_down(&fixture);
+TEST_EACH_KIND(an_importer_may_take_less_than_is_granted) {
+    OPENED(fixture, fixture, kind, NULL);
+    OWNED(kvmem_region) reader = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_ONLY);
+    OWNED(kvmem_region) writer = open_parcel(&fixture.parcel, 0);
+    if (region_info(reader).tier == KVMEM_TIER_SYSTEM) {
+        int ends[2];
+        CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+        CHECK_EQ(write(ends[1], "x", 1), 1);
+        CHECK_EQ(read(ends[0], (void *)(uintptr_t)region_info(reader).address, 1), -1);
+        CHECK_EQ(errno, EFAULT);
+        close(ends[0]);
+        close(ends[1]);
+    } else if (memory_is_mapped_apart(kind)) {
+        check_driver_cannot_write(reader);
+        memory_check(reader, 1);
     }
+    CHECK_EQ(region_info(reader).flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
+    CHECK_EQ(region_info(writer).flags & KVMEM_REGION_READ_ONLY, 0);
+    memory_fill(writer, 2);
+    memory_check(reader, 2);
 }
 
 /* Asked for by name it is all or nothing; without a flag it is what is granted. */
-TEST(writing_is_asked_for_or_left_to_the_grant) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind, &to_be_read);
-        refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED,
-                      "KVMEM_SHARE_READ_ONLY");
-        refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE | KVMEM_OPEN_READ_ONLY,
-                      KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
-        tear_down(&fixture);
-        set_up(&fixture, kind, NULL);
-        kvmem_region *asked = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE);
-        kvmem_region *given = open_parcel(&fixture.parcel, 0);
-        CHECK_EQ(region_info(asked).address, region_info(given).address);
-        CHECK_EQ(region_info(asked).flags & KVMEM_REGION_READ_ONLY, 0);
-        CALL(kvmem_region_destroy(asked));
-        CALL(kvmem_region_destroy(given));
-        tear_down(&fixture);
-    }
+TEST_EACH_KIND(writing_is_asked_for_or_left_to_the_grant) {
+    fixture fixture;
+    fixture_open(&fixture, kind, &to_be_read);
+    refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED,
+                  "KVMEM_SHARE_READ_ONLY");
+    refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE | KVMEM_OPEN_READ_ONLY,
+                  KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
+    fixture_close(&fixture);
+    fixture_open(&fixture, kind, NULL);
+    kvmem_region *asked = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE);
+    kvmem_region *given = open_parcel(&fixture.parcel, 0);
+    CHECK_EQ(region_info(asked).address, region_info(given).address);
+    CHECK_EQ(region_info(asked).flags & KVMEM_REGION_READ_ONLY, 0);
+    CALL(kvmem_region_destroy(asked));
+    CALL(kvmem_region_destroy(given));
+    fixture_close(&fixture);
 }
 
 /* Every file descriptor of a share to be read. */
-TEST(its_descriptors_can_only_be_read) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind, &to_be_read);
-        check_file_cannot_be_written(fixture.parcel.fds[0]); /* the control block */
-        if (memory_tier(kind) != KVMEM_TIER_DEVICE && memory_tier(kind) != KVMEM_TIER_ELASTIC) {
-            CHECK_EQ(fixture.parcel.num_fds, 2);
-            check_file_cannot_be_written(fixture.parcel.fds[1]);
-        }
-        tear_down(&fixture);
+TEST_EACH_KIND(its_descriptors_can_only_be_read) {
+    OPENED(fixture, fixture, kind, &to_be_read);
+    check_file_cannot_be_written(fixture.parcel.fds[0]); /* the control block */
+    if (memory_tier(kind) != KVMEM_TIER_DEVICE && memory_tier(kind) != KVMEM_TIER_ELASTIC) {
+        CHECK_EQ(fixture.parcel.num_fds, 2);
+        check_file_cannot_be_written(fixture.parcel.fds[1]);
     }
 }
 
 /* Also where all is granted, the control block is its owner's to write, whoever opens it anew. */
 TEST(nobody_writes_the_owners_control_block) {
-    fixture fixture;
-    set_up(&fixture, FIRST_KIND, NULL);
+    OPENED(fixture, fixture, FIRST_KIND, NULL);
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fixture.parcel.fds[0]);
     const int again = open(path, O_RDWR | O_CLOEXEC); /* who may do anything gets this far */
@@ -192,7 +171,6 @@ TEST(nobody_writes_the_owners_control_block) {
         CHECK_EQ(ftruncate(again, 0), -1);
         close(again);
     }
-    tear_down(&fixture);
 }
 
 #ifndef KVMEM_TEST_SHARE_GPU
@@ -215,18 +193,14 @@ static int reopened_by_another_user(int fd) {
 }
 
 /* The kernel lets whoever may write a file open a descriptor of it anew: that must be its owner alone. */
-TEST(no_other_user_opens_it_anew_to_write) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind, &to_be_read);
-        struct stat file;
-        CHECK_EQ(fstat(fixture.parcel.fds[1], &file), 0);
-        CHECK_EQ(file.st_mode & 0077, 0);
-        CHECK_EQ(file.st_uid, geteuid());
-        if (can_test_other_users("another user that opens a descriptor anew")) {
-            CHECK_EQ(reopened_by_another_user(fixture.parcel.fds[1]), EACCES);
-        }
-        tear_down(&fixture);
+TEST_EACH_KIND(no_other_user_opens_it_anew_to_write) {
+    OPENED(fixture, fixture, kind, &to_be_read);
+    struct stat file;
+    CHECK_EQ(fstat(fixture.parcel.fds[1], &file), 0);
+    CHECK_EQ(file.st_mode & 0077, 0);
+    CHECK_EQ(file.st_uid, geteuid());
+    if (can_test_other_users("another user that opens a descriptor anew")) {
+        CHECK_EQ(reopened_by_another_user(fixture.parcel.fds[1]), EACCES);
     }
 }
 #endif
@@ -240,14 +214,13 @@ static bool gpu_locks_read_only(void) {
 
 /* The GPU reads it where it lies, and its bytes are those of the seed. */
 static void check_on_gpu(const kvmem_region *locked, uint32_t seed) {
-    kvmem_region *copy = memory_create(MEMORY_DEVICE, MEMORY_SIZE, NULL);
+    OWNED(kvmem_region) copy = memory_create(MEMORY_DEVICE, MEMORY_SIZE, NULL);
     enter_device(0);
     CU(cuMemcpyHtoD_v2(region_info(copy).address, (const void *)(uintptr_t)region_info(locked).address,
                        MEMORY_SIZE));
     CU(cuCtxSynchronize());
     leave_device(0);
     memory_check(copy, seed);
-    CALL(kvmem_region_destroy(copy));
 }
 
 /* Opened so, it is page-locked to be read where the GPU can, and refused with the reason where it can't. */
@@ -257,63 +230,53 @@ static void lock_to_read(const parcel *parcel, uint64_t flags) {
                       "READ_ONLY_HOST_REGISTER_SUPPORTED");
         return;
     }
-    kvmem_region *locked = open_parcel(parcel, KVMEM_OPEN_PIN | flags);
+    OWNED(kvmem_region) locked = open_parcel(parcel, KVMEM_OPEN_PIN | flags);
     const kvmem_region_info info = region_info(locked);
     CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
     CHECK(info.flags & KVMEM_REGION_READ_ONLY);
     memory_check(locked, 1);
     check_on_gpu(locked, 1);
-    CALL(kvmem_region_destroy(locked));
 }
 
 TEST(what_is_only_read_is_page_locked_where_the_gpu_can) {
     fixture fixture;
-    set_up(&fixture, MEMORY_PINNED, &to_be_read);
+    fixture_open(&fixture, MEMORY_PINNED, &to_be_read);
     lock_to_read(&fixture.parcel, 0);
-    tear_down(&fixture);
-    set_up(&fixture, MEMORY_PINNED, NULL);
+    fixture_close(&fixture);
+    fixture_open(&fixture, MEMORY_PINNED, NULL);
     lock_to_read(&fixture.parcel, KVMEM_OPEN_READ_ONLY);
-    tear_down(&fixture);
-    set_up(&fixture, MEMORY_SYSTEM, &to_be_read);
+    fixture_close(&fixture);
+    fixture_open(&fixture, MEMORY_SYSTEM, &to_be_read);
     lock_to_read(&fixture.parcel, 0);
-    tear_down(&fixture);
+    fixture_close(&fixture);
 }
 
 /* Plain first, then page-locked: the one does not serve for the other, the other does for the one. */
 TEST(page_locked_is_more_than_plain) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_PINNED, NULL);
+    OPENED(fixture, fixture, MEMORY_PINNED, NULL);
     kvmem_region *plain = open_parcel(&fixture.parcel, 0);
     CHECK_EQ(region_info(plain).tier, KVMEM_TIER_SYSTEM);
     CHECK_EQ(region_info(plain).device_id, -1);
-    kvmem_region *locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
+    OWNED(kvmem_region) locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
     CHECK_EQ(region_info(locked).tier, KVMEM_TIER_PINNED);
     CHECK_EQ(region_info(locked).device_id, 0);
     memory_fill(locked, 2);
     memory_check(plain, 2);
-    kvmem_region *again = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
+    OWNED(kvmem_region) again = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
     CHECK_EQ(region_info(again).address, region_info(locked).address);
     CALL(kvmem_region_destroy(plain));
     plain = open_parcel(&fixture.parcel, 0);
     CHECK_EQ(region_info(plain).address, region_info(locked).address);
     CALL(kvmem_region_destroy(plain));
-    CALL(kvmem_region_destroy(locked));
-    CALL(kvmem_region_destroy(again));
-    tear_down(&fixture);
 }
 
 /* The driver can copy to and from it as to what was page-locked here. */
 TEST(page_locked_memory_is_the_gpus_to_reach) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_PINNED, NULL);
-    kvmem_region *locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
+    OPENED(fixture, fixture, MEMORY_PINNED, NULL);
+    OWNED(kvmem_region) locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
     unsigned type = 0;
     const uint64_t address = region_info(locked).address;
-    enter_device(0);
-    CU(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
-    leave_device(0);
+    CU_ON(0, cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
     CHECK_EQ(type, CU_MEMORYTYPE_HOST);
-    CALL(kvmem_region_destroy(locked));
-    tear_down(&fixture);
 }
 #endif

@@ -201,11 +201,10 @@ void require_served_files(void) {
 peer served_file_start(uint64_t size, int *fd) {
     const peer server = peer_start("served_file");
     frame_send(server.socket, SERVED_OPEN, &size, sizeof(size));
-    parcel parcel = parcel_receive(server.socket);
+    CLEANUP(parcel_close) parcel parcel = parcel_receive(server.socket);
     CHECK_EQ(parcel.num_fds, 1);
     *fd = fcntl(parcel.fds[0], F_DUPFD_CLOEXEC, 0);
     CHECK(*fd >= 0);
-    parcel_close(&parcel);
     return server;
 }
 

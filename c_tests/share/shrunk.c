@@ -30,8 +30,7 @@ kvmem_transfer *shrunk_transfer(const shrunk *shrunk, const kvmem_layout *from, 
     const kvmem_block_pair pair = {block, block};
     const kv_move move = {&pair, 1, 0, 0, 3};
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(from, shrunk->own, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, from, shrunk->own, &options);
     return transfer;
 }
 

@@ -18,10 +18,10 @@ HOLDER_ROLE
 /* Page-locked, it would be allocated, until the kernel ends the process. */
 TEST(sparse_memory_is_not_page_locked) {
     static const uint64_t flags[] = {0, KVMEM_OPEN_READ_ONLY};
-    peer owner = holder_start();
+    CLEANUP(peer_finish) peer owner = holder_start();
     holder_make(&owner, MEMORY_PINNED, NULL, 1);
-    parcel parcel = holder_share(&owner, NULL);
-    struct parcel sparse = parcel_copy(&parcel);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+    CLEANUP(parcel_close) struct parcel sparse = parcel_copy(&parcel);
     forge_integer(&sparse, "size", TEBIBYTE); /* of the region: the first of that name */
     foreign_put(&sparse, 1, foreign_memory(TEBIBYTE));
     for (size_t i = 0; i < NUM(flags); i++) {
@@ -32,26 +32,11 @@ TEST(sparse_memory_is_not_page_locked) {
         CHECK_EQ(try_parcel(&sparse, flags[i]), KVMEM_STATUS_OK); /* mapped alone it takes none */
     }
     CHECK_EQ(try_parcel(&parcel, KVMEM_OPEN_PIN), KVMEM_STATUS_OK);
-    parcel_close(&sparse);
-    parcel_close(&parcel);
-    peer_finish(&owner);
 }
 
 #define EXTENT (2 * MIB)
 #define MANY_EXTENTS (UINT64_C(1) << 20)
 #define MANY_LAYERS 4096
-
-/* Of which one has memory. */
-static kvmem_region *many_extents(void) {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.size = MANY_EXTENTS * EXTENT;
-    options.extent_size = EXTENT;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
-    EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
-    return region;
-}
 
 /* A layout with each layer in a part of the region, so far from each other. */
 static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvmem_region *whole, uint64_t size,
@@ -91,13 +76,12 @@ TEST(a_transfer_takes_memory_for_the_extents_it_touches) {
     config.page_size = 4;
     config.inner_dim = 128;
     config.dtype_width = 2;
-    kvmem_layout_requirements needed;
-    EXPECT_OK(kvmem_layout_get_requirements(&config, &needed, ERR));
+    GET(kvmem_layout_requirements, needed, kvmem_layout_get_requirements, &config);
     const uint64_t size = needed.region_size;
-    kvmem_region *elastic = many_extents();
-    kvmem_region *system = memory_create(MEMORY_SYSTEM, size * MANY_LAYERS, NULL);
-    kvmem_layout *from = lay_out_parts(&config, elastic, size, EXTENT);
-    kvmem_layout *to = lay_out_parts(&config, system, size, size);
+    OWNED(kvmem_region) elastic = region_create_elastic(MANY_EXTENTS * EXTENT, EXTENT, EXTENT);
+    OWNED(kvmem_region) system = memory_create(MEMORY_SYSTEM, size * MANY_LAYERS, NULL);
+    OWNED(kvmem_layout) from = lay_out_parts(&config, elastic, size, EXTENT);
+    OWNED(kvmem_layout) to = lay_out_parts(&config, system, size, size);
     const kvmem_block_pair pair = {0, 1};
     const kv_move move = {&pair, 1, 0, 0, 1};
     const kvmem_transfer_options options = kv_transfer_options(&move);
@@ -106,12 +90,7 @@ TEST(a_transfer_takes_memory_for_the_extents_it_touches) {
     CALL(kvmem_transfer_destroy(transfer));
     const struct rlimit before = limit_addresses(512 * MIB);
     EXPECT_OK(kvmem_transfer_create(from, to, &options, &transfer, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN(transfer);
     CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
     CALL(kvmem_transfer_destroy(transfer));
-    CALL(kvmem_layout_destroy(to));
-    CALL(kvmem_layout_destroy(from));
-    CALL(kvmem_region_destroy(system));
-    CALL(kvmem_region_destroy(elastic));
 }

@@ -18,57 +18,42 @@ static kvmem_transfer *submit_held(const shrunk *shrunk, uint32_t block) {
 }
 
 TEST(taken_back_in_flight_it_is_stale) {
-    shrunk shrunk;
-    shrunk_open(&shrunk, 7);
+    OPENED(shrunk, shrunk, 7);
     holder_end_shares(&shrunk.owner);
-    kvmem_transfer *transfer = submit_held(&shrunk, 6);
+    OWNED(kvmem_transfer) transfer = submit_held(&shrunk, 6);
     CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
     SIM(sim_go());
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_poll(transfer, ERR));
-    CALL(kvmem_transfer_destroy(transfer));
-    shrunk_close(&shrunk);
 }
 
 TEST(what_it_does_not_touch_may_go_meanwhile) {
-    shrunk shrunk;
-    shrunk_open(&shrunk, 7);
+    OPENED(shrunk, shrunk, 7);
     holder_end_shares(&shrunk.owner);
-    kvmem_transfer *transfer = submit_held(&shrunk, 0);
+    OWNED(kvmem_transfer) transfer = submit_held(&shrunk, 0);
     CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    CALL(kvmem_transfer_destroy(transfer));
-    shrunk_close(&shrunk);
 }
 
 TEST(an_owner_that_ends_meanwhile_leaves_the_bytes) {
-    shrunk shrunk;
-    shrunk_open(&shrunk, 7);
+    OPENED(shrunk, shrunk, 7);
     kvmem_transfer *transfer = submit_held(&shrunk, 6);
     peer_kill(&shrunk.owner);
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CALL(kvmem_transfer_destroy(transfer));
     shrunk.owner = holder_in_common(); /* for shrunk_close to clear */
-    shrunk_close(&shrunk);
 }
 
-TEST(everything_is_given_back) {
-    for EACH_KIND(kind) {
-        peer owner = holder_start();
-        holder_make(&owner, kind, NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
-        const sim_counts before = sim_live_now();
-        kvmem_region *region = open_parcel(&parcel, kind == MEMORY_PINNED ? KVMEM_OPEN_PIN : 0);
-        kvmem_region *reader = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
-        memory_check(reader, 1);
-        CALL(kvmem_region_destroy(region));
-        CALL(kvmem_region_destroy(reader));
-        await_live(&before);
-        parcel_close(&parcel);
-        peer_finish(&owner);
-    }
+TEST_EACH_KIND(everything_is_given_back) {
+    CLEANUP(peer_finish) peer owner = holder_start();
+    holder_make(&owner, kind, NULL, 1);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    OWNED(kvmem_region) region = open_parcel(&parcel, kind == MEMORY_PINNED ? KVMEM_OPEN_PIN : 0);
+    OWNED(kvmem_region) reader = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
+    memory_check(reader, 1);
 }
 
 /* A driver whose memory leaves by fabric handle alone. */
@@ -76,10 +61,8 @@ TEST(without_file_descriptors_handles_are_taken) {
     SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0));
     kvmem_region *region = memory_create(MEMORY_FABRIC, MEMORY_SIZE, NULL);
     kvmem_share_options options = {.struct_size = sizeof(options)};
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, &options, &share, ERR));
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    GET(kvmem_share *, share, kvmem_share_create_region, region, &options);
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.num_fds, 1); /* the control block */
     CALL(kvmem_share_destroy(share));
     options.transport = KVMEM_SHARE_FD;
@@ -117,8 +100,7 @@ TEST(what_is_only_read_is_page_locked_to_be_read) {
     kv_expect_moved(&here, &there, &move);
     blocks_check(own, &here);
     const kvmem_transfer_options back = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT(KVMEM_STATUS_PERMISSION_DENIED, kvmem_transfer_create(own, locked, &back, &transfer, ERR));
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "", kvmem_transfer_create, own, locked, &back);
     CALL(kvmem_layout_destroy(own));
     CALL(kvmem_layout_destroy(locked));
     await_live(&before);

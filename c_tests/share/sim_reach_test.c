@@ -40,24 +40,21 @@ static kvmem_region *open_for_all(const parcel *parcel, uint64_t flags) {
 
 TEST(it_is_opened_for_its_own_gpu_in_one_call) {
     for (size_t i = 0; i < NUM(kinds); i++) {
-        peer owner = holder_start();
+        CLEANUP(peer_finish) peer owner = holder_start();
         holder_make(&owner, kinds[i], NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         SIM(sim_reset());
-        kvmem_region *region = open_parcel(&parcel, 0);
+        OWNED(kvmem_region) region = open_parcel(&parcel, 0);
         CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
         expect_access(region, BOTH, NONE);
-        CALL(kvmem_region_destroy(region));
-        parcel_close(&parcel);
-        peer_finish(&owner);
     }
 }
 
 TEST(another_gpu_is_asked_for) {
     for (size_t i = 0; i < NUM(kinds); i++) {
-        peer owner = holder_start();
+        CLEANUP(peer_finish) peer owner = holder_start();
         holder_make(&owner, kinds[i], NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         SIM(sim_reset());
         kvmem_region *region = open_parcel_for(&parcel, 0, OTHER);
         CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
@@ -67,31 +64,24 @@ TEST(another_gpu_is_asked_for) {
         CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 2);
         expect_access(region, READ, READ);
         CALL(kvmem_region_destroy(region));
-        parcel_close(&parcel);
-        peer_finish(&owner);
     }
 }
 
 /* The region that is open already gets what is missing, with its own rights. */
 TEST(opened_again_it_is_open_for_more) {
     for (size_t i = 0; i < NUM(kinds); i++) {
-        peer owner = holder_start();
+        CLEANUP(peer_finish) peer owner = holder_start();
         holder_make(&owner, kinds[i], NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
-        kvmem_region *region = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+        OWNED(kvmem_region) region = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
         expect_access(region, READ, NONE);
         SIM(sim_reset());
-        kvmem_region *again = open_parcel_for(&parcel, KVMEM_OPEN_READ_ONLY, OTHER);
+        OWNED(kvmem_region) again = open_parcel_for(&parcel, KVMEM_OPEN_READ_ONLY, OTHER);
         CHECK_EQ(region_info(again).address, region_info(region).address);
         CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
         expect_access(region, READ, READ);
-        kvmem_region *all = open_for_all(&parcel, KVMEM_OPEN_READ_ONLY);
+        OWNED(kvmem_region) all = open_for_all(&parcel, KVMEM_OPEN_READ_ONLY);
         CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
-        CALL(kvmem_region_destroy(region));
-        CALL(kvmem_region_destroy(again));
-        CALL(kvmem_region_destroy(all));
-        parcel_close(&parcel);
-        peer_finish(&owner);
     }
 }
 
@@ -99,16 +89,14 @@ TEST(a_transfer_opens_it_for_the_gpu_it_runs_on_once) {
     static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
     static const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
-    peer owner = holder_start();
+    CLEANUP(peer_finish) peer owner = holder_start();
     holder_build(&owner, MEMORY_ELASTIC, 1, BLOCKS_TOGETHER, NULL, 1);
-    parcel parcel = holder_share(&owner, NULL);
-    kv_side there;
-    side here;
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+    CLEANUP(kv_side_close) kv_side there;
     kv_model_open(&there, &config, 1);
-    side_open(&here, PLACE_DEVICE, OTHER, &config, NULL, 2);
-    kvmem_layout *opened = open_layout(&parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_layout_get_region(opened, 0, &region, ERR));
+    OPENED(side, here, PLACE_DEVICE, OTHER, &config, NULL, 2);
+    OWNED(kvmem_layout) opened = open_layout(&parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
+    OWN(kvmem_region, region, kvmem_layout_get_region, opened, 0);
     expect_access(region, BOTH, NONE);
     kvmem_transfer_info info = kv_run_by(opened, here.model.layout, &move, KVMEM_PATH_CUDA_KERNEL);
     CHECK_EQ(info.path, KVMEM_PATH_CUDA_KERNEL);
@@ -118,12 +106,6 @@ TEST(a_transfer_opens_it_for_the_gpu_it_runs_on_once) {
     SIM(sim_reset());
     kv_run_by(opened, here.model.layout, &move, KVMEM_PATH_CUDA_KERNEL);
     CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 0);
-    CALL(kvmem_region_destroy(region));
-    CALL(kvmem_layout_destroy(opened));
-    side_close(&here);
-    kv_side_close(&there);
-    parcel_close(&parcel);
-    peer_finish(&owner);
 }
 
 /* Elastic memory of the process itself, also that which it grows by later. */
@@ -160,11 +142,9 @@ TEST(own_memory_is_opened_for_the_gpu_that_needs_it) {
 }
 
 TEST(one_gpu_and_all_exclude_each_other) {
-    peer owner = holder_start();
+    CLEANUP(peer_finish) peer owner = holder_start();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
-    parcel parcel = holder_share(&owner, NULL);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
     refuse_parcel_for(&parcel, KVMEM_OPEN_FOR_ALL_DEVICES, OTHER, KVMEM_STATUS_INVALID_ARGUMENT,
                       "exclude each other");
-    parcel_close(&parcel);
-    peer_finish(&owner);
 }

@@ -2,8 +2,8 @@
 // Every driver call of sharing and opening fails in turn. Needs the stand-in.
 #include "control.h"
 #include "holder.h"
-#include "kinds.h"
 #include "layouts.h"
+#include "memory.h"
 #include "moves.h"
 #include "opened.h"
 #include "operations.h"
@@ -51,9 +51,8 @@ void operations_close(void) {
 
 static kvmem_status share(memory_kind kind) {
     const kvmem_share_options options = {.struct_size = sizeof(options), .transport = memory_way(kind)};
-    kvmem_share *share = NULL;
+    OWNED(kvmem_share) share = NULL;
     const kvmem_status status = kvmem_share_create_region(own[kind], &options, &share, ERR);
-    kvmem_share_destroy(share);
     return status;
 }
 
@@ -74,9 +73,8 @@ static kvmem_status share_mapped_memory(void) {
 }
 
 static kvmem_status share_a_layout(void) {
-    kvmem_share *share = NULL;
+    OWNED(kvmem_share) share = NULL;
     const kvmem_status status = kvmem_share_create_layout(own_layout, NULL, &share, ERR);
-    kvmem_share_destroy(share);
     return status;
 }
 
@@ -136,9 +134,7 @@ static kvmem_status copy_from_a_mapped_share(uint32_t path) {
         const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
         status = build_on_device(0, &config, &destination);
     }
-    if (status == KVMEM_STATUS_OK) {
-        status = move_by(layout, destination, path, ON_ITS_OWN);
-    }
+    THEN(status, move_by(layout, destination, path, ON_ITS_OWN));
     kvmem_layout_destroy(destination);
     kvmem_layout_destroy(layout);
     return status;

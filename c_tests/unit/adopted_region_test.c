@@ -25,15 +25,13 @@ static kvmem_adopt_options adopt_options(int *releases) {
 
 static kvmem_region *adopt(int *releases) {
     const kvmem_adopt_options options = adopt_options(releases);
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_adopt_host, &options);
     CHECK(region != NULL);
     return region;
 }
 
 static kvmem_region *view_of(const kvmem_region *parent, uint64_t offset, uint64_t size) {
-    kvmem_region *view = NULL;
-    EXPECT_OK(kvmem_region_create_view(parent, offset, size, &view, ERR));
+    GET(kvmem_region *, view, kvmem_region_create_view, parent, offset, size);
     CHECK(view != NULL);
     return view;
 }
@@ -83,8 +81,7 @@ TEST(layouts_keep_adopted_memory) {
     kvmem_region_destroy(region);
     finish_releases();
     CHECK_EQ(releases, 0);
-    kvmem_region *again = NULL;
-    EXPECT_OK(kvmem_layout_get_region(layout, 0, &again, ERR));
+    GET(kvmem_region *, again, kvmem_layout_get_region, layout, 0);
     kvmem_layout_destroy(layout);
     finish_releases();
     CHECK_EQ(releases, 0);
@@ -96,17 +93,13 @@ TEST(layouts_keep_adopted_memory) {
 
 TEST(a_failed_adoption_releases_nothing) {
     int releases = 0;
-    kvmem_region *region = (kvmem_region *)memory;
-    kvmem_adopt_options options = adopt_options(&releases);
-    options.address = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "address", kvmem_region_adopt_host(&options, &region, ERR));
-    CHECK(region == NULL);
+    kvmem_adopt_options options = WITH(adopt_options(&releases), it.address = NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "address", kvmem_region_adopt_host, &options);
     options = adopt_options(&releases);
     options.size = 0;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_region_adopt_host(&options, &region, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_region_adopt_host, &options);
     options.size = UINT64_MAX;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615",
-                   kvmem_region_adopt_host(&options, &region, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615", kvmem_region_adopt_host, &options);
     finish_releases();
     CHECK_EQ(releases, 0);
 }
@@ -130,15 +123,11 @@ static pages map_pages(void) {
 
 static void expect_adoption(kvmem_status expected, const char *part, void *address, uint64_t size,
                             uint64_t flags) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = address;
-    options.size = size;
-    options.flags = flags;
-    kvmem_region *region = NULL;
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = address, it.size = size,
+                                          it.flags = flags);
+    OWNED(kvmem_region) region = NULL;
     EXPECT_MESSAGE(expected, part, kvmem_region_adopt_host(&options, &region, ERR));
     CHECK_EQ(region != NULL, expected == KVMEM_STATUS_OK);
-    kvmem_region_destroy(region);
 }
 
 TEST(the_protection_is_checked_before_a_copy_finds_out) {
@@ -165,13 +154,9 @@ TEST(the_protection_is_checked_before_a_copy_finds_out) {
 
 TEST(read_only_memory_is_a_source_and_no_destination) {
     const pages pages = map_pages();
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = pages.start + pages.size;
-    options.size = pages.size;
-    options.flags = KVMEM_ADOPT_READ_ONLY;
-    kvmem_region *source = NULL;
-    EXPECT_OK(kvmem_region_adopt_host(&options, &source, ERR));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = pages.start + pages.size,
+                                          it.size = pages.size, it.flags = KVMEM_ADOPT_READ_ONLY);
+    GET(kvmem_region *, source, kvmem_region_adopt_host, &options);
     CHECK_EQ(region_info(source).flags, KVMEM_REGION_READ_ONLY);
     kvmem_region *view = view_of(source, 0, 1);
     CHECK_EQ(region_info(view).flags, KVMEM_REGION_READ_ONLY);
@@ -184,10 +169,7 @@ TEST(read_only_memory_is_a_source_and_no_destination) {
     kv_run(from, to, &move);
     CHECK_EQ(byte, 0x42);
     const kvmem_transfer_options back = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY",
-                   kvmem_transfer_create(to, from, &back, &transfer, ERR));
-    CHECK(transfer == NULL);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_transfer_create, to, from, &back);
     kvmem_layout_destroy(from);
     kvmem_layout_destroy(to);
     kvmem_region_destroy(destination);
@@ -197,18 +179,15 @@ TEST(read_only_memory_is_a_source_and_no_destination) {
 }
 
 TEST(a_view_says_what_it_is) {
-    kvmem_region *region = adopt(NULL);
-    kvmem_region *view = view_of(region, 1, sizeof(memory) - 1);
+    OWNED(kvmem_region) region = adopt(NULL);
+    OWNED(kvmem_region) view = view_of(region, 1, sizeof(memory) - 1);
     const kvmem_region_info info = region_info(view);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_VIEW);
     CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
     CHECK_EQ(info.address, (uintptr_t)memory + 1);
     CHECK_EQ(info.size, sizeof(memory) - 1);
-    kvmem_region *whole = view_of(region, 0, sizeof(memory));
+    OWNED(kvmem_region) whole = view_of(region, 0, sizeof(memory));
     CHECK_EQ(region_info(whole).size, sizeof(memory));
-    kvmem_region_destroy(whole);
-    kvmem_region_destroy(view);
-    kvmem_region_destroy(region);
 }
 
 TEST(a_view_ends_inside_its_parent) {
@@ -224,34 +203,26 @@ TEST(a_view_ends_inside_its_parent) {
         {2, UINT64_MAX},
         {UINT64_MAX, UINT64_MAX},
     };
-    kvmem_region *region = adopt(NULL);
+    OWNED(kvmem_region) region = adopt(NULL);
     for (size_t i = 0; i < NUM(outside); i++) {
-        kvmem_region *view = (kvmem_region *)memory;
-        EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "65536",
-                       kvmem_region_create_view(region, outside[i].offset, outside[i].size, &view, ERR));
-        CHECK(view == NULL);
+        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "65536", kvmem_region_create_view, region, outside[i].offset,
+               outside[i].size);
     }
-    kvmem_region *view = (kvmem_region *)memory;
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
-    EXPECT_MESSAGE(invalid, "empty", kvmem_region_create_view(region, 0, 0, &view, ERR));
-    CHECK(view == NULL);
-    kvmem_region *inner = view_of(region, 100, 50);
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_create_view(inner, 0, 51, &view, ERR));
-    kvmem_region_destroy(inner);
-    kvmem_region_destroy(region);
+    REFUSE(invalid, "empty", kvmem_region_create_view, region, 0, 0);
+    OWNED(kvmem_region) inner = view_of(region, 100, 50);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_region_create_view, inner, 0, 51);
 }
 
 TEST(a_view_of_a_file_begins_at_its_offset) {
     kvmem_region *file = region_create_temporary_file(MIB);
-    kvmem_region *view = view_of(file, 8192, 4096);
+    OWNED(kvmem_region) view = view_of(file, 8192, 4096);
     const kvmem_region_info info = region_info(view);
     CHECK_EQ(info.address, 8192);
     CHECK_EQ(info.fd, region_info(file).fd);
     CHECK_EQ(info.tier, KVMEM_TIER_DISK);
-    kvmem_region *inner = view_of(view, 512, 512);
+    OWNED(kvmem_region) inner = view_of(view, 512, 512);
     CHECK_EQ(region_info(inner).address, 8704);
     kvmem_region_destroy(file);
     EXPECT_OK(kvmem_region_sync(inner, ERR));
-    kvmem_region_destroy(inner);
-    kvmem_region_destroy(view);
 }

@@ -17,22 +17,14 @@ static void check_checksums(const kvmem_layout *layout, const kv_side *model) {
 
 /* The check value that catalogues of CRCs give for CRC-32C. */
 TEST(it_is_the_checksum_it_says_it_is) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 1;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 1;
-    config.inner_dim = 9;
-    config.dtype_width = 1;
-    config.num_heads = 0;
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 1);
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1,
+                                      it.outer_dim = 1, it.page_size = 1, it.inner_dim = 9,
+                                      it.dtype_width = 1, it.num_heads = 0);
+    OPENED(kv_side, side, &config, NULL, 1);
     memcpy(kv_side_piece(&side, 0, 0, 0), "123456789", 9);
     const uint32_t block = 0;
-    uint32_t checksum = 0;
-    EXPECT_OK(kvmem_layout_checksum(side.layout, &block, 1, &checksum, ERR));
+    GET(uint32_t, checksum, kvmem_layout_checksum, side.layout, &block, 1);
     CHECK_EQ(checksum, 0xE3069283);
-    kv_side_close(&side);
 }
 
 TEST(kind_and_alignment_make_no_difference) {
@@ -40,11 +32,9 @@ TEST(kind_and_alignment_make_no_difference) {
     for (size_t i = 0; i < KV_NUM_KINDS * NUM(alignments); i++) {
         kvmem_layout_config config = kv_config(&kv_kinds[i % KV_NUM_KINDS]);
         config.alignment = alignments[i / KV_NUM_KINDS];
-        kv_side first;
-        kv_side side;
         const kvmem_layout_config plain = kv_config(&kv_kinds[0]);
-        kv_side_open(&first, &plain, NULL, 1);
-        kv_side_open(&side, &config, NULL, 2);
+        OPENED(kv_side, first, &plain, NULL, 1);
+        OPENED(kv_side, side, &config, NULL, 2);
         kv_run(first.layout, side.layout, &all_layers);
         kv_expect_moved(&side, &first, &all_layers);
         check_checksums(side.layout, &side);
@@ -52,22 +42,15 @@ TEST(kind_and_alignment_make_no_difference) {
             CHECK_EQ(crc_of_block(&side, pairs[pair].destination, 0, 3),
                      crc_of_block(&first, pairs[pair].source, 0, 3));
         }
-        kv_side_close(&first);
-        kv_side_close(&side);
     }
 }
 
 /* 24 blocks of 1 MiB, which several threads read. */
 TEST(many_bytes_are_read_by_several_threads) {
-    kvmem_layout_config config = kv_config(&kv_kinds[2]);
-    config.num_blocks = 24;
-    config.num_layers = 4;
-    config.page_size = 64;
-    config.inner_dim = 1024;
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 3);
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[2]), it.num_blocks = 24, it.num_layers = 4,
+                                      it.page_size = 64, it.inner_dim = 1024);
+    OPENED(kv_side, side, &config, NULL, 3);
     check_checksums(side.layout, &side);
-    kv_side_close(&side);
 }
 
 TEST(files_have_the_same_checksums) {
@@ -75,29 +58,24 @@ TEST(files_have_the_same_checksums) {
         kvmem_layout_config (*config)(const kv_kind *);
         uint64_t flags;
     } files[] = {{kv_config, KVMEM_DISK_BUFFERED}, {kv_aligned_config, 0}};
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     for (size_t i = 0; i < NUM(files) * KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = files[i / KV_NUM_KINDS].config(&kv_kinds[i % KV_NUM_KINDS]);
-        file_side file;
-        file_side_open(&file, &config, NULL, &directory, files[i / KV_NUM_KINDS].flags, 4);
+        OPENED(file_side, file, &config, NULL, &directory, files[i / KV_NUM_KINDS].flags, 4);
         check_checksums(file.model.layout, &file.model);
         file_side_check(&file);
-        file_side_close(&file);
     }
-    scratch_remove(&directory);
 }
 
 /* More blocks than the library brings to memory at a time. */
 TEST(a_large_file_is_read_part_by_part) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    config.num_blocks = 40;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = 40);
     config.page_size *= 32;
     uint32_t blocks[40];
     uint32_t found[40];
     uint32_t expected[40];
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 5);
-    kvmem_layout *file = temporary_disk_layout(&config, NULL, 0);
+    OPENED(kv_side, side, &config, NULL, 5);
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
     kvmem_block_pair all[40];
     for (uint32_t i = 0; i < NUM(blocks); i++) {
         blocks[i] = 39 - i;
@@ -108,15 +86,12 @@ TEST(a_large_file_is_read_part_by_part) {
     EXPECT_OK(kvmem_layout_checksum(side.layout, blocks, NUM(blocks), expected, ERR));
     EXPECT_OK(kvmem_layout_checksum(file, blocks, NUM(blocks), found, ERR));
     CHECK_BYTES(found, expected, sizeof(found));
-    kvmem_layout_destroy(file);
-    kv_side_close(&side);
 }
 
 TEST(bad_input_is_refused) {
     static const uint32_t outside[] = {0, 7};
-    kv_side side;
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side_open(&side, &config, NULL, 1);
+    OPENED(kv_side, side, &config, NULL, 1);
     uint32_t checksums[2] = {11, 22};
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "block 1 of 2 is 7, the layout has 7 blocks",
                    kvmem_layout_checksum(side.layout, outside, 2, checksums, ERR));
@@ -128,24 +103,20 @@ TEST(bad_input_is_refused) {
                    kvmem_layout_checksum(side.layout, outside, 2, NULL, ERR));
     CHECK_EQ(checksums[0], 11);
     CHECK_EQ(checksums[1], 22);
-    kv_side_close(&side);
 }
 
 /* Runs a transfer twice and answers how both ended; its completion says the same. */
 static kvmem_status run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
                         const uint32_t *checksums, uint64_t flags, const char *part) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.checksums = checksums;
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.checksums = checksums,
+                                          it.flags = flags);
     EXPECT_OK(kvmem_queue_create(&options.queue, ERR));
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
     kvmem_status first = KVMEM_STATUS_OK;
     for (int i = 0; i < 2; i++) {
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         kvmem_completion completion;
-        size_t count = 0;
-        EXPECT_OK(kvmem_queue_wait(options.queue, PATIENCE, &completion, 1, &count, ERR));
+        GET(size_t, count, kvmem_queue_wait, options.queue, PATIENCE, &completion, 1);
         CHECK_EQ(count, 1);
         EXPECT_MESSAGE(completion.status, part, kvmem_transfer_wait(transfer, PATIENCE, ERR));
         CHECK(i == 0 || completion.status == first);
@@ -197,40 +168,29 @@ TEST(transfers_in_memory_are_verified) {
 
 TEST(transfers_from_and_to_files_are_verified) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    scratch directory = scratch_create(temporary_directory());
-    kv_side host;
-    file_side file;
-    kv_side_open(&host, &config, NULL, 1);
-    file_side_open(&file, &config, NULL, &directory, 0, 2);
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    OPENED(kv_side, host, &config, NULL, 1);
+    OPENED(file_side, file, &config, NULL, &directory, 0, 2);
     verify_between(host.layout, &host, file.model.layout, &all_layers);
     kv_expect_moved(&file.model, &host, &all_layers);
     file_side_check(&file);
     verify_between(file.model.layout, &file.model, host.layout, &all_layers);
     kv_expect_moved(&host, &file.model, &all_layers);
     kv_side_check(&host);
-    file_side_close(&file);
-    kv_side_close(&host);
-    scratch_remove(&directory);
 }
 
 static void refuse(const kv_side *source, const kv_side *destination, uint64_t flags,
                    const uint32_t *checksums, kvmem_status status, const char *part) {
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.flags = flags;
-    options.checksums = checksums;
-    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
-    EXPECT_MESSAGE(status, part,
-                   kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
-    CHECK(transfer == NULL);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.flags = flags,
+                                          it.checksums = checksums);
+    REFUSE(status, part, kvmem_transfer_create, source->layout, destination->layout, &options);
 }
 
 TEST(what_can_not_be_verified_is_refused) {
     static const uint32_t checksums[NUM(pairs)];
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, &config, NULL, 1);
-    kv_side_open(&destination, &config, NULL, 2);
+    OPENED(kv_side, source, &config, NULL, 1);
+    OPENED(kv_side, destination, &config, NULL, 2);
     refuse(&source, &destination, KVMEM_TRANSFER_VERIFY | KVMEM_TRANSFER_BY_LAYER, NULL,
            KVMEM_STATUS_UNSUPPORTED, "each layer");
     refuse(&source, &destination, KVMEM_TRANSFER_BY_LAYER, checksums, KVMEM_STATUS_UNSUPPORTED, "each layer");
@@ -238,31 +198,21 @@ TEST(what_can_not_be_verified_is_refused) {
            "one of the two");
     refuse(&source, &destination, 0, (const uint32_t *)((uintptr_t)checksums + 1),
            KVMEM_STATUS_INVALID_ARGUMENT, "not aligned");
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 /* Nobody waits for it: it holds what it needs and still tells. */
 TEST(a_transfer_that_was_given_up_is_verified_too) {
     static const uint32_t wrong[NUM(pairs)];
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, &config, NULL, 1);
-    kv_side_open(&destination, &config, NULL, 2);
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.checksums = wrong;
-    options.queue = queue;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source.layout, destination.layout, &options, &transfer, ERR));
+    OPENED(kv_side, source, &config, NULL, 1);
+    OPENED(kv_side, destination, &config, NULL, 2);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.checksums = wrong,
+                                          it.queue = queue);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     kvmem_transfer_destroy(transfer);
     const kvmem_completion completion = next_completion(queue);
     CHECK_EQ(completion.status, KVMEM_STATUS_CORRUPT);
     CHECK_EQ(completion.bytes, 0);
-    kvmem_queue_destroy(queue);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }

@@ -35,12 +35,10 @@ static void sides_close(pair_of_sides *sides) {
 
 static kvmem_transfer *create_of(const pair_of_sides *sides, const kv_move *move, bool to_file,
                                  uint32_t path) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path);
     const kvmem_layout *file = sides->file.model.layout;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(to_file ? sides->host.layout : file, to_file ? file : sides->host.layout,
-                                    &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, to_file ? sides->host.layout : file,
+        to_file ? file : sides->host.layout, &options);
     return transfer;
 }
 
@@ -86,17 +84,14 @@ TEST(a_file_cut_short_is_an_error) {
     for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
         const uint64_t lengths[] = {3 * 4096 + 24576, 5 * 4096 + 24576 + 777, 0};
         for (size_t k = 0; k < NUM(lengths); k++) {
-            pair_of_sides sides;
+            CLEANUP(sides_close) pair_of_sides sides;
             sides_open(&sides, modes[i % NUM(modes)]);
-            kvmem_transfer *transfer = create(&sides, false, ways[i / NUM(modes)]);
+            OWNED(kvmem_transfer) transfer = create(&sides, false, ways[i / NUM(modes)]);
             file_side_truncate(&sides.file, lengths[k]);
             expect_failure(transfer, KVMEM_STATUS_IO, 0, "cut short");
             file_side_truncate(&sides.file, sides.file.model.size);
             /* Of a file that has its length, if not its bytes. */
-            EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-            EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-            kvmem_transfer_destroy(transfer);
-            sides_close(&sides);
+            RUN(transfer);
         }
     }
 }
@@ -104,28 +99,20 @@ TEST(a_file_cut_short_is_an_error) {
 /* A transfer that was cut short by a failure reports so to its queue, with no bytes. */
 TEST(the_queue_hears_of_a_failure) {
     for (size_t i = 0; i < num_ways(); i++) {
-        pair_of_sides sides;
+        CLEANUP(sides_close) pair_of_sides sides;
         sides_open(&sides, KVMEM_DISK_BUFFERED);
-        kvmem_queue *queue = NULL;
-        EXPECT_OK(kvmem_queue_create(&queue, ERR));
-        kvmem_transfer_options options = kv_transfer_options(&all);
-        options.path = ways[i];
-        options.queue = queue;
-        options.user_data = 7;
-        kvmem_transfer *transfer = NULL;
+        OWN(kvmem_queue, queue, kvmem_queue_create);
+        kvmem_transfer_options options = WITH(kv_transfer_options(&all), it.path = ways[i], it.queue = queue,
+                                              it.user_data = 7);
         const kvmem_layout *file = sides.file.model.layout;
-        EXPECT_OK(kvmem_transfer_create(file, sides.host.layout, &options, &transfer, ERR));
+        OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, sides.host.layout, &options);
         file_side_truncate(&sides.file, 8192);
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         kvmem_completion completion;
-        size_t count = 0;
-        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+        GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, &completion, 1);
         CHECK_EQ(completion.user_data, 7);
         CHECK_EQ(completion.status, KVMEM_STATUS_IO);
         CHECK_EQ(completion.bytes, 0);
-        kvmem_transfer_destroy(transfer);
-        kvmem_queue_destroy(queue);
-        sides_close(&sides);
     }
 }
 
@@ -133,7 +120,7 @@ TEST(the_queue_hears_of_a_failure) {
    sends SIGXFSZ, whose default action would end the child. */
 static void no_room_in_the_middle(void) {
     for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
-        pair_of_sides sides;
+        CLEANUP(sides_close) pair_of_sides sides;
         sides_open(&sides, modes[i % NUM(modes)]);
         kvmem_transfer *transfer = create(&sides, true, ways[i / NUM(modes)]);
         const struct rlimit little = {sides.file.model.size / 2, RLIM_INFINITY};
@@ -144,7 +131,6 @@ static void no_room_in_the_middle(void) {
         CHECK_EQ(setrlimit(RLIMIT_FSIZE, &plenty), 0);
         kvmem_transfer_destroy(transfer);
         expect_to_work(&sides, ways[i / NUM(modes)]);
-        sides_close(&sides);
     }
 }
 
@@ -155,12 +141,11 @@ static kvmem_status expected_of_it;
 
 /* The file's second half can't be read or written. The threads that do it start later, and have the filter. */
 static void answer_in_the_middle(void) {
-    pair_of_sides sides;
+    CLEANUP(sides_close) pair_of_sides sides;
     sides_open(&sides, KVMEM_DISK_BUFFERED);
-    kvmem_transfer *write = create_of(&sides, &apart, true, KVMEM_PATH_PREAD);
-    kvmem_transfer *read = create_of(&sides, &apart, false, KVMEM_PATH_PREAD);
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(read, &info, ERR));
+    OWNED(kvmem_transfer) write = create_of(&sides, &apart, true, KVMEM_PATH_PREAD);
+    OWNED(kvmem_transfer) read = create_of(&sides, &apart, false, KVMEM_PATH_PREAD);
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, read);
     CHECK_EQ(info.num_requests, NUM(apart_pairs));
     const kv_side *model = &sides.file.model;
     const uint32_t middle = (uint32_t)(model->starts[0] + 4 * kv_block_stride(&model->config));
@@ -168,9 +153,6 @@ static void answer_in_the_middle(void) {
     refuse_system_call_from(SYS_preadv, middle, injected);
     expect_failure(write, expected_of_it, injected, injected == ENOSPC ? "bytes are free" : "write");
     expect_failure(read, expected_of_it, injected, "read");
-    kvmem_transfer_destroy(write);
-    kvmem_transfer_destroy(read);
-    sides_close(&sides);
 }
 
 TEST(what_the_kernel_answers_is_kept) {
@@ -196,16 +178,14 @@ static const char *said_of_it;
 
 /* What a container without io_uring answers, and a kernel without memory for a ring. */
 static void without_a_ring(void) {
-    pair_of_sides sides;
+    CLEANUP(sides_close) pair_of_sides sides;
     sides_open(&sides, 0);
     refuse_system_call(SYS_io_uring_setup, injected);
     CHECK(!has_io_uring());
     kvmem_transfer *transfer = create(&sides, true, 0);
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.path, KVMEM_PATH_PREAD);
-    kvmem_blob *text = NULL;
-    EXPECT_OK(kvmem_transfer_explain(transfer, NULL, &text, ERR));
+    GET(kvmem_blob *, text, kvmem_transfer_explain, transfer, NULL);
     char said[2048] = {0};
     CHECK(kvmem_blob_size(text) < sizeof(said));
     memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
@@ -213,12 +193,10 @@ static void without_a_ring(void) {
     kvmem_blob_destroy(text);
     kvmem_transfer_destroy(transfer);
     expect_to_work(&sides, 0);
-    kvmem_transfer_options options = kv_transfer_options(&all);
-    options.path = KVMEM_PATH_URING;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all), it.path = KVMEM_PATH_URING);
     const kvmem_layout *file = sides.file.model.layout;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "io_uring",
                    kvmem_transfer_create(sides.host.layout, file, &options, &transfer, ERR));
-    sides_close(&sides);
 }
 
 TEST(without_io_uring_threads_move_the_same_bytes) {
@@ -241,23 +219,20 @@ TEST(without_io_uring_threads_move_the_same_bytes) {
 
 /* A filter that lets a ring be made, and not used, is found out before it matters. */
 static void a_ring_that_does_not_work(void) {
-    pair_of_sides sides;
+    CLEANUP(sides_close) pair_of_sides sides;
     sides_open(&sides, 0);
     refuse_system_call(SYS_io_uring_enter, EPERM);
     expect_to_work(&sides, 0);
-    kvmem_transfer *transfer = create(&sides, true, 0);
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    OWNED(kvmem_transfer) transfer = create(&sides, true, 0);
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.path, KVMEM_PATH_PREAD);
-    kvmem_transfer_destroy(transfer);
-    sides_close(&sides);
 }
 
 TEST_CALL(a_ring_that_does_not_work_is_not_taken, in_a_forked_child(a_ring_that_does_not_work))
 
 /* One that stops working fails what was to go through it, and is not taken again. */
 static void a_ring_taken_away(void) {
-    pair_of_sides sides;
+    CLEANUP(sides_close) pair_of_sides sides;
     sides_open(&sides, 0);
     kvmem_transfer *transfer = create(&sides, true, KVMEM_PATH_URING);
     refuse_system_call(SYS_io_uring_enter, EPERM);
@@ -265,7 +240,6 @@ static void a_ring_taken_away(void) {
     expect_failure(transfer, KVMEM_STATUS_IO, 0, "create the transfer again");
     kvmem_transfer_destroy(transfer);
     expect_to_work(&sides, 0);
-    sides_close(&sides);
 }
 
 TEST(a_ring_taken_away_is_an_error) {
@@ -278,20 +252,17 @@ TEST(a_ring_taken_away_is_an_error) {
 static pair_of_sides parents;
 
 static void in_the_child(void) {
-    kvmem_transfer_info info;
-    kvmem_transfer *none = NULL;
     const kvmem_transfer_options options = kv_transfer_options(&all);
-    EXPECT(KVMEM_STATUS_INVALID_STATE,
-           kvmem_transfer_create(parents.host.layout, parents.file.model.layout, &options, &none, ERR));
-    pair_of_sides sides;
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_create, parents.host.layout,
+           parents.file.model.layout, &options);
+    CLEANUP(sides_close) pair_of_sides sides;
     sides_open(&sides, 0);
     kvmem_transfer *transfer = create(&sides, true, 0);
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.path, has_io_uring() ? KVMEM_PATH_URING : KVMEM_PATH_PREAD);
     kvmem_transfer_destroy(transfer);
     expect_to_work(&sides, 0);
     expect_to_work(&sides, KVMEM_PATH_PREAD);
-    sides_close(&sides);
 }
 
 /* The child has a ring and threads of its own; the parent goes on with its. */

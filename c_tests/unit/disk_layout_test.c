@@ -10,15 +10,9 @@
 
 static kvmem_status build(const kvmem_layout_config *config, const char *path, uint64_t flags,
                           kvmem_layout **layout) {
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    disk.path = path;
-    disk.flags = flags;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.disk = &disk;
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.path = path, it.flags = flags);
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE, it.disk = &disk);
     return kvmem_layout_build(&options, layout, ERR);
 }
 
@@ -38,9 +32,8 @@ static void refuse(const kvmem_layout_config *config, const char *path, uint64_t
 
 /* Where in the file the last block ends. */
 static uint64_t end_of_blocks(const kvmem_layout *layout, const kvmem_layout_config *config) {
-    kvmem_block last;
-    EXPECT_OK(kvmem_layout_get_block(layout, config->num_blocks - 1, config->num_layers - 1,
-                                     config->outer_dim - 1, &last, ERR));
+    GET(kvmem_block, last, kvmem_layout_get_block, layout, config->num_blocks - 1, config->num_layers - 1,
+        config->outer_dim - 1);
     return last.address + last.size;
 }
 
@@ -50,10 +43,8 @@ static off_t end_of_pages(uint64_t size) {
 }
 
 static kvmem_region_info info_of(const kvmem_layout *layout) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_layout_get_region(layout, 0, &region, ERR));
+    OWN(kvmem_region, region, kvmem_layout_get_region, layout, 0);
     const kvmem_region_info info = region_info(region);
-    kvmem_region_destroy(region);
     return info;
 }
 
@@ -64,7 +55,7 @@ static off_t length_of(const char *path) {
 }
 
 TEST(the_same_layout_finds_its_blocks_again) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
     const uint64_t ways[] = {KVMEM_DISK_OPEN_OR_CREATE, KVMEM_DISK_OPEN_OR_CREATE, KVMEM_DISK_OPEN_EXISTING,
                              KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY};
@@ -72,7 +63,7 @@ TEST(the_same_layout_finds_its_blocks_again) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
         uint64_t size = 0;
         for (size_t i = 0; i < NUM(ways); i++) {
-            kvmem_layout *layout = must_build(&config, path, ways[i] | KVMEM_DISK_BUFFERED);
+            OWNED(kvmem_layout) layout = must_build(&config, path, ways[i] | KVMEM_DISK_BUFFERED);
             const int file = info_of(layout).fd;
             size = end_of_blocks(layout, &config);
             unsigned char byte = 0;
@@ -81,25 +72,21 @@ TEST(the_same_layout_finds_its_blocks_again) {
             if (i == 0) {
                 CHECK_EQ(pwrite(file, "\x5A", 1, (off_t)size - 1), 1);
             }
-            kvmem_layout_destroy(layout);
         }
         CHECK_EQ(length_of(path), end_of_pages(size) + FINGERPRINT);
         CHECK_EQ(unlink(path), 0);
     }
-    scratch_remove(&directory);
 }
 
 /* With direct I/O too, and with blocks that end where the fingerprint begins. */
 TEST(all_blocks_can_be_written_beside_the_fingerprint) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.page_size = 16;
-    config.inner_dim = 128;
-    config.alignment = 4096;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.page_size = 16, it.inner_dim = 128,
+                                      it.alignment = 4096);
     static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-    kvmem_layout *memory = layout_allocate_system(&config);
+    OWNED(kvmem_layout) memory = layout_allocate_system(&config);
     const kvmem_region_info info = info_of(memory);
     unsigned char *bytes = (unsigned char *)(uintptr_t)info.address;
     memset(bytes, 0x77, info.size);
@@ -111,8 +98,6 @@ TEST(all_blocks_can_be_written_beside_the_fingerprint) {
         CHECK_FILLED(bytes, 0x77, info.size);
         memset(bytes, i == 0 ? 0 : 0x77, info.size);
     }
-    kvmem_layout_destroy(memory);
-    scratch_remove(&directory);
 }
 
 TEST(another_layout_is_refused_by_name) {
@@ -130,7 +115,7 @@ TEST(another_layout_is_refused_by_name) {
         {offsetof(kvmem_layout_config, dtype_width), 4, "dtype_width"},
         {offsetof(kvmem_layout_config, alignment), 4096, "alignment"},
     };
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_layout_destroy(must_build(&config, path, 0));
@@ -144,11 +129,10 @@ TEST(another_layout_is_refused_by_name) {
     other.block_dim = KVMEM_BLOCK_DIM_SECOND; /* as large as the first, with other blocks at its places */
     refuse(&other, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT, "kind");
     kvmem_layout_destroy(must_build(&config, path, KVMEM_DISK_OPEN_EXISTING));
-    scratch_remove(&directory);
 }
 
 TEST(two_layouts_do_not_write_one_file) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout *layout = must_build(&config, path, 0);
@@ -158,11 +142,10 @@ TEST(two_layouts_do_not_write_one_file) {
     layout = must_build(&config, path, KVMEM_DISK_OPEN_EXISTING);
     kvmem_layout_destroy(reader);
     kvmem_layout_destroy(layout);
-    scratch_remove(&directory);
 }
 
 TEST(a_file_without_a_whole_fingerprint_is_refused) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout *layout = must_build(&config, path, 0);
@@ -192,49 +175,38 @@ TEST(a_file_without_a_whole_fingerprint_is_refused) {
     CHECK_EQ(pwrite(file, "?", 1, blocks + 40), 1);
     close(file);
     refuse(&config, path, KVMEM_DISK_OPEN_EXISTING, corrupt, path);
-    scratch_remove(&directory);
 }
 
 /* A region's file has the size that was asked for, and nothing else in it. */
 TEST(a_plain_region_has_no_fingerprint) {
-    scratch directory = scratch_create(temporary_directory());
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    disk.path = scratch_file(&directory, "plain");
-    disk.size = 12345;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_disk(&disk, &region, ERR));
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.path = scratch_file(&directory, "plain"),
+                                      it.size = 12345);
+    GET(kvmem_region *, region, kvmem_region_create_disk, &disk);
     kvmem_region_destroy(region);
     CHECK_EQ(length_of(disk.path), 12345);
-    scratch_remove(&directory);
 }
 
 /* Two regions of one layer each. */
 static kvmem_status lay_out_two(kvmem_region *first, kvmem_region *second) {
-    kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    config.num_layers = 2;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_layers = 2);
     kvmem_region *const regions[] = {first, second};
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = regions;
-    options.count = 2;
-    kvmem_layout *layout = NULL;
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                           it.source = KVMEM_LAYOUT_REGIONS, it.regions = regions,
+                                           it.count = 2);
+    OWNED(kvmem_layout) layout = NULL;
     const kvmem_status status = kvmem_layout_build(&options, &layout, ERR);
-    kvmem_layout_destroy(layout);
     return status;
 }
 
 TEST(one_file_opened_twice_is_no_two_regions) {
-    scratch directory = scratch_create(temporary_directory());
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
     char link_path[160];
     strcpy(link_path, scratch_file(&directory, "another_name"));
     disk.path = scratch_file(&directory, "file");
     disk.size = MIB;
-    kvmem_region *first = NULL, *second = NULL, *other = NULL;
+    OWNED(kvmem_region) first = NULL, *second = NULL, *other = NULL;
     EXPECT_OK(kvmem_region_create_disk(&disk, &first, ERR));
     CHECK_EQ(link(disk.path, link_path), 0);
     disk.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_NO_LOCK;
@@ -245,13 +217,11 @@ TEST(one_file_opened_twice_is_no_two_regions) {
     EXPECT_OK(lay_out_two(first, other)); /* other bytes of the same file */
     kvmem_region_destroy(other);
     kvmem_region_destroy(second);
-    kvmem_region_destroy(first);
-    scratch_remove(&directory);
 }
 
 TEST(memory_mapped_twice_is_no_two_regions) {
     const size_t size = 65536;
-    const int file = memfd_create("pages", MFD_CLOEXEC);
+    CLEANUP(test_close) const int file = memfd_create("pages", MFD_CLOEXEC);
     CHECK(file >= 0);
     CHECK_EQ(ftruncate(file, 2 * (off_t)size), 0);
     unsigned char *first = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -273,5 +243,4 @@ TEST(memory_mapped_twice_is_no_two_regions) {
     munmap(first, size);
     munmap(second, 2 * size);
     munmap(own, size);
-    close(file);
 }

@@ -8,11 +8,8 @@
 #include <sys/wait.h>
 
 static kvmem_status open_with(const char *path, uint64_t flags, kvmem_region **region) {
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.path = path;
-    options.flags = flags;
-    options.size = 4096;
+    kvmem_disk_options options = OPTIONS(kvmem_disk_options, it.path = path, it.flags = flags,
+                                         it.size = 4096);
     return kvmem_region_create_disk(&options, region, ERR);
 }
 
@@ -30,7 +27,7 @@ static void expect_busy(const char *path, uint64_t flags) {
 }
 
 TEST(a_second_writer_is_refused) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
     kvmem_region *first = must_open(path, 0);
@@ -42,46 +39,37 @@ TEST(a_second_writer_is_refused) {
     expect_busy(path, KVMEM_DISK_OPEN_EXISTING); /* closing the other open has released nothing */
     kvmem_region_destroy(first);
     kvmem_region_destroy(must_open(path, KVMEM_DISK_OPEN_EXISTING));
-    scratch_remove(&directory);
 }
 
 /* It can be a source beside the writer, and never a destination. */
 TEST(a_reader_needs_no_lock) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
-    kvmem_region *writer = must_open(path, KVMEM_DISK_BUFFERED);
+    OWNED(kvmem_region) writer = must_open(path, KVMEM_DISK_BUFFERED);
     CHECK_EQ(pwrite(region_info(writer).fd, "x", 1, 0), 1);
     kvmem_region *reader =
         must_open(path, KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY | KVMEM_DISK_BUFFERED);
     CHECK(region_info(reader).flags & KVMEM_REGION_READ_ONLY);
     CHECK_EQ(region_info(writer).flags & KVMEM_REGION_READ_ONLY, 0);
     unsigned char byte = 0;
-    kvmem_region *memory = region_adopt(&byte, 1);
-    kvmem_layout *file_layout = region_lay_out(reader);
-    kvmem_layout *memory_layout = region_lay_out(memory);
+    OWNED(kvmem_region) memory = region_adopt(&byte, 1);
+    OWNED(kvmem_layout) file_layout = region_lay_out(reader);
+    OWNED(kvmem_layout) memory_layout = region_lay_out(memory);
     const kvmem_block_pair pair = {0, 0};
     const kv_move move = {&pair, 1, 0, 0, 1};
     kv_run(file_layout, memory_layout, &move);
     CHECK_EQ(byte, 'x');
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_DISK_READ_ONLY",
-                   kvmem_transfer_create(memory_layout, file_layout, &options, &transfer, ERR));
-    kvmem_share_options share_options;
-    kvmem_share_options_init(&share_options, sizeof(share_options));
-    kvmem_share *share = NULL;
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_DISK_READ_ONLY", kvmem_transfer_create, memory_layout,
+           file_layout, &options);
+    kvmem_share_options share_options = OPTIONS(kvmem_share_options);
+    OWNED(kvmem_share) share = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY",
                    kvmem_share_create_region(reader, &share_options, &share, ERR));
     share_options.flags = KVMEM_SHARE_READ_ONLY;
     EXPECT_OK(kvmem_share_create_region(reader, &share_options, &share, ERR));
-    kvmem_share_destroy(share);
-    kvmem_layout_destroy(file_layout);
-    kvmem_layout_destroy(memory_layout);
-    kvmem_region_destroy(memory);
     kvmem_region_destroy(reader);
-    kvmem_region_destroy(writer);
-    scratch_remove(&directory);
 }
 
 enum { OPENERS = 8, ROUNDS = 50 };
@@ -96,11 +84,8 @@ typedef struct opener {
 /* Without the harness's error slot, which a thread would have to give back. */
 static void *open_or_create(void *argument) {
     opener *opener = argument;
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.path = opener->path;
-    options.flags = KVMEM_DISK_OPEN_OR_CREATE;
-    options.size = 4096;
+    kvmem_disk_options options = OPTIONS(kvmem_disk_options, it.path = opener->path,
+                                         it.flags = KVMEM_DISK_OPEN_OR_CREATE, it.size = 4096);
     pthread_barrier_wait(opener->start);
     opener->status = kvmem_region_create_disk(&options, &opener->region, NULL);
     return NULL;
@@ -108,7 +93,7 @@ static void *open_or_create(void *argument) {
 
 /* Of threads that open or create one file at once, one becomes its writer, and no other error comes of it. */
 TEST(one_of_many_at_once_becomes_the_writer) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
     for (int round = 0; round < ROUNDS; round++) {
@@ -136,7 +121,6 @@ TEST(one_of_many_at_once_becomes_the_writer) {
         CHECK_EQ(state.st_size, 4096);
         CHECK_EQ(unlink(path), 0);
     }
-    scratch_remove(&directory);
 }
 
 enum { OPEN = 1, OPENED };
@@ -151,7 +135,7 @@ ROLE(writer_role) {
 }
 
 TEST(a_writer_of_another_process_counts_until_it_ends) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
     kvmem_region_destroy(must_open(path, 0));
@@ -161,7 +145,6 @@ TEST(a_writer_of_another_process_counts_until_it_ends) {
     expect_busy(path, KVMEM_DISK_OPEN_EXISTING);
     peer_kill(&writer);
     kvmem_region_destroy(must_open(path, KVMEM_DISK_OPEN_EXISTING));
-    scratch_remove(&directory);
 }
 
 /* A child made by fork alone, as by Python's multiprocessing, has all of its parent's descriptors. */
@@ -178,19 +161,17 @@ static pid_t fork_one_that_stays(void) {
 }
 
 TEST(a_forked_child_keeps_no_lock_of_its_parents) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
     kvmem_region *region = must_open(path, 0);
     const pid_t child = fork_one_that_stays();
     kvmem_region_destroy(region);
-    kvmem_region *again = NULL;
+    OWNED(kvmem_region) again = NULL;
     const kvmem_status status = open_with(path, KVMEM_DISK_OPEN_EXISTING, &again);
     CHECK_EQ(kill(child, SIGKILL), 0);
     CHECK_EQ(waitpid(child, NULL, 0), child);
     CHECK_EQ(status, KVMEM_STATUS_OK);
-    kvmem_region_destroy(again);
-    scratch_remove(&directory);
 }
 
 enum { CHILD = 3 };
@@ -214,7 +195,7 @@ ROLE(forking_writer_role) {
 }
 
 TEST(a_forked_child_of_a_killed_writer_keeps_no_lock) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
     kvmem_region_destroy(must_open(path, 0));
@@ -224,10 +205,8 @@ TEST(a_forked_child_of_a_killed_writer_keeps_no_lock) {
     frame_expect_into(writer.socket, CHILD, &child, sizeof(child));
     expect_busy(path, KVMEM_DISK_OPEN_EXISTING);
     peer_kill(&writer);
-    kvmem_region *again = NULL;
+    OWNED(kvmem_region) again = NULL;
     const kvmem_status status = open_with(path, KVMEM_DISK_OPEN_EXISTING, &again);
     CHECK_EQ(kill(child, SIGKILL), 0); /* init reaps it */
     CHECK_EQ(status, KVMEM_STATUS_OK);
-    kvmem_region_destroy(again);
-    scratch_remove(&directory);
 }

@@ -12,18 +12,7 @@
 #include <sys/wait.h>
 
 static kvmem_disk_options disk_options(const char *path, uint64_t flags, uint64_t size) {
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.path = path;
-    options.flags = flags;
-    options.size = size;
-    return options;
-}
-
-static void refuse(const kvmem_disk_options *options, kvmem_status status, const char *part) {
-    kvmem_region *region = (kvmem_region *)&region;
-    EXPECT_MESSAGE(status, part, kvmem_region_create_disk(options, &region, ERR));
-    CHECK(region == NULL);
+    return OPTIONS(kvmem_disk_options, it.path = path, it.flags = flags, it.size = size);
 }
 
 static void expect_cause(int code) {
@@ -34,10 +23,9 @@ static void expect_cause(int code) {
 }
 
 static void write_text(const char *path, const char *text) {
-    const int file = open(path, O_WRONLY | O_CLOEXEC);
+    CLEANUP(test_close) const int file = open(path, O_WRONLY | O_CLOEXEC);
     CHECK(file >= 0);
     CHECK_EQ(write(file, text, strlen(text)), strlen(text));
-    close(file);
 }
 
 /* Mounts a file system without O_DIRECT over a directory, for this process alone. */
@@ -63,11 +51,11 @@ static void on_ramfs(void) {
     }
     kvmem_disk_options options =
         disk_options(scratch_file(&mount_point, "required"), KVMEM_DISK_DIRECT_REQUIRED, 8192);
-    refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "O_DIRECT", kvmem_region_create_disk, &options);
     CHECK_EQ(count_directory_entries(mount_point.path), 0);
     options.path = NULL;
     options.directory = mount_point.path;
-    refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "O_DIRECT", kvmem_region_create_disk, &options);
     options.flags = 0;
     kvmem_region_destroy(region_create_disk(&options));
     CHECK_EQ(count_directory_entries(mount_point.path), 0);
@@ -78,7 +66,7 @@ static void on_ramfs(void) {
     kvmem_region_destroy(region);
     CHECK_EQ(count_directory_entries(mount_point.path), 1);
     options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_DIRECT_REQUIRED;
-    refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "O_DIRECT", kvmem_region_create_disk, &options);
     CHECK_EQ(access(options.path, F_OK), 0); /* this one was there before */
     _exit(0);
 }
@@ -104,25 +92,24 @@ TEST(without_direct_io_a_file_is_buffered_or_removed) {
 
 /* The file exists when the limit is found to be too low. The signal's default action would end the child. */
 static void limited_file(void) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const struct rlimit limit = {12345, 12345};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     kvmem_disk_options options = disk_options(scratch_file(&directory, "limited"), 0, MIB);
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_disk, &options);
     expect_cause(EFBIG);
     CHECK_HAS(test_last_message(), "12345 bytes");
     CHECK_HAS(test_last_message(), options.path);
     CHECK_EQ(count_directory_entries(directory.path), 0);
     options.flags = KVMEM_DISK_OPEN_OR_CREATE;
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_disk, &options);
     CHECK_EQ(count_directory_entries(directory.path), 0);
     /* An empty file that was there stays, and stays empty. */
     write_file(options.path, "", 0);
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_disk, &options);
     struct stat state;
     CHECK_EQ(stat(options.path, &state), 0);
     CHECK_EQ(state.st_size, 0);
-    scratch_remove(&directory);
 }
 
 TEST_CALL(a_limit_on_files_is_an_error_and_no_signal, in_a_forked_child(limited_file))
@@ -133,7 +120,7 @@ static void limited_descriptors(void) {
     while (dup(0) >= 0) {
     }
     kvmem_disk_options options = disk_options(NULL, 0, 4096);
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_NOFILE");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_NOFILE", kvmem_region_create_disk, &options);
     expect_cause(EMFILE);
     CHECK_HAS(test_last_message(), "64 file descriptors");
 }
@@ -141,33 +128,31 @@ static void limited_descriptors(void) {
 TEST_CALL(a_limit_on_descriptors_is_told_with_its_value, in_a_forked_child(limited_descriptors))
 
 TEST(a_file_that_exists_names_the_flags) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(scratch_file(&directory, "there"), 0, 4096);
     write_file(options.path, "there", 5);
-    refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, "KVMEM_DISK_OPEN_EXISTING");
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "KVMEM_DISK_OPEN_EXISTING", kvmem_region_create_disk, &options);
     CHECK_HAS(test_last_message(), "KVMEM_DISK_OPEN_OR_CREATE");
     options.flags = KVMEM_DISK_OPEN_EXISTING;
     options.path = scratch_file(&directory, "missing");
-    refuse(&options, KVMEM_STATUS_NOT_FOUND, "KVMEM_DISK_OPEN_OR_CREATE");
-    scratch_remove(&directory);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "KVMEM_DISK_OPEN_OR_CREATE", kvmem_region_create_disk, &options);
 }
 
 TEST(open_or_create_does_either) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(scratch_file(&directory, "cache"), KVMEM_DISK_OPEN_OR_CREATE, 8192);
     options.flags |= KVMEM_DISK_BUFFERED;
     for (int i = 0; i < 2; i++) {
-        kvmem_region *region = region_create_disk(&options);
+        OWNED(kvmem_region) region = region_create_disk(&options);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.size, 8192);
         unsigned char byte = 0;
         CHECK_EQ(pread(info.fd, &byte, 1, 8191), 1);
         CHECK_EQ(byte, i == 0 ? 0 : 0x5A);
         CHECK_EQ(pwrite(info.fd, "\x5A", 1, 8191), 1);
-        kvmem_region_destroy(region);
     }
     options.size = 8193;
-    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "8193");
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "8193", kvmem_region_create_disk, &options);
     options.path = scratch_file(&directory, "empty");
     write_file(options.path, "", 0);
     kvmem_region_destroy(region_create_disk(&options));
@@ -175,30 +160,28 @@ TEST(open_or_create_does_either) {
     CHECK_EQ(stat(options.path, &state), 0);
     CHECK_EQ(state.st_size, 8193);
     options.path = directory.path;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, directory.path);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, directory.path, kvmem_region_create_disk, &options);
     options.path = NULL;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "path");
-    scratch_remove(&directory);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "path", kvmem_region_create_disk, &options);
 }
 
 TEST(flags_that_contradict_each_other_are_refused) {
     kvmem_disk_options options =
         disk_options("/tmp/a", KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_OPEN_OR_CREATE, 4096);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "exclude");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "exclude", kvmem_region_create_disk, &options);
     options.flags = KVMEM_DISK_READ_ONLY;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING", kvmem_region_create_disk, &options);
     options.flags = KVMEM_DISK_READ_ONLY | KVMEM_DISK_OPEN_OR_CREATE;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING", kvmem_region_create_disk, &options);
 }
 
 /* An open of a FIFO without a writer would block for ever. */
 TEST(a_fifo_is_no_file) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options =
         disk_options(scratch_file(&directory, "fifo"), KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY, 4096);
     CHECK_EQ(mkfifo(options.path, 0600), 0);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "regular file");
-    scratch_remove(&directory);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "regular file", kvmem_region_create_disk, &options);
 }
 
 static void expect_no_path(const kvmem_region *region) {
@@ -207,12 +190,12 @@ static void expect_no_path(const kvmem_region *region) {
 }
 
 TEST(a_path_that_is_not_the_files_any_more_is_not_returned) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     char first[160], second[160];
     strcpy(first, scratch_file(&directory, "first"));
     strcpy(second, scratch_file(&directory, "second"));
     const kvmem_disk_options options = disk_options(first, 0, 4096);
-    kvmem_region *region = region_create_disk(&options);
+    OWNED(kvmem_region) region = region_create_disk(&options);
     CHECK_EQ(rename(first, second), 0);
     expect_no_path(region);
     CHECK_HAS(test_last_message(), first);
@@ -220,12 +203,8 @@ TEST(a_path_that_is_not_the_files_any_more_is_not_returned) {
     expect_no_path(region);
     CHECK_HAS(test_last_message(), "another file");
     CHECK_EQ(rename(second, first), 0);
-    kvmem_blob *path = NULL;
-    EXPECT_OK(kvmem_region_get_path(region, &path, ERR));
+    OWN(kvmem_blob, path, kvmem_region_get_path, region);
     CHECK_STR((const char *)kvmem_blob_data(path), first);
-    kvmem_blob_destroy(path);
     CHECK_EQ(unlink(first), 0);
     expect_no_path(region);
-    kvmem_region_destroy(region);
-    scratch_remove(&directory);
 }

@@ -19,11 +19,8 @@ static kvmem_disk_options disk_options(uint64_t size) {
 
 /* Refused with this status, no region, and no file descriptor left open. */
 static void refuse(const kvmem_disk_options *options, kvmem_status status, const char *part) {
-    const size_t files = count_open_files();
-    kvmem_region *region = (kvmem_region *)&region;
-    EXPECT_MESSAGE(status, part, kvmem_region_create_disk(options, &region, ERR));
-    CHECK(region == NULL);
-    CHECK_EQ(count_open_files(), files);
+    KEEPS_FILES;
+    REFUSE(status, part, kvmem_region_create_disk, options);
 }
 
 static void expect_cause(int code) {
@@ -42,11 +39,10 @@ static bool takes_direct_io(const char *directory) {
 }
 
 TEST(a_temporary_has_no_name_and_goes_with_its_region) {
-    scratch directory = scratch_create(temporary_directory());
-    const size_t files = count_open_files();
-    kvmem_disk_options options = disk_options(MIB);
-    options.directory = directory.path;
-    kvmem_region *region = region_create_disk(&options);
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    KEEPS_FILES;
+    kvmem_disk_options options = WITH(disk_options(MIB), it.directory = directory.path);
+    OWNED(kvmem_region) region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     CHECK(info.flags & KVMEM_REGION_TEMPORARY);
     CHECK_EQ(count_directory_entries(directory.path), 0);
@@ -55,17 +51,12 @@ TEST(a_temporary_has_no_name_and_goes_with_its_region) {
     CHECK_EQ(state.st_nlink, 0);
     CHECK(state.st_size >= (off_t)MIB);
     CHECK(fcntl(info.fd, F_GETFD) & FD_CLOEXEC);
-    kvmem_blob *path = (kvmem_blob *)&region;
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, &path, ERR));
-    CHECK(path == NULL);
-    kvmem_region_destroy(region);
-    CHECK_EQ(count_open_files(), files);
-    scratch_remove(&directory);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_region_get_path, region);
 }
 
 TEST(info_says_what_it_is) {
     const kvmem_disk_options options = disk_options(MIB);
-    kvmem_region *region = region_create_disk(&options);
+    OWNED(kvmem_region) region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.tier, KVMEM_TIER_DISK);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
@@ -78,35 +69,30 @@ TEST(info_says_what_it_is) {
     CHECK_EQ((info.flags & KVMEM_REGION_DIRECT_IO) != 0, takes_direct_io(temporary_directory()));
     CHECK_EQ(info.alignment > 1, (info.flags & KVMEM_REGION_DIRECT_IO) != 0);
     CHECK_EQ(info.alignment & (info.alignment - 1), 0);
-    kvmem_region_destroy(region);
 }
 
 TEST(the_file_is_allocated_in_advance) {
     const kvmem_disk_options options = disk_options(4 * MIB);
-    kvmem_region *region = region_create_disk(&options);
+    OWNED(kvmem_region) region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     struct stat state;
     CHECK_EQ(fstat(info.fd, &state), 0);
     CHECK_EQ((info.flags & KVMEM_REGION_PREALLOCATED) != 0, (uint64_t)state.st_blocks * 512 >= 4 * MIB);
-    kvmem_region_destroy(region);
 }
 
 TEST(buffered_means_no_direct_io) {
-    kvmem_disk_options options = disk_options(MIB);
-    options.flags = KVMEM_DISK_BUFFERED;
-    kvmem_region *region = region_create_disk(&options);
+    kvmem_disk_options options = WITH(disk_options(MIB), it.flags = KVMEM_DISK_BUFFERED);
+    OWNED(kvmem_region) region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.flags & KVMEM_REGION_DIRECT_IO, 0);
     CHECK_EQ(info.alignment, 1);
     CHECK_EQ(fcntl(info.fd, F_GETFL) & O_DIRECT, 0);
-    kvmem_region_destroy(region);
 }
 
 TEST(a_named_file_stays_when_its_region_goes) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const size_t files = count_open_files();
-    kvmem_disk_options options = disk_options(MIB);
-    options.path = scratch_file(&directory, "cache");
+    kvmem_disk_options options = WITH(disk_options(MIB), it.path = scratch_file(&directory, "cache"));
     kvmem_region *region = region_create_disk(&options);
     CHECK_EQ(region_info(region).flags & KVMEM_REGION_TEMPORARY, 0);
     EXPECT_OK(kvmem_region_sync(region, ERR));
@@ -115,55 +101,43 @@ TEST(a_named_file_stays_when_its_region_goes) {
     struct stat state;
     CHECK_EQ(stat(scratch_file(&directory, "cache"), &state), 0);
     CHECK_EQ(state.st_size, MIB);
-    scratch_remove(&directory);
 }
 
 TEST(the_path_is_returned_as_text) {
-    scratch directory = scratch_create(temporary_directory());
-    kvmem_disk_options options = disk_options(4096);
-    options.path = scratch_file(&directory, "named");
-    kvmem_region *region = region_create_disk(&options);
-    kvmem_blob *path = NULL;
-    EXPECT_OK(kvmem_region_get_path(region, &path, ERR));
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options options = WITH(disk_options(4096), it.path = scratch_file(&directory, "named"));
+    OWNED(kvmem_region) region = region_create_disk(&options);
+    OWN(kvmem_blob, path, kvmem_region_get_path, region);
     CHECK_EQ(kvmem_blob_size(path), strlen(options.path));
     CHECK_STR((const char *)kvmem_blob_data(path), options.path);
-    kvmem_blob_destroy(path);
-    kvmem_region_destroy(region);
-    scratch_remove(&directory);
 }
 
 TEST(a_file_that_exists_is_left_alone) {
-    scratch directory = scratch_create(temporary_directory());
-    kvmem_disk_options options = disk_options(4096);
-    options.path = scratch_file(&directory, "precious");
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options options = WITH(disk_options(4096), it.path = scratch_file(&directory, "precious"));
     write_file(options.path, "precious", 8);
     refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, options.path);
     struct stat state;
     CHECK_EQ(stat(options.path, &state), 0);
     CHECK_EQ(state.st_size, 8);
-    scratch_remove(&directory);
 }
 
 TEST(a_directory_is_no_file) {
-    scratch directory = scratch_create(temporary_directory());
-    kvmem_disk_options options = disk_options(4096);
-    options.path = directory.path;
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options options = WITH(disk_options(4096), it.path = directory.path);
     refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, directory.path);
     options.flags = KVMEM_DISK_OPEN_EXISTING;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, directory.path);
-    scratch_remove(&directory);
 }
 
 TEST(a_device_is_no_file) {
-    kvmem_disk_options options = disk_options(4096);
-    options.path = "/dev/zero";
-    options.flags = KVMEM_DISK_OPEN_EXISTING;
+    kvmem_disk_options options = WITH(disk_options(4096), it.path = "/dev/zero",
+                                      it.flags = KVMEM_DISK_OPEN_EXISTING);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "/dev/zero");
 }
 
 TEST(a_missing_directory_is_named) {
-    kvmem_disk_options options = disk_options(4096);
-    options.path = "/nonexistent/directory/file";
+    kvmem_disk_options options = WITH(disk_options(4096), it.path = "/nonexistent/directory/file");
     refuse(&options, KVMEM_STATUS_NOT_FOUND, options.path);
     expect_cause(ENOENT);
     options.path = NULL;
@@ -175,7 +149,7 @@ TEST(a_missing_directory_is_named) {
 TEST(no_space_leaves_nothing_behind) {
     struct statvfs space;
     CHECK_EQ(statvfs(MEMORY_FILE_SYSTEM, &space), 0);
-    scratch directory = scratch_create(MEMORY_FILE_SYSTEM);
+    CLEANUP(scratch_remove) scratch directory = scratch_create(MEMORY_FILE_SYSTEM);
     kvmem_disk_options options = disk_options((uint64_t)space.f_blocks * space.f_frsize + MIB);
     options.path = scratch_file(&directory, "too_large");
     refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, options.path);
@@ -186,12 +160,10 @@ TEST(no_space_leaves_nothing_behind) {
     options.directory = directory.path;
     refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, directory.path);
     expect_cause(ENOSPC);
-    scratch_remove(&directory);
 }
 
 TEST(a_file_system_in_memory_does_what_it_can) {
-    kvmem_disk_options options = disk_options(MIB);
-    options.directory = MEMORY_FILE_SYSTEM;
+    kvmem_disk_options options = WITH(disk_options(MIB), it.directory = MEMORY_FILE_SYSTEM);
     const bool direct = takes_direct_io(MEMORY_FILE_SYSTEM);
     kvmem_region *region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
@@ -224,39 +196,34 @@ TEST(sizes_that_cannot_be_are_refused) {
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "needs a size");
     options.size = UINT64_MAX;
     kvmem_region *region = NULL;
-    const size_t files = count_open_files();
+    KEEPS_FILES;
     CHECK(kvmem_region_create_disk(&options, &region, ERR) < 0);
     CHECK(region == NULL);
-    CHECK_EQ(count_open_files(), files);
 }
 
 TEST(an_existing_file_is_opened_as_it_is) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     static unsigned char bytes[8192];
     memset(bytes, 0x5A, sizeof(bytes));
     const char *path = scratch_file(&directory, "existing");
     write_file(path, bytes, sizeof(bytes));
     const uint64_t sizes[] = {0, 4096, 8192};
     for (size_t i = 0; i < NUM(sizes); i++) {
-        kvmem_disk_options options = disk_options(sizes[i]);
-        options.path = path;
-        options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_BUFFERED;
-        kvmem_region *region = region_create_disk(&options);
+        kvmem_disk_options options = WITH(disk_options(sizes[i]), it.path = path,
+                                          it.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_BUFFERED);
+        OWNED(kvmem_region) region = region_create_disk(&options);
         CHECK_EQ(region_info(region).size, sizes[i] ? sizes[i] : sizeof(bytes));
         unsigned char read_back[sizeof(bytes)];
         CHECK_EQ(pread(region_info(region).fd, read_back, sizeof(read_back), 0), sizeof(bytes));
         CHECK_FILLED(read_back, 0x5A, sizeof(read_back));
-        kvmem_region_destroy(region);
     }
     CHECK_EQ(access(path, F_OK), 0);
-    scratch_remove(&directory);
 }
 
 TEST(an_existing_file_must_be_there_and_large_enough) {
-    scratch directory = scratch_create(temporary_directory());
-    kvmem_disk_options options = disk_options(100);
-    options.path = scratch_file(&directory, "small");
-    options.flags = KVMEM_DISK_OPEN_EXISTING;
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options options = WITH(disk_options(100), it.path = scratch_file(&directory, "small"),
+                                      it.flags = KVMEM_DISK_OPEN_EXISTING);
     refuse(&options, KVMEM_STATUS_NOT_FOUND, options.path);
     CHECK_EQ(count_directory_entries(directory.path), 0);
     write_file(options.path, "small", 5);
@@ -265,7 +232,6 @@ TEST(an_existing_file_must_be_there_and_large_enough) {
     write_file(options.path, "", 0);
     options.size = 0;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, options.path);
-    scratch_remove(&directory);
 }
 
 TEST(nothing_leaks) {

@@ -22,10 +22,8 @@ static uint32_t best_path(bool is_direct) {
 
 static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_layout_config *disk,
                               const scratch *directory, uint64_t flags, uint32_t path) {
-    kv_side host;
-    file_side file;
-    kv_side_open(&host, memory, NULL, 1);
-    file_side_open(&file, disk, NULL, directory, flags, 2);
+    OPENED(kv_side, host, memory, NULL, 1);
+    OPENED(file_side, file, disk, NULL, directory, flags, 2);
     const uint32_t expected = path != 0 ? path : best_path(file_side_is_direct(&file));
     kvmem_transfer_info info = kv_run_by(host.layout, file.model.layout, &out, path);
     CHECK_EQ(info.path, expected);
@@ -40,12 +38,10 @@ static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_lay
     kv_expect_moved(&host, &file.model, &back);
     kv_side_check(&host);
     file_side_check(&file);
-    file_side_close(&file);
-    kv_side_close(&host);
 }
 
 static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), uint64_t flags) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     uint32_t paths[3];
     const size_t num_paths = paths_here(paths);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
@@ -55,18 +51,13 @@ static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), 
             move_out_and_back(&memory, &disk, &directory, flags, paths[i]);
         }
     }
-    scratch_remove(&directory);
 }
 
 TEST_CALL(every_pair_of_kinds_goes_out_and_comes_back, every_pair_of_kinds(kv_config, KVMEM_DISK_BUFFERED))
 TEST_CALL(direct_io_moves_the_same_bytes, every_pair_of_kinds(kv_aligned_config, 0))
 
 static kvmem_layout_config odd_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.page_size = 7;
-    config.inner_dim = 391;
-    config.dtype_width = 1;
-    return config;
+    return WITH(kv_config(kind), it.page_size = 7, it.inner_dim = 391, it.dtype_width = 1);
 }
 
 TEST_CALL(odd_sizes_go_through_the_page_cache, every_pair_of_kinds(odd_config, KVMEM_DISK_BUFFERED))
@@ -76,54 +67,38 @@ TEST(a_temporary_file_gives_back_what_it_took) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair all[] = {{0, 6}, {1, 5}, {2, 4}, {3, 3}, {4, 2}, {5, 1}, {6, 0}};
     const kv_move there_and_back = {all, NUM(all), 0, 0, 3};
-    kvmem_layout *file = temporary_disk_layout(&config, NULL, 0);
-    kv_side host;
-    kv_side_open(&host, &config, NULL, 5);
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
+    OPENED(kv_side, host, &config, NULL, 5);
     const kvmem_transfer_options options = kv_transfer_options(&there_and_back);
-    kvmem_transfer *offload = NULL;
-    kvmem_transfer *restore = NULL;
-    EXPECT_OK(kvmem_transfer_create(host.layout, file, &options, &offload, ERR));
-    EXPECT_OK(kvmem_transfer_create(file, host.layout, &options, &restore, ERR));
+    OWN(kvmem_transfer, offload, kvmem_transfer_create, host.layout, file, &options);
+    OWN(kvmem_transfer, restore, kvmem_transfer_create, file, host.layout, &options);
     for (int i = 0; i < 20; i++) {
-        EXPECT_OK(kvmem_transfer_submit(offload, ERR));
-        EXPECT_OK(kvmem_transfer_wait(offload, PATIENCE, ERR));
+        RUN(offload);
         memset(host.memory + host.starts[0], 0, kv_region_size(&config));
-        EXPECT_OK(kvmem_transfer_submit(restore, ERR));
-        EXPECT_OK(kvmem_transfer_wait(restore, PATIENCE, ERR));
+        RUN(restore);
         kv_side_check(&host);
     }
-    kvmem_transfer_destroy(offload);
-    kvmem_transfer_destroy(restore);
-    kvmem_layout_destroy(file);
-    kv_side_close(&host);
 }
 
 /* 64 MiB in pieces of 512 KiB: more requests than are at the kernel at a time, and pieces that are cut. */
 TEST(large_transfers_are_exact_too) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    config.num_blocks = 32;
-    config.num_layers = 2;
-    config.inner_dim = 16384;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 32, it.num_layers = 2,
+                                      it.inner_dim = 16384);
     kvmem_block_pair pairs[16];
     for (uint32_t i = 0; i < NUM(pairs); i++) {
         pairs[i] = (kvmem_block_pair){2 * i, 31 - i};
     }
     const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     uint32_t paths[3];
     const size_t num_paths = paths_here(paths);
     for (size_t i = 0; i < num_paths; i++) {
-        kv_side host;
-        file_side file;
-        kv_side_open(&host, &config, NULL, 1);
-        file_side_open(&file, &config, NULL, &directory, 0, 2);
+        OPENED(kv_side, host, &config, NULL, 1);
+        OPENED(file_side, file, &config, NULL, &directory, 0, 2);
         kv_run_by(file.model.layout, host.layout, &move, paths[i]);
         kv_expect_moved(&host, &file.model, &move);
         kv_side_check(&host);
-        file_side_close(&file);
-        kv_side_close(&host);
     }
-    scratch_remove(&directory);
 }
 
 /* Blocks that lie scattered in memory and one after the other in the file. */
@@ -131,19 +106,14 @@ TEST(neighbours_in_the_file_are_one_request) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair pairs[] = {{6, 1}, {0, 2}, {4, 3}, {2, 4}, {1, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-    scratch directory = scratch_create(temporary_directory());
-    kv_side host;
-    file_side file;
-    kv_side_open(&host, &config, NULL, 1);
-    file_side_open(&file, &config, NULL, &directory, 0, 2);
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    OPENED(kv_side, host, &config, NULL, 1);
+    OPENED(file_side, file, &config, NULL, &directory, 0, 2);
     const kvmem_transfer_info info = kv_run(host.layout, file.model.layout, &move);
     CHECK_EQ(info.num_moves, 5);
     CHECK_EQ(info.num_requests, 1);
     kv_expect_moved(&file.model, &host, &move);
     file_side_check(&file);
-    file_side_close(&file);
-    kv_side_close(&host);
-    scratch_remove(&directory);
 }
 
 #define MANY 3000
@@ -154,10 +124,8 @@ static void take_off(const kvmem_layout *source, const kvmem_layout *destination
     for (uint32_t i = 0; i < MANY; i++) {
         const kvmem_block_pair pair = {i, MANY - 1 - i};
         const kv_move move = {&pair, 1, 0, 0, 1};
-        kvmem_transfer_options options = kv_transfer_options(&move);
-        options.queue = queue;
-        options.user_data = i;
-        options.path = path;
+        kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue, it.user_data = i,
+                                              it.path = path);
         EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfers[i], ERR));
     }
     for (uint32_t i = 0; i < MANY; i++) {
@@ -166,11 +134,10 @@ static void take_off(const kvmem_layout *source, const kvmem_layout *destination
 }
 
 static void await_all(kvmem_queue *queue, uint64_t bytes) {
-    bool *seen = test_allocate(MANY);
+    CLEANUP(test_free) bool *seen = test_allocate(MANY);
     for (uint32_t landed = 0; landed < MANY;) {
         kvmem_completion completions[64];
-        size_t count = 0;
-        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, NUM(completions), &count, ERR));
+        GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, completions, NUM(completions));
         for (size_t i = 0; i < count; i++, landed++) {
             CHECK_EQ(completions[i].status, KVMEM_STATUS_OK);
             CHECK_EQ(completions[i].bytes, bytes);
@@ -178,26 +145,20 @@ static void await_all(kvmem_queue *queue, uint64_t bytes) {
             seen[completions[i].user_data] = true;
         }
     }
-    free(seen);
 }
 
 TEST(thousands_in_flight_lose_nothing) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    config.num_blocks = MANY;
-    config.num_layers = 1;
-    config.outer_dim = 1;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
+                                      it.num_layers = 1, it.outer_dim = 1);
     kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     scratch directory = scratch_create(temporary_directory());
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    GET(kvmem_queue *, queue, kvmem_queue_create);
     uint32_t paths[3];
     const size_t num_paths = paths_here(paths);
     for (size_t i = 0; i < 2 * num_paths; i++) {
         const bool to_file = i % 2 == 0;
-        kv_side host;
-        file_side file;
-        kv_side_open(&host, &config, NULL, 1);
-        file_side_open(&file, &config, NULL, &directory, 0, 2);
+        OPENED(kv_side, host, &config, NULL, 1);
+        OPENED(file_side, file, &config, NULL, &directory, 0, 2);
         kv_side *source = to_file ? &host : &file.model;
         kv_side *destination = to_file ? &file.model : &host;
         take_off(source->layout, destination->layout, queue, paths[i / 2], transfers);
@@ -210,8 +171,6 @@ TEST(thousands_in_flight_lose_nothing) {
         }
         kv_side_check(&host);
         file_side_check(&file);
-        file_side_close(&file);
-        kv_side_close(&host);
     }
     kvmem_queue_destroy(queue);
     scratch_remove(&directory);
@@ -220,99 +179,75 @@ TEST(thousands_in_flight_lose_nothing) {
 
 /* What is in flight holds what it needs. */
 TEST(handles_may_go_while_it_is_in_flight) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    config.num_blocks = MANY;
-    config.num_layers = 1;
-    config.outer_dim = 1;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
+                                      it.num_layers = 1, it.outer_dim = 1);
     kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     uint32_t paths[3];
     const size_t num_paths = paths_here(paths);
     for (size_t i = 0; i < num_paths; i++) {
         kvmem_layout *file = temporary_disk_layout(&config, NULL, 0);
-        kvmem_queue *queue = NULL;
-        kv_side host;
-        EXPECT_OK(kvmem_queue_create(&queue, ERR));
-        kv_side_open(&host, &config, NULL, 1);
+        OWN(kvmem_queue, queue, kvmem_queue_create);
+        OPENED(kv_side, host, &config, NULL, 1);
         take_off(host.layout, file, queue, paths[i], transfers);
         kvmem_layout_destroy(file);
         for (uint32_t block = 0; block < MANY; block++) {
             kvmem_transfer_destroy(transfers[block]);
         }
         await_all(queue, 4096);
-        kvmem_queue_destroy(queue);
-        kv_side_close(&host);
     }
     free(transfers);
-}
-
-static void refuse_by(const kvmem_layout *source, const kvmem_layout *destination,
-                      const kvmem_transfer_options *options, kvmem_status status, const char *part) {
-    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
-    EXPECT_MESSAGE(status, part, kvmem_transfer_create(source, destination, options, &transfer, ERR));
-    CHECK(transfer == NULL);
 }
 
 TEST(spans_that_direct_io_does_not_take_are_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_transfer_options options = kv_transfer_options(&out);
-    scratch directory = scratch_create(temporary_directory());
-    kv_side host;
-    file_side file;
-    kv_side_open(&host, &config, NULL, 1);
-    file_side_open(&file, &config, NULL, &directory, KVMEM_DISK_DIRECT_REQUIRED, 2);
-    refuse_by(host.layout, file.model.layout, &options, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O");
-    refuse_by(file.model.layout, host.layout, &options, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O");
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    OPENED(kv_side, host, &config, NULL, 1);
+    OPENED(file_side, file, &config, NULL, &directory, KVMEM_DISK_DIRECT_REQUIRED, 2);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", kvmem_transfer_create, host.layout, file.model.layout,
+           &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", kvmem_transfer_create, file.model.layout, host.layout,
+           &options);
     kv_side_check(&host);
     file_side_check(&file);
-    file_side_close(&file);
-    kv_side_close(&host);
-    scratch_remove(&directory);
 }
 
 TEST(what_does_not_fit_is_refused) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    kvmem_layout *file = temporary_disk_layout(&config, NULL, 0);
-    kvmem_layout *buffered = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
-    kv_side host;
-    kv_side_open(&host, &config, NULL, 1);
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
+    OWNED(kvmem_layout) buffered = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+    OPENED(kv_side, host, &config, NULL, 1);
     kvmem_transfer_options options = kv_transfer_options(&out);
-    refuse_by(file, buffered, &options, KVMEM_STATUS_UNSUPPORTED, "disk");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "disk", kvmem_transfer_create, file, buffered, &options);
     const uint32_t strange[] = {KVMEM_PATH_MEMCPY, KVMEM_PATH_NIXL_READ, KVMEM_PATH_CUDA_COPY,
                                 KVMEM_PATH_URING_STAGED, KVMEM_PATH_PREAD_STAGED};
     for (size_t i = 0; i < NUM(strange); i++) {
         options.path = strange[i];
-        refuse_by(host.layout, file, &options, KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]));
+        REFUSE(KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]), kvmem_transfer_create, host.layout,
+               file, &options);
     }
     options.path = KVMEM_PATH_NIXL_FILE_READ;
-    refuse_by(host.layout, file, &options, KVMEM_STATUS_UNSUPPORTED, "NIXL file read");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "NIXL file read", kvmem_transfer_create, host.layout, file, &options);
     options.path = KVMEM_PATH_NIXL_FILE_WRITE;
-    refuse_by(host.layout, file, &options, KVMEM_STATUS_INVALID_STATE, "agent");
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_transfer_create, host.layout, file, &options);
     options.path = 0;
     options.flags = KVMEM_TRANSFER_ZERO_COPY;
-    refuse_by(host.layout, buffered, &options, KVMEM_STATUS_UNSUPPORTED, "page cache");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "page cache", kvmem_transfer_create, host.layout, buffered, &options);
     options.notification = "done";
     options.notification_size = 4;
     options.flags = 0;
-    refuse_by(host.layout, file, &options, KVMEM_STATUS_INVALID_ARGUMENT, "notification");
-    kv_side_close(&host);
-    kvmem_layout_destroy(buffered);
-    kvmem_layout_destroy(file);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "notification", kvmem_transfer_create, host.layout, file, &options);
 }
 
 TEST(bytes_between_memory_and_a_direct_file_touch_nothing_else) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    kvmem_layout *file = temporary_disk_layout(&config, NULL, KVMEM_DISK_DIRECT_REQUIRED);
-    kv_side host;
-    kv_side_open(&host, &config, NULL, 1);
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_DIRECT_REQUIRED);
+    OPENED(kv_side, host, &config, NULL, 1);
     kvmem_transfer_options options = kv_transfer_options(&out);
     options.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(host.layout, file, &options, &transfer, ERR));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, file, &options);
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "no stream",
                    kvmem_transfer_submit_on_stream(transfer, NULL, ERR));
-    kvmem_transfer_destroy(transfer);
-    kv_side_close(&host);
-    kvmem_layout_destroy(file);
 }
 
 /* Every way is named, and why it is not taken. */
@@ -320,15 +255,12 @@ TEST(the_choice_is_explained) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const uint64_t flags[] = {KVMEM_DISK_DIRECT_REQUIRED, KVMEM_DISK_BUFFERED};
     for (size_t i = 0; i < NUM(flags); i++) {
-        kvmem_layout *file = temporary_disk_layout(&config, NULL, flags[i]);
-        kv_side host;
-        kv_side_open(&host, &config, NULL, 1);
+        OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, flags[i]);
+        OPENED(kv_side, host, &config, NULL, 1);
         const kvmem_transfer_options options = kv_transfer_options(&out);
-        kvmem_transfer *transfer = NULL;
-        EXPECT_OK(kvmem_transfer_create(file, host.layout, &options, &transfer, ERR));
+        OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, host.layout, &options);
         kvmem_transfer_explanation explanation;
-        kvmem_blob *text = NULL;
-        EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, &text, ERR));
+        OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, &explanation);
         CHECK_EQ(explanation.path, best_path(i == 0));
         char said[2048] = {0};
         CHECK(kvmem_blob_size(text) < sizeof(said));
@@ -336,19 +268,13 @@ TEST(the_choice_is_explained) {
         CHECK_HAS(said, "io_uring");
         CHECK_HAS(said, "pread/pwrite");
         CHECK_HAS(said, "NIXL file read");
-        kvmem_blob_destroy(text);
-        kvmem_transfer_destroy(transfer);
-        kv_side_close(&host);
-        kvmem_layout_destroy(file);
     }
 }
 
 static kvmem_transfer_explanation expected_speed(const kvmem_transfer *transfer, const char *part) {
     kvmem_transfer_explanation explanation;
-    kvmem_blob *text = NULL;
-    EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, &text, ERR));
+    OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, &explanation);
     CHECK_HAS(kvmem_blob_data(text), part);
-    kvmem_blob_destroy(text);
     return explanation;
 }
 
@@ -369,27 +295,16 @@ static void expect_measured(const kvmem_transfer *transfer) {
  * the first, what is usual for such a file. */
 TEST(the_speed_of_a_file_is_known_once_it_was_used) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    kvmem_layout *file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
-    kvmem_layout *unused = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
-    kv_side host;
-    kv_side_open(&host, &config, NULL, 1);
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+    OWNED(kvmem_layout) unused = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+    OPENED(kv_side, host, &config, NULL, 1);
     const kvmem_transfer_options options = kv_transfer_options(&out);
-    kvmem_transfer *transfer = NULL;
-    kvmem_transfer *later = NULL;
-    kvmem_transfer *elsewhere = NULL;
-    EXPECT_OK(kvmem_transfer_create(host.layout, file, &options, &transfer, ERR));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, file, &options);
     expect_assumed(transfer, 5000);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN(transfer);
     expect_measured(transfer);
-    EXPECT_OK(kvmem_transfer_create(host.layout, file, &options, &later, ERR));
+    OWN(kvmem_transfer, later, kvmem_transfer_create, host.layout, file, &options);
     expect_measured(later);
-    EXPECT_OK(kvmem_transfer_create(host.layout, unused, &options, &elsewhere, ERR));
+    OWN(kvmem_transfer, elsewhere, kvmem_transfer_create, host.layout, unused, &options);
     expect_assumed(elsewhere, 5000);
-    kvmem_transfer_destroy(elsewhere);
-    kvmem_transfer_destroy(later);
-    kvmem_transfer_destroy(transfer);
-    kv_side_close(&host);
-    kvmem_layout_destroy(unused);
-    kvmem_layout_destroy(file);
 }

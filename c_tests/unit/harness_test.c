@@ -9,9 +9,8 @@
 
 ROLE(echo) {
     uint32_t tag = 0;
-    message received = frame_receive(socket, &tag);
+    CLEANUP(message_free) message received = frame_receive(socket, &tag);
     frame_send(socket, tag + 1, received.data, received.size);
-    free(received.data);
 }
 
 ROLE(fail_at_once) {
@@ -145,15 +144,12 @@ TEST(counters_count) {
 }
 
 TEST(a_peer_answers_and_is_reaped) {
-    const size_t files = count_open_files();
-    peer peer = peer_start("echo");
+    KEEPS_FILES;
+    CLEANUP(peer_finish) peer peer = peer_start("echo");
     frame_send(peer.socket, 41, "hello", 5);
-    message answer = frame_expect(peer.socket, 42);
+    CLEANUP(message_free) message answer = frame_expect(peer.socket, 42);
     CHECK_EQ(answer.size, 5);
     CHECK_BYTES(answer.data, "hello", 5);
-    free(answer.data);
-    peer_finish(&peer);
-    CHECK_EQ(count_open_files(), files);
 }
 
 static void passes(void) {
@@ -197,7 +193,7 @@ static int run_suite(const void *what) {
 /* Runs a table of cases in a child that must exit with `code`; keeps what it prints and what it records. */
 static void run_nested(const test_suite *suite, int code, char *record, size_t record_size) {
     /* Not a scratch file: the child removes those when its cases end. */
-    const int record_file = memfd_create("record", MFD_CLOEXEC);
+    CLEANUP(test_close) const int record_file = memfd_create("record", MFD_CLOEXEC);
     CHECK(record_file >= 0);
     char record_path[64];
     snprintf(record_path, sizeof(record_path), "/proc/self/fd/%d", record_file);
@@ -206,7 +202,6 @@ static void run_nested(const test_suite *suite, int code, char *record, size_t r
     memset(record, 0, record_size);
     const ssize_t recorded = pread(record_file, record, record_size, 0);
     CHECK(recorded >= 0 && (size_t)recorded < record_size);
-    close(record_file);
 }
 
 #define NESTED(...) {.cases = (const test_case[]){__VA_ARGS__}, .num_cases = NUM(((const test_case[]){__VA_ARGS__}))}
@@ -252,8 +247,7 @@ static void skip_outside_a_case(void) {
 TEST_CALL(a_skip_outside_a_case_is_a_failure, expect_fails(skip_outside_a_case, "a skip outside a case"))
 
 static void finish_failed_peer(void) {
-    peer peer = peer_start("fail_at_once");
-    peer_finish(&peer);
+    CLEANUP(peer_finish) peer peer = peer_start("fail_at_once");
 }
 
 static void talk_to_failed_peer(void) {

@@ -2,12 +2,6 @@
 // What a layout refuses to be built from: impossible dimensions, regions that do not fit, mixed memory.
 #include "harness.h"
 
-static void refuse(const kvmem_layout_options *options, kvmem_status status, const char *part) {
-    kvmem_layout *layout = (kvmem_layout *)&layout;
-    EXPECT_MESSAGE(status, part, kvmem_layout_build(options, &layout, ERR));
-    CHECK(layout == NULL);
-}
-
 static kvmem_layout_options allocate_options(const kvmem_layout_config *config,
                                              const kvmem_system_options *system) {
     kvmem_layout_options options;
@@ -46,14 +40,13 @@ static const struct {
 };
 
 TEST(impossible_dimensions_are_refused_before_allocation) {
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         for (size_t i = 0; i < NUM(broken); i++) {
             kvmem_layout_config config = kv_config(&kv_kinds[kind]);
             memcpy((char *)&config + broken[i].field, &broken[i].value, sizeof(uint64_t));
             const kvmem_layout_options options = allocate_options(&config, &system);
-            refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, broken[i].named);
+            REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, broken[i].named, kvmem_layout_build, &options);
             kvmem_layout_requirements needs;
             EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, broken[i].named,
                            kvmem_layout_get_requirements(&config, &needs, ERR));
@@ -62,41 +55,34 @@ TEST(impossible_dimensions_are_refused_before_allocation) {
 }
 
 TEST(unknown_kinds_are_refused) {
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const kvmem_layout_options options = allocate_options(&config, &system);
     const uint32_t kinds[] = {0, 3, UINT32_MAX};
     for (size_t i = 0; i < NUM(kinds); i++) {
         config.kind = kinds[i];
-        refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "kind");
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "kind", kvmem_layout_build, &options);
     }
     config = kv_config(&kv_kinds[1]);
     config.block_dim = 3;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "block_dim");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "block_dim", kvmem_layout_build, &options);
     config = kv_config(&kv_kinds[0]);
     config.block_dim = KVMEM_BLOCK_DIM_SECOND;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "block_dim");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "block_dim", kvmem_layout_build, &options);
 }
 
 TEST(heads_must_divide_the_inner_dimension) {
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.num_heads = 4; /* of an inner dimension of 6 */
     const kvmem_layout_options options = allocate_options(&config, &system);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "num_heads");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "num_heads", kvmem_layout_build, &options);
 }
 
 static kvmem_layout_options region_options(const kvmem_layout_config *config, kvmem_region *const *regions,
                                            size_t count) {
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = regions;
-    options.count = count;
-    return options;
+    return OPTIONS(kvmem_layout_options, it.config = config, it.source = KVMEM_LAYOUT_REGIONS,
+                   it.regions = regions, it.count = count);
 }
 
 static void destroy_all(kvmem_region **regions, size_t count) {
@@ -116,7 +102,7 @@ TEST(the_number_of_regions_is_exact) {
     const size_t counts[] = {0, 1, 2, 4};
     for (size_t i = 0; i < NUM(counts); i++) {
         const kvmem_layout_options options = region_options(&config, regions, counts[i]);
-        refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "3");
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "3", kvmem_layout_build, &options);
     }
     destroy_all(regions, 4);
 }
@@ -129,7 +115,7 @@ TEST(a_small_region_is_named_with_both_sizes) {
         region_adopt(memory[2], 672),
     };
     const kvmem_layout_options options = region_options(&config, regions, 3);
-    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "region 1");
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "region 1", kvmem_layout_build, &options);
     CHECK_HAS(test_last_message(), "671");
     CHECK_HAS(test_last_message(), "672");
     destroy_all(regions, 3);
@@ -143,8 +129,7 @@ TEST(a_large_region_is_fine) {
         region_adopt(memory[2], 673),
     };
     const kvmem_layout_options options = region_options(&config, regions, 3);
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
     kvmem_layout_destroy(layout);
     destroy_all(regions, 3);
 }
@@ -154,18 +139,16 @@ TEST(mixed_memory_is_refused_naming_both) {
     kvmem_region *file = region_create_temporary_file(8192);
     kvmem_region *regions[] = {region_adopt(memory[0], 8192), region_adopt(memory[1], 8192), file};
     const kvmem_layout_options options = region_options(&config, regions, 3);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "system");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "system", kvmem_layout_build, &options);
     CHECK_HAS(test_last_message(), "disk");
     destroy_all(regions, 3);
 }
 
 TEST(a_region_off_the_alignment_is_refused) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.alignment = 256;
-    kvmem_region *region = region_adopt(memory[0] + 128, 8000);
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.alignment = 256);
+    OWNED(kvmem_region) region = region_adopt(memory[0] + 128, 8000);
     const kvmem_layout_options options = region_options(&config, &region, 1);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "256");
-    kvmem_region_destroy(region);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "256", kvmem_layout_build, &options);
 }
 
 TEST(overlapping_regions_are_refused) {
@@ -176,7 +159,7 @@ TEST(overlapping_regions_are_refused) {
         region_adopt(memory[1], 672),
     };
     const kvmem_layout_options options = region_options(&config, regions, 3);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_layout_build, &options);
     destroy_all(regions, 3);
 }
 
@@ -184,80 +167,63 @@ TEST(a_missing_region_is_named) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_region *regions[] = {region_adopt(memory[0], 672), NULL, region_adopt(memory[2], 672)};
     const kvmem_layout_options options = region_options(&config, regions, 3);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "1");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "1", kvmem_layout_build, &options);
     destroy_all(regions, 3);
 }
 
 TEST(the_source_and_what_it_needs_must_agree) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    kvmem_region *region = region_adopt(memory[0], sizeof(memory[0]));
-    kvmem_layout_options options = allocate_options(&config, &system);
-    options.disk = &disk;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "disk");
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
+    OWNED(kvmem_region) region = region_adopt(memory[0], sizeof(memory[0]));
+    kvmem_layout_options options = WITH(allocate_options(&config, &system), it.disk = &disk);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "disk", kvmem_layout_build, &options);
     options = allocate_options(&config, NULL);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "system");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "system", kvmem_layout_build, &options);
     system.size = 4096;
     options = allocate_options(&config, &system);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "size");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "size", kvmem_layout_build, &options);
     system.size = 0;
     options.regions = &region;
     options.count = 1;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "regions");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "regions", kvmem_layout_build, &options);
     options = region_options(&config, &region, 1);
     options.system = &system;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "system");
-    kvmem_device_options device;
-    kvmem_device_options_init(&device, sizeof(device));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "system", kvmem_layout_build, &options);
+    kvmem_device_options device = OPTIONS(kvmem_device_options);
     options = region_options(&config, &region, 1);
     options.device = &device;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "device");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "device", kvmem_layout_build, &options);
     options = region_options(&config, &region, 1);
     options.source = KVMEM_LAYOUT_REGISTRATIONS;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "does not take regions");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "does not take regions", kvmem_layout_build, &options);
     options.source = 0;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "source");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "source", kvmem_layout_build, &options);
     options.source = 4;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "source");
-    kvmem_region_destroy(region);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "source", kvmem_layout_build, &options);
 }
 
 TEST(a_failed_allocation_leaves_no_file) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.page_size = UINT64_C(1) << 40; /* half a PiB: fits 64 bits, not the machine */
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
     const kvmem_layout_options options = allocate_options(&config, &system);
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "bytes");
-    const size_t files = count_open_files();
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    scratch directory = scratch_create("/dev/shm");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "bytes", kvmem_layout_build, &options);
+    KEEPS_FILES;
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
+    CLEANUP(scratch_remove) scratch directory = scratch_create("/dev/shm");
     disk.directory = directory.path;
-    kvmem_layout_options on_disk = allocate_options(&config, NULL);
-    on_disk.disk = &disk;
+    kvmem_layout_options on_disk = WITH(allocate_options(&config, NULL), it.disk = &disk);
     kvmem_layout *layout = NULL;
     CHECK(kvmem_layout_build(&on_disk, &layout, ERR) < 0);
     CHECK(layout == NULL);
-    CHECK_EQ(count_open_files(), files);
-    scratch_remove(&directory);
 }
 
 TEST(a_local_layout_cannot_be_exported) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
     const kvmem_layout_options options = allocate_options(&config, &system);
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    kvmem_blob *descriptor = (kvmem_blob *)&layout;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_layout_export(layout, &descriptor, ERR));
-    CHECK(descriptor == NULL);
-    kvmem_blob *name = (kvmem_blob *)&layout;
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_layout_get_agent(layout, &name, ERR));
-    CHECK(name == NULL);
-    kvmem_layout_destroy(layout);
+    OWN(kvmem_layout, layout, kvmem_layout_build, &options);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_layout_export, layout);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_layout_get_agent, layout);
 }

@@ -12,20 +12,14 @@ static const struct {
 };
 
 static kvmem_layout_config shape_config(size_t shape, const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.num_blocks = shapes[shape].blocks;
-    config.num_layers = shapes[shape].layers;
-    config.outer_dim = shapes[shape].outer;
-    config.page_size = shapes[shape].page;
-    config.inner_dim = shapes[shape].inner;
-    config.dtype_width = shapes[shape].width;
-    config.alignment = shapes[shape].alignment;
-    return config;
+    return WITH(kv_config(kind), it.num_blocks = shapes[shape].blocks, it.num_layers = shapes[shape].layers,
+                it.outer_dim = shapes[shape].outer, it.page_size = shapes[shape].page,
+                it.inner_dim = shapes[shape].inner, it.dtype_width = shapes[shape].width,
+                it.alignment = shapes[shape].alignment);
 }
 
 static kvmem_layout_strides strides_of(const kvmem_layout *layout) {
-    kvmem_layout_strides strides;
-    EXPECT_OK(kvmem_layout_get_strides(layout, &strides, ERR));
+    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
     return strides;
 }
 
@@ -41,8 +35,7 @@ static void check_piece(const kvmem_layout *layout, const kvmem_layout_config *c
     const uint64_t offset = kv_offset(config, block, layer, outer);
     const uint64_t address = regions[kv_region_of(config, layer)] + offset;
     const kvmem_layout_strides strides = strides_of(layout);
-    kvmem_block piece;
-    EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
+    GET(kvmem_block, piece, kvmem_layout_get_block, layout, block, layer, outer);
     CHECK_EQ(piece.address, address);
     CHECK_EQ(piece.size, kv_piece_size(config));
     CHECK_EQ(address_by_strides(&strides, block, layer, outer), address);
@@ -75,8 +68,7 @@ TEST(addresses_follow_the_formula) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         for (size_t shape = 0; shape < NUM(shapes); shape++) {
             const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
-            kv_side side;
-            kv_side_open(&side, &config, NULL, 1);
+            OPENED(kv_side, side, &config, NULL, 1);
             uint64_t regions[KV_MAX_REGIONS];
             for (size_t i = 0; i < side.num_regions; i++) {
                 regions[i] = (uintptr_t)(side.memory + side.starts[i]);
@@ -84,7 +76,6 @@ TEST(addresses_follow_the_formula) {
             check_pieces(side.layout, &config, regions);
             check_bases(side.layout, &config);
             kv_side_check(&side); /* building touches no byte */
-            kv_side_close(&side);
         }
     }
 }
@@ -94,14 +85,11 @@ TEST(every_block_starts_at_a_multiple_of_the_alignment) {
         for (size_t shape = 0; shape < NUM(shapes); shape++) {
             const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
             CHECK_EQ(kv_block_stride(&config) % (config.alignment ? config.alignment : 1), 0);
-            kv_side side;
-            kv_side_open(&side, &config, NULL, 1);
+            OPENED(kv_side, side, &config, NULL, 1);
             for (uint64_t block = 0; block < config.num_blocks; block++) {
-                kvmem_block piece;
-                EXPECT_OK(kvmem_layout_get_block(side.layout, block, 0, 0, &piece, ERR));
+                GET(kvmem_block, piece, kvmem_layout_get_block, side.layout, block, 0, 0);
                 CHECK_EQ(piece.address % (config.alignment ? config.alignment : 1), 0);
             }
-            kv_side_close(&side);
         }
     }
 }
@@ -112,8 +100,7 @@ TEST(requirements_tell_what_the_caller_must_bring) {
             const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
             const uint64_t count = kv_num_regions(&config);
             const uint64_t step = config.alignment > 512 ? config.alignment : 512;
-            kvmem_layout_requirements needs;
-            EXPECT_OK(kvmem_layout_get_requirements(&config, &needs, ERR));
+            GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
             CHECK_EQ(needs.num_regions, count);
             CHECK_EQ(needs.region_size, kv_region_size(&config));
             CHECK_EQ(needs.total_size, count * kv_region_size(&config));
@@ -124,10 +111,8 @@ TEST(requirements_tell_what_the_caller_must_bring) {
 }
 
 static kvmem_region_info nth_region_info(const kvmem_layout *layout, size_t index) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_layout_get_region(layout, index, &region, ERR));
+    OWN(kvmem_region, region, kvmem_layout_get_region, layout, index);
     const kvmem_region_info info = region_info(region);
-    kvmem_region_destroy(region);
     return info;
 }
 
@@ -137,7 +122,7 @@ TEST(allocated_regions_follow_each_other) {
         for (size_t shape = 0; shape < NUM(shapes); shape++) {
             const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
             const uint64_t step = config.alignment > 512 ? config.alignment : 512;
-            kvmem_layout *layout = layout_allocate_system(&config);
+            OWNED(kvmem_layout) layout = layout_allocate_system(&config);
             uint64_t regions[KV_MAX_REGIONS];
             for (size_t i = 0; i < kv_num_regions(&config); i++) {
                 const kvmem_region_info info = nth_region_info(layout, i);
@@ -150,72 +135,57 @@ TEST(allocated_regions_follow_each_other) {
                 }
             }
             check_pieces(layout, &config, regions);
-            kvmem_layout_destroy(layout);
         }
     }
 }
 
 TEST(alignment_beyond_a_page_holds_for_allocated_memory) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-        kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-        config.alignment = 2 * MIB;
-        kvmem_layout *layout = layout_allocate_system(&config);
+        kvmem_layout_config config = WITH(kv_config(&kv_kinds[kind]), it.alignment = 2 * MIB);
+        OWNED(kvmem_layout) layout = layout_allocate_system(&config);
         for (uint64_t layer = 0; layer < config.num_layers; layer++) {
             const bool starts_block = kv_num_regions(&config) > 1 || layer == 0;
-            kvmem_block piece;
-            EXPECT_OK(kvmem_layout_get_block(layout, 6, layer, 0, &piece, ERR));
+            GET(kvmem_block, piece, kvmem_layout_get_block, layout, 6, layer, 0);
             CHECK_EQ(piece.address % (2 * MIB), starts_block ? 0 : layer * 2 * kv_piece_size(&config));
             memset((void *)(uintptr_t)piece.address, 1, piece.size);
         }
-        kvmem_layout_destroy(layout);
     }
 }
 
 TEST(allocated_memory_is_zeroed) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_layout *layout = layout_allocate_system(&config);
+    OWNED(kvmem_layout) layout = layout_allocate_system(&config);
     for (size_t i = 0; i < config.num_layers; i++) {
         const kvmem_region_info info = nth_region_info(layout, i);
         CHECK_FILLED((void *)(uintptr_t)info.address, 0, info.size);
     }
-    kvmem_layout_destroy(layout);
 }
 
 /* On disk an address is a file offset. */
 TEST(disk_layouts_answer_file_offsets) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-        kvmem_disk_options disk;
-        kvmem_disk_options_init(&disk, sizeof(disk));
-        kvmem_layout_options options;
-        kvmem_layout_options_init(&options, sizeof(options));
-        options.config = &config;
-        options.source = KVMEM_LAYOUT_ALLOCATE;
-        options.disk = &disk;
-        kvmem_layout *layout = NULL;
-        EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+        kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
+        kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                               it.source = KVMEM_LAYOUT_ALLOCATE, it.disk = &disk);
+        OWN(kvmem_layout, layout, kvmem_layout_build, &options);
         uint64_t regions[KV_MAX_REGIONS];
         for (size_t i = 0; i < kv_num_regions(&config); i++) {
             regions[i] = nth_region_info(layout, i).address;
             CHECK_EQ(regions[i], i * ((kv_region_size(&config) + 511) / 512 * 512));
         }
         check_pieces(layout, &config, regions);
-        kvmem_layout_info info;
-        EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+        GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
         CHECK_EQ(info.tier, KVMEM_TIER_DISK);
         CHECK_EQ(info.memory_type, KVMEM_MEMORY_FILE);
         CHECK_EQ(info.device_id, nth_region_info(layout, 0).fd);
-        kvmem_layout_destroy(layout);
     }
 }
 
 TEST(info_repeats_the_configuration) {
-    kvmem_layout_config config = kv_config(&kv_kinds[2]);
-    config.alignment = 64;
-    config.num_heads = 3;
-    kvmem_layout *layout = layout_allocate_system(&config);
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[2]), it.alignment = 64, it.num_heads = 3);
+    OWNED(kvmem_layout) layout = layout_allocate_system(&config);
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
     CHECK_EQ(info.num_blocks, 7);
     CHECK_EQ(info.num_layers, 3);
     CHECK_EQ(info.outer_dim, 2);
@@ -232,12 +202,11 @@ TEST(info_repeats_the_configuration) {
     CHECK_EQ(info.device_id, 0);
     CHECK_EQ(info.locality, KVMEM_LOCALITY_LOCAL);
     CHECK_EQ(info.reserved, 0);
-    kvmem_layout_destroy(layout);
 }
 
 TEST(indices_are_checked_one_by_one) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_layout *layout = layout_allocate_system(&config);
+    OWNED(kvmem_layout) layout = layout_allocate_system(&config);
     kvmem_block piece = {77, 77};
     const kvmem_status outside = KVMEM_STATUS_OUT_OF_RANGE;
     EXPECT_MESSAGE(outside, "block 7", kvmem_layout_get_block(layout, 7, 0, 0, &piece, ERR));
@@ -245,8 +214,5 @@ TEST(indices_are_checked_one_by_one) {
     EXPECT_MESSAGE(outside, "outer", kvmem_layout_get_block(layout, 0, 0, 2, &piece, ERR));
     EXPECT(outside, kvmem_layout_get_block(layout, UINT32_MAX, 0, 0, &piece, ERR));
     CHECK_EQ(piece.address, 77);
-    kvmem_region *region = (kvmem_region *)&config;
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_layout_get_region(layout, 1, &region, ERR));
-    CHECK(region == NULL);
-    kvmem_layout_destroy(layout);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_layout_get_region, layout, 1);
 }

@@ -70,11 +70,9 @@ static const kv_move move = {&pair, 1, 0, 0, 3};
 
 static void move_once(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status expected) {
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     EXPECT(expected, kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    kvmem_transfer_destroy(transfer);
 }
 
 TEST(a_layout_and_its_memory_have_lines) {
@@ -112,13 +110,9 @@ TEST(a_transfer_has_a_line_for_each_step) {
 }
 
 static kvmem_region *file_region(const char *path, uint64_t size) {
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.path = path;
-    options.size = size;
-    options.flags = KVMEM_DISK_BUFFERED;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_disk(&options, &region, ERR));
+    kvmem_disk_options options = OPTIONS(kvmem_disk_options, it.path = path, it.size = size,
+                                         it.flags = KVMEM_DISK_BUFFERED);
+    GET(kvmem_region *, region, kvmem_region_create_disk, &options);
     return region;
 }
 
@@ -145,10 +139,8 @@ TEST(a_file_and_a_transfer_that_fails_have_lines) {
 }
 
 TEST(a_share_has_lines_on_its_way) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.flags = KVMEM_SYSTEM_SHAREABLE;
-    options.size = 4096;
+    kvmem_system_options options = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE,
+                                           it.size = 4096);
     kvmem_region *region = NULL, *opened = NULL;
     EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
     int ends[2];
@@ -208,8 +200,7 @@ TEST(a_refused_call_has_one_line_with_its_function) {
 
 /* A caller that polls would fill the log at DEBUG. */
 TEST(a_timeout_is_a_detail) {
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    OWN(kvmem_queue, queue, kvmem_queue_create);
     kvmem_completion completion;
     size_t count = 0;
     begin_log(KVMEM_LOG_DEBUG);
@@ -220,16 +211,14 @@ TEST(a_timeout_is_a_detail) {
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_queue_wait(queue, 0, &completion, 1, &count, ERR));
     end_log();
     expect(KVMEM_LOG_TRACE, "kvmem_queue_wait: KVMEM_STATUS_TIMED_OUT", "");
-    kvmem_queue_destroy(queue);
 }
 
 TEST(every_call_has_a_line_at_trace) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side side;
     kv_side_open(&side, &config, NULL, 1);
-    kvmem_block block;
     begin_log(KVMEM_LOG_TRACE);
-    EXPECT_OK(kvmem_layout_get_block(side.layout, 0, 0, 0, &block, ERR));
+    GET(kvmem_block, block, kvmem_layout_get_block, side.layout, 0, 0, 0);
     end_log();
     kv_side_close(&side);
     CHECK_EQ(num_lines, 1);
@@ -259,11 +248,10 @@ TEST(a_path_that_is_possible_is_not_logged_as_impossible) {
 TEST(operations_have_no_lines_at_info) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side side;
-    kvmem_region *view = NULL;
     begin_log(KVMEM_LOG_INFO);
     kv_side_open(&side, &config, NULL, 1);
     move_once(side.layout, side.layout, KVMEM_STATUS_OK);
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_create_view(NULL, 0, 1, &view, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_region_create_view, NULL, 0, 1);
     kv_side_close(&side);
     end_log();
     CHECK_EQ(num_lines, 0);

@@ -34,8 +34,7 @@ static void fall_back(void) {
 }
 
 TEST(a_fallback_is_logged_with_target_and_message) {
-    log_record record = {0};
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, count_message, &record, ERR));
+    GET(log_record, record, kvmem_log_set_callback, KVMEM_LOG_TRACE, count_message);
     fall_back();
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     CHECK(record.messages > 0);
@@ -44,8 +43,7 @@ TEST(a_fallback_is_logged_with_target_and_message) {
 }
 
 TEST(nothing_is_logged_after_it_is_switched_off) {
-    log_record record = {0};
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, count_message, &record, ERR));
+    GET(log_record, record, kvmem_log_set_callback, KVMEM_LOG_TRACE, count_message);
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, NULL, &record, ERR));
     fall_back();
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, count_message, &record, ERR));
@@ -54,8 +52,7 @@ TEST(nothing_is_logged_after_it_is_switched_off) {
 }
 
 TEST(the_level_is_a_limit) {
-    log_record record = {0};
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_ERROR, count_message, &record, ERR));
+    GET(log_record, record, kvmem_log_set_callback, KVMEM_LOG_ERROR, count_message);
     fall_back();
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     CHECK(record.highest_level <= KVMEM_LOG_ERROR);

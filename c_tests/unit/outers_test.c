@@ -21,19 +21,14 @@ static void check_info(const kvmem_transfer_info *info, const kv_side *source, c
 
 static void copy_between(const kvmem_layout_config *from, const kvmem_layout_config *to, const kv_move *move,
                          kv_outers slots, uint64_t flags) {
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, from, NULL, 11);
-    kv_side_open(&destination, to, NULL, 22);
-    kvmem_transfer_options options = kv_outers_options(move, slots);
-    options.flags = flags;
+    OPENED(kv_side, source, from, NULL, 11);
+    OPENED(kv_side, destination, to, NULL, 22);
+    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags);
     const kvmem_transfer_info info = kv_run_with(source.layout, destination.layout, &options);
     kv_expect_outers_moved(&destination, &source, move, slots);
     kv_side_check(&destination);
     kv_side_check(&source);
     check_info(&info, &source, move, slots);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 TEST(slots_move_between_every_pair_of_kinds) {
@@ -53,8 +48,7 @@ TEST(slots_move_between_every_pair_of_kinds) {
 TEST(layouts_of_keys_alone_take_part) {
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kvmem_layout_config both = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
-        kvmem_layout_config one = kv_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-        one.outer_dim = 1;
+        kvmem_layout_config one = WITH(kv_config(&kv_kinds[kinds % KV_NUM_KINDS]), it.outer_dim = 1);
         copy_between(&both, &one, &moves[0], (kv_outers){1, 0, 1}, 0);
         copy_between(&one, &both, &moves[0], (kv_outers){0, 1, 1}, 0);
         copy_between(&one, &both, &moves[1], (kv_outers){0, 0, 1}, 0);
@@ -68,18 +62,15 @@ TEST(keys_are_copied_over_values_of_the_same_block) {
     const kv_outers keys_over_values = {0, 1, 1};
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-        kv_side side;
-        kv_side_open(&side, &config, NULL, 3);
+        OPENED(kv_side, side, &config, NULL, 3);
         kvmem_transfer_options options = kv_outers_options(&move, keys_over_values);
         kv_run_with(side.layout, side.layout, &options);
         kv_expect_outers_moved(&side, &side, &move, keys_over_values);
         kv_side_check(&side);
         options = kv_outers_options(&move, (kv_outers){1, 1, 1});
-        kvmem_transfer *transfer = NULL;
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap",
-                       kvmem_transfer_create(side.layout, side.layout, &options, &transfer, ERR));
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, side.layout, side.layout,
+               &options);
         kv_side_check(&side);
-        kv_side_close(&side);
     }
 }
 
@@ -88,16 +79,12 @@ TEST(a_slot_in_one_stretch_is_one_move_a_layer) {
     static const kvmem_block_pair all[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
     const kv_move move = {all, NUM(all), 0, 0, 3};
     const kvmem_layout_config config = kv_config(&kv_kinds[2]);
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, &config, NULL, 1);
-    kv_side_open(&destination, &config, NULL, 2);
+    OPENED(kv_side, source, &config, NULL, 1);
+    OPENED(kv_side, destination, &config, NULL, 2);
     const kvmem_transfer_options options = kv_outers_options(&move, outers[1]);
     CHECK_EQ(kv_run_with(source.layout, destination.layout, &options).num_moves, 3);
     kv_expect_outers_moved(&destination, &source, &move, outers[1]);
     kv_side_check(&destination);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 /* By checksums of what is moved, and by the source's; one of the other slot is another. */
@@ -107,15 +94,13 @@ static void verify_between(kv_side *source, kv_side *destination, const kv_move 
         checksums[i] = crc_of_slots(source, move->pairs[i].source, move->source_layer, move->num_layers,
                                     slots.source, slots.count);
     }
-    kvmem_transfer_options options = kv_outers_options(move, slots);
-    options.flags = KVMEM_TRANSFER_VERIFY;
+    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = KVMEM_TRANSFER_VERIFY);
     kv_run_with(source->layout, destination->layout, &options);
     options.flags = 0;
     options.checksums = checksums;
     kv_run_with(source->layout, destination->layout, &options);
     options.source_outer = 1 - slots.source;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "6 of 6 blocks", kvmem_transfer_wait(transfer, PATIENCE, ERR));
     kvmem_transfer_destroy(transfer);
@@ -127,26 +112,19 @@ TEST(the_checksums_of_what_is_moved_are_compared) {
     for (size_t i = 0; i < KV_NUM_KINDS * NUM(moves) * 4; i++) {
         const kvmem_layout_config from = kv_config(&kv_kinds[i % KV_NUM_KINDS]);
         const kvmem_layout_config to = kv_config(&kv_kinds[i / KV_NUM_KINDS % KV_NUM_KINDS]);
-        kv_side source;
-        kv_side destination;
-        kv_side_open(&source, &from, NULL, 1);
-        kv_side_open(&destination, &to, NULL, 2);
+        OPENED(kv_side, source, &from, NULL, 1);
+        OPENED(kv_side, destination, &to, NULL, 2);
         verify_between(&source, &destination, &moves[i / 4 % NUM(moves)], outers[i % 4]);
         kv_side_check(&source);
         kv_side_check(&destination);
-        kv_side_close(&source);
-        kv_side_close(&destination);
     }
 }
 
 static void out_and_back(const scratch *directory, const kvmem_layout_config *memory,
                          const kvmem_layout_config *disk, uint64_t flags, uint32_t path, kv_outers slots) {
-    kv_side host;
-    file_side file;
-    kv_side_open(&host, memory, NULL, 1);
-    file_side_open(&file, disk, NULL, directory, flags, 2);
-    kvmem_transfer_options options = kv_outers_options(&moves[0], slots);
-    options.path = path;
+    OPENED(kv_side, host, memory, NULL, 1);
+    OPENED(file_side, file, disk, NULL, directory, flags, 2);
+    kvmem_transfer_options options = WITH(kv_outers_options(&moves[0], slots), it.path = path);
     kvmem_transfer_info info = kv_run_with(host.layout, file.model.layout, &options);
     check_info(&info, &host, &moves[0], slots);
     kv_expect_outers_moved(&file.model, &host, &moves[0], slots);
@@ -158,13 +136,11 @@ static void out_and_back(const scratch *directory, const kvmem_layout_config *me
     kv_expect_outers_moved(&host, &file.model, &moves[2], slots);
     kv_side_check(&host);
     file_side_check(&file);
-    file_side_close(&file);
-    kv_side_close(&host);
 }
 
 TEST(slots_go_to_files_and_come_back) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, 0, KVMEM_PATH_URING};
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     for (size_t i = 0; i < KV_NUM_KINDS * KV_NUM_KINDS * 2; i++) {
         const bool is_direct = i % 2 == 0;
         const kv_kind *here = &kv_kinds[i / 2 % KV_NUM_KINDS];
@@ -176,16 +152,12 @@ TEST(slots_go_to_files_and_come_back) {
                          outers[(i + path) % NUM(outers)]);
         }
     }
-    scratch_remove(&directory);
 }
 
 static void refuse(const kv_side *source, const kv_side *destination, kv_outers slots, kvmem_status status,
                    const char *part) {
     const kvmem_transfer_options options = kv_outers_options(&moves[0], slots);
-    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
-    EXPECT_MESSAGE(status, part,
-                   kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
-    CHECK(transfer == NULL);
+    REFUSE(status, part, kvmem_transfer_create, source->layout, destination->layout, &options);
     kv_side_check(source);
     kv_side_check(destination);
 }
@@ -208,15 +180,10 @@ TEST(slots_that_are_not_there_are_refused) {
         {{0, 0, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "outer_dim is 2 in the source layout and 1"},
     };
     const kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    kvmem_layout_config to = kv_config(&kv_kinds[1]);
-    to.outer_dim = 1;
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, &from, NULL, 1);
-    kv_side_open(&destination, &to, NULL, 2);
+    kvmem_layout_config to = WITH(kv_config(&kv_kinds[1]), it.outer_dim = 1);
+    OPENED(kv_side, source, &from, NULL, 1);
+    OPENED(kv_side, destination, &to, NULL, 2);
     for (size_t i = 0; i < NUM(wrong); i++) {
         refuse(&source, &destination, wrong[i].outers, wrong[i].status, wrong[i].part);
     }
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }

@@ -9,15 +9,13 @@ static const kvmem_block_pair pairs[] = {{0, 6}, {3, 1}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 
 static kvmem_queue *create(void) {
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    GET(kvmem_queue *, queue, kvmem_queue_create);
     CHECK(queue != NULL);
     return queue;
 }
 
 static int fd_of(const kvmem_queue *queue) {
-    int32_t fd = -1;
-    EXPECT_OK(kvmem_queue_get_fd(queue, &fd, ERR));
+    GET(int32_t, fd, kvmem_queue_get_fd, queue);
     CHECK(fd >= 0);
     return fd;
 }
@@ -29,11 +27,9 @@ static bool is_readable(int fd, int timeout_ms) {
 
 static kvmem_transfer *create_transfer(const kv_side *source, const kv_side *destination, kvmem_queue *queue,
                                        uint64_t user_data) {
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = queue;
-    options.user_data = user_data;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue,
+                                          it.user_data = user_data);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
     return transfer;
 }
 
@@ -44,7 +40,7 @@ static void open_sides(kv_side *source, kv_side *destination) {
 }
 
 TEST(an_empty_queue_says_so) {
-    kvmem_queue *queue = create();
+    OWNED(kvmem_queue) queue = create();
     const int fd = fd_of(queue);
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     CHECK(!is_readable(fd, 0));
@@ -56,7 +52,6 @@ TEST(an_empty_queue_says_so) {
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_queue_wait(queue, 0, &completion, 1, &count, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_queue_wait(queue, MILLISECONDS(5), &completion, 1, &count, ERR));
     CHECK_EQ(completion.user_data, 77);
-    kvmem_queue_destroy(queue);
 }
 
 TEST(destroying_closes_the_fd) {
@@ -70,38 +65,33 @@ TEST(destroying_closes_the_fd) {
 }
 
 TEST(a_completion_echoes_its_user_data_and_wakes_poll) {
-    kv_side source;
-    kv_side destination;
+    CLEANUP(kv_side_close) kv_side source;
+    CLEANUP(kv_side_close) kv_side destination;
     open_sides(&source, &destination);
-    kvmem_queue *queue = create();
-    kvmem_transfer *transfer = create_transfer(&source, &destination, queue, UINT64_C(0xFEDCBA9876543210));
+    OWNED(kvmem_queue) queue = create();
+    OWNED(kvmem_transfer) transfer = create_transfer(&source, &destination, queue,
+                                                     UINT64_C(0xFEDCBA9876543210));
     CHECK(!is_readable(fd_of(queue), 0)); /* creating moves nothing */
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     CHECK(is_readable(fd_of(queue), 20000));
     kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_poll(queue, &completion, 1, &count, ERR));
+    GET(size_t, count, kvmem_queue_poll, queue, &completion, 1);
     CHECK_EQ(count, 1);
     CHECK_EQ(completion.user_data, UINT64_C(0xFEDCBA9876543210));
     CHECK_EQ(completion.status, KVMEM_STATUS_OK);
     CHECK_EQ(completion.bytes, 2 * 3 * 2 * 48);
     CHECK_EQ(completion.reserved, 0);
     CHECK(!is_readable(fd_of(queue), 0));
-    kvmem_transfer_destroy(transfer);
-    kvmem_queue_destroy(queue);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 TEST(the_fd_stays_readable_until_all_are_taken) {
-    kv_side source;
-    kv_side destination;
+    CLEANUP(kv_side_close) kv_side source;
+    CLEANUP(kv_side_close) kv_side destination;
     open_sides(&source, &destination);
-    kvmem_queue *queue = create();
-    kvmem_transfer *transfer = create_transfer(&source, &destination, queue, 5);
+    OWNED(kvmem_queue) queue = create();
+    OWNED(kvmem_transfer) transfer = create_transfer(&source, &destination, queue, 5);
     for (int i = 0; i < 3; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN(transfer);
     }
     kvmem_completion completions[2];
     size_t count = 0;
@@ -111,19 +101,15 @@ TEST(the_fd_stays_readable_until_all_are_taken) {
         CHECK(count >= 1 && count <= 2);
     }
     CHECK(!is_readable(fd_of(queue), 0));
-    kvmem_transfer_destroy(transfer);
-    kvmem_queue_destroy(queue);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 #define MANY 1000
 
 TEST(a_thousand_in_flight_all_arrive_once) {
-    kv_side source;
-    kv_side destination;
+    CLEANUP(kv_side_close) kv_side source;
+    CLEANUP(kv_side_close) kv_side destination;
     open_sides(&source, &destination);
-    kvmem_queue *queue = create();
+    OWNED(kvmem_queue) queue = create();
     kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     unsigned char *seen = test_allocate(MANY);
     for (size_t i = 0; i < MANY; i++) {
@@ -151,23 +137,17 @@ TEST(a_thousand_in_flight_all_arrive_once) {
     kv_side_check(&destination);
     free(transfers);
     free(seen);
-    kvmem_queue_destroy(queue);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 TEST(a_queue_may_go_before_its_transfers) {
-    kv_side source;
-    kv_side destination;
+    CLEANUP(kv_side_close) kv_side source;
+    CLEANUP(kv_side_close) kv_side destination;
     open_sides(&source, &destination);
     kvmem_queue *queue = create();
     kvmem_transfer *transfer = create_transfer(&source, &destination, queue, 1);
     kvmem_queue_destroy(queue);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN(transfer);
     kvmem_transfer_destroy(transfer);
     kv_expect_moved(&destination, &source, &move);
     kv_side_check(&destination);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }

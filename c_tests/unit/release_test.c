@@ -29,17 +29,11 @@ typedef struct on_release {
 
 /* Creates a transfer, waits for it and destroys it. A failed check would end the case on the wrong thread. */
 static kvmem_status move_all(const move_sides *sides) {
-    kvmem_transfer_options options = kv_transfer_options(&all_blocks);
-    options.path = sides->path;
-    kvmem_transfer *transfer = NULL;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = sides->path);
+    OWNED(kvmem_transfer) transfer = NULL;
     kvmem_status status = kvmem_transfer_create(sides->source, sides->destination, &options, &transfer, NULL);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_submit(transfer, NULL);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, NULL);
-    }
-    kvmem_transfer_destroy(transfer);
+    THEN(status, kvmem_transfer_submit(transfer, NULL));
+    THEN(status, kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, NULL));
     return status;
 }
 
@@ -51,8 +45,7 @@ static void move_on_release(void *user_data) {
 }
 
 static kvmem_layout_config config_of_many(void) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    config.num_blocks = BLOCKS;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = BLOCKS);
     for (uint32_t i = 0; i < BLOCKS; i++) {
         pairs[i] = (kvmem_block_pair){i, i};
     }
@@ -60,16 +53,12 @@ static kvmem_layout_config config_of_many(void) {
 }
 
 static kvmem_layout *adopted_layout(const kvmem_layout_config *config, void *memory, on_release *release) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = memory;
-    options.size = kv_region_size(config);
-    options.release = release != NULL ? move_on_release : NULL;
-    options.user_data = release;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = memory,
+                                          it.size = kv_region_size(config),
+                                          it.release = release != NULL ? move_on_release : NULL,
+                                          it.user_data = release);
+    OWN(kvmem_region, region, kvmem_region_adopt_host, &options);
     kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
-    kvmem_region_destroy(region);
     return layout;
 }
 
@@ -84,10 +73,8 @@ static void *page_aligned(uint64_t size) {
 static void destroy_in_flight(const kvmem_layout_config *config, void *memory, kvmem_layout *destination,
                               on_release *release, void *gate) {
     kvmem_layout *source = adopted_layout(config, memory, release);
-    kvmem_transfer_options options = kv_transfer_options(&all_blocks);
-    options.path = release->sides.path;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = release->sides.path);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
     if (gate != NULL) {
         gate_close(gate, 4096);
     }
@@ -155,7 +142,7 @@ TEST(on_threads_that_copy) {
 /* Not even if it is due at once: the destroying thread may hold locks of the engine's. */
 TEST(it_is_never_called_by_the_thread_that_destroys) {
     const kvmem_layout_config config = config_of_many();
-    void *memory = page_aligned(kv_region_size(&config));
+    CLEANUP(test_free) void *memory = page_aligned(kv_region_size(&config));
     static on_release release;
     release.sides.source = adopted_layout(&config, memory, NULL);
     release.sides.destination = temporary_disk_layout(&config, NULL, 0);
@@ -166,5 +153,4 @@ TEST(it_is_never_called_by_the_thread_that_destroys) {
     CHECK(!pthread_equal(release.thread, pthread_self()));
     kvmem_layout_destroy(release.sides.source);
     kvmem_layout_destroy(release.sides.destination);
-    free(memory);
 }

@@ -46,8 +46,7 @@ static void close_world(world *world) {
 
 static void expect_unused(const world *world) {
     for (int side = 0; side < 2; side++) {
-        kvmem_region_holders holders;
-        EXPECT_OK(kvmem_region_get_holders(world->regions[side], &holders, ERR));
+        GET(kvmem_region_holders, holders, kvmem_region_get_holders, world->regions[side]);
         CHECK_EQ(holders.references, 1);
     }
 }
@@ -58,12 +57,9 @@ static void run_once(world *world, uint32_t path, uint64_t flags, bool cancel) {
     for (int side = 0; side < 2; side++) {
         layouts[side] = regions_lay_out(&world->config, &world->regions[side], 1, NULL);
     }
-    kvmem_transfer_options options = kv_transfer_options(&all_blocks);
-    options.path = path;
-    options.flags = flags;
-    options.queue = world->queue;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(layouts[0], layouts[1], &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = path, it.flags = flags,
+                                          it.queue = world->queue);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     if (cancel) {
         EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));

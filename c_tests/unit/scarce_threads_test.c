@@ -14,11 +14,8 @@ static kvmem_status submit(void *transfer) {
 
 static kvmem_transfer *create(const kv_side *source, const kv_side *destination, const kv_move *move,
                               uint32_t path, uint64_t flags) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.path = path;
-    options.flags = flags;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path, it.flags = flags);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
     return transfer;
 }
 
@@ -27,18 +24,13 @@ TEST(a_copy_is_made_by_the_caller) {
     static const kvmem_block_pair many[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
     static const kv_move move = {many, NUM(many), 0, 0, 4};
     const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, &config, NULL, 1);
-    kv_side_open(&destination, &config, NULL, 2);
-    kvmem_transfer *transfer = create(&source, &destination, &move, KVMEM_PATH_MEMCPY, 0);
+    OPENED(kv_side, source, &config, NULL, 1);
+    OPENED(kv_side, destination, &config, NULL, 2);
+    OWNED(kvmem_transfer) transfer = create(&source, &destination, &move, KVMEM_PATH_MEMCPY, 0);
     CHECK_EQ(without_new_threads(submit, transfer), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
     kv_expect_moved(&destination, &source, &move);
     kv_side_check(&destination);
-    kvmem_transfer_destroy(transfer);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 typedef struct file_world {
@@ -66,42 +58,33 @@ static void file_world_check_and_close(file_world *world) {
 }
 
 TEST(a_file_is_written_by_the_caller) {
-    file_world world;
+    CLEANUP(file_world_check_and_close) file_world world;
     file_world_open(&world, KVMEM_PATH_PREAD);
     CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_poll(world.transfer, ERR));
-    file_world_check_and_close(&world);
 }
 
 TEST(io_uring_without_its_thread_fails_and_works_later) {
     if (!can_test_io_uring()) {
         return;
     }
-    file_world world;
+    CLEANUP(file_world_check_and_close) file_world world;
     file_world_open(&world, KVMEM_PATH_URING);
     CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "thread",
                    kvmem_transfer_wait(world.transfer, PATIENCE, ERR));
-    EXPECT_OK(kvmem_transfer_submit(world.transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(world.transfer, PATIENCE, ERR));
-    file_world_check_and_close(&world);
+    RUN(world.transfer);
 }
 
 TEST(a_verification_without_its_thread_fails_and_works_later) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, &config, NULL, 1);
-    kv_side_open(&destination, &config, NULL, 2);
-    kvmem_transfer *transfer =
-        create(&source, &destination, &some, KVMEM_PATH_MEMCPY, KVMEM_TRANSFER_VERIFY);
+    OPENED(kv_side, source, &config, NULL, 1);
+    OPENED(kv_side, destination, &config, NULL, 2);
+    OWNED(kvmem_transfer) transfer = create(&source, &destination, &some, KVMEM_PATH_MEMCPY,
+                                            KVMEM_TRANSFER_VERIFY);
     CHECK_EQ(without_new_threads(submit, transfer), KVMEM_STATUS_OK);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "thread", kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    kvmem_transfer_destroy(transfer);
-    kv_side_close(&source);
-    kv_side_close(&destination);
+    RUN(transfer);
 }
 
 typedef struct adoption {
@@ -111,11 +94,8 @@ typedef struct adoption {
 
 static kvmem_status adopt(void *context) {
     adoption *mine = context;
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = mine->memory;
-    options.size = sizeof(mine->memory);
-    options.release = note_release;
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = mine->memory,
+                                          it.size = sizeof(mine->memory), it.release = note_release);
     return kvmem_region_adopt_host(&options, &mine->region, NULL);
 }
 

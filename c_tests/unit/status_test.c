@@ -68,13 +68,9 @@ TEST(unknown_statuses_are_named_so) {
 }
 
 static kvmem_status create_in(const char *directory, kvmem_error **error) {
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.size = 4096;
-    options.directory = directory;
-    kvmem_region *region = NULL;
+    kvmem_disk_options options = OPTIONS(kvmem_disk_options, it.size = 4096, it.directory = directory);
+    OWNED(kvmem_region) region = NULL;
     const kvmem_status status = kvmem_region_create_disk(&options, &region, error);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -90,10 +86,8 @@ TEST(errors_carry_the_native_cause) {
 }
 
 TEST(errors_without_a_native_cause_say_so) {
-    kvmem_region *region = NULL;
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_create_system(&options, &region, ERR));
+    kvmem_system_options options = OPTIONS(kvmem_system_options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_region_create_system, &options);
     kvmem_error_cause cause;
     EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
     CHECK_EQ(cause.domain, KVMEM_DOMAIN_NONE);
@@ -111,12 +105,11 @@ TEST(no_error_reads_as_ok) {
 
 TEST(errors_outlive_the_next_call) {
     kvmem_error *first = NULL;
-    kvmem_error *second = NULL;
+    OWNED(kvmem_error) second = NULL;
     CHECK(create_in("/nonexistent/first", &first) < 0);
     CHECK(create_in("/nonexistent/second", &second) < 0);
     CHECK_HAS(kvmem_error_message(first, NULL), "/nonexistent/first");
     CHECK_HAS(kvmem_error_message(second, NULL), "/nonexistent/second");
     kvmem_error_destroy(first);
     CHECK_HAS(kvmem_error_message(second, NULL), "/nonexistent/second");
-    kvmem_error_destroy(second);
 }

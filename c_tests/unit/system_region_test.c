@@ -16,23 +16,16 @@ static kvmem_system_options system_options(uint64_t size) {
 }
 
 static kvmem_region *create(const kvmem_system_options *options) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_system(options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_create_system, options);
     CHECK(region != NULL);
     return region;
-}
-
-static void refuse(const kvmem_system_options *options, kvmem_status status, const char *part) {
-    kvmem_region *region = (kvmem_region *)&region;
-    EXPECT_MESSAGE(status, part, kvmem_region_create_system(options, &region, ERR));
-    CHECK(region == NULL);
 }
 
 TEST(memory_is_zeroed_aligned_and_writable) {
     const uint64_t sizes[] = {1, 4095, 4096, 4097, 3 * MIB + 123};
     for (size_t i = 0; i < NUM(sizes); i++) {
         const kvmem_system_options options = system_options(sizes[i]);
-        kvmem_region *region = create(&options);
+        OWNED(kvmem_region) region = create(&options);
         const kvmem_region_info info = region_info(region);
         unsigned char *bytes = (unsigned char *)(uintptr_t)info.address;
         CHECK_EQ(info.size, sizes[i]);
@@ -40,13 +33,12 @@ TEST(memory_is_zeroed_aligned_and_writable) {
         CHECK_FILLED(bytes, 0, sizes[i]);
         memset(bytes, 0xA5, sizes[i]);
         CHECK_FILLED(bytes, 0xA5, sizes[i]);
-        kvmem_region_destroy(region);
     }
 }
 
 TEST(info_says_what_it_is) {
     const kvmem_system_options options = system_options(10000);
-    kvmem_region *region = create(&options);
+    OWNED(kvmem_region) region = create(&options);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
@@ -61,7 +53,6 @@ TEST(info_says_what_it_is) {
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, &text, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 0, &text, ERR));
     EXPECT_OK(kvmem_region_sync(region, ERR));
-    kvmem_region_destroy(region);
 }
 
 TEST(destroying_unmaps) {
@@ -78,19 +69,18 @@ TEST(nothing_leaks) {
     const kvmem_system_options options = system_options(MIB);
     kvmem_region_destroy(create(&options));
     const size_t mappings = count_mappings();
-    const size_t files = count_open_files();
+    KEEPS_FILES;
     for (int i = 0; i < 100; i++) {
         kvmem_region_destroy(create(&options));
     }
     CHECK(count_mappings() < mappings + 100); /* the allocator may have mapped some of its own */
-    CHECK_EQ(count_open_files(), files);
 }
 
 TEST(sizes_that_cannot_be_are_refused) {
     const kvmem_system_options none = system_options(0);
-    refuse(&none, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_region_create_system, &none);
     const kvmem_system_options beyond_the_machine = system_options(UINT64_C(1) << 56);
-    refuse(&beyond_the_machine, KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936", kvmem_region_create_system, &beyond_the_machine);
     const kvmem_system_options overflowing = system_options(UINT64_MAX);
     kvmem_region *region = NULL;
     const kvmem_status status = kvmem_region_create_system(&overflowing, &region, ERR);
@@ -99,9 +89,8 @@ TEST(sizes_that_cannot_be_are_refused) {
 }
 
 TEST(huge_pages_are_had_or_their_fallback_is_visible) {
-    kvmem_system_options options = system_options(4 * MIB);
-    options.huge_page_size = 2 * MIB;
-    kvmem_region *region = create(&options);
+    kvmem_system_options options = WITH(system_options(4 * MIB), it.huge_page_size = 2 * MIB);
+    OWNED(kvmem_region) region = create(&options);
     const kvmem_region_info info = region_info(region);
     if (ready_huge_pages() >= 2) {
         CHECK_EQ(info.page_size, 2 * MIB);
@@ -112,63 +101,56 @@ TEST(huge_pages_are_had_or_their_fallback_is_visible) {
         SKIP_PART("reserved huge pages: this machine has none free (see /proc/sys/vm/nr_hugepages)");
     }
     CHECK_FILLED((void *)(uintptr_t)info.address, 0, info.size);
-    kvmem_region_destroy(region);
 }
 
 TEST(required_huge_pages_do_not_fall_back) {
     kvmem_system_options options = system_options((ready_huge_pages() + 1) * 2 * MIB);
     options.huge_page_size = 2 * MIB;
     options.flags = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "huge page");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "huge page", kvmem_region_create_system, &options);
     CHECK_HAS(test_last_message(), "nr_hugepages");
 }
 
 /* The kernel reserves huge pages on no node in particular: the first touch could raise SIGBUS. */
 TEST(huge_pages_of_a_node_are_taken_at_once) {
-    kvmem_system_options options = system_options(2 * MIB);
-    options.huge_page_size = 2 * MIB;
-    options.flags = KVMEM_SYSTEM_NUMA_BIND | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
+    kvmem_system_options options = WITH(system_options(2 * MIB), it.huge_page_size = 2 * MIB,
+                                        it.flags = KVMEM_SYSTEM_NUMA_BIND | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED);
     if (ready_huge_pages() == 0) {
-        refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "nr_hugepages");
+        REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "nr_hugepages", kvmem_region_create_system, &options);
         SKIP_PART("reserved huge pages: this machine has none free (see /proc/sys/vm/nr_hugepages)");
         return;
     }
-    kvmem_region *region = create(&options);
+    OWNED(kvmem_region) region = create(&options);
     CHECK_EQ(region_info(region).numa_node, 0);
     CHECK_EQ(region_residency(region).resident_bytes, 2 * MIB);
-    kvmem_region_destroy(region);
 }
 
 TEST(impossible_huge_pages_are_refused) {
-    kvmem_system_options options = system_options(4 * MIB);
-    options.huge_page_size = 3 * MIB;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "3145728");
+    kvmem_system_options options = WITH(system_options(4 * MIB), it.huge_page_size = 3 * MIB);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "3145728", kvmem_region_create_system, &options);
     options.huge_page_size = 0;
     options.flags = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "huge pages");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "huge pages", kvmem_region_create_system, &options);
 }
 
 TEST(transparent_huge_pages_are_counted) {
     kvmem_system_options options = system_options(8 * MIB);
     options.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
-    kvmem_region *region = create(&options);
+    OWNED(kvmem_region) region = create(&options);
     CHECK_EQ(region_residency(region).transparent_huge_bytes, 0); /* nothing is touched yet */
     memset((void *)(uintptr_t)region_info(region).address, 1, 8 * MIB);
     const kvmem_region_residency residency = region_residency(region);
     CHECK_EQ(residency.transparent_huge_bytes % (2 * MIB), 0);
     CHECK(residency.transparent_huge_bytes <= residency.resident_bytes);
     CHECK(residency.resident_bytes + residency.swapped_bytes >= 8 * MIB);
-    kvmem_region_destroy(region);
 }
 
 TEST(what_is_resident_is_counted) {
     const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE};
     for (size_t i = 0; i < NUM(flags); i++) {
-        kvmem_system_options options = system_options(4 * MIB);
-        options.flags = flags[i];
-        kvmem_region *region = create(&options);
-        kvmem_region *view = NULL;
-        EXPECT_OK(kvmem_region_create_view(region, MIB, MIB, &view, ERR));
+        kvmem_system_options options = WITH(system_options(4 * MIB), it.flags = flags[i]);
+        OWNED(kvmem_region) region = create(&options);
+        OWN(kvmem_region, view, kvmem_region_create_view, region, MIB, MIB);
         /* The kernel may have joined a private mapping with a neighbour, whose pages then count too. */
         const bool is_alone = flags[i] == KVMEM_SYSTEM_SHAREABLE;
         CHECK(region_residency(region).resident_bytes == 0 || !is_alone);
@@ -177,21 +159,18 @@ TEST(what_is_resident_is_counted) {
         CHECK(residency.resident_bytes + residency.swapped_bytes >= 4 * MIB);
         CHECK(residency.resident_bytes <= 4 * MIB);
         CHECK_EQ(region_residency(view).resident_bytes, residency.resident_bytes);
-        kvmem_region_destroy(view);
-        kvmem_region_destroy(region);
     }
 }
 
 /* Figures that cannot be read are an error, and never 0; what a region is needs none of them. */
 static void count_without_proc(void) {
     const kvmem_system_options options = system_options(MIB);
-    kvmem_region *region = create(&options);
+    OWNED(kvmem_region) region = create(&options);
     refuse_system_call(SYS_openat, EACCES);
     CHECK_EQ(region_info(region).size, MIB);
     kvmem_region_residency residency;
     EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "smaps",
                    kvmem_region_get_residency(region, &residency, ERR));
-    kvmem_region_destroy(region);
 }
 
 TEST(what_cannot_be_counted_is_an_error) {
@@ -228,14 +207,13 @@ TEST(more_than_the_machine_has_is_refused) {
     const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE,
                               KVMEM_SYSTEM_SHAREABLE | KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES};
     for (size_t i = 0; i < NUM(flags); i++) {
-        kvmem_system_options options = system_options(size);
-        options.flags = flags[i];
+        kvmem_system_options options = WITH(system_options(size), it.flags = flags[i]);
         if (read_number("/proc/sys/vm/overcommit_memory") == 1) {
             kvmem_region_destroy(create(&options)); /* the administrator wants nothing to be refused */
         } else {
             char text[32];
             snprintf(text, sizeof(text), "%llu", (unsigned long long)size);
-            refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, text);
+            REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, text, kvmem_region_create_system, &options);
         }
     }
 }
@@ -260,22 +238,16 @@ TEST(a_layout_of_more_than_the_machine_has_is_refused) {
 static void make_limited_memory_files(void) {
     const struct rlimit limit = {MIB, MIB};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    kvmem_system_options options = system_options(MIB);
-    options.flags = KVMEM_SYSTEM_SHAREABLE;
-    kvmem_region *region = create(&options);
+    kvmem_system_options options = WITH(system_options(MIB), it.flags = KVMEM_SYSTEM_SHAREABLE);
+    OWNED(kvmem_region) region = create(&options);
     options.size = MIB + 1;
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_system, &options);
     CHECK_HAS(test_last_message(), "1048576 bytes");
     /* The control block of a share is a file as well. */
     const struct rlimit none = {0, MIB};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
-    kvmem_share_options share_options;
-    kvmem_share_options_init(&share_options, sizeof(share_options));
-    kvmem_share *share = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE",
-                   kvmem_share_create_region(region, &share_options, &share, ERR));
-    CHECK(share == NULL);
-    kvmem_region_destroy(region);
+    kvmem_share_options share_options = OPTIONS(kvmem_share_options);
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_share_create_region, region, &share_options);
 }
 
 TEST_CALL(a_limit_on_files_is_an_error_and_no_signal, in_a_forked_child(make_limited_memory_files))
@@ -283,52 +255,44 @@ TEST_CALL(a_limit_on_files_is_an_error_and_no_signal, in_a_forked_child(make_lim
 TEST(a_numa_node_that_exists_is_bound) {
     const uint32_t nodes[] = {0, numa_node_to_test()};
     for (size_t i = 0; i < NUM(nodes); i++) {
-        kvmem_system_options options = system_options(MIB);
-        options.flags = KVMEM_SYSTEM_NUMA_BIND;
-        options.numa_node = nodes[i];
-        options.prefault_threads = 1;
-        kvmem_region *region = create(&options);
+        kvmem_system_options options = WITH(system_options(MIB), it.flags = KVMEM_SYSTEM_NUMA_BIND,
+                                            it.numa_node = nodes[i], it.prefault_threads = 1);
+        OWNED(kvmem_region) region = create(&options);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.numa_node, nodes[i]);
         numa_check_placed(info.address, info.size, NUMA_BIND, nodes[i]);
-        kvmem_region_destroy(region);
     }
 }
 
 TEST(a_numa_node_that_does_not_exist_is_refused) {
     const uint32_t nodes[] = {1023, 1000000, UINT32_MAX};
     for (size_t i = 0; i < NUM(nodes); i++) {
-        kvmem_system_options options = system_options(MIB);
-        options.flags = KVMEM_SYSTEM_NUMA_BIND;
-        options.numa_node = nodes[i];
+        kvmem_system_options options = WITH(system_options(MIB), it.flags = KVMEM_SYSTEM_NUMA_BIND,
+                                            it.numa_node = nodes[i]);
         char text[16];
         snprintf(text, sizeof(text), "%u", nodes[i]);
-        refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, text);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, text, kvmem_region_create_system, &options);
     }
 }
 
 TEST(a_numa_node_without_its_flag_is_refused) {
-    kvmem_system_options options = system_options(MIB);
-    options.numa_node = 3;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "numa_node");
+    kvmem_system_options options = WITH(system_options(MIB), it.numa_node = 3);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "numa_node", kvmem_region_create_system, &options);
 }
 
 TEST(prefault_makes_every_page_resident) {
     const uint32_t threads[] = {1, 2, 64};
     for (size_t i = 0; i < NUM(threads); i++) {
-        kvmem_system_options options = system_options(4 * MIB + 1);
-        options.prefault_threads = threads[i];
-        kvmem_region *region = create(&options);
+        kvmem_system_options options = WITH(system_options(4 * MIB + 1), it.prefault_threads = threads[i]);
+        OWNED(kvmem_region) region = create(&options);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(count_resident_pages(info.address, info.size), 1025);
         CHECK_FILLED((void *)(uintptr_t)info.address, 0, info.size);
-        kvmem_region_destroy(region);
     }
 }
 
 TEST(without_prefault_no_page_is_resident) {
     const kvmem_system_options options = system_options(4 * MIB);
-    kvmem_region *region = create(&options);
+    OWNED(kvmem_region) region = create(&options);
     CHECK_EQ(count_resident_pages(region_info(region).address, 4 * MIB), 0);
-    kvmem_region_destroy(region);
 }

@@ -12,15 +12,14 @@ typedef struct flight {
     kvmem_transfer *transfer;
 } flight;
 
-static void prepare(flight *flight) {
+static void flight_open(flight *flight) {
     const kvmem_layout_config from = kv_large_config(&kv_kinds[0]);
     const kvmem_layout_config to = kv_large_config(&kv_kinds[1]);
     kv_side_open(&flight->source, &from, NULL, 7);
     kv_side_open(&flight->destination, &to, NULL, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = flight->queue;
-    options.user_data = 42;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue,
+                                          it.user_data = 42);
     flight->transfer = NULL;
     EXPECT_OK(kvmem_transfer_create(flight->source.layout, flight->destination.layout, &options,
                                     &flight->transfer, ERR));
@@ -42,7 +41,7 @@ static void expect_landed(flight *flight) {
     kv_side_check(&flight->destination);
 }
 
-static void clean_up(flight *flight) {
+static void flight_close(flight *flight) {
     kvmem_transfer_destroy(flight->transfer);
     kvmem_queue_destroy(flight->queue);
     kv_side_close(&flight->source);
@@ -50,21 +49,17 @@ static void clean_up(flight *flight) {
 }
 
 TEST(before_the_first_submit_there_is_no_result) {
-    flight flight;
-    prepare(&flight);
+    OPENED(flight, flight);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait(flight.transfer, 0, ERR));
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(flight.transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, flight.transfer);
     CHECK_EQ(info.duration_ns, 0);
     CHECK_EQ(info.bytes, NUM(pairs) * 4 * 2 * 32768);
     kv_side_check(&flight.destination); /* creating moves nothing */
-    clean_up(&flight);
 }
 
 TEST(in_flight_it_is_in_progress_and_waits_time_out) {
-    flight flight;
-    prepare(&flight);
+    OPENED(flight, flight);
     take_off(&flight);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR));
@@ -73,18 +68,15 @@ TEST(in_flight_it_is_in_progress_and_waits_time_out) {
     gate_open();
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, KVMEM_TIMEOUT_FOREVER, ERR));
     EXPECT_OK(kvmem_transfer_poll(flight.transfer, ERR));
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(flight.transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, flight.transfer);
     CHECK(info.duration_ns >= MILLISECONDS(20)); /* the wait above was part of it */
     expect_landed(&flight);
-    clean_up(&flight);
 }
 
 /* A wait may copy along, but begins nothing when its time is over. With all of the source behind the gate, it
    would be caught there. */
 TEST(a_wait_of_no_time_copies_nothing) {
-    flight flight;
-    prepare(&flight);
+    OPENED(flight, flight);
     gate_close(kv_side_piece(&flight.source, 0, 0, 0), kv_region_size(&flight.source.config));
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     gate_await();
@@ -92,56 +84,47 @@ TEST(a_wait_of_no_time_copies_nothing) {
     gate_open();
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     expect_landed(&flight);
-    clean_up(&flight);
 }
 
 TEST(in_flight_it_cannot_be_submitted_again) {
-    flight flight;
-    prepare(&flight);
+    OPENED(flight, flight);
     take_off(&flight);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "poll it or wait for it", kvmem_transfer_submit(flight.transfer, ERR));
     gate_open();
     expect_landed(&flight);
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     expect_landed(&flight);
-    clean_up(&flight);
 }
 
 TEST(the_pairs_are_the_callers_after_create) {
-    flight flight;
-    prepare(&flight);
+    OPENED(flight, flight);
     kvmem_transfer_destroy(flight.transfer);
     kvmem_block_pair mine[NUM(pairs)];
     memcpy(mine, pairs, sizeof(pairs));
     const kv_move my_move = {mine, NUM(mine), 0, 0, 4};
-    kvmem_transfer_options options = kv_transfer_options(&my_move);
-    options.queue = flight.queue;
-    options.user_data = 42;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&my_move), it.queue = flight.queue,
+                                          it.user_data = 42);
     EXPECT_OK(kvmem_transfer_create(flight.source.layout, flight.destination.layout, &options,
                                     &flight.transfer, ERR));
     memset(mine, 0xFF, sizeof(mine));
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     expect_landed(&flight);
-    clean_up(&flight);
 }
 
 TEST(destroyed_in_flight_it_still_arrives) {
-    flight flight;
-    prepare(&flight);
+    OPENED(flight, flight);
     take_off(&flight);
     kvmem_transfer_destroy(flight.transfer);
     flight.transfer = NULL;
     gate_open();
     expect_landed(&flight);
-    clean_up(&flight);
 }
 
 /* The memory of one side, adopted a second time with a release callback, under a layout of its own. */
 static kvmem_layout *layout_with_release(kv_side *side) {
-    kvmem_region *region =
-        region_adopt_noting_release(side->memory + side->starts[0], kv_region_size(&side->config));
+    OWNED(kvmem_region) region = region_adopt_noting_release(side->memory + side->starts[0],
+                                                             kv_region_size(&side->config));
     kvmem_layout *layout = regions_lay_out(&side->config, &region, 1, NULL);
-    kvmem_region_destroy(region);
     return layout;
 }
 
@@ -160,17 +143,12 @@ static void destroy_handle(int handle, kvmem_layout **layouts, kvmem_transfer *t
 
 static void destroy_in_order_while_in_flight(const int *order) {
     const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, &config, NULL, 1);
-    kv_side_open(&destination, &config, NULL, 2);
+    OPENED(kv_side, source, &config, NULL, 1);
+    OPENED(kv_side, destination, &config, NULL, 2);
     kvmem_layout *layouts[] = {layout_with_release(&source), layout_with_release(&destination)};
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = queue;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(layouts[SOURCE], layouts[DESTINATION], &options, &transfer, ERR));
+    GET(kvmem_queue *, queue, kvmem_queue_create);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[SOURCE], layouts[DESTINATION], &options);
     const int before = releases_so_far();
     gate_close(kv_side_piece(&source, 0, 0, 0), 4096);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
@@ -183,8 +161,6 @@ static void destroy_in_order_while_in_flight(const int *order) {
     await_releases(before + 2);
     kv_expect_moved(&destination, &source, &move);
     kv_side_check(&destination);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 TEST(handles_may_go_in_any_order_while_in_flight) {
@@ -193,18 +169,13 @@ TEST(handles_may_go_in_any_order_while_in_flight) {
 
 TEST(nothing_leaks) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, &config, NULL, 1);
-    kv_side_open(&destination, &config, NULL, 2);
+    OPENED(kv_side, source, &config, NULL, 1);
+    OPENED(kv_side, destination, &config, NULL, 2);
     const kvmem_block_pair pair[] = {{1, 2}};
     const kv_move small = {pair, 1, 0, 0, 3};
     kv_run(source.layout, destination.layout, &small);
-    const size_t files = count_open_files();
+    KEEPS_FILES;
     for (int i = 0; i < 100; i++) {
         kv_run(source.layout, destination.layout, &small);
     }
-    CHECK_EQ(count_open_files(), files);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }

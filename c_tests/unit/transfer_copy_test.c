@@ -7,10 +7,8 @@ static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4,
 
 static void copy_between(const kvmem_layout_config *from, const kvmem_layout_config *to,
                          const kv_move *move) {
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, from, NULL, 11);
-    kv_side_open(&destination, to, NULL, 22);
+    OPENED(kv_side, source, from, NULL, 11);
+    OPENED(kv_side, destination, to, NULL, 22);
     const kvmem_transfer_info info = kv_run(source.layout, destination.layout, move);
     kv_expect_moved(&destination, &source, move);
     kv_side_check(&destination);
@@ -21,8 +19,6 @@ static void copy_between(const kvmem_layout_config *from, const kvmem_layout_con
     CHECK_EQ(info.bytes, pieces * kv_piece_size(from));
     CHECK(info.num_moves >= 1 && info.num_moves <= pieces);
     CHECK_EQ(info.num_requests, 0);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 TEST(every_pair_of_kinds_copies) {
@@ -59,9 +55,8 @@ TEST(the_numbers_of_blocks_and_layers_may_differ) {
     for (size_t from = 0; from < KV_NUM_KINDS; from++) {
         for (size_t to = 0; to < KV_NUM_KINDS; to++) {
             const kvmem_layout_config source = kv_config(&kv_kinds[from]);
-            kvmem_layout_config destination = kv_config(&kv_kinds[to]);
-            destination.num_blocks = 32;
-            destination.num_layers = 8;
+            kvmem_layout_config destination = WITH(kv_config(&kv_kinds[to]), it.num_blocks = 32,
+                                                   it.num_layers = 8);
             copy_between(&source, &destination, &move);
         }
     }
@@ -92,17 +87,13 @@ TEST(whole_neighbouring_blocks_merge_into_one_move) {
     static const kvmem_block_pair run[] = {{2, 3}, {3, 4}, {4, 5}};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const kv_move move = {run, NUM(run), 0, 0, 3};
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, &config, NULL, 1);
-    kv_side_open(&destination, &config, NULL, 2);
+    OPENED(kv_side, source, &config, NULL, 1);
+    OPENED(kv_side, destination, &config, NULL, 2);
     const kvmem_transfer_info info = kv_run(source.layout, destination.layout, &move);
     CHECK_EQ(info.num_pieces, 3 * 3 * 2);
     CHECK_EQ(info.num_moves, 1);
     kv_expect_moved(&destination, &source, &move);
     kv_side_check(&destination);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 /* Blocks may move within one layout while none is both read and written. */
@@ -111,12 +102,10 @@ TEST(a_layout_copies_to_itself) {
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-        kv_side side;
-        kv_side_open(&side, &config, NULL, 3);
+        OPENED(kv_side, side, &config, NULL, 3);
         kv_run(side.layout, side.layout, &move);
         kv_expect_moved(&side, &side, &move);
         kv_side_check(&side);
-        kv_side_close(&side);
     }
 }
 
@@ -124,32 +113,22 @@ TEST(a_submit_again_copies_again) {
     const kvmem_layout_config config = kv_config(&kv_kinds[2]);
     const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kv_side source;
-    kv_side destination;
-    kv_side_open(&source, &config, NULL, 4);
-    kv_side_open(&destination, &config, NULL, 5);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source.layout, destination.layout, &options, &transfer, ERR));
+    OPENED(kv_side, source, &config, NULL, 4);
+    OPENED(kv_side, destination, &config, NULL, 5);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
     for (uint32_t round = 0; round < 50; round++) {
         kv_fill(source.memory, source.size, round);
         memcpy(source.expected, source.memory, source.size);
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN(transfer);
         kv_expect_moved(&destination, &source, &move);
         kv_side_check(&destination);
     }
-    kvmem_transfer_destroy(transfer);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 /* Large enough that a copy is shared between threads, with ids in reverse. */
 TEST(large_copies_are_exact_too) {
-    kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    from.num_blocks = 64;
-    from.page_size = 16;
-    from.inner_dim = 1024;
-    from.num_layers = 4;
+    kvmem_layout_config from = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 64, it.page_size = 16,
+                                    it.inner_dim = 1024, it.num_layers = 4);
     kvmem_layout_config to = from;
     to.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
     to.block_dim = KVMEM_BLOCK_DIM_SECOND;

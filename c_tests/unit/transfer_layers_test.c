@@ -19,17 +19,14 @@ typedef struct flight {
 } flight;
 
 static kvmem_transfer *create(flight *flight, const kv_move *what, uint64_t flags, uint64_t user_data) {
-    kvmem_transfer_options options = kv_transfer_options(what);
-    options.flags = flags;
-    options.queue = flight->queue;
-    options.user_data = user_data;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(flight->source.layout, flight->destination.layout, &options, &transfer,
-                                    ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(what), it.flags = flags,
+                                          it.queue = flight->queue, it.user_data = user_data);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, flight->source.layout, flight->destination.layout,
+        &options);
     return transfer;
 }
 
-static void prepare(flight *flight, uint64_t flags) {
+static void flight_open(flight *flight, uint64_t flags) {
     const kvmem_layout_config from = kv_large_config(&kv_kinds[0]);
     const kvmem_layout_config to = kv_large_config(&kv_kinds[1]);
     kv_side_open(&flight->source, &from, NULL, 7);
@@ -38,7 +35,7 @@ static void prepare(flight *flight, uint64_t flags) {
     flight->transfer = create(flight, &move, flags, 42);
 }
 
-static void clean_up(flight *flight) {
+static void flight_close(flight *flight) {
     kvmem_transfer_destroy(flight->transfer);
     kvmem_queue_destroy(flight->queue);
     kv_side_close(&flight->source);
@@ -82,8 +79,7 @@ static void check_layer(const flight *flight, uint64_t layer) {
 }
 
 TEST(layers_are_told_while_later_ones_move) {
-    flight flight;
-    prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(flight, flight, KVMEM_TRANSFER_BY_LAYER);
     take_off(&flight, 5, 2);
     EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 2, PATIENCE, ERR));
     CHECK_EQ(moved_layers(&flight), 2);
@@ -99,12 +95,10 @@ TEST(layers_are_told_while_later_ones_move) {
     EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 0, PATIENCE, ERR));
     CHECK_EQ(moved_layers(&flight), LAYERS);
     expect_all_moved(&flight);
-    clean_up(&flight);
 }
 
 TEST(without_the_flag_all_layers_come_with_the_end) {
-    flight flight;
-    prepare(&flight, 0);
+    OPENED(flight, flight, 0);
     take_off(&flight, 5, 2);
     CHECK_EQ(moved_layers(&flight), 0);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(flight.transfer, 1, 0, ERR));
@@ -112,12 +106,10 @@ TEST(without_the_flag_all_layers_come_with_the_end) {
     EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 1, PATIENCE, ERR));
     CHECK_EQ(moved_layers(&flight), LAYERS);
     expect_all_moved(&flight);
-    clean_up(&flight);
 }
 
 TEST(what_can_not_be_asked_is_refused) {
-    flight flight;
-    prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(flight, flight, KVMEM_TRANSFER_BY_LAYER);
     uint64_t layers = 99;
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_get_layers(flight.transfer, &layers, ERR));
     CHECK_EQ(layers, 99);
@@ -137,12 +129,10 @@ TEST(what_can_not_be_asked_is_refused) {
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     EXPECT_OK(kvmem_transfer_wait_on_stream(flight.transfer, 0, NULL, ERR));
     expect_all_moved(&flight);
-    clean_up(&flight);
 }
 
 TEST(layers_that_have_not_begun_are_taken_back) {
-    flight flight;
-    prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(flight, flight, KVMEM_TRANSFER_BY_LAYER);
     take_off(&flight, 5, 0);
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
@@ -160,12 +150,10 @@ TEST(layers_that_have_not_begun_are_taken_back) {
     kv_side_check(&flight.destination); /* of the other layers not a byte */
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     expect_all_moved(&flight);
-    clean_up(&flight);
 }
 
 TEST(chunks_that_have_not_begun_are_taken_back) {
-    flight flight;
-    prepare(&flight, 0);
+    OPENED(flight, flight, 0);
     take_off(&flight, 63, 0); /* in the first of two chunks */
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
     gate_open();
@@ -174,12 +162,10 @@ TEST(chunks_that_have_not_begun_are_taken_back) {
     expect_end(&flight, KVMEM_STATUS_CANCELLED);
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     expect_all_moved(&flight);
-    clean_up(&flight);
 }
 
 TEST(too_late_it_ends_as_it_would_have) {
-    flight flight;
-    prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(flight, flight, KVMEM_TRANSFER_BY_LAYER);
     take_off(&flight, 5, LAYERS - 1);
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
     gate_open();
@@ -188,7 +174,6 @@ TEST(too_late_it_ends_as_it_would_have) {
     expect_all_moved(&flight);
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR)); /* the next run is another */
     expect_all_moved(&flight);
-    clean_up(&flight);
 }
 
 /* Layers small enough to be copied on the spot, and files, whose layers begin one after the other. */
@@ -199,35 +184,28 @@ TEST(small_copies_and_files_go_by_layer_too) {
         static const kvmem_block_pair some[] = {{6, 0}, {0, 5}, {1, 6}};
         const kv_move part = {some, NUM(some), 1, 1, 2};
         const kv_move back = {(const kvmem_block_pair[]){{0, 2}, {5, 3}, {6, 4}}, 3, 1, 0, 2};
-        kv_side host;
-        kv_side_open(&host, &config, NULL, 3);
-        kvmem_layout *disk = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+        OPENED(kv_side, host, &config, NULL, 3);
+        OWNED(kvmem_layout) disk = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
         const kv_move *moves[] = {&part, &back};
         for (size_t i = 0; i < NUM(moves); i++) {
             kvmem_transfer_options options = kv_transfer_options(moves[i]);
             options.flags = KVMEM_TRANSFER_BY_LAYER;
             options.path = paths[kind / KV_NUM_KINDS];
-            kvmem_transfer *transfer = NULL;
             const kvmem_layout *ends[] = {host.layout, disk};
-            EXPECT_OK(kvmem_transfer_create(ends[i], ends[1 - i], &options, &transfer, ERR));
+            OWN(kvmem_transfer, transfer, kvmem_transfer_create, ends[i], ends[1 - i], &options);
             for (int again = 0; again < 3; again++) {
                 EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
                 EXPECT_OK(kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
                 EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-                uint64_t layers = 0;
-                EXPECT_OK(kvmem_transfer_get_layers(transfer, &layers, ERR));
+                GET(uint64_t, layers, kvmem_transfer_get_layers, transfer);
                 CHECK_EQ(layers, 2);
             }
-            kvmem_transfer_info info;
-            EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+            GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
             CHECK_EQ(info.bytes, 3 * 2 * 2 * kv_piece_size(&config));
-            kvmem_transfer_destroy(transfer);
         }
         const kv_move there_and_back = {(const kvmem_block_pair[]){{6, 2}, {0, 3}, {1, 4}}, 3, 1, 0, 2};
         kv_expect_moved(&host, &host, &there_and_back);
         kv_side_check(&host);
-        kvmem_layout_destroy(disk);
-        kv_side_close(&host);
     }
 }
 
@@ -239,24 +217,21 @@ static void submit_and_take_back(kvmem_transfer *transfer, bool by_layer) {
     }
     EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
     const kvmem_status end = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    uint64_t layers = 0;
-    EXPECT_OK(kvmem_transfer_get_layers(transfer, &layers, ERR));
+    GET(uint64_t, layers, kvmem_transfer_get_layers, transfer);
     CHECK(layers >= by_layer);
     CHECK(end == KVMEM_STATUS_OK ? layers == 2 : end == KVMEM_STATUS_CANCELLED && layers < 2);
 }
 
 /* 32 MiB in pieces of 512 KiB: more than the kernel and threads have at a time. */
 static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    config.num_blocks = 32;
-    config.num_layers = 2;
-    config.inner_dim = 16384;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 32, it.num_layers = 2,
+                                      it.inner_dim = 16384);
     kvmem_block_pair scattered[16];
     for (uint32_t i = 0; i < NUM(scattered); i++) {
         scattered[i] = (kvmem_block_pair){2 * i, 31 - 2 * i};
     }
     const kv_move all = {scattered, NUM(scattered), 0, 0, 2};
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     kv_side host;
     file_side file;
     const size_t files = count_open_files();
@@ -264,16 +239,13 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
     file_side_open(&file, &config, NULL, &directory, 0, 2);
     kv_side *source = to_file ? &host : &file.model;
     kv_side *destination = to_file ? &file.model : &host;
-    kvmem_transfer_options options = kv_transfer_options(&all);
-    options.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0;
-    options.path = path;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all),
+                                          it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.path = path);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
     for (int again = 0; again < 3; again++) {
         submit_and_take_back(transfer, by_layer);
     }
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN(transfer);
     kv_expect_moved(destination, source, &all);
     kv_side_check(&host);
     file_side_check(&file);
@@ -286,7 +258,6 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
     while (count_open_files() > files) { /* held by a thread or the ring to the last */
         sched_yield();
     }
-    scratch_remove(&directory);
 }
 
 TEST(file_transfers_are_taken_back_too) {
@@ -299,10 +270,9 @@ TEST(file_transfers_are_taken_back_too) {
 /* Thousands stand at the gate, every third is taken back: each is reported once, as what it came to. */
 TEST(thousands_in_flight_are_each_reported_once) {
     enum { MANY = 3000, EACH = 3 };
-    flight flight;
-    prepare(&flight, 0);
+    OPENED(flight, flight, 0);
     kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
-    bool *reported = test_allocate(MANY * sizeof(*reported));
+    CLEANUP(test_free) bool *reported = test_allocate(MANY * sizeof(*reported));
     for (uint32_t i = 0; i < MANY; i++) {
         const kvmem_block_pair pair = {i % 64, i % 64};
         const kv_move one = {&pair, 1, 0, 0, LAYERS};
@@ -323,8 +293,7 @@ TEST(thousands_in_flight_are_each_reported_once) {
     size_t cancelled = 0;
     for (size_t seen = 0; seen < MANY;) {
         kvmem_completion completions[64];
-        size_t count = 0;
-        EXPECT_OK(kvmem_queue_wait(flight.queue, PATIENCE, completions, NUM(completions), &count, ERR));
+        GET(size_t, count, kvmem_queue_wait, flight.queue, PATIENCE, completions, NUM(completions));
         for (size_t i = 0; i < count; i++, seen++) {
             const uint64_t which = completions[i].user_data;
             CHECK(which < MANY && !reported[which]);
@@ -341,6 +310,4 @@ TEST(thousands_in_flight_are_each_reported_once) {
         kvmem_transfer_destroy(transfers[i]);
     }
     free(transfers);
-    free(reported);
-    clean_up(&flight);
 }

@@ -16,10 +16,7 @@ static kvmem_transfer_options options_for(const kvmem_block_pair *pairs, size_t 
 /* Refused at creation, with nothing moved. */
 static void refuse(const kv_side *source, const kv_side *destination, const kvmem_transfer_options *options,
                    kvmem_status status, const char *part) {
-    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
-    EXPECT_MESSAGE(status, part,
-                   kvmem_transfer_create(source->layout, destination->layout, options, &transfer, ERR));
-    CHECK(transfer == NULL);
+    REFUSE(status, part, kvmem_transfer_create, source->layout, destination->layout, options);
     kv_side_check(source);
     kv_side_check(destination);
 }
@@ -84,10 +81,9 @@ TEST(layers_out_of_range_are_refused) {
     kv_side destination;
     open_sides(&source, &destination);
     for (size_t i = 0; i < NUM(outside); i++) {
-        kvmem_transfer_options options = options_for(one_pair, 1);
-        options.source_layer = outside[i].source;
-        options.destination_layer = outside[i].destination;
-        options.num_layers = outside[i].count;
+        kvmem_transfer_options options = WITH(options_for(one_pair, 1), it.source_layer = outside[i].source,
+                                              it.destination_layer = outside[i].destination,
+                                              it.num_layers = outside[i].count);
         refuse(&source, &destination, &options, KVMEM_STATUS_OUT_OF_RANGE, "layer");
     }
     close_sides(&source, &destination);
@@ -97,8 +93,7 @@ TEST(all_layers_means_from_the_first) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
-    kvmem_transfer_options options = options_for(one_pair, 1);
-    options.source_layer = 1;
+    kvmem_transfer_options options = WITH(options_for(one_pair, 1), it.source_layer = 1);
     refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "layer");
     options = options_for(one_pair, 1);
     options.destination_layer = 1;
@@ -108,8 +103,7 @@ TEST(all_layers_means_from_the_first) {
 
 TEST(all_layers_needs_as_many_on_both_sides) {
     const kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    kvmem_layout_config to = kv_config(&kv_kinds[0]);
-    to.num_layers = 5;
+    kvmem_layout_config to = WITH(kv_config(&kv_kinds[0]), it.num_layers = 5);
     kv_side source;
     kv_side destination;
     kv_side_open(&source, &from, NULL, 1);
@@ -171,41 +165,34 @@ TEST(a_block_read_and_written_at_once_is_refused) {
         size_t count;
     } overlapping[] = {{onto_itself, 1}, {chain, 2}, {swap, 2}};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 1);
+    OPENED(kv_side, side, &config, NULL, 1);
     for (size_t i = 0; i < NUM(overlapping); i++) {
         const kvmem_transfer_options options = options_for(overlapping[i].pairs, overlapping[i].count);
         refuse(&side, &side, &options, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
     }
-    kv_side_close(&side);
 }
 
 /* Two layouts over the same bytes, one block apart: the overlap shows in addresses, not in ids. */
 TEST(layouts_that_share_memory_are_compared_by_address) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 1);
+    OPENED(kv_side, side, &config, NULL, 1);
     kvmem_layout_config small = config;
     small.num_blocks = 6;
-    kvmem_region *shifted = NULL;
-    EXPECT_OK(kvmem_region_create_view(side.regions[0], kv_block_stride(&config), kv_region_size(&small),
-                                       &shifted, ERR));
+    OWN(kvmem_region, shifted, kvmem_region_create_view, side.regions[0], kv_block_stride(&config),
+        kv_region_size(&small));
     kv_side shifted_side = {.config = small, .layout = regions_lay_out(&small, &shifted, 1, NULL)};
     static const kvmem_block_pair same_bytes[] = {{3, 2}};
     const kvmem_transfer_options options = options_for(same_bytes, 1);
     refuse(&side, &shifted_side, &options, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
     kvmem_layout_destroy(shifted_side.layout);
-    kvmem_region_destroy(shifted);
-    kv_side_close(&side);
 }
 
 TEST(a_notification_needs_a_remote_side) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
-    kvmem_transfer_options options = options_for(one_pair, 1);
-    options.notification = "done";
-    options.notification_size = 4;
+    kvmem_transfer_options options = WITH(options_for(one_pair, 1), it.notification = "done",
+                                          it.notification_size = 4);
     refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "notification");
     close_sides(&source, &destination);
 }

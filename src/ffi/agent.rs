@@ -8,11 +8,11 @@ use crate::ffi::common::handle::{Handle, opaque};
 use crate::nixl::{Agent, MemoryType};
 use crate::region::Registration;
 
-/// A NIXL agent. It has a thread; threads that wait for its transfers may make its NIXL calls instead.
-/// Registrations, layouts and transfers keep their agent alive. kvmem_nixl.h has its functions.
+/// A NIXL agent. A thread of kvmem makes its NIXL calls, or a thread that waits for one of its transfers.
+/// Registrations, layouts and transfers keep the agent alive. kvmem_nixl.h has its functions.
 ///
-/// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. Calls of NIXL are
-/// made one at a time.
+/// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. kvmem makes the
+/// NIXL calls of an agent one at a time.
 pub struct kvmem_agent {
     handle: Handle<Named>,
 }
@@ -26,7 +26,7 @@ pub struct Named {
     pub name: CString,
 }
 
-/// A region that is registered with an agent. It keeps both alive, and the region is deregistered before its
+/// A region that is registered with an agent. It keeps both alive. The region is deregistered before its
 /// memory is freed. kvmem_nixl.h has its functions.
 ///
 /// Threads: all functions may use one registration at the same time, except kvmem_registration_destroy.

@@ -19,31 +19,55 @@ pub use engine::cuda::rates::{self, known as known_rates};
 pub use engine::explain::{Explanation, Summary};
 pub use path::Path;
 pub use plan::{Outline, Plan};
-pub use request::{BlockPair, Expected, PairedRange, Preferences, Request, Wanted};
+pub use request::{BlockPair, Expected, PairedRange, Preferences, Request, Step, Wanted};
 pub use run::completion::{Completion, Outcome};
 pub use run::queue::{Entry, OpenQueue, Queue};
 pub use verify::checksum;
 
 use engine::contexts::Contexts;
-use engine::runs::{self, Runs};
-use engine::{Engine, explain, select};
+use engine::runs::{self, Needs, Runs};
+use engine::{Engine, OnStreams, explain, select};
+use plan::BlockRuns;
 use run::Run;
+use run::completion::Account;
 use run::history::{self, Record};
 use verify::Verification;
 
 use crate::cuda::stream::CallerStream;
-use crate::error::{Result, ensure, fail};
+use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::Layout;
 use crate::log::log;
+use crate::sync::{Mutex, MutexGuard};
 
 /// A prepared move of blocks. It keeps its layouts alive, also while a run is in flight and the handle is gone.
 pub struct Transfer {
+    /// The path, or one of several that are compared for each list of pairs.
+    path: Path,
+    outline: Arc<Outline>,
+    preferences: Preferences,
+    /// Each run compares the blocks with their source.
+    verifies_source: bool,
+    /// Of the memory of both layouts.
+    contexts: Contexts,
+    runs: Runs,
+    /// What the next run does. Only replaced by a thread that has the lock below, while no run is in flight.
+    work: Mutex<Arc<Work>>,
+    /// Held by the thread that submits.
+    submitting: Mutex<()>,
+    /// What graphs were captured from.
+    captured: Mutex<Vec<Arc<Work>>>,
+    /// Memory for the blocks of the next list of pairs.
+    spare: Mutex<Option<Arc<BlockRuns>>>,
+}
+
+/// The pairs of a transfer as an engine has them, and what else belongs to them.
+struct Work {
     path: Path,
     bytes: u64,
     pieces: u64,
-    by_layer: bool,
     engine: Box<dyn Engine>,
-    runs: Runs,
+    needs: Needs,
+    blocks: Arc<BlockRuns>,
     /// Throughput of earlier runs on the same path, if no model predicts it.
     record: Option<Arc<Record>>,
     /// What is compared after the last byte.
@@ -52,117 +76,186 @@ pub struct Transfer {
 
 impl Transfer {
     /// Checks, plans and prepares; moves nothing.
-    ///
-    /// Nothing of it is cached for the next transfer between the same layouts: what depends on these alone (checks, the
-    /// plan's shape, the comparison of paths) takes 0.2 us on the host, 0.2 us plus a statx of 0.5 us to a file, and 1 us
-    /// from or to a GPU, under the stand-in driver on 2 cores of an AMD EPYC; memory that was adopted costs 1.2 us more to
-    /// ask the driver. The rest depends on the blocks: 64 scattered ones take 1.5 to 3 us in all, 10,000 take 100 to
-    /// 250 us, of which finding the runs is 80 us; a program with no other memory in use adds 150 us for pages that its
-    /// allocator returns to the system each time. Measure again before adding a cache: a lock and a look-up are 0.1 us.
     pub fn create(source: &Arc<Layout>, destination: &Arc<Layout>, request: Request<'_>) -> Result<Self> {
         let sides = [source, destination];
         let path = select::path(source, destination, request.preferences.path)?;
         destination.memory().regions().iter().try_for_each(|region| region.ensure_writable())?;
-        let remote = matches!(path, Path::NixlRead | Path::NixlWrite);
-        ensure!(
-            request.notification.is_none() || remote,
-            InvalidArgument,
-            "a notification goes to a remote agent, and neither layout is remote"
-        );
-        let mut contexts = Contexts::of([&**source, &**destination], path.is_cuda());
+        ensure_notifiable(path, &request.step)?;
+        let contexts = Contexts::of([&**source, &**destination], path.is_cuda());
         contexts.ensure_alive()?;
         let by_layer = request.preferences.by_layer;
+        let route = Route { path, sides, preferences: &request.preferences, contexts: &contexts };
         let outline = Arc::new(Outline::new(source, destination, request.wanted, by_layer)?);
-        let plan = Plan::new(&outline, request.pairs, None)?;
-        let (bytes, pieces) = (plan.bytes(), plan.pieces());
-        let touched = runs::touched(source, destination, &plan);
-        let layers = plan.layers().count;
-        let verify = |expected| {
-            Verification::new(sides, request.pairs, *plan.selection(), by_layer, expected).map(Arc::new)
+        let work = route.prepare(&outline, request.step, request.verifies_source, None, None)?;
+        let completion = Completion::new(outline.selection().layers.count, request.queue);
+        let transfer = Self {
+            path,
+            outline,
+            verifies_source: request.verifies_source,
+            runs: Runs::new([source.clone(), destination.clone()], completion),
+            work: Mutex::new(Arc::new(work)),
+            submitting: Mutex::default(),
+            captured: Mutex::default(),
+            spare: Mutex::default(),
+            preferences: request.preferences,
+            contexts,
         };
-        let verification = request.expected.map(verify).transpose()?;
-        let engine = select::prepare(path, sides, plan, &request.preferences, request.notification)?;
-        let path = engine.path();
-        engine.add_contexts(&mut contexts);
-        let record = engine.learns_from_runs().then(|| history::of(path, source, destination));
-        // The duration of a comparison says nothing about the path.
-        let recorded = record.clone().filter(|_| verification.is_none());
-        let completion = Completion::new(bytes, layers, request.queue, recorded);
-        let runs = Runs::new([source.clone(), destination.clone()], touched, contexts, completion);
-        let transfer = Self { path, bytes, pieces, by_layer, engine, runs, record, verification };
         transfer.log_creation(source, destination);
         Ok(transfer)
     }
 
     /// Starts a run.
     pub fn submit(&self) -> Result<()> {
-        self.engine.submit(&|| self.begin())
+        let _turn = self.turn()?;
+        self.start(&self.work())
     }
 
     /// Starts a run on a stream of the caller: after the work that is queued there, and before later work. If the stream
     /// is being captured, the copies become part of the graph, and nothing runs.
     pub fn submit_on(&self, stream: CallerStream) -> Result<()> {
-        let Some(on_streams) = self.engine.on_streams() else {
-            fail!(Unsupported, "{} takes no stream; submit the transfer without one", self.path)
-        };
-        // Checked first: the driver can't be asked about a stream that went with the same context.
-        self.runs.ensure_alive()?;
-        if on_streams.check_stream(stream)? {
-            ensure!(
-                self.verification.is_none(),
-                Unsupported,
-                "a graph's runs are not verified: the host has no part in them; create the transfer without checksums"
-            );
-            log!(Debug, "transfer {} captured into a graph", self.completion().log_id());
-            return on_streams.capture(stream);
+        if self.check_stream(stream)? {
+            return self.capture(&self.work(), stream);
         }
-        on_streams.submit_on(stream, &|| self.begin())
+        let _turn = self.turn()?;
+        self.start_on(&self.work(), stream)
     }
 
-    fn begin(&self) -> Result<Run> {
-        let run = self.runs.begin(&*self.engine)?;
+    /// Replaces the pairs, and starts a run. If that fails, the transfer keeps the pairs that it had.
+    pub fn submit_pairs(&self, step: Step<'_>) -> Result<()> {
+        let _turn = self.turn()?;
+        let before = self.replace(step)?;
+        self.start(&self.work()).inspect_err(|_| self.restore(before))
+    }
+
+    /// The same on a stream of the caller, or into the graph that the stream is captured into.
+    pub fn submit_pairs_on(&self, step: Step<'_>, stream: CallerStream) -> Result<()> {
+        let is_captured = self.check_stream(stream)?;
+        let _turn = self.turn()?;
+        let before = self.replace(step)?;
+        let work = self.work();
+        let started = match is_captured {
+            true => self.capture(&work, stream),
+            false => self.start_on(&work, stream),
+        };
+        started.inspect_err(|_| self.restore(before))
+    }
+
+    /// Makes other threads that submit the transfer fail until it is dropped: none of them begins a run, or changes what the
+    /// next run does.
+    fn turn(&self) -> Result<MutexGuard<'_, ()>> {
+        self.submitting.try_lock().ok_or_else(|| {
+            Error::new(
+                Status::Busy,
+                "another thread is submitting the transfer; wait for its run, then submit it again",
+            )
+        })
+    }
+
+    /// Prepares other pairs for the next run. Returns what the last run did.
+    fn replace(&self, step: Step<'_>) -> Result<Arc<Work>> {
+        self.runs.ensure_idle()?;
+        ensure_notifiable(self.path, &step)?;
+        self.contexts.ensure_alive()?;
+        let spare = self.spare.lock().take();
+        let route = Route {
+            path: self.path,
+            sides: self.runs.layouts(),
+            preferences: &self.preferences,
+            contexts: &self.contexts,
+        };
+        let before = self.work();
+        let work = route.prepare(&self.outline, step, self.verifies_source, Some(&before), spare)?;
+        *self.work.lock() = Arc::new(work);
+        *self.spare.lock() = Some(before.blocks.clone());
+        Ok(before)
+    }
+
+    fn restore(&self, before: Arc<Work>) {
+        *self.work.lock() = before;
+    }
+
+    fn start(&self, work: &Work) -> Result<()> {
+        work.engine.submit(&|| self.begin(work))
+    }
+
+    fn start_on(&self, work: &Work, stream: CallerStream) -> Result<()> {
+        work.on_streams()?.submit_on(stream, &|| self.begin(work))
+    }
+
+    fn begin(&self, work: &Work) -> Result<Run> {
+        let run = self.runs.begin(&*work.engine, &work.needs)?;
         log!(Debug, "transfer {} submitted", self.completion().log_id());
-        Ok(match &self.verification {
+        Ok(match &work.verification {
             Some(verification) => run.verified_by(verification.clone()),
             None => run,
         })
     }
 
+    /// Fails for a stream that the transfer can't be submitted on. Returns whether it is being captured into a graph.
+    fn check_stream(&self, stream: CallerStream) -> Result<bool> {
+        let work = self.work();
+        let on_streams = work.on_streams()?;
+        // Checked first: the driver can't be asked about a stream that went with the same context.
+        work.needs.ensure_alive()?;
+        on_streams.check_stream(stream)
+    }
+
+    fn capture(&self, work: &Arc<Work>, stream: CallerStream) -> Result<()> {
+        ensure!(
+            work.verification.is_none(),
+            Unsupported,
+            "a graph's runs are not verified: the host has no part in them; create the transfer without checksums"
+        );
+        log!(Debug, "transfer {} captured into a graph", self.completion().log_id());
+        // Kept before the driver sees it, because the graph may use it even if the driver reports a failure.
+        let mut captured = self.captured.lock();
+        if !captured.iter().any(|known| Arc::ptr_eq(known, work)) {
+            captured.push(work.clone());
+        }
+        drop(captured);
+        work.on_streams()?.capture(stream)
+    }
+
+    fn work(&self) -> Arc<Work> {
+        self.work.lock().clone()
+    }
+
     /// The outcome of the last run; `None` while it is in flight.
     pub fn poll(&self) -> Result<Option<()>> {
-        self.engine.poll();
+        self.work().engine.poll();
         self.completion().poll()
     }
 
     /// Waits for the last run; without a timeout, until it ends. The calling thread copies host memory and does NIXL's work
     /// while it waits.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
-        self.runs.wait(&*self.engine, timeout)
+        self.runs.wait(&*self.work().engine, timeout)
     }
 
     /// How many layers of the last run have moved, from the first on. Without `by_layer`, all at its end.
     pub fn moved_layers(&self) -> Result<u64> {
-        self.engine.poll();
+        self.work().engine.poll();
         self.completion().moved()
     }
 
     /// Waits until the first `layers` of the last run have moved; 0 for all. `None` waits without a timeout.
     pub fn wait_layers(&self, layers: u64, timeout: Option<Duration>) -> Result<()> {
         let wanted = self.wanted(layers)?.unwrap_or(self.completion().layers());
-        self.runs.wait_layers(&*self.engine, wanted, timeout)
+        self.runs.wait_layers(&*self.work().engine, wanted, timeout)
     }
 
     /// Makes later work on a stream of the caller wait for the first `layers` of the last run; 0 for all.
     pub fn wait_on(&self, layers: u64, stream: CallerStream) -> Result<()> {
         let wanted = self.wanted(layers)?;
         let moved = self.completion().moved()?;
-        let Some(on_streams) = self.engine.on_streams() else {
+        let work = self.work();
+        let Some(on_streams) = work.engine.on_streams() else {
             let over = self.completion().poll()?.is_some();
             ensure!(
                 over || wanted.is_some_and(|wanted| moved >= wanted),
                 Unsupported,
                 "no stream carries {}, so that none can wait for it; wait for the layers before work is put there",
-                self.path
+                work.path
             );
             return Ok(());
         };
@@ -171,13 +264,13 @@ impl Transfer {
         }
         self.completion().poll()?;
         // Only transfers by layer have an event per layer; others have one at the end.
-        on_streams.delay(stream, wanted.filter(|_| self.by_layer))
+        on_streams.delay(stream, wanted.filter(|_| self.preferences.by_layer))
     }
 
     /// Cancels what of the last run has not begun. Copies that have begun go on.
     pub fn cancel(&self) -> Result<()> {
         self.completion().cancel()?;
-        self.engine.cancel();
+        self.work().engine.cancel();
         Ok(())
     }
 
@@ -188,32 +281,22 @@ impl Transfer {
         Ok((layers > 0).then_some(layers))
     }
 
-    /// The path that it takes.
+    /// The path that it takes with the pairs that it has.
     pub fn path(&self) -> Path {
-        self.path
+        self.work().path
     }
 
-    /// Its size.
+    /// Its size with the pairs that it has.
     pub fn summary(&self) -> Summary {
-        let (moves, requests) = (self.engine.moves(), self.engine.requests());
-        Summary { bytes: self.bytes, pieces: self.pieces, moves, requests }
-    }
-
-    /// The paths that were compared, or the only one.
-    pub fn candidates(&self) -> Vec<Candidate> {
-        let mut candidates = self.engine.candidates();
-        if let Some(record) = &self.record {
-            let taken = candidates.iter_mut().filter(|candidate| candidate.path == self.path);
-            taken.for_each(|candidate| candidate.seconds = record.seconds(self.bytes).0);
-        }
-        candidates
+        self.work().summary()
     }
 
     /// Says which path it takes, the expected throughput, and why it takes no other path. Moves nothing.
     pub fn explain(&self) -> Explanation {
-        let assumed = self.record.as_ref().is_some_and(|record| !record.seconds(self.bytes).1);
-        let layers = self.by_layer.then(|| self.completion().layers());
-        explain::explain(self.path, self.summary(), &self.candidates(), layers, assumed)
+        let work = self.work();
+        let assumed = work.record.as_ref().is_some_and(|record| !record.seconds(work.bytes).1);
+        let layers = self.preferences.by_layer.then(|| self.completion().layers());
+        explain::explain(work.path, work.summary(), &work.candidates(), layers, assumed)
     }
 
     /// Duration of the last run that ended.
@@ -226,8 +309,89 @@ impl Transfer {
     }
 
     fn log_creation(&self, source: &Layout, destination: &Layout) {
-        let of = || (self.summary(), self.candidates());
-        log_lines::log_creation(self.completion().log_id(), self.path, of, source, destination);
+        let work = self.work();
+        let of = || (work.summary(), work.candidates());
+        log_lines::log_creation(self.completion().log_id(), work.path, of, source, destination);
+    }
+}
+
+/// Fails if there is a notification and no remote agent.
+fn ensure_notifiable(path: Path, step: &Step<'_>) -> Result<()> {
+    ensure!(
+        step.notification.is_none() || matches!(path, Path::NixlRead | Path::NixlWrite),
+        InvalidArgument,
+        "a notification goes to a remote agent, and neither layout is remote"
+    );
+    Ok(())
+}
+
+/// What preparing an engine depends on, whatever the pairs.
+struct Route<'a> {
+    path: Path,
+    sides: [&'a Arc<Layout>; 2],
+    preferences: &'a Preferences,
+    contexts: &'a Contexts,
+}
+
+impl Route<'_> {
+    /// Plans some pairs, and prepares the engine for them: from that of the pairs before, if there is one.
+    fn prepare(
+        &self,
+        outline: &Arc<Outline>,
+        step: Step<'_>,
+        verifies_source: bool,
+        before: Option<&Work>,
+        spare: Option<Arc<BlockRuns>>,
+    ) -> Result<Work> {
+        let [source, destination] = self.sides;
+        let expected = step.expected(verifies_source)?;
+        let plan = Plan::new(outline, step.pairs, spare)?;
+        let (bytes, pieces, blocks) = (plan.bytes(), plan.pieces(), plan.shared_blocks());
+        let touched = runs::touched(source, destination, &plan);
+        let verify = |expected| {
+            let selection = *outline.selection();
+            Verification::new(self.sides, step.pairs, selection, self.preferences.by_layer, expected)
+        };
+        let verification = expected.map(verify).transpose()?.map(Arc::new);
+        let next = before.and_then(|before| before.engine.prepare_next(&plan, self.preferences));
+        let engine = match next {
+            Some(next) => next?,
+            None => select::prepare(self.path, self.sides, plan, self.preferences, step.notification)?,
+        };
+        let path = engine.path();
+        let record = engine.learns_from_runs().then(|| history::of(path, source, destination));
+        let account = Account {
+            bytes,
+            user_data: step.user_data,
+            // The duration of a comparison says nothing about the path.
+            record: record.clone().filter(|_| verification.is_none()),
+        };
+        let needs = Needs::of(&*engine, touched, self.contexts.clone(), account);
+        Ok(Work { path, bytes, pieces, engine, needs, blocks, record, verification })
+    }
+}
+
+impl Work {
+    fn on_streams(&self) -> Result<&dyn OnStreams> {
+        match self.engine.on_streams() {
+            Some(on_streams) => Ok(on_streams),
+            None => fail!(Unsupported, "{} takes no stream; submit the transfer without one", self.path),
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        let (moves, requests) = (self.engine.moves(), self.engine.requests());
+        Summary { bytes: self.bytes, pieces: self.pieces, moves, requests }
+    }
+
+    /// The paths that were compared, or the only one.
+    fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = self.engine.candidates();
+        if let Some(record) = &self.record {
+            let taken = candidates.iter_mut().filter(|candidate| candidate.path == self.path);
+            taken.for_each(|candidate| candidate.seconds = record.seconds(self.bytes).0);
+        }
+        candidates
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::path::Path;
 use super::run::queue::Queue;
+use crate::error::{Result, ensure};
 
 /// A block of the source and the block of the destination that it is copied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,18 +41,42 @@ pub struct Wanted {
 /// Everything that a new transfer is created from, except the two layouts.
 #[derive(Default)]
 pub struct Request<'a> {
-    /// Blocks to move.
-    pub pairs: &'a [BlockPair],
+    /// The first blocks.
+    pub step: Step<'a>,
     /// The part of each block.
     pub wanted: Wanted,
-    /// Sent to the remote agent after the last byte.
-    pub notification: Option<Vec<u8>>,
-    /// Receives the completions, with the user data that each carries.
-    pub queue: Option<(Arc<Queue>, u64)>,
+    /// Receives the completions.
+    pub queue: Option<Arc<Queue>>,
     /// How the bytes may travel.
     pub preferences: Preferences,
-    /// What the destination's blocks are compared with before the transfer ends.
-    pub expected: Option<Expected<'a>>,
+    /// Each run compares the destination's blocks with those of the source before it ends.
+    pub verifies_source: bool,
+}
+
+/// Blocks to move, and what belongs to them: what changes from one step of an engine to the next.
+#[derive(Default)]
+pub struct Step<'a> {
+    /// Blocks to move.
+    pub pairs: &'a [BlockPair],
+    /// Returned with the completion.
+    pub user_data: u64,
+    /// Sent to the remote agent after the last byte.
+    pub notification: Option<Vec<u8>>,
+    /// CRC32C of the destination's blocks, one per pair, which are compared before the run ends.
+    pub checksums: Option<&'a [u32]>,
+}
+
+impl<'a> Step<'a> {
+    /// What the destination's blocks are compared with, in a transfer that compares them with the source's or not.
+    pub fn expected(&self, verifies_source: bool) -> Result<Option<Expected<'a>>> {
+        ensure!(
+            self.checksums.is_none() || !verifies_source,
+            InvalidArgument,
+            "checksums are given, and KVMEM_TRANSFER_VERIFY asks for the source's; one of the two says what is expected"
+        );
+        let by_source = verifies_source.then_some(Expected::Source);
+        Ok(self.checksums.map(Expected::Checksums).or(by_source))
+    }
 }
 
 /// How the bytes may travel.

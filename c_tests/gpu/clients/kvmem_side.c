@@ -76,15 +76,12 @@ static void from_hex(const char *text, uint8_t *bytes, size_t size) {
 
 /* allocate SIZE SEED */
 static void allocate(uint64_t size, unsigned seed, packet *answer) {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.size = size + OFFSET;
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = size + OFFSET);
     EXPECT_OK(kvmem_region_create_device(&options, &now.region, ERR));
     now.address = region_info(now.region).address + OFFSET;
     now.size = size;
     fill(seed);
-    kvmem_ipc_handle shared;
-    EXPECT_OK(kvmem_ipc_export(now.address, &shared, ERR));
+    GET(kvmem_ipc_handle, shared, kvmem_ipc_export, now.address);
     char handle[2 * sizeof(shared.handle) + 1];
     char uuid[2 * sizeof(shared.uuid) + 1];
     to_hex(shared.handle, sizeof(shared.handle), handle);
@@ -98,8 +95,7 @@ static void allocate(uint64_t size, unsigned seed, packet *answer) {
 static void open_handle(const char *text) {
     char handle[129];
     char uuid[33];
-    kvmem_ipc_options options;
-    kvmem_ipc_options_init(&options, sizeof(options));
+    kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     CHECK_EQ(sscanf(text, "open %128s %32s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, handle, uuid,
                     &options.offset, &options.size, &options.base_size, &options.buffer_id),
              6);
@@ -121,12 +117,8 @@ static void map(kvmem_vmm_memory *memory, uint64_t size) {
 
 /* create SIZE SEED */
 static void create(uint64_t size, unsigned seed, packet *answer) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
-    options.flags = KVMEM_VMM_POSIX_FD;
-    options.size = size;
-    kvmem_vmm_memory *memory = NULL;
-    EXPECT_OK(kvmem_vmm_memory_create(&options, &memory, ERR));
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = KVMEM_VMM_POSIX_FD, it.size = size);
+    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);
     EXPECT_OK(kvmem_vmm_memory_export_fd(memory, &answer->fd, ERR));
     map(memory, size);
     fill(seed);
@@ -134,8 +126,7 @@ static void create(uint64_t size, unsigned seed, packet *answer) {
 
 /* import SIZE, with a descriptor */
 static void import(uint64_t size, int fd) {
-    kvmem_vmm_memory *memory = NULL;
-    EXPECT_OK(kvmem_vmm_memory_import_fd(fd, size, 0, &memory, ERR));
+    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_import_fd, fd, size, 0);
     close(fd);
     map(memory, size);
 }

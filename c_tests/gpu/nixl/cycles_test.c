@@ -8,9 +8,7 @@ static kvmem_agent *agent;
 
 static void one_cycle(place place, uint32_t seed) {
     const kvmem_layout_config config = side_config(&kv_kinds[seed % KV_NUM_KINDS]);
-    side side;
-    side_open(&side, place, 0, &config, agent, seed);
-    side_close(&side);
+    OPENED(side, side, place, 0, &config, agent, seed);
 }
 
 static void registered_memory_comes_and_goes(place place) {

@@ -13,10 +13,7 @@ enum { EXPORT = 1, RESIZE, LOAD, CHECK_BLOCK };
 
 /* Blocks of 1.5 MiB, so that a few of them lie in extents of their own. */
 static kvmem_layout_config block_config(void) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.page_size = 16;
-    config.inner_dim = 8192;
-    return config;
+    return WITH(kv_config(&kv_kinds[0]), it.page_size = 16, it.inner_dim = 8192);
 }
 
 static uint64_t block_size(const kvmem_layout_config *config) {
@@ -33,8 +30,7 @@ static void fill_block(const kvmem_layout *layout, uint64_t block) {
     const kvmem_layout_config config = block_config();
     unsigned char *bytes = test_allocate(block_size(&config));
     memset(bytes, value_of(block), block_size(&config));
-    kvmem_block first;
-    EXPECT_OK(kvmem_layout_get_block(layout, block, 0, 0, &first, ERR));
+    GET(kvmem_block, first, kvmem_layout_get_block, layout, block, 0, 0);
     write_device(0, first.address, bytes, block_size(&config));
     free(bytes);
 }
@@ -51,12 +47,10 @@ static void serve_resize(int socket, kvmem_layout *layout, const message *reques
 }
 
 static void serve_export(int socket, kvmem_layout *layout, kvmem_agent *agent) {
-    message metadata = agent_metadata(agent);
-    message descriptor = layout_descriptor(layout);
+    CLEANUP(message_free) message metadata = agent_metadata(agent);
+    CLEANUP(message_free) message descriptor = layout_descriptor(layout);
     frame_send(socket, EXPORT, metadata.data, metadata.size);
     frame_send(socket, EXPORT, descriptor.data, descriptor.size);
-    free(metadata.data);
-    free(descriptor.data);
 }
 
 /* Of every byte of a block. */
@@ -71,8 +65,7 @@ static void serve_check(int socket, const kvmem_layout *layout, const message *r
     CHECK_EQ(request->size, sizeof(wanted));
     memcpy(&wanted, request->data, sizeof(wanted));
     unsigned char *bytes = test_allocate(block_size(&config));
-    kvmem_block first;
-    EXPECT_OK(kvmem_layout_get_block(layout, wanted.block, 0, 0, &first, ERR));
+    GET(kvmem_block, first, kvmem_layout_get_block, layout, wanted.block, 0, 0);
     read_device(0, bytes, first.address, block_size(&config));
     CHECK_FILLED(bytes, (unsigned char)wanted.value, block_size(&config));
     free(bytes);
@@ -87,11 +80,11 @@ static bool await_request(int socket) {
 
 static void owner_role(int socket) {
     const kvmem_layout_config config = block_config();
-    kvmem_agent *agent = agent_open("owner");
-    kvmem_layout *layout = elastic_layout(&config, 0, agent);
+    OWNED(kvmem_agent) agent = agent_open("owner");
+    OWNED(kvmem_layout) layout = elastic_layout(&config, 0, agent);
     while (await_request(socket)) {
         uint32_t tag = 0;
-        message request = frame_receive(socket, &tag);
+        CLEANUP(message_free) message request = frame_receive(socket, &tag);
         if (tag == RESIZE) {
             serve_resize(socket, layout, &request);
         } else if (tag == EXPORT) {
@@ -102,10 +95,7 @@ static void owner_role(int socket) {
             agent_load(agent, &request);
             frame_send(socket, LOAD, NULL, 0);
         }
-        free(request.data);
     }
-    kvmem_layout_destroy(layout);
-    kvmem_agent_destroy(agent);
 }
 
 USES_ROLE(owner, owner_role)
@@ -121,18 +111,15 @@ typedef struct meeting {
 
 static void resize(const meeting *meeting, uint64_t blocks) {
     frame_send(meeting->owner.socket, RESIZE, &blocks, sizeof(blocks));
-    message done = frame_expect(meeting->owner.socket, RESIZE);
-    free(done.data);
+    CLEANUP(message_free) message done = frame_expect(meeting->owner.socket, RESIZE);
 }
 
 static void import(meeting *meeting) {
     frame_send(meeting->owner.socket, EXPORT, NULL, 0);
-    message metadata = frame_expect(meeting->owner.socket, EXPORT);
-    message descriptor = frame_expect(meeting->owner.socket, EXPORT);
+    CLEANUP(message_free) message metadata = frame_expect(meeting->owner.socket, EXPORT);
+    CLEANUP(message_free) message descriptor = frame_expect(meeting->owner.socket, EXPORT);
     agent_load(meeting->agent, &metadata);
     EXPECT_OK(kvmem_layout_import(meeting->agent, descriptor.data, descriptor.size, &meeting->theirs, ERR));
-    free(metadata.data);
-    free(descriptor.data);
 }
 
 static meeting meet(uint64_t blocks) {
@@ -145,14 +132,10 @@ static meeting meet(uint64_t blocks) {
     resize(&meeting, blocks);
     import(&meeting);
     const kvmem_layout_config config = block_config();
-    kvmem_system_options memory;
-    kvmem_system_options_init(&memory, sizeof(memory));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.agent = meeting.agent;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.system = &memory;
+    kvmem_system_options memory = OPTIONS(kvmem_system_options);
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                           it.agent = meeting.agent, it.source = KVMEM_LAYOUT_ALLOCATE,
+                                           it.system = &memory);
     EXPECT_OK(kvmem_layout_build(&options, &meeting.ours, ERR));
     return meeting;
 }
@@ -166,10 +149,7 @@ static void part(meeting *meeting) {
 
 static kvmem_status create_read(const meeting *meeting, uint32_t block, kvmem_transfer **transfer) {
     const kvmem_block_pair pair = {block, block};
-    kvmem_transfer_options options;
-    kvmem_transfer_options_init(&options, sizeof(options));
-    options.pairs = &pair;
-    options.num_pairs = 1;
+    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);
     return kvmem_transfer_create(meeting->theirs, meeting->ours, &options, transfer, ERR);
 }
 
@@ -180,8 +160,7 @@ static kvmem_status run(kvmem_transfer *transfer) {
 
 static void check_block(const meeting *meeting, uint32_t block) {
     const kvmem_layout_config config = block_config();
-    kvmem_block first;
-    EXPECT_OK(kvmem_layout_get_block(meeting->ours, block, 0, 0, &first, ERR));
+    GET(kvmem_block, first, kvmem_layout_get_block, meeting->ours, block, 0, 0);
     CHECK_FILLED((const void *)(uintptr_t)first.address, value_of(block), block_size(&config));
 }
 
@@ -195,10 +174,7 @@ static void read_block(const meeting *meeting, uint32_t block) {
 
 static kvmem_status create_write(const meeting *meeting, uint32_t block, kvmem_transfer **transfer) {
     const kvmem_block_pair pair = {block, block};
-    kvmem_transfer_options options;
-    kvmem_transfer_options_init(&options, sizeof(options));
-    options.pairs = &pair;
-    options.num_pairs = 1;
+    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);
     return kvmem_transfer_create(meeting->ours, meeting->theirs, &options, transfer, ERR);
 }
 
@@ -208,27 +184,24 @@ static unsigned char new_value_of(uint64_t block) {
 
 static void fill_own_block(const meeting *meeting, uint32_t block) {
     const kvmem_layout_config config = block_config();
-    kvmem_block first;
-    EXPECT_OK(kvmem_layout_get_block(meeting->ours, block, 0, 0, &first, ERR));
+    GET(kvmem_block, first, kvmem_layout_get_block, meeting->ours, block, 0, 0);
     memset((void *)(uintptr_t)first.address, new_value_of(block), block_size(&config));
 }
 
 static void check_theirs(const meeting *meeting, uint64_t block, unsigned char value) {
     const content wanted = {block, value};
     frame_send(meeting->owner.socket, CHECK_BLOCK, &wanted, sizeof(wanted));
-    message done = frame_expect(meeting->owner.socket, CHECK_BLOCK);
-    free(done.data);
+    CLEANUP(message_free) message done = frame_expect(meeting->owner.socket, CHECK_BLOCK);
 }
 
 /* Every second one; those between stay as they were. */
 TEST(blocks_of_a_peer_are_written) {
     meeting meeting = meet(7);
     for (uint32_t block = 0; block < 7; block += 2) {
-        kvmem_transfer *transfer = NULL;
+        OWNED(kvmem_transfer) transfer = NULL;
         fill_own_block(&meeting, block);
         EXPECT_OK(create_write(&meeting, block, &transfer));
         EXPECT_OK(run(transfer));
-        CALL(kvmem_transfer_destroy(transfer));
     }
     for (uint32_t block = 0; block < 7; block++) {
         check_theirs(&meeting, block, block % 2 == 0 ? new_value_of(block) : value_of(block));

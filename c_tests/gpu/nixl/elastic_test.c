@@ -11,10 +11,7 @@ SIDE_PEER_ROLE
 
 /* Blocks of 1.5 MiB, so that a few of them lie in extents of their own. */
 static kvmem_layout_config block_config(void) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.page_size = 16;
-    config.inner_dim = 8192;
-    return config;
+    return WITH(kv_config(&kv_kinds[0]), it.page_size = 16, it.inner_dim = 8192);
 }
 
 /* A block here holds what the peer's block must hold. */
@@ -24,8 +21,7 @@ static void check_block(const kvmem_layout *layout, uint32_t here, const kv_peer
     unsigned char *bytes = test_allocate(size);
     for (uint64_t layer = 0; layer < config->num_layers; layer++) {
         for (uint64_t outer = 0; outer < config->outer_dim; outer++) {
-            kvmem_block piece;
-            EXPECT_OK(kvmem_layout_get_block(layout, here, layer, outer, &piece, ERR));
+            GET(kvmem_block, piece, kvmem_layout_get_block, layout, here, layer, outer);
             CHECK_EQ(piece.size, size);
             read_device(0, bytes, piece.address, size);
             const uint64_t at = peer->model.starts[0] + kv_offset(config, there, layer, outer);
@@ -45,11 +41,11 @@ static void fetch(const kv_peer *peer, uint32_t there, const kvmem_layout *layou
 
 TEST(blocks_go_where_memory_has_come) {
     const kvmem_layout_config config = block_config();
-    kvmem_agent *agent = agent_open("near");
-    kv_peer peer;
+    OWNED(kvmem_agent) agent = agent_open("near");
+    CLEANUP(kv_peer_close) kv_peer peer;
     side_peer_start(&peer, "far", PLACE_DEVICE, 0, &config, 1);
     kv_peer_meet(&peer, agent);
-    kvmem_layout *layout = elastic_layout(&config, 0, agent);
+    OWNED(kvmem_layout) layout = elastic_layout(&config, 0, agent);
     EXPECT_OK(kvmem_layout_resize(layout, 2, ERR));
     fetch(&peer, 6, layout, 0);
     fetch(&peer, 5, layout, 1);
@@ -62,20 +58,17 @@ TEST(blocks_go_where_memory_has_come) {
     fetch(&peer, 3, layout, 6); /* in memory that is new behind the same address */
     check_block(layout, 0, &peer, 6);
     kv_peer_check(&peer);
-    CALL(kvmem_layout_destroy(layout));
-    kv_peer_stop(&peer);
-    CALL(kvmem_agent_destroy(agent));
 }
 
 TEST(blocks_come_from_where_memory_has_come) {
     static const kvmem_block_pair out[] = {{6, 2}};
     const kv_move move = {out, NUM(out), 0, 0, 3};
     const kvmem_layout_config config = block_config();
-    kvmem_agent *agent = agent_open("near");
-    kv_peer peer;
+    OWNED(kvmem_agent) agent = agent_open("near");
+    CLEANUP(kv_peer_close) kv_peer peer;
     side_peer_start(&peer, "far", PLACE_PINNED, 0, &config, 1);
     kv_peer_meet(&peer, agent);
-    kvmem_layout *layout = elastic_layout(&config, 0, agent);
+    OWNED(kvmem_layout) layout = elastic_layout(&config, 0, agent);
     EXPECT_OK(kvmem_layout_resize(layout, config.num_blocks, ERR));
     fetch(&peer, 5, layout, 6);
     const kvmem_transfer_info info = kv_run(layout, peer.model.layout, &move);
@@ -84,7 +77,4 @@ TEST(blocks_come_from_where_memory_has_come) {
     unsigned char *expected = peer.model.expected + peer.model.starts[0];
     memcpy(expected + 2 * block, expected + 5 * block, block);
     kv_peer_check(&peer);
-    CALL(kvmem_layout_destroy(layout));
-    kv_peer_stop(&peer);
-    CALL(kvmem_agent_destroy(agent));
 }

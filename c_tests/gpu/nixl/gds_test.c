@@ -16,8 +16,7 @@ static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
 
 /* NULL where the plugin does not load, or cuFile does not start. Files that cuFile does not take POSIX does. */
 static kvmem_agent *gds_agent(void) {
-    kvmem_agent *agent = NULL;
-    EXPECT_OK(kvmem_agent_create("storage", NULL, &agent, ERR));
+    GET(kvmem_agent *, agent, kvmem_agent_create, "storage", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     const kvmem_status status = kvmem_agent_create_backend(agent, "GDS_MT", NULL, 0, ERR);
     stance_check(__FILE__, __LINE__, "kvmem_agent_create_backend");
@@ -58,15 +57,12 @@ static kvmem_transfer *created_or_refused(file_flight *flight, bool to_file, uin
 }
 
 static void tell(const kvmem_transfer *transfer) {
-    kvmem_blob *text = NULL;
-    EXPECT_OK(kvmem_transfer_explain(transfer, NULL, &text, ERR));
+    OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, NULL);
     printf("%.*s", (int)kvmem_blob_size(text), (const char *)kvmem_blob_data(text));
-    CALL(kvmem_blob_destroy(text));
 }
 
 static uint32_t path_of(const kvmem_transfer *transfer) {
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     return info.path;
 }
 
@@ -77,10 +73,10 @@ static void run(file_flight *flight, bool to_file, kvmem_transfer *transfer) {
 
 TEST(every_byte_arrives_or_the_reason_is_told) {
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_ELASTIC};
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (size_t turn = 0; turn < NUM(places) * NUM(modes) * KV_NUM_KINDS; turn++) {
         const kvmem_layout_config config = kv_aligned_config(&kv_kinds[turn % KV_NUM_KINDS]);
-        file_flight flight;
+        CLEANUP(file_flight_close) file_flight flight;
         open_flight(&flight, places[turn / KV_NUM_KINDS % NUM(places)], &config,
                     modes[turn / KV_NUM_KINDS / NUM(places)]);
         for (int to_file = 1; to_file >= 0; to_file--) {
@@ -91,9 +87,7 @@ TEST(every_byte_arrives_or_the_reason_is_told) {
                 run(&flight, to_file, transfer);
             }
         }
-        file_flight_close(&flight);
     }
-    release_device(0);
 }
 
 /* What bounces in host memory is not taken where that is refused, and GDS that does not is. */
@@ -101,7 +95,7 @@ TEST(without_a_bounce_it_is_gds_or_nothing) {
     const uint64_t refusals[] = {KVMEM_TRANSFER_NO_HOST_BOUNCE, KVMEM_TRANSFER_ZERO_COPY};
     for (size_t i = 0; i < NUM(refusals) * NUM(modes); i++) {
         const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-        file_flight flight;
+        CLEANUP(file_flight_close) file_flight flight;
         open_flight(&flight, PLACE_DEVICE, &config, modes[i % NUM(modes)]);
         for (int to_file = 1; to_file >= 0; to_file--) {
             kvmem_transfer *transfer = created_or_refused(&flight, to_file, 0, refusals[i / NUM(modes)]);
@@ -111,14 +105,13 @@ TEST(without_a_bounce_it_is_gds_or_nothing) {
                 run(&flight, to_file, transfer);
             }
         }
-        file_flight_close(&flight);
     }
 }
 
 /* Small blocks go through the ring also where there is GDS, and of why that is, something is said. */
 TEST(small_blocks_go_through_the_ring) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    file_flight flight;
+    CLEANUP(file_flight_close) file_flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, 0);
     for (int to_file = 1; to_file >= 0; to_file--) {
         kvmem_transfer *transfer = created_or_refused(&flight, to_file, 0, 0);
@@ -126,16 +119,13 @@ TEST(small_blocks_go_through_the_ring) {
         CHECK(path_of(transfer) == KVMEM_PATH_URING_STAGED || path_of(transfer) == KVMEM_PATH_PREAD_STAGED);
         run(&flight, to_file, transfer);
     }
-    file_flight_close(&flight);
 }
 
 /* Blocks of 2 MiB, some of them neighbours, as is expected to be fastest: GDS where it is proven. */
 TEST(large_blocks_go_one_way_or_the_other) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    config.num_blocks = 16;
-    config.num_layers = 2;
-    config.inner_dim = 16384;
-    file_flight flight;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = 16, it.num_layers = 2,
+                                      it.inner_dim = 16384);
+    CLEANUP(file_flight_close) file_flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, 0);
     flight.move = &neighbours;
     for (int to_file = 1; to_file >= 0; to_file--) {
@@ -143,7 +133,6 @@ TEST(large_blocks_go_one_way_or_the_other) {
         CHECK(transfer != NULL);
         run(&flight, to_file, transfer);
     }
-    file_flight_close(&flight);
 }
 
 static size_t count_entries(const char *path) {
@@ -160,14 +149,12 @@ static size_t count_entries(const char *path) {
 /* It is tried out on a file of its own, which has no name and does not stay open. */
 TEST(trying_it_out_leaves_nothing_behind) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    file_flight flight;
+    CLEANUP(file_flight_close) file_flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, 0);
     CALL(kvmem_transfer_destroy(created_or_refused(&flight, true, file_flight_nixl_path(true), 0)));
     CHECK_EQ(count_entries(flight.directory.path), 3); /* with itself and its parent */
-    const size_t open_files = count_open_files();
+    KEEPS_FILES;
     for (int i = 0; i < 20; i++) {
         CALL(kvmem_transfer_destroy(created_or_refused(&flight, i % 2, file_flight_nixl_path(i % 2), 0)));
     }
-    CHECK_EQ(count_open_files(), open_files);
-    file_flight_close(&flight);
 }

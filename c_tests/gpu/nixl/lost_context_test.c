@@ -7,46 +7,32 @@
 
 static kvmem_agent *agent;
 
-static void expect_not_registered(kvmem_region *region) {
-    kvmem_registration *registration = (kvmem_registration *)&registration;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_region_register(region, agent, &registration, ERR));
-    CHECK(registration == NULL);
-}
-
 /* Before, whether it is taken is NIXL's affair. */
 static void expect_offered(kvmem_region *region) {
-    kvmem_registration *registration = NULL;
+    OWNED(kvmem_registration) registration = NULL;
     const kvmem_status status = kvmem_region_register(region, agent, &registration, ERR);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NIXL);
-    CALL(kvmem_registration_destroy(registration));
 }
 
 TEST(adopted_memory_is_not_registered_once_its_context_is_destroyed) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     own_context own;
-    kvmem_region *view = NULL;
     EXPECT_OK(kvmem_agent_create("near", NULL, &agent, ERR));
     retain_device(0);
     own_context_open(&own, &config);
-    EXPECT_OK(kvmem_region_create_view(own.regions[1], 0, 512, &view, ERR));
+    GET(kvmem_region *, view, kvmem_region_create_view, own.regions[1], 0, 512);
     expect_offered(own.regions[0]);
     CU(cuCtxDestroy_v2(own.context));
     const uint64_t engine = engine_allocate(0, MIB); /* which may lie where that memory lay */
     for (size_t i = 0; i < own.num_regions; i++) {
-        expect_not_registered(own.regions[i]);
+        REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_region_register, own.regions[i], agent);
     }
-    expect_not_registered(view);
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.agent = agent;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = own.regions;
-    options.count = own.num_regions;
-    kvmem_layout *layout = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_layout_build(&options, &layout, ERR));
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(own.regions[0], &holders, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_region_register, view, agent);
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config, it.agent = agent,
+                                           it.source = KVMEM_LAYOUT_REGIONS, it.regions = own.regions,
+                                           it.count = own.num_regions);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_layout_build, &options);
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, own.regions[0]);
     CHECK_EQ(holders.registrations, 0);
     CALL(kvmem_region_destroy(view));
     own_context_close(&own);
@@ -60,7 +46,7 @@ TEST(memory_of_a_device_is_not_registered_once_that_is_reset) {
     kvmem_region *region = region_create_on_gpu(MIB);
     expect_offered(region);
     reset_device(0);
-    expect_not_registered(region);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_region_register, region, agent);
     CALL(kvmem_region_destroy(region));
     CALL(kvmem_agent_destroy(agent));
 }

@@ -34,14 +34,12 @@ typedef struct visit {
 } visit;
 
 static void check_carries_no_memory(const parcel *parcel) {
-    kvmem_share *share = parcel_share(parcel);
-    kvmem_share_info info;
-    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    OWNED(kvmem_share) share = parcel_share(parcel);
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
     CHECK_EQ(info.transport, KVMEM_SHARE_REMOTE);
     CHECK_EQ(info.num_fds, 0);
     CHECK_EQ(info.memory_size, 0);
-    CALL(kvmem_share_destroy(share));
 }
 
 static void visit_open(visit *visit, memory_kind kind, size_t layout_kind, const char *name,
@@ -54,8 +52,7 @@ static void visit_open(visit *visit, memory_kind kind, size_t layout_kind, const
     check_carries_no_memory(&visit->parcel);
     refuse_layout(&visit->parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "agent");
     visit->layout = open_layout(&visit->parcel, 0, agent);
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(visit->layout, &info, ERR));
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, visit->layout);
     CHECK_EQ(info.locality, KVMEM_LOCALITY_REMOTE);
     CHECK_EQ(info.num_blocks, config.num_blocks);
 }
@@ -109,19 +106,14 @@ static void reach(memory_kind there) {
     static const memory_kind here[] = {MEMORY_SYSTEM, MEMORY_DEVICE};
     static const char *const names[KV_NUM_KINDS] = {"first", "second", "third"};
     keep_context();
-    kvmem_agent *agent = agent_open("guest");
+    OWNED(kvmem_agent) agent = agent_open("guest");
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
-        visit visit;
-        visit_open(&visit, there, i, names[i], agent);
+        OPENED(visit, visit, there, i, names[i], agent);
         for (size_t k = 0; k < NUM(here); k++) {
-            home home;
-            home_open(&home, here[k], (i + k) % KV_NUM_KINDS, agent);
+            OPENED(home, home, here[k], (i + k) % KV_NUM_KINDS, agent);
             read_and_write(&visit, &home);
-            home_close(&home);
         }
-        visit_close(&visit);
     }
-    CALL(kvmem_agent_destroy(agent));
 }
 
 TEST_CALL(device_memory_is_reached, reach(MEMORY_DEVICE))
@@ -154,8 +146,7 @@ static void *read_until_it_fails(void *argument) {
 
 static kvmem_transfer *create_read(const visit *visit, const home *home) {
     const kvmem_transfer_options options = kv_transfer_options(&in_move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(visit->layout, home->layout, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, visit->layout, home->layout, &options);
     return transfer;
 }
 
@@ -166,7 +157,7 @@ static kvmem_status submit_and_wait(kvmem_transfer *transfer) {
 
 static void lose(memory_kind there) {
     keep_context();
-    kvmem_agent *agent = agent_open("guest");
+    OWNED(kvmem_agent) agent = agent_open("guest");
     home home;
     home_open(&home, MEMORY_SYSTEM, 0, agent);
     visit visit;
@@ -190,7 +181,6 @@ static void lose(memory_kind there) {
     read_and_write(&visit, &home);
     visit_close(&visit);
     home_close(&home);
-    CALL(kvmem_agent_destroy(agent));
 }
 
 TEST_CALL(an_owner_of_device_memory_that_dies_is_lost, lose(MEMORY_DEVICE))

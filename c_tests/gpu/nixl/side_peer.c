@@ -34,12 +34,10 @@ static void serve_open(int socket, const message *request) {
     own_agent = agent_open(setup.kv.name);
     side_open(&own_side, (place)setup.place, setup.device, &setup.kv.config, own_agent,
               (uint32_t)setup.kv.seed);
-    message metadata = agent_metadata(own_agent);
-    message descriptor = layout_descriptor(own_side.model.layout);
+    CLEANUP(message_free) message metadata = agent_metadata(own_agent);
+    CLEANUP(message_free) message descriptor = layout_descriptor(own_side.model.layout);
     frame_send(socket, KV_PEER_OPEN, metadata.data, metadata.size);
     frame_send(socket, KV_PEER_OPEN, descriptor.data, descriptor.size);
-    free(metadata.data);
-    free(descriptor.data);
 }
 
 static void serve(int socket, uint32_t tag, const message *request) {

@@ -31,23 +31,19 @@ static void read_from_there(side *here, kv_peer *peer, const kv_move *move) {
 /* One peer whose memory lies at `there`, and every local place and kind against it. */
 static void exchange_with(place there) {
     static const place places[] = {PLACE_SYSTEM, PLACE_PINNED, PLACE_DEVICE, PLACE_ADOPTED};
-    kvmem_agent *agent = agent_open("near");
+    OWNED(kvmem_agent) agent = agent_open("near");
     const kvmem_layout_config remote = side_config(&kv_kinds[1]);
-    kv_peer peer;
+    CLEANUP(kv_peer_close) kv_peer peer;
     side_peer_start(&peer, "far", there, 0, &remote, 100);
     kv_peer_meet(&peer, agent);
     for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
         const kvmem_layout_config local = side_config(&kv_kinds[i % KV_NUM_KINDS]);
-        side here;
-        side_open(&here, places[i / KV_NUM_KINDS], 0, &local, agent, (uint32_t)i);
+        OPENED(side, here, places[i / KV_NUM_KINDS], 0, &local, agent, (uint32_t)i);
         write_there(&here, &peer, &all_layers);
         read_from_there(&here, &peer, &one_layer);
         read_from_there(&here, &peer, &all_layers);
         write_there(&here, &peer, &one_layer);
-        side_close(&here);
     }
-    kv_peer_stop(&peer);
-    CALL(kvmem_agent_destroy(agent));
 }
 
 TEST_CALL(with_device_memory_there, exchange_with(PLACE_DEVICE))
@@ -60,16 +56,13 @@ TEST(regions_are_registered_as_what_they_are) {
         place place;
         uint32_t memory_type;
     } kinds[] = {{PLACE_PINNED, KVMEM_MEMORY_DRAM}, {PLACE_DEVICE, KVMEM_MEMORY_VRAM}};
-    kvmem_agent *agent = agent_open("near");
+    OWNED(kvmem_agent) agent = agent_open("near");
     const kvmem_layout_config config = side_config(&kv_kinds[0]);
     for (int device = 0; device < driver_devices(); device++) {
         for (size_t i = 0; i < NUM(kinds); i++) {
-            side side;
-            side_open(&side, kinds[i].place, device, &config, NULL, 1);
-            kvmem_registration *registration = NULL;
-            EXPECT_OK(kvmem_region_register(side.whole, agent, &registration, ERR));
-            kvmem_registration_info info;
-            EXPECT_OK(kvmem_registration_get_info(registration, &info, ERR));
+            OPENED(side, side, kinds[i].place, device, &config, NULL, 1);
+            OWN(kvmem_registration, registration, kvmem_region_register, side.whole, agent);
+            GET(kvmem_registration_info, info, kvmem_registration_get_info, registration);
             CHECK_EQ(info.address, side.base);
             CHECK_EQ(info.size, side.model.size);
             CHECK_EQ(info.memory_type, kinds[i].memory_type);
@@ -77,35 +70,27 @@ TEST(regions_are_registered_as_what_they_are) {
             CHECK_EQ(region_info(side.whole).registration_count, 1);
             EXPECT_OK(kvmem_registration_deregister(registration, ERR));
             CHECK_EQ(region_info(side.whole).registration_count, 0);
-            CALL(kvmem_registration_destroy(registration));
-            side_close(&side);
         }
     }
-    CALL(kvmem_agent_destroy(agent));
 }
 
 /* Registrations as a layout's memory: the third source, beside allocation and regions. */
 TEST(registrations_are_laid_out) {
     static const place places[] = {PLACE_PINNED, PLACE_DEVICE, PLACE_ADOPTED};
-    kvmem_agent *agent = agent_open("near");
+    OWNED(kvmem_agent) agent = agent_open("near");
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     for (size_t i = 0; i < NUM(places); i++) {
-        side side;
-        side_open(&side, places[i], 0, &config, NULL, 1);
+        OPENED(side, side, places[i], 0, &config, NULL, 1);
         kvmem_registration *registrations[3] = {NULL};
         for (size_t k = 0; k < NUM(registrations); k++) {
             EXPECT_OK(kvmem_region_register(side.model.regions[k], agent, &registrations[k], ERR));
         }
-        kvmem_layout_options options;
-        kvmem_layout_options_init(&options, sizeof(options));
-        options.config = &config;
-        options.source = KVMEM_LAYOUT_REGISTRATIONS;
-        options.registrations = registrations;
-        options.count = NUM(registrations);
-        kvmem_layout *layout = NULL;
-        EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-        kvmem_layout_info info;
-        EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+        kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                               it.source = KVMEM_LAYOUT_REGISTRATIONS,
+                                               it.registrations = registrations,
+                                               it.count = NUM(registrations));
+        GET(kvmem_layout *, layout, kvmem_layout_build, &options);
+        GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
         CHECK_EQ(info.locality, KVMEM_LOCALITY_REGISTERED);
         EXPECT(KVMEM_STATUS_BUSY, kvmem_registration_deregister(registrations[0], ERR));
         CALL(kvmem_layout_destroy(layout));
@@ -113,23 +98,18 @@ TEST(registrations_are_laid_out) {
             EXPECT_OK(kvmem_registration_deregister(registrations[k], ERR));
             CALL(kvmem_registration_destroy(registrations[k]));
         }
-        side_close(&side);
     }
-    CALL(kvmem_agent_destroy(agent));
 }
 
 /* UCX knows the first of several mappings only: what lies behind the others must arrive all the same, or not
    be registered. */
 TEST(memory_of_several_mappings_arrives_whole_or_is_refused) {
-    kvmem_agent *agent = agent_open("near");
+    OWNED(kvmem_agent) agent = agent_open("near");
     span span;
     span_open(&span, 0, 2, 2);
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)span.address;
-    options.size = 2 * span.granule;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)span.address,
+                                          it.size = 2 * span.granule);
+    GET(kvmem_region *, region, kvmem_region_adopt_device, &options, 0);
     kvmem_registration *registration = NULL;
     const kvmem_status status = kvmem_region_register(region, agent, &registration, NULL);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_UNSUPPORTED);
@@ -138,15 +118,11 @@ TEST(memory_of_several_mappings_arrives_whole_or_is_refused) {
     span_close(&span);
     if (status == KVMEM_STATUS_OK) {
         const kvmem_layout_config config = side_config(&kv_kinds[0]);
-        kv_peer peer;
+        CLEANUP(kv_peer_close) kv_peer peer;
         side_peer_start(&peer, "far", PLACE_SPANNED, 0, &config, 1);
         kv_peer_meet(&peer, agent);
-        side here;
-        side_open(&here, PLACE_SPANNED, 0, &config, agent, 2);
+        OPENED(side, here, PLACE_SPANNED, 0, &config, agent, 2);
         read_from_there(&here, &peer, &all_layers);
         write_there(&here, &peer, &one_layer);
-        side_close(&here);
-        kv_peer_stop(&peer);
     }
-    CALL(kvmem_agent_destroy(agent));
 }

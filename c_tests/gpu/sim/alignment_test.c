@@ -20,31 +20,23 @@ static kvmem_layout_options options_of(memories *memories, int memory, const kvm
     kvmem_pinned_options_init(&memories->pinned, sizeof(memories->pinned));
     kvmem_device_options_init(&memories->device, sizeof(memories->device));
     kvmem_elastic_options_init(&memories->elastic, sizeof(memories->elastic));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.system = memory == SYSTEM ? &memories->system : NULL;
-    options.disk = memory == DISK ? &memories->disk : NULL;
-    options.pinned = memory == PINNED ? &memories->pinned : NULL;
-    options.device = memory == DEVICE ? &memories->device : NULL;
-    options.elastic = memory == ELASTIC ? &memories->elastic : NULL;
-    return options;
+    return OPTIONS(kvmem_layout_options, it.config = config, it.source = KVMEM_LAYOUT_ALLOCATE,
+                   it.system = memory == SYSTEM ? &memories->system : NULL,
+                   it.disk = memory == DISK ? &memories->disk : NULL,
+                   it.pinned = memory == PINNED ? &memories->pinned : NULL,
+                   it.device = memory == DEVICE ? &memories->device : NULL,
+                   it.elastic = memory == ELASTIC ? &memories->elastic : NULL);
 }
 
 static void check_starts(const kvmem_layout *layout, const kvmem_layout_config *config) {
     for (size_t i = 0; i < kv_num_regions(config); i++) {
-        kvmem_region *region = NULL;
-        kvmem_region_info info;
-        EXPECT_OK(kvmem_layout_get_region(layout, i, &region, ERR));
-        EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+        OWN(kvmem_region, region, kvmem_layout_get_region, layout, i);
+        GET(kvmem_region_info, info, kvmem_region_get_info, region);
         CHECK_EQ(info.address % config->alignment, 0);
         CHECK(i == 0 || info.tier == KVMEM_TIER_ELASTIC || info.address % 512 == 0);
-        CALL(kvmem_region_destroy(region));
     }
     for (uint64_t block = 0; block < config->num_blocks; block++) {
-        kvmem_block piece;
-        EXPECT_OK(kvmem_layout_get_block(layout, block, 0, 0, &piece, ERR));
+        GET(kvmem_block, piece, kvmem_layout_get_block, layout, block, 0, 0);
         CHECK_EQ(piece.address % config->alignment, 0);
     }
 }
@@ -55,14 +47,11 @@ static const uint64_t alignments[] = {1, 256, 512, 1024, 2048, 4096, 8192, 65536
 static void check_every_alignment(int memory) {
     for (size_t i = 0; i < NUM(alignments); i++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-            kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-            config.alignment = alignments[i];
+            kvmem_layout_config config = WITH(kv_config(&kv_kinds[kind]), it.alignment = alignments[i]);
             memories memories;
             const kvmem_layout_options options = options_of(&memories, memory, &config);
-            kvmem_layout *layout = NULL;
-            EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+            OWN(kvmem_layout, layout, kvmem_layout_build, &options);
             check_starts(layout, &config);
-            CALL(kvmem_layout_destroy(layout));
         }
     }
 }

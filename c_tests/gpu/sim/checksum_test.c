@@ -27,7 +27,7 @@ static void check_checksums(const side *side) {
 
 TEST(whatever_fails_is_told_and_the_next_one_works) {
     static const char *const calls[] = {"cuMemsetD8Async", "cuMemcpyAsync", "cuLaunchKernel"};
-    side side;
+    CLEANUP(side_close) side side;
     open_device_side(&side);
     for (size_t i = 0; i < 2 * NUM(calls); i++) {
         uint32_t checksums[NUM(blocks)] = {1, 2, 3};
@@ -41,12 +41,11 @@ TEST(whatever_fails_is_told_and_the_next_one_works) {
         CHECK_EQ(checksums[0], 1);
         check_checksums(&side);
     }
-    side_close(&side);
 }
 
 /* Blocks come to the host where the kernel can't be loaded. */
 TEST(without_the_kernel_the_host_computes_them) {
-    side side;
+    CLEANUP(side_close) side side;
     open_device_side(&side);
     SIM(sim_fail("cuModuleLoadData", 1, CUDA_ERROR_INVALID_IMAGE));
     check_checksums(&side);
@@ -54,7 +53,6 @@ TEST(without_the_kernel_the_host_computes_them) {
     CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), 0);
     check_checksums(&side);
     CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), 1);
-    side_close(&side);
 }
 
 static void await_launch(void) {
@@ -79,7 +77,7 @@ static void *sum(void *given) {
 
 /* Somebody captures a stream meanwhile: the kernel goes on, and is waited for. */
 TEST(a_question_without_an_answer_is_asked_again) {
-    side side;
+    CLEANUP(side_close) side side;
     open_device_side(&side);
     check_checksums(&side);
     SIM(sim_reset());
@@ -98,32 +96,24 @@ TEST(a_question_without_an_answer_is_asked_again) {
     for (size_t i = 0; i < NUM(blocks); i++) {
         CHECK_EQ(summing.checksums[i], crc_of_block(&side.model, blocks[i], 0, 3));
     }
-    side_close(&side);
 }
 
 /* A comparison that fails is the failure of the transfer, which can run again. */
 TEST(a_comparison_that_fails_is_told) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side host;
-    side device;
+    CLEANUP(side_close) side device;
     open_device_side(&device);
-    side_open(&host, PLACE_SYSTEM, 0, &config, NULL, 8);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    options.flags = KVMEM_TRANSFER_VERIFY;
-    EXPECT_OK(kvmem_transfer_create(device.model.layout, host.model.layout, &options, &transfer, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    OPENED(side, host, PLACE_SYSTEM, 0, &config, NULL, 8);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.flags = KVMEM_TRANSFER_VERIFY);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, device.model.layout, host.model.layout, &options);
+    RUN(transfer);
     SIM(sim_reset());
     SIM(sim_fail_later("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     await_launch();
     EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "verify moved blocks", kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN(transfer);
     CALL(kvmem_transfer_destroy(transfer));
     kv_expect_moved(&host.model, &device.model, &move);
     side_check(&host);
-    side_close(&host);
-    side_close(&device);
 }

@@ -20,17 +20,15 @@ typedef struct flight {
 } flight;
 
 /* A piece a slot: 18 copies of the driver's, four at a time. */
-static void prepare(flight *flight, bool to_file) {
+static void flight_open(flight *flight, bool to_file) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     SIM(sim_reset());
     *flight = (struct flight){.to_file = to_file, .directory = scratch_create(temporary_directory())};
     side_open(&flight->device, PLACE_DEVICE, 0, &config, NULL, 7);
     file_side_open(&flight->file, &config, NULL, &flight->directory, KVMEM_DISK_BUFFERED, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = flight->queue;
-    options.user_data = 42;
-    options.staging_size = 4 * 480;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue,
+                                          it.user_data = 42, it.staging_size = 4 * 480);
     const kvmem_layout *device = flight->device.model.layout;
     const kvmem_layout *file = flight->file.model.layout;
     EXPECT_OK(kvmem_transfer_create(to_file ? device : file, to_file ? file : device, &options,
@@ -56,7 +54,7 @@ static void expect_failed(flight *flight, const char *name) {
     CHECK_EQ(completion.bytes, 0);
 }
 
-static void clean_up(flight *flight) {
+static void flight_close(flight *flight) {
     CALL(kvmem_transfer_destroy(flight->transfer));
     CALL(kvmem_queue_destroy(flight->queue));
     side_close(&flight->device);
@@ -73,8 +71,7 @@ static void take_off(flight *flight) {
 
 TEST(in_flight_it_is_in_progress_and_waits_time_out) {
     for (int to_file = 0; to_file < 2; to_file++) {
-        flight flight;
-        prepare(&flight, to_file);
+        OPENED(flight, flight, to_file);
         take_off(&flight);
         EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
         EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
@@ -85,16 +82,14 @@ TEST(in_flight_it_is_in_progress_and_waits_time_out) {
         expect_landed(&flight);
         EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
         expect_landed(&flight);
-        clean_up(&flight);
     }
 }
 
 /* What is in flight holds what it touches, and lets go of it when it has landed. */
 TEST(handles_may_go_while_it_is_in_flight) {
     for (int to_file = 0; to_file < 2; to_file++) {
-        const sim_counts before = sim_live_now();
-        flight flight;
-        prepare(&flight, to_file);
+        CLEANUP(await_live) const sim_counts before = sim_live_now();
+        OPENED(flight, flight, to_file);
         take_off(&flight);
         const sim_counts flying = sim_live_now();
         CALL(kvmem_transfer_destroy(flight.transfer));
@@ -114,16 +109,13 @@ TEST(handles_may_go_while_it_is_in_flight) {
         CHECK_EQ(still_flying.streams, flying.streams);
         SIM(sim_go());
         CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_OK);
-        await_live(&before);
-        clean_up(&flight);
     }
 }
 
 /* Somebody captures a stream meanwhile: the copies go on, and are asked about again. */
 TEST(a_question_without_an_answer_fails_nothing) {
     for (int to_file = 0; to_file < 2; to_file++) {
-        flight flight;
-        prepare(&flight, to_file);
+        OPENED(flight, flight, to_file);
         take_off(&flight);
         SIM(sim_fail("cuEventQuery", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
         SIM(sim_fail("cuEventQuery", 2, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
@@ -136,7 +128,6 @@ TEST(a_question_without_an_answer_fails_nothing) {
         SIM(sim_go());
         EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
         expect_landed(&flight);
-        clean_up(&flight);
     }
 }
 
@@ -144,8 +135,7 @@ TEST(a_question_without_an_answer_fails_nothing) {
 TEST(a_copy_that_fails_in_the_middle_fails_the_transfer) {
     for (uint64_t nth = 1; nth <= NUM_CHUNKS; nth++) {
         for (int way = 0; way < 4; way++) {
-            flight flight;
-            prepare(&flight, way % 2);
+            OPENED(flight, flight, way % 2);
             if (way / 2 == 0) {
                 SIM(sim_fail("cuMemcpyAsync", nth, CUDA_ERROR_INVALID_VALUE));
             } else {
@@ -156,7 +146,6 @@ TEST(a_copy_that_fails_in_the_middle_fails_the_transfer) {
                           way / 2 == 0 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_ECC_UNCORRECTABLE");
             EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
             expect_landed(&flight);
-            clean_up(&flight);
         }
     }
 }
@@ -164,8 +153,7 @@ TEST(a_copy_that_fails_in_the_middle_fails_the_transfer) {
 /* The nth call of the function is refused when so many copies have begun: they are waited for. */
 static void refuse(const char *function, uint64_t nth, uint64_t copies) {
     for (int to_file = 0; to_file < 2; to_file++) {
-        flight flight;
-        prepare(&flight, to_file);
+        OPENED(flight, flight, to_file);
         SIM(sim_hold());
         SIM(sim_fail(function, nth, CUDA_ERROR_INVALID_VALUE));
         EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
@@ -175,7 +163,6 @@ static void refuse(const char *function, uint64_t nth, uint64_t copies) {
         expect_failed(&flight, "CUDA_ERROR_INVALID_VALUE");
         EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
         expect_landed(&flight);
-        clean_up(&flight);
     }
 }
 
@@ -187,8 +174,7 @@ TEST_CALL(after_a_refused_mark_its_copy_is_waited_for, refuse("cuEventRecord", 1
 
 /* A file that fails while the GPU copies: the transfer waits for the GPU, then tells of the file. */
 TEST(a_file_that_fails_while_the_gpu_copies) {
-    flight flight;
-    prepare(&flight, false);
+    OPENED(flight, flight, false);
     file_side_truncate(&flight.file, flight.file.model.size / 2);
     SIM(sim_hold());
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
@@ -196,5 +182,4 @@ TEST(a_file_that_fails_while_the_gpu_copies) {
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
     SIM(sim_go());
     EXPECT_MESSAGE(KVMEM_STATUS_IO, "cut short", kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
-    clean_up(&flight);
 }

@@ -23,15 +23,14 @@ static void prepare_from(flight *flight, place place) {
     side_open(&flight->source, place, 0, &config, NULL, 7);
     side_open(&flight->destination, PLACE_PINNED, 0, &config, NULL, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = flight->queue;
-    options.user_data = 42;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue,
+                                          it.user_data = 42);
     options.path = KVMEM_PATH_CUDA_COPY; /* whose copies are counted and fail here */
     EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
                                     &flight->transfer, ERR));
 }
 
-static void prepare(flight *flight) {
+static void flight_open(flight *flight) {
     prepare_from(flight, PLACE_DEVICE);
 }
 
@@ -44,7 +43,7 @@ static void expect_landed(flight *flight) {
     side_check(&flight->destination);
 }
 
-static void clean_up(flight *flight) {
+static void flight_close(flight *flight) {
     CALL(kvmem_transfer_destroy(flight->transfer));
     CALL(kvmem_queue_destroy(flight->queue));
     side_close(&flight->source);
@@ -56,14 +55,12 @@ static void take_off(flight *flight) {
     SIM(sim_reset());
     SIM(sim_hold());
     EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(flight->transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, flight->transfer);
     await_copies(info.num_moves);
 }
 
 TEST(in_flight_it_is_in_progress_and_waits_time_out) {
-    flight flight;
-    prepare(&flight);
+    OPENED(flight, flight);
     take_off(&flight);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR));
@@ -78,12 +75,11 @@ TEST(in_flight_it_is_in_progress_and_waits_time_out) {
     expect_landed(&flight);
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     expect_landed(&flight);
-    clean_up(&flight);
 }
 
 /* Nothing waits unasked: who shrinks is told, and may come again. */
 TEST(memory_in_flight_is_not_taken_away) {
-    flight flight;
+    CLEANUP(flight_close) flight flight;
     prepare_from(&flight, PLACE_ELASTIC);
     kvmem_layout *layout = flight.source.model.layout;
     const uint64_t committed = elastic_layout_memory(layout).num_committed;
@@ -95,7 +91,6 @@ TEST(memory_in_flight_is_not_taken_away) {
     expect_landed(&flight);
     EXPECT_OK(kvmem_layout_resize(layout, 0, ERR));
     CHECK_EQ(elastic_layout_memory(layout).num_committed, 0);
-    clean_up(&flight);
 }
 
 #define EXTENT (2 * MIB)
@@ -103,27 +98,21 @@ TEST(memory_in_flight_is_not_taken_away) {
 TEST(extents_in_flight_are_not_decommitted) {
     static const kvmem_block_pair one[] = {{0, 1}};
     const kv_move first = {one, 1, 0, 0, 3};
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 2;
-    config.inner_dim = 512;
-    config.page_size = 512;
-    config.num_layers = 2;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 2, it.inner_dim = 512,
+                                      it.page_size = 512, it.num_layers = 2);
     const uint64_t block = kv_block_stride(&config);
     CHECK_EQ(block, EXTENT);
-    kvmem_region *region = elastic_region(2 * EXTENT, EXTENT);
+    kvmem_region *region = region_create_elastic(2 * EXTENT, EXTENT, 0);
     elastic_parts parts;
     elastic_parts_open(&parts, &config, region, 0);
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
+    GET(kvmem_layout *, layout, kvmem_layout_build, &parts.options);
     EXPECT_OK(kvmem_region_commit(region, 0, 2 * EXTENT, ERR));
     side host;
     side_open(&host, PLACE_PINNED, 0, &config, NULL, 1);
     kv_move move = first;
     move.num_layers = 2;
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = KVMEM_PATH_CUDA_COPY;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(layout, host.model.layout, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = KVMEM_PATH_CUDA_COPY);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, layout, host.model.layout, &options);
     SIM(sim_reset());
     SIM(sim_hold());
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
@@ -165,9 +154,8 @@ static void destroy_handle(flight *flight, int handle) {
 
 /* What is in flight holds what it touches, and lets go of it when it has landed. */
 static void destroy_in_order_while_in_flight(const int *order) {
-    const sim_counts before = sim_live_now();
-    flight flight;
-    prepare(&flight);
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    OPENED(flight, flight);
     take_off(&flight);
     const sim_counts flying = sim_live_now();
     for (int i = 0; i < NUM_HANDLES; i++) {
@@ -178,8 +166,6 @@ static void destroy_in_order_while_in_flight(const int *order) {
     CHECK_EQ(still_flying.registrations, flying.registrations);
     CHECK_EQ(still_flying.streams, flying.streams);
     SIM(sim_go());
-    await_live(&before);
-    clean_up(&flight);
 }
 
 TEST(handles_may_go_in_any_order_while_in_flight) {
@@ -190,8 +176,8 @@ TEST(handles_may_go_in_any_order_while_in_flight) {
 TEST(a_copy_that_fails_later_fails_its_transfer_alone) {
     flight failing;
     flight other;
-    prepare(&failing);
-    prepare(&other);
+    flight_open(&failing);
+    flight_open(&other);
     SIM(sim_fail_later("cuMemcpyAsync", 2, CUDA_ERROR_ECC_UNCORRECTABLE));
     EXPECT_OK(kvmem_transfer_submit(failing.transfer, ERR));
     EXPECT(KVMEM_STATUS_CUDA, kvmem_transfer_wait(failing.transfer, PATIENCE, ERR));
@@ -207,14 +193,13 @@ TEST(a_copy_that_fails_later_fails_its_transfer_alone) {
     expect_landed(&other);
     EXPECT_OK(kvmem_transfer_submit(failing.transfer, ERR));
     expect_landed(&failing);
-    clean_up(&failing);
-    clean_up(&other);
+    flight_close(&failing);
+    flight_close(&other);
 }
 
 /* A copy that the driver refuses may follow one that it has begun: that one is waited for. */
 TEST(after_a_refused_copy_what_was_begun_is_waited_for) {
-    flight flight;
-    prepare(&flight);
+    OPENED(flight, flight);
     SIM(sim_hold());
     SIM(sim_fail("cuMemcpyAsync", 3, CUDA_ERROR_INVALID_VALUE));
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
@@ -225,7 +210,6 @@ TEST(after_a_refused_copy_what_was_begun_is_waited_for) {
     CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_CUDA);
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     expect_landed(&flight);
-    clean_up(&flight);
 }
 
 /* Somebody captures a stream, or an error of earlier work comes late: the question whether a run is over gets
@@ -234,8 +218,7 @@ TEST(a_question_without_an_answer_lets_nothing_go) {
     static const CUresult answers[] = {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_OUT_OF_MEMORY,
                                        CUDA_ERROR_LAUNCH_FAILED};
     for (size_t i = 0; i < NUM(answers); i++) {
-        flight flight;
-        prepare(&flight);
+        OPENED(flight, flight);
         take_off(&flight);
         const sim_counts flying = sim_live_now();
         SIM(sim_fail("cuStreamQuery", 1, answers[i]));
@@ -258,19 +241,15 @@ TEST(a_question_without_an_answer_lets_nothing_go) {
         } else {
             EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
         }
-        clean_up(&flight);
     }
 }
 
 /* The same for the mark of a run on a stream of the caller's. */
 TEST(a_mark_without_an_answer_lets_nothing_go) {
-    flight flight;
     CUstream stream = NULL;
-    prepare(&flight);
-    retain_device(0);
-    enter_device(0);
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
+    OPENED(flight, flight);
+    RETAIN_DEVICE(0);
+    CU_ON(0, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     SIM(sim_hold());
     EXPECT_OK(kvmem_transfer_submit_on_stream(flight.transfer, stream, ERR));
     SIM(sim_fail("cuEventQuery", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
@@ -284,23 +263,17 @@ TEST(a_mark_without_an_answer_lets_nothing_go) {
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     expect_landed(&flight);
-    enter_device(0);
-    CU(cuStreamDestroy_v2(stream));
-    leave_device(0);
-    release_device(0);
-    clean_up(&flight);
+    CU_ON(0, cuStreamDestroy_v2(stream));
 }
 
 /* What was put on the stream goes on, and nobody can be asked when it is over: the run ends with the driver's error, and
    its memory stays. */
 TEST(a_run_without_a_mark_ends_and_keeps_its_memory) {
-    flight flight;
     CUstream stream = NULL;
+    CLEANUP(flight_close) flight flight;
     prepare_from(&flight, PLACE_ELASTIC);
-    retain_device(0);
-    enter_device(0);
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
+    RETAIN_DEVICE(0);
+    CU_ON(0, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     SIM(sim_hold());
     SIM(sim_fail("cuEventRecord", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
     EXPECT_OK(kvmem_transfer_submit_on_stream(flight.transfer, stream, ERR));
@@ -321,8 +294,6 @@ TEST(a_run_without_a_mark_ends_and_keeps_its_memory) {
     CU(cuStreamSynchronize(stream));
     CU(cuStreamDestroy_v2(stream));
     leave_device(0);
-    release_device(0);
-    clean_up(&flight);
 }
 
 /* More GPU copies in flight than anybody keeps threads for. */
@@ -330,7 +301,7 @@ TEST(a_run_without_a_mark_ends_and_keeps_its_memory) {
 
 static void prepare_many(flight *flights) {
     for (size_t i = 0; i < MANY; i++) {
-        prepare(&flights[i]);
+        flight_open(&flights[i]);
     }
     SIM(sim_hold());
     for (size_t i = 0; i < MANY; i++) {
@@ -342,28 +313,24 @@ static void land_many(flight *flights) {
     SIM(sim_go());
     for (size_t i = 0; i < MANY; i++) {
         expect_landed(&flights[i]);
-        clean_up(&flights[i]);
+        flight_close(&flights[i]);
     }
 }
 
 TEST(a_host_copy_does_not_wait_for_gpus) {
     static const kvmem_block_pair blocks[] = {{0, 1}, {2, 3}};
     const kv_move host_move = {blocks, NUM(blocks), 0, 0, 3};
-    flight *flights = test_allocate(MANY * sizeof(*flights));
+    CLEANUP(test_free) flight *flights = test_allocate(MANY * sizeof(*flights));
     prepare_many(flights);
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.page_size = 64;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.page_size = 64);
     config.inner_dim = 1024; /* blocks of 768 KiB: too large to be copied on the spot */
     kv_side source;
     kv_side destination;
     kv_side_open(&source, &config, NULL, 1);
     kv_side_open(&destination, &config, NULL, 2);
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&host_move);
-    options.queue = queue;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source.layout, destination.layout, &options, &transfer, ERR));
+    GET(kvmem_queue *, queue, kvmem_queue_create);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&host_move), it.queue = queue);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
     kv_expect_moved(&destination, &source, &host_move);
@@ -373,15 +340,12 @@ TEST(a_host_copy_does_not_wait_for_gpus) {
     kv_side_close(&source);
     kv_side_close(&destination);
     land_many(flights);
-    free(flights);
 }
 
 TEST(all_that_was_submitted_is_handed_to_the_driver) {
-    flight *flights = test_allocate(MANY * sizeof(*flights));
+    CLEANUP(test_free) flight *flights = test_allocate(MANY * sizeof(*flights));
     prepare_many(flights);
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(flights[0].transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, flights[0].transfer);
     await_copies(MANY * info.num_moves); /* none waits for another: the driver orders nothing between them */
     land_many(flights);
-    free(flights);
 }

@@ -36,8 +36,7 @@ TEST(open_world) {
 }
 
 static void expect_parent_works(void) {
-    EXPECT_OK(kvmem_transfer_submit(w.transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(w.transfer, PATIENCE, ERR));
+    RUN(w.transfer);
     kv_expect_moved(&w.device.model, &w.pinned.model, &move);
     side_check(&w.device);
 }
@@ -64,27 +63,17 @@ static void ask(void) {
 }
 
 static void allocate(void) {
-    kvmem_device_options device;
-    kvmem_device_options_init(&device, sizeof(device));
-    device.size = 4096;
+    kvmem_device_options device = OPTIONS(kvmem_device_options, it.size = 4096);
     kvmem_region *region = NULL;
     FORKED(kvmem_region_create_device(&device, &region, ERR));
-    kvmem_pinned_options pinned;
-    kvmem_pinned_options_init(&pinned, sizeof(pinned));
-    pinned.size = 4096;
+    kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options, it.size = 4096);
     FORKED(kvmem_region_create_pinned(&pinned, &region, ERR));
-    kvmem_elastic_options elastic;
-    kvmem_elastic_options_init(&elastic, sizeof(elastic));
-    elastic.size = 4096;
+    kvmem_elastic_options elastic = OPTIONS(kvmem_elastic_options, it.size = 4096);
     FORKED(kvmem_region_create_elastic(&elastic, &region, ERR));
-    kvmem_adopt_options adopt;
-    kvmem_adopt_options_init(&adopt, sizeof(adopt));
-    adopt.address = (void *)(uintptr_t)w.engine_memory;
-    adopt.size = MIB;
+    kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)w.engine_memory,
+                                        it.size = MIB);
     FORKED(kvmem_region_adopt_device(&adopt, 0, &region, ERR));
-    kvmem_ipc_options ipc;
-    kvmem_ipc_options_init(&ipc, sizeof(ipc));
-    ipc.size = 4096;
+    kvmem_ipc_options ipc = OPTIONS(kvmem_ipc_options, it.size = 4096);
     FORKED(kvmem_region_open_ipc(&ipc, &region, ERR));
     CHECK(region == NULL);
     kvmem_vmm_memory *memory = NULL;
@@ -94,9 +83,7 @@ static void allocate(void) {
 }
 
 static void map(void) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
-    options.size = 2 * MIB;
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.size = 2 * MIB);
     uint64_t granularity = 0;
     kvmem_vmm_range *range = NULL;
     kvmem_vmm_memory *memory = NULL;
@@ -164,40 +151,30 @@ static void count_release(void *user_data) {
 }
 
 static void give_up_while_imported(void) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options);
     waiting.address = engine_allocate(0, MIB);
     options.address = (void *)(uintptr_t)waiting.address;
     options.size = MIB;
     options.release = count_release;
     options.user_data = &waiting.releases;
-    kvmem_region *region = NULL;
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    OWN(kvmem_region, region, kvmem_region_adopt_device, &options, 0);
+    OWN(kvmem_share, share, kvmem_share_create_region, region, NULL);
     waiting.importer = importer_begin(share);
-    CALL(kvmem_share_destroy(share));
-    CALL(kvmem_region_destroy(region));
 }
 
 /* Whatever looks through what waits for importers. */
 static void look_at_holders(void) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.size = 4096;
-    kvmem_region *region = NULL;
+    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = 4096);
+    CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* in a child there is no stance to check */
     kvmem_region_holders holders;
     CHECK_EQ(kvmem_region_create_system(&options, &region, ERR), KVMEM_STATUS_OK);
     CHECK_EQ(kvmem_region_get_holders(region, &holders, ERR), KVMEM_STATUS_OK);
-    kvmem_region_destroy(region);
 }
 
 static void outlive_the_importer(void) {
     importer_unlock(waiting.importer);
     look_at_holders();
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.size = 4096;
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = 4096);
     kvmem_region *region = NULL;
     FORKED(kvmem_region_create_device(&options, &region, ERR));
     CHECK_EQ(waiting.releases, 0);

@@ -19,8 +19,7 @@ static void open_flight(file_flight *flight, const kv_move *move, uint64_t flags
         config.num_layers = 2;
         config.inner_dim = 16384;
     }
-    kvmem_agent *agent = NULL;
-    EXPECT_OK(kvmem_agent_create("storage", NULL, &agent, ERR));
+    GET(kvmem_agent *, agent, kvmem_agent_create, "storage", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     EXPECT_OK(kvmem_agent_create_backend(agent, "GDS_MT", NULL, 0, ERR));
     file_flight_open(flight, move, agent, PLACE_DEVICE, &config, flags);
@@ -37,11 +36,9 @@ static void expect_moved(file_flight *flight, bool is_asked, uint64_t flags, boo
         kvmem_transfer *transfer = NULL;
         const uint32_t path = is_asked ? file_flight_nixl_path(to_file) : 0;
         CHECK_EQ(file_flight_create(flight, to_file, path, flags, &transfer), KVMEM_STATUS_OK);
-        kvmem_transfer_info info;
-        EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+        GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
         CHECK_EQ(is_nixl(info.path), by_nixl);
-        kvmem_blob *text = NULL;
-        EXPECT_OK(kvmem_transfer_explain(transfer, NULL, &text, ERR));
+        GET(kvmem_blob *, text, kvmem_transfer_explain, transfer, NULL);
         char said[2048] = {0};
         CHECK(kvmem_blob_size(text) < sizeof(said));
         memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
@@ -121,20 +118,19 @@ TEST(what_does_not_work_is_not_taken) {
         {"wrong-read", "it was tried out: NIXL file read: other bytes arrived"},
     };
     for (size_t i = 0; i < NUM(faults); i++) {
-        file_flight flight;
+        CLEANUP(file_flight_close) file_flight flight;
         open_flight(&flight, &large, 0, "false", faults[i].fault);
         expect_refused(&flight, true, 0, faults[i].reason);
         if (has_direct_io(&flight)) {
             expect_refused(&flight, false, KVMEM_TRANSFER_NO_HOST_BOUNCE, faults[i].reason);
             expect_moved(&flight, false, 0, false, faults[i].reason);
         }
-        file_flight_close(&flight);
     }
 }
 
 /* The plugin fails after it was seen to work: an error, never other bytes. */
 TEST(a_failure_later_on_is_an_error) {
-    file_flight flight;
+    CLEANUP(file_flight_close) file_flight flight;
     open_flight(&flight, &large, 0, "false", "");
     kvmem_transfer *transfer = NULL;
     CHECK_EQ(file_flight_create(&flight, true, KVMEM_PATH_NIXL_FILE_WRITE, 0, &transfer), KVMEM_STATUS_OK);
@@ -143,7 +139,6 @@ TEST(a_failure_later_on_is_an_error) {
     EXPECT(KVMEM_STATUS_NIXL, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CALL(kvmem_transfer_destroy(transfer));
     side_check(&flight.device);
-    file_flight_close(&flight);
 }
 
 /* Memory that the plugin was not told of can't go by it, which is known before anything is submitted. */
@@ -151,7 +146,7 @@ TEST(layouts_from_before_the_backend_are_refused) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     CHECK_EQ(setenv("CUFILE_ALLOW_COMPAT_MODE", "false", 1), 0);
     CHECK_EQ(setenv("KVMEM_SIM_CUFILE", "", 1), 0);
-    file_flight flight = {.move = &small};
+    CLEANUP(file_flight_close) file_flight flight = {.move = &small};
     EXPECT_OK(kvmem_agent_create("storage", NULL, &flight.agent, ERR));
     EXPECT_OK(kvmem_agent_create_backend(flight.agent, "POSIX", NULL, 0, ERR));
     flight.directory = scratch_create(temporary_directory());
@@ -160,5 +155,4 @@ TEST(layouts_from_before_the_backend_are_refused) {
     side_open(&flight.device, PLACE_DEVICE, 0, &config, flight.agent, 1);
     expect_refused(&flight, true, 0, "layouts are built after their agent has its backends");
     expect_moved(&flight, false, 0, false, "");
-    file_flight_close(&flight);
 }

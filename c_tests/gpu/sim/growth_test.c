@@ -7,16 +7,6 @@
 #define EXTENT (4 * MIB)
 #define EXTENTS 16
 
-static kvmem_region *reserve(void) {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.size = EXTENTS * EXTENT;
-    options.extent_size = EXTENT;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
-    return region;
-}
-
 static void expect_calls(const char *function, uint64_t count) {
     const uint64_t calls = SIM(sim_calls(function));
     if (calls != count) {
@@ -38,7 +28,7 @@ static void expect_nothing_else(void) {
 }
 
 TEST(an_extent_takes_two_calls_and_a_step_one_more) {
-    kvmem_region *region = reserve();
+    OWNED(kvmem_region) region = region_create_elastic(EXTENTS * EXTENT, EXTENT, 0);
     SIM(sim_reset());
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENTS * EXTENT, ERR));
     expect_calls("cuMemCreate", EXTENTS);
@@ -52,12 +42,11 @@ TEST(an_extent_takes_two_calls_and_a_step_one_more) {
     expect_calls("cuMemRelease", EXTENTS);
     expect_calls("cuMemSetAccess", 0);
     expect_nothing_else();
-    CALL(kvmem_region_destroy(region));
 }
 
 /* Holes in between: a call for each run of extents side by side. */
 TEST(extents_apart_are_opened_run_by_run) {
-    kvmem_region *region = reserve();
+    OWNED(kvmem_region) region = region_create_elastic(EXTENTS * EXTENT, EXTENT, 0);
     EXPECT_OK(kvmem_region_commit(region, 4 * EXTENT, 2 * EXTENT, ERR));
     SIM(sim_reset());
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENTS * EXTENT, ERR));
@@ -65,5 +54,4 @@ TEST(extents_apart_are_opened_run_by_run) {
     expect_calls("cuMemMap", EXTENTS - 2);
     expect_calls("cuMemSetAccess", 2);
     expect_nothing_else();
-    CALL(kvmem_region_destroy(region));
 }

@@ -52,7 +52,7 @@ void importer_end(int importer) {
 
 void block_files_break(block_files *files) {
     files->count = 0;
-    const int mute = open("/", O_PATH | O_CLOEXEC);
+    CLEANUP(test_close) const int mute = open("/", O_PATH | O_CLOEXEC);
     CHECK(mute >= 0);
     for (int fd = 0; fd < MOST_FDS; fd++) {
         if (!is_block(fd)) {
@@ -65,7 +65,6 @@ void block_files_break(block_files *files) {
         files->count++;
         CHECK_EQ(dup3(mute, fd, O_CLOEXEC), fd);
     }
-    close(mute);
 }
 
 void block_files_mend(const block_files *files) {

@@ -48,8 +48,7 @@ TEST(each_failure_is_told_and_forgotten) {
     check_cause(CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN");
     expect_failure("cuDeviceGetCount", CUDA_ERROR_UNKNOWN, KVMEM_STATUS_CUDA, "count");
     check_cause(CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN");
-    kvmem_cuda_info info;
-    EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
+    GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
     CHECK(info.device_count >= 1);
 }
 TEST_MAIN_ONCE

@@ -13,16 +13,10 @@ kvmem_status build_both(const kv_kind *pinned_kind, kvmem_layout **pinned, kvmem
 }
 
 kvmem_status build_elastic_layout(kvmem_layout **layout) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 8;
-    config.num_layers = 2;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 8, it.num_layers = 2);
     config.alignment = UINT64_C(1) << 20; /* what is padding need not be filled */
-    kvmem_elastic_options elastic;
-    kvmem_elastic_options_init(&elastic, sizeof(elastic));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.elastic = &elastic;
+    kvmem_elastic_options elastic = OPTIONS(kvmem_elastic_options);
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE, it.elastic = &elastic);
     return kvmem_layout_build(&options, layout, ERR);
 }

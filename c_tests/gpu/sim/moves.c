@@ -9,15 +9,11 @@ static CUstream stream;
 
 void moves_open(void) {
     retain_device(0);
-    enter_device(0);
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
+    CU_ON(0, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 }
 
 void moves_close(void) {
-    enter_device(0);
-    CU(cuStreamDestroy_v2(stream));
-    leave_device(0);
+    CU_ON(0, cuStreamDestroy_v2(stream));
     release_device(0);
 }
 
@@ -46,17 +42,14 @@ kvmem_status create_moving(const contents *contents, const kvmem_transfer_option
 kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                          uint64_t flags, moving *made) {
     const contents scattered = scattered_contents(source, destination);
-    kvmem_transfer_options options = kv_transfer_options(&scattered_move);
-    options.path = path;
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&scattered_move), it.path = path,
+                                          it.flags = flags);
     return create_moving(&scattered, &options, made);
 }
 
 kvmem_status end_move(moving *moving, kvmem_status submitted) {
     kvmem_status status = submitted;
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(moving->transfer, PATIENCE, ERR);
-    }
+    THEN(status, kvmem_transfer_wait(moving->transfer, PATIENCE, ERR));
     if (status == KVMEM_STATUS_OK) {
         contents_check_moved(&moving->contents);
     }
@@ -76,14 +69,10 @@ kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination
 }
 
 kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start) {
-    kvmem_layout *pinned = NULL;
-    kvmem_layout *device = NULL;
+    OWNED(kvmem_layout) pinned = NULL;
+    OWNED(kvmem_layout) device = NULL;
     kvmem_status status = build_both(&kv_kinds[1], &pinned, &device);
-    if (status == KVMEM_STATUS_OK) {
-        status = as(device, pinned, path, start);
-    }
-    kvmem_layout_destroy(pinned);
-    kvmem_layout_destroy(device);
+    THEN(status, as(device, pinned, path, start));
     return status;
 }
 

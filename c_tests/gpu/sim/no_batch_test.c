@@ -17,52 +17,41 @@ static void open_sides(side *source, side *destination) {
 }
 
 TEST(the_device_says_so) {
-    kvmem_cuda_device_info info;
-    EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+    GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
     CHECK_EQ(info.capabilities & KVMEM_CUDA_BATCH_COPIES, 0);
     CHECK(driver_symbol("cuMemcpyBatchAsync") == NULL);
 }
 
 TEST(blocks_go_one_by_one_and_it_is_said_why) {
-    side source;
-    side destination;
+    CLEANUP(side_close) side source;
+    CLEANUP(side_close) side destination;
     open_sides(&source, &destination);
     kvmem_transfer_options options = kv_transfer_options(&move);
     const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_STAGED};
     for (size_t i = 0; i < NUM(paths); i++) {
         side_refill(&source, 10 + (uint32_t)i);
         options.path = paths[i];
-        kvmem_transfer *transfer = NULL;
-        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
-                                        ERR));
+        GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
+            &options);
         kvmem_transfer_explanation explanation;
-        kvmem_blob *text = NULL;
-        EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, &text, ERR));
+        GET(kvmem_blob *, text, kvmem_transfer_explain, transfer, &explanation);
         CHECK(explanation.path != KVMEM_PATH_CUDA_BATCH);
         if (paths[i] == 0) {
             CHECK_HAS(kvmem_blob_data(text), reason);
         }
         CALL(kvmem_blob_destroy(text));
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN(transfer);
         CALL(kvmem_transfer_destroy(transfer));
         kv_expect_moved(&destination.model, &source.model, &move);
         side_check(&destination);
     }
-    side_close(&source);
-    side_close(&destination);
 }
 
 TEST(a_batch_by_name_is_refused) {
-    side source;
-    side destination;
+    CLEANUP(side_close) side source;
+    CLEANUP(side_close) side destination;
     open_sides(&source, &destination);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = KVMEM_PATH_CUDA_BATCH;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, reason,
-                   kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
-                                         ERR));
-    side_close(&source);
-    side_close(&destination);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = KVMEM_PATH_CUDA_BATCH);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, reason, kvmem_transfer_create, source.model.layout,
+           destination.model.layout, &options);
 }

@@ -6,9 +6,7 @@
 TEST(it_is_too_old_and_says_what_it_lacks) {
     kvmem_cuda_info info;
     kvmem_region *region = NULL;
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.size = MIB;
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = MIB);
     const char *said = "the CUDA driver is too old: it has no cuMemRetainAllocationHandle";
     for (int again = 0; again < 2; again++) {
         EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_CUDA, said, kvmem_cuda_get_info(&info, ERR));
@@ -18,11 +16,7 @@ TEST(it_is_too_old_and_says_what_it_lacks) {
 }
 
 TEST(what_needs_no_gpu_works) {
-    kvmem_region *region = NULL;
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.size = MIB;
-    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
-    kvmem_region_destroy(region);
+    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = MIB);
+    OWN(kvmem_region, region, kvmem_region_create_system, &options);
 }
 TEST_MAIN_ONCE

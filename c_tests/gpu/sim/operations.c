@@ -41,13 +41,9 @@ static kvmem_status ask_for_access(void) {
 }
 
 static kvmem_status create_device(int device, uint64_t size) {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.device = device;
-    options.size = size;
-    kvmem_region *region = NULL;
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = device, it.size = size);
+    OWNED(kvmem_region) region = NULL;
     const kvmem_status status = kvmem_region_create_device(&options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -60,13 +56,10 @@ static kvmem_status ask_too_much(void) {
 }
 
 static kvmem_status adopt(uint64_t address, uint64_t size) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)address;
-    options.size = size;
-    kvmem_region *region = NULL;
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
+                                          it.size = size);
+    OWNED(kvmem_region) region = NULL;
     const kvmem_status status = kvmem_region_adopt_device(&options, 0, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -93,15 +86,13 @@ static kvmem_status export_a_handle(void) {
 }
 
 static kvmem_status open_ipc(uint64_t size, uint64_t base_size) {
-    kvmem_ipc_options options;
-    kvmem_ipc_options_init(&options, sizeof(options));
+    kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     memcpy(options.handle, shared.handle, sizeof(options.handle));
     options.device = 1;
     options.size = size;
     options.base_size = base_size;
-    kvmem_region *region = NULL;
+    OWNED(kvmem_region) region = NULL;
     const kvmem_status status = kvmem_region_open_ipc(&options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -111,16 +102,14 @@ static kvmem_status open_memory_of_another(void) {
 
 /* By device 0, a peer of the one that it lies on. */
 static kvmem_status open_for_another_device(void) {
-    kvmem_ipc_options options;
-    kvmem_ipc_options_init(&options, sizeof(options));
+    kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     memcpy(options.handle, shared.handle, sizeof(options.handle));
     options.flags = KVMEM_IPC_FOR_DEVICE;
     options.device = 1;
     options.for_device = 0;
     options.size = SIZE;
-    kvmem_region *region = NULL;
+    OWNED(kvmem_region) region = NULL;
     const kvmem_status status = kvmem_region_open_ipc(&options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -130,31 +119,20 @@ static kvmem_status open_past_the_end(void) {
 
 /* With the memory in the caller's hands. */
 static kvmem_status map(kvmem_vmm_memory *memory, uint64_t size) {
-    kvmem_vmm_range *range = NULL;
-    kvmem_vmm_mapping *mapping = NULL;
+    OWNED(kvmem_vmm_range) range = NULL;
+    OWNED(kvmem_vmm_mapping) mapping = NULL;
     kvmem_status status = kvmem_vmm_range_create(size, 0, &range, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR);
-    }
+    THEN(status, kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR));
+    THEN(status, kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR));
     uint32_t access = 0;
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR);
-    }
-    kvmem_vmm_mapping_destroy(mapping);
-    kvmem_vmm_range_destroy(range);
+    THEN(status, kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR));
     return status;
 }
 
 static kvmem_status import_memory(int32_t device) {
-    kvmem_vmm_memory *memory = NULL;
+    OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_status status = kvmem_vmm_memory_import_fd(shared_fd, 2 * SIZE, device, &memory, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = map(memory, 2 * SIZE);
-    }
-    kvmem_vmm_memory_destroy(memory);
+    THEN(status, map(memory, 2 * SIZE));
     return status;
 }
 
@@ -167,12 +145,9 @@ static kvmem_status import_of_the_wrong_device(void) {
 }
 
 static kvmem_status retain_and_map(void) {
-    kvmem_vmm_memory *memory = NULL;
+    OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_status status = kvmem_vmm_memory_retain(mappings.address + 1, &memory, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = map(memory, mappings.granule);
-    }
-    kvmem_vmm_memory_destroy(memory);
+    THEN(status, map(memory, mappings.granule));
     return status;
 }
 
@@ -182,14 +157,10 @@ static int32_t cancel_at_half(uint64_t done, uint64_t total, void *user_data) {
 }
 
 static kvmem_status create_pinned(kvmem_progress_callback progress) {
-    kvmem_pinned_options options;
-    kvmem_pinned_options_init(&options, sizeof(options));
-    options.size = 4 * SIZE;
-    options.chunk_size = SIZE;
-    options.progress = progress;
-    kvmem_region *region = NULL;
+    kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.size = 4 * SIZE, it.chunk_size = SIZE,
+                                           it.progress = progress);
+    OWNED(kvmem_region) region = NULL;
     const kvmem_status status = kvmem_region_create_pinned(&options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -202,9 +173,8 @@ static kvmem_status cancel_pinned_memory(void) {
 }
 
 static kvmem_status have_a_layout(bool on_device) {
-    kvmem_layout *layout = NULL;
+    OWNED(kvmem_layout) layout = NULL;
     const kvmem_status status = build_layout(on_device, &kv_kinds[1], &layout);
-    kvmem_layout_destroy(layout);
     return status;
 }
 
@@ -242,56 +212,41 @@ static kvmem_status grow(kvmem_region *region, uint64_t first, uint64_t count) {
 
 static kvmem_status use_elastic(kvmem_region *region) {
     kvmem_status status = grow(region, 1, 1);
-    if (status == KVMEM_STATUS_OK) {
-        status = grow(region, 0, 4);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_region_decommit(region, 2 * EXTENT, EXTENT, ERR);
-    }
+    THEN(status, grow(region, 0, 4));
+    THEN(status, kvmem_region_decommit(region, 2 * EXTENT, EXTENT, ERR));
     return status;
 }
 
 static kvmem_status have_elastic_memory(void) {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.size = 4 * EXTENT;
-    options.extent_size = EXTENT;
-    kvmem_region *region = NULL;
+    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = 4 * EXTENT,
+                                            it.extent_size = EXTENT);
+    OWNED(kvmem_region) region = NULL;
     kvmem_status status = kvmem_region_create_elastic(&options, &region, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = use_elastic(region);
-    }
-    kvmem_region_destroy(region);
+    THEN(status, use_elastic(region));
     return status;
 }
 
 static kvmem_status resize_a_layout(void) {
     static const uint64_t sizes[] = {3, 8, 1, 0, 2};
-    kvmem_layout *layout = NULL;
+    OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = build_elastic_layout(&layout);
     for (size_t i = 0; i < NUM(sizes) && status == KVMEM_STATUS_OK; i++) {
         status = kvmem_layout_resize(layout, sizes[i], ERR);
     }
-    kvmem_layout_destroy(layout);
     return status;
 }
 
 static kvmem_status have_virtual_memory(void) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
-    options.flags = KVMEM_VMM_POSIX_FD | KVMEM_VMM_RDMA;
-    options.size = EXTENT;
-    kvmem_vmm_memory *memory = NULL;
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = KVMEM_VMM_POSIX_FD | KVMEM_VMM_RDMA,
+                                        it.size = EXTENT);
+    OWNED(kvmem_vmm_memory) memory = NULL;
     int32_t fd = -1;
     kvmem_status status = kvmem_vmm_memory_create(&options, &memory, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_memory_export_fd(memory, &fd, ERR);
-    }
+    THEN(status, kvmem_vmm_memory_export_fd(memory, &fd, ERR));
     if (status == KVMEM_STATUS_OK) {
         close(fd);
         status = map(memory, EXTENT);
     }
-    kvmem_vmm_memory_destroy(memory);
     return status;
 }
 

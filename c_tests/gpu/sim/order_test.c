@@ -57,7 +57,7 @@ static uint64_t filled(const scene *scene, uint32_t seed) {
     return address;
 }
 
-static void prepare(scene *scene, const kind *kind) {
+static void scene_open(scene *scene, const kind *kind) {
     const kvmem_layout_config source = side_config(&kv_kinds[1]);
     const kvmem_layout_config destination = side_config(&kv_kinds[2]);
     *scene = (struct scene){0};
@@ -82,7 +82,7 @@ static void prepare(scene *scene, const kind *kind) {
     SIM(sim_hold());
 }
 
-static void clean_up(scene *scene) {
+static void scene_close(scene *scene) {
     CALL(kvmem_transfer_destroy(scene->transfer));
     enter_device(0);
     CU(cuStreamDestroy_v2(scene->carrier));
@@ -98,9 +98,7 @@ static void clean_up(scene *scene) {
 }
 
 static void put(scene *scene, uint64_t bytes, CUstream stream) {
-    enter_device(0);
-    CU(cuMemcpyAsync(scene->source.base, bytes, scene->source.model.size, stream));
-    leave_device(0);
+    CU_ON(0, cuMemcpyAsync(scene->source.base, bytes, scene->source.model.size, stream));
 }
 
 /* Has a stream copy a layer, which is a region of its own at the destination, to where it is looked at. */
@@ -130,8 +128,7 @@ static void land(scene *scene) {
 
 /* Between what fills its source and what reads its destination and takes its source again. */
 static void play_on_a_stream(const kind *kind, bool on_default) {
-    scene scene;
-    prepare(&scene, kind);
+    OPENED(scene, scene, kind);
     CUstream on = on_default ? CU_STREAM_LEGACY : scene.carrier;
     put(&scene, scene.before, on);
     enter_device(0); /* whose default stream it is */
@@ -150,7 +147,6 @@ static void play_on_a_stream(const kind *kind, bool on_default) {
     put(&scene, scene.junk, on);
     kv_fill(scene.source.model.expected, scene.source.model.size, 3);
     land(&scene);
-    clean_up(&scene);
 }
 
 TEST(a_transfer_keeps_its_place_on_a_stream) {
@@ -171,8 +167,7 @@ TEST(a_transfer_keeps_its_place_on_the_default_stream) {
 
 /* A stream reads what it waited for and, when it waited for all, takes the source for something else. */
 static void play_with_a_reader(const kind *kind, bool on_carrier, bool layer_by_layer) {
-    scene scene;
-    prepare(&scene, kind);
+    OPENED(scene, scene, kind);
     if (on_carrier) {
         EXPECT_OK(kvmem_transfer_submit_on_stream(scene.transfer, scene.carrier, ERR));
     } else {
@@ -191,7 +186,6 @@ static void play_with_a_reader(const kind *kind, bool on_carrier, bool layer_by_
         put(&scene, scene.junk, scene.reader);
     }
     land(&scene);
-    clean_up(&scene);
 }
 
 TEST(a_stream_finds_what_it_waited_for) {

@@ -11,13 +11,10 @@ static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 
 static kvmem_transfer *create(const side *source, const side *destination, const kv_move *moved,
                               uint32_t path, kvmem_queue *queue, uint64_t user_data) {
-    kvmem_transfer_options options = kv_transfer_options(moved);
-    options.path = path;
-    options.queue = queue;
-    options.user_data = user_data;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source->model.layout, destination->model.layout, &options, &transfer,
-                                    ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(moved), it.path = path, it.queue = queue,
+                                          it.user_data = user_data);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->model.layout, destination->model.layout,
+        &options);
     return transfer;
 }
 
@@ -25,13 +22,8 @@ static kvmem_transfer *create(const side *source, const side *destination, const
 enum { BLOCKS = 16384 };
 
 static kvmem_layout_config many_blocks(void) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = BLOCKS;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 4;
-    config.inner_dim = 8;
-    return config;
+    return WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS, it.num_layers = 1, it.outer_dim = 1,
+                it.page_size = 4, it.inner_dim = 8);
 }
 
 /* Transfers of `count` scattered blocks each, all under way at once; every one lands and is reported once. */
@@ -47,10 +39,9 @@ static void fly_many(size_t transfers, uint32_t blocks, uint32_t path, uint64_t 
     SIM(sim_reset());
     side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
     side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_transfer **flying = test_allocate(transfers * sizeof(kvmem_transfer *));
-    bool *reported = test_allocate(transfers * sizeof(bool));
+    CLEANUP(test_free) bool *reported = test_allocate(transfers * sizeof(bool));
     for (size_t i = 0; i < transfers; i++) {
         flying[i] = create(&source, &destination, &moved, path, queue, i);
     }
@@ -80,7 +71,6 @@ static void fly_many(size_t transfers, uint32_t blocks, uint32_t path, uint64_t 
     side_close(&destination);
     free(scattered);
     free(flying);
-    free(reported);
 }
 
 /* 256 KiB of runs each, of which either half of the descriptor ring holds 16. */
@@ -93,13 +83,11 @@ TEST(more_runs_than_streams_lose_nothing) {
 
 TEST(staged_runs_wait_for_each_other) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side source;
     side destination[20];
     kvmem_transfer *transfers[NUM(destination)];
-    kvmem_queue *queue = NULL;
     SIM(sim_reset());
-    side_open(&source, PLACE_DEVICE, 0, &config, NULL, 1);
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    OPENED(side, source, PLACE_DEVICE, 0, &config, NULL, 1);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
     for (size_t i = 0; i < NUM(destination); i++) {
         side_open(&destination[i], PLACE_PINNED, 0, &config, NULL, 2);
         transfers[i] = create(&source, &destination[i], &move, KVMEM_PATH_CUDA_STAGED, queue, i);
@@ -116,8 +104,6 @@ TEST(staged_runs_wait_for_each_other) {
         CALL(kvmem_transfer_destroy(transfers[i]));
         side_close(&destination[i]);
     }
-    CALL(kvmem_queue_destroy(queue));
-    side_close(&source);
 }
 
 /* Driver calls of a transfer by rows, which lands. */
@@ -125,24 +111,18 @@ static uint64_t calls_of_rows(const kv_kind *from, const kv_kind *to, const kv_m
                               kv_outers outers) {
     const kvmem_layout_config here = side_config(from);
     const kvmem_layout_config there = side_config(to);
-    side source;
-    side destination;
     SIM(sim_reset());
-    side_open(&source, PLACE_PINNED, 0, &here, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, 0, &there, NULL, 2);
-    kvmem_transfer_options options = kv_outers_options(moved, outers);
-    options.path = KVMEM_PATH_CUDA_2D;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
+    OPENED(side, source, PLACE_PINNED, 0, &here, NULL, 1);
+    OPENED(side, destination, PLACE_DEVICE, 0, &there, NULL, 2);
+    kvmem_transfer_options options = WITH(kv_outers_options(moved, outers), it.path = KVMEM_PATH_CUDA_2D);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
+        &options);
     const uint64_t before = SIM(sim_calls("cuMemcpy2DAsync_v2"));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN(transfer);
     const uint64_t calls = SIM(sim_calls("cuMemcpy2DAsync_v2")) - before;
     CALL(kvmem_transfer_destroy(transfer));
     kv_expect_outers_moved(&destination.model, &source.model, moved, outers);
     side_check(&destination);
-    side_close(&source);
-    side_close(&destination);
     return calls;
 }
 
@@ -163,32 +143,25 @@ TEST(regular_strides_take_few_calls) {
 /* A driver call fails, at once or when its work is done: the transfer of that call fails, and no other. */
 static void fail_once(uint32_t path, const char *function, uint64_t nth, bool later) {
     const kvmem_layout_config config = side_config(&kv_kinds[2]);
-    side source;
-    side destination;
     SIM(sim_reset());
-    side_open(&source, PLACE_DEVICE, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_PINNED, 0, &config, NULL, 2);
+    OPENED(side, source, PLACE_DEVICE, 0, &config, NULL, 1);
+    OPENED(side, destination, PLACE_PINNED, 0, &config, NULL, 2);
     kvmem_transfer *failing = create(&source, &destination, &move, path, NULL, 0);
     kvmem_transfer *other = create(&source, &destination, &move, path, NULL, 0);
     (later ? SIM(sim_fail_later) : SIM(sim_fail))(function, nth, CUDA_ERROR_LAUNCH_FAILED);
     EXPECT_OK(kvmem_transfer_submit(failing, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED",
                    kvmem_transfer_wait(failing, PATIENCE, ERR));
-    EXPECT_OK(kvmem_transfer_submit(other, ERR));
-    EXPECT_OK(kvmem_transfer_wait(other, PATIENCE, ERR));
+    RUN(other);
     kv_expect_moved(&destination.model, &source.model, &move);
     side_check(&destination);
-    EXPECT_OK(kvmem_transfer_submit(failing, ERR));
-    EXPECT_OK(kvmem_transfer_wait(failing, PATIENCE, ERR));
+    RUN(failing);
     CALL(kvmem_transfer_destroy(failing));
     CALL(kvmem_transfer_destroy(other));
     kvmem_transfer *fresh = create(&source, &destination, &move, path, NULL, 0);
-    EXPECT_OK(kvmem_transfer_submit(fresh, ERR));
-    EXPECT_OK(kvmem_transfer_wait(fresh, PATIENCE, ERR));
+    RUN(fresh);
     CALL(kvmem_transfer_destroy(fresh));
     side_check(&destination);
-    side_close(&source);
-    side_close(&destination);
 }
 
 TEST(a_failure_belongs_to_its_transfer) {
@@ -235,9 +208,7 @@ TEST(on_a_stream_work_waits_for_its_turn) {
         kv_expect_moved(&destination.model, &source.model, &move);
         side_check(&destination);
         CALL(kvmem_transfer_destroy(transfer));
-        enter_device(0);
-        CU(cuStreamDestroy_v2(stream));
-        leave_device(0);
+        CU_ON(0, cuStreamDestroy_v2(stream));
         side_close(&source);
         side_close(&destination);
         release_device(0);
@@ -248,44 +219,34 @@ TEST(on_a_stream_work_waits_for_its_turn) {
 /* A driver that can't compile the kernel: its own copies are taken, and the reason is told. */
 TEST(without_a_kernel_the_driver_copies) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side source;
-    side destination;
     SIM(sim_reset());
-    side_open(&source, PLACE_DEVICE, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    OPENED(side, source, PLACE_DEVICE, 0, &config, NULL, 1);
+    OPENED(side, destination, PLACE_DEVICE, 0, &config, NULL, 2);
     SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
     kvmem_transfer *transfer = create(&source, &destination, &move, 0, NULL, 0);
     kvmem_transfer_explanation explanation;
-    kvmem_blob *text = NULL;
-    EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, &text, ERR));
+    GET(kvmem_blob *, text, kvmem_transfer_explain, transfer, &explanation);
     CHECK(explanation.path != KVMEM_PATH_CUDA_KERNEL);
     CHECK_HAS(kvmem_blob_data(text), "CUDA_ERROR_NO_BINARY_FOR_GPU");
     CALL(kvmem_blob_destroy(text));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN(transfer);
     CALL(kvmem_transfer_destroy(transfer));
     kv_expect_moved(&destination.model, &source.model, &move);
     side_check(&destination);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = KVMEM_PATH_CUDA_KERNEL;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = KVMEM_PATH_CUDA_KERNEL);
     EXPECT(KVMEM_STATUS_CUDA, kvmem_transfer_create(source.model.layout, destination.model.layout, &options,
                                                     &transfer, ERR));
     SIM(sim_reset());
     transfer = create(&source, &destination, &move, 0, NULL, 0);
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.path, KVMEM_PATH_CUDA_KERNEL);
     CALL(kvmem_transfer_destroy(transfer));
-    side_close(&source);
-    side_close(&destination);
 }
 
 /* A device without room for staging memory: another path is taken. */
 TEST(without_staging_memory_another_path_is_taken) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 64;
-    config.page_size = 16;
-    config.inner_dim = 512;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 64, it.page_size = 16,
+                                      it.inner_dim = 512);
     static kvmem_block_pair blocks[64];
     for (uint32_t i = 0; i < NUM(blocks); i++) {
         blocks[i] = (kvmem_block_pair){i * 7 % 64, i};
@@ -294,11 +255,9 @@ TEST(without_staging_memory_another_path_is_taken) {
     kvmem_layout_config separate = config;
     separate.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
     separate.block_dim = KVMEM_BLOCK_DIM_SECOND;
-    side source;
-    side destination;
     SIM(sim_reset());
-    side_open(&source, PLACE_DEVICE, 0, &separate, NULL, 1);
-    side_open(&destination, PLACE_PINNED, 0, &config, NULL, 2);
+    OPENED(side, source, PLACE_DEVICE, 0, &separate, NULL, 1);
+    OPENED(side, destination, PLACE_PINNED, 0, &config, NULL, 2);
     kvmem_transfer *transfer = create(&source, &destination, &all, KVMEM_PATH_CUDA_STAGED, NULL, 0);
     CALL(kvmem_transfer_destroy(transfer));
     SIM(sim_fail("cuMemAlloc_v2", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
@@ -309,20 +268,16 @@ TEST(without_staging_memory_another_path_is_taken) {
                                                              &options, &transfer, ERR));
     options.path = 0;
     EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN(transfer);
     CALL(kvmem_transfer_destroy(transfer));
     SIM(sim_reset());
     kv_expect_moved(&destination.model, &source.model, &all);
     side_check(&destination);
-    side_close(&source);
-    side_close(&destination);
 }
 
 /* What copies on a GPU share goes with the last layout of it. */
 TEST(nothing_stays_behind) {
-    const sim_counts before = sim_live_now();
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
     fly_many(100, 300, KVMEM_PATH_CUDA_KERNEL, 64);
     fail_once(KVMEM_PATH_CUDA_STAGED, "cuLaunchKernel", 1, true);
-    await_live(&before);
 }

@@ -21,10 +21,8 @@ void operations_open(void) {
     engine = engine_allocate(0, SIZE);
     const size_t count = kv_num_regions(&config);
     for (size_t i = 0; i < count; i++) {
-        kvmem_adopt_options adopt;
-        kvmem_adopt_options_init(&adopt, sizeof(adopt));
-        adopt.size = kv_region_size(&config);
-        adopt.address = (void *)(uintptr_t)(engine + i * adopt.size);
+        kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options, it.size = kv_region_size(&config),
+                                            it.address = (void *)(uintptr_t)(engine + i * it.size));
         EXPECT_OK(kvmem_region_adopt_device(&adopt, 0, &regions[i], ERR));
     }
     adopted = regions_lay_out(&config, regions, count, NULL);
@@ -49,17 +47,11 @@ static kvmem_status build_on(int device, const kv_kind *kind, kvmem_layout **lay
 
 /* From the one device to the other, which does the work. */
 static kvmem_status pull(int from, uint32_t path, start start) {
-    kvmem_layout *source = NULL;
-    kvmem_layout *destination = NULL;
+    OWNED(kvmem_layout) source = NULL;
+    OWNED(kvmem_layout) destination = NULL;
     kvmem_status status = build_on(from, &kv_kinds[2], &source);
-    if (status == KVMEM_STATUS_OK) {
-        status = build_on(1 - from, &kv_kinds[1], &destination);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = move_by(source, destination, path, start);
-    }
-    kvmem_layout_destroy(source);
-    kvmem_layout_destroy(destination);
+    THEN(status, build_on(1 - from, &kv_kinds[1], &destination));
+    THEN(status, move_by(source, destination, path, start));
     return status;
 }
 
@@ -81,12 +73,9 @@ static kvmem_status pull_on_a_stream(void) {
 }
 
 static kvmem_status pull_memory_of_the_engine(void) {
-    kvmem_layout *destination = NULL;
+    OWNED(kvmem_layout) destination = NULL;
     kvmem_status status = build_on(1, &kv_kinds[2], &destination);
-    if (status == KVMEM_STATUS_OK) {
-        status = move_by(adopted, destination, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
-    }
-    kvmem_layout_destroy(destination);
+    THEN(status, move_by(adopted, destination, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN));
     return status;
 }
 

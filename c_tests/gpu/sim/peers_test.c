@@ -10,19 +10,14 @@ static void copy(int from, int to) {
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side source;
-    side destination;
-    side_open(&source, PLACE_DEVICE, from, &config, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, to, &config, NULL, 2);
+    OPENED(side, source, PLACE_DEVICE, from, &config, NULL, 1);
+    OPENED(side, destination, PLACE_DEVICE, to, &config, NULL, 2);
     side_move(&source, &destination, &move);
-    side_close(&source);
-    side_close(&destination);
 }
 
 static void check_access(bool expected) {
     for (int device = 0; device < 2; device++) {
-        kvmem_cuda_device_info info;
-        EXPECT_OK(kvmem_cuda_get_device_info(device, &info, ERR));
+        GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, device);
         CHECK_EQ((info.can_access >> (1 - device)) & 1, expected);
         CHECK_EQ((info.can_access >> device) & 1, 1);
         bool can = !expected;
@@ -43,11 +38,8 @@ TEST(with_and_without_peer_access_blocks_arrive) {
 }
 
 static mapped map_on_device_0(void) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
-    options.size = 2 * MIB;
-    kvmem_vmm_memory *memory = NULL;
-    EXPECT_OK(kvmem_vmm_memory_create(&options, &memory, ERR));
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.size = 2 * MIB);
+    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);
     return map_memory(memory, 0, options.size, KVMEM_ACCESS_READ_WRITE);
 }
 
@@ -68,17 +60,12 @@ TEST(access_for_a_device_that_does_not_reach_it_is_refused) {
 }
 
 TEST(without_virtual_memory_nothing_of_it_is_promised) {
-    kvmem_cuda_device_info info;
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.size = MIB;
-    kvmem_region *region = NULL;
+    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = MIB);
     SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
-    EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+    GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
     CHECK(!(info.capabilities & (KVMEM_CUDA_VMM | KVMEM_CUDA_POSIX_FD)));
     CHECK_EQ(info.minimum_granularity, 0);
     CHECK_EQ(info.recommended_granularity, 0);
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "no virtual memory management",
-                   kvmem_region_create_elastic(&options, &region, ERR));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "no virtual memory management", kvmem_region_create_elastic, &options);
     SIM(sim_reset());
 }

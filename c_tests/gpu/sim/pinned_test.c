@@ -12,17 +12,13 @@ TEST(a_chunk_is_one_page_lock) {
         {4 * MIB, MIB, 4}, {4 * MIB + 1, MIB, 5}, {4 * MIB - 1, 4 * MIB, 1}, {4096, MIB, 1}, {8 * MIB, 0, 1},
     };
     for (size_t i = 0; i < NUM(shapes); i++) {
-        const sim_counts before = sim_live_now();
-        kvmem_pinned_options options;
-        kvmem_pinned_options_init(&options, sizeof(options));
-        options.size = shapes[i].size;
-        options.chunk_size = shapes[i].chunk;
+        CLEANUP(await_live) const sim_counts before = sim_live_now();
+        kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.size = shapes[i].size,
+                                               it.chunk_size = shapes[i].chunk);
         SIM(sim_reset());
-        kvmem_region *region = NULL;
-        EXPECT_OK(kvmem_region_create_pinned(&options, &region, ERR));
+        GET(kvmem_region *, region, kvmem_region_create_pinned, &options);
         CHECK_EQ(SIM(sim_calls("cuMemHostRegister_v2")), shapes[i].locks);
         CALL(kvmem_region_destroy(region));
         CHECK_EQ(SIM(sim_calls("cuMemHostUnregister")), shapes[i].locks);
-        await_live(&before);
     }
 }

@@ -24,11 +24,7 @@ typedef struct world {
 static world open_world(void) {
     world w;
     nixl_find_stand_in();
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.size = 4 * EXTENT;
-    options.extent_size = EXTENT;
-    EXPECT_OK(kvmem_region_create_elastic(&options, &w.region, ERR));
+    w.region = region_create_elastic(4 * EXTENT, EXTENT, 0);
     w.address = region_info(w.region).address;
     for (size_t i = 0; i < NUM(w.agents); i++) {
         EXPECT_OK(kvmem_agent_create(i == 0 ? "first" : "second", NULL, &w.agents[i], ERR));
@@ -49,8 +45,7 @@ static void close_world(world *w) {
 }
 
 static uint64_t committed(const world *w) {
-    kvmem_elastic_info info;
-    EXPECT_OK(kvmem_region_get_elastic_info(w->region, &info, ERR));
+    GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, w->region);
     return info.num_committed;
 }
 
@@ -74,7 +69,7 @@ static void expect_goes_on(world *w) {
 }
 
 TEST(growth_that_an_agent_refuses_is_taken_back) {
-    const sim_counts before = sim_live_now();
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
     world w = open_world();
     NIXL(nixl_sim_fail_register(4)); /* the second extent with the second agent */
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "register VRAM", kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
@@ -82,7 +77,6 @@ TEST(growth_that_an_agent_refuses_is_taken_back) {
     CHECK(!has_extent(&w, 0) && !has_extent(&w, 1));
     expect_goes_on(&w);
     close_world(&w);
-    await_live(&before);
 }
 
 /* By the agent that had been told already, or by the one that refuses. */
@@ -188,18 +182,15 @@ TEST(a_log_callback_may_ask_while_an_agent_fails) {
 }
 
 static kvmem_region_holders holders_of(const kvmem_region *region) {
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
     return holders;
 }
 
 TEST(holders_are_told_by_what_they_are) {
     world w = open_world();
-    kvmem_region *view = NULL;
-    kvmem_share *share = NULL;
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
-    EXPECT_OK(kvmem_region_create_view(w.region, 0, EXTENT, &view, ERR));
-    EXPECT_OK(kvmem_share_create_region(w.region, NULL, &share, ERR));
+    GET(kvmem_region *, view, kvmem_region_create_view, w.region, 0, EXTENT);
+    GET(kvmem_share *, share, kvmem_share_create_region, w.region, NULL);
     const int importer = importer_begin(share);
     const kvmem_region_holders all = holders_of(w.region);
     CHECK_EQ(all.handles, 1);
@@ -224,54 +215,43 @@ TEST(holders_are_told_by_what_they_are) {
 }
 
 TEST(handles_are_counted_whoever_gives_them) {
-    kvmem_region *region = elastic_region(EXTENT, EXTENT);
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 1;
-    config.inner_dim = 512;
-    config.page_size = 512;
-    config.num_layers = 2;
+    kvmem_region *region = region_create_elastic(EXTENT, EXTENT, 0);
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.inner_dim = 512,
+                                      it.page_size = 512, it.num_layers = 2);
     kvmem_layout *layout = regions_lay_out(&config, &region, 1, NULL);
-    kvmem_region *again = NULL;
     CHECK_EQ(holders_of(region).handles, 1);
-    EXPECT_OK(kvmem_layout_get_region(layout, 0, &again, ERR));
+    OWN(kvmem_region, again, kvmem_layout_get_region, layout, 0);
     CHECK_EQ(holders_of(region).handles, 2);
     CALL(kvmem_region_destroy(region));
     CHECK_EQ(holders_of(again).handles, 1);
     CALL(kvmem_layout_destroy(layout));
     CHECK_EQ(holders_of(again).references, 1);
-    CALL(kvmem_region_destroy(again));
 }
 
 /* Parts of an elastic region are known by the region, and a peer can be told of one. */
 TEST(a_layout_over_parts_registers_the_whole_once) {
-    const sim_counts before = sim_live_now();
-    kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    config.inner_dim = 512;
-    config.page_size = 512;
-    config.num_blocks = 2;
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.inner_dim = 512, it.page_size = 512,
+                                      it.num_blocks = 2);
     CHECK_EQ(kv_region_size(&config) % EXTENT, 0);
     world w = open_world();
-    kvmem_region *other = elastic_region(4 * EXTENT, EXTENT);
-    kvmem_agent *agent = NULL;
-    EXPECT_OK(kvmem_agent_create("third", NULL, &agent, ERR));
+    kvmem_region *other = region_create_elastic(4 * EXTENT, EXTENT, 0);
+    GET(kvmem_agent *, agent, kvmem_agent_create, "third", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
     elastic_parts parts;
     elastic_parts_open(&parts, &config, w.region, 0);
     parts.options.agent = agent;
-    kvmem_layout *layout = NULL;
-    kvmem_blob *descriptor = NULL;
-    EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
+    GET(kvmem_layout *, layout, kvmem_layout_build, &parts.options);
     CHECK_EQ(holders_of(w.region).registrations, 3);
     CHECK_EQ(holders_of(w.region).views, parts.options.count);
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
     CHECK_EQ(registered(&w, 0), 3);
-    EXPECT_OK(kvmem_layout_export(layout, &descriptor, ERR));
+    GET(kvmem_blob *, descriptor, kvmem_layout_export, layout);
     CALL(kvmem_blob_destroy(descriptor));
     CALL(kvmem_layout_destroy(layout));
     CHECK_EQ(holders_of(w.region).registrations, 2);
 
-    kvmem_region *scattered = NULL;
-    EXPECT_OK(kvmem_region_create_view(other, 0, kv_region_size(&config), &scattered, ERR));
+    GET(kvmem_region *, scattered, kvmem_region_create_view, other, 0, kv_region_size(&config));
     CALL(kvmem_region_destroy(parts.views[0]));
     parts.views[0] = scattered;
     EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
@@ -281,7 +261,6 @@ TEST(a_layout_over_parts_registers_the_whole_once) {
     CALL(kvmem_region_destroy(other));
     close_world(&w);
     CALL(kvmem_agent_destroy(agent));
-    await_live(&before);
 }
 
 static void *destroy_registration(void *registration) {
@@ -291,7 +270,7 @@ static void *destroy_registration(void *registration) {
 
 /* Nobody holds the registration any more, and its agent is at it. */
 TEST(nothing_shrinks_while_an_agent_lets_go) {
-    const sim_counts before = sim_live_now();
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
     world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
     NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
@@ -310,5 +289,4 @@ TEST(nothing_shrinks_while_an_agent_lets_go) {
     EXPECT_OK(kvmem_region_decommit(w.region, 0, EXTENT, ERR));
     CHECK(!has_extent(&w, 0));
     close_world(&w);
-    await_live(&before);
 }

@@ -9,10 +9,8 @@ static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path) {
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
     return transfer;
 }
 
@@ -23,20 +21,15 @@ static kvmem_status submit(void *transfer) {
 /* A run that no thread can watch does not begin. The first case, so that the library has no thread yet. */
 TEST(a_copy_that_nothing_can_watch_is_refused) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side device;
-    side pinned;
     SIM(sim_reset());
-    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 1);
-    side_open(&pinned, PLACE_PINNED, 0, &config, NULL, 2);
-    kvmem_transfer *copy = create(device.model.layout, pinned.model.layout, KVMEM_PATH_CUDA_COPY);
+    OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 1);
+    OPENED(side, pinned, PLACE_PINNED, 0, &config, NULL, 2);
+    OWNED(kvmem_transfer) copy = create(device.model.layout, pinned.model.layout, KVMEM_PATH_CUDA_COPY);
     SIM(sim_reset());
     CHECK_EQ(without_new_threads(submit, copy), KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK_EQ(SIM(sim_calls("cuMemcpyAsync")), 0);
     side_check(&pinned);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(copy, ERR)); /* it was not submitted */
-    CALL(kvmem_transfer_destroy(copy));
-    side_close(&device);
-    side_close(&pinned);
 }
 
 /* The thread that watches the copy has no time for io_uring before the copy is over. */
@@ -46,18 +39,14 @@ TEST(io_uring_does_not_wait_for_the_thread_that_watches_copies) {
     }
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     const kvmem_layout_config small = side_config(&kv_kinds[1]);
-    scratch directory = scratch_create(temporary_directory());
-    side device;
-    side pinned;
-    kv_side memory;
-    file_side file;
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     SIM(sim_reset());
-    side_open(&device, PLACE_DEVICE, 0, &small, NULL, 1);
-    side_open(&pinned, PLACE_PINNED, 0, &small, NULL, 2);
-    kv_side_open(&memory, &config, NULL, 3);
-    file_side_open(&file, &config, NULL, &directory, 0, 4);
-    kvmem_transfer *copy = create(device.model.layout, pinned.model.layout, KVMEM_PATH_CUDA_COPY);
-    kvmem_transfer *write = create(memory.layout, file.model.layout, KVMEM_PATH_URING);
+    OPENED(side, device, PLACE_DEVICE, 0, &small, NULL, 1);
+    OPENED(side, pinned, PLACE_PINNED, 0, &small, NULL, 2);
+    OPENED(kv_side, memory, &config, NULL, 3);
+    OPENED(file_side, file, &config, NULL, &directory, 0, 4);
+    OWNED(kvmem_transfer) copy = create(device.model.layout, pinned.model.layout, KVMEM_PATH_CUDA_COPY);
+    OWNED(kvmem_transfer) write = create(memory.layout, file.model.layout, KVMEM_PATH_URING);
     SIM(sim_reset());
     SIM(sim_hold());
     EXPECT_OK(kvmem_transfer_submit(copy, ERR));
@@ -66,12 +55,5 @@ TEST(io_uring_does_not_wait_for_the_thread_that_watches_copies) {
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "thread", kvmem_transfer_wait(write, PATIENCE, ERR));
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(copy, PATIENCE, ERR));
-    CALL(kvmem_transfer_destroy(copy));
-    CALL(kvmem_transfer_destroy(write));
-    CALL(file_side_close(&file));
-    kv_side_close(&memory);
-    side_close(&device);
-    side_close(&pinned);
-    scratch_remove(&directory);
 }
 TEST_MAIN_ONCE

@@ -14,11 +14,11 @@ OWNER_ROLE
 #define SIZE (4 * MIB)
 
 TEST(a_handle_is_open_once_and_closed_once) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     const kvmem_ipc_options options = ipc_options(&handle, SIZE);
     SIM(sim_reset());
-    const sim_counts before = sim_live_now();
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
     kvmem_region *first = open_ipc(&options);
     kvmem_region *second = open_ipc(&options);
     CHECK_EQ(SIM(sim_calls("cuIpcOpenMemHandle_v2")), 1);
@@ -26,13 +26,11 @@ TEST(a_handle_is_open_once_and_closed_once) {
     CHECK_EQ(SIM(sim_calls("cuIpcCloseMemHandle")), 0);
     CALL(kvmem_region_destroy(second));
     CHECK_EQ(SIM(sim_calls("cuIpcCloseMemHandle")), 1);
-    await_live(&before);
-    peer_finish(&owner);
 }
 
 /* It may be somebody else's opening that a second try would close. */
 TEST(a_close_that_fails_is_not_tried_again) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     const kvmem_ipc_options options = ipc_options(&handle, SIZE);
     SIM(sim_reset());
@@ -45,11 +43,10 @@ TEST(a_close_that_fails_is_not_tried_again) {
     CALL(kvmem_region_destroy(open_ipc(&options)));
     await_live(&before);
     SIM(sim_reset());
-    peer_finish(&owner);
 }
 
 TEST(what_is_refused_is_closed_again) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
     const sim_counts before = sim_live_now();
@@ -62,25 +59,21 @@ TEST(what_is_refused_is_closed_again) {
     options.device = 1;
     refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "memory of device 0, not of device 1");
     await_live(&before);
-    peer_finish(&owner);
 }
 
 TEST(a_device_out_of_reach_is_refused) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
-    options.device = 1;
-    const sim_counts before = sim_live_now();
+    kvmem_ipc_options options = WITH(ipc_options(&handle, SIZE), it.device = 1);
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
     SIM(sim_set_peer_access(false));
     refuse_ipc(&options, KVMEM_STATUS_CUDA, "PEER_ACCESS_UNSUPPORTED");
     SIM(sim_set_peer_access(true));
-    await_live(&before);
-    peer_finish(&owner);
 }
 
 /* Whatever the driver says of a pointer that was opened for a peer: where it lies, or for whom it is. */
 TEST(it_is_opened_for_another_device) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
     const sim_counts before = sim_live_now();
@@ -106,15 +99,13 @@ TEST(it_is_opened_for_another_device) {
         await_live(&before);
     }
     SIM(sim_reset());
-    peer_finish(&owner);
 }
 
 TEST(a_device_it_can_not_be_opened_for_is_told) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
-    options.flags = KVMEM_IPC_FOR_DEVICE;
-    options.for_device = 1;
+    kvmem_ipc_options options = WITH(ipc_options(&handle, SIZE), it.flags = KVMEM_IPC_FOR_DEVICE,
+                                     it.for_device = 1);
     const sim_counts before = sim_live_now();
     SIM(sim_set_peer_access(false));
     refuse_ipc(&options, KVMEM_STATUS_UNSUPPORTED, "can't be opened for device 1");
@@ -128,25 +119,23 @@ TEST(a_device_it_can_not_be_opened_for_is_told) {
     refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "for_device");
     await_live(&before);
     SIM(sim_reset());
-    peer_finish(&owner);
 }
 
 static void *open_and_close(void *argument) {
     const kvmem_ipc_options *options = argument;
     for (int i = 0; i < 200; i++) {
-        kvmem_region *region = NULL;
+        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* a thread: not in the stance */
         kvmem_region_open_ipc(options, &region, NULL);
-        kvmem_region_destroy(region);
     }
     return NULL;
 }
 
 TEST(threads_leave_nothing_open) {
-    peer owner = owner_start();
+    CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
     SIM(sim_reset());
-    const sim_counts before = sim_live_now();
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
     pthread_t threads[4];
     for (size_t i = 0; i < NUM(threads); i++) {
         CHECK_EQ(pthread_create(&threads[i], NULL, open_and_close, &options), 0);
@@ -155,20 +144,14 @@ TEST(threads_leave_nothing_open) {
         CHECK_EQ(pthread_join(threads[i], NULL), 0);
     }
     CHECK_EQ(SIM(sim_calls("cuIpcOpenMemHandle_v2")), SIM(sim_calls("cuIpcCloseMemHandle")));
-    await_live(&before);
-    peer_finish(&owner);
 }
 
 TEST(memory_of_another_device_is_released_again) {
-    peer owner = owner_start();
-    const int fd = owner_create(&owner, 0, SIZE, 1);
-    const sim_counts before = sim_live_now();
-    kvmem_vmm_memory *memory = NULL;
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_vmm_memory_import_fd(fd, SIZE, 1, &memory, ERR));
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_vmm_memory_import_fd(fd, SIZE + 1, 0, &memory, ERR));
-    await_live(&before);
-    close(fd);
-    peer_finish(&owner);
+    CLEANUP(peer_finish) peer owner = owner_start();
+    CLEANUP(test_close) const int fd = owner_create(&owner, 0, SIZE, 1);
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_vmm_memory_import_fd, fd, SIZE, 1);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_vmm_memory_import_fd, fd, SIZE + 1, 0);
 }
 
 static void count_release(void *user_data) {
@@ -184,20 +167,14 @@ static kvmem_status look_at_holders(const kvmem_region *region) {
 TEST(memory_of_unknown_importers_is_kept) {
     int releases = 0;
     const uint64_t address = engine_allocate(0, SIZE);
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)address;
-    options.size = SIZE;
-    options.release = count_release;
-    options.user_data = &releases;
-    kvmem_region *region = NULL;
-    kvmem_region *other = NULL;
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
+    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
+                                          it.size = SIZE, it.release = count_release,
+                                          it.user_data = &releases);
+    GET(kvmem_region *, region, kvmem_region_adopt_device, &options, 0);
     options.release = NULL;
     options.user_data = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &other, ERR));
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    GET(kvmem_region *, other, kvmem_region_adopt_device, &options, 0);
+    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
     CALL(kvmem_share_destroy(share));
     block_files files;
     block_files_break(&files);

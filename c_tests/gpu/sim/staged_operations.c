@@ -17,15 +17,9 @@ static kvmem_status move_by_layer(const kvmem_layout *source, const kvmem_layout
                                   start start) {
     moving moving;
     kvmem_status status = create_move(source, destination, path, KVMEM_TRANSFER_BY_LAYER, &moving);
-    if (status == KVMEM_STATUS_OK) {
-        status = submit_move(moving.transfer, start);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait_on_stream(moving.transfer, 1, moves_stream(), ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait_on_stream(moving.transfer, 0, moves_stream(), ERR);
-    }
+    THEN(status, submit_move(moving.transfer, start));
+    THEN(status, kvmem_transfer_wait_on_stream(moving.transfer, 1, moves_stream(), ERR));
+    THEN(status, kvmem_transfer_wait_on_stream(moving.transfer, 0, moves_stream(), ERR));
     return end_move(&moving, status);
 }
 

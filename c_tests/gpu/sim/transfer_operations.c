@@ -27,12 +27,9 @@ static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destina
 }
 
 static kvmem_status copy_to_a_device(void) {
-    kvmem_layout *layout = NULL;
+    OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = build_layout(true, &kv_kinds[1], &layout);
-    if (status == KVMEM_STATUS_OK) {
-        status = move(host.layout, layout);
-    }
-    kvmem_layout_destroy(layout);
+    THEN(status, move(host.layout, layout));
     return status;
 }
 
@@ -43,7 +40,7 @@ static kvmem_status copy_from_a_device(void) {
 /* A piece a slot, so that a run goes round the ring. */
 static kvmem_status move_by_disk(bool to_disk) {
     kvmem_transfer_options options = kv_transfer_options(&scattered_move);
-    kvmem_layout *device = NULL;
+    OWNED(kvmem_layout) device = NULL;
     moving moving;
     kvmem_status status = build_layout(true, &kv_kinds[1], &device);
     options.staging_size = 4 * kv_piece_size(&host.config);
@@ -51,10 +48,7 @@ static kvmem_status move_by_disk(bool to_disk) {
         const contents contents = to_disk ? scattered_contents(device, disk) : scattered_contents(disk, device);
         status = create_moving(&contents, &options, &moving);
     }
-    if (status == KVMEM_STATUS_OK) {
-        status = run_move(&moving, ON_ITS_OWN);
-    }
-    kvmem_layout_destroy(device);
+    THEN(status, run_move(&moving, ON_ITS_OWN));
     return status;
 }
 
@@ -84,14 +78,10 @@ static kvmem_status copy_one_by_one_on_a_stream(void) {
 
 /* Blocks that follow each other lie apart on one side. */
 static kvmem_status copy_in_rows_as(move_function *as) {
-    kvmem_layout *pinned = NULL;
-    kvmem_layout *device = NULL;
+    OWNED(kvmem_layout) pinned = NULL;
+    OWNED(kvmem_layout) device = NULL;
     kvmem_status status = build_both(&kv_kinds[2], &pinned, &device);
-    if (status == KVMEM_STATUS_OK) {
-        status = as(pinned, device, KVMEM_PATH_CUDA_2D, ON_ITS_OWN);
-    }
-    kvmem_layout_destroy(pinned);
-    kvmem_layout_destroy(device);
+    THEN(status, as(pinned, device, KVMEM_PATH_CUDA_2D, ON_ITS_OWN));
     return status;
 }
 
@@ -129,7 +119,7 @@ static kvmem_status copy_and_verify_on_a_stream(void) {
 static kvmem_status compute_checksums(void) {
     static const uint32_t blocks[] = {6, 0, 3};
     uint32_t checksums[NUM(blocks)] = {0};
-    kvmem_layout *layout = NULL;
+    OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = build_layout(true, &kv_kinds[1], &layout);
     if (status == KVMEM_STATUS_OK) {
         const contents contents = scattered_contents(layout, layout);
@@ -139,7 +129,6 @@ static kvmem_status compute_checksums(void) {
     for (size_t i = 0; i < NUM(blocks) && status == KVMEM_STATUS_OK; i++) {
         CHECK_EQ(checksums[i], contents_checksum(layout, blocks[i]));
     }
-    kvmem_layout_destroy(layout);
     return status;
 }
 
@@ -147,8 +136,7 @@ static kvmem_status compute_checksums(void) {
 static kvmem_status move_elastic(kvmem_layout *layout, uint32_t path) {
     static const kvmem_block_pair pairs[] = {{0, 3}, {1, 2}};
     const kv_move across = {pairs, NUM(pairs), 0, 0, 2};
-    kvmem_transfer_options options = kv_transfer_options(&across);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&across), it.path = path);
     const contents contents = {layout, layout, &across, 4};
     moving moving;
     const kvmem_status status = create_moving(&contents, &options, &moving);
@@ -156,15 +144,10 @@ static kvmem_status move_elastic(kvmem_layout *layout, uint32_t path) {
 }
 
 static kvmem_status copy_elastic(uint32_t path) {
-    kvmem_layout *layout = NULL;
+    OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = build_elastic_layout(&layout);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_layout_resize(layout, 4, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = move_elastic(layout, path);
-    }
-    kvmem_layout_destroy(layout);
+    THEN(status, kvmem_layout_resize(layout, 4, ERR));
+    THEN(status, move_elastic(layout, path));
     return status;
 }
 

@@ -23,9 +23,7 @@ static void open_world(world *w) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     SIM(sim_reset());
     retain_device(0);
-    enter_device(0);
-    CU(cuStreamCreate(&w->stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
+    CU_ON(0, cuStreamCreate(&w->stream, CU_STREAM_NON_BLOCKING));
     w->memory = engine_allocate(0, MIB);
     side_open(&w->device, PLACE_DEVICE, 0, &config, NULL, 1);
     side_open(&w->host, PLACE_PINNED, 0, &config, NULL, 2);
@@ -38,19 +36,15 @@ static void close_world(world *w) {
     side_close(&w->host);
     side_close(&w->device);
     engine_free(0, w->memory);
-    enter_device(0);
-    CU(cuStreamDestroy_v2(w->stream));
-    leave_device(0);
+    CU_ON(0, cuStreamDestroy_v2(w->stream));
     release_device(0);
 }
 
 static kvmem_transfer *create(const world *w, uint32_t path, uint64_t staging_size) {
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.staging_size = staging_size;
-    options.queue = w->queue;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(w->device.model.layout, w->host.model.layout, &options, &transfer, ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path,
+                                          it.staging_size = staging_size, it.queue = w->queue);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, w->device.model.layout, w->host.model.layout,
+        &options);
     return transfer;
 }
 
@@ -100,8 +94,7 @@ TEST(what_a_failed_run_used_holds_up_no_end) {
     CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_OUT_OF_MEMORY);
     EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_poll(staged, ERR));
     SIM(sim_go());
-    EXPECT_OK(kvmem_transfer_submit(staged, ERR));
-    EXPECT_OK(kvmem_transfer_wait(staged, PATIENCE, ERR));
+    RUN(staged);
     CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_OK);
     expect_moved(&w);
     CALL(kvmem_transfer_destroy(staged));
@@ -109,18 +102,15 @@ TEST(what_a_failed_run_used_holds_up_no_end) {
 }
 
 static void fail_and_run_again(world *w, CUresult failure, kvmem_status status) {
-    kvmem_transfer *failing = create(w, KVMEM_PATH_CUDA_KERNEL, 0);
+    OWNED(kvmem_transfer) failing = create(w, KVMEM_PATH_CUDA_KERNEL, 0);
     SIM(sim_fail("cuLaunchKernel", 1, failure));
     EXPECT_OK(kvmem_transfer_submit(failing, ERR));
     EXPECT(status, kvmem_transfer_wait(failing, PATIENCE, ERR));
     CHECK_EQ(next_completion(w->queue).status, status);
-    kvmem_transfer *next = create(w, KVMEM_PATH_CUDA_KERNEL, 0);
-    EXPECT_OK(kvmem_transfer_submit(next, ERR));
-    EXPECT_OK(kvmem_transfer_wait(next, PATIENCE, ERR));
+    OWNED(kvmem_transfer) next = create(w, KVMEM_PATH_CUDA_KERNEL, 0);
+    RUN(next);
     CHECK_EQ(next_completion(w->queue).status, KVMEM_STATUS_OK);
     expect_moved(w);
-    CALL(kvmem_transfer_destroy(failing));
-    CALL(kvmem_transfer_destroy(next));
 }
 
 /* Kernels that are loaded show how many sets of all that copies share were made: one is kept by the layouts. */
@@ -149,7 +139,7 @@ TEST(a_failure_ends_a_run_without_free_file_descriptors) {
     for (size_t i = 0; i < NUM(failures); i++) {
         struct rlimit before;
         kvmem_error_cause cause;
-        kvmem_transfer *transfer = create(&w, KVMEM_PATH_CUDA_COPY, 0);
+        OWNED(kvmem_transfer) transfer = create(&w, KVMEM_PATH_CUDA_COPY, 0);
         SIM(sim_hold());
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         SIM(sim_fail("cuStreamQuery", SIM_EVERY_CALL, failures[i]));
@@ -163,7 +153,6 @@ TEST(a_failure_ends_a_run_without_free_file_descriptors) {
         CHECK_EQ(cause.code, failures[i]);
         SIM(sim_reset());
         CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_CUDA);
-        CALL(kvmem_transfer_destroy(transfer));
     }
     close_world(&w);
 }

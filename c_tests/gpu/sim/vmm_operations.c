@@ -11,10 +11,7 @@ static kvmem_vmm_memory *exported;
 static kvmem_fabric_handle handle;
 
 void operations_open(void) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
-    options.flags = KVMEM_VMM_FABRIC;
-    options.size = SIZE;
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = KVMEM_VMM_FABRIC, it.size = SIZE);
     EXPECT_OK(kvmem_vmm_memory_create(&options, &exported, ERR));
     EXPECT_OK(kvmem_vmm_memory_export_fabric(exported, &handle, ERR));
 }
@@ -35,20 +32,14 @@ static unsigned char read_byte(uint64_t address) {
 
 /* Maps memory for device 0; what was written is there again when it is mapped a second time. */
 static kvmem_status use_mapping(kvmem_vmm_range *range, kvmem_vmm_memory *memory, bool is_first) {
-    kvmem_vmm_mapping *mapping = NULL;
+    OWNED(kvmem_vmm_mapping) mapping = NULL;
     uint64_t address = 0;
     uint64_t size = 0;
     uint32_t access = 0;
     kvmem_status status = kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_get_span(mapping, &address, &size, ERR);
-    }
+    THEN(status, kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR));
+    THEN(status, kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR));
+    THEN(status, kvmem_vmm_mapping_get_span(mapping, &address, &size, ERR));
     if (status == KVMEM_STATUS_OK) {
         CHECK_EQ(access, KVMEM_ACCESS_READ_WRITE);
         if (is_first) {
@@ -56,70 +47,47 @@ static kvmem_status use_mapping(kvmem_vmm_range *range, kvmem_vmm_memory *memory
         }
         CHECK_EQ(read_byte(address + size - 1), VALUE);
     }
-    kvmem_vmm_mapping_destroy(mapping);
     return status;
 }
 
 static kvmem_status use(kvmem_vmm_memory *memory, kvmem_vmm_memory *again, uint64_t size) {
-    kvmem_vmm_range *range = NULL;
+    OWNED(kvmem_vmm_range) range = NULL;
     kvmem_status status = kvmem_vmm_range_create(size, 0, &range, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = use_mapping(range, memory, true);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = use_mapping(range, again, false);
-    }
-    kvmem_vmm_range_destroy(range);
+    THEN(status, use_mapping(range, memory, true));
+    THEN(status, use_mapping(range, again, false));
     return status;
 }
 
 static kvmem_status export_by_fabric(void) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
-    options.flags = KVMEM_VMM_FABRIC;
-    options.size = SIZE;
-    kvmem_vmm_memory *memory = NULL;
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = KVMEM_VMM_FABRIC, it.size = SIZE);
+    OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_fabric_handle made;
     kvmem_status status = kvmem_vmm_memory_create(&options, &memory, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_memory_export_fabric(memory, &made, ERR);
-    }
-    kvmem_vmm_memory_destroy(memory);
+    THEN(status, kvmem_vmm_memory_export_fabric(memory, &made, ERR));
     return status;
 }
 
 /* Two handles of one memory. */
 static kvmem_status import_by_fabric(void) {
-    kvmem_vmm_memory *memory = NULL;
+    OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_status status = kvmem_vmm_memory_import_fabric(&handle, SIZE, 0, &memory, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = use(memory, exported, SIZE);
-    }
-    kvmem_vmm_memory_destroy(memory);
+    THEN(status, use(memory, exported, SIZE));
     return status;
 }
 
 static kvmem_status import_by_fabric_of_the_wrong_device(void) {
-    kvmem_vmm_memory *memory = NULL;
+    OWNED(kvmem_vmm_memory) memory = NULL;
     const kvmem_status status = kvmem_vmm_memory_import_fabric(&handle, SIZE, 1, &memory, ERR);
-    kvmem_vmm_memory_destroy(memory);
     return status;
 }
 
 static kvmem_status have_memory_of_a_node(void) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
-    options.location = KVMEM_VMM_HOST_NUMA;
-    kvmem_vmm_memory *memory = NULL;
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.location = KVMEM_VMM_HOST_NUMA);
+    OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_status status =
         kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_memory_create(&options, &memory, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = use(memory, memory, options.size);
-    }
-    kvmem_vmm_memory_destroy(memory);
+    THEN(status, kvmem_vmm_memory_create(&options, &memory, ERR));
+    THEN(status, use(memory, memory, options.size));
     return status;
 }
 
@@ -136,21 +104,15 @@ static void check_committed(const kvmem_region *region) {
 }
 
 static kvmem_status have_elastic_memory_for_the_fabric(void) {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.flags = KVMEM_ELASTIC_FABRIC;
-    options.size = 2 * SIZE;
-    options.extent_size = SIZE;
-    kvmem_region *region = NULL;
+    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.flags = KVMEM_ELASTIC_FABRIC,
+                                            it.size = 2 * SIZE, it.extent_size = SIZE);
+    OWNED(kvmem_region) region = NULL;
     kvmem_status status = kvmem_region_create_elastic(&options, &region, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_region_commit(region, 0, 2 * SIZE, ERR);
-    }
+    THEN(status, kvmem_region_commit(region, 0, 2 * SIZE, ERR));
     if (status == KVMEM_STATUS_OK) {
         check_committed(region);
         status = kvmem_region_decommit(region, SIZE, SIZE, ERR);
     }
-    kvmem_region_destroy(region);
     return status;
 }
 

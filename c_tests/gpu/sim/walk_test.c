@@ -12,13 +12,11 @@ WALK_CASES
 
 /* The library sees by creating memory which handles work: that there is none left says nothing about them. */
 TEST(a_full_device_still_says_what_it_can_do) {
-    kvmem_cuda_device_info expected;
-    kvmem_cuda_device_info info;
     SIM(sim_reset());
-    EXPECT_OK(kvmem_cuda_get_device_info(0, &expected, ERR));
+    GET(kvmem_cuda_device_info, expected, kvmem_cuda_get_device_info, 0);
     CHECK(expected.capabilities & KVMEM_CUDA_POSIX_FD);
     SIM(sim_fail("cuMemCreate", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
-    EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+    GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
     SIM(sim_reset());
     CHECK(info.capabilities & KVMEM_CUDA_POSIX_FD);
 }

@@ -14,12 +14,9 @@ static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, LAYERS};
 
 static kvmem_transfer *create(side *source, side *destination, uint32_t path, kvmem_queue *queue) {
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.queue = queue;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source->model.layout, destination->model.layout, &options, &transfer,
-                                    ERR));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path, it.queue = queue);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->model.layout, destination->model.layout,
+        &options);
     return transfer;
 }
 
@@ -32,8 +29,7 @@ static void await_calls(const char *function, uint64_t count) {
 
 static kvmem_status next_status(kvmem_queue *queue) {
     kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+    GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, &completion, 1);
     return completion.status;
 }
 
@@ -45,17 +41,13 @@ static void expect_moved(side *destination, const side *source) {
 /* To memory that is not page-locked: the driver returns when all bytes are there. */
 TEST(a_start_that_takes_its_time_keeps_nobody) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side pageable;
-    side pinned;
-    side device;
     SIM(sim_reset());
-    side_open(&pageable, PLACE_SYSTEM, 0, &config, NULL, 1);
-    side_open(&pinned, PLACE_PINNED, 0, &config, NULL, 2);
-    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 3);
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
-    kvmem_transfer *slow = create(&device, &pageable, KVMEM_PATH_CUDA_COPY, NULL);
-    kvmem_transfer *other = create(&device, &pinned, KVMEM_PATH_CUDA_COPY, queue);
+    OPENED(side, pageable, PLACE_SYSTEM, 0, &config, NULL, 1);
+    OPENED(side, pinned, PLACE_PINNED, 0, &config, NULL, 2);
+    OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 3);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    OWNED(kvmem_transfer) slow = create(&device, &pageable, KVMEM_PATH_CUDA_COPY, NULL);
+    OWNED(kvmem_transfer) other = create(&device, &pinned, KVMEM_PATH_CUDA_COPY, queue);
     SIM(sim_reset());
     SIM(sim_hold());
     EXPECT_OK(kvmem_transfer_submit(slow, ERR));
@@ -73,12 +65,6 @@ TEST(a_start_that_takes_its_time_keeps_nobody) {
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(slow, PATIENCE, ERR));
     expect_moved(&pageable, &device);
-    CALL(kvmem_transfer_destroy(slow));
-    CALL(kvmem_transfer_destroy(other));
-    CALL(kvmem_queue_destroy(queue));
-    side_close(&pageable);
-    side_close(&pinned);
-    side_close(&device);
 }
 
 typedef struct holding {
@@ -96,17 +82,13 @@ static void *hold_back(void *given) {
 /* A stream can wait for what the driver has, so this is waited for, and by nobody else. */
 TEST(a_stream_waits_for_a_run_that_is_starting) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side pageable;
-    side device;
     SIM(sim_reset());
-    retain_device(0);
-    side_open(&pageable, PLACE_SYSTEM, 0, &config, NULL, 1);
-    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 2);
+    RETAIN_DEVICE(0);
+    OPENED(side, pageable, PLACE_SYSTEM, 0, &config, NULL, 1);
+    OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 2);
     kvmem_transfer *slow = create(&device, &pageable, KVMEM_PATH_CUDA_COPY, NULL);
     holding holding = {.transfer = slow};
-    enter_device(0);
-    CU(cuStreamCreate(&holding.stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
+    CU_ON(0, cuStreamCreate(&holding.stream, CU_STREAM_NON_BLOCKING));
     SIM(sim_reset());
     SIM(sim_hold());
     EXPECT_OK(kvmem_transfer_submit(slow, ERR));
@@ -121,12 +103,7 @@ TEST(a_stream_waits_for_a_run_that_is_starting) {
     EXPECT_OK(kvmem_transfer_wait(slow, PATIENCE, ERR));
     expect_moved(&pageable, &device);
     CALL(kvmem_transfer_destroy(slow));
-    enter_device(0);
-    CU(cuStreamDestroy_v2(holding.stream));
-    leave_device(0);
-    side_close(&pageable);
-    side_close(&device);
-    release_device(0);
+    CU_ON(0, cuStreamDestroy_v2(holding.stream));
 }
 
 /* Two staged copies to the host, of which the second waits for the staging memory of the first. */
@@ -181,10 +158,9 @@ TEST(a_run_that_is_cancelled_before_its_start_never_starts) {
     enum { THREADS = 16, LAST = THREADS };
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side pageable[THREADS + 1];
-    side device;
     kvmem_transfer *runs[THREADS + 1];
     SIM(sim_reset());
-    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 1);
+    OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 1);
     for (uint32_t i = 0; i < NUM(runs); i++) {
         side_open(&pageable[i], PLACE_SYSTEM, 0, &config, NULL, 2 + i);
         runs[i] = create(&device, &pageable[i], KVMEM_PATH_CUDA_COPY, NULL);
@@ -204,12 +180,10 @@ TEST(a_run_that_is_cancelled_before_its_start_never_starts) {
         expect_moved(&pageable[i], &device);
     }
     side_check(&pageable[LAST]);
-    EXPECT_OK(kvmem_transfer_submit(runs[LAST], ERR));
-    EXPECT_OK(kvmem_transfer_wait(runs[LAST], PATIENCE, ERR));
+    RUN(runs[LAST]);
     expect_moved(&pageable[LAST], &device);
     for (size_t i = 0; i < NUM(runs); i++) {
         CALL(kvmem_transfer_destroy(runs[i]));
         side_close(&pageable[i]);
     }
-    side_close(&device);
 }

@@ -51,8 +51,7 @@ static void move_all(kvmem_layout *from, kvmem_layout *to, kvmem_queue *queue, k
         kvmem_transfer_options options = {.struct_size = sizeof options, .pairs = pairs,
             .num_pairs = BLOCKS_PER_REQUEST, .queue = queue, .user_data = request};
         kvmem_transfer *transfer;
-        check(kvmem_transfer_create(from, to, &options, &transfer, error), error);
-        check(kvmem_transfer_submit(transfer, error), error);
+        check(kvmem_transfer_start(from, to, &options, &transfer, error), error);
         kvmem_transfer_destroy(transfer); /* the run continues and reports to the queue */
     }
     handle_completions(queue, REQUESTS, error);

@@ -35,8 +35,7 @@ int main(void)
     check(kvmem_layout_get_block(decode, 42, 31, 1, &to, &error), &error);
     strcpy((char *)from.address, "the values of the last layer");
 
-    check(kvmem_transfer_create(prefill, decode, &move, &transfer, &error), &error);
-    check(kvmem_transfer_submit(transfer, &error), &error);
+    check(kvmem_transfer_start(prefill, decode, &move, &transfer, &error), &error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error), &error);
     printf("block 42 of decode has %s of block 7 of prefill\n", (char *)to.address);
 

@@ -69,8 +69,7 @@ Layout create_file() {
 void move(const Layout &from, const Layout &to, const std::vector<kvmem_block_pair> &pairs) {
     const kvmem_transfer_options options{
         .struct_size = sizeof options, .pairs = pairs.data(), .num_pairs = pairs.size()};
-    const auto transfer = make<Transfer>(kvmem_transfer_create, from.get(), to.get(), &options);
-    call(kvmem_transfer_submit, transfer.get());
+    const auto transfer = make<Transfer>(kvmem_transfer_start, from.get(), to.get(), &options);
     call(kvmem_transfer_wait, transfer.get(), KVMEM_TIMEOUT_FOREVER);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starting brokers.
+//! Creating brokers.
 
 use std::ffi::c_char;
 use std::time::Duration;
@@ -23,23 +23,25 @@ pub struct kvmem_broker_options {
     pub struct_size: usize,
     /// Must be 0.
     pub flags: u64,
-    /// Path of the socket, at most 107 bytes. A socket there that no process listens on is replaced.
+    /// Path of the socket, at most 107 bytes. If a socket of the same user is there, and no process listens
+    /// on it, the broker replaces it.
     pub path: *const c_char,
-    /// User ids that may fetch; copied. NULL with num_users 0: only the user of the broker. All other users
-    /// are denied, including root.
+    /// User ids that may fetch; copied. No other user may fetch, not even root. NULL with num_users 0 for
+    /// only the user of the broker.
     pub users: *const u32,
     /// Number of user ids.
     pub num_users: usize,
-    /// Nanoseconds that a client has to send its request, and again to read the reply; 0 for 10 seconds.
+    /// Nanoseconds that a client may take to send its request, and again to read the reply; 0 for 10 seconds.
     pub client_timeout_ns: u64,
-    /// Maximum bytes of shares that are being sent to one user; 0 for 256 MiB.
+    /// Maximum number of bytes of shares in transit to one user. A single share may exceed it. 0 for 256 MiB.
     pub max_bytes_per_user: u64,
-    /// Permission bits of the socket; 0 for 0600. Users other than the broker's need 0660 or 0666 to connect.
+    /// Permission bits of the socket; 0 for 0600. Users other than the broker's own need 0660 or 0666 to
+    /// connect.
     pub mode: u32,
-    /// Maximum number of clients; 0 for 256. Further clients wait to be accepted.
+    /// Maximum number of clients at once; 0 for 256. The kernel keeps further clients waiting.
     pub max_clients: u32,
-    /// Maximum number of clients of one user; 0 for an equal part of max_clients. A client that was sent file
-    /// descriptors counts until it has read them.
+    /// Maximum number of clients of one user at once; 0 for max_clients divided by the number of users. A
+    /// client that was sent file descriptors counts until it has read them.
     pub max_clients_per_user: u32,
     /// Must be 0.
     pub reserved: u32,
@@ -53,16 +55,19 @@ pub unsafe extern "C" fn kvmem_broker_options_init(options: *mut kvmem_broker_op
     unsafe { init(options, struct_size) };
 }
 
-/// Starts a broker.
+/// Creates a broker. It listens at its path when the call returns.
 ///
-/// @param options where, and for which users
+/// @param options path, users and limits
 /// @param broker receives the broker; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_ALREADY_EXISTS: a process listens at the path, or a file there is not a socket
-///         KVMEM_STATUS_NOT_FOUND: the directory does not exist
-///         KVMEM_STATUS_PERMISSION_DENIED
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options are invalid, or the mode excludes a user that may fetch
-///         KVMEM_STATUS_OUT_OF_MEMORY
+///         KVMEM_STATUS_INVALID_ARGUMENT: the path is NULL, empty or too long; mode has other bits than 0777;
+///           or mode does not let all users connect
+///         KVMEM_STATUS_ALREADY_EXISTS: a process listens at the path, or a file or a socket of another user
+///           is there
+///         KVMEM_STATUS_NOT_FOUND: the directory of the path does not exist
+///         KVMEM_STATUS_PERMISSION_DENIED: this process may not create a socket in the directory
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread could not be started, or the process has no free file
+///           descriptors
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_create(
     options: *const kvmem_broker_options,

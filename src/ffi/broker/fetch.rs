@@ -20,11 +20,11 @@ use crate::share::Share;
 use crate::share::broker::Token;
 use crate::share::client::{Fetch, fetch};
 
-/// Fetch for reading, even if writing is granted.
+/// Fetch read access only, even if write access is granted.
 pub const KVMEM_FETCH_READ_ONLY: u64 = 1;
-/// The broker must run as `broker_user`. Without this flag it must run as the user of the caller.
+/// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the caller.
 pub const KVMEM_FETCH_BROKER_USER: u64 = 2;
-/// Fail with KVMEM_STATUS_PERMISSION_DENIED unless reading and writing is granted.
+/// Fetch read and write access, and fail with KVMEM_STATUS_PERMISSION_DENIED if less is granted.
 pub const KVMEM_FETCH_READ_WRITE: u64 = 4;
 
 /// Options of kvmem_share_fetch.
@@ -35,15 +35,15 @@ pub struct kvmem_fetch_options {
     pub struct_size: usize,
     /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
     pub flags: u64,
-    /// Path of the broker's socket.
+    /// Path of the broker's socket, at most 107 bytes.
     pub path: *const c_char,
     /// Name of the published share.
     pub name: *const c_char,
     /// Token for that share; read during the call.
     pub token: *const kvmem_token,
-    /// Nanoseconds; 0 for 10 seconds; KVMEM_TIMEOUT_FOREVER.
+    /// Nanoseconds to wait for the share; 0 for 10 seconds; KVMEM_TIMEOUT_FOREVER for no limit.
     pub timeout_ns: u64,
-    /// User id of KVMEM_FETCH_BROKER_USER; 0 without that flag.
+    /// User id of KVMEM_FETCH_BROKER_USER. Must be 0 without that flag.
     pub broker_user: u32,
     /// Must be 0.
     pub reserved: u32,
@@ -62,18 +62,21 @@ pub unsafe extern "C" fn kvmem_fetch_options_init(options: *mut kvmem_fetch_opti
 /// @param options what to fetch, and from which broker
 /// @param share receives the share; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_PERMISSION_DENIED: wrong user, name or token, which are not distinguished; the token
-///           is used up; KVMEM_FETCH_READ_WRITE is set and less is granted; or the broker runs as another
-///           user
-///         KVMEM_STATUS_NOT_FOUND: there is no socket at the path
-///         KVMEM_STATUS_INVALID_ARGUMENT: the file at the path is not a socket
+///         KVMEM_STATUS_PERMISSION_DENIED: the broker does not serve this user; the name or the token is
+///           wrong, or the token is used up or expired, which are not distinguished; KVMEM_FETCH_READ_WRITE
+///           is set and less is granted; or the broker runs as another user
+///         KVMEM_STATUS_NOT_FOUND: nothing is at the path
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file at the path is not the socket of a broker; or the name,
+///           the path or the flags are invalid
 ///         KVMEM_STATUS_PEER_LOST: the broker has ended
-///         KVMEM_STATUS_BUSY: this user has too many clients, bytes or file descriptors in transit
-///         KVMEM_STATUS_TIMED_OUT: the broker did not reply in time
+///         KVMEM_STATUS_BUSY: too many clients of this user are connected, or too many bytes or file
+///           descriptors are in transit to it
+///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time, or the broker has not received the
+///           request in time
 ///         KVMEM_STATUS_CORRUPT: the reply is damaged
-///         KVMEM_STATUS_OUT_OF_MEMORY: also if no file descriptor is free
-///         any status of kvmem_share_create_region: the broker cannot grant what was requested, for example
-///           read-only access to a share that it received itself
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or no file descriptor is free
+///         any status of kvmem_share_create_region: the broker cannot share what was published, for example
+///           read-only if it received the share from another process (KVMEM_STATUS_UNSUPPORTED)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_fetch(
     options: *const kvmem_fetch_options,
@@ -97,7 +100,7 @@ pub unsafe extern "C" fn kvmem_share_fetch(
 const DEFAULT_FETCH_NS: u64 = 10_000_000_000;
 
 /// # Safety
-/// The strings must be NULL or NUL-terminated, the token NULL or readable.
+/// The strings must be NULL or NUL-terminated, and the token NULL or readable.
 unsafe fn wanted(options: &kvmem_fetch_options) -> Result<Fetch> {
     let known = KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE | KVMEM_FETCH_BROKER_USER;
     check_flags("kvmem_fetch_options", options.flags, known)?;
@@ -115,7 +118,7 @@ unsafe fn wanted(options: &kvmem_fetch_options) -> Result<Fetch> {
     ensure!(
         options.broker_user == 0 || names_user,
         InvalidArgument,
-        "broker_user is {}, which means nothing without KVMEM_FETCH_BROKER_USER",
+        "broker_user is {}, and KVMEM_FETCH_BROKER_USER is not set: set the flag, or set broker_user to 0",
         options.broker_user
     );
     ensure_given(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a broker has done.
+//! Counts of a broker, and its end.
 
 use crate::ffi::broker::kvmem_broker;
 use crate::ffi::common::error::kvmem_error;
@@ -8,24 +8,24 @@ use crate::ffi::common::handle::{borrow, destroy};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
-/// Statistics of a broker.
+/// Counts of a broker.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_broker_info {
-    /// Shares that are published.
+    /// Names published now.
     pub publications: u64,
-    /// Clients that are connected.
+    /// Clients connected now.
     pub clients: u64,
-    /// Shares that were sent.
+    /// Fetches granted since the broker was created.
     pub granted: u64,
-    /// Requests that were denied.
+    /// Clients and requests refused since the broker was created.
     pub refused: u64,
 }
 
-/// Returns the statistics of a broker.
+/// Returns the counts of a broker.
 ///
 /// @param broker a broker
-/// @param info receives the statistics
+/// @param info receives the counts
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_get_info(
     broker: *const kvmem_broker,

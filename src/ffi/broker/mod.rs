@@ -9,8 +9,10 @@ pub mod publish;
 use crate::ffi::common::handle::{Handle, opaque};
 use crate::share::broker::Broker;
 
-/// Publishes shares by name at a socket path. One thread serves all clients and never waits for one of them.
-/// A client gets a share if its user is allowed, it asks in time, and it has a token.
+/// A server that publishes shares by name at a socket path.
+///
+/// One thread serves all clients, and never waits for a single one. A client must run as an allowed user,
+/// send its request in time, and present a token.
 ///
 /// Threads: all functions may use one broker at the same time, except kvmem_broker_destroy.
 pub struct kvmem_broker {

@@ -19,7 +19,7 @@ use crate::region::Access;
 use crate::share::Published;
 use crate::share::broker::TokenTerms;
 
-/// 256 random bits: a secret that permits its holder to fetch a share.
+/// 256 random bits, with which a client fetches a share. Transmit them as a secret.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_token {
@@ -27,7 +27,7 @@ pub struct kvmem_token {
     pub bytes: [u8; 32],
 }
 
-/// The token grants reading only, whatever the share grants.
+/// The token grants read access only, even if the share grants write access.
 pub const KVMEM_PUBLISH_READ_ONLY: u64 = 1;
 
 /// What a token grants.
@@ -36,12 +36,12 @@ pub const KVMEM_PUBLISH_READ_ONLY: u64 = 1;
 pub struct kvmem_publish_options {
     /// sizeof(kvmem_publish_options)
     pub struct_size: usize,
-    /// KVMEM_PUBLISH_* flags; 0: all that the share grants.
+    /// KVMEM_PUBLISH_READ_ONLY; 0 grants all that the share grants.
     pub flags: u64,
-    /// Number of times that the token can be used; 0 for no limit. A token that is used up is rejected like a
+    /// Number of fetches that the token permits; 0 for no limit. A token that is used up is denied like a
     /// wrong one.
     pub max_uses: u64,
-    /// Nanoseconds that the token is valid; 0: as long as the share is published.
+    /// Nanoseconds that the token is valid; 0 for as long as the name is published.
     pub lifetime_ns: u64,
 }
 options!(kvmem_publish_options);
@@ -53,15 +53,17 @@ pub unsafe extern "C" fn kvmem_publish_options_init(options: *mut kvmem_publish_
     unsafe { init(options, struct_size) };
 }
 
-/// Publishes a share under a name. The broker keeps the share alive, also if its handle is destroyed.
+/// Publishes a share under a name, and returns a token for fetching it. The broker keeps the share alive
+/// while it is published, even if its handle is destroyed.
 ///
 /// @param broker a broker
-/// @param name a free name, 1 to 255 bytes of UTF-8
+/// @param name a name that this broker does not publish yet, 1 to 255 bytes of UTF-8
 /// @param share the share
 /// @param options what the token grants; NULL for the defaults
-/// @param token receives the token for fetching the share
+/// @param token receives the token
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_ALREADY_EXISTS: the name is in use
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is empty, too long or not UTF-8
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_publish(
     broker: *mut kvmem_broker,
@@ -85,10 +87,10 @@ pub unsafe extern "C" fn kvmem_broker_publish(
     }
 }
 
-/// Creates another token for a published share.
+/// Returns another token for a published share.
 ///
 /// @param broker a broker
-/// @param name name of the published share
+/// @param name the name of the published share
 /// @param options what the token grants; NULL for the defaults
 /// @param token receives the token
 /// @return KVMEM_STATUS_OK
@@ -113,11 +115,11 @@ pub unsafe extern "C" fn kvmem_broker_grant(
     }
 }
 
-/// Withdraws a published share and all its tokens. Fetches in progress complete, and regions that are already
-/// open stay open.
+/// Withdraws a published share and all its tokens. Fetches in progress complete, and regions and layouts
+/// already opened stay open.
 ///
 /// @param broker a broker
-/// @param name name of the published share
+/// @param name the name of the published share
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the name is not published
 #[unsafe(no_mangle)]

@@ -123,8 +123,8 @@ pub unsafe extern "C" fn kvmem_ipc_options_init(options: *mut kvmem_ipc_options,
 ///           memory of this process, or memory of another GPU
 ///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
 ///         KVMEM_STATUS_STALE: base_size or buffer_id is that of another allocation
-///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory, or the driver has mapped
-///           the memory for another GPU of this process and maps it only once
+///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory; or the driver has mapped
+///           the memory for another GPU of this process, and maps it only once
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_open_ipc(
@@ -152,13 +152,13 @@ fn config(options: &kvmem_ipc_options) -> Result<IpcConfig> {
         options.for_device
     );
     let user = if has_user { options.for_device } else { options.device };
-    let told = |value| (value != 0).then_some(value);
+    let given = |value| (value != 0).then_some(value);
     Ok(IpcConfig {
         place: ipc::DevicePair { owner: options.device, user },
         handle: options.handle,
         offset: options.offset,
         size: options.size,
-        base_size: told(options.base_size),
-        buffer_id: told(options.buffer_id),
+        base_size: given(options.base_size),
+        buffer_id: given(options.buffer_id),
     })
 }

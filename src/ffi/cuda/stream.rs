@@ -4,9 +4,14 @@
 use crate::cuda::stream::CallerStream;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::borrow;
+use crate::ffi::common::handle::{Out, borrow};
+use crate::ffi::common::options::read;
 use crate::ffi::common::status::kvmem_status;
+use crate::ffi::layout::kvmem_layout;
 use crate::ffi::transfer::kvmem_transfer;
+use crate::ffi::transfer::options::kvmem_transfer_options;
+use crate::ffi::transfer::pairs::{kvmem_submit_options, step};
+use crate::ffi::transfer::run::created;
 
 /// A stream of the CUDA driver. CUstream and cudaStream_t are pointers to it.
 pub struct CUstream_st {
@@ -40,6 +45,7 @@ pub struct CUstream_st {
 ///           elastic, or the capture was invalidated; elastic blocks have no memory; or the GPU was reset
 ///           after the transfer was created
 ///         KVMEM_STATUS_BUSY: the transfer is in flight, or other transfers use the staging memory
+///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 ///         KVMEM_STATUS_CUDA
 ///
@@ -54,6 +60,67 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe { call(error, |scope| borrow(scope, transfer)?.submit_on(CallerStream::new(stream.cast()))) }
+}
+
+/// Creates a transfer and starts it on a stream, in one call: see kvmem_transfer_start.
+///
+/// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run. The
+/// caller then keeps the transfer until the graph is destroyed.
+///
+/// @param source where the blocks come from
+/// @param destination where they go
+/// @param options which blocks
+/// @param stream a stream as kvmem_transfer_submit_on_stream takes it
+/// @param transfer gets the transfer; the caller destroys it. NULL if this fails: then no run has started
+/// @return as kvmem_transfer_create and kvmem_transfer_submit_on_stream
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_start_on_stream(
+    source: *const kvmem_layout,
+    destination: *const kvmem_layout,
+    options: *const kvmem_transfer_options,
+    stream: *mut CUstream_st,
+    transfer: *mut *mut kvmem_transfer,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let transfer = Out::new(transfer)?;
+            let created = created(scope, source, destination, options)?;
+            created.submit_on(CallerStream::new(stream.cast()))?;
+            transfer.set(created);
+            Ok(())
+        })
+    }
+}
+
+/// Gives a transfer new pairs, and starts it on a stream: see kvmem_transfer_submit_pairs.
+///
+/// While the stream is captured into a graph, the pairs become a part of the graph and do not run. The graph
+/// keeps them, whatever pairs the transfer gets later. The transfer must outlive the graph, and its memory
+/// for pairs grows with each list that is captured.
+///
+/// If this fails, no run has started, and the transfer keeps the pairs that it had.
+///
+/// @param transfer a transfer from or to GPU memory
+/// @param options the new pairs
+/// @param stream a stream as kvmem_transfer_submit_on_stream takes it
+/// @return as kvmem_transfer_submit_pairs and kvmem_transfer_submit_on_stream. While a run is in flight,
+///         KVMEM_STATUS_BUSY also for a stream that is captured
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_submit_pairs_on_stream(
+    transfer: *mut kvmem_transfer,
+    options: *const kvmem_submit_options,
+    stream: *mut CUstream_st,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let stream = CallerStream::new(stream.cast());
+            borrow(scope, transfer)?.submit_pairs_on(step(&read(options)?)?, stream)
+        })
+    }
 }
 
 /// Makes a stream wait for layers of the last run.

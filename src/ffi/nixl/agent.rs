@@ -15,20 +15,22 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::nixl::{Agent, AgentConfig, SyncMode};
 
-/// Run without the progress thread of NIXL. kvmem then drives the idle agent, every progress_delay_us.
+/// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
 pub const KVMEM_AGENT_NO_PROGRESS_THREAD: u64 = 1;
-/// Run a thread of NIXL that sends and receives metadata by address. It listens on all interfaces.
+/// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
+/// interfaces.
 pub const KVMEM_AGENT_LISTEN_THREAD: u64 = 2;
 /// NIXL measures transfers.
 pub const KVMEM_AGENT_TELEMETRY: u64 = 4;
 
-/// KVMEM_SYNC_RW.
+/// The same as KVMEM_SYNC_RW.
 pub const KVMEM_SYNC_DEFAULT: u32 = 0;
-/// No lock in NIXL: only kvmem, one thread at a time, and NIXL's own threads use the agent.
+/// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
+/// threads use it.
 pub const KVMEM_SYNC_NONE: u32 = 1;
-/// One lock.
+/// NIXL locks the agent with a mutex.
 pub const KVMEM_SYNC_STRICT: u32 = 2;
-/// A read-write lock.
+/// NIXL locks the agent with a read-write lock.
 pub const KVMEM_SYNC_RW: u32 = 3;
 
 /// Options of kvmem_agent_create.
@@ -41,9 +43,10 @@ pub struct kvmem_agent_options {
     pub flags: u64,
     /// Microseconds between rounds of the progress thread; 0 for 1000.
     pub progress_delay_us: u64,
-    /// Microseconds between rounds of the listen thread; 0 for 100000, and without that thread.
+    /// Microseconds between rounds of the listen thread; 0 for 100000. Must be 0 without
+    /// KVMEM_AGENT_LISTEN_THREAD.
     pub listen_delay_us: u64,
-    /// TCP port of the listen thread; 0 for 8888, and without that thread.
+    /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD.
     pub listen_port: u32,
     /// KVMEM_SYNC_* value.
     pub sync_mode: u32,
@@ -59,10 +62,12 @@ pub unsafe extern "C" fn kvmem_agent_options_init(options: *mut kvmem_agent_opti
 
 /// Creates an agent. Loads NIXL if it is not loaded.
 ///
-/// @param name name of the agent, unique among the agents that communicate
+/// @param name the name by which peers know the agent; unique among agents that communicate, not empty
 /// @param options how it runs; NULL for the defaults
 /// @param agent receives the agent; the caller destroys it
 /// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread of the agent could not be started
 ///         KVMEM_STATUS_UNAVAILABLE_NIXL, KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_create(
@@ -84,16 +89,17 @@ pub unsafe extern "C" fn kvmem_agent_create(
     unsafe { call(error, body) }
 }
 
-/// Returns the name of an agent. The string is valid as long as the handle.
+/// Returns the name of an agent.
 ///
-/// @param agent an agent; NULL returns NULL
+/// @param agent an agent; may be NULL
+/// @return a string that is valid as long as this handle; NULL if the agent is NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_name(agent: *const kvmem_agent) -> *const c_char {
     // SAFETY: NULL or a live agent, by contract.
     unsafe { peek(agent) }.map_or(std::ptr::null(), |named| named.name.as_ptr())
 }
 
-/// Parameter of a backend.
+/// A parameter of a backend.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_parameter {
@@ -103,19 +109,21 @@ pub struct kvmem_parameter {
     pub value: *const c_char,
 }
 
-/// Creates a backend of an agent: a NIXL plugin that moves bytes, such as "UCX" (peers), "POSIX" (files),
-/// "GDS" or "GDS_MT" (files and GPU memory; requires libcufile and libcudart). Regions that are already
-/// registered are not registered with it.
+/// Creates a backend of an agent.
+///
+/// A backend is a NIXL plugin that moves bytes, such as "UCX" (peers), "POSIX" (files), "GDS" or "GDS_MT"
+/// (files and GPU memory; requires libcufile and libcudart). Regions that are already registered are not
+/// registered with the new backend.
 ///
 /// @param agent an agent
 /// @param plugin name of the plugin
-/// @param parameters parameters that differ from those of the plugin; NULL with count 0 for none
+/// @param parameters parameters that replace those of the plugin; NULL with count 0 for none
 /// @param count number of parameters
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin
 ///         KVMEM_STATUS_ALREADY_EXISTS: the agent has a backend of this plugin
-///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend cannot be created; the message has the
-///           log messages of UCX, and the UCX_* variables of the environment
+///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend cannot be created; the message has
+///           what UCX logged, and the UCX_* variables of the environment
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_create_backend(
     agent: *mut kvmem_agent,
@@ -141,8 +149,9 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
     }
 }
 
-/// Destroys an agent handle. The agent is destroyed when nothing refers to it any more. If this handle is the
-/// last reference, the call ends the thread of the agent before it returns.
+/// Destroys an agent handle. The agent ends when no registration, layout or transfer uses it.
+///
+/// The destroy call of the last handle that uses the agent ends the thread of the agent before it returns.
 ///
 /// @param agent an agent that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
@@ -181,7 +190,7 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
             KVMEM_SYNC_NONE => SyncMode::None,
             KVMEM_SYNC_STRICT => SyncMode::Strict,
             other => {
-                let message = format!("sync_mode is {other}, which is no KVMEM_SYNC_* value");
+                let message = format!("sync_mode is {other}, which is not a KVMEM_SYNC_* value");
                 return Err(Error::new(Status::InvalidArgument, message));
             }
         },
@@ -192,6 +201,6 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
 /// A TCP port, checked.
 pub(in crate::ffi) fn tcp_port(port: u32) -> Result<u16> {
     let valid = u16::try_from(port).ok().filter(|port| *port > 0);
-    ensure!(valid.is_some(), InvalidArgument, "{port} is no TCP port");
+    ensure!(valid.is_some(), InvalidArgument, "port is {port}; it must be 1 to 65535");
     Ok(valid.unwrap_or_default())
 }

@@ -30,7 +30,7 @@ pub unsafe extern "C" fn kvmem_layout_get_agent(
     unsafe {
         call(error, |scope| {
             let name = Out::new(name)?;
-            let local = || Error::new(Status::NotFound, "the layout is local only, no agent knows it");
+            let local = || Error::new(Status::NotFound, "the layout was built without an agent");
             let owner = borrow(scope, layout)?.memory().owner().ok_or_else(local)?;
             name.set(blob::value(owner.as_bytes().to_vec()));
             Ok(())
@@ -41,12 +41,13 @@ pub unsafe extern "C" fn kvmem_layout_get_agent(
 /// Serializes a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
 /// needs the metadata of the agent.
 ///
-/// @param layout a layout that was built with an agent, in memory
+/// @param layout a layout in memory of this process that was built with an agent
 /// @param descriptor receives the bytes; the caller destroys the blob
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the layout was built without an agent, or its agent has no backend
-///           that reaches peers
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote or on disk
+///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
+///           peers
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, on disk, in memory of another process, or in
+///           several elastic regions
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_export(
     layout: *const kvmem_layout,
@@ -64,9 +65,9 @@ pub unsafe extern "C" fn kvmem_layout_export(
 }
 
 /// Creates a remote layout from the descriptor of a peer. The bytes are not trusted: they are checked for
-/// consistency and against the metadata of the peer.
+/// consistency, and against the metadata of the peer.
 ///
-/// @param agent agent that accesses the layout; the metadata of the owner must be loaded
+/// @param agent the agent that will access the layout; the metadata of the layout's owner must be loaded
 /// @param data bytes of kvmem_layout_export
 /// @param size number of bytes
 /// @param layout receives the layout; the caller destroys it
@@ -75,7 +76,7 @@ pub unsafe extern "C" fn kvmem_layout_export(
 ///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the memory of
 ///           the layout
-///         KVMEM_STATUS_PEER_LOST: the process that exported it has ended
+///         KVMEM_STATUS_PEER_LOST: the process that exported the layout has ended
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_import(
     agent: *mut kvmem_agent,

@@ -13,17 +13,17 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::nixl::library;
 
-/// Loads NIXL (libnixl_capi.so, version 1.5 or later). kvmem_agent_create does this with path NULL if NIXL is
-/// not loaded.
+/// Loads NIXL (libnixl_capi.so, version 1.5 or later). kvmem_agent_create does this, with path NULL, if NIXL
+/// is not loaded.
 ///
-/// The library stays loaded until the process ends. After a failure another path can be tried.
+/// The library stays loaded until the process ends. After a failure, another path can be tried.
 ///
-/// @param path the file, or its directory; NULL for the path in the environment variable KVMEM_NIXL_LIBRARY,
-///         or what the loader finds if that is not set
-/// @return KVMEM_STATUS_OK: it is loaded, now or already before
-///         KVMEM_STATUS_UNAVAILABLE_NIXL: it is missing, too old or broken; the message says which
-///         KVMEM_STATUS_ALREADY_EXISTS: it is loaded from another path
-///         KVMEM_STATUS_INVALID_STATE: it was loaded, or being loaded, before this process was forked
+/// @param path path of the file, or of its directory; NULL for the path in the environment variable
+///        KVMEM_NIXL_LIBRARY, or for what the loader finds if that is not set
+/// @return KVMEM_STATUS_OK: NIXL is loaded from there, by this call or before
+///         KVMEM_STATUS_UNAVAILABLE_NIXL: the library is missing, too old or broken; the message says which
+///         KVMEM_STATUS_ALREADY_EXISTS: NIXL is loaded from another path
+///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded, or being loaded, before this process was forked
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_nixl_load(path: *const c_char, error: *mut *mut kvmem_error) -> kvmem_status {
     // SAFETY: NULL or NUL-terminated; NULL or writable, by contract.
@@ -43,7 +43,9 @@ pub unsafe extern "C" fn kvmem_nixl_get_path(
     let body = |_: &_| {
         // SAFETY: by contract.
         let path = unsafe { Out::new(path) }?;
-        let not_loaded = || Error::new(Status::InvalidState, "NIXL is not loaded");
+        let not_loaded = || {
+            Error::new(Status::InvalidState, "NIXL is not loaded; call kvmem_nixl_load or create an agent")
+        };
         let library = library::loaded().ok_or_else(not_loaded)?;
         path.set(blob::value(library.path().as_os_str().as_bytes().to_vec()));
         Ok(())

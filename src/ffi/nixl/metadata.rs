@@ -13,8 +13,9 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::nixl::agent::tcp_port;
 
-/// Returns the metadata of an agent, which a peer loads to access its registered memory. Get it after the
-/// last registration that peers need. The caller sends it to the peer.
+/// Returns the metadata of an agent. A peer loads it to access the registered memory of the agent.
+///
+/// Get it after the last registration that peers are to access. The caller chooses how to send it.
 ///
 /// @param agent an agent with a backend that reaches peers
 /// @param metadata receives NIXL's bytes; the caller destroys the blob
@@ -44,8 +45,9 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
 /// @param size number of bytes
 /// @param name receives the name of the peer as text; the caller destroys the blob; may be NULL
 /// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0, or the metadata is the agent's own
 ///         KVMEM_STATUS_ALREADY_EXISTS: another peer of that name is loaded, such as the same one before it
-///           restarted; invalidate that first
+///           restarted; call kvmem_agent_invalidate_remote_metadata first
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
 ///           peer
 #[unsafe(no_mangle)]
@@ -75,7 +77,7 @@ pub unsafe extern "C" fn kvmem_agent_load_remote_metadata(
 ///
 /// @param agent an agent
 /// @param name name of the peer
-/// @return KVMEM_STATUS_OK
+/// @return KVMEM_STATUS_OK: it is loaded
 ///         KVMEM_STATUS_NOT_FOUND: it is not loaded
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
@@ -93,17 +95,18 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
     }
 }
 
-/// Removes the metadata of a peer. Layouts that were imported from it fail with KVMEM_STATUS_STALE from now
-/// on, even after a peer of the same name is loaded.
+/// Removes the metadata of a peer. Layouts that were imported from the peer fail with KVMEM_STATUS_STALE from
+/// now on, even after a peer of the same name is loaded.
 ///
 /// @param agent an agent
 /// @param name name of the peer
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded
-///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight: from submit until its end is reported,
-///           and if NIXL still has requests of it then, as after KVMEM_STATUS_PEER_LOST, until NIXL has
-///           released them
+///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
+///
+/// Notes: a transfer is in flight from submit until its end is reported. If NIXL still has requests of the
+/// transfer then, as after KVMEM_STATUS_PEER_LOST, it stays in flight until NIXL has released them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
     agent: *mut kvmem_agent,
@@ -123,16 +126,17 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
 /// Requests the metadata of a peer from its listen thread.
 ///
 /// If no metadata of the peer is loaded, the call waits until it is. If older metadata is loaded, the call
-/// returns as soon as the request is queued, because NIXL does not report the arrival of newer metadata:
-/// until then kvmem_layout_import fails with KVMEM_STATUS_NOT_FOUND for newer layouts. NIXL rejects the
-/// metadata of a restarted peer while older metadata is loaded. To wait for the arrival in all cases, call
-/// kvmem_agent_invalidate_remote_metadata first.
+/// returns as soon as the request is queued, because NIXL does not report the arrival of newer metadata.
+/// Until it arrives, kvmem_layout_import fails with KVMEM_STATUS_NOT_FOUND for newer layouts.
+///
+/// NIXL rejects the metadata of a restarted peer while older metadata is loaded. To wait for the arrival in
+/// all cases, call kvmem_agent_invalidate_remote_metadata first.
 ///
 /// @param agent an agent that has a listen thread itself
 /// @param name name of the peer
 /// @param address IPv4 address of the peer, such as "127.0.0.1"
 /// @param port listen port of the peer, 1 to 65535
-/// @param timeout_ns nanoseconds; KVMEM_TIMEOUT_FOREVER
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, the port is not in 1 to 65535,
 ///           or the name is the agent's own
@@ -140,11 +144,11 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
 ///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
 ///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time
-///         KVMEM_STATUS_NIXL: NIXL failed
+///         KVMEM_STATUS_NIXL
 ///
-/// Notes: if nothing listens at the address, the call fails after about half a second; with a shorter timeout
-/// it fails with KVMEM_STATUS_TIMED_OUT if no metadata of the peer is loaded. To check the address, kvmem may
-/// connect to it and reset the connection, which the NIXL of the peer reports on its stderr.
+/// Notes: if nothing listens at the address, the call fails after about half a second. With a shorter
+/// timeout, it fails with KVMEM_STATUS_TIMED_OUT if no metadata of the peer is loaded. To check the address,
+/// kvmem may connect to it and reset the connection. The NIXL of the peer reports that on its stderr.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
     agent: *mut kvmem_agent,
@@ -169,13 +173,13 @@ pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
 /// @param address IPv4 address of the peer, such as "127.0.0.1"
 /// @param port listen port of the peer, 1 to 65535
-/// @return KVMEM_STATUS_OK: it was sent. Its arrival is not certain
+/// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
 ///           65535
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
 ///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
-///         KVMEM_STATUS_NIXL: NIXL failed
+///         KVMEM_STATUS_NIXL
 ///
 /// Notes: kvmem first connects to the address, for at most a second, and resets the connection, because NIXL
 /// does not report a failed connection. The NIXL of the peer reports the reset on its stderr.

@@ -28,13 +28,13 @@ opaque!(kvmem_notifications, Messages, "notifications");
 /// Messages with their senders' names as C reads them.
 pub struct Messages(Vec<(CString, Vec<u8>)>);
 
-/// One message. Both pointers are valid as long as the kvmem_notifications.
+/// A message. Both pointers are valid as long as the kvmem_notifications.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_notification {
     /// Name of the agent that sent it.
     pub agent: *const c_char,
-    /// Bytes, as sent; not NUL-terminated.
+    /// Its bytes, not NUL-terminated.
     pub data: *const c_void,
     /// Number of bytes.
     pub size: usize,
@@ -46,8 +46,11 @@ pub struct kvmem_notification {
 /// @param remote name of a peer whose metadata is loaded
 /// @param data any bytes; NULL with size 0 for an empty message
 /// @param size number of bytes
-/// @return KVMEM_STATUS_OK: it was sent
-///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded
+/// @return KVMEM_STATUS_OK: NIXL has accepted the message
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
 ///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_notify(
@@ -68,17 +71,18 @@ pub unsafe extern "C" fn kvmem_agent_notify(
     }
 }
 
-/// Removes all messages that an agent has received, and waits for one if there is none.
+/// Returns all messages that an agent has received, and waits for one if there is none. Each message is
+/// returned once.
 ///
 /// An agent receives messages through a backend that reaches peers, such as UCX. Without one no message
 /// arrives, and the call waits, because a backend may be created during the wait.
 ///
 /// @param agent an agent
-/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @param notifications receives the messages, at least one; the caller destroys them
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: no message arrived in time
-///         KVMEM_STATUS_NIXL: NIXL failed
+///         KVMEM_STATUS_TIMED_OUT: no message has arrived in time
+///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_take_notifications(
     agent: *mut kvmem_agent,
@@ -106,7 +110,7 @@ pub unsafe extern "C" fn kvmem_notifications_count(notifications: *const kvmem_n
     unsafe { peek(notifications) }.map_or(0, |messages| messages.0.len())
 }
 
-/// Returns one of the messages. Those of one sender are in the order in which NIXL delivered them.
+/// Returns one of the messages. Messages of one sender are in the order in which NIXL delivered them.
 ///
 /// @param notifications messages
 /// @param index less than the count
@@ -127,7 +131,7 @@ pub unsafe extern "C" fn kvmem_notifications_get(
             let past = || {
                 Error::new(
                     Status::OutOfRange,
-                    format!("there is no message {index}, there are {}", messages.len()),
+                    format!("index is {index}, and there are {} messages", messages.len()),
                 )
             };
             let (agent, data) = messages.get(index).ok_or_else(past)?;

@@ -12,19 +12,19 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::Registration;
 
-/// Registers a region with the backends that the agent has now and that accept its type of memory. It is not
-/// registered with backends that are created later.
+/// Registers a region with an agent: with all its backends that accept the type of the memory. Backends that
+/// are created later do not get the region.
 ///
 /// @param region the region
 /// @param agent the agent
 /// @param registration receives the registration; the caller destroys it
-/// @return KVMEM_STATUS_OK: at least one backend accepts it
+/// @return KVMEM_STATUS_OK: at least one backend accepts the region
 ///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent
 ///         KVMEM_STATUS_UNSUPPORTED: the region is a view of an elastic region, or consists of several
 ///           mappings
-///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was destroyed
-///         KVMEM_STATUS_PERMISSION_DENIED: the memory can only be read; NIXL would let peers write to it
-///         KVMEM_STATUS_NIXL: no backend accepts it
+///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was reset or destroyed
+///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would let peers write it
+///         KVMEM_STATUS_NIXL: no backend accepts the region
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_register(
     region: *mut kvmem_region,
@@ -43,15 +43,15 @@ pub unsafe extern "C" fn kvmem_region_register(
     }
 }
 
-/// Properties of a registration.
+/// Properties of a registration, as NIXL knows them.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_registration_info {
-    /// First byte: an address, or an offset in the file.
+    /// Address of the first byte, or its offset in the file.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// 0 for host memory, the ordinal of a GPU, the fd of a file.
+    /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file.
     pub device_id: u64,
     /// KVMEM_MEMORY_* value.
     pub memory_type: u32,
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
             let registrations = borrow(scope, region)?.registrations();
             let past = || {
                 let message =
-                    format!("there is no registration {index}, the region has {}", registrations.len());
+                    format!("index is {index}, and the region has {} registrations", registrations.len());
                 Error::new(Status::NotFound, message)
             };
             let registration = registrations.get(index).ok_or_else(past)?;
@@ -118,14 +118,14 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
     }
 }
 
-/// Deregisters a region, and reports whether that failed. kvmem_registration_destroy deregisters too, and
-/// reports nothing.
+/// Deregisters a region, and reports whether that failed. kvmem_registration_destroy deregisters it too, but
+/// reports no failure.
 ///
 /// @param registration a registration; the handle stays valid and must be destroyed
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_BUSY: a layout or a transfer uses the registration
-///         KVMEM_STATUS_INVALID_STATE: it was already deregistered
-///         KVMEM_STATUS_NIXL: NIXL failed. kvmem never frees the memory, because it may still be in use
+///         KVMEM_STATUS_BUSY: layouts or transfers use the registration
+///         KVMEM_STATUS_INVALID_STATE: the region was already deregistered
+///         KVMEM_STATUS_NIXL: NIXL failed; kvmem never frees the memory, because it may still be in use
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_registration_deregister(
     registration: *mut kvmem_registration,
@@ -135,8 +135,8 @@ pub unsafe extern "C" fn kvmem_registration_deregister(
     unsafe { call(error, |scope| borrow(scope, registration)?.deregister()) }
 }
 
-/// Destroys a registration handle. The region is deregistered when nothing refers to the registration any
-/// more.
+/// Destroys a registration handle. The region is deregistered when no layout or transfer uses the
+/// registration.
 ///
 /// @param registration a registration that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

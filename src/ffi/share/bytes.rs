@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shares as bytes and file descriptors, for a transport of the caller.
+//! Shares as bytes and file descriptors, for a channel of the caller.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -15,11 +15,14 @@ use crate::ffi::common::text;
 use crate::ffi::share::kvmem_share;
 use crate::share::Share;
 
-/// Returns the bytes of a share, for a transport of the caller. They contain addresses, and no other secret.
+/// Returns the bytes of a share, for a channel of the caller.
 ///
-/// @param share a share; NULL returns NULL
-/// @param size receives the number of bytes; may be NULL
-/// @return the first byte; valid as long as the share
+/// The bytes contain addresses. Depending on the transport, they also contain IPC handles, fabric handles or
+/// NIXL metadata, which give access to the memory: send them only to processes that may access it.
+///
+/// @param share a share; may be NULL
+/// @param size receives the size in bytes; 0 if the share is NULL; may be NULL
+/// @return the first byte, valid until the share is destroyed; NULL if the share is NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_data(share: *const kvmem_share, size: *mut usize) -> *const c_void {
     // SAFETY: NULL or a live share, by contract.
@@ -31,12 +34,13 @@ pub unsafe extern "C" fn kvmem_share_data(share: *const kvmem_share, size: *mut 
     if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() }
 }
 
-/// Returns one of the file descriptors of a share. Send them to the other process in the order of their
-/// index.
+/// Returns a file descriptor of a share. Send the file descriptors to the other process in the order of their
+/// indices.
 ///
 /// @param share a share
 /// @param index less than num_fds of kvmem_share_info
-/// @param fd receives the descriptor, which is valid as long as the share; the caller must not close it
+/// @param fd receives the file descriptor, valid until the share is destroyed; the share owns it, do not
+///        close it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 #[unsafe(no_mangle)]
@@ -51,27 +55,33 @@ pub unsafe extern "C" fn kvmem_share_get_fd(
         call(error, |scope| {
             let fd = out(fd, "fd")?;
             let fds = borrow(scope, share)?.fds();
-            ensure!(index < fds.len(), OutOfRange, "there is no fd {index}, the share has {}", fds.len());
+            ensure!(
+                index < fds.len(),
+                OutOfRange,
+                "index is {index}, and the share has {} file descriptors",
+                fds.len()
+            );
             fd.write(fds[index].as_raw_fd());
             Ok(())
         })
     }
 }
 
-/// Creates a share from bytes and file descriptors that another process sent. The bytes are not trusted.
+/// Creates a share from bytes and file descriptors that came over a channel of the caller. kvmem does not
+/// trust the bytes.
 ///
-/// @param data bytes of kvmem_share_data; copied
-/// @param size number of bytes
-/// @param fds file descriptors, in the order of kvmem_share_get_fd; duplicated, so the caller closes its own.
-///         NULL with num_fds 0
+/// @param data the bytes of kvmem_share_data; copied
+/// @param size size of the bytes
+/// @param fds the file descriptors, in the order of kvmem_share_get_fd; duplicated, so the caller closes its
+///        own; NULL with num_fds 0
 /// @param num_fds number of file descriptors
 /// @param share receives the share; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a share, or the number of file
-///           descriptors is wrong
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a share, or name another number of
+///           file descriptors
+///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the bytes
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a file descriptor is not open
-///         KVMEM_STATUS_OUT_OF_MEMORY
+///         KVMEM_STATUS_OUT_OF_MEMORY: the process has no free file descriptors
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_received(
     data: *const c_void,
@@ -85,7 +95,7 @@ pub unsafe extern "C" fn kvmem_share_create_received(
         // SAFETY: by contract.
         let (share, bytes, fds) =
             unsafe { (Out::new(share)?, text::bytes(data, size, "data")?, items(fds, num_fds, "fds")?) };
-        // All are looked at first: a duplicate may get the number of one that is not open.
+        // Checked before any is duplicated: a duplicate may get the number of one that is not open.
         fds.iter().try_for_each(|fd| ensure_open(*fd))?;
         let fds = fds.iter().map(|fd| duplicate(*fd)).collect::<Result<_>>()?;
         share.set(Arc::new(Share::received(bytes.to_vec(), fds)?));
@@ -96,8 +106,8 @@ pub unsafe extern "C" fn kvmem_share_create_received(
 }
 
 fn ensure_open(fd: i32) -> Result<()> {
-    ensure!(fd >= 0, InvalidArgument, "fd {fd} is none");
-    // SAFETY: not -1; whether it is open the kernel says.
+    ensure!(fd >= 0, InvalidArgument, "fd is {fd}, which is not a file descriptor");
+    // SAFETY: not -1; the kernel checks whether it is open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let asked = rustix::io::fcntl_getfd(borrowed);
     asked.map(|_| ()).map_err(|errno| {
@@ -107,7 +117,7 @@ fn ensure_open(fd: i32) -> Result<()> {
 }
 
 fn duplicate(fd: i32) -> Result<OwnedFd> {
-    // SAFETY: it was open a moment ago; if another thread has closed it since, the kernel says so.
+    // SAFETY: it was open when checked; if another thread has closed it since, the call fails.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::io::fcntl_dupfd_cloexec(borrowed, 0)
         .map_err(|errno| Error::errno(format!("duplicate fd {fd}"), errno))

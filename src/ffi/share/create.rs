@@ -15,21 +15,23 @@ use crate::ffi::share::kvmem_share;
 use crate::region::Access;
 use crate::share::{Share, ShareOptions, Transport};
 
-/// Select by tier: file descriptors for system, pinned, elastic and disk, and for GPU memory that an engine
-/// mapped itself; the driver's IPC handle for other GPU memory.
+/// Selects the transport by tier: file descriptors for system, pinned, elastic and disk memory, and for
+/// device memory that an engine mapped with cuMemMap; the driver's IPC handle for other device memory. Memory
+/// that can be exported only as fabric handles is carried by these.
 pub const KVMEM_SHARE_AUTO: u32 = 0;
-/// File descriptors.
+/// Carries memory by file descriptors.
 pub const KVMEM_SHARE_FD: u32 = 1;
-/// The driver's IPC handle.
+/// Carries memory by the driver's IPC handle.
 pub const KVMEM_SHARE_IPC: u32 = 2;
-/// None: other processes access a layout by NIXL only.
+/// Carries no memory: other processes access the layout through NIXL.
 pub const KVMEM_SHARE_REMOTE: u32 = 3;
-/// The driver's fabric handles: for elastic memory created with KVMEM_ELASTIC_FABRIC, or memory that an
-/// engine created and mapped so.
+/// Carries memory by the driver's fabric handles: elastic memory created with KVMEM_ELASTIC_FABRIC, or memory
+/// that an engine mapped and created with fabric handles.
 pub const KVMEM_SHARE_FABRIC: u32 = 4;
 
-/// Importers may only read. A file descriptor cannot be mapped for writing, and GPUs get no write access to
-/// extents. For memory by IPC handle, only the importer's kvmem enforces it.
+/// Grants read access only. File descriptors of host memory and files are then read-only, so the memory
+/// cannot be mapped for writing. GPUs get no write access to extents and mappings. For device memory by IPC
+/// handle, only the importer's kvmem prevents writing.
 pub const KVMEM_SHARE_READ_ONLY: u64 = 1;
 
 /// Options of kvmem_share_create_region and kvmem_share_create_layout.
@@ -38,10 +40,10 @@ pub const KVMEM_SHARE_READ_ONLY: u64 = 1;
 pub struct kvmem_share_options {
     /// sizeof(kvmem_share_options)
     pub struct_size: usize,
-    /// KVMEM_SHARE_READ_ONLY; 0 grants reading and writing.
+    /// KVMEM_SHARE_READ_ONLY; 0 grants read and write access.
     pub flags: u64,
-    /// How the memory is shared: KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE or
-    /// KVMEM_SHARE_FABRIC.
+    /// How the memory is carried: KVMEM_SHARE_AUTO (default), KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
+    /// KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
     pub transport: u32,
     /// Must be 0.
     pub reserved: u32,
@@ -55,19 +57,27 @@ pub unsafe extern "C" fn kvmem_share_options_init(options: *mut kvmem_share_opti
     unsafe { init(options, struct_size) };
 }
 
-/// Shares a region. A share of a view carries all of its parent, of which importers see the part.
+/// Creates a share of a region.
 ///
-/// @param region system or pinned memory that is shareable; device memory that was allocated or adopted, also
-///         memory that an engine created exportable and mapped; elastic memory, of which the committed
-///         extents are shared; or a file
-/// @param options what to grant, and how; NULL for the defaults
+/// The share of a view carries the memory of its whole parent. The share of device memory carries the whole
+/// allocation or mapping that contains it. Importers get the region, but can access all memory that is
+/// carried.
+///
+/// @param region a region that this process owns: system or pinned memory that was allocated shareable; an
+///        adopted memory file; device memory that was allocated or adopted; elastic memory, of which the
+///        extents that are committed now are shared; or a file. Device memory that an engine mapped must have
+///        been created exportable
+/// @param options access and transport; NULL for the defaults
 /// @param share receives the share; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be shared, or not by the requested transport; the
-///           message has the reason
-///         KVMEM_STATUS_PERMISSION_DENIED: writing is granted for a file that was opened for reading
-///         KVMEM_STATUS_OUT_OF_MEMORY: also if no file descriptor is free
-///         KVMEM_STATUS_CUDA
+///         KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
+///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, or not by this transport; the message says
+///           why
+///         KVMEM_STATUS_PERMISSION_DENIED: write access is granted for a file or memory that can only be read
+///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process has no free file descriptors
+///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE)
+///         KVMEM_STATUS_IO, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_region(
     region: *const kvmem_region,
@@ -85,15 +95,22 @@ pub unsafe extern "C" fn kvmem_share_create_region(
     }
 }
 
-/// Shares a layout: its shape, its regions, and if it was built with an agent, what peers need to access it
-/// by NIXL. A layout that is shared for reading is not accessible by NIXL, which has no read-only access.
+/// Creates a share of a layout: its shape, its regions, and what peers need to access it through NIXL.
+///
+/// With any transport but KVMEM_SHARE_REMOTE, the share carries the memory of all regions of the layout. The
+/// share also carries what NIXL needs: the metadata of the agent, and the layout descriptor. It does not if
+/// the layout is on disk, is shared read-only, or has no agent with a backend that reaches peers. NIXL has no
+/// read-only access, so a layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
 ///
 /// @param layout a layout of this process
-/// @param options what to grant, and how; NULL for the defaults
+/// @param options access and transport; NULL for the defaults
 /// @param share receives the share; the caller destroys it
 /// @return any status of kvmem_share_create_region, and
-///         KVMEM_STATUS_INVALID_STATE: no memory is carried, and the layout has no agent
-///         KVMEM_STATUS_NIXL: the agent of the layout has no backend that reaches peers
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or importers could not align a region, because it
+///           starts at an offset in its memory that is not a multiple of the layout's alignment
+///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the share would not carry
+///           what NIXL needs
+///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_layout(
     layout: *const kvmem_layout,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a share is.
+//! Properties of a share.
 
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
@@ -14,31 +14,32 @@ use crate::ffi::share::kvmem_share;
 use crate::region::Access;
 use crate::share::{Object, Share, Transport};
 
-/// A share of a region.
+/// The share is of a region.
 pub const KVMEM_SHARED_REGION: u32 = 1;
-/// A share of a layout.
+/// The share is of a layout.
 pub const KVMEM_SHARED_LAYOUT: u32 = 2;
 
 /// Properties of a share.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_share_info {
-    /// Bytes of kvmem_share_data.
+    /// Size of its bytes (kvmem_share_data).
     pub size: u64,
-    /// File descriptors.
+    /// Number of its file descriptors.
     pub num_fds: u64,
-    /// Bytes of memory that it carries; 0 if it is accessible by NIXL only.
+    /// Bytes of memory that it carries; 0 if it carries none (KVMEM_SHARE_REMOTE).
     pub memory_size: u64,
-    /// Process that created it, in the PID namespace of that process.
+    /// Process id of the owner, in the owner's PID namespace.
     pub pid: u32,
     /// KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
     pub object: u32,
-    /// KVMEM_TIER_* value of the memory; 0 if it is accessible by NIXL only.
+    /// KVMEM_TIER_* value of the memory that it carries; 0 if it carries none.
     pub tier: u32,
     /// 1 if importers may only read, otherwise 0.
     pub read_only: u32,
-    /// KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or KVMEM_SHARE_REMOTE if it carries no memory.
-    /// KVMEM_SHARE_AUTO if regions of a layout have different transports.
+    /// The transport that was requested or selected: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC, or
+    /// KVMEM_SHARE_REMOTE if it carries no memory. KVMEM_SHARE_AUTO if the regions of a layout have different
+    /// transports.
     pub transport: u32,
     /// 0.
     pub reserved: u32,
@@ -64,8 +65,8 @@ pub unsafe extern "C" fn kvmem_share_get_info(
     }
 }
 
-/// Destroys a share handle. Its file descriptors are closed, unless a broker publishes the share. What was
-/// opened from it stays open.
+/// Destroys a share handle. The file descriptors of the share are closed, unless a broker publishes the
+/// share. Regions and layouts that were opened from it stay open.
 ///
 /// @param share a share that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use crate::ffi::common::handle::{Handle, opaque};
 use crate::share::Share;
 
-/// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. The
-/// owner of the memory creates it; another process receives and opens it. A share of the owner keeps the
-/// memory allocated: the extents of an elastic region that it carries cannot be decommitted.
+/// A region or a layout in transit to another process: bytes, and the file descriptors that belong to them.
+///
+/// The owner of the memory creates the share. Another process receives and opens it. The owner's share keeps
+/// the memory allocated, and elastic extents that it carries cannot be decommitted.
 ///
 /// Threads: all functions may use one share at the same time, except kvmem_share_destroy.
 pub struct kvmem_share {

@@ -21,36 +21,37 @@ use crate::ffi::share::kvmem_share;
 use crate::region::{Access, DeviceUsers};
 use crate::share::{OpenOptions, Reach};
 
-/// Open for reading, even if writing is granted.
+/// Open for reading only, even if write access is granted.
 pub const KVMEM_OPEN_READ_ONLY: u64 = 1;
-/// Page-lock host memory for `device`, which makes it pinned memory. Memory that can only be read needs a GPU
-/// with CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; other GPUs fail with KVMEM_STATUS_UNSUPPORTED.
-/// No effect on files.
+/// Page-lock host memory for the GPU `device`. The region is then pinned memory. Read-only memory can be
+/// locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others, opening
+/// fails with KVMEM_STATUS_UNSUPPORTED. No effect on files and GPU memory.
 pub const KVMEM_OPEN_PIN: u64 = 2;
-/// Map the memory of a layout, or fail: do not use NIXL.
+/// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
 pub const KVMEM_OPEN_MAPPED_ONLY: u64 = 4;
-/// Access a layout by NIXL, even if its memory can be mapped.
+/// Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
 pub const KVMEM_OPEN_REMOTE: u64 = 8;
-/// Register a mapped layout with `agent`.
+/// Layouts: register the mapped memory with `agent`.
 pub const KVMEM_OPEN_REGISTER: u64 = 16;
-/// Open GPU memory for the GPU `device`, whose kernels then access it over NVLink or PCIe. Without this flag
-/// it is opened for the GPU that it is located on, and kernels of other GPUs fail to access it. Plain device
-/// memory is opened for one GPU at a time. Elastic memory, and memory that an engine mapped, stays open for
-/// its own GPU too; kvmem opens it for another GPU when a transfer first runs there, which delays the
-/// creation of that transfer (on an H200 0.3 ms per extent of 64 MiB, 20 ms per extent of 1 GiB). No effect
-/// on host memory, files, and memory of this process.
+/// Open GPU memory for kernels of the GPU `device`, which access it over NVLink or PCIe. Without this flag,
+/// the memory is opened for the GPU that it is located on, and kernels of other GPUs fail to access it. Plain
+/// device memory is opened for one GPU at a time. Elastic memory, and memory that an engine mapped, stays
+/// open for its own GPU too. kvmem opens it for another GPU when a transfer first runs there, which delays
+/// the creation of that transfer: on an H200, by 0.3 ms per extent of 64 MiB and 20 ms per extent of 1 GiB.
+/// No effect on host memory, files, and memory of this process.
 pub const KVMEM_OPEN_FOR_DEVICE: u64 = 32;
-/// Open for reading and writing, or fail with KVMEM_STATUS_PERMISSION_DENIED. Without this flag and
-/// KVMEM_OPEN_READ_ONLY the region gets all granted rights, and the flags of its info have
-/// KVMEM_REGION_READ_ONLY if it can only be read.
+/// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is granted.
+/// Without this flag and KVMEM_OPEN_READ_ONLY, the region gets all granted rights; if it is read-only, its
+/// flags have KVMEM_REGION_READ_ONLY.
 pub const KVMEM_OPEN_READ_WRITE: u64 = 64;
-/// Map reserved huge pages (`huge_page_size` of kvmem_system_options). The owner and every importer with
-/// write access can remove such pages, and this process then ends with SIGBUS when it accesses them. Without
-/// this flag such memory fails with KVMEM_STATUS_UNSUPPORTED.
+/// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
+/// kvmem_system_options), and adopted memory files that can be truncated (see kvmem_region_adopt_file). The
+/// owner, and every importer with write access, can remove such pages. If this process then touches them, it
+/// ends with SIGBUS. Without this flag, such memory fails with KVMEM_STATUS_UNSUPPORTED.
 pub const KVMEM_OPEN_TRUST_OWNER: u64 = 128;
-/// Open elastic memory, and memory that an engine mapped, for every GPU of this process that can access its
-/// GPU, for engines whose kernels use it on several GPUs. Takes as long per GPU as KVMEM_OPEN_FOR_DEVICE. No
-/// effect on other memory. Not together with KVMEM_OPEN_FOR_DEVICE.
+/// Open elastic memory, and memory that an engine mapped, for every GPU of this process that can access the
+/// GPU it is located on: for an engine whose own kernels use it on several GPUs. Each GPU takes as long as
+/// with KVMEM_OPEN_FOR_DEVICE. No effect on other memory. Excludes KVMEM_OPEN_FOR_DEVICE.
 pub const KVMEM_OPEN_FOR_ALL_DEVICES: u64 = 256;
 
 /// Options of kvmem_share_open_region and kvmem_share_open_layout.
@@ -61,10 +62,9 @@ pub struct kvmem_open_options {
     pub struct_size: usize,
     /// KVMEM_OPEN_* flags; 0 maps the memory with all granted rights.
     pub flags: u64,
-    /// Agent that accesses a layout by NIXL if it cannot be mapped, or that registers it; may be NULL.
+    /// The agent that registers the layout, or accesses it through NIXL; NULL for none.
     pub agent: *mut kvmem_agent,
-    /// GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE, in the order of CUDA_VISIBLE_DEVICES of this process;
-    /// 0 without those flags.
+    /// The GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE. Must be 0 without these flags.
     pub device: i32,
     /// Must be 0.
     pub reserved: u32,
@@ -78,32 +78,37 @@ pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_option
     unsafe { init(options, struct_size) };
 }
 
-/// Opens the region of a share. In the process that created the share this is the region itself. A region
-/// that is opened twice in another process is mapped once.
+/// Opens the region of a share.
 ///
-/// kvmem does not trust the bytes: it queries size, device and kind of the memory from the kernel and the
-/// driver. A GPU is found by its UUID, whatever its ordinal is here. New transfers of elastic extents that
-/// the owner has decommitted fail with KVMEM_STATUS_STALE. Memory of an owner that has ended stays readable;
-/// see kvmem_region_check_owner.
+/// In the process that created the share, returns the original region. In other processes, the memory is
+/// mapped once per access right and GPU, however often it is opened, and unmapped with the last region.
+///
+/// kvmem does not trust the bytes of the share: it queries sizes, GPU and kind of memory from the kernel and
+/// the driver. The GPU is identified by its UUID, so its ordinal may differ from the owner's.
+///
+/// If the owner decommits elastic extents later, new transfers of them fail with KVMEM_STATUS_STALE. If the
+/// owner ends, the memory stays readable, and kvmem_region_check_owner returns KVMEM_STATUS_PEER_LOST.
 ///
 /// @param share a share of a region
 /// @param options how to open it; NULL for the defaults
 /// @param region receives the region; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout
-///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and less is granted
-///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU
-///         KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended
-///         KVMEM_STATUS_STALE: extents by fabric handle, or plain device memory, were freed and allocated
-///           again
-///         KVMEM_STATUS_UNSUPPORTED: the memory belongs to another machine; it has reserved huge pages
-///           (KVMEM_OPEN_TRUST_OWNER); the GPU cannot page-lock memory that can only be read, or cannot
-///           access the memory; fabric handles do not work here; or the driver cannot open an IPC handle of
-///           another PID namespace
-///         KVMEM_STATUS_CORRUPT: the memory is not what the bytes say, or opening its control block would
+///         KVMEM_STATUS_CORRUPT: the memory is not what the bytes claim, or opening its control block would
 ///           block
-///         KVMEM_STATUS_OUT_OF_MEMORY: also with KVMEM_OPEN_PIN, if pages that the owner has not touched
-///           cannot be allocated
+///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
+///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
+///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU, or owned the region and has freed it
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended
+///         KVMEM_STATUS_UNSUPPORTED: the memory is on another machine, or was shared before this one was
+///           restarted; it has pages that other processes can remove (KVMEM_OPEN_TRUST_OWNER); the GPU cannot
+///           page-lock read-only memory, or cannot access the memory; fabric handles do not work here; or the
+///           driver does not open an IPC handle of another PID namespace
+///         KVMEM_STATUS_STALE: device memory, or an extent by fabric handle, was freed and allocated again
+///           after it was shared
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory; with KVMEM_OPEN_PIN also for pages that the owner
+///           has not touched
+///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout, or flags exclude each other or lack
+///           `agent`
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_open_region(
@@ -122,15 +127,24 @@ pub unsafe extern "C" fn kvmem_share_open_region(
     }
 }
 
-/// Opens the layout of a share: mapped if that is possible, otherwise by NIXL if there is an agent, in both
-/// cases as a whole. Its info has the locality, and the log has the reason if it is not mapped
-/// (KVMEM_LOG_INFO).
+/// Opens the layout of a share: maps its memory, or accesses it through NIXL.
+///
+/// By default the memory is mapped. If that is not possible, the layout is accessed through NIXL. This needs
+/// an agent, a share that carries NIXL metadata, and no KVMEM_OPEN_READ_ONLY. `locality` of kvmem_layout_info
+/// returns which of the two was chosen. The log says why the memory was not mapped (KVMEM_LOG_INFO).
+///
+/// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
+/// transfer uses one path, so no region is mapped unless all can be.
 ///
 /// @param share a share of a layout
 /// @param options how to open it; NULL for the defaults
 /// @param layout receives the layout; the caller destroys it
-/// @return any status of kvmem_share_open_region; for a layout that is opened by NIXL, any status of
-///         kvmem_agent_load_remote_metadata and kvmem_layout_import
+/// @return any status of kvmem_share_open_region; for access through NIXL, any status of
+///         kvmem_agent_load_remote_metadata and kvmem_layout_import; and
+///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a region, or KVMEM_OPEN_REMOTE is set without an
+///           agent
+///         KVMEM_STATUS_UNSUPPORTED: the share carries no memory, and NIXL is not to be used; or
+///           KVMEM_OPEN_REMOTE is set, and the share carries no NIXL metadata or KVMEM_OPEN_READ_ONLY is set
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_open_layout(
     share: *const kvmem_share,
@@ -173,7 +187,7 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
     ensure!(
         options.device == 0 || has(KVMEM_OPEN_PIN) || has(KVMEM_OPEN_FOR_DEVICE),
         InvalidArgument,
-        "device is {}, which means nothing without KVMEM_OPEN_PIN or KVMEM_OPEN_FOR_DEVICE",
+        "device is {}, and no flag uses it: set KVMEM_OPEN_PIN or KVMEM_OPEN_FOR_DEVICE, or set device to 0",
         options.device
     );
     let users = match (has(KVMEM_OPEN_FOR_DEVICE), has(KVMEM_OPEN_FOR_ALL_DEVICES)) {
@@ -196,7 +210,7 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
     // SAFETY: NULL or a live agent, by contract.
     let agent = unsafe { borrow_nullable(scope, options.agent) }?.map(|agent| agent.agent.clone());
     if has(KVMEM_OPEN_REGISTER) && agent.is_none() {
-        return Err(null("agent").context("KVMEM_OPEN_REGISTER needs one"));
+        return Err(null("agent").context("KVMEM_OPEN_REGISTER needs an agent"));
     }
     Ok(OpenOptions {
         access,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handing a share over a Unix socket.
+//! Sending and receiving a share over a Unix socket.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -15,18 +15,24 @@ use crate::ffi::common::time::timeout;
 use crate::ffi::share::kvmem_share;
 use crate::share::{Share, socket};
 
-/// Sends a share over a connected Unix socket of the caller: SOCK_STREAM or SOCK_SEQPACKET, blocking or not.
-/// The share can be sent to others afterwards. docs/share-transport.md describes the bytes.
+/// Sends a share over a connected Unix socket of the caller.
+///
+/// The socket is of type SOCK_STREAM or SOCK_SEQPACKET, blocking or non-blocking. The caller keeps the share,
+/// and can send it again. docs/share-transport.md specifies the bytes on the socket.
+///
+/// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
 /// @param share a share
-/// @param fd the socket; nothing else may be sent on it during the call
-/// @param timeout_ns nanoseconds to wait for the peer to read; KVMEM_TIMEOUT_FOREVER
-/// @return KVMEM_STATUS_OK: all bytes are in the socket
-///         KVMEM_STATUS_TIMED_OUT: the peer did not read in time
+/// @param fd the socket; send nothing else on it during the call
+/// @param timeout_ns nanoseconds to wait for the peer to read; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no
+///        limit
+/// @return KVMEM_STATUS_OK: the socket has accepted all of it
+///         KVMEM_STATUS_TIMED_OUT: the peer has not read all of it in time
 ///         KVMEM_STATUS_PEER_LOST: the other end is closed
-///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types, or its send
+///           buffer is too small
+///         KVMEM_STATUS_OUT_OF_MEMORY: the system has no memory for the message
 ///         KVMEM_STATUS_IO
-///         After a failure the message says whether the socket can still be used
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_send(
     share: *const kvmem_share,
@@ -43,19 +49,24 @@ pub unsafe extern "C" fn kvmem_share_send(
     }
 }
 
-/// Receives a share that kvmem_share_send sent. The bytes are not trusted. After a failure, close the socket,
-/// unless the message says that the call can be repeated.
+/// Receives a share that kvmem_share_send sent. kvmem does not trust the bytes.
 ///
-/// @param fd a connected Unix socket; nothing else may be received on it during the call
-/// @param timeout_ns nanoseconds; KVMEM_TIMEOUT_FOREVER
+/// After a failure, close the socket, unless the message says that the call may be tried again.
+///
+/// @param fd a connected Unix socket, as for kvmem_share_send; receive nothing else on it during the call
+/// @param timeout_ns nanoseconds to wait for the share; 0: do not wait; KVMEM_TIMEOUT_FOREVER: no limit
 /// @param share receives the share; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: the share did not arrive in time
+///         KVMEM_STATUS_TIMED_OUT: the share has not arrived in time
 ///         KVMEM_STATUS_PEER_LOST: the other end is closed
 ///         KVMEM_STATUS_CORRUPT: the bytes are not a share
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
-///         KVMEM_STATUS_OUT_OF_MEMORY: also if no file descriptor is free
-///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket
+///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the bytes
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process or the system has no free file
+///           descriptors
+///         KVMEM_STATUS_PERMISSION_DENIED: the kernel did not pass on file descriptors, for example by a
+///           security policy
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket of these types
+///         KVMEM_STATUS_IO
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_receive(
     fd: i32,
@@ -75,12 +86,12 @@ pub unsafe extern "C" fn kvmem_share_receive(
 }
 
 fn open_socket<'a>(fd: i32) -> Result<BorrowedFd<'a>> {
-    ensure!(fd >= 0, InvalidArgument, "socket {fd} is none");
-    // SAFETY: not -1; whether it is open the kernel says, and the caller keeps it so for the call.
+    ensure!(fd >= 0, InvalidArgument, "fd is {fd}, which is not a socket");
+    // SAFETY: not -1; the kernel checks whether it is open, and the caller keeps it open during the call.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// When a timeout ends; one beyond the clock's end never does.
+/// When a timeout ends; `None` for KVMEM_TIMEOUT_FOREVER, and for a time that the clock cannot represent.
 pub(in crate::ffi) fn deadline(timeout_ns: u64) -> Option<Instant> {
     timeout(timeout_ns).and_then(|timeout| Instant::now().checked_add(timeout))
 }

@@ -3,6 +3,7 @@
 
 pub mod explain;
 pub mod options;
+pub mod pairs;
 pub mod path;
 pub mod progress;
 pub mod run;
@@ -13,7 +14,11 @@ use crate::transfer::Transfer;
 /// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
 /// times. It keeps both layouts alive.
 ///
-/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy.
+/// A transfer can be given new pairs with each submission: kvmem_transfer_submit_pairs. One run of a transfer
+/// is in flight at a time.
+///
+/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy. Of several
+/// threads that submit it, one succeeds, and the others get KVMEM_STATUS_BUSY.
 pub struct kvmem_transfer {
     handle: Handle<Transfer>,
 }

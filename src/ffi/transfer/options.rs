@@ -11,7 +11,7 @@ use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::path::PATHS;
-use crate::transfer::{BlockPair, Expected, PairedRange, Preferences, Request, Wanted};
+use crate::transfer::{BlockPair, PairedRange, Preferences, Request, Step, Wanted};
 
 /// A block and its destination.
 #[repr(C)]
@@ -139,31 +139,31 @@ pub(in crate::ffi) unsafe fn request<'a>(
         let message = text::bytes(options.notification, options.notification_size, "notification")?;
         let queue = borrow_nullable(scope, options.queue)?;
         Ok(Request {
-            pairs,
+            step: Step {
+                pairs,
+                user_data: options.user_data,
+                notification: (!options.notification.is_null()).then(|| message.to_vec()),
+                checksums: checksums(options.checksums, options.num_pairs)?,
+            },
             wanted: wanted(options)?,
-            notification: (!options.notification.is_null()).then(|| message.to_vec()),
-            queue: queue.map(|queue| (queue.0.clone(), options.user_data)),
+            queue: queue.map(|queue| queue.0.clone()),
             preferences: preferences(options)?,
-            expected: expected(options)?,
+            verifies_source: options.flags & KVMEM_TRANSFER_VERIFY != 0,
         })
     }
 }
 
 /// # Safety
-/// The checksums must be NULL or readable, one a pair.
-unsafe fn expected<'a>(options: &kvmem_transfer_options) -> Result<Option<Expected<'a>>> {
-    let by_source = options.flags & KVMEM_TRANSFER_VERIFY != 0;
-    if options.checksums.is_null() {
-        return Ok(by_source.then_some(Expected::Source));
+/// The checksums must be NULL or readable, one per pair.
+pub(in crate::ffi) unsafe fn checksums<'a>(
+    checksums: *const u32,
+    num_pairs: usize,
+) -> Result<Option<&'a [u32]>> {
+    if checksums.is_null() {
+        return Ok(None);
     }
-    ensure!(
-        !by_source,
-        InvalidArgument,
-        "checksums are given, and KVMEM_TRANSFER_VERIFY asks for the source's; one of the two says what is expected"
-    );
     // SAFETY: the caller's promise.
-    let checksums = unsafe { items(options.checksums, options.num_pairs, "checksums") }?;
-    Ok(Some(Expected::Checksums(checksums)))
+    unsafe { items(checksums, num_pairs, "checksums") }.map(Some)
 }
 
 fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {

@@ -10,7 +10,7 @@ use crate::layout::Layout;
 use crate::region::Backing;
 
 /// Each context once: a run costs no more if a layout has many regions.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Contexts {
     /// Those that the library's memory is in.
     own: Vec<ContextIdentity>,

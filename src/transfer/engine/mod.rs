@@ -16,6 +16,8 @@ use std::time::Instant;
 
 use self::contexts::Contexts;
 use super::path::Path;
+use super::plan::Plan;
+use super::request::Preferences;
 use super::run::Run;
 use crate::cuda::stream::CallerStream;
 use crate::error::Result;
@@ -44,6 +46,12 @@ pub type BeginRun<'a> = &'a dyn Fn() -> Result<Run>;
 pub trait Engine: Send + Sync {
     /// The path that it takes.
     fn path(&self) -> Path;
+
+    /// Prepares the same kind of copies for other blocks between the same layouts, with what does not depend on the blocks.
+    /// `None` if there is nothing to keep, and the engine is to be selected as for a new transfer.
+    fn prepare_next(&self, _plan: &Plan, _preferences: &Preferences) -> Option<Result<Box<dyn Engine>>> {
+        None
+    }
 
     /// All paths that were compared, with their own among them.
     fn candidates(&self) -> Vec<Candidate>;

@@ -8,31 +8,55 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::contexts::Contexts;
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, Status};
 use crate::layout::{Layout, TouchedExtents};
 use crate::transfer::plan::Plan;
-use crate::transfer::run::completion::Completion;
+use crate::transfer::run::completion::{Account, Completion};
 use crate::transfer::run::{Held, Run};
 
 /// Runs of one transfer, whichever engine carries them.
 pub struct Runs {
     layouts: [Arc<Layout>; 2],
-    touched: [TouchedExtents; 2],
-    contexts: Contexts,
     completion: Arc<Completion>,
     /// A run is in flight.
     busy: Arc<AtomicBool>,
 }
 
-impl Runs {
-    /// For runs between a source and a destination, whose extents in `touched` must have memory during each run.
-    pub fn new(
-        layouts: [Arc<Layout>; 2],
+/// What each run of a prepared engine needs, and what its end reports.
+pub struct Needs {
+    /// The extents on either side that must have memory during the run.
+    touched: [TouchedExtents; 2],
+    contexts: Contexts,
+    account: Account,
+}
+
+impl Needs {
+    /// Those of `engine`, beside the memory and the contexts of the layouts.
+    pub fn of(
+        engine: &dyn Engine,
         touched: [TouchedExtents; 2],
-        contexts: Contexts,
-        completion: Completion,
+        mut contexts: Contexts,
+        account: Account,
     ) -> Self {
-        Self { layouts, touched, contexts, completion: Arc::new(completion), busy: Arc::default() }
+        engine.add_contexts(&mut contexts);
+        Self { touched, contexts, account }
+    }
+
+    /// Fails if memory of the transfer went with a CUDA context.
+    pub fn ensure_alive(&self) -> Result<()> {
+        self.contexts.ensure_alive()
+    }
+}
+
+impl Runs {
+    /// For runs between a source and a destination.
+    pub fn new(layouts: [Arc<Layout>; 2], completion: Completion) -> Self {
+        Self { layouts, completion: Arc::new(completion), busy: Arc::default() }
+    }
+
+    /// The source and the destination.
+    pub fn layouts(&self) -> [&Arc<Layout>; 2] {
+        self.layouts.each_ref()
     }
 
     /// The state of the last run.
@@ -40,24 +64,22 @@ impl Runs {
         &self.completion
     }
 
-    /// Fails if memory of the transfer went with a CUDA context.
-    pub fn ensure_alive(&self) -> Result<()> {
-        self.contexts.ensure_alive()
+    /// Fails if a run is in flight.
+    pub fn ensure_idle(&self) -> Result<()> {
+        if self.busy.load(Ordering::Acquire) { Err(in_flight()) } else { Ok(()) }
     }
 
     /// Begins a run. Fails if one is in flight, if an extent has no memory, or if adopted memory is gone.
-    pub fn begin(&self, engine: &dyn Engine) -> Result<Run> {
-        self.ensure_alive()?;
-        let [source, destination] = &self.touched;
+    pub fn begin(&self, engine: &dyn Engine, needs: &Needs) -> Result<Run> {
+        needs.ensure_alive()?;
+        let [source, destination] = &needs.touched;
         let extents = [source.hold()?, destination.hold()?];
         let peer = engine.hold_peer()?;
-        ensure!(
-            !self.busy.swap(true, Ordering::AcqRel),
-            Busy,
-            "the transfer is in flight; poll it or wait for it, then submit it again"
-        );
+        if self.busy.swap(true, Ordering::AcqRel) {
+            return Err(in_flight());
+        }
         let held = Held { layouts: Some(self.layouts.clone()), extents, peer };
-        Ok(Run::start(self.completion.clone(), self.busy.clone(), held))
+        Ok(Run::start(self.completion.clone(), self.busy.clone(), needs.account.clone(), held))
     }
 
     /// Waits for the last run; without a timeout, until it ends. The calling thread takes part in the work where it can.
@@ -74,6 +96,11 @@ impl Runs {
         engine.assist(deadline, &|| have_moved() || !self.completion.is_running());
         self.completion.wait_layers(layers, deadline)
     }
+}
+
+#[cold]
+fn in_flight() -> Error {
+    Error::new(Status::Busy, "the transfer is in flight; poll it or wait for it, then submit it again")
 }
 
 /// What a plan touches on either side.

@@ -10,14 +10,14 @@ use super::cuda::CudaCopy;
 use super::disk::DiskMove;
 use super::host::HostCopy;
 use super::nixl::{self, NixlMove};
-use super::runs::{self, Runs};
+use super::runs::{self, Needs, Runs};
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Locality};
 use crate::nixl::MemoryType;
 use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::{BlockPair, Preferences, Wanted};
-use crate::transfer::run::completion::Completion;
+use crate::transfer::run::completion::{Account, Completion};
 use crate::transfer::run::steps::InTurn;
 
 /// The path between two layouts, or one of several that the engine compares. NIXL moves blocks between a local file and
@@ -106,14 +106,14 @@ pub fn move_now(
     wanted: Wanted,
 ) -> Result<()> {
     let path = path(source, destination, None)?;
-    let mut contexts = Contexts::of([&**source, &**destination], path.is_cuda());
+    let contexts = Contexts::of([&**source, &**destination], path.is_cuda());
     contexts.ensure_alive()?;
     let plan = Plan::once(source, destination, pairs, wanted)?;
-    let completion = Completion::new(plan.bytes(), plan.layers().count, None, None);
+    let completion = Completion::new(plan.layers().count, None);
     let touched = runs::touched(source, destination, &plan);
     let engine = prepare(path, [source, destination], plan, &Preferences::default(), None)?;
-    engine.add_contexts(&mut contexts);
-    let runs = Runs::new([source.clone(), destination.clone()], touched, contexts, completion);
-    engine.submit(&|| runs.begin(&*engine))?;
+    let needs = Needs::of(&*engine, touched, contexts, Account::default());
+    let runs = Runs::new([source.clone(), destination.clone()], completion);
+    engine.submit(&|| runs.begin(&*engine, &needs))?;
     runs.wait(&*engine, None)
 }

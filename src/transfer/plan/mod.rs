@@ -95,9 +95,9 @@ impl Plan {
         }
     }
 
-    /// The blocks, for the next plan.
-    pub fn into_blocks(self) -> Arc<BlockRuns> {
-        self.blocks
+    /// The blocks, whose memory the next plan can use once this one is gone.
+    pub fn shared_blocks(&self) -> Arc<BlockRuns> {
+        self.blocks.clone()
     }
 
     fn part(&self) -> &Part {
@@ -132,6 +132,11 @@ impl Plan {
     /// The outer slots moved of each layer.
     pub fn outers(&self) -> PairedRange {
         self.selection().outers
+    }
+
+    /// Whether both layouts have some memory in common.
+    pub fn has_common_memory(&self) -> bool {
+        self.outline.has_common_memory
     }
 
     /// The largest unit that is contiguous in both layouts for every block, and of which all is moved.

@@ -4,9 +4,10 @@
 
 use super::runs::BlockRuns;
 use super::shape::Shape;
-use super::{BlockPair, Selection, Wanted};
+use super::{Selection, overlap};
 use crate::error::Result;
 use crate::layout::{Layout, Placement};
+use crate::transfer::request::{BlockPair, Wanted};
 
 /// Two layouts that blocks can move between, what is moved of each block, and the loops over it.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct Outline {
     pub(super) piece_size: u64,
     /// Blocks of source and destination.
     num_blocks: [u64; 2],
+    /// Both layouts have some memory in common.
+    pub(super) has_common_memory: bool,
 }
 
 /// What is moved of each block at a time.
@@ -29,7 +32,8 @@ pub(super) struct Part {
 impl Outline {
     /// Of the moves between two layouts, as a whole or layer by layer.
     pub fn new(source: &Layout, destination: &Layout, wanted: Wanted, by_layer: bool) -> Result<Self> {
-        Self::between(source.placement(), destination.placement(), wanted, by_layer)
+        let outline = Self::between(source.placement(), destination.placement(), wanted, by_layer)?;
+        Ok(Self { has_common_memory: overlap::have_common_memory(source, destination), ..outline })
     }
 
     /// The same for two placements: all checks and arithmetic, no layout.
@@ -48,6 +52,7 @@ impl Outline {
             layers: (0..layers).map(|layer| part(selection.layer(layer))).collect(),
             piece_size: source.geometry().piece_size(),
             num_blocks: [source, destination].map(|side| side.geometry().dimensions().num_blocks),
+            has_common_memory: false,
         })
     }
 

@@ -7,12 +7,36 @@ use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::region::Region;
 
+/// Whether two layouts have memory in common.
+pub(super) fn have_common_memory(source: &Layout, destination: &Layout) -> bool {
+    let [from, to] = Spans::of([source, destination]);
+    from.meet(&to)
+}
+
 /// Within one piece of memory no block may be read after it was written, or while it is.
 pub fn ensure_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
-    let [from, to] = Spans::of([source, destination]);
-    if !from.meet(&to) {
-        return Ok(());
+    let is_apart = !plan.has_common_memory() || are_blocks_apart(source, destination, plan);
+    if is_apart { Ok(()) } else { ensure_moves_apart(source, destination, plan) }
+}
+
+/// Whether no block is both read and written, which is soon seen within one layout. The answer is about whole blocks: of a
+/// block that is read and written, different parts may be.
+fn are_blocks_apart(source: &Layout, destination: &Layout, plan: &Plan) -> bool {
+    if !std::ptr::eq(source, destination) {
+        return false;
     }
+    let interval = |first: u32, length: u32| (u64::from(first), u64::from(first) + u64::from(length));
+    let mut reads: Vec<_> = plan.runs().iter().map(|run| interval(run.source, run.length)).collect();
+    reads.sort_unstable();
+    let mut reads = reads.into_iter().peekable();
+    plan.runs().iter().map(|run| interval(run.destination, run.length)).all(|(first, end)| {
+        while reads.next_if(|(_, read_end)| *read_end <= first).is_some() {}
+        reads.peek().is_none_or(|(read_first, _)| *read_first >= end)
+    })
+}
+
+fn ensure_moves_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
+    let [from, to] = Spans::of([source, destination]);
     let moves: Vec<_> = plan.moves().collect();
     let mut reads: Vec<_> =
         moves.iter().map(|each| (from.at(each.source, each.source_region), each.size)).collect();
@@ -80,5 +104,56 @@ fn shift(region: &std::sync::Arc<Region>, known: &mut Known) -> u64 {
             known.push((id, root.address()));
             0
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
+    use crate::region::SystemConfig;
+    use crate::transfer::request::{BlockPair, PairedRange, Wanted};
+
+    fn layout() -> std::sync::Arc<Layout> {
+        let memory = AllocationConfig::System(SystemConfig::default());
+        let dimensions = Dimensions { num_blocks: 12, num_layers: 2, ..Dimensions::small() };
+        Layout::builder(dimensions)
+            .kind(LayoutKind::FullyContiguous)
+            .unwrap()
+            .allocate(memory)
+            .build()
+            .unwrap()
+    }
+
+    fn plan(layout: &Layout, pairs: &[BlockPair], layers: Option<PairedRange>) -> Plan {
+        Plan::once(layout, layout, pairs, Wanted { layers, outers: None }).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_of_one_layout_are_apart_if_their_moves_are(
+            destinations in Just((0u32..12).collect::<Vec<_>>()).prop_shuffle(),
+            sources in prop::collection::vec(0u32..12, 12), count in 1usize..5,
+        ) {
+            let layout = layout();
+            let zipped = sources.into_iter().zip(destinations).take(count);
+            let pairs: Vec<_> = zipped.map(|(source, destination)| BlockPair { source, destination }).collect();
+            let plan = plan(&layout, &pairs, None);
+            prop_assert!(plan.has_common_memory());
+            let are_apart = ensure_moves_apart(&layout, &layout, &plan).is_ok();
+            prop_assert_eq!(are_blocks_apart(&layout, &layout, &plan), are_apart);
+            prop_assert_eq!(ensure_apart(&layout, &layout, &plan).is_ok(), are_apart);
+        }
+    }
+
+    #[test]
+    fn layers_of_one_block_may_move_to_other_layers_of_it() {
+        let layout = layout();
+        let layers = Some(PairedRange { source: 0, destination: 1, count: 1 });
+        let plan = plan(&layout, &[BlockPair { source: 3, destination: 3 }], layers);
+        assert!(!are_blocks_apart(&layout, &layout, &plan));
+        assert!(ensure_apart(&layout, &layout, &plan).is_ok());
     }
 }

@@ -2,8 +2,9 @@
 //! From pairs in any order to runs of blocks in order of destination: checked, and with no destination twice.
 #![forbid(unsafe_code)]
 
-use super::{BlockPair, Run};
+use super::Run;
 use crate::error::{Error, Result, Status, ensure};
+use crate::transfer::request::BlockPair;
 
 /// Below this, sorting is cheaper than a table of all destinations.
 const FEW: usize = 256;

@@ -182,7 +182,9 @@ proptest! {
         let before = Plan::new(&outline, &first, None).unwrap();
         let shared = is_shared.then(|| before.clone());
         let expected: Vec<_> = before.moves().collect();
-        let again = Plan::new(&outline, &second, Some(before.into_blocks())).unwrap();
+        let blocks = before.shared_blocks();
+        drop(before);
+        let again = Plan::new(&outline, &second, Some(blocks)).unwrap();
         let fresh = Plan::new(&outline, &second, None).unwrap();
         prop_assert_eq!(again.moves().collect::<Vec<_>>(), fresh.moves().collect::<Vec<_>>());
         if let Some(shared) = shared {

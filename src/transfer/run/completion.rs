@@ -27,15 +27,23 @@ pub struct Completion {
     phase: AtomicU8,
     last: Mutex<Last>,
     over: Condvar,
-    bytes: u64,
     layers: u64,
     /// Layers of the last run that have moved, from the first on.
     moved: AtomicU64,
     /// The parts of the last run that have not begun must not begin.
     is_cancelled: Arc<AtomicBool>,
-    queue: Option<(Arc<Queue>, u64)>,
-    /// Where it is noted how fast runs are.
-    record: Option<Arc<Record>>,
+    queue: Option<Arc<Queue>>,
+}
+
+/// What the end of a run reports beside its outcome. Each run of a transfer may have other values.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// Bytes that it moves.
+    pub bytes: u64,
+    /// The caller's value that is returned with the completion.
+    pub user_data: u64,
+    /// Collects the durations of runs.
+    pub record: Option<Arc<Record>>,
 }
 
 /// The state before a run.
@@ -47,27 +55,22 @@ pub(super) struct Before {
 struct Last {
     outcome: Outcome,
     duration: Duration,
+    /// Of the run that is under way.
+    account: Account,
 }
 
 impl Completion {
-    /// A transfer of `bytes` in so many layers that has not run yet.
-    pub fn new(
-        bytes: u64,
-        layers: u64,
-        queue: Option<(Arc<Queue>, u64)>,
-        record: Option<Arc<Record>>,
-    ) -> Self {
+    /// A transfer of so many layers that has not run yet.
+    pub fn new(layers: u64, queue: Option<Arc<Queue>>) -> Self {
         Self {
             log_id: LogId::next(),
             phase: AtomicU8::new(NEVER_RUN),
-            last: Mutex::new(Last { outcome: Ok(()), duration: Duration::ZERO }),
+            last: Mutex::new(Last { outcome: Ok(()), duration: Duration::ZERO, account: Account::default() }),
             over: Condvar::new(),
-            bytes,
             layers,
             moved: AtomicU64::new(0),
             is_cancelled: Arc::default(),
             queue,
-            record,
         }
     }
 
@@ -163,8 +166,9 @@ impl Completion {
 
     /// Starts a run: it is under way, not cancelled, and no layer has moved. Returns the state before, for
     /// [`Self::withdraw`].
-    pub(super) fn begin(&self) -> Before {
-        let last = self.last();
+    pub(super) fn begin(&self, account: Account) -> Before {
+        let mut last = self.last();
+        last.account = account;
         let moved = self.moved.swap(0, Ordering::AcqRel);
         self.is_cancelled.store(false, Ordering::Release);
         let phase = self.phase.swap(RUNNING, Ordering::AcqRel);
@@ -208,30 +212,31 @@ impl Completion {
     /// Reports the end of a run. `busy` is cleared before the end can be seen, and under the lock that
     /// [`Self::begin`] takes: the next run begins after this one was reported.
     pub(super) fn finish(&self, outcome: Outcome, duration: Duration, busy: Option<&AtomicBool>) {
-        self.log_end(&outcome, duration);
         let status = outcome.as_ref().err().map(Error::status);
-        if let (None, Some(record)) = (status, &self.record) {
-            record.add(self.bytes, duration);
-        }
         let mut last = self.last();
+        let Account { bytes, user_data, record } = std::mem::take(&mut last.account);
+        self.log_end(bytes, &outcome, duration);
+        if let (None, Some(record)) = (status, record) {
+            record.add(bytes, duration);
+        }
         if let Some(busy) = busy {
             busy.store(false, Ordering::Release);
         }
         if status.is_none() {
             self.moved.store(self.layers, Ordering::Release);
         }
-        *last = Last { outcome, duration };
+        (last.outcome, last.duration) = (outcome, duration);
         self.phase.store(OVER, Ordering::Release);
         drop(last);
         self.over.notify_all();
-        if let Some((queue, user_data)) = &self.queue {
-            let bytes = if status.is_none() { self.bytes } else { 0 };
-            queue.push(Entry { user_data: *user_data, bytes, status });
+        if let Some(queue) = &self.queue {
+            let bytes = if status.is_none() { bytes } else { 0 };
+            queue.push(Entry { user_data, bytes, status });
         }
     }
 
-    fn log_end(&self, outcome: &Outcome, duration: Duration) {
-        let (id, bytes) = (self.log_id, self.bytes);
+    fn log_end(&self, bytes: u64, outcome: &Outcome, duration: Duration) {
+        let id = self.log_id;
         match outcome {
             Ok(()) => {
                 // Bytes per nanosecond are gigabytes per second.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use self::completion::{Before, Completion, Outcome};
+use self::completion::{Account, Before, Completion, Outcome};
 use self::threads::Pool;
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
@@ -99,8 +99,8 @@ impl Held {
 
 impl Run {
     /// Begins a run; `busy` is cleared when it is over.
-    pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>, held: Held) -> Self {
-        let before = completion.begin();
+    pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>, account: Account, held: Held) -> Self {
+        let before = completion.begin(account);
         let started = Instant::now();
         Self {
             completion,
@@ -325,10 +325,10 @@ mod tests {
 
     #[test]
     fn the_parts_are_dropped_before_the_end_is_reported() {
-        let completion = Arc::new(Completion::new(0, 2, None, None));
+        let completion = Arc::new(Completion::new(2, None));
         let parts =
             Arc::new_cyclic(|own: &Weak<Parts>| Parts { completion: completion.clone(), own: own.clone() });
-        let run = Run::start(completion.clone(), Arc::default(), Held::default());
+        let run = Run::start(completion.clone(), Arc::default(), Account::default(), Held::default());
         run.in_steps(parts).unwrap();
         completion.wait(None).unwrap();
     }

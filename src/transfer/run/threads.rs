@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -88,7 +89,17 @@ impl Pool {
 
     /// How many threads are worth having, the caller's included.
     pub fn parallelism() -> usize {
-        std::thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS))
+        // Asked once: std opens and reads the files of control groups each time, which takes longer than waking a thread.
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        match COUNT.load(Ordering::Relaxed) {
+            0 => {
+                let count =
+                    std::thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS));
+                COUNT.store(count, Ordering::Relaxed);
+                count
+            }
+            known => known,
+        }
     }
 
     /// Has up to `threads` threads run `shared`. If there is no thread and none can be started, the caller runs it.
@@ -104,7 +115,9 @@ impl Pool {
             state.queue.retain(|queued| !Arc::ptr_eq(queued, shared));
         }
         drop(state);
-        self.work.notify_all();
+        // Each thread that takes work wakes the next: waking one takes the caller some microseconds, and waking all that
+        // are idle, whether there is work for them or not, takes it as many times that.
+        self.work.notify_one();
         if let Some(error) = failure {
             log!(Warn, "{error}; fewer threads do the work");
         }
@@ -148,6 +161,9 @@ impl Pool {
         let mut state = self.lock();
         loop {
             while let Some(shared) = state.queue.pop_front() {
+                if !state.queue.is_empty() && state.idle > 0 {
+                    self.work.notify_one();
+                }
                 drop(state);
                 run_guarded(shared.as_ref());
                 drop(shared);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! VMM memory that leaves this process or comes into it, for engines that carry descriptors and handles themselves.
+//! Export and import of VMM memory, for engines that transfer descriptors and handles themselves.
 
 use std::os::fd::IntoRawFd;
 
@@ -169,7 +169,7 @@ fn expected(device: i32) -> Result<Option<Location>> {
     ensure!(
         device >= KVMEM_VMM_ANY_DEVICE,
         InvalidArgument,
-        "device is {device}; it is an ordinal or KVMEM_VMM_ANY_DEVICE"
+        "device is {device}; it must be an ordinal or KVMEM_VMM_ANY_DEVICE"
     );
     Ok((device != KVMEM_VMM_ANY_DEVICE).then_some(Location::Device(device)))
 }

@@ -68,7 +68,7 @@ pub const KVMEM_GRANULARITY_RECOMMENDED: u32 = 1;
 /// @param granularity receives the granularity in bytes
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL, or a value is unknown
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_get_granularity(
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn kvmem_vmm_get_granularity(
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
 ///           value is unknown
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
 ///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message says how much was
 ///           requested, and how much the GPU has; if the process has its primary context, also how much is
 ///           free

@@ -24,13 +24,13 @@ use self::sides::Sides;
 use self::work::sequence::{Jobs, Unmarked};
 use super::contexts::Contexts;
 use super::{BeginRun, Candidate, Engine, OnStreams};
-use crate::cuda::memory::AllocationStamp;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
+use crate::transfer::plan::overlap::ensure_apart;
 use crate::transfer::request::Preferences;
 
 /// How long who waits for a run looks at it all the time before it sleeps: most are over by then.
@@ -47,9 +47,7 @@ pub struct CudaCopy {
     by_layer: bool,
     moves: OnceCell<u64>,
     device: Arc<DeviceState>,
-    /// Page locks of the caller's, one of each context.
-    locks: Vec<AllocationStamp>,
-    layouts: [Arc<Layout>; 2],
+    sides: Arc<Sides>,
     /// The last run.
     current: Mutex<Option<Arc<Flying>>>,
     /// The runs of graphs that this copy was captured into.
@@ -64,10 +62,20 @@ impl CudaCopy {
         plan: Plan,
         preferences: &Preferences,
     ) -> Result<Self> {
-        crate::transfer::plan::overlap::ensure_apart(source, destination, &plan)?;
-        let sides = Sides::of(source, destination)?;
+        let sides = Arc::new(Sides::of(source, destination)?);
         let device = DeviceState::of(sides.ordinal)?;
         sides.own().keep(device.clone());
+        Self::between(sides, device, plan, preferences)
+    }
+
+    /// Compares the paths for a plan between two sides, and prepares the best.
+    fn between(
+        sides: Arc<Sides>,
+        device: Arc<DeviceState>,
+        plan: Plan,
+        preferences: &Preferences,
+    ) -> Result<Self> {
+        ensure_apart(&sides.source, &sides.destination, &plan)?;
         let layer = preferences.by_layer.then(|| plan.layer(0));
         let weighed = layer.as_ref().unwrap_or(&plan);
         let mut weighing = Weighing::new(&sides, weighed, preferences, &device)?;
@@ -98,8 +106,7 @@ impl CudaCopy {
             by_layer: preferences.by_layer,
             plan,
             device,
-            locks: sides.locks.sightings().to_vec(),
-            layouts: [source.clone(), destination.clone()],
+            sides,
             current: Mutex::default(),
             captured: Mutex::default(),
         })
@@ -128,6 +135,17 @@ impl Engine for CudaCopy {
         self.candidates.clone()
     }
 
+    /// Keeps what the driver has said of both sides. Not of memory of another device: whether a kernel reaches that may
+    /// change while it is elastic.
+    fn prepare_next(&self, plan: &Plan, preferences: &Preferences) -> Option<Result<Box<dyn Engine>>> {
+        let is_current =
+            self.device.is_sound() && self.sides.peer.is_none() && self.sides.locks.check().is_ok();
+        is_current.then(|| {
+            let next = Self::between(self.sides.clone(), self.device.clone(), plan.clone(), preferences)?;
+            Ok(Box::new(next) as Box<dyn Engine>)
+        })
+    }
+
     /// Counted at the first call: the kernel needs no list of them.
     fn moves(&self) -> u64 {
         *self.moves.get_or_init(|| self.plan.count_moves(self.by_layer))
@@ -136,7 +154,7 @@ impl Engine for CudaCopy {
     /// The context of the device, and those of page locks that it relies on.
     fn add_contexts(&self, contexts: &mut Contexts) {
         contexts.add(self.device.context().identity());
-        self.locks.iter().for_each(|lock| contexts.add_adopted(*lock));
+        self.sides.locks.sightings().iter().for_each(|lock| contexts.add_adopted(*lock));
     }
 
     /// Starts the copy: on the calling thread if that takes little time, otherwise on another one.
@@ -193,7 +211,7 @@ impl OnStreams for CudaCopy {
 
     fn capture(&self, stream: CallerStream) -> Result<()> {
         ensure!(
-            !self.layouts.iter().any(|layout| layout.is_elastic()),
+            !self.sides.source.is_elastic() && !self.sides.destination.is_elastic(),
             InvalidState,
             "blocks of elastic memory may lose it between two runs of a graph; submit the transfer each time"
         );

@@ -3,7 +3,6 @@
 //! lock a part of it only. Kernels reach over the ends of pieces; a copy of the driver's that starts in one piece must end
 //! in it, or it fails. A copy that starts in memory that is not page-locked may end anywhere (seen with driver 580).
 
-use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 
 use crate::cuda::context::Entered;
@@ -12,19 +11,20 @@ use crate::cuda::{Context, Device};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::region::{Backing, Region, Tier};
+use crate::sync::Mutex;
 
 /// The page locks of one layout in host memory.
 #[derive(Default)]
 pub struct Locks {
     /// Start → end of those that are known.
-    pieces: RefCell<BTreeMap<u64, u64>>,
+    pieces: Mutex<BTreeMap<u64, u64>>,
     /// All of the memory is page-locked, and mapped for devices.
     are_complete: bool,
     /// There may be more of them, which the driver is asked for.
     may_be_more: bool,
     /// One of each context.
     sightings: Vec<AllocationStamp>,
-    failure: RefCell<Option<Error>>,
+    failure: Mutex<Option<Error>>,
 }
 
 impl Locks {
@@ -92,24 +92,24 @@ impl Locks {
         match host_range(address) {
             Ok(None) => u64::MAX,
             Ok(Some(range)) => {
-                self.pieces.borrow_mut().insert(range.start, range.end);
+                self.pieces.lock().insert(range.start, range.end);
                 range.end - address
             }
             Err(error) => {
-                self.failure.borrow_mut().get_or_insert(error);
+                self.failure.lock().get_or_insert(error);
                 u64::MAX
             }
         }
     }
 
     fn known_left(&self, address: u64) -> Option<u64> {
-        let pieces: Ref<'_, BTreeMap<u64, u64>> = self.pieces.borrow();
+        let pieces = self.pieces.lock();
         let (_, end) = pieces.range(..=address).next_back()?;
         (*end > address).then(|| end - address)
     }
 
     /// Fails if the driver failed to say where a piece ends.
     pub fn check(&self) -> Result<()> {
-        self.failure.borrow().clone().map_or(Ok(()), Err)
+        self.failure.lock().clone().map_or(Ok(()), Err)
     }
 }

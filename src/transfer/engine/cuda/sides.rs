@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two sides of a copy as the device sees them: which of them is the host's, and what a kernel reaches.
 
+use std::sync::Arc;
+
 use super::choice::cost::Direction;
 use super::page_locks::Locks;
 use crate::cuda::ipc::DevicePair;
@@ -13,11 +15,11 @@ use crate::region::{Backing, DeviceMemory, DeviceUsers, Region};
 use crate::transfer::path::Path;
 
 /// The two sides of a copy.
-pub struct Sides<'a> {
+pub struct Sides {
     /// Where the blocks come from.
-    pub source: &'a Layout,
+    pub source: Arc<Layout>,
     /// Where they go.
-    pub destination: &'a Layout,
+    pub destination: Arc<Layout>,
     /// Which way that is.
     pub direction: Direction,
     /// The device that the copy runs on.
@@ -34,9 +36,9 @@ pub struct Sides<'a> {
     devices_are_apart: bool,
 }
 
-impl<'a> Sides<'a> {
+impl Sides {
     /// Asks the driver what it takes.
-    pub fn of(source: &'a Layout, destination: &'a Layout) -> Result<Self> {
+    pub fn of(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<Self> {
         let (from, to) = (place(source), place(destination));
         let neither = || Error::new(Status::Unsupported, "neither layout is GPU memory");
         // The driver's copies cross devices by themselves; the destination's device does the work. Memory of another
@@ -50,8 +52,8 @@ impl<'a> Sides<'a> {
             (None, _) => (Direction::ToDevice, None),
         };
         let mut sides = Self {
-            source,
-            destination,
+            source: source.clone(),
+            destination: destination.clone(),
             direction,
             ordinal,
             peer,
@@ -73,13 +75,13 @@ impl<'a> Sides<'a> {
                     Err("the host memory is not page-locked, and no kernel reaches it".to_string());
             }
         }
-        for side in [self.source, self.destination] {
-            let Some(place) = place(side).filter(|place| *place != DevicePair::on(self.ordinal)) else {
+        for side in [self.source.clone(), self.destination.clone()] {
+            let Some(place) = place(&side).filter(|place| *place != DevicePair::on(self.ordinal)) else {
                 continue;
             };
             self.devices_are_apart |= !Device::get(self.ordinal)?.can_access(&Device::get(place.owner)?)?;
             if self.kernel_reaches.is_ok() {
-                self.kernel_reaches = self.reach_of_peer(side, place)?;
+                self.kernel_reaches = self.reach_of_peer(&side, place)?;
             }
         }
         Ok(())
@@ -130,26 +132,26 @@ impl<'a> Sides<'a> {
     }
 
     /// The side that is host memory.
-    pub fn host(&self) -> Option<&'a Layout> {
+    pub fn host(&self) -> Option<&Layout> {
         match self.direction {
-            Direction::ToDevice => Some(self.source),
-            Direction::ToHost => Some(self.destination),
+            Direction::ToDevice => Some(&self.source),
+            Direction::ToHost => Some(&self.destination),
             _ => None,
         }
     }
 
     /// The other one.
-    pub fn device(&self) -> Option<&'a Layout> {
+    pub fn device(&self) -> Option<&Layout> {
         match self.direction {
-            Direction::ToDevice => Some(self.destination),
-            Direction::ToHost => Some(self.source),
+            Direction::ToDevice => Some(&self.destination),
+            Direction::ToHost => Some(&self.source),
             _ => None,
         }
     }
 
     /// The one on the device that the copy runs on.
-    pub fn own(&self) -> &'a Layout {
-        if self.to_host() { self.source } else { self.destination }
+    pub fn own(&self) -> &Layout {
+        if self.to_host() { &self.source } else { &self.destination }
     }
 
     /// Whether the blocks go to the host.
@@ -159,7 +161,7 @@ impl<'a> Sides<'a> {
 
     /// How many bytes a copy of the driver's that starts at an address of a side's region may have: it must not reach
     /// over the end of an extent, of a page lock or of an allocation.
-    pub fn left(&self, side: &'a Layout) -> impl Fn(u32, u64) -> u64 {
+    pub fn left<'a>(&'a self, side: &'a Layout) -> impl Fn(u32, u64) -> u64 + 'a {
         let locks = self.locks_of(side);
         move |region, address| {
             let left = side.bytes_in_piece(region, address);

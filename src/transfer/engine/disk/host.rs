@@ -75,7 +75,7 @@ mod tests {
     use crate::layout::{AllocationConfig, Dimensions, Layout};
     use crate::region::{DiskConfig, SystemConfig};
     use crate::transfer::run::threads::{Pool, Shared};
-    use crate::transfer::{BlockPair, Path, Preferences, Request, Transfer};
+    use crate::transfer::{BlockPair, Path, Preferences, Request, Step, Transfer};
 
     /// Work that keeps a thread until the sender is dropped.
     struct Blocks(Mutex<Receiver<()>>);
@@ -123,7 +123,8 @@ mod tests {
         Pool::files().run(&blocks, 64);
         let pairs = [BlockPair { source: 0, destination: 0 }];
         let preferences = Preferences { path: Some(Path::Pread), ..Preferences::default() };
-        let request = Request { pairs: &pairs, preferences, ..Request::default() };
+        let request =
+            Request { step: Step { pairs: &pairs, ..Step::default() }, preferences, ..Request::default() };
         let transfer = Transfer::create(&memory, &file, request).unwrap();
         transfer.submit().unwrap();
         drop((transfer, memory, file));

@@ -85,7 +85,7 @@ impl Engine for HostCopy {
         vec![Candidate { path: self.path(), seconds, reason: None, is_impossible: false }]
     }
 
-    /// Counted at the first call.
+    /// Counted at the first call: the copy needs no list of them.
     fn moves(&self) -> u64 {
         *self.moves.get_or_init(|| self.chunks.plan.count_moves(!self.chunks.layers.is_empty()))
     }

@@ -33,8 +33,8 @@ fn plan(source: &Layout, destination: &Layout, by_layer: bool) -> Plan {
 }
 
 fn run(layers: u64) -> (Arc<Completion>, Run) {
-    let completion = Arc::new(Completion::new(0, layers, None, None));
-    let run = Run::start(completion.clone(), Arc::default(), Default::default());
+    let completion = Arc::new(Completion::new(layers, None));
+    let run = Run::start(completion.clone(), Arc::default(), Default::default(), Default::default());
     (completion, run)
 }
 

@@ -12,10 +12,14 @@ use crate::nixl::{AgentTask, Step, step_once};
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
 use crate::transfer::request::{BlockPair, Wanted};
-use crate::transfer::run::completion::Completion;
+use crate::transfer::run::completion::{Account, Completion};
 use crate::transfer::run::queue::{Entry, Queue};
 use crate::transfer::run::steps::InTurn;
 use crate::transfer::run::{Held, Steps};
+
+fn account() -> Account {
+    Account { bytes: 64, user_data: 7, record: None }
+}
 
 fn layout() -> Arc<Layout> {
     let dimensions = Dimensions {
@@ -67,8 +71,8 @@ fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
     let (local, remote) = (layout(), layout());
     let layouts = [Arc::downgrade(&local), Arc::downgrade(&remote)];
     let moved = a_move(agent, local, remote);
-    let completion = Arc::new(Completion::new(64, 1, None, None));
-    let run = Run::start(completion.clone(), Arc::default(), Default::default());
+    let completion = Arc::new(Completion::new(1, None));
+    let run = Run::start(completion.clone(), Arc::default(), account(), Default::default());
     assert!(moved.ensure_usable().is_ok());
     step_once(Box::new(Panics(Flight::new(moved.shared.clone(), run))));
     let error = completion.poll().unwrap_err();
@@ -89,7 +93,7 @@ fn fails_to_submit(completion: &Arc<Completion>, parts: usize) {
     let busy = Arc::new(AtomicBool::new(true));
     let held = Held { layouts: Some([remote.clone(), local.clone()]), ..Held::default() };
     let holders = Arc::strong_count(&local);
-    let error = moves.start(Run::start(completion.clone(), busy.clone(), held)).unwrap_err();
+    let error = moves.start(Run::start(completion.clone(), busy.clone(), account(), held)).unwrap_err();
     assert!(error.message().contains("the agent's thread ended"), "{error}");
     assert!(!busy.load(Ordering::Acquire), "no other run can be submitted");
     assert_eq!(Arc::strong_count(&local), holders - 1, "the run still holds its layouts");
@@ -105,13 +109,13 @@ fn completions(queue: &Queue) -> Vec<Option<Status>> {
 fn a_failed_submit_reports_no_completion() {
     for parts in [1, 2] {
         let queue = Queue::create().unwrap();
-        let completion = Arc::new(Completion::new(64, 1, Some((queue.clone(), 7)), None));
+        let completion = Arc::new(Completion::new(1, Some(queue.clone())));
         fails_to_submit(&completion, parts);
         assert_eq!(completions(&queue), []);
         assert_eq!(completion.poll().unwrap_err().status(), Status::InvalidState, "it was never submitted");
         assert_eq!(completion.wait(None).unwrap_err().status(), Status::InvalidState);
 
-        Run::start(completion.clone(), Arc::default(), Held::default()).end(Ok(()));
+        Run::start(completion.clone(), Arc::default(), account(), Held::default()).end(Ok(()));
         assert_eq!(completions(&queue), [None]);
         fails_to_submit(&completion, parts);
         assert_eq!(completions(&queue), []);
@@ -129,8 +133,8 @@ fn a_later_part_that_cannot_be_started_is_reported_with_its_cause() {
     let (local, remote) = (layout(), layout());
     let part = || a_move(agent.clone(), local.clone(), remote.clone());
     let queue = Queue::create().unwrap();
-    let completion = Arc::new(Completion::new(64, 2, Some((queue.clone(), 7)), None));
-    let run = Run::start(completion.clone(), Arc::default(), Held::default());
+    let completion = Arc::new(Completion::new(2, Some(queue.clone())));
+    let run = Run::start(completion.clone(), Arc::default(), account(), Held::default());
     let first_of_two = FirstEnds { next: part(), left_by: Mutex::new(Some(Box::new(commands))) };
     run.in_steps(Arc::new(first_of_two)).unwrap();
     assert_eq!(completions(&queue), [Some(Status::Panic)]);

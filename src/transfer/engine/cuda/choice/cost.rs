@@ -93,6 +93,15 @@ const STAGE: f64 = 26.0 * US;
 const HAND_OVER: f64 = 45.0 * US;
 /// A launch and four events per chunk, none of which the copies hide.
 const CHUNK: f64 = 6.0 * US;
+/// A transfer that takes longer is not short: its submission is a small part of it.
+const SHORT: f64 = 60.0 * US;
+/// A launch of the kernel, for the thread that makes it: 5.4 us on an H200 host.
+const LAUNCH: f64 = 5.4 * US;
+/// A call for rows, beside its rows.
+const ROW_CALL: f64 = 3.0 * US;
+/// A copy within a GPU or between two, for the thread that submits it, by itself or in a batch: 64 of them took 223 to
+/// 255 us of an H200 host (row 2 of `bench/results/2026-11-21-nvidia-h200`).
+const DEVICE_COPY: f64 = 3.5 * US;
 /// Beside large kernels one of ours gets onto the device about once in this time.
 const TURN: f64 = 1700.0 * US;
 /// How long the first of ours, or the last, waits for its turn.
@@ -131,7 +140,44 @@ pub fn seconds(path: Path, case: &Case, rates: &Rates) -> f64 {
         _ => {
             let wake = if case.moves > QUICK_CALLS as u64 { WAKE } else { 0.0 };
             let cold = (case.moves.min(COLD_COPIES) as f64 - 0.5).max(0.0) * COLD_COPY;
-            START + ONLY_COPY + wake + cold + (moves - 1.0).max(0.0) * rates.copy + bytes / rate
+            let each = copy_call(case, rates);
+            START + ONLY_COPY + wake + cold + (moves - 1.0).max(0.0) * each + bytes / rate
+        }
+    }
+}
+
+/// Seconds of one of many small copies, a call each. Within a GPU and between two, a call takes as long as in a batch.
+fn copy_call(case: &Case, rates: &Rates) -> f64 {
+    match host_is_a_side(case.direction) {
+        true => rates.copy,
+        false => rates.copy.max(rates.of(case.direction).batched),
+    }
+}
+
+/// What paths are compared by. That of a short transfer counts the time of the thread that submits it, too: an engine
+/// submits small transfers in every step, and the thread that does so has other work.
+pub fn weight(path: Path, seconds: f64, case: &Case, rates: &Rates) -> f64 {
+    let share = (1.0 - seconds / SHORT).max(0.0);
+    seconds + share * calling(path, case, rates)
+}
+
+/// Seconds that the driver's calls of a path take the thread that makes them.
+fn calling(path: Path, case: &Case, rates: &Rates) -> f64 {
+    let moves = case.moves as f64;
+    let is_host_a_side = host_is_a_side(case.direction);
+    match path {
+        Path::CudaKernel => LAUNCH,
+        Path::CudaStaged => STAGE,
+        Path::CudaBatch => {
+            let batched = rates.of(case.direction).batched;
+            calls_of_batch(case.moves) + moves * if is_host_a_side { batched } else { DEVICE_COPY }
+        }
+        Path::Cuda2d => {
+            case.row_calls as f64 * ROW_CALL + moves * if is_host_a_side { COLD_COPY } else { DEVICE_COPY }
+        }
+        _ => {
+            let cold = case.moves.min(COLD_COPIES) as f64 * COLD_COPY;
+            cold + moves * if is_host_a_side { rates.copy } else { DEVICE_COPY }
         }
     }
 }
@@ -194,6 +240,11 @@ fn kernel_rate_beside(case: &Case, rates: &Rates) -> f64 {
 
 fn host_is_a_side(direction: Direction) -> bool {
     matches!(direction, Direction::ToDevice | Direction::ToHost)
+}
+
+/// No staged copy takes less, however it is divided.
+pub fn least_staged(case: &Case, rates: &Rates) -> f64 {
+    START + STAGE + case.bytes as f64 / rates.of(case.direction).link
 }
 
 fn staged(case: &Case, rates: &Rates) -> [f64; 2] {
@@ -281,6 +332,39 @@ mod tests {
     }
 
     const DIRECT: [Path; 3] = [Path::CudaCopy, Path::CudaBatch, Path::CudaKernel];
+
+    const HOST_OR_DEVICE: [Direction; 3] = [Direction::ToDevice, Direction::ToHost, Direction::OnDevice];
+
+    /// The path of so many pairs of eight pieces of 2 KiB, all of which are rows of one call at best.
+    fn path_of_pairs(direction: Direction, pairs: u64, computes: bool) -> (Path, Case) {
+        let moves = 8 * pairs;
+        let case = Case { row_calls: pairs, ..case(direction, 2 << 10, moves, computes) };
+        let ways = [Path::CudaCopy, Path::CudaBatch, Path::Cuda2d, Path::CudaKernel];
+        let weight = |path| weight(path, seconds(path, &case), &case, &DEFAULT);
+        (*ways.iter().min_by(|a, b| weight(**a).total_cmp(&weight(**b))).unwrap(), case)
+    }
+
+    #[test]
+    fn few_pairs_take_the_submitting_thread_no_longer_than_more_do() {
+        for (direction, computes) in HOST_OR_DEVICE.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+            let calling = |pairs| {
+                let (path, case) = path_of_pairs(direction, pairs, computes);
+                super::calling(path, &case, &DEFAULT)
+            };
+            for pairs in [1, 2, 4, 16] {
+                assert!(calling(pairs) <= calling(64) + 0.1 * US, "{pairs} pairs, {direction:?}, {computes}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_copy_is_the_drivers_however_short() {
+        for direction in HOST_OR_DEVICE {
+            let one = case(direction, 2 << 10, 1, true);
+            let of = |path| weight(path, seconds(path, &one), &one, &DEFAULT);
+            assert!(of(Path::CudaCopy) < of(Path::CudaKernel), "{direction:?}");
+        }
+    }
 
     #[test]
     fn alone_the_kernel_takes_small_blocks_and_the_batch_large_ones() {

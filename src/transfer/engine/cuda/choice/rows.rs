@@ -52,7 +52,9 @@ impl Weighing<'_> {
             Some(_) => Ok(None),
         };
         let calls = counted.as_ref().map_or(None, |calls| *calls);
-        let seconds = seconds(calls.unwrap_or(matrices.most()));
+        let row_calls = calls.unwrap_or(matrices.most());
+        let seconds = seconds(row_calls);
+        self.case.row_calls = row_calls;
         let candidate = &mut self.candidates[rows];
         candidate.seconds = seconds;
         candidate.reason = candidate.reason.take().or(counted.err());

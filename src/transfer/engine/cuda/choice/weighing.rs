@@ -40,7 +40,7 @@ const WAYS: [Path; 5] = [Path::CudaCopy, Path::CudaBatch, Path::Cuda2d, Path::Cu
 
 /// The ways of one transfer on the scales.
 pub struct Weighing<'a> {
-    pub(super) sides: &'a Sides<'a>,
+    pub(super) sides: &'a Sides,
     pub(super) plan: &'a Plan,
     pub(super) preferences: &'a Preferences,
     engine: &'a Arc<DeviceState>,
@@ -54,7 +54,7 @@ pub struct Weighing<'a> {
 impl<'a> Weighing<'a> {
     /// Weighs all of them.
     pub fn new(
-        sides: &'a Sides<'a>,
+        sides: &'a Sides,
         plan: &'a Plan,
         preferences: &'a Preferences,
         engine: &'a Arc<DeviceState>,
@@ -85,8 +85,10 @@ impl<'a> Weighing<'a> {
             division: Err("neither side is host memory".to_string()),
             candidates: Vec::new(),
         };
-        weighing.divide();
         for path in WAYS {
+            if path == Path::CudaStaged {
+                weighing.divide();
+            }
             let reason = weighing.reason_against(path);
             let seconds = cost::seconds(path, &weighing.case, &weighing.costs.rates);
             let is_impossible = reason.is_some();
@@ -134,6 +136,12 @@ impl<'a> Weighing<'a> {
             self.division = Err(format!("less than {LEAST_STAGED} bytes are not worth staging"));
             return;
         }
+        let is_asked = self.preferences.path == Some(Path::CudaStaged);
+        if !is_asked && cost::least_staged(&self.case, &self.costs.rates) > self.least_unstaged() {
+            // Sorting the blocks by their place on the host is most of what weighing a few dozen takes.
+            self.division = Err("its launches alone take longer than another path".to_string());
+            return;
+        }
         let order = HostOrder::of(self.plan, self.sides.to_host());
         let wanted = match self.preferences.staging_size {
             0 if self.case.computes => STAGING,
@@ -152,6 +160,12 @@ impl<'a> Weighing<'a> {
             });
         }
         self.order = Some(order);
+    }
+
+    /// Seconds of the fastest path without staging and rows, whose calls are not counted yet.
+    fn least_unstaged(&self) -> f64 {
+        let others = self.candidates.iter().filter(|each| each.path != Path::Cuda2d && each.reason.is_none());
+        others.map(|each| each.seconds).fold(f64::INFINITY, f64::min)
     }
 
     /// Why a way can't be taken, or must not be.
@@ -198,7 +212,10 @@ impl<'a> Weighing<'a> {
             let Some(best) = self.best() else { return Err(self.no_way()) };
             let path = self.candidates[best].path;
             match self.prepare(path) {
-                Ok(job) => return Ok((path, job)),
+                Ok(job) => {
+                    self.explain_faster(best);
+                    return Ok((path, job));
+                }
                 Err(error) => {
                     // A question that the driver did not answer says nothing against this way.
                     self.sides.locks.check()?;
@@ -225,7 +242,18 @@ impl<'a> Weighing<'a> {
 
     fn best(&self) -> Option<usize> {
         let possible = self.candidates.iter().enumerate().filter(|(_, candidate)| candidate.reason.is_none());
-        possible.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds)).map(|(index, _)| index)
+        let weight = |each: &Candidate| cost::weight(each.path, each.seconds, &self.case, &self.costs.rates);
+        possible.min_by(|(_, a), (_, b)| weight(a).total_cmp(&weight(b))).map(|(index, _)| index)
+    }
+
+    /// Says why a path that is estimated to be faster is not taken.
+    fn explain_faster(&mut self, best: usize) {
+        let seconds = self.candidates[best].seconds;
+        let faster =
+            self.candidates.iter_mut().filter(|each| each.reason.is_none() && each.seconds < seconds);
+        faster.for_each(|each| {
+            each.reason = Some("its calls would take the submitting thread longer".to_string())
+        });
     }
 
     fn no_way(&self) -> Error {

@@ -76,10 +76,12 @@ impl<T: Send + Sync + 'static> Shelf<T> {
         make: impl Fn() -> Result<T>,
     ) -> Result<Taken<T>> {
         state.taken += 1;
-        let (mut idle, unsuitable): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut state.idle).into_iter().partition(|item| suits(item));
-        let found = idle.pop();
-        state.idle = idle;
+        // Mostly all suit, and then nothing is allocated.
+        let unsuitable: Vec<_> = match state.idle.iter().all(|item| suits(item)) {
+            true => Vec::new(),
+            false => state.idle.extract_if(.., |item| !suits(item)).collect(),
+        };
+        let found = state.idle.pop();
         drop(state);
         let made = found.map_or_else(|| make().map(Arc::new), Ok);
         let made = match made {

@@ -158,7 +158,12 @@ impl DeviceState {
 
     /// Whether new transfers may begin with it: the driver has not failed here, and nobody has reset the device.
     fn is_usable(&self) -> bool {
-        !self.is_broken.load(Ordering::Acquire) && self.context.ensure_alive().is_ok()
+        self.is_sound() && self.context.ensure_alive().is_ok()
+    }
+
+    /// Whether the driver has not failed here.
+    pub fn is_sound(&self) -> bool {
+        !self.is_broken.load(Ordering::Acquire)
     }
 
     fn rings(&self) -> MutexGuard<'_, Vec<Arc<Ring>>> {

@@ -81,14 +81,17 @@ impl Flights {
         Ok(Seat(self.clone()))
     }
 
-    /// What was added, or `None` when the thread may go.
-    fn take_new(&self, idle: bool) -> Option<Vec<Arc<dyn Watched>>> {
+    /// Moves what was added to `flights`, and returns whether there was anything; `None` when the thread may go. The list
+    /// of what is added keeps its memory, so that adding to it again allocates none.
+    fn take_new(&self, flights: &mut Vec<Arc<dyn Watched>>, idle: bool) -> Option<bool> {
         let mut watch = self.lock();
         if watch.new.is_empty() && watch.seats == 0 && idle {
             watch.is_watched = false;
             return None;
         }
-        Some(std::mem::take(&mut watch.new))
+        let has_new = !watch.new.is_empty();
+        flights.append(&mut watch.new);
+        Some(has_new)
     }
 
     fn lock(&self) -> MutexGuard<'_, Watch> {
@@ -108,10 +111,10 @@ impl Shared for Flights {
         let mut flights: Vec<Arc<dyn Watched>> = Vec::new();
         let mut rest = Rest::new();
         wake_precisely();
-        while let Some(new) = self.take_new(flights.is_empty() && rest.quiet() > STAY) {
+        loop {
+            let idle = flights.is_empty() && rest.quiet() > STAY;
             // What has come may be over soon, whenever something was last.
-            let mut progressed = !new.is_empty();
-            flights.extend(new);
+            let Some(mut progressed) = self.take_new(&mut flights, idle) else { return };
             let before = flights.len();
             progressed |= start_all(&mut flights);
             flights.retain(|flying| !step(flying, || flying.is_over()).unwrap_or(true));

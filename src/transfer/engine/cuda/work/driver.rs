@@ -20,27 +20,27 @@ pub enum DriverCopies {
 
 impl DriverCopies {
     /// One a call.
-    pub fn one_by_one(sides: &Sides<'_>, plan: &Plan) -> Self {
+    pub fn one_by_one(sides: &Sides, plan: &Plan) -> Self {
         let mut list = Vec::with_capacity(plan.room());
         each_copy(sides, plan, |copy| list.push(copy));
         Self::Loop(list)
     }
 
     /// All in one call.
-    pub fn batch(sides: &Sides<'_>, plan: &Plan, from_host: bool) -> Self {
+    pub fn batch(sides: &Sides, plan: &Plan, from_host: bool) -> Self {
         let mut batch = Batch::with_room(plan.room());
         each_copy(sides, plan, |copy| batch.push(copy));
         Self::Batch(batch, from_host)
     }
 
     /// Rows at regular distances.
-    pub fn rows(sides: &Sides<'_>, plan: &Plan) -> Self {
+    pub fn rows(sides: &Sides, plan: &Plan) -> Self {
         let mut rows = Vec::new();
         let mut add =
             |Matrix { first, strides: [source_stride, destination_stride], rows: count }: Matrix| {
                 rows.push(Rows { first: of_move(first), source_stride, destination_stride, count });
             };
-        let (source, destination) = (sides.source, sides.destination);
+        let (source, destination) = (&*sides.source, &*sides.destination);
         rows::matrices(plan)
             .for_each(|matrix| matrix.cut(sides.left(source), sides.left(destination), &mut add));
         Self::Rows(rows)
@@ -87,8 +87,8 @@ impl Place {
 }
 
 /// Passes every stretch to `tell`, cut where no copy may reach over.
-fn each_copy(sides: &Sides<'_>, plan: &Plan, mut tell: impl FnMut(Copy)) {
-    let (source, destination) = (sides.source, sides.destination);
+fn each_copy(sides: &Sides, plan: &Plan, mut tell: impl FnMut(Copy)) {
+    let (source, destination) = (&*sides.source, &*sides.destination);
     let moves = plan.moves();
     // Most memory is one piece, and then there is nothing to ask of each of many moves.
     if sides.is_one_piece(source) && sides.is_one_piece(destination) {

@@ -46,7 +46,7 @@ pub struct StagedCopy {
 impl StagedCopy {
     /// Prepares it; a reason where it can't be.
     pub fn prepare(
-        sides: &Sides<'_>,
+        sides: &Sides,
         [host, device]: [&Layout; 2],
         plan: &Plan,
         order: &HostOrder,

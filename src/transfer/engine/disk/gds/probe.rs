@@ -89,8 +89,8 @@ fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: Path) -> Resul
 
 /// Starts a run and waits for its end.
 fn run(start: impl FnOnce(&dyn Fn() -> Run) -> Result<()>) -> Result<()> {
-    let completion = Arc::new(Completion::new(SIZE, 1, None, None));
-    start(&|| Run::start(completion.clone(), Arc::default(), Default::default()))?;
+    let completion = Arc::new(Completion::new(1, None));
+    start(&|| Run::start(completion.clone(), Arc::default(), Default::default(), Default::default()))?;
     completion.wait(Instant::now().checked_add(PATIENCE))
 }
 

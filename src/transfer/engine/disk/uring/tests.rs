@@ -16,8 +16,8 @@ use crate::transfer::run::{Run, Stop};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn stop() -> Stop {
-    let completion = Arc::new(Completion::new(0, 1, None, None));
-    Run::start(completion, Arc::new(AtomicBool::new(true)), Default::default()).stop()
+    let completion = Arc::new(Completion::new(1, None));
+    Run::start(completion, Arc::new(AtomicBool::new(true)), Default::default(), Default::default()).stop()
 }
 
 /// A read of a pipe, which is over when somebody has written there.

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers that get new pairs with each submission, between host layouts: a gate in the source holds the copy until the
+// test has seen what it came to see.
+#include "harness.h"
+
+#include <pthread.h>
+
+#define PIECE 32768
+#define LAYERS 4
+#define BLOCK (LAYERS * 2 * PIECE)
+
+static const kvmem_block_pair first[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
+static const kvmem_block_pair fewer[] = {{9, 3}};
+static const kvmem_block_pair more[] = {{20, 30}, {21, 31}, {22, 32}, {2, 33}, {50, 9}, {3, 4}, {4, 60}, {60, 2}};
+/* Of one block twice, of none, and of blocks that are not there. */
+static const kvmem_block_pair twice[] = {{1, 8}, {2, 8}};
+static const kvmem_block_pair outside[] = {{1, 8}, {64, 9}};
+
+#define MOVE(pairs) ((kv_move){pairs, NUM(pairs), 0, 0, LAYERS})
+
+typedef struct steps {
+    kv_side source;
+    kv_side destination;
+    kvmem_queue *queue;
+    kvmem_transfer *transfer;
+} steps;
+
+static kvmem_submit_options step_of(const kv_move *move, uint64_t user_data) {
+    kvmem_submit_options step;
+    kvmem_submit_options_init(&step, sizeof(step));
+    step.pairs = move->pairs;
+    step.num_pairs = move->num_pairs;
+    step.user_data = user_data;
+    return step;
+}
+
+static void prepare_config(steps *steps, kvmem_layout_config from, kvmem_layout_config to, uint64_t flags) {
+    const kv_move move = MOVE(first);
+    kv_side_open(&steps->source, &from, NULL, 7);
+    kv_side_open(&steps->destination, &to, NULL, 8);
+    EXPECT_OK(kvmem_queue_create(&steps->queue, ERR));
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.flags = flags;
+    options.queue = steps->queue;
+    options.user_data = 42;
+    steps->transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(steps->source.layout, steps->destination.layout, &options,
+                                    &steps->transfer, ERR));
+}
+
+static void prepare(steps *steps, uint64_t flags) {
+    prepare_config(steps, kv_large_config(&kv_kinds[0]), kv_large_config(&kv_kinds[1]), flags);
+}
+
+static void clean_up(steps *steps) {
+    kvmem_transfer_destroy(steps->transfer);
+    kvmem_queue_destroy(steps->queue);
+    kv_side_close(&steps->source);
+    kv_side_close(&steps->destination);
+}
+
+static void expect_end(steps *steps, const kv_move *move, uint64_t user_data, kvmem_status status) {
+    const kvmem_completion completion = next_completion(steps->queue);
+    CHECK_EQ(completion.user_data, user_data);
+    CHECK_EQ(completion.status, status);
+    CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? move->num_pairs * BLOCK : 0);
+}
+
+static void expect_moved(steps *steps, const kv_move *move, uint64_t user_data) {
+    expect_end(steps, move, user_data, KVMEM_STATUS_OK);
+    kv_expect_moved(&steps->destination, &steps->source, move);
+    kv_side_check(&steps->destination);
+}
+
+static void run_step(steps *steps, const kv_move *move, uint64_t user_data) {
+    const kvmem_submit_options step = step_of(move, user_data);
+    EXPECT_OK(kvmem_transfer_submit_pairs(steps->transfer, &step, ERR));
+    EXPECT_OK(kvmem_transfer_wait(steps->transfer, PATIENCE, ERR));
+    expect_moved(steps, move, user_data);
+}
+
+static void expect_no_completion(steps *steps) {
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_poll(steps->queue, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 0);
+}
+
+TEST(each_submission_moves_its_own_pairs) {
+    const kv_move moves[] = {MOVE(more), MOVE(fewer), MOVE(first), MOVE(more)};
+    steps steps;
+    prepare(&steps, 0);
+    for (size_t i = 0; i < NUM(moves); i++) {
+        run_step(&steps, &moves[i], 100 + i);
+        kvmem_transfer_info info;
+        EXPECT_OK(kvmem_transfer_get_info(steps.transfer, &info, ERR));
+        CHECK_EQ(info.bytes, moves[i].num_pairs * BLOCK);
+        CHECK_EQ(info.num_pieces, moves[i].num_pairs * LAYERS * 2);
+        CHECK(info.num_moves > 0 && info.num_moves <= info.num_pieces);
+    }
+    clean_up(&steps);
+}
+
+TEST(a_small_step_is_done_when_the_call_returns) {
+    kvmem_layout_config from = kv_config(&kv_kinds[1]);
+    kvmem_layout_config to = kv_config(&kv_kinds[0]);
+    static const kvmem_block_pair small[][2] = {{{0, 1}, {3, 2}}, {{6, 0}, {5, 3}}, {{2, 6}, {1, 5}}};
+    static const kvmem_block_pair initial[] = {{4, 4}};
+    const kv_move start = {initial, 1, 0, 0, 3};
+    kv_side source, destination;
+    kv_side_open(&source, &from, NULL, 1);
+    kv_side_open(&destination, &to, NULL, 2);
+    kvmem_transfer_options options = kv_transfer_options(&start);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source.layout, destination.layout, &options, &transfer, ERR));
+    for (size_t i = 0; i < NUM(small); i++) {
+        const kv_move move = {small[i], 2, 0, 0, 3};
+        const kvmem_submit_options step = step_of(&move, i);
+        EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
+        EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
+        kv_expect_moved(&destination, &source, &move);
+        kv_side_check(&destination);
+    }
+    kvmem_transfer_destroy(transfer);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+TEST(a_plain_submission_repeats_the_last_pairs) {
+    const kv_move move = MOVE(more);
+    steps steps;
+    prepare(&steps, 0);
+    run_step(&steps, &move, 7);
+    EXPECT_OK(kvmem_transfer_submit(steps.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    expect_moved(&steps, &move, 7);
+    clean_up(&steps);
+}
+
+TEST(the_pairs_are_the_callers_after_the_call) {
+    steps steps;
+    prepare(&steps, 0);
+    kvmem_block_pair mine[NUM(more)];
+    memcpy(mine, more, sizeof(more));
+    const kv_move my_move = {mine, NUM(mine), 0, 0, LAYERS};
+    const kvmem_submit_options step = step_of(&my_move, 1);
+    gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
+    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    gate_await();
+    memset(mine, 0xFF, sizeof(mine));
+    gate_open();
+    EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    const kv_move move = MOVE(more);
+    expect_moved(&steps, &move, 1);
+    clean_up(&steps);
+}
+
+/* Refused pairs start nothing, and the transfer goes on with the pairs that it has. */
+TEST(bad_pairs_change_nothing) {
+    const struct {
+        kv_move move;
+        kvmem_status status;
+        const char *text;
+    } bad[] = {
+        {MOVE(twice), KVMEM_STATUS_INVALID_ARGUMENT, "block 8 is a destination twice"},
+        {MOVE(outside), KVMEM_STATUS_OUT_OF_RANGE, "pair 1 moves block 64"},
+        {{first, 0, 0, 0, LAYERS}, KVMEM_STATUS_INVALID_ARGUMENT, "no block"},
+        {{NULL, 3, 0, 0, LAYERS}, KVMEM_STATUS_INVALID_ARGUMENT, "pairs is NULL"},
+    };
+    const kv_move before = MOVE(more);
+    steps steps;
+    prepare(&steps, 0);
+    for (size_t i = 0; i < NUM(bad); i++) {
+        const kvmem_submit_options step = step_of(&bad[i].move, 99);
+        EXPECT_MESSAGE(bad[i].status, bad[i].text, kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    }
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(steps.transfer, ERR)); /* nothing was started */
+    run_step(&steps, &before, 5);
+    for (size_t i = 0; i < NUM(bad); i++) {
+        const kvmem_submit_options step = step_of(&bad[i].move, 99);
+        EXPECT(bad[i].status, kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+        EXPECT_OK(kvmem_transfer_poll(steps.transfer, ERR)); /* of the run before */
+        kvmem_transfer_info info;
+        EXPECT_OK(kvmem_transfer_get_info(steps.transfer, &info, ERR));
+        CHECK_EQ(info.bytes, before.num_pairs * BLOCK);
+    }
+    expect_no_completion(&steps);
+    EXPECT_OK(kvmem_transfer_submit(steps.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    expect_moved(&steps, &before, 5);
+    clean_up(&steps);
+}
+
+TEST(a_notification_without_a_peer_is_refused_and_changes_nothing) {
+    const kv_move move = MOVE(fewer);
+    steps steps;
+    prepare(&steps, 0);
+    kvmem_submit_options step = step_of(&move, 1);
+    step.notification = "moved";
+    step.notification_size = 5;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "neither layout is remote",
+                   kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    run_step(&steps, &move, 2);
+    clean_up(&steps);
+}
+
+TEST(while_in_flight_new_pairs_are_refused_and_the_run_keeps_its_own) {
+    const kv_move move = MOVE(more), other = MOVE(fewer);
+    steps steps;
+    prepare(&steps, 0);
+    const kvmem_submit_options step = step_of(&move, 1), refused = step_of(&other, 2);
+    gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
+    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    gate_await();
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "poll it or wait for it",
+                   kvmem_transfer_submit_pairs(steps.transfer, &refused, ERR));
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(steps.transfer, ERR));
+    gate_open();
+    EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    expect_moved(&steps, &move, 1);
+    run_step(&steps, &other, 2);
+    clean_up(&steps);
+}
+
+TEST(a_cancelled_step_is_followed_by_others) {
+    const kv_move move = MOVE(more), other = MOVE(first);
+    steps steps;
+    prepare(&steps, 0);
+    const kvmem_submit_options step = step_of(&move, 1);
+    gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
+    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    gate_await();
+    EXPECT_OK(kvmem_transfer_cancel(steps.transfer, ERR));
+    gate_open();
+    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    expect_end(&steps, &move, 1, KVMEM_STATUS_CANCELLED);
+    /* Any part of those blocks may have been written: all of them once more. */
+    run_step(&steps, &move, 3);
+    run_step(&steps, &other, 4);
+    clean_up(&steps);
+}
+
+TEST(by_layer_each_step_reports_its_layers) {
+    const kv_move moves[] = {MOVE(fewer), MOVE(more)};
+    steps steps;
+    prepare(&steps, KVMEM_TRANSFER_BY_LAYER);
+    for (size_t i = 0; i < NUM(moves); i++) {
+        const kvmem_submit_options step = step_of(&moves[i], i);
+        uint64_t layers = 9;
+        gate_close(kv_side_piece(&steps.source, moves[i].pairs[0].source, 2, 0), 4096);
+        EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+        gate_await();
+        EXPECT_OK(kvmem_transfer_get_layers(steps.transfer, &layers, ERR));
+        CHECK(layers <= 2);
+        gate_open();
+        EXPECT_OK(kvmem_transfer_wait_layers(steps.transfer, 0, PATIENCE, ERR));
+        EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+        expect_moved(&steps, &moves[i], i);
+    }
+    clean_up(&steps);
+}
+
+TEST(checksums_belong_to_the_step_that_gives_them) {
+    const kv_move move = MOVE(first), other = MOVE(fewer);
+    steps steps;
+    prepare(&steps, 0);
+    uint32_t ids[NUM(first)], sums[NUM(first)];
+    for (size_t i = 0; i < NUM(first); i++) {
+        ids[i] = first[i].source;
+    }
+    EXPECT_OK(kvmem_layout_checksum(steps.source.layout, ids, NUM(ids), sums, ERR));
+    kvmem_submit_options step = step_of(&move, 1);
+    step.checksums = sums;
+    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    expect_moved(&steps, &move, 1);
+    sums[2]++;
+    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "pair 2", kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    expect_end(&steps, &move, 1, KVMEM_STATUS_CORRUPT);
+    run_step(&steps, &other, 2); /* which gives none */
+    clean_up(&steps);
+}
+
+TEST(a_transfer_that_verifies_does_so_for_new_pairs) {
+    const kv_move move = MOVE(more);
+    const uint32_t sums[NUM(more)] = {0};
+    steps steps;
+    prepare(&steps, KVMEM_TRANSFER_VERIFY);
+    run_step(&steps, &move, 1);
+    kvmem_submit_options step = step_of(&move, 2);
+    step.checksums = sums;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_TRANSFER_VERIFY",
+                   kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    run_step(&steps, &move, 3);
+    clean_up(&steps);
+}
+
+/* Within one layout: which blocks are read and which are written is checked for each step. */
+TEST(pairs_that_read_what_they_write_are_refused_by_step) {
+    const kvmem_layout_config config = kv_large_config(&kv_kinds[2]);
+    static const kvmem_block_pair apart[] = {{0, 1}, {2, 3}}, chained[] = {{0, 1}, {1, 2}}, others[] = {{1, 0}, {3, 2}};
+    kv_side side;
+    kv_side_open(&side, &config, NULL, 3);
+    const kv_move move = MOVE(apart), bad = MOVE(chained), back = MOVE(others);
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(side.layout, side.layout, &options, &transfer, ERR));
+    const kvmem_submit_options refused = step_of(&bad, 0), step = step_of(&back, 0);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_submit_pairs(transfer, &refused, ERR));
+    EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    kv_expect_moved(&side, &side, &back);
+    kv_side_check(&side);
+    kvmem_transfer_destroy(transfer);
+    kv_side_close(&side);
+}
+
+TEST(one_call_creates_and_starts) {
+    const kv_move move = MOVE(more), bad = MOVE(outside);
+    steps steps;
+    prepare(&steps, 0);
+    kvmem_transfer_destroy(steps.transfer);
+    steps.transfer = NULL;
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.queue = steps.queue;
+    options.user_data = 6;
+    EXPECT_OK(kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options, &steps.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    expect_moved(&steps, &move, 6);
+    options = kv_transfer_options(&bad);
+    options.queue = steps.queue;
+    kvmem_transfer *none = steps.transfer;
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE,
+           kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options, &none, ERR));
+    CHECK(none == NULL);
+    expect_no_completion(&steps);
+    clean_up(&steps);
+}
+
+#define THREADS 4
+#define ROUNDS 60
+
+/* Some blocks of a round of a thread: no two threads write the same. */
+static size_t pairs_of_round(kvmem_block_pair *pairs, uint32_t thread, uint32_t round) {
+    const size_t count = 1 + (thread + round) % 8;
+    for (uint32_t i = 0; i < count; i++) {
+        pairs[i] = (kvmem_block_pair){(7 * thread + 11 * round + 5 * i) % 64, 16 * thread + (round + 2 * i) % 16};
+    }
+    return count;
+}
+
+typedef struct worker {
+    steps *steps;
+    kvmem_transfer *transfer;
+    uint32_t number;
+} worker;
+
+static void *work(void *argument) {
+    const worker *worker = argument;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        kvmem_block_pair pairs[8];
+        const kv_move move = {pairs, pairs_of_round(pairs, worker->number, round), 0, 0, LAYERS};
+        const kvmem_submit_options step = step_of(&move, worker->number);
+        CHECK_EQ(kvmem_transfer_submit_pairs(worker->transfer, &step, NULL), KVMEM_STATUS_OK);
+        CHECK_EQ(kvmem_transfer_wait(worker->transfer, PATIENCE, NULL), KVMEM_STATUS_OK);
+    }
+    return NULL;
+}
+
+TEST(threads_each_with_a_transfer_do_not_disturb_each_other) {
+    steps steps;
+    prepare(&steps, 0);
+    const kv_move initial = MOVE(first);
+    const kvmem_transfer_options options = kv_transfer_options(&initial);
+    worker workers[THREADS];
+    pthread_t threads[THREADS];
+    for (uint32_t i = 0; i < THREADS; i++) {
+        workers[i] = (worker){&steps, NULL, i};
+        EXPECT_OK(kvmem_transfer_create(steps.source.layout, steps.destination.layout, &options,
+                                        &workers[i].transfer, ERR));
+        CHECK_EQ(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    for (uint32_t i = 0; i < THREADS; i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+        for (uint32_t round = 0; round < ROUNDS; round++) {
+            kvmem_block_pair pairs[8];
+            const kv_move move = {pairs, pairs_of_round(pairs, i, round), 0, 0, LAYERS};
+            kv_expect_moved(&steps.destination, &steps.source, &move);
+        }
+        kvmem_transfer_destroy(workers[i].transfer);
+    }
+    kv_side_check(&steps.destination);
+    clean_up(&steps);
+}
+
+/* Threads that share a transfer: each submission succeeds or is refused, and what succeeded has a completion of its own. */
+static void *share(void *argument) {
+    const worker *worker = argument;
+    uintptr_t started = 0;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        const kv_move move = worker->number % 2 == 0 ? MOVE(more) : MOVE(fewer);
+        const kvmem_submit_options step = step_of(&move, move.num_pairs);
+        const kvmem_status status = round % 3 == 0 ? kvmem_transfer_submit(worker->transfer, NULL)
+                                                   : kvmem_transfer_submit_pairs(worker->transfer, &step, NULL);
+        CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_BUSY);
+        started += status == KVMEM_STATUS_OK;
+        kvmem_transfer_info info;
+        CHECK_EQ(kvmem_transfer_get_info(worker->transfer, &info, NULL), KVMEM_STATUS_OK);
+        CHECK_EQ(kvmem_transfer_wait(worker->transfer, PATIENCE, NULL), KVMEM_STATUS_OK);
+    }
+    return (void *)started;
+}
+
+TEST(threads_that_share_a_transfer_start_one_run_at_a_time) {
+    const kv_move move = MOVE(more), other = MOVE(fewer);
+    steps steps;
+    prepare(&steps, 0);
+    run_step(&steps, &move, move.num_pairs);
+    worker workers[THREADS];
+    pthread_t threads[THREADS];
+    for (uint32_t i = 0; i < THREADS; i++) {
+        workers[i] = (worker){&steps, steps.transfer, i};
+        CHECK_EQ(pthread_create(&threads[i], NULL, share, &workers[i]), 0);
+    }
+    uintptr_t started = 0;
+    for (uint32_t i = 0; i < THREADS; i++) {
+        void *of_thread = NULL;
+        CHECK_EQ(pthread_join(threads[i], &of_thread), 0);
+        started += (uintptr_t)of_thread;
+    }
+    CHECK(started > 0);
+    for (uintptr_t i = 0; i < started; i++) {
+        const kvmem_completion completion = next_completion(steps.queue);
+        CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+        CHECK_EQ(completion.bytes, completion.user_data * BLOCK);
+    }
+    expect_no_completion(&steps);
+    run_step(&steps, &other, 1); /* which some thread may have been alone to move */
+    clean_up(&steps);
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks all committed pages: links resolve, to files and to headings; files of the source tree that a page names in
+`code` exist; names that begin with kvmem_ or KVMEM_ are declared in a header, or used by a build file or a test."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import urllib.parse
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`[^`\n]*`")
+LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
+REFERENCE = re.compile(r"^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
+HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
+SOURCE = re.compile(r"`((?:src|c_tests|tests|bench|cmake|docs|examples|fuzz|include|scripts)/[\w./-]+)`")
+NAME = re.compile(r"\b(?:kvmem|KVMEM)_\w*[A-Za-z0-9]\b")
+NAMES = ["include", "Makefile", "CMakeLists.txt", "cmake", "scripts", "tests", "c_tests"]
+EXTERNAL = re.compile(r"^[a-z][a-z0-9+.-]*:")
+
+
+def main():
+    pages = committed("*.md")
+    names = declared_names()
+    if not pages or not names:
+        sys.exit("pages.py: git lists no pages, or no headers")
+    found = [f"{page.relative_to(ROOT)}: {fault}" for page in pages for fault in faults(page.read_text(), page, names)]
+    if found:
+        sys.exit("\n".join(found))
+    print(f"pages.py: {len(pages)} pages have no broken link and no unknown name")
+
+
+def committed(*patterns):
+    """The files that git knows, and new ones that it does not ignore."""
+    command = ["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *patterns]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
+    return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+
+
+def declared_names():
+    files = [path for path in committed(*NAMES) if path.suffix != ".md"]
+    return {name for path in files for name in NAME.findall(path.read_text(errors="replace"))}
+
+
+def faults(text, page, names):
+    for name in sorted(set(NAME.findall(text)) - names):
+        yield f"{name}: no such name"
+    text = FENCE.sub("", text)
+    for path in SOURCE.findall(text):
+        if not (ROOT / path).exists():
+            yield f"{path}: no such file"
+    prose = CODE.sub("", text)
+    for link in LINK.findall(prose) + REFERENCE.findall(prose):
+        if fault := link_fault(page, link):
+            yield f"{link}: {fault}"
+
+
+def link_fault(page, link):
+    if EXTERNAL.match(link):
+        return None
+    path, _, anchor = link.partition("#")
+    target = (page.parent / urllib.parse.unquote(path)).resolve() if path else page
+    if not target.exists():
+        return "no such file"
+    if not target.is_relative_to(ROOT):
+        return "outside the project"
+    if anchor and anchor not in anchors(target):
+        return "no such heading"
+    return None
+
+
+def anchors(page):
+    """The anchors that GitHub makes of a page's headings; a repeated one gets a number."""
+    seen = {}
+    for heading in HEADING.findall(FENCE.sub("", page.read_text())):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
+        slug = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        seen[slug] = seen.get(slug, -1) + 1
+        yield f"{slug}-{seen[slug]}" if seen[slug] else slug
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How often the thread that submits a transfer allocates memory: as often for a thousand pairs as for one.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::alloc::{GlobalAlloc, Layout as MemoryLayout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvmem::layout::{AllocationConfig, BlockDim, Dimensions, Layout, LayoutKind};
+use kvmem::region::SystemConfig;
+use kvmem::transfer::{BlockPair, Request, Step, Transfer};
+
+const BLOCKS: u32 = 4096;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What the transfer keeps of a step, the engine, what it copies, and the run that threads share.
+const MOST: usize = 4;
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: all is left to the system's allocator; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: MemoryLayout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: MemoryLayout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: MemoryLayout, size: usize) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// How often the calling thread allocates in `work`.
+fn allocations(work: impl FnOnce()) -> usize {
+    let before = COUNT.with(Cell::get);
+    work();
+    COUNT.with(Cell::get) - before
+}
+
+/// Blocks of eight pieces of `piece` bytes.
+fn layout(kind: LayoutKind, piece: u64) -> Arc<Layout> {
+    let dimensions = Dimensions {
+        num_blocks: BLOCKS.into(),
+        num_layers: 8,
+        outer_dim: 1,
+        page_size: 1,
+        inner_dim: piece,
+        dtype_width: 1,
+        alignment: 1,
+        num_heads: None,
+    };
+    let memory = AllocationConfig::System(SystemConfig::default());
+    Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()
+}
+
+/// Scattered blocks, other ones in each round.
+fn pairs(count: u32, round: u32) -> Vec<BlockPair> {
+    let pair = |index: u32| BlockPair {
+        source: (7 * index + 13 * round) % BLOCKS,
+        destination: (11 * index + round) % BLOCKS,
+    };
+    (0..count).map(pair).collect()
+}
+
+fn transfer(piece: u64, first: &[BlockPair]) -> Transfer {
+    let source = layout(LayoutKind::LayerSeparate(BlockDim::First), piece);
+    let destination = layout(LayoutKind::FullyContiguous, piece);
+    let step = Step { pairs: first, ..Step::default() };
+    Transfer::create(&source, &destination, Request { step, ..Request::default() }).unwrap()
+}
+
+#[test]
+fn new_pairs_are_planned_in_the_memory_of_earlier_ones() {
+    // Small copies are done within the call, large ones by threads of the library.
+    for piece in [8, 2048] {
+        let transfer = transfer(piece, &pairs(1000, 0));
+        // Two lists take turns, so that no run has the one that is filled.
+        for (count, round) in [(1000, 1), (1000, 2), (1000, 3)] {
+            let list = pairs(count, round);
+            transfer.submit_pairs(Step { pairs: &list, ..Step::default() }).unwrap();
+            transfer.wait(Some(PATIENCE)).unwrap();
+        }
+        for (round, count) in [1000, 1, 600, 1000, 64, 999, 300].into_iter().enumerate() {
+            let list = pairs(count, round as u32);
+            // A thread that was woken late may still have the run before the last, and then its list is made anew.
+            let least = (0..20)
+                .map(|_| {
+                    let submit = || transfer.submit_pairs(Step { pairs: &list, ..Step::default() }).unwrap();
+                    let found = allocations(submit);
+                    transfer.wait(Some(PATIENCE)).unwrap();
+                    found
+                })
+                .min();
+            assert!(least <= Some(MOST), "{count} pairs of {piece} bytes: {least:?} allocations");
+        }
+    }
+}
+
+#[test]
+fn a_small_copy_that_is_submitted_again_allocates_nothing() {
+    let transfer = transfer(8, &pairs(1000, 0));
+    transfer.submit().unwrap();
+    for _ in 0..3 {
+        assert_eq!(allocations(|| transfer.submit().unwrap()), 0);
+    }
+}
