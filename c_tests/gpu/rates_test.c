@@ -72,7 +72,7 @@ TEST(what_is_set_is_returned) {
     load_defaults(0);
     rates_blob given = rates_get(0);
     rates_set_figure(&given, RATE_COPY, 1234e-9);
-    rates_set_figure(&given, RATE_TO_HOST, 5e9);
+    rates_set_figure(&given, RATE_TO_HOST, 50e9);
     rates_set(0, &given);
     const rates_blob found = rates_get(0);
     check_figures(&found);
