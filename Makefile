@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # One thing after the other, each with all cores; what runs inside must not look for this make's job server.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test race-test fuzz-calls demo bench package \
+.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test race-test fuzz-calls demo bench \
     gpu-bundle header kernels clean
 
 all: build

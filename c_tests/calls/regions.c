@@ -136,15 +136,22 @@ static kvmem_region *pick_elastic(fuzz *fuzz) {
     return region;
 }
 
+/* Often the first extent, which every elastic region has. */
+static uint64_t random_extent(fuzz *fuzz) {
+    return random_one_in(fuzz, 2) ? 0 : 2 * MIB * random_below(fuzz, 4);
+}
+
 static void commit(fuzz *fuzz) {
     kvmem_region *region = pick_elastic(fuzz);
-    TRY(fuzz, kvmem_region_commit, region, 2 * MIB * random_below(fuzz, 4), random_size(fuzz, 4 * MIB));
+    const uint64_t offset = random_extent(fuzz);
+    TRY(fuzz, kvmem_region_commit, region, offset, random_size(fuzz, 4 * MIB));
 }
 
 static void decommit(fuzz *fuzz) {
     kvmem_region *region = pick_elastic(fuzz);
+    const uint64_t offset = random_extent(fuzz);
     const uint64_t size = random_one_in(fuzz, 10) ? random_size(fuzz, 4 * MIB) : 2 * MIB * (1 + random_below(fuzz, 2));
-    TRY(fuzz, kvmem_region_decommit, region, 2 * MIB * random_below(fuzz, 4), size);
+    TRY(fuzz, kvmem_region_decommit, region, offset, size);
 }
 
 static void get_elastic_info(fuzz *fuzz) {
@@ -168,13 +175,13 @@ const operation region_operations[] = {
     OPERATION_WITH(8, create_elastic, 0, BIT(REGIONS)),
     OPERATION_WITH(6, adopt_host, 0, BIT(REGIONS)),
     OPERATION_WITH(4, adopt_device, 0, BIT(REGIONS)),
-    OPERATION_WITH(6, adopt_file, 0, BIT(REGIONS)),
+    OPERATION_WITH(3, adopt_file, 0, BIT(REGIONS)),
     OPERATION(1, adopt_init_at),
     OPERATION(1, adopt_file_init_at),
     OPERATION_WITH(6, create_view, BIT(REGIONS), 0),
     OPERATION_WITH(5, get_info, BIT(REGIONS), 0),
-    OPERATION_WITH(2, get_path, BIT(REGIONS), 0),
-    OPERATION_WITH(2, get_agent, BIT(REGIONS), 0),
+    OPERATION_WITH(6, get_path, BIT(REGIONS), 0),
+    OPERATION_WITH(6, get_agent, BIT(REGIONS), 0),
     OPERATION_WITH(2, sync_region, BIT(REGIONS), 0),
     OPERATION_WITH(4, get_holders, BIT(REGIONS), 0),
     OPERATION_WITH(1, get_residency, BIT(REGIONS), 0),

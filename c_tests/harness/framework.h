@@ -14,8 +14,14 @@
 #define NUM(array) (sizeof(array) / sizeof((array)[0]))
 #define SECONDS(count) ((uint64_t)(count) * 1000000000u)
 #define MILLISECONDS(count) ((uint64_t)(count) * 1000000u)
+/* ThreadSanitizer makes programs many times as slow. */
+#ifdef __SANITIZE_THREAD__
+#define UNDER_THREAD_SANITIZER 1
+#else
+#define UNDER_THREAD_SANITIZER 0
+#endif
 /* How long a test waits for what must happen: far longer than it takes, shorter than any deadline. */
-#define PATIENCE SECONDS(20)
+#define PATIENCE SECONDS(UNDER_THREAD_SANITIZER ? 400 : 20)
 #define MIB (UINT64_C(1) << 20)
 
 /* One named case. It ends when it returns or when a check fails. */
@@ -74,13 +80,8 @@ void test_set_lacks(const char *(*lacks)(void));
 /* All that this program has registered. */
 const test_suite *test_registered(void);
 
-/* A table of cases, and a main function for it. */
+/* A row of a table of cases, for a suite that is not the program's. */
 #define CASE(function) {#function, function}
-#define TEST_MAIN                                                                                    \
-    int main(int argc, char **argv) {                                                                \
-        const test_suite suite = {.cases = cases, .num_cases = NUM(cases)};                          \
-        return test_main(argc, argv, &suite);                                                        \
-    }
 
 /* Runs all cases (or those named on the command line), or one role; with `--list` prints the cases' names. Returns the
    process's exit code: EXIT_FAILURE if a case failed, else EXIT_SKIPPED if a case or a part of one was skipped, else

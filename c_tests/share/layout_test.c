@@ -213,8 +213,8 @@ TEST(a_share_of_a_layout_is_no_region) {
 }
 
 #ifdef KVMEM_TEST_SHARE_GPU
-TEST(host_memory_is_page_locked_on_demand) {
-    OPENED(fixture, fixture, MEMORY_PINNED, 1, BLOCKS_TOGETHER, NULL);
+static void page_lock_on_demand(memory_kind kind, blocks_lie lie) {
+    OPENED(fixture, fixture, kind, 1, lie, NULL);
     OWNED(kvmem_layout) locked = open_layout(&fixture.parcel, KVMEM_OPEN_PIN, NULL);
     GET(kvmem_layout_info, info, kvmem_layout_get_info, locked);
     CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
@@ -225,5 +225,40 @@ TEST(host_memory_is_page_locked_on_demand) {
     kv_run(locked, device, &all_layers);
     kv_expect_moved(&moved, &fixture.there, &all_layers);
     blocks_check(device, &moved);
+}
+
+TEST(host_memory_is_page_locked_on_demand) {
+    page_lock_on_demand(MEMORY_PINNED, BLOCKS_TOGETHER);
+    page_lock_on_demand(MEMORY_PART, BLOCKS_APART);
+}
+
+/* A part of a memory file that the engine has page-locked, as kernels reach it. */
+TEST(an_engines_memory_file_is_page_locked_by_the_engine) {
+    keep_context();
+    const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
+    kvmem_region *region = memory_create(MEMORY_PART, kv_region_size(&config), NULL);
+    const kvmem_region_info info = region_info(region);
+    enter_device(0);
+    CU(cuMemHostRegister_v2((void *)(uintptr_t)info.address, info.size, 0));
+    leave_device(0);
+    kvmem_layout *locked = regions_lay_out(&config, &region, 1, NULL);
+    kvmem_layout *device = blocks_build(MEMORY_DEVICE, &config, BLOCKS_TOGETHER, NULL);
+    kv_side from;
+    kv_side to;
+    kv_model_open(&from, &config, 3);
+    kv_model_open(&to, &config, 4);
+    blocks_write(locked, &from);
+    blocks_write(device, &to);
+    kv_run_by(locked, device, &all_layers, KVMEM_PATH_CUDA_KERNEL);
+    kv_expect_moved(&to, &from, &all_layers);
+    blocks_check(device, &to);
+    CALL(kvmem_layout_destroy(device));
+    CALL(kvmem_layout_destroy(locked));
+    enter_device(0);
+    CU(cuMemHostUnregister((void *)(uintptr_t)info.address));
+    leave_device(0);
+    CALL(kvmem_region_destroy(region));
+    kv_side_close(&from);
+    kv_side_close(&to);
 }
 #endif

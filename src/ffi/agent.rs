@@ -12,7 +12,8 @@ use crate::region::Registration;
 /// Registrations, layouts and transfers keep the agent alive. kvmem_nixl.h has its functions.
 ///
 /// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. kvmem makes the
-/// NIXL calls of an agent one at a time.
+/// NIXL calls of an agent one at a time: a function waits for those of other threads, and for one step of
+/// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them.
 pub struct kvmem_agent {
     handle: Handle<Named>,
 }

@@ -49,6 +49,7 @@ pub struct kvmem_notification {
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded
+///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
 ///           imported
 ///         KVMEM_STATUS_NIXL
@@ -81,7 +82,8 @@ pub unsafe extern "C" fn kvmem_agent_notify(
 /// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @param notifications receives the messages, at least one; the caller destroys them
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: no message has arrived in time
+///         KVMEM_STATUS_TIMED_OUT: no message has arrived in time; if a call of NIXL does not return, the
+///           wait ends 100 ms after the timeout
 ///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_take_notifications(

@@ -97,6 +97,7 @@ pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_option
 ///           block
 ///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
+///         KVMEM_STATUS_OUT_OF_RANGE: device is not the ordinal of a GPU
 ///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU, or owned the region and has freed it
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended
 ///         KVMEM_STATUS_UNSUPPORTED: the memory is on another machine, or was shared before this one was

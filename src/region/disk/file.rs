@@ -77,7 +77,7 @@ impl DiskFile {
         ensure!(
             !writable || flags.contains(OFlags::RDWR),
             PermissionDenied,
-            "the file was shared to be read only, and is to be opened to be written"
+            "the file came open for reading only; open it without KVMEM_OPEN_READ_WRITE"
         );
         let file = Self::of(fd, size, flags.contains(OFlags::DIRECT))?;
         Ok(Self { temporary: stat.st_nlink == 0, writable, ..file })
