@@ -40,7 +40,8 @@
  *           A handle of another type, or a destroyed one, fails with KVMEM_STATUS_INVALID_ARGUMENT;
  *           destroying it is logged and frees nothing. A destroyed handle is recognized only until its memory
  *           is reused.
- *           A handle that was created before a fork fails with KVMEM_STATUS_INVALID_STATE in the child.
+ *           A handle that was created before a fork fails with KVMEM_STATUS_INVALID_STATE in the child. The
+ *           child may destroy it, and may create handles of its own.
  *
  * Options.  An options struct begins with struct_size, which is sizeof the struct. kvmem_x_options_init sets
  *           all fields to their defaults, which are 0 and NULL, and struct_size to its second parameter; it
@@ -223,7 +224,8 @@ void kvmem_error_destroy(kvmem_error *error);
 /// Milestones, such as a loaded library, and slow paths that are caused by the setup.
 #define KVMEM_LOG_INFO 3
 /// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
-/// registrations, shares; failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
+/// registrations, shares; failed calls.
+/// Regions, layouts, transfers, shares, queues and agents have a number, as in "transfer #7".
 #define KVMEM_LOG_DEBUG 4
 /// All calls, timeouts, and the steps of operations.
 #define KVMEM_LOG_TRACE 5
@@ -486,7 +488,7 @@ void kvmem_elastic_options_init(kvmem_elastic_options *options, size_t struct_si
 ///           exceeds any address space
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or there are more than 16,777,216 extents
 ///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses, or no host memory or file descriptor for the
-///           control block (64 bytes, and 4 per extent)
+///           control block, in which other processes see changes (64 bytes, and 4 per extent)
 ///         KVMEM_STATUS_UNSUPPORTED: the GPU has no virtual memory management, or cannot export memory by
 ///           fabric handle, which is tried for KVMEM_ELASTIC_FABRIC
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
@@ -649,7 +651,7 @@ typedef void (*kvmem_release_callback)(void *user_data);
 typedef struct kvmem_adopt_options {
     /// sizeof(kvmem_adopt_options)
     size_t struct_size;
-    /// KVMEM_ADOPT_* flags; 0 for GPU memory.
+    /// KVMEM_ADOPT_READ_ONLY or 0; 0 for GPU memory.
     uint64_t flags;
     /// First byte. Host memory must be mapped with PROT_READ, and with PROT_WRITE unless
     /// KVMEM_ADOPT_READ_ONLY is set. It must stay mapped until release is called.
@@ -948,20 +950,20 @@ typedef struct kvmem_layout kvmem_layout;
 
 /* ---- Layouts: shape ---- */
 
-/// One region. A block contains all its layers, a layer its outer slots: base + block·L·O·R + layer·O·R +
+/// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ + layer·O·R +
 /// outer·R
 #define KVMEM_LAYOUT_FULLY_CONTIGUOUS 1
 /// One region per layer. block_dim selects the order within it.
 #define KVMEM_LAYOUT_LAYER_SEPARATE 2
 
-/// base[layer] + block·O·R + outer·R
+/// base[layer] + block·⌈O·R⌉ + outer·R
 #define KVMEM_BLOCK_DIM_FIRST 1
-/// base[layer] + outer·N·R + block·R
+/// base[layer] + outer·N·⌈R⌉ + block·⌈R⌉
 #define KVMEM_BLOCK_DIM_SECOND 2
 
 /// Shape of a KV cache, as in NVIDIA Dynamo's KVBM. In formulas N is num_blocks, L is num_layers, O is
-/// outer_dim, and R is page_size × inner_dim × dtype_width bytes. All fields are required, except alignment,
-/// num_heads and block_dim.
+/// outer_dim, R is page_size × inner_dim × dtype_width bytes, and ⌈x⌉ is x rounded up to alignment. All
+/// fields are required, except alignment, num_heads and block_dim.
 typedef struct kvmem_layout_config {
     /// sizeof(kvmem_layout_config)
     size_t struct_size;
@@ -973,13 +975,13 @@ typedef struct kvmem_layout_config {
     uint64_t outer_dim;
     /// Tokens per block, at least 1.
     uint64_t page_size;
-    /// Elements per token in one layer and outer slot, at least 1.
+    /// Elements per token in one layer and outer slot, such as KV heads × head size; at least 1.
     uint64_t inner_dim;
     /// Bytes per element: 1, 2, 4 or 8.
     uint64_t dtype_width;
     /// Alignment of blocks in bytes, a power of two; 0 for 1. The block stride is rounded up to it.
     uint64_t alignment;
-    /// Attention heads in inner_dim; 0 if unknown.
+    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown.
     uint64_t num_heads;
     /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE.
     uint32_t kind;
@@ -1256,7 +1258,7 @@ typedef struct kvmem_queue kvmem_queue;
 
 /// End of one run of a transfer.
 typedef struct kvmem_completion {
-    /// user_data of the transfer.
+    /// user_data of the transfer, or of the kvmem_submit_options of the run.
     uint64_t user_data;
     /// Bytes moved; 0 after a failure.
     uint64_t bytes;
@@ -1358,7 +1360,7 @@ typedef struct kvmem_block_pair {
 /// The GPU is idle during the transfer. Copies may use all of it.
 #define KVMEM_COMPUTE_IDLE 1
 
-/// Options of kvmem_transfer_create.
+/// Options of kvmem_transfer_create, kvmem_transfer_start and kvmem_transfer_start_on_stream.
 typedef struct kvmem_transfer_options {
     /// sizeof(kvmem_transfer_options)
     size_t struct_size;
@@ -1423,10 +1425,13 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 
 /// Checks, plans and prepares a transfer. Moves nothing.
 ///
-/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in kind
-/// and alignment. They must be equal in page_size, inner_dim and dtype_width, in num_heads if both have it,
-/// and in num_layers and outer_dim if no range is given. Both layouts stay in use until the transfer is
-/// destroyed and its last run has ended.
+/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in kind,
+/// alignment, tier and num_blocks. They must be equal in page_size, inner_dim and dtype_width, in num_heads
+/// if both have it, and in num_layers and outer_dim if no range is given. Both layouts stay in use until the
+/// transfer is destroyed and its last run has ended.
+///
+/// At least one pair is required. If kvmem_transfer_submit_pairs will set the pairs of each run, any valid
+/// pair will do here.
 ///
 /// The fastest path by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists all
 /// paths.

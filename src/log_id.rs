@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers by which the log names objects: a region, layout or transfer has the same number in all of its lines.
+//! Numbers by which the log names objects: an object has the same number in all of its lines.
 
 #![forbid(unsafe_code)]
 

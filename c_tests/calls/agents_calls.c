@@ -16,9 +16,8 @@ static void load_nixl(fuzz *fuzz) {
 }
 
 static void get_nixl_path(fuzz *fuzz) {
-    kvmem_blob *path = NULL;
+    OWNED(kvmem_blob) path = NULL;
     TRY(fuzz, kvmem_nixl_get_path, or_null(fuzz, &path));
-    kvmem_blob_destroy(path);
 }
 
 static void create_agent(fuzz *fuzz) {

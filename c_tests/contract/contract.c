@@ -2,10 +2,6 @@
 // Builds and takes down the handles that contract tests misuse.
 #include "contract.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 static const kvmem_block_pair pair[] = {{0, 1}};
 
 kvmem_transfer_options world_transfer_options(void) {
@@ -14,13 +10,9 @@ kvmem_transfer_options world_transfer_options(void) {
 }
 
 static void open_regions(world *world) {
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
-    system.size = 65536;
+    kvmem_system_options system = OPTIONS(kvmem_system_options, it.size = 65536);
     EXPECT_OK(kvmem_region_create_system(&system, &world->region, ERR));
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    disk.size = 65536;
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.size = 65536);
     char path[64];
     snprintf(path, sizeof(path), "/tmp/kvmem_contract_%d", (int)getpid());
     disk.path = path;
@@ -50,8 +42,7 @@ static void open_layouts(world *world) {
 
 static void open_transfers(world *world) {
     EXPECT_OK(kvmem_queue_create(&world->queue, ERR));
-    kvmem_transfer_options options = world_transfer_options();
-    options.queue = world->queue;
+    kvmem_transfer_options options = WITH(world_transfer_options(), it.queue = world->queue);
     EXPECT_OK(kvmem_transfer_create(world->near.layout, world->remote, &options, &world->transfer, ERR));
     EXPECT_OK(kvmem_transfer_create(world->local.layout, world->local.layout, &options, &world->copy, ERR));
 }

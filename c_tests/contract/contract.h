@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // For tests that misuse every function: calls that must be refused, and one good handle of each kind.
-#ifndef KVMEM_TEST_CONTRACT_H
-#define KVMEM_TEST_CONTRACT_H
+#pragma once
 
-#include "agents.h"
 #include "harness.h"
-
-#include <kvmem.h>
-#include <string.h>
 
 /* What outputs hold before a call that must set or leave them. */
 #define POISON ((void *)(uintptr_t)0x5A5A5A5A5A5A5A5A)
@@ -69,5 +64,3 @@ void world_close(world *world);
 
 /* A valid set of options over a layout of one pair. */
 kvmem_transfer_options world_transfer_options(void);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles carried into a forked child: every use answers INVALID_STATE, destroying them harms nobody, and the
 // parent goes on as if there had been no child.
-#include "child.h"
 #include "contract.h"
 
 #define FORKED(function, ...) REFUSED(KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
@@ -65,12 +64,9 @@ static void use_layouts(void) {
     FORKED_NULLS(blob, kvmem_layout_export, w.near.layout, &blob);
     FORKED_NULLS(layout, kvmem_layout_import, w.agent, "x", 1, &layout);
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = &w.region;
-    options.count = 1;
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                           it.source = KVMEM_LAYOUT_REGIONS, it.regions = &w.region,
+                                           it.count = 1);
     FORKED_NULLS(layout, kvmem_layout_build, &options, &layout);
 }
 
@@ -85,10 +81,8 @@ static void use_transfers(void) {
     FORKED_KEEPS(count, kvmem_queue_poll, w.queue, &completion, 1, &count);
     FORKED_KEEPS(count, kvmem_queue_wait, w.queue, KVMEM_TIMEOUT_FOREVER, &completion, 1, &count);
     FORKED_NULLS(transfer, kvmem_transfer_create, w.local.layout, w.local.layout, &options, &transfer);
-    kvmem_submit_options step;
-    kvmem_submit_options_init(&step, sizeof(step));
-    step.pairs = options.pairs;
-    step.num_pairs = options.num_pairs;
+    kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = options.pairs,
+                                        it.num_pairs = options.num_pairs);
     FORKED_NULLS(transfer, kvmem_transfer_start, w.local.layout, w.local.layout, &options, &transfer);
     FORKED_NULLS(transfer, kvmem_transfer_start_on_stream, w.local.layout, w.local.layout, &options, NULL, &transfer);
     FORKED(kvmem_transfer_submit_pairs, w.copy, &step);
@@ -114,24 +108,18 @@ static void destroy_everything(void) {
 
 /* Memory of its own a child may have: nothing of the parent's is needed for it. */
 static void start_afresh(void) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.size = 4096;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
-    kvmem_region_info info;
-    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = 4096);
+    OWN(kvmem_region, region, kvmem_region_create_system, &options);
+    GET(kvmem_region_info, info, kvmem_region_get_info, region);
     memset((void *)(uintptr_t)info.address, 1, info.size);
-    kvmem_region_destroy(region);
 }
 
 /* The threads that copy were the parent's: a child's transfer works or is refused, and does not hang. */
 static void copy_afresh(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 1);
+    OPENED(kv_side, side, &config, NULL, 1);
     const kvmem_transfer_options options = world_transfer_options();
-    kvmem_transfer *transfer = NULL;
+    OWNED(kvmem_transfer) transfer = NULL;
     kvmem_status status = kvmem_transfer_create(side.layout, side.layout, &options, &transfer, ERR);
     if (status == KVMEM_STATUS_OK) {
         status = kvmem_transfer_submit(transfer, ERR);
@@ -140,24 +128,20 @@ static void copy_afresh(void) {
         status = kvmem_transfer_wait(transfer, SECONDS(10), ERR);
     }
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_INVALID_STATE);
-    kvmem_transfer_destroy(transfer);
-    kv_side_close(&side);
 }
 
 static void expect_parent_works(void) {
-    EXPECT_OK(kvmem_transfer_submit(w.copy, ERR));
-    EXPECT_OK(kvmem_transfer_wait(w.copy, PATIENCE, ERR));
-    EXPECT_OK(kvmem_transfer_submit(w.transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(w.transfer, PATIENCE, ERR));
+    RUN(w.copy);
+    RUN(w.transfer);
 }
 
-static void open_world(void) {
+TEST(open_world) {
     world_open(&w);
     expect_parent_works(); /* so that every thread there will be, is */
 }
 
 #define IN_CHILD(what)                                                                               \
-    static void what##_in_a_child(void) {                                                            \
+    TEST(what##_in_a_child) {                                                                        \
         in_a_forked_child(what);                                                                     \
         expect_parent_works();                                                                       \
     }
@@ -169,19 +153,4 @@ IN_CHILD(destroy_everything)
 IN_CHILD(start_afresh)
 IN_CHILD(copy_afresh)
 
-static void close_world(void) {
-    world_close(&w);
-}
-
-static const test_case cases[] = {
-    CASE(open_world),
-    CASE(use_regions_in_a_child),
-    CASE(use_agents_in_a_child),
-    CASE(use_layouts_in_a_child),
-    CASE(use_transfers_in_a_child),
-    CASE(destroy_everything_in_a_child),
-    CASE(start_afresh_in_a_child),
-    CASE(copy_afresh_in_a_child),
-    CASE(close_world),
-};
-TEST_MAIN
+TEST_CALL(close_world, world_close(&w))

@@ -5,7 +5,7 @@
 
 static _Alignas(4096) unsigned char memory[4096];
 
-static void questions(void) {
+TEST(questions) {
     INVALID(kvmem_cuda_get_info, NULL);
     INVALID(kvmem_cuda_get_device_info, 0, NULL);
     INVALID(kvmem_cuda_can_access, 0, 0, NULL);
@@ -27,15 +27,11 @@ static void questions(void) {
     kvmem_peer_rates_init(NULL, sizeof(peer_rates));
 }
 
-static void regions(void) {
-    kvmem_pinned_options pinned;
-    kvmem_device_options device;
-    kvmem_elastic_options elastic;
-    kvmem_adopt_options adopt;
-    kvmem_pinned_options_init(&pinned, sizeof(pinned));
-    kvmem_device_options_init(&device, sizeof(device));
-    kvmem_elastic_options_init(&elastic, sizeof(elastic));
-    kvmem_adopt_options_init(&adopt, sizeof(adopt));
+TEST(regions) {
+    kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options);
+    kvmem_device_options device = OPTIONS(kvmem_device_options);
+    kvmem_elastic_options elastic = OPTIONS(kvmem_elastic_options);
+    kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options);
     kvmem_pinned_options_init(NULL, sizeof(pinned));
     kvmem_device_options_init(NULL, sizeof(device));
     kvmem_elastic_options_init(NULL, sizeof(elastic));
@@ -52,27 +48,24 @@ static void regions(void) {
     INVALID(kvmem_region_adopt_device, &adopt, 0, NULL);
 }
 
-static void what_is_not_elastic_does_not_grow(void) {
+TEST(what_is_not_elastic_does_not_grow) {
     kvmem_elastic_info info;
     INVALID(kvmem_region_commit, NULL, 0, 4096);
     INVALID(kvmem_region_decommit, NULL, 0, 4096);
     INVALID_KEEPS(info, kvmem_region_get_elastic_info, NULL, &info);
     INVALID(kvmem_layout_resize, NULL, 1);
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 1);
+    OPENED(kv_side, side, &config, NULL, 1);
     INVALID(kvmem_region_commit, side.regions[0], 0, 4096);
     INVALID(kvmem_region_decommit, side.regions[0], 0, 4096);
     INVALID_KEEPS(info, kvmem_region_get_elastic_info, side.regions[0], &info);
     INVALID(kvmem_region_get_elastic_info, side.regions[0], NULL);
     REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_layout_resize, side.layout, 1);
     kv_side_check(&side);
-    kv_side_close(&side);
 }
 
-static void virtual_memory(void) {
-    kvmem_vmm_options options;
-    kvmem_vmm_options_init(&options, sizeof(options));
+TEST(virtual_memory) {
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options);
     kvmem_vmm_options_init(NULL, sizeof(options));
     options.size = 2 * MIB;
     uint64_t granularity = 0;
@@ -89,9 +82,8 @@ static void virtual_memory(void) {
     kvmem_vmm_memory_destroy(NULL);
 }
 
-static void handles(void) {
-    kvmem_ipc_options options;
-    kvmem_ipc_options_init(&options, sizeof(options));
+TEST(handles) {
+    kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     kvmem_ipc_options_init(NULL, sizeof(options));
     kvmem_region *region = NULL;
     INVALID_NULLS(region, kvmem_region_open_ipc, NULL, &region);
@@ -109,7 +101,7 @@ static void handles(void) {
     INVALID(kvmem_vmm_memory_retain, 4096, NULL);
 }
 
-static void virtual_mappings(void) {
+TEST(virtual_mappings) {
     kvmem_vmm_mapping *mapping = NULL;
     INVALID_NULLS(mapping, kvmem_vmm_mapping_create, NULL, 0, NULL, &mapping);
     INVALID(kvmem_vmm_mapping_create, NULL, 0, NULL, NULL);
@@ -122,13 +114,3 @@ static void virtual_mappings(void) {
     INVALID_KEEPS(access, kvmem_vmm_mapping_get_access, NULL, 0, &access);
     kvmem_vmm_mapping_destroy(NULL);
 }
-
-static const test_case cases[] = {
-    CASE(questions),
-    CASE(regions),
-    CASE(what_is_not_elastic_does_not_grow),
-    CASE(virtual_memory),
-    CASE(handles),
-    CASE(virtual_mappings),
-};
-TEST_MAIN

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles of the wrong type, handles that were destroyed, and pointers that are no handles.
 #include "contract.h"
-#include "regions.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
-#include <unistd.h>
 
 /* Handles of one type: what a call on one of them returns. */
 typedef struct type {
@@ -17,18 +14,11 @@ typedef struct type {
 
 static world w;
 
-static void open_world(void) {
-    world_open(&w);
-}
-
-static void close_world(void) {
-    world_close(&w);
-}
+TEST_CALL(open_world, world_open(&w))
 
 static kvmem_status use_agent(void *handle) {
-    kvmem_blob *metadata = NULL;
+    OWNED(kvmem_blob) metadata = NULL;
     const kvmem_status status = kvmem_agent_get_local_metadata(handle, &metadata, ERR);
-    kvmem_blob_destroy(metadata);
     return status;
 }
 
@@ -82,10 +72,8 @@ static void *create_region(void) {
 }
 
 static void *create_registration(void) {
-    kvmem_region *region = create_region();
-    kvmem_registration *registration = NULL;
-    EXPECT_OK(kvmem_region_register(region, w.agent, &registration, ERR));
-    kvmem_region_destroy(region);
+    OWNED(kvmem_region) region = create_region();
+    GET(kvmem_registration *, registration, kvmem_region_register, region, w.agent);
     return registration;
 }
 
@@ -96,40 +84,32 @@ static void *create_layout(void) {
 
 static void *create_transfer(void) {
     const kvmem_transfer_options options = world_transfer_options();
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(w.local.layout, w.local.layout, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, w.local.layout, w.local.layout, &options);
     return transfer;
 }
 
 static void *create_queue(void) {
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    GET(kvmem_queue *, queue, kvmem_queue_create);
     return queue;
 }
 
 static void *create_notifications(void) {
-    kvmem_notifications *notifications = NULL;
     EXPECT_OK(kvmem_agent_notify(w.far, "near", "hello", 5, ERR));
-    EXPECT_OK(kvmem_agent_take_notifications(w.agent, PATIENCE, &notifications, ERR));
+    GET(kvmem_notifications *, notifications, kvmem_agent_take_notifications, w.agent, PATIENCE);
     return notifications;
 }
 
 static void *create_share(void) {
-    kvmem_region *region = create_region();
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
-    kvmem_region_destroy(region);
+    OWNED(kvmem_region) region = create_region();
+    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
     return share;
 }
 
 static void *create_broker(void) {
     char path[64];
     snprintf(path, sizeof(path), "/tmp/kvmem_handles_%d", (int)getpid());
-    kvmem_broker_options options;
-    kvmem_broker_options_init(&options, sizeof(options));
-    options.path = path;
-    kvmem_broker *broker = NULL;
-    EXPECT_OK(kvmem_broker_create(&options, &broker, ERR));
+    kvmem_broker_options options = OPTIONS(kvmem_broker_options, it.path = path);
+    GET(kvmem_broker *, broker, kvmem_broker_create, &options);
     return broker;
 }
 
@@ -165,7 +145,7 @@ static void refuse(const type *type, void *handle, const char *reason, const cha
     CHECK_HAS(test_last_message(), other);
 }
 
-static void a_handle_of_another_type_is_refused_with_both_names(void) {
+TEST(a_handle_of_another_type_is_refused_with_both_names) {
     for (size_t i = 0; i < NUM(types); i++) {
         void *handle = types[i].create();
         for (size_t k = 0; k < NUM(types); k++) {
@@ -180,21 +160,20 @@ static void a_handle_of_another_type_is_refused_with_both_names(void) {
     }
 }
 
-static void blobs_and_errors_of_another_type_are_empty(void) {
+TEST(blobs_and_errors_of_another_type_are_empty) {
     const void *region = w.region;
     CHECK(kvmem_blob_data(region) == NULL);
     CHECK_EQ(kvmem_blob_size(region), 0);
     CHECK_EQ(kvmem_error_status(region), KVMEM_STATUS_OK);
     CHECK_STR(kvmem_error_message(region, NULL), "");
     refuse(&types[1], w.blob, "needs type region", "of type blob");
-    kvmem_error *error = NULL;
+    OWNED(kvmem_error) error = NULL;
     kvmem_region_info info;
     CHECK_EQ(kvmem_region_get_info(NULL, &info, &error), KVMEM_STATUS_INVALID_ARGUMENT);
     refuse(&types[1], error, "needs type region", "of type error");
-    kvmem_error_destroy(error);
 }
 
-static void a_destroyed_handle_is_refused_as_such(void) {
+TEST(a_destroyed_handle_is_refused_as_such) {
     for (size_t i = 0; i < NUM(types); i++) {
         void *handle = types[i].create();
         types[i].destroy(handle);
@@ -202,7 +181,7 @@ static void a_destroyed_handle_is_refused_as_such(void) {
     }
 }
 
-static void a_pointer_to_something_else_is_refused(void) {
+TEST(a_pointer_to_something_else_is_refused) {
     static unsigned char bytes[4096];
     for (int value = 0; value < 256; value += 85) {
         memset(bytes, value, sizeof(bytes));
@@ -228,7 +207,7 @@ static unsigned errors_of(void (*destroy)(void *handle), void *handle) {
     return errors_logged;
 }
 
-static void destroying_what_is_no_live_handle_frees_nothing(void) {
+TEST(destroying_what_is_no_live_handle_frees_nothing) {
     for (size_t i = 0; i < NUM(types); i++) {
         void *handle = types[i].create();
         for (size_t k = 0; k < NUM(types); k++) {
@@ -242,13 +221,4 @@ static void destroying_what_is_no_live_handle_frees_nothing(void) {
     }
 }
 
-static const test_case cases[] = {
-    CASE(open_world),
-    CASE(a_handle_of_another_type_is_refused_with_both_names),
-    CASE(blobs_and_errors_of_another_type_are_empty),
-    CASE(a_destroyed_handle_is_refused_as_such),
-    CASE(a_pointer_to_something_else_is_refused),
-    CASE(destroying_what_is_no_live_handle_frees_nothing),
-    CASE(close_world),
-};
-TEST_MAIN
+TEST_CALL(close_world, world_close(&w))

@@ -4,7 +4,9 @@
 
 static world w;
 
-static void status_version_and_errors(void) {
+TEST_CALL(open_world, world_open(&w))
+
+TEST(status_version_and_errors) {
     CHECK(kvmem_status_name(KVMEM_STATUS_OK) != NULL);
     CHECK(kvmem_status_message(KVMEM_STATUS_OK) != NULL);
     CHECK(kvmem_version_string() != NULL);
@@ -21,19 +23,19 @@ static void status_version_and_errors(void) {
     kvmem_error_destroy(NULL);
 }
 
-static void log_and_libraries(void) {
+TEST(log_and_libraries) {
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, NULL, NULL, ERR)); /* NULL switches it off */
     EXPECT_OK(kvmem_nixl_load(NULL, ERR)); /* NULL is the environment's */
     INVALID(kvmem_nixl_get_path, NULL);
 }
 
-static void blobs(void) {
+TEST(blobs) {
     CHECK(kvmem_blob_data(NULL) == NULL);
     CHECK_EQ(kvmem_blob_size(NULL), 0);
     kvmem_blob_destroy(NULL);
 }
 
-static void options_are_initialised_or_left(void) {
+TEST(options_are_initialised_or_left) {
     kvmem_system_options_init(NULL, sizeof(kvmem_system_options));
     kvmem_disk_options_init(NULL, sizeof(kvmem_disk_options));
     kvmem_adopt_options_init(NULL, sizeof(kvmem_adopt_options));
@@ -44,13 +46,10 @@ static void options_are_initialised_or_left(void) {
     kvmem_transfer_options_init(NULL, sizeof(kvmem_transfer_options));
 }
 
-static void regions(void) {
-    kvmem_system_options system;
-    kvmem_disk_options disk;
-    kvmem_adopt_options adopt;
-    kvmem_system_options_init(&system, sizeof(system));
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    kvmem_adopt_options_init(&adopt, sizeof(adopt));
+TEST(regions) {
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
+    kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options);
     system.size = disk.size = adopt.size = 4096;
     kvmem_region *region = NULL;
     INVALID_NULLS(region, kvmem_region_create_system, NULL, &region);
@@ -61,8 +60,7 @@ static void regions(void) {
     INVALID_NULLS(region, kvmem_region_adopt_host, &adopt, &region); /* its address is NULL */
     adopt.address = &w;
     INVALID(kvmem_region_adopt_host, &adopt, NULL);
-    kvmem_adopt_file_options file;
-    kvmem_adopt_file_options_init(&file, sizeof(file));
+    kvmem_adopt_file_options file = OPTIONS(kvmem_adopt_file_options);
     INVALID_NULLS(region, kvmem_region_adopt_file, NULL, &region);
     INVALID_NULLS(region, kvmem_region_adopt_file, &file, &region); /* fd 0 is no memory file */
     INVALID(kvmem_region_adopt_file, &file, NULL);
@@ -71,7 +69,7 @@ static void regions(void) {
     kvmem_region_destroy(NULL);
 }
 
-static void region_answers(void) {
+TEST(region_answers) {
     kvmem_region_info info;
     INVALID_KEEPS(info, kvmem_region_get_info, NULL, &info);
     INVALID(kvmem_region_get_info, w.region, NULL);
@@ -86,7 +84,7 @@ static void region_answers(void) {
     INVALID(kvmem_region_sync, NULL);
 }
 
-static void agents(void) {
+TEST(agents) {
     kvmem_agent *agent = NULL;
     INVALID_NULLS(agent, kvmem_agent_create, NULL, NULL, &agent);
     INVALID(kvmem_agent_create, "agent", NULL, NULL);
@@ -98,7 +96,7 @@ static void agents(void) {
     kvmem_agent_destroy(NULL);
 }
 
-static void metadata(void) {
+TEST(metadata) {
     kvmem_blob *blob = NULL;
     INVALID_NULLS(blob, kvmem_agent_get_local_metadata, NULL, &blob);
     INVALID(kvmem_agent_get_local_metadata, w.agent, NULL);
@@ -115,7 +113,7 @@ static void metadata(void) {
     INVALID(kvmem_agent_send_local_metadata, w.agent, NULL, 1);
 }
 
-static void notifications(void) {
+TEST(notifications) {
     INVALID(kvmem_agent_notify, NULL, "far", "x", 1);
     INVALID(kvmem_agent_notify, w.agent, NULL, "x", 1);
     INVALID(kvmem_agent_notify, w.agent, "far", NULL, 1);
@@ -130,7 +128,7 @@ static void notifications(void) {
     kvmem_notifications_destroy(NULL);
 }
 
-static void registrations(void) {
+TEST(registrations) {
     kvmem_registration *registration = NULL;
     INVALID_NULLS(registration, kvmem_region_register, NULL, w.agent, &registration);
     INVALID_NULLS(registration, kvmem_region_register, w.region, NULL, &registration);
@@ -142,15 +140,13 @@ static void registrations(void) {
     kvmem_registration_destroy(NULL);
 }
 
-static void layouts(void) {
+TEST(layouts) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout_requirements needs;
     INVALID_KEEPS(needs, kvmem_layout_get_requirements, NULL, &needs);
     INVALID(kvmem_layout_get_requirements, &config, NULL);
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.count = 1;
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.source = KVMEM_LAYOUT_REGIONS,
+                                           it.count = 1);
     kvmem_layout *layout = NULL;
     INVALID_NULLS(layout, kvmem_layout_build, NULL, &layout);
     INVALID_NULLS(layout, kvmem_layout_build, &options, &layout); /* no configuration */
@@ -167,7 +163,7 @@ static void layouts(void) {
     kvmem_layout_destroy(NULL);
 }
 
-static void layout_answers(void) {
+TEST(layout_answers) {
     kvmem_block block;
     INVALID_KEEPS(block, kvmem_layout_get_block, NULL, 0, 0, 0, &block);
     INVALID(kvmem_layout_get_block, w.local.layout, 0, 0, 0, NULL);
@@ -190,7 +186,7 @@ static void layout_answers(void) {
     INVALID(kvmem_layout_checksum, w.local.layout, &first, 1, NULL);
 }
 
-static void shares(void) {
+TEST(shares) {
     kvmem_blob *blob = NULL;
     INVALID_NULLS(blob, kvmem_layout_export, NULL, &blob);
     INVALID(kvmem_layout_export, w.near.layout, NULL);
@@ -202,7 +198,7 @@ static void shares(void) {
     INVALID(kvmem_layout_import, w.far, data, size, NULL);
 }
 
-static void queues(void) {
+TEST(queues) {
     INVALID(kvmem_queue_create, NULL);
     int32_t fd = 0;
     INVALID_KEEPS(fd, kvmem_queue_get_fd, NULL, &fd);
@@ -218,7 +214,7 @@ static void queues(void) {
     kvmem_queue_destroy(NULL);
 }
 
-static void transfers(void) {
+TEST(transfers) {
     kvmem_transfer_options options = world_transfer_options();
     const kvmem_layout *layout = w.local.layout;
     kvmem_transfer *transfer = NULL;
@@ -238,8 +234,7 @@ static void transfers(void) {
     INVALID_NULLS(transfer, kvmem_transfer_start_on_stream, layout, layout, NULL, NULL, &transfer);
     INVALID(kvmem_transfer_start_on_stream, layout, layout, &options, NULL, NULL);
     INVALID(kvmem_transfer_submit, NULL);
-    kvmem_submit_options step;
-    kvmem_submit_options_init(&step, sizeof(step));
+    kvmem_submit_options step = OPTIONS(kvmem_submit_options);
     INVALID(kvmem_transfer_submit_pairs, NULL, &step);
     INVALID(kvmem_transfer_submit_pairs, w.copy, NULL);
     INVALID(kvmem_transfer_submit_pairs, w.copy, &step); /* no pairs */
@@ -268,37 +263,10 @@ static void transfers(void) {
 }
 
 /* After all that, everything still works. */
-static void the_world_is_unharmed(void) {
-    EXPECT_OK(kvmem_transfer_submit(w.copy, ERR));
-    EXPECT_OK(kvmem_transfer_wait(w.copy, PATIENCE, ERR));
-    EXPECT_OK(kvmem_transfer_submit(w.transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(w.transfer, PATIENCE, ERR));
+TEST(the_world_is_unharmed) {
+    RUN(w.copy);
+    RUN(w.transfer);
     EXPECT_OK(kvmem_agent_check_remote_metadata(w.agent, "far", ERR));
     EXPECT_OK(kvmem_region_sync(w.file, ERR));
     world_close(&w);
 }
-
-static void open_world(void) {
-    world_open(&w);
-}
-
-static const test_case cases[] = {
-    CASE(open_world),
-    CASE(status_version_and_errors),
-    CASE(log_and_libraries),
-    CASE(blobs),
-    CASE(options_are_initialised_or_left),
-    CASE(regions),
-    CASE(region_answers),
-    CASE(agents),
-    CASE(metadata),
-    CASE(notifications),
-    CASE(registrations),
-    CASE(layouts),
-    CASE(layout_answers),
-    CASE(shares),
-    CASE(queues),
-    CASE(transfers),
-    CASE(the_world_is_unharmed),
-};
-TEST_MAIN

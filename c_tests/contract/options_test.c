@@ -2,9 +2,6 @@
 // struct_size of every options struct: shorter, longer, garbage; and bits and values nobody has defined yet.
 #include "subjects.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 /* Room behind a struct, for callers that are newer than the library. */
 #define TAIL 64
 
@@ -22,15 +19,9 @@ static void expect_answer(const subject *subject, const unsigned char *options, 
     }
 }
 
-static void open_world(void) {
-    world_open(&subjects_world);
-}
+TEST_CALL(open_world, world_open(&subjects_world))
 
-static void close_world(void) {
-    world_close(&subjects_world);
-}
-
-static void init_states_the_size_and_nothing_else(void) {
+TEST(init_states_the_size_and_nothing_else) {
     union {
         kvmem_system_options system;
         kvmem_disk_options disk;
@@ -87,7 +78,7 @@ static void init_states_the_size_and_nothing_else(void) {
 }
 
 /* A caller compiled against an older header has a shorter struct, and gets no more than that filled. */
-static void init_writes_no_more_than_the_caller_has(void) {
+TEST(init_writes_no_more_than_the_caller_has) {
     _Alignas(kvmem_transfer_options) unsigned char bytes[sizeof(kvmem_transfer_options)];
     memset(bytes, 0xEE, sizeof(bytes));
     kvmem_transfer_options_init((kvmem_transfer_options *)(void *)bytes, 16);
@@ -100,7 +91,7 @@ static void init_writes_no_more_than_the_caller_has(void) {
     CHECK_FILLED(bytes + 16, 0xEE, sizeof(bytes) - 16);
 }
 
-static void the_stated_size_is_accepted(void) {
+TEST(the_stated_size_is_accepted) {
     for (size_t i = 0; i < num_subjects; i++) {
         unsigned char *options = subject_good_options(&subjects[i], 0);
         expect_answer(&subjects[i], options, subject_good_answer(&subjects[i]), "size", subjects[i].size);
@@ -109,7 +100,7 @@ static void the_stated_size_is_accepted(void) {
 }
 
 /* All structs are what was first published. A smaller size, such as sizeof of a pointer, would drop fields. */
-static void a_shorter_struct_is_refused_with_both_sizes(void) {
+TEST(a_shorter_struct_is_refused_with_both_sizes) {
     for (size_t i = 0; i < num_subjects; i++) {
         for (size_t size = sizeof(size_t); size < subjects[i].size; size += 8) {
             unsigned char *shorter = subject_good_options(&subjects[i], 0);
@@ -127,7 +118,7 @@ static void a_shorter_struct_is_refused_with_both_sizes(void) {
     }
 }
 
-static void a_longer_struct_must_end_in_zeroes(void) {
+TEST(a_longer_struct_must_end_in_zeroes) {
     for (size_t i = 0; i < num_subjects; i++) {
         for (size_t tail = 8; tail <= TAIL; tail += 8) {
             unsigned char *options = subject_good_options(&subjects[i], tail);
@@ -143,7 +134,7 @@ static void a_longer_struct_must_end_in_zeroes(void) {
     }
 }
 
-static void impossible_sizes_are_refused_unread(void) {
+TEST(impossible_sizes_are_refused_unread) {
     static const size_t sizes[] = {
         0, 1, 7, 9, (size_t)1 << 20, (size_t)1 << 40, SIZE_MAX / 2, SIZE_MAX - 7, SIZE_MAX,
     };
@@ -158,7 +149,7 @@ static void impossible_sizes_are_refused_unread(void) {
     }
 }
 
-static void unknown_flags_are_refused(void) {
+TEST(unknown_flags_are_refused) {
     for (size_t i = 0; i < num_subjects; i++) {
         for (unsigned bit = 0; bit < 64; bit++) {
             if (subjects[i].known_flags >> bit & 1) {
@@ -190,7 +181,7 @@ static void refuse_value(const field *field, uint32_t value) {
     free(options);
 }
 
-static void values_out_of_range_are_refused(void) {
+TEST(values_out_of_range_are_refused) {
     static const field enumerations[] = {
         {"agent", "sync_mode", offsetof(kvmem_agent_options, sync_mode)},
         {"config", "kind", offsetof(kvmem_layout_config, kind)},
@@ -212,7 +203,7 @@ static void values_out_of_range_are_refused(void) {
     CHECK_STR(kvmem_path_name(UINT32_MAX), "unknown");
 }
 
-static void reserved_fields_are_zero(void) {
+TEST(reserved_fields_are_zero) {
     static const field reserved[] = {
         {"layout", "reserved", offsetof(kvmem_layout_options, reserved)},
         {"pinned", "reserved", offsetof(kvmem_pinned_options, reserved)},
@@ -230,17 +221,4 @@ static void reserved_fields_are_zero(void) {
     }
 }
 
-static const test_case cases[] = {
-    CASE(open_world),
-    CASE(init_states_the_size_and_nothing_else),
-    CASE(init_writes_no_more_than_the_caller_has),
-    CASE(the_stated_size_is_accepted),
-    CASE(a_shorter_struct_is_refused_with_both_sizes),
-    CASE(a_longer_struct_must_end_in_zeroes),
-    CASE(impossible_sizes_are_refused_unread),
-    CASE(unknown_flags_are_refused),
-    CASE(values_out_of_range_are_refused),
-    CASE(reserved_fields_are_zero),
-    CASE(close_world),
-};
-TEST_MAIN
+TEST_CALL(close_world, world_close(&subjects_world))

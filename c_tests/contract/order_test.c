@@ -4,33 +4,27 @@
 
 static world w;
 
-static void open_world(void) {
+TEST(open_world) {
     kvmem_blob *path = NULL;
     REFUSED_NULLS(path, KVMEM_STATUS_INVALID_STATE, kvmem_nixl_get_path, &path);
     world_open(&w);
 }
 
-static void close_world(void) {
-    world_close(&w);
-}
-
-static void a_transfer_has_no_result_before_it_is_submitted(void) {
+TEST(a_transfer_has_no_result_before_it_is_submitted) {
     REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll, w.copy);
     REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait, w.copy, 0);
     REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll, w.transfer);
     REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait, w.transfer, 0);
 }
 
-static void a_layout_comes_after_what_it_is_made_of(void) {
+TEST(a_layout_comes_after_what_it_is_made_of) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options);
     kvmem_layout *layout = NULL;
     INVALID_NULLS(layout, kvmem_layout_build, &options, &layout);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "missing: config, source",
                    kvmem_layout_build(&options, &layout, ERR));
-    kvmem_layout_config empty;
-    kvmem_layout_config_init(&empty, sizeof(empty));
+    kvmem_layout_config empty = OPTIONS(kvmem_layout_config);
     kvmem_layout_requirements requirements;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT,
                    "kvmem_layout_config are missing: kind, num_blocks, num_layers, outer_dim, page_size, inner_dim, "
@@ -45,16 +39,13 @@ static void a_layout_comes_after_what_it_is_made_of(void) {
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "regions", kvmem_layout_build(&options, &layout, ERR));
 }
 
-static void one_region_is_not_two_layers(void) {
+TEST(one_region_is_not_two_layers) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_region *regions[] = {w.region, w.region, w.region};
     kvmem_registration *registrations[] = {w.registration, w.registration, w.registration};
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = regions;
-    options.count = 3;
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                           it.source = KVMEM_LAYOUT_REGIONS, it.regions = regions,
+                                           it.count = 3);
     kvmem_layout *layout = NULL;
     INVALID_NULLS(layout, kvmem_layout_build, &options, &layout);
     options.regions = NULL;
@@ -64,7 +55,7 @@ static void one_region_is_not_two_layers(void) {
     INVALID_NULLS(layout, kvmem_layout_build, &options, &layout);
 }
 
-static void registering_twice_and_deregistering_twice(void) {
+TEST(registering_twice_and_deregistering_twice) {
     kvmem_registration *again = NULL;
     REFUSED_NULLS(again, KVMEM_STATUS_ALREADY_EXISTS, kvmem_region_register, w.region, w.agent, &again);
     EXPECT_OK(kvmem_registration_deregister(w.registration, ERR));
@@ -74,35 +65,34 @@ static void registering_twice_and_deregistering_twice(void) {
     EXPECT_OK(kvmem_region_register(w.region, w.agent, &w.registration, ERR));
 }
 
-static void a_backend_twice(void) {
+TEST(a_backend_twice) {
     REFUSED(KVMEM_STATUS_ALREADY_EXISTS, kvmem_agent_create_backend, w.agent, "UCX", NULL, 0);
 }
 
-static void library_twice(void) {
+TEST(library_twice) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
     REFUSED(KVMEM_STATUS_ALREADY_EXISTS, kvmem_nixl_load, "/nonexistent/libnixl_capi.so");
 }
 
-static void peers_must_be_known_first(void) {
+TEST(peers_must_be_known_first) {
     const kvmem_status missing = KVMEM_STATUS_NOT_FOUND;
     REFUSED(missing, kvmem_agent_check_remote_metadata, w.agent, "nobody");
     REFUSED(missing, kvmem_agent_invalidate_remote_metadata, w.agent, "nobody");
     REFUSED(missing, kvmem_agent_notify, w.agent, "nobody", "x", 1);
     kvmem_layout *layout = NULL; /* exported by `near`, whom `far` has been told of; a third has not */
-    kvmem_agent *third = agent_open("third");
+    OWNED(kvmem_agent) third = agent_open("third");
     REFUSED_NULLS(layout, missing, kvmem_layout_import, third, kvmem_blob_data(w.blob),
                   kvmem_blob_size(w.blob), &layout);
-    kvmem_agent_destroy(third);
 }
 
-static void descriptors_must_have_bytes(void) {
+TEST(descriptors_must_have_bytes) {
     kvmem_layout *layout = NULL;
     REFUSED_NULLS(layout, KVMEM_STATUS_CORRUPT, kvmem_layout_import, w.far, "", 0, &layout);
     kvmem_blob *name = NULL;
     INVALID_NULLS(name, kvmem_agent_load_remote_metadata, w.agent, "", 0, &name);
 }
 
-static void indices_past_the_end(void) {
+TEST(indices_past_the_end) {
     const kvmem_status outside = KVMEM_STATUS_OUT_OF_RANGE;
     kvmem_notification notification;
     REFUSED_KEEPS(notification, outside, kvmem_notifications_get, w.notifications, 1, &notification);
@@ -117,7 +107,7 @@ static void indices_past_the_end(void) {
 }
 
 /* A stale layout says so wherever it is used, and can be looked at and destroyed. */
-static void what_was_imported_is_stale_after_its_peer_is_forgotten(void) {
+TEST(what_was_imported_is_stale_after_its_peer_is_forgotten) {
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(w.agent, "far", ERR));
     kvmem_status status = kvmem_transfer_submit(w.transfer, NULL); /* refused, or it fails under way */
     if (status == KVMEM_STATUS_OK) {
@@ -128,32 +118,15 @@ static void what_was_imported_is_stale_after_its_peer_is_forgotten(void) {
     kvmem_transfer *transfer = NULL;
     REFUSED_NULLS(transfer, KVMEM_STATUS_STALE, kvmem_transfer_create, w.near.layout, w.remote, &options,
                   &transfer);
-    kvmem_layout_info info;
-    EXPECT_OK(kvmem_layout_get_info(w.remote, &info, ERR));
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, w.remote);
     CHECK_EQ(info.locality, KVMEM_LOCALITY_REMOTE);
 }
 
 /* An error slot that holds garbage is overwritten, never freed. */
-static void the_error_slot_is_written_not_read(void) {
-    kvmem_error *error = POISON;
+TEST(the_error_slot_is_written_not_read) {
+    OWNED(kvmem_error) error = POISON;
     CHECK_EQ(kvmem_queue_create(NULL, &error), KVMEM_STATUS_INVALID_ARGUMENT);
     CHECK(error != POISON && error != NULL);
-    kvmem_error_destroy(error);
 }
 
-static const test_case cases[] = {
-    CASE(open_world),
-    CASE(a_transfer_has_no_result_before_it_is_submitted),
-    CASE(a_layout_comes_after_what_it_is_made_of),
-    CASE(one_region_is_not_two_layers),
-    CASE(registering_twice_and_deregistering_twice),
-    CASE(a_backend_twice),
-    CASE(library_twice),
-    CASE(peers_must_be_known_first),
-    CASE(descriptors_must_have_bytes),
-    CASE(indices_past_the_end),
-    CASE(what_was_imported_is_stale_after_its_peer_is_forgotten),
-    CASE(the_error_slot_is_written_not_read),
-    CASE(close_world),
-};
-TEST_MAIN
+TEST_CALL(close_world, world_close(&w))

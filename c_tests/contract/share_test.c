@@ -1,27 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of sharing: NULL in every pointer slot, handles of the wrong kind, values that are none.
 #include "contract.h"
-#include "regions.h"
 
 static kvmem_region *shareable_region(void) {
     return region_create_system(4096, KVMEM_SYSTEM_SHAREABLE);
 }
 
-static void making(void) {
+TEST(making) {
     kvmem_share_options_init(NULL, sizeof(kvmem_share_options));
-    kvmem_region *region = shareable_region();
+    OWNED(kvmem_region) region = shareable_region();
     kvmem_share *share = NULL;
     INVALID_NULLS(share, kvmem_share_create_region, NULL, NULL, &share);
     INVALID(kvmem_share_create_region, region, NULL, NULL);
     INVALID_NULLS(share, kvmem_share_create_layout, NULL, NULL, &share);
     INVALID(kvmem_share_create_layout, NULL, NULL, NULL);
-    kvmem_region_destroy(region);
 }
 
-static void looking(void) {
-    kvmem_region *region = shareable_region();
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+TEST(looking) {
+    OWNED(kvmem_region) region = shareable_region();
+    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
     kvmem_share_info info;
     INVALID_KEEPS(info, kvmem_share_get_info, NULL, &info);
     INVALID(kvmem_share_get_info, share, NULL);
@@ -35,10 +32,9 @@ static void looking(void) {
     CHECK(kvmem_share_data(share, NULL) != NULL);
     kvmem_share_destroy(share);
     kvmem_share_destroy(NULL);
-    kvmem_region_destroy(region);
 }
 
-static void receiving(void) {
+TEST(receiving) {
     kvmem_share *share = NULL;
     const int32_t closed = -1;
     const int32_t none = 1 << 20;
@@ -50,11 +46,10 @@ static void receiving(void) {
     REFUSED(KVMEM_STATUS_CORRUPT, kvmem_share_create_received, "x", 1, NULL, 0, &share);
 }
 
-static void opening(void) {
+TEST(opening) {
     kvmem_open_options_init(NULL, sizeof(kvmem_open_options));
-    kvmem_region *region = shareable_region();
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    OWNED(kvmem_region) region = shareable_region();
+    OWN(kvmem_share, share, kvmem_share_create_region, region, NULL);
     kvmem_region *opened = NULL;
     kvmem_layout *layout = NULL;
     INVALID_NULLS(opened, kvmem_share_open_region, NULL, NULL, &opened);
@@ -62,40 +57,33 @@ static void opening(void) {
     INVALID_NULLS(layout, kvmem_share_open_layout, NULL, NULL, &layout);
     INVALID(kvmem_share_open_layout, share, NULL, NULL);
     INVALID_NULLS(layout, kvmem_share_open_layout, share, NULL, &layout);
-    kvmem_share_destroy(share);
-    kvmem_region_destroy(region);
 }
 
-static void owners_and_holders(void) {
-    kvmem_region *region = shareable_region();
+TEST(owners_and_holders) {
+    OWNED(kvmem_region) region = shareable_region();
     kvmem_region_holders holders;
     INVALID_KEEPS(holders, kvmem_region_get_holders, NULL, &holders);
     INVALID(kvmem_region_get_holders, region, NULL);
     INVALID(kvmem_region_check_owner, NULL);
     EXPECT_OK(kvmem_region_check_owner(region, ERR));
-    kvmem_region_destroy(region);
 }
 
-static void sockets(void) {
-    kvmem_region *region = shareable_region();
-    kvmem_share *share = NULL;
+TEST(sockets) {
+    OWNED(kvmem_region) region = shareable_region();
     kvmem_share *received = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    OWN(kvmem_share, share, kvmem_share_create_region, region, NULL);
     INVALID(kvmem_share_send, NULL, 0, 0);
     INVALID(kvmem_share_send, share, -1, 0);
     INVALID(kvmem_share_send, share, 1 << 20, 0);
     INVALID_NULLS(received, kvmem_share_receive, -1, 0, &received);
     INVALID_NULLS(received, kvmem_share_receive, 1 << 20, 0, &received);
     INVALID(kvmem_share_receive, 0, 0, NULL);
-    kvmem_share_destroy(share);
-    kvmem_region_destroy(region);
 }
 
-static void brokers(void) {
+TEST(brokers) {
     kvmem_broker_options_init(NULL, sizeof(kvmem_broker_options));
     kvmem_publish_options_init(NULL, sizeof(kvmem_publish_options));
-    kvmem_broker_options options;
-    kvmem_broker_options_init(&options, sizeof(options));
+    kvmem_broker_options options = OPTIONS(kvmem_broker_options);
     kvmem_broker *broker = NULL;
     INVALID_NULLS(broker, kvmem_broker_create, NULL, &broker);
     INVALID_NULLS(broker, kvmem_broker_create, &options, &broker); /* without a path */
@@ -109,13 +97,10 @@ static void brokers(void) {
     kvmem_broker_destroy(NULL);
 }
 
-static void fetching(void) {
+TEST(fetching) {
     kvmem_fetch_options_init(NULL, sizeof(kvmem_fetch_options));
-    kvmem_fetch_options options;
-    kvmem_fetch_options_init(&options, sizeof(options));
-    kvmem_share *none = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "missing: path, name, token",
-                   kvmem_share_fetch(&options, &none, ERR));
+    kvmem_fetch_options options = OPTIONS(kvmem_fetch_options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "missing: path, name, token", kvmem_share_fetch, &options);
     kvmem_fetch_options_init(&options, sizeof(options));
     kvmem_share *share = NULL;
     const kvmem_token token = {{0}};
@@ -129,9 +114,3 @@ static void fetching(void) {
     options.path = "/nowhere/at/all";
     REFUSED(KVMEM_STATUS_NOT_FOUND, kvmem_share_fetch, &options, &share);
 }
-
-static const test_case cases[] = {
-    CASE(making),             CASE(looking), CASE(receiving), CASE(opening),
-    CASE(owners_and_holders), CASE(sockets), CASE(brokers),   CASE(fetching),
-};
-TEST_MAIN

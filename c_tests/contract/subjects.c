@@ -2,10 +2,7 @@
 // Fills in good options of every kind, and hands them to the call that takes them.
 #include "subjects.h"
 
-#include <stdbool.h>
-#include <stdio.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 world subjects_world;
 
@@ -16,9 +13,8 @@ static void fill_system(void *options) {
 }
 
 static kvmem_status call_system(const void *options) {
-    kvmem_region *region = POISON;
+    OWNED(kvmem_region) region = POISON;
     const kvmem_status status = kvmem_region_create_system(options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -29,9 +25,8 @@ static void fill_disk(void *options) {
 }
 
 static kvmem_status call_disk(const void *options) {
-    kvmem_region *region = POISON;
+    OWNED(kvmem_region) region = POISON;
     const kvmem_status status = kvmem_region_create_disk(options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -42,9 +37,8 @@ static void fill_pinned(void *options) {
 }
 
 static kvmem_status call_pinned(const void *options) {
-    kvmem_region *region = POISON;
+    OWNED(kvmem_region) region = POISON;
     const kvmem_status status = kvmem_region_create_pinned(options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -55,9 +49,8 @@ static void fill_device(void *options) {
 }
 
 static kvmem_status call_device(const void *options) {
-    kvmem_region *region = POISON;
+    OWNED(kvmem_region) region = POISON;
     const kvmem_status status = kvmem_region_create_device(options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -68,9 +61,8 @@ static void fill_vmm(void *options) {
 }
 
 static kvmem_status call_vmm(const void *options) {
-    kvmem_vmm_memory *memory = POISON;
+    OWNED(kvmem_vmm_memory) memory = POISON;
     const kvmem_status status = kvmem_vmm_memory_create(options, &memory, ERR);
-    kvmem_vmm_memory_destroy(memory);
     return status;
 }
 
@@ -81,9 +73,8 @@ static void fill_elastic(void *options) {
 }
 
 static kvmem_status call_elastic(const void *options) {
-    kvmem_region *region = POISON;
+    OWNED(kvmem_region) region = POISON;
     const kvmem_status status = kvmem_region_create_elastic(options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -95,9 +86,8 @@ static void fill_adopt(void *options) {
 }
 
 static kvmem_status call_adopt(const void *options) {
-    kvmem_region *region = POISON;
+    OWNED(kvmem_region) region = POISON;
     const kvmem_status status = kvmem_region_adopt_host(options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -115,9 +105,8 @@ static void fill_adopt_file(void *options) {
 }
 
 static kvmem_status call_adopt_file(const void *options) {
-    kvmem_region *region = POISON;
+    OWNED(kvmem_region) region = POISON;
     const kvmem_status status = kvmem_region_adopt_file(options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -129,9 +118,8 @@ static void fill_ipc(void *options) {
 }
 
 static kvmem_status call_ipc(const void *options) {
-    kvmem_region *region = POISON;
+    OWNED(kvmem_region) region = POISON;
     const kvmem_status status = kvmem_region_open_ipc(options, &region, ERR);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -140,23 +128,18 @@ static void fill_agent(void *options) {
 }
 
 static kvmem_status call_agent(const void *options) {
-    kvmem_agent *agent = POISON;
+    OWNED(kvmem_agent) agent = POISON;
     const kvmem_status status = kvmem_agent_create("optioned", options, &agent, ERR);
-    kvmem_agent_destroy(agent);
     return status;
 }
 
 /* A region that can be shared, and goes with its share. */
 static kvmem_share *share_of_region(const kvmem_share_options *options, kvmem_status *status) {
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
-    system.flags = KVMEM_SYSTEM_SHAREABLE;
-    system.size = 4096;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_system(&system, &region, ERR));
+    kvmem_system_options system = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE,
+                                          it.size = 4096);
+    OWN(kvmem_region, region, kvmem_region_create_system, &system);
     kvmem_share *share = POISON;
     *status = kvmem_share_create_region(region, options, &share, ERR);
-    kvmem_region_destroy(region);
     return share;
 }
 
@@ -176,11 +159,9 @@ static void fill_open(void *options) {
 
 static kvmem_status call_open(const void *options) {
     kvmem_status status;
-    kvmem_share *share = share_of_region(NULL, &status);
-    kvmem_region *region = POISON;
+    OWNED(kvmem_share) share = share_of_region(NULL, &status);
+    OWNED(kvmem_region) region = POISON;
     status = kvmem_share_open_region(share, options, &region, ERR);
-    kvmem_region_destroy(region);
-    kvmem_share_destroy(share);
     return status;
 }
 
@@ -193,9 +174,8 @@ static void fill_broker(void *options) {
 }
 
 static kvmem_status call_broker(const void *options) {
-    kvmem_broker *broker = POISON;
+    OWNED(kvmem_broker) broker = POISON;
     const kvmem_status status = kvmem_broker_create(options, &broker, ERR);
-    kvmem_broker_destroy(broker);
     return status;
 }
 
@@ -206,14 +186,11 @@ static void fill_publish(void *options) {
 static kvmem_status call_publish(const void *options) {
     kvmem_broker_options of_broker;
     fill_broker(&of_broker);
-    kvmem_broker *broker = NULL;
-    EXPECT_OK(kvmem_broker_create(&of_broker, &broker, ERR));
+    OWN(kvmem_broker, broker, kvmem_broker_create, &of_broker);
     kvmem_status status;
-    kvmem_share *share = share_of_region(NULL, &status);
+    OWNED(kvmem_share) share = share_of_region(NULL, &status);
     kvmem_token token;
     status = kvmem_broker_publish(broker, "kv", share, options, &token, ERR);
-    kvmem_share_destroy(share);
-    kvmem_broker_destroy(broker);
     return status;
 }
 
@@ -228,9 +205,8 @@ static void fill_fetch(void *options) {
 }
 
 static kvmem_status call_fetch(const void *options) {
-    kvmem_share *share = POISON;
+    OWNED(kvmem_share) share = POISON;
     const kvmem_status status = kvmem_share_fetch(options, &share, ERR);
-    kvmem_share_destroy(share);
     return status;
 }
 
@@ -246,16 +222,11 @@ static kvmem_status call_config(const void *options) {
 
 /* The same configuration, reached through the options of a layout. */
 static kvmem_status call_nested_config(const void *config) {
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.system = &system;
-    kvmem_layout *layout = POISON;
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system);
+    OWNED(kvmem_layout) layout = POISON;
     const kvmem_status status = kvmem_layout_build(&options, &layout, ERR);
-    kvmem_layout_destroy(layout);
     return status;
 }
 
@@ -271,9 +242,8 @@ static void fill_layout(void *options) {
 }
 
 static kvmem_status call_layout(const void *options) {
-    kvmem_layout *layout = POISON;
+    OWNED(kvmem_layout) layout = POISON;
     const kvmem_status status = kvmem_layout_build(options, &layout, ERR);
-    kvmem_layout_destroy(layout);
     return status;
 }
 
@@ -283,10 +253,9 @@ static void fill_transfer(void *options) {
 }
 
 static kvmem_status call_transfer(const void *options) {
-    kvmem_transfer *transfer = POISON;
+    OWNED(kvmem_transfer) transfer = POISON;
     const kvmem_layout *layout = subjects_world.local.layout;
     const kvmem_status status = kvmem_transfer_create(layout, layout, options, &transfer, ERR);
-    kvmem_transfer_destroy(transfer);
     return status;
 }
 

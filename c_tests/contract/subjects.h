@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every options struct of the header as one kind of thing: how good ones look, and a call that takes them.
-#ifndef KVMEM_TEST_SUBJECTS_H
-#define KVMEM_TEST_SUBJECTS_H
+#pragma once
 
 #include "contract.h"
-
-#include <stdbool.h>
 
 typedef struct subject {
     const char *name;
@@ -26,5 +23,3 @@ const subject *subject_named(const char *name);
 kvmem_status subject_good_answer(const subject *subject);
 /* Good options in memory of their own, with `tail` zeroed bytes behind them. */
 unsigned char *subject_good_options(const subject *subject, size_t tail);
-
-#endif

@@ -175,6 +175,5 @@ TEST(transfers_on_a_stream_are_verified_and_graphs_refused) {
         leave_device(0);
         close_stream(stream);
     }
-    kv_expect_moved(&destination.model, &source.model, &move);
-    side_check(&destination);
+    side_check_moved(&destination, &source, &move);
 }

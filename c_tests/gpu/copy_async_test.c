@@ -36,8 +36,7 @@ static void expect_landed(flight *flight) {
     CHECK_EQ(completion.user_data, 42);
     CHECK_EQ(completion.status, KVMEM_STATUS_OK);
     CHECK_EQ(completion.bytes, MOVED);
-    kv_expect_moved(&flight->destination.model, &flight->source.model, &move);
-    side_check(&flight->destination);
+    side_check_moved(&flight->destination, &flight->source, &move);
 }
 
 static void flight_close(flight *flight) {

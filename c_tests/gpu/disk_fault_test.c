@@ -19,14 +19,14 @@ typedef struct flight {
     file_side file;
 } flight;
 
-static void open_flight(flight *flight, uint64_t flags) {
+static void flight_open(flight *flight, uint64_t flags) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     flight->directory = scratch_create(temporary_directory());
     side_open(&flight->device, PLACE_DEVICE, 0, &config, NULL, 1);
     file_side_open(&flight->file, &config, NULL, &flight->directory, flags, 2);
 }
 
-static void close_flight(flight *flight) {
+static void flight_close(flight *flight) {
     CALL(file_side_close(&flight->file));
     side_close(&flight->device);
     scratch_remove(&flight->directory);
@@ -66,9 +66,8 @@ static void expect_to_work(flight *flight, bool to_file, kvmem_transfer *transfe
    default action of SIGXFSZ, which the kernel sends too, would end the process. */
 TEST(there_is_no_room_in_the_middle) {
     for (size_t i = 0; i < NUM(modes) * (can_test_io_uring() ? 2 : 1); i++) {
-        flight flight;
-        open_flight(&flight, modes[i % NUM(modes)]);
-        kvmem_transfer *transfer = create(&flight, true, ways[i / NUM(modes)]);
+        OPENED(flight, flight, modes[i % NUM(modes)]);
+        OWNED(kvmem_transfer) transfer = create(&flight, true, ways[i / NUM(modes)]);
         struct rlimit before;
         CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
         const struct rlimit little = {flight.file.model.size / 2, before.rlim_max};
@@ -76,8 +75,6 @@ TEST(there_is_no_room_in_the_middle) {
         expect_failure(transfer, KVMEM_STATUS_OUT_OF_MEMORY, EFBIG);
         CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
         expect_to_work(&flight, true, transfer);
-        CALL(kvmem_transfer_destroy(transfer));
-        close_flight(&flight);
     }
 }
 
@@ -89,19 +86,15 @@ ROLE(failing_role) {
     memcpy(&code, told.data, sizeof(code));
     free(told.data);
     const kvmem_status status = code == EIO ? KVMEM_STATUS_IO : KVMEM_STATUS_OUT_OF_MEMORY;
-    flight flight;
-    open_flight(&flight, KVMEM_DISK_BUFFERED);
-    kvmem_transfer *write = create(&flight, true, KVMEM_PATH_PREAD_STAGED);
-    kvmem_transfer *read = create(&flight, false, KVMEM_PATH_PREAD_STAGED);
+    OPENED(flight, flight, KVMEM_DISK_BUFFERED);
+    OWNED(kvmem_transfer) write = create(&flight, true, KVMEM_PATH_PREAD_STAGED);
+    OWNED(kvmem_transfer) read = create(&flight, false, KVMEM_PATH_PREAD_STAGED);
     const kv_side *model = &flight.file.model;
     const uint32_t middle = (uint32_t)(model->starts[0] + 4 * kv_block_stride(&model->config));
     refuse_system_call_from(SYS_pwritev, middle, code);
     refuse_system_call_from(SYS_preadv, middle, code);
     expect_failure(write, status, code);
     expect_failure(read, status, code);
-    CALL(kvmem_transfer_destroy(write));
-    CALL(kvmem_transfer_destroy(read));
-    close_flight(&flight);
 }
 
 TEST(what_the_kernel_answers_is_kept) {

@@ -20,14 +20,14 @@ typedef struct flight {
     file_side file;
 } flight;
 
-static void open_flight(flight *flight, place place, const kvmem_layout_config *device,
+static void flight_open(flight *flight, place place, const kvmem_layout_config *device,
                         const kvmem_layout_config *disk, uint64_t flags) {
     flight->directory = scratch_create(temporary_directory());
     side_open(&flight->device, place, 0, device, NULL, 1);
     file_side_open(&flight->file, disk, NULL, &flight->directory, flags, 2);
 }
 
-static void close_flight(flight *flight) {
+static void flight_close(flight *flight) {
     CALL(file_side_close(&flight->file));
     side_close(&flight->device);
     scratch_remove(&flight->directory);
@@ -95,9 +95,9 @@ static void every_kind_from_and_to(const place *places, size_t num_places,
         const kvmem_layout_config device = config(&kv_kinds[turn % KV_NUM_KINDS]);
         const kvmem_layout_config disk = config(&kv_kinds[(turn + turn / KV_NUM_KINDS) % KV_NUM_KINDS]);
         flight flight;
-        open_flight(&flight, places[turn / KV_NUM_KINDS], &device, &disk, flags);
+        flight_open(&flight, places[turn / KV_NUM_KINDS], &device, &disk, flags);
         out_and_back(&flight, &moves[turn % NUM(moves)], staging_size);
-        close_flight(&flight);
+        flight_close(&flight);
     }
     release_device(0);
 }
@@ -121,11 +121,9 @@ TEST(pieces_that_are_cut_are_exact_too) {
                                       it.inner_dim = 16384);
     static const kvmem_block_pair pairs[] = {{0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
-    flight flight;
-    open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
+    OPENED(flight, flight, PLACE_DEVICE, &config, &config, 0);
     out_and_back(&flight, &move, 4 * 768 * 1024);
     out_and_back(&flight, &move, 0);
-    close_flight(&flight);
 }
 
 static void refuse(const flight *flight, const kvmem_transfer_options *options, kvmem_status status,
@@ -140,8 +138,7 @@ static void refuse(const flight *flight, const kvmem_transfer_options *options, 
 
 TEST(what_does_not_fit_is_refused) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    flight flight;
-    open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
+    OPENED(flight, flight, PLACE_DEVICE, &config, &config, 0);
     kvmem_transfer_options options = WITH(kv_transfer_options(&moves[0]), it.staging_size = 4 * 4096 - 1);
     refuse(&flight, &options, KVMEM_STATUS_INVALID_ARGUMENT, "staging_size is 16383 bytes");
     refuse(&flight, &options, KVMEM_STATUS_INVALID_ARGUMENT, "a piece of 4096 bytes");
@@ -161,15 +158,13 @@ TEST(what_does_not_fit_is_refused) {
     }
     side_check(&flight.device);
     file_side_check(&flight.file);
-    close_flight(&flight);
 }
 
 /* GDS is NIXL's, and here no agent knows either side: that is said wherever it would have mattered. */
 TEST(why_it_is_not_gds_is_told) {
     const char *const reason = "no agent with a GDS backend knows both layouts";
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    flight flight;
-    open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
+    OPENED(flight, flight, PLACE_DEVICE, &config, &config, 0);
     kvmem_transfer_options options = kv_transfer_options(&moves[0]);
     options.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
     refuse(&flight, &options, KVMEM_STATUS_UNSUPPORTED, reason);
@@ -192,7 +187,6 @@ TEST(why_it_is_not_gds_is_told) {
         snprintf(line, sizeof(line), "%s: not taken: %s", kvmem_path_name(path), reason);
         CHECK_HAS(said, line);
     }
-    close_flight(&flight);
 }
 
 /* Blocks past the seventh have no memory: what touches them does not start, and what does not is as ever. */
@@ -202,8 +196,7 @@ TEST(elastic_blocks_without_memory_are_refused) {
     const kvmem_layout_config disk = kv_aligned_config(&kv_kinds[2]);
     const kvmem_layout_config device = kv_aligned_config(&kv_kinds[0]);
     RETAIN_DEVICE(0);
-    flight flight;
-    open_flight(&flight, PLACE_ELASTIC_PARTLY, &device, &disk, 0);
+    OPENED(flight, flight, PLACE_ELASTIC_PARTLY, &device, &disk, 0);
     for (int to_file = 0; to_file < 2; to_file++) {
         const kv_move move = {to_file ? beyond : back, 2, 0, 0, 3};
         const kvmem_transfer_options options = kv_transfer_options(&move);
@@ -216,32 +209,26 @@ TEST(elastic_blocks_without_memory_are_refused) {
         file_side_check(&flight.file);
     }
     out_and_back(&flight, &moves[0], 4 * 4096);
-    close_flight(&flight);
 }
 
 TEST(spans_that_direct_io_does_not_take_are_refused) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    flight flight;
-    open_flight(&flight, PLACE_DEVICE, &config, &config, KVMEM_DISK_DIRECT_REQUIRED);
+    OPENED(flight, flight, PLACE_DEVICE, &config, &config, KVMEM_DISK_DIRECT_REQUIRED);
     const kvmem_transfer_options options = kv_transfer_options(&moves[0]);
     refuse(&flight, &options, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O");
-    close_flight(&flight);
 }
 
 TEST(a_file_cut_short_is_an_error) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
     for (size_t i = 0; i < NUM(modes); i++) {
-        flight flight;
-        open_flight(&flight, PLACE_DEVICE, &config, &config, modes[i]);
+        OPENED(flight, flight, PLACE_DEVICE, &config, &config, modes[i]);
         kvmem_transfer_options options = WITH(kv_transfer_options(&moves[0]), it.staging_size = 8 * 4096);
-        kvmem_transfer *transfer = NULL;
+        OWNED(kvmem_transfer) transfer = NULL;
         CHECK_EQ(create(&flight, false, &options, &transfer), KVMEM_STATUS_OK);
         file_side_truncate(&flight.file, flight.file.model.size / 2);
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         EXPECT_MESSAGE(KVMEM_STATUS_IO, "cut short", kvmem_transfer_wait(transfer, PATIENCE, ERR));
-        CALL(kvmem_transfer_destroy(transfer));
-        close_flight(&flight);
     }
 }
 
@@ -252,9 +239,8 @@ TEST(hundreds_in_flight_lose_nothing) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
                                       it.num_layers = 1, it.outer_dim = 1);
     static kvmem_transfer *transfers[MANY];
-    flight flight;
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
+    OPENED(flight, flight, PLACE_DEVICE, &config, &config, 0);
     for (int to_file = 0; to_file < 2; to_file++) {
         kv_side *source = to_file ? &flight.device.model : &flight.file.model;
         kv_side *destination = to_file ? &flight.file.model : &flight.device.model;
@@ -283,5 +269,4 @@ TEST(hundreds_in_flight_lose_nothing) {
         side_check(&flight.device);
         file_side_check(&flight.file);
     }
-    close_flight(&flight);
 }

@@ -197,8 +197,7 @@ TEST(a_graph_moves_all_layers) {
     CU(cuStreamSynchronize(work.carrier));
     CU(cuGraphExecDestroy(executable));
     leave_device(0);
-    kv_expect_moved(&work.destination.model, &work.source.model, &move);
-    side_check(&work.destination);
+    side_check_moved(&work.destination, &work.source, &move);
 }
 
 TEST(what_can_not_wait_is_refused) {
@@ -227,8 +226,7 @@ TEST(what_can_not_wait_is_refused) {
     EXPECT_OK(kvmem_transfer_wait(work.transfer, PATIENCE, ERR));
     EXPECT_OK(kvmem_transfer_cancel(work.transfer, ERR)); /* after the end it does nothing */
     EXPECT_OK(kvmem_transfer_poll(work.transfer, ERR));
-    kv_expect_moved(&work.destination.model, &work.source.model, &move);
-    side_check(&work.destination);
+    side_check_moved(&work.destination, &work.source, &move);
 }
 
 /* Some by layer, some taken back, some waited for by a stream: each is reported once, as what it came to. */

@@ -185,8 +185,7 @@ TEST(elastic_memory_moves_on_by_every_path) {
             side *destination = direction == 0 ? &after : &elastic;
             side_refill(source, 10 + (uint32_t)direction);
             RUN(transfers[direction]);
-            kv_expect_moved(&destination->model, &source->model, &two_blocks);
-            side_check(destination);
+            side_check_moved(destination, source, &two_blocks);
             CALL(kvmem_transfer_destroy(transfers[direction]));
         }
         side_close(&before);

@@ -23,12 +23,8 @@ static void prepare(steps *steps, place from, place to, uint32_t path, uint64_t 
     retain_device(0);
     side_open(&steps->source, from, 0, &source, NULL, 1);
     side_open(&steps->destination, to, 0, &destination, NULL, 2);
-    enter_device(0);
-    CU(cuStreamCreate(&steps->stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.flags = flags;
+    CU_ON(0, cuStreamCreate(&steps->stream, CU_STREAM_NON_BLOCKING));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path, it.flags = flags);
     steps->transfer = NULL;
     EXPECT_OK(kvmem_transfer_create(steps->source.model.layout, steps->destination.model.layout, &options,
                                     &steps->transfer, ERR));
@@ -36,9 +32,7 @@ static void prepare(steps *steps, place from, place to, uint32_t path, uint64_t 
 
 static void clean_up(steps *steps) {
     CALL(kvmem_transfer_destroy(steps->transfer));
-    enter_device(0);
-    CU(cuStreamDestroy_v2(steps->stream));
-    leave_device(0);
+    CU_ON(0, cuStreamDestroy_v2(steps->stream));
     side_close(&steps->source);
     side_close(&steps->destination);
     release_device(0);
@@ -53,11 +47,7 @@ static kv_move scattered(steps *steps, uint32_t count, uint32_t round) {
 }
 
 static kvmem_submit_options step_of(const kv_move *move) {
-    kvmem_submit_options step;
-    kvmem_submit_options_init(&step, sizeof(step));
-    step.pairs = move->pairs;
-    step.num_pairs = move->num_pairs;
-    return step;
+    return OPTIONS(kvmem_submit_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs);
 }
 
 static void expect_moved(steps *steps, const kv_move *move) {
@@ -76,17 +66,15 @@ static void run_step(steps *steps, const kv_move *move) {
 static const uint32_t counts[] = {1, 16, 400, 2, 600, 64, 399};
 
 static void run_by(place from, place to, uint32_t path) {
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, from, to, path, 0);
     for (uint32_t round = 0; round < NUM(counts); round++) {
         const kv_move move = scattered(&steps, counts[round], round);
         run_step(&steps, &move);
-        kvmem_transfer_info info;
-        EXPECT_OK(kvmem_transfer_get_info(steps.transfer, &info, ERR));
+        GET(kvmem_transfer_info, info, kvmem_transfer_get_info, steps.transfer);
         CHECK_EQ(info.num_pieces, counts[round] * LAYERS * 2);
         CHECK(path_is_cuda(info.path) && (path == 0 || info.path == path));
     }
-    clean_up(&steps);
 }
 
 static void run_all(uint32_t path) {
@@ -111,24 +99,22 @@ TEST(memory_that_is_locked_in_pieces_is_cut_where_each_step_needs_it) {
 
 /* Whichever path is selected for a list of pairs is the one that is reported. */
 TEST(the_explanation_is_of_the_last_pairs) {
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, PLACE_PINNED, PLACE_DEVICE, 0, 0);
     for (uint32_t round = 0; round < NUM(counts); round++) {
         const kv_move move = scattered(&steps, counts[round], round);
         run_step(&steps, &move);
         kvmem_transfer_explanation explanation;
-        kvmem_transfer_info info;
         EXPECT_OK(kvmem_transfer_explain(steps.transfer, &explanation, NULL, ERR));
-        EXPECT_OK(kvmem_transfer_get_info(steps.transfer, &info, ERR));
+        GET(kvmem_transfer_info, info, kvmem_transfer_get_info, steps.transfer);
         CHECK_EQ(explanation.path, info.path);
         CHECK_EQ(explanation.num_moves, info.num_moves);
         CHECK(info.num_moves <= counts[round] * LAYERS * 2);
     }
-    clean_up(&steps);
 }
 
 TEST(bad_pairs_change_nothing) {
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, PLACE_DEVICE, PLACE_PINNED, 0, 0);
     const kv_move move = scattered(&steps, 40, 3);
     run_step(&steps, &move);
@@ -144,12 +130,11 @@ TEST(bad_pairs_change_nothing) {
     side_refill(&steps.source, 9);
     EXPECT_OK(kvmem_transfer_submit(steps.transfer, ERR));
     expect_moved(&steps, &move);
-    clean_up(&steps);
 }
 
 /* Copies of the driver's to pageable memory apart, a run on a stream is in flight until the stream gets to it. */
 TEST(on_a_stream_each_step_takes_its_place) {
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, PLACE_DEVICE, PLACE_DEVICE, 0, 0);
     const kv_move other = {(const kvmem_block_pair[]){{0, 0}}, 1, 0, 0, LAYERS};
     for (uint32_t round = 0; round < NUM(counts); round++) {
@@ -166,17 +151,15 @@ TEST(on_a_stream_each_step_takes_its_place) {
             expect_moved(&steps, &move);
         }
     }
-    clean_up(&steps);
 }
 
 TEST(one_call_creates_and_starts_on_a_stream) {
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, PLACE_PINNED, PLACE_DEVICE, 0, 0);
     const kv_move move = scattered(&steps, 30, 1);
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *started = NULL;
-    EXPECT_OK(kvmem_transfer_start_on_stream(steps.source.model.layout, steps.destination.model.layout, &options,
-                                             steps.stream, &started, ERR));
+    GET(kvmem_transfer *, started, kvmem_transfer_start_on_stream, steps.source.model.layout,
+        steps.destination.model.layout, &options, steps.stream);
     EXPECT_OK(kvmem_transfer_wait(started, PATIENCE, ERR));
     kv_expect_moved(&steps.destination.model, &steps.source.model, &move);
     side_check(&steps.destination);
@@ -186,16 +169,13 @@ TEST(one_call_creates_and_starts_on_a_stream) {
     EXPECT_OK(kvmem_transfer_wait(started, PATIENCE, ERR));
     side_check(&steps.destination);
     CALL(kvmem_transfer_destroy(started));
-    clean_up(&steps);
 }
 
 static CUgraphExec capture(steps *steps, const kv_move *move) {
     const kvmem_submit_options step = step_of(move);
     CUgraph graph = NULL;
     CUgraphExec executable = NULL;
-    enter_device(0);
-    CU(cuStreamBeginCapture_v2(steps->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-    leave_device(0);
+    CU_ON(0, cuStreamBeginCapture_v2(steps->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     EXPECT_OK(kvmem_transfer_submit_pairs_on_stream(steps->transfer, &step, steps->stream, ERR));
     enter_device(0);
     CU(cuStreamEndCapture(steps->stream, &graph));
@@ -220,7 +200,7 @@ static void launch_and_check(steps *steps, CUgraphExec graph, const kv_move *mov
 TEST(graphs_keep_the_pairs_that_they_were_captured_with) {
     static const uint32_t paths[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_COPY};
     for (size_t i = 0; i < NUM(paths); i++) {
-        steps steps;
+        CLEANUP(clean_up) steps steps;
         prepare(&steps, PLACE_PINNED, PLACE_DEVICE, paths[i], 0);
         kvmem_block_pair few[20], many[500];
         memcpy(few, scattered(&steps, NUM(few), 1).pairs, sizeof(few));
@@ -236,28 +216,25 @@ TEST(graphs_keep_the_pairs_that_they_were_captured_with) {
         CU(cuGraphExecDestroy(graphs[0]));
         CU(cuGraphExecDestroy(graphs[1]));
         leave_device(0);
-        clean_up(&steps);
     }
 }
 
 TEST(by_layer_and_verified) {
     static const uint64_t flags[] = {KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
     for (size_t i = 0; i < NUM(flags); i++) {
-        steps steps;
+        CLEANUP(clean_up) steps steps;
         prepare(&steps, PLACE_DEVICE, PLACE_PINNED, 0, flags[i]);
         for (uint32_t round = 0; round < NUM(counts); round++) {
             const kv_move move = scattered(&steps, counts[round], round);
             run_step(&steps, &move);
-            uint64_t layers = 0;
-            EXPECT_OK(kvmem_transfer_get_layers(steps.transfer, &layers, ERR));
+            GET(uint64_t, layers, kvmem_transfer_get_layers, steps.transfer);
             CHECK_EQ(layers, LAYERS);
         }
-        clean_up(&steps);
     }
 }
 
 TEST(a_stream_waits_for_the_last_step) {
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, PLACE_PINNED, PLACE_DEVICE, 0, KVMEM_TRANSFER_BY_LAYER);
     for (uint32_t round = 0; round < 3; round++) {
         const kv_move move = scattered(&steps, counts[round], round);
@@ -265,10 +242,7 @@ TEST(a_stream_waits_for_the_last_step) {
         EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
         EXPECT_OK(kvmem_transfer_wait_on_stream(steps.transfer, 2, steps.stream, ERR));
         EXPECT_OK(kvmem_transfer_wait_on_stream(steps.transfer, 0, steps.stream, ERR));
-        enter_device(0);
-        CU(cuStreamSynchronize(steps.stream));
-        leave_device(0);
+        CU_ON(0, cuStreamSynchronize(steps.stream));
         expect_moved(&steps, &move);
     }
-    clean_up(&steps);
 }

@@ -61,8 +61,7 @@ static bool move_by(side *source, side *destination, const kv_move *move,
     CHECK_EQ(info.path, options->path);
     RUN(transfer);
     CALL(kvmem_transfer_destroy(transfer));
-    kv_expect_moved(&destination->model, &source->model, move);
-    side_check(destination);
+    side_check_moved(destination, source, move);
     side_check(source);
     return true;
 }

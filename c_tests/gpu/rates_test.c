@@ -60,8 +60,7 @@ TEST(a_transfer_has_them_measured) {
         &options);
     RUN(transfer);
     CALL(kvmem_transfer_destroy(transfer));
-    kv_expect_moved(&destination.model, &source.model, &move);
-    side_check(&destination);
+    side_check_moved(&destination, &source, &move);
     const kvmem_copy_rates rates = get_rates(0);
     CHECK(rates.source != KVMEM_RATES_LOADED);
     CHECK(rates.source == KVMEM_RATES_MEASURED || driver_symbol("sim_reset") != NULL);

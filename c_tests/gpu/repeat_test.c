@@ -38,8 +38,7 @@ static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
     for (uint32_t round = 0; round < rounds; round++) {
         side_refill(&source, 10 + round);
         RUN(transfer);
-        kv_expect_moved(&destination.model, &source.model, &move);
-        side_check(&destination);
+        side_check_moved(&destination, &source, &move);
     }
 }
 

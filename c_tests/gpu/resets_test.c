@@ -206,8 +206,7 @@ static void transfer_begin(world *w, transfer_in_use *transfer) {
 static void expect_moved(world *w, const transfer_in_use *transfer) {
     side *source = &w->sides[transfer->source].side;
     side *destination = &w->sides[transfer->destination].side;
-    kv_expect_moved(&destination->model, &source->model, transfer->move);
-    side_check(destination);
+    side_check_moved(destination, source, transfer->move);
     side_check(source);
 }
 

@@ -205,6 +205,11 @@ void side_check(side *side) {
     CHECK_BYTES(side->model.memory, side->model.expected, side->model.size);
 }
 
+void side_check_moved(side *destination, const side *source, const kv_move *move) {
+    kv_expect_moved(&destination->model, &source->model, move);
+    side_check(destination);
+}
+
 void side_refill(side *side, uint32_t seed) {
     kv_fill(side->model.expected, side->model.size, seed);
     memcpy(side->model.memory, side->model.expected, side->model.size); /* of what is never read back */
@@ -214,8 +219,7 @@ void side_refill(side *side, uint32_t seed) {
 kvmem_transfer_info side_move(side *source, side *destination, const kv_move *move) {
     const kvmem_transfer_info info = kv_run(source->model.layout, destination->model.layout, move);
     stance_check(__FILE__, __LINE__, "a transfer's life");
-    kv_expect_moved(&destination->model, &source->model, move);
-    side_check(destination);
+    side_check_moved(destination, source, move);
     side_check(source);
     return info;
 }

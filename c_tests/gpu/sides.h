@@ -56,6 +56,8 @@ void side_close(side *side);
 void side_read(side *side);
 /* The same, and compares. */
 void side_check(side *side);
+/* The same after the move. */
+void side_check_moved(side *destination, const side *source, const kv_move *move);
 /* Writes bytes of another seed over everything; the model follows. */
 void side_refill(side *side, uint32_t seed);
 /* Copies by the library and checks that exactly the moved blocks changed at the destination. */

@@ -27,7 +27,7 @@ static void *create_and_destroy(void *argument) {
     return (void *)(intptr_t)status;
 }
 
-static void open_world(world *w) {
+static void world_open(world *w) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     retain_device(0);
     CU_ON(0, cuStreamCreate(&w->stream, CU_STREAM_NON_BLOCKING));
@@ -39,9 +39,8 @@ static void open_world(world *w) {
     EXPECT_OK(kvmem_transfer_create(w->device.model.layout, w->host.model.layout, &w->options, &w->transfer, ERR));
 }
 
-static void close_world(world *w) {
-    kv_expect_moved(&w->host.model, &w->device.model, &move);
-    side_check(&w->host);
+static void world_close(world *w) {
+    side_check_moved(&w->host, &w->device, &move);
     CALL(kvmem_transfer_destroy(w->transfer));
     side_close(&w->host);
     side_close(&w->device);
@@ -50,10 +49,9 @@ static void close_world(world *w) {
 }
 
 TEST(creating_a_transfer_makes_no_other_busy) {
-    world w;
     pthread_t threads[THREADS];
     bool is_created = true;
-    open_world(&w);
+    OPENED(world, w);
     for (size_t i = 0; i < THREADS; i++) {
         CHECK_EQ(pthread_create(&threads[i], NULL, create_and_destroy, &w), 0);
     }
@@ -69,5 +67,4 @@ TEST(creating_a_transfer_makes_no_other_busy) {
     }
     CHECK(is_created);
     CHECK_EQ(submitted, KVMEM_STATUS_OK);
-    close_world(&w);
 }

@@ -104,8 +104,7 @@ TEST(the_default_streams_are_streams_too) {
         CUcontext popped = NULL;
         CU(cuCtxPopCurrent_v2(&popped));
         stance_take(stance);
-        kv_expect_moved(&work.destination.model, &work.source.model, &move);
-        side_check(&work.destination);
+        side_check_moved(&work.destination, &work.source, &move);
     }
 }
 
@@ -188,8 +187,7 @@ static void launch_and_check(work *work, CUgraphExec graph, uint32_t seed) {
     CU(cuGraphLaunch(graph, work->stream));
     CU(cuStreamSynchronize(work->stream));
     leave_device(0);
-    kv_expect_moved(&work->destination.model, &work->source.model, &work->move);
-    side_check(&work->destination);
+    side_check_moved(&work->destination, &work->source, &work->move);
 }
 
 static void move_by_graph(uint32_t path, const kv_move *move, uint64_t num_blocks) {
@@ -260,8 +258,7 @@ TEST(a_capture_is_not_disturbed) {
         EXPECT_OK(kvmem_transfer_wait(beside.transfer, PATIENCE, ERR));
         CUgraphExec graph = end_capture(&captured);
         launch_and_check(&captured, graph, 5);
-        kv_expect_moved(&beside.destination.model, &beside.source.model, &move);
-        side_check(&beside.destination);
+        side_check_moved(&beside.destination, &beside.source, &move);
         enter_device(0);
         CU(cuGraphExecDestroy(graph));
         leave_device(0);
@@ -297,8 +294,7 @@ TEST(elastic_memory_is_refused_in_a_graph) {
         leave_device(0);
         EXPECT_OK(kvmem_transfer_submit_on_stream(work.transfer, work.stream, ERR));
         EXPECT_OK(kvmem_transfer_wait(work.transfer, PATIENCE, ERR));
-        kv_expect_moved(&work.destination.model, &work.source.model, &move);
-        side_check(&work.destination);
+        side_check_moved(&work.destination, &work.source, &move);
     }
 }
 

@@ -79,8 +79,7 @@ TEST(a_kernel_pulls_from_the_other) {
             &options);
         RUN(transfer);
         CALL(kvmem_transfer_destroy(transfer));
-        kv_expect_moved(&destination.model, &source.model, &all_layers);
-        side_check(&destination);
+        side_check_moved(&destination, &source, &all_layers);
     }
     release_both();
 }
@@ -107,8 +106,7 @@ TEST(mappings_of_an_engine_are_pulled_where_they_may_be) {
     expect_no_kernel(source.model.layout, destination.model.layout, reason);
     CU(cuMemSetAccess(span->address + span->granule, span->granule, &access, 1));
     kv_run_by(source.model.layout, destination.model.layout, &all_layers, KVMEM_PATH_CUDA_KERNEL);
-    kv_expect_moved(&destination.model, &source.model, &all_layers);
-    side_check(&destination);
+    side_check_moved(&destination, &source, &all_layers);
     side_close(&source);
     side_close(&destination);
     release_both();
@@ -170,8 +168,7 @@ TEST(a_stream_of_the_other_is_refused) {
                        kvmem_transfer_wait_on_stream(transfer, 0, stream, ERR));
         EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
         CALL(kvmem_transfer_destroy(transfer));
-        kv_expect_moved(&destination.model, &source.model, &all_layers);
-        side_check(&destination);
+        side_check_moved(&destination, &source, &all_layers);
         CU_ON(1 - device, cuStreamDestroy_v2(stream));
     }
     release_both();

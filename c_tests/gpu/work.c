@@ -80,8 +80,7 @@ static void copy_blocks(int device) {
     RUN(transfer);
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
     CALL(kvmem_transfer_destroy(transfer));
-    kv_expect_moved(&there.model, &host.model, &move);
-    side_check(&there);
+    side_check_moved(&there, &host, &move);
 }
 
 void work_on_memory(int device) {

@@ -80,13 +80,8 @@ void test_set_lacks(const char *(*lacks)(void));
 /* All that this program has registered. */
 const test_suite *test_registered(void);
 
-/* A table of cases, and a main function for it. */
+/* A row of a table of cases, for a suite that is not the program's. */
 #define CASE(function) {#function, function}
-#define TEST_MAIN                                                                                    \
-    int main(int argc, char **argv) {                                                                \
-        const test_suite suite = {.cases = cases, .num_cases = NUM(cases)};                          \
-        return test_main(argc, argv, &suite);                                                        \
-    }
 
 /* Runs all cases (or those named on the command line), or one role; with `--list` prints the cases' names. Returns the
    process's exit code: EXIT_FAILURE if a case failed, else EXIT_SKIPPED if a case or a part of one was skipped, else

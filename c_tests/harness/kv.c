@@ -155,6 +155,11 @@ void kv_side_check(const kv_side *side) {
     CHECK_BYTES(side->memory, side->expected, side->size);
 }
 
+void kv_side_check_moved(kv_side *destination, const kv_side *source, const kv_move *move) {
+    kv_expect_moved(destination, source, move);
+    kv_side_check(destination);
+}
+
 kvmem_transfer_options kv_transfer_options(const kv_move *move) {
     return OPTIONS(kvmem_transfer_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs,
                    it.source_layer = move->source_layer, it.destination_layer = move->destination_layer,

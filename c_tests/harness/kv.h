@@ -77,6 +77,8 @@ void kv_expect_outers_moved(kv_side *destination, const kv_side *source, const k
                             kv_outers outers);
 /* Every byte, guard bands and padding included, is what it must be. */
 void kv_side_check(const kv_side *side);
+/* The same after the move. */
+void kv_side_check_moved(kv_side *destination, const kv_side *source, const kv_move *move);
 
 /* Options for a transfer of that move. */
 kvmem_transfer_options kv_transfer_options(const kv_move *move);

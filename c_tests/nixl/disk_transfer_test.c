@@ -28,8 +28,7 @@ static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_lay
     info = kv_run_by(file.model.layout, host.layout, &back, KVMEM_PATH_NIXL_FILE_READ);
     CHECK_EQ(info.path, KVMEM_PATH_NIXL_FILE_READ);
     CHECK_EQ(info.num_pieces, 3 * 2 * 2);
-    kv_expect_moved(&host, &file.model, &back);
-    kv_side_check(&host);
+    kv_side_check_moved(&host, &file.model, &back);
     file_side_check(&file);
 }
 

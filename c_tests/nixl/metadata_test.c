@@ -58,12 +58,10 @@ TEST(bytes_that_are_no_metadata_are_refused) {
 }
 
 TEST(an_agents_own_metadata_is_recognized) {
-    kvmem_agent *agent = agent_open("alice");
-    message metadata = agent_metadata(agent);
+    OWNED(kvmem_agent) agent = agent_open("alice");
+    CLEANUP(message_free) message metadata = agent_metadata(agent);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "the metadata of agent 'alice' itself",
                    kvmem_agent_load_remote_metadata(agent, metadata.data, metadata.size, NULL, ERR));
-    free(metadata.data);
-    kvmem_agent_destroy(agent);
 }
 
 /* A port of the loopback interface that was free a moment ago. */
@@ -144,14 +142,11 @@ TEST(a_port_in_use_is_named) {
     CHECK_EQ(bind(socket_fd, (struct sockaddr *)&address, sizeof(address)), 0);
     CHECK_EQ(listen(socket_fd, 1), 0);
     CHECK_EQ(getsockname(socket_fd, (struct sockaddr *)&address, &size), 0);
-    kvmem_agent_options options;
-    kvmem_agent_options_init(&options, sizeof(options));
-    options.flags = KVMEM_AGENT_LISTEN_THREAD;
-    options.listen_port = ntohs(address.sin_port);
-    kvmem_agent *agent = NULL;
+    kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_LISTEN_THREAD,
+                                          it.listen_port = ntohs(address.sin_port));
     char port[32];
     snprintf(port, sizeof(port), "TCP port %u", options.listen_port);
-    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, port, kvmem_agent_create("second", &options, &agent, ERR));
+    REFUSE(KVMEM_STATUS_NIXL, port, kvmem_agent_create, "second", &options);
     CHECK_HAS(test_last_message(), "set listen_port");
     CHECK_EQ(close(socket_fd), 0);
 }

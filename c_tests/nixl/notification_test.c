@@ -76,7 +76,7 @@ TEST(many_all_arrive) {
 
 /* NIXL fails with an error of its own, also if the peer has ended: its layouts say which process it is. */
 TEST(a_peer_that_has_ended_is_lost) {
-    kvmem_agent *agent = agent_open("speaker");
+    OWNED(kvmem_agent) agent = agent_open("speaker");
     kv_peer peer;
     meet(&peer, agent);
     kv_peer_crash(&peer);
@@ -86,14 +86,12 @@ TEST(a_peer_that_has_ended_is_lost) {
     }
     CHECK_EQ(status, KVMEM_STATUS_PEER_LOST);
     CHECK_HAS(test_last_message(), "agent 'listener' is lost");
-    kvmem_agent_destroy(agent);
 }
 
 TEST(a_notification_to_itself_is_refused) {
-    kvmem_agent *agent = agent_open("alice");
+    OWNED(kvmem_agent) agent = agent_open("alice");
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'alice' is the agent itself",
                    kvmem_agent_notify(agent, "alice", "x", 1, ERR));
-    kvmem_agent_destroy(agent);
 }
 
 TEST(waiting_for_none_times_out) {

@@ -106,8 +106,7 @@ TEST(in_flight_nothing_is_repeated_or_forgotten) {
                    kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
     peer_thaw(&peer.process);
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
-    kv_expect_moved(&flight.model, &peer.model, &move);
-    kv_side_check(&flight.model);
+    kv_side_check_moved(&flight.model, &peer.model, &move);
     destroy_all(&flight);
 }
 
@@ -146,8 +145,7 @@ TEST(killed_in_flight_and_back_under_the_same_name) {
     start(&risen);
     kv_peer_meet(&risen, flight.agent);
     kv_run(risen.model.layout, flight.local, &move);
-    kv_expect_moved(&flight.model, &risen.model, &move);
-    kv_side_check(&flight.model);
+    kv_side_check_moved(&flight.model, &risen.model, &move);
     kvmem_layout_destroy(risen.model.layout);
     risen.model.layout = NULL;
     destroy_all(&flight);
@@ -165,8 +163,7 @@ static void destroy_in_order(kv_peer *peer, const int *order, const char *name) 
     CHECK_EQ(releases_so_far(), flight.releases_before); /* what is in flight holds what it touches */
     peer_thaw(&peer->process);
     await_releases(flight.releases_before + 1);
-    kv_expect_moved(&flight.model, &peer->model, &move);
-    kv_side_check(&flight.model);
+    kv_side_check_moved(&flight.model, &peer->model, &move);
     kv_side_close(&flight.model);
     kv_peer_check(peer);
     kv_peer_invalidate(peer, name);

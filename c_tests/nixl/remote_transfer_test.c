@@ -48,8 +48,7 @@ static void write_there(kv_side *local, kv_peer *peer, const kv_move *move) {
 static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move) {
     const kvmem_transfer_info info = kv_run(peer->model.layout, local->layout, move);
     check_info(&info, move, KVMEM_PATH_NIXL_READ);
-    kv_expect_moved(local, &peer->model, move);
-    kv_side_check(local);
+    kv_side_check_moved(local, &peer->model, move);
     kv_peer_check(peer);
 }
 
@@ -106,8 +105,7 @@ TEST(the_peer_is_notified_when_the_bytes_are_there) {
     kvmem_transfer *read =
         create_with_notification(met.peer.model.layout, met.side.layout, note, sizeof(note));
     run_twice(read, &met.peer, note, sizeof(note));
-    kv_expect_moved(&met.side, &met.peer.model, &all_layers);
-    kv_side_check(&met.side);
+    kv_side_check_moved(&met.side, &met.peer.model, &all_layers);
     part(&met);
 }
 
@@ -177,8 +175,7 @@ TEST(what_is_read_from_there_is_verified) {
     const uint32_t block = 0;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "its owner",
                    kvmem_layout_checksum(met.peer.model.layout, &block, 1, checksums, ERR));
-    kv_expect_moved(&met.side, &met.peer.model, &all_layers);
-    kv_side_check(&met.side);
+    kv_side_check_moved(&met.side, &met.peer.model, &all_layers);
     kv_peer_check(&met.peer);
     part(&met);
 }
@@ -200,8 +197,7 @@ TEST(large_transfers_are_exact_too) {
     kv_expect_moved(&met.peer.model, &met.side, &move);
     kv_peer_check(&met.peer);
     kv_run(met.peer.model.layout, met.side.layout, &move);
-    kv_expect_moved(&met.side, &met.peer.model, &move);
-    kv_side_check(&met.side);
+    kv_side_check_moved(&met.side, &met.peer.model, &move);
     part(&met);
 }
 

@@ -235,20 +235,16 @@ TEST(a_peer_is_not_invalidated_between_two_requests) {
 /* A call of NIXL's has no time limit. What has one, and changes nothing, ends all the same. */
 TEST(a_wait_for_notifications_ends_though_nixl_does_not_return) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    pair pair;
-    pair_open(&pair, &config);
+    OPENED(pair, pair, &config);
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
     EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
-    kvmem_notifications *none = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "agent 'near'",
-                   kvmem_agent_take_notifications(pair.near, MILLISECONDS(1), &none, ERR));
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "agent 'near'", kvmem_agent_take_notifications, pair.near,
+           MILLISECONDS(1));
     CHECK_HAS(test_last_message(), "has not returned");
     NIXL(nixl_sim_go());
     EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "in time",
-                   kvmem_agent_take_notifications(pair.near, MILLISECONDS(1), &none, ERR));
-    pair_close(&pair);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, pair.near, MILLISECONDS(1));
 }
 
 /* Which thread does it is by chance: the agent's if it has woken up before. */

@@ -39,43 +39,33 @@ static void engine_file_close(const engine_file *file) {
 
 /* The part from OFFSET on; `address` is where the engine has it, or NULL. */
 static kvmem_adopt_file_options part_of(const engine_file *file, void *address) {
-    kvmem_adopt_file_options options;
-    kvmem_adopt_file_options_init(&options, sizeof(options));
-    options.fd = file->fd;
-    options.offset = OFFSET;
-    options.size = MEMORY_SIZE;
-    options.address = address;
-    return options;
+    return OPTIONS(kvmem_adopt_file_options, it.fd = file->fd, it.offset = OFFSET, it.size = MEMORY_SIZE,
+                   it.address = address);
 }
 
 static kvmem_region *adopt(const kvmem_adopt_file_options *options) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_file(options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_adopt_file, options);
     return region;
 }
 
 static void refuse(const kvmem_adopt_file_options *options, kvmem_status status, const char *part) {
-    kvmem_region *region = NULL;
-    EXPECT_MESSAGE(status, part, kvmem_region_adopt_file(options, &region, ERR));
-    CHECK(region == NULL);
+    REFUSE(status, part, kvmem_region_adopt_file, options);
 }
 
 static parcel share(const kvmem_region *region, uint64_t flags) {
     const kvmem_share_options options = {.struct_size = sizeof(options), .flags = flags};
-    kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, &options, &share, ERR));
+    OWN(kvmem_share, share, kvmem_share_create_region, region, &options);
     parcel parcel = parcel_of(share);
-    kvmem_share_destroy(share);
     return parcel;
 }
 
 /* Another process has the engine's own pages: what either writes, the other reads. */
 TEST(importers_have_the_same_pages) {
     for (int is_mapped_by_engine = 0; is_mapped_by_engine < 2; is_mapped_by_engine++) {
-        engine_file file = engine_file_open();
+        CLEANUP(engine_file_close) engine_file file = engine_file_open();
         memset(file.bytes, 0x11, FILE_SIZE);
         const kvmem_adopt_file_options options = part_of(&file, is_mapped_by_engine ? file.bytes + OFFSET : NULL);
-        kvmem_region *region = adopt(&options);
+        OWNED(kvmem_region) region = adopt(&options);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
         CHECK_EQ(info.origin, KVMEM_ORIGIN_ADOPTED);
@@ -83,8 +73,8 @@ TEST(importers_have_the_same_pages) {
         CHECK_EQ(info.size, MEMORY_SIZE);
         CHECK_EQ(info.address == (uintptr_t)file.bytes + OFFSET, is_mapped_by_engine);
         memory_fill(region, 5);
-        parcel parcel = share(region, 0);
-        peer importer = holder_start();
+        CLEANUP(parcel_close) parcel parcel = share(region, 0);
+        CLEANUP(peer_finish) peer importer = holder_start();
         CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
         holder_check(&importer, HOLDING_OPENED, 5);
         holder_fill(&importer, HOLDING_OPENED, 6);
@@ -92,93 +82,70 @@ TEST(importers_have_the_same_pages) {
         CHECK_BYTES(file.bytes + OFFSET, (const void *)(uintptr_t)info.address, MEMORY_SIZE);
         CHECK_FILLED(file.bytes, 0x11, OFFSET);
         CHECK_FILLED(file.bytes + OFFSET + MEMORY_SIZE, 0x11, OFFSET);
-        kvmem_region_holders holders;
-        EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+        GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
         CHECK_EQ(holders.importers, 1);
         holder_close(&importer);
         EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
         CHECK_EQ(holders.importers, 0);
-        peer_finish(&importer);
-        parcel_close(&parcel);
-        kvmem_region_destroy(region);
-        engine_file_close(&file);
     }
 }
 
 /* What it uses, the engine may close and unmap: kvmem has both. It gives both back before the release. */
 TEST(the_engine_may_close_its_own) {
-    const size_t files = count_open_files();
+    KEEPS_FILES;
     engine_file file = engine_file_open();
     memset(file.bytes + OFFSET, 0x22, MEMORY_SIZE);
-    kvmem_adopt_file_options options = part_of(&file, NULL);
-    options.release = note_release;
+    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.release = note_release);
     const int before = releases_so_far();
     kvmem_region *region = adopt(&options);
     engine_file_close(&file);
     const uint64_t address = region_info(region).address;
     CHECK_FILLED((const unsigned char *)(uintptr_t)address, 0x22, MEMORY_SIZE);
-    parcel parcel = share(region, 0);
-    kvmem_region *view = NULL;
-    EXPECT_OK(kvmem_region_create_view(region, PAGE, PAGE, &view, ERR));
+    CLEANUP(parcel_close) parcel parcel = share(region, 0);
+    GET(kvmem_region *, view, kvmem_region_create_view, region, PAGE, PAGE);
     kvmem_region_destroy(region);
     CHECK_EQ(releases_so_far(), before);
     CHECK(is_mapped(address));
     kvmem_region_destroy(view);
     await_releases(before + 1);
     CHECK(!is_mapped(address));
-    parcel_close(&parcel);
-    CHECK_EQ(count_open_files(), files);
 }
 
 /* Blocks go from one process to the other, through the pages of the engine. */
 TEST(layouts_over_it_are_shared) {
-    engine_file file = engine_file_open();
+    CLEANUP(engine_file_close) engine_file file = engine_file_open();
     const kvmem_adopt_file_options options = part_of(&file, file.bytes + OFFSET);
-    kvmem_region *region = adopt(&options);
+    OWNED(kvmem_region) region = adopt(&options);
     kvmem_layout_config config = blocks_config(&kv_kinds[0]);
-    kvmem_layout *layout = regions_lay_out(&config, &region, 1, NULL);
-    kv_side model;
+    OWNED(kvmem_layout) layout = regions_lay_out(&config, &region, 1, NULL);
+    CLEANUP(kv_side_close) kv_side model;
     kv_model_open(&model, &config, 3);
     blocks_write(layout, &model);
-    kvmem_share *shared = NULL;
-    EXPECT_OK(kvmem_share_create_layout(layout, NULL, &shared, ERR));
-    parcel parcel = parcel_of(shared);
-    peer importer = holder_start();
+    OWN(kvmem_share, shared, kvmem_share_create_layout, layout, NULL);
+    CLEANUP(parcel_close) parcel parcel = parcel_of(shared);
+    CLEANUP(peer_finish) peer importer = holder_start();
     CHECK_EQ(holder_open_layout(&importer, &parcel), KVMEM_STATUS_OK);
-    peer_finish(&importer);
-    parcel_close(&parcel);
-    kvmem_share_destroy(shared);
-    kv_side_close(&model);
-    kvmem_layout_destroy(layout);
-    kvmem_region_destroy(region);
-    engine_file_close(&file);
 }
 
 /* An importer chooses its own addresses. It cannot align blocks that are aligned by the engine's address alone. */
 TEST(blocks_that_no_importer_could_align_are_not_shared) {
-    engine_file file = engine_file_open();
+    CLEANUP(engine_file_close) engine_file file = engine_file_open();
     unsigned char *place = mmap(NULL, 4 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(place != MAP_FAILED);
     unsigned char *aligned = (unsigned char *)(((uintptr_t)place + 2 * MIB) / MIB * MIB);
     unsigned char *start = aligned - PAGE;
     CHECK(mmap(start, 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.fd, OFFSET) == start);
-    kvmem_adopt_file_options options = part_of(&file, start);
-    options.size = 2 * MIB;
+    kvmem_adopt_file_options options = WITH(part_of(&file, start), it.size = 2 * MIB);
     kvmem_region *region = adopt(&options);
-    kvmem_region *view = NULL;
-    EXPECT_OK(kvmem_region_create_view(region, PAGE, MIB, &view, ERR));
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 1;
-    config.alignment = MIB;
+    GET(kvmem_region *, view, kvmem_region_create_view, region, PAGE, MIB);
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.alignment = MIB);
     kvmem_layout *layout = regions_lay_out(&config, &view, 1, NULL);
-    kvmem_share *share = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "no multiple of the alignment 1048576",
-                   kvmem_share_create_layout(layout, NULL, &share, ERR));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "no multiple of the alignment 1048576", kvmem_share_create_layout,
+           layout, NULL);
     kvmem_layout_destroy(layout);
     kvmem_region_destroy(view);
     kvmem_region_destroy(region);
     CHECK_EQ(munmap(place, 4 * MIB), 0);
-    engine_file_close(&file);
 }
 
 static bool is_sealed(const engine_file *file) {
@@ -187,20 +154,17 @@ static bool is_sealed(const engine_file *file) {
 
 /* Truncated, the file would end whoever touches the memory. */
 TEST(it_is_sealed_against_truncation) {
-    engine_file file = engine_file_open();
+    CLEANUP(engine_file_close) engine_file file = engine_file_open();
     const kvmem_adopt_file_options options = part_of(&file, NULL);
-    kvmem_region *region = adopt(&options);
+    OWNED(kvmem_region) region = adopt(&options);
     CHECK(is_sealed(&file));
     CHECK_EQ(ftruncate(file.fd, 0), -1);
     CHECK_EQ(ftruncate(file.fd, FILE_SIZE + MIB), 0); /* it may grow */
-    kvmem_region_destroy(region);
-    engine_file_close(&file);
 }
 
 /* A file that is not sealed, adopted and shared; other processes must trust its owner. */
 static void share_unsealed(engine_file file, uint64_t flags) {
-    kvmem_adopt_file_options options = part_of(&file, NULL);
-    options.flags = flags;
+    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.flags = flags);
     kvmem_region *region = adopt(&options);
     CHECK(!is_sealed(&file));
     memory_fill(region, 8);
@@ -221,9 +185,9 @@ TEST(what_is_not_sealed_is_shared_all_the_same) {
 }
 
 TEST(what_is_not_sealed_is_opened_by_those_who_trust_its_owner) {
-    peer owner = holder_start();
+    CLEANUP(peer_finish) peer owner = holder_start();
     holder_make(&owner, MEMORY_PART, NULL, 1);
-    parcel parcel = holder_share(&owner, NULL);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
     trust_owners(false);
     kvmem_region *region = open_parcel(&parcel, 0);
     memory_check(region, 1);
@@ -237,13 +201,11 @@ TEST(what_is_not_sealed_is_opened_by_those_who_trust_its_owner) {
     kvmem_region_destroy(region);
     engine_file_close(&unsealed);
     trust_owners(true);
-    parcel_close(&parcel);
-    peer_finish(&owner);
 }
 
 /* Open for reading only, it is read, and granted to be read. */
 TEST(a_file_that_is_open_for_reading_is_adopted_to_be_read) {
-    engine_file file = engine_file_open();
+    CLEANUP(engine_file_close) engine_file file = engine_file_open();
     file.fd = foreign_reopen(file.fd, O_RDONLY);
     memset(file.bytes, 0x44, FILE_SIZE);
     kvmem_adopt_file_options options = part_of(&file, NULL);
@@ -251,9 +213,7 @@ TEST(a_file_that_is_open_for_reading_is_adopted_to_be_read) {
     options.flags = KVMEM_ADOPT_READ_ONLY;
     kvmem_region *region = adopt(&options);
     CHECK((region_info(region).flags & KVMEM_REGION_READ_ONLY) != 0);
-    kvmem_share *none = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY",
-                   kvmem_share_create_region(region, NULL, &none, ERR));
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY", kvmem_share_create_region, region, NULL);
     parcel parcel = share(region, KVMEM_SHARE_READ_ONLY);
     CHECK_EQ(fcntl(parcel.fds[1], F_GETFL) & O_ACCMODE, O_RDONLY);
     parcel_close(&parcel);
@@ -261,48 +221,36 @@ TEST(a_file_that_is_open_for_reading_is_adopted_to_be_read) {
     file.fd = foreign_reopen(file.fd, O_WRONLY);
     options = part_of(&file, NULL);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "not open for reading");
-    engine_file_close(&file);
 }
 
 /* Adopted to be read, it is granted to be read, though the file may be written. */
 TEST(what_is_adopted_to_be_read_is_granted_to_be_read) {
-    engine_file file = engine_file_open();
+    CLEANUP(engine_file_close) engine_file file = engine_file_open();
     kvmem_adopt_file_options options = part_of(&file, file.bytes + OFFSET);
     options.flags = KVMEM_ADOPT_READ_ONLY;
-    kvmem_region *region = adopt(&options);
-    kvmem_share *none = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY",
-                   kvmem_share_create_region(region, NULL, &none, ERR));
-    kvmem_region_destroy(region);
-    engine_file_close(&file);
+    OWNED(kvmem_region) region = adopt(&options);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_share_create_region, region, NULL);
 }
 
 /* The engine writes through the mapping that it has; no importer could have another. */
 TEST(a_file_sealed_against_writing_is_shared_to_be_read) {
-    engine_file file = engine_file_open();
+    CLEANUP(engine_file_close) engine_file file = engine_file_open();
     CHECK_EQ(fcntl(file.fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
     kvmem_adopt_file_options options = part_of(&file, NULL);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "F_SEAL_FUTURE_WRITE");
     options.address = file.bytes + OFFSET;
-    kvmem_region *region = adopt(&options);
-    kvmem_share *none = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "F_SEAL_FUTURE_WRITE",
-                   kvmem_share_create_region(region, NULL, &none, ERR));
+    OWNED(kvmem_region) region = adopt(&options);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "F_SEAL_FUTURE_WRITE", kvmem_share_create_region, region, NULL);
     memory_fill(region, 9);
-    parcel parcel = share(region, KVMEM_SHARE_READ_ONLY);
-    peer importer = holder_start();
+    CLEANUP(parcel_close) parcel parcel = share(region, KVMEM_SHARE_READ_ONLY);
+    CLEANUP(peer_finish) peer importer = holder_start();
     CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
     holder_check(&importer, HOLDING_OPENED, 9);
-    peer_finish(&importer);
-    parcel_close(&parcel);
-    kvmem_region_destroy(region);
-    engine_file_close(&file);
 }
 
 TEST(the_part_must_be_in_the_file) {
     const engine_file file = engine_file_open();
-    kvmem_adopt_file_options options = part_of(&file, NULL);
-    options.offset = OFFSET + 1;
+    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.offset = OFFSET + 1);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "page size 4096");
     options.offset = FILE_SIZE;
     options.size = 1;
@@ -320,8 +268,7 @@ TEST(the_part_must_be_in_the_file) {
 
 TEST(other_files_are_refused) {
     const engine_file file = engine_file_open();
-    kvmem_adopt_file_options options = part_of(&file, NULL);
-    options.fd = 999;
+    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.fd = 999);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "fd 999 is not open");
     options.fd = -1;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "fd -1 is not open");
@@ -374,9 +321,8 @@ TEST(a_refused_file_is_not_released_and_leaves_nothing) {
     const engine_file file = engine_file_open();
     const size_t files = count_open_files();
     const size_t mappings = count_mappings();
-    kvmem_adopt_file_options options = part_of(&file, NULL);
-    options.release = note_release;
-    options.size = FILE_SIZE;
+    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.release = note_release,
+                                            it.size = FILE_SIZE);
     const int before = releases_so_far();
     refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "the file has");
     CHECK_EQ(releases_so_far(), before);

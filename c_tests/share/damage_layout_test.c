@@ -100,15 +100,13 @@ TEST(a_changed_byte_gives_a_layout_or_an_error) {
         if (layouts[i].memory >= END_KIND) {
             continue; /* this driver has no fabric handles */
         }
-        peer owner = holder_in_common();
+        CLEANUP(holder_clear) peer owner = holder_in_common();
         holder_build(&owner, layouts[i].memory, layouts[i].kind, layouts[i].lie, NULL, 1);
-        parcel parcel = holder_share(&owner, NULL);
+        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         CHECK_EQ(open_and_read(&parcel), KVMEM_STATUS_OK); /* what stays for good is there now */
         const size_t files = count_open_files();
         change_each_byte(&parcel, memory_names[layouts[i].memory]);
         CHECK_EQ(count_open_files(), files);
         CHECK_EQ(open_and_read(&parcel), KVMEM_STATUS_OK);
-        parcel_close(&parcel);
-        holder_clear(&owner);
     }
 }

@@ -124,10 +124,10 @@ static kvmem_elastic_info elastic_info(const kvmem_region *region) {
 
 TEST(it_grows_and_shrinks_at_its_owners_only) {
     keep_context();
-    peer owner = holder_in_common();
+    CLEANUP(holder_clear) peer owner = holder_in_common();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
-    parcel parcel = holder_share(&owner, NULL);
-    kvmem_region *region = open_parcel(&parcel, 0);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+    OWNED(kvmem_region) region = open_parcel(&parcel, 0);
     const kvmem_elastic_info before = elastic_info(region);
     CHECK_EQ(before.extent_size, MEMORY_EXTENT);
     CHECK_EQ(before.num_committed, MEMORY_SIZE / MEMORY_EXTENT);
@@ -141,9 +141,6 @@ TEST(it_grows_and_shrinks_at_its_owners_only) {
     CHECK_EQ(holder_commit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
     CHECK_EQ(elastic_info(region).generation, before.generation + 2);
     memory_check(region, 1); /* what was mapped stays until it is let go of */
-    CALL(kvmem_region_destroy(region));
-    parcel_close(&parcel);
-    holder_clear(&owner);
 }
 
 /* The most extents that a control block tells of. */
@@ -171,9 +168,9 @@ static int sparse_block(const unsigned char *id) {
 /* What is claimed to be there some day costs who opens it nothing now. */
 TEST(extents_that_are_only_claimed_take_no_memory) {
     keep_context();
-    peer owner = holder_in_common();
+    CLEANUP(holder_clear) peer owner = holder_in_common();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
-    parcel parcel = holder_share(&owner, NULL);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
     CALL(kvmem_region_destroy(open_parcel(&parcel, 0))); /* what stays for good is there now */
     const int block = sparse_block(forged_bytes(&parcel, "id", 16));
     const uint64_t control = forged_integer(&parcel, "control");
@@ -182,14 +179,10 @@ TEST(extents_that_are_only_claimed_take_no_memory) {
     close(block);
     forge_integer(&parcel, "size", MOST_EXTENTS * MEMORY_EXTENT);
     /* A driver may have fewer addresses than that. */
-    kvmem_share *share = parcel_share(&parcel);
+    OWNED(kvmem_share) share = parcel_share(&parcel);
     const uint64_t before = resident_memory();
-    kvmem_region *region = NULL;
+    OWNED(kvmem_region) region = NULL;
     const kvmem_status status = kvmem_share_open_region(share, NULL, &region, ERR);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_OUT_OF_MEMORY || status == KVMEM_STATUS_CUDA);
     CHECK(resident_memory() < before + 32 * MIB);
-    CALL(kvmem_region_destroy(region));
-    kvmem_share_destroy(share);
-    parcel_close(&parcel);
-    holder_clear(&owner);
 }

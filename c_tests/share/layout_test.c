@@ -156,7 +156,7 @@ TEST(the_owner_may_end_and_its_blocks_be_read) {
         GET(kvmem_region *, region, kvmem_layout_get_region, fixture.mapped, 0);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
         CALL(kvmem_region_destroy(region));
-        fixture.owner = holder_start(); /* for tear_down to end */
+        fixture.owner = holder_start(); /* for fixture_close to end */
     }
 }
 

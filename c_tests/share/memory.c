@@ -88,8 +88,7 @@ static kvmem_region *adopt_part(uint64_t size) {
     CHECK_EQ(fchmod(options.fd, 0600), 0); /* importers that may only read must not open it again to write */
     options.offset = ADOPTED_OFFSET;
     options.size = size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_file(&options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_adopt_file, &options);
     close(options.fd);
     return region;
 }

@@ -238,30 +238,20 @@ TEST(what_was_not_made_shareable_goes_by_nixl_only) {
 
 /* An agent that moves bytes to files alone has nothing for peers: the memory is shared without it. */
 TEST(an_agent_that_reaches_no_peer_does_not_keep_memory_from_being_shared) {
-    kvmem_agent *agent = NULL;
-    EXPECT_OK(kvmem_agent_create("files", NULL, &agent, ERR));
+    OWN(kvmem_agent, agent, kvmem_agent_create, "files", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
-    kvmem_layout *layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, agent);
+    OWNED(kvmem_layout) layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, agent);
     const uint32_t ways[] = {KVMEM_SHARE_AUTO, KVMEM_SHARE_FD};
     for (size_t i = 0; i < NUM(ways); i++) {
         const kvmem_share_options options = {.struct_size = sizeof(options), .transport = ways[i]};
-        kvmem_share *share = NULL;
-        EXPECT_OK(kvmem_share_create_layout(layout, &options, &share, ERR));
-        parcel parcel = parcel_of(share);
-        peer importer = holder_start();
+        OWN(kvmem_share, share, kvmem_share_create_layout, layout, &options);
+        CLEANUP(parcel_close) parcel parcel = parcel_of(share);
+        CLEANUP(peer_finish) peer importer = holder_start();
         CHECK_EQ(holder_open_layout(&importer, &parcel), KVMEM_STATUS_OK);
-        peer_finish(&importer);
-        parcel_close(&parcel);
-        kvmem_share_destroy(share);
     }
-    kvmem_share *none = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "such as UCX", kvmem_share_create_layout(layout, &by_nixl, &none, ERR));
-    kvmem_blob *descriptor = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "which has POSIX", kvmem_layout_export(layout, &descriptor, ERR));
-    CHECK(descriptor == NULL);
-    kvmem_layout_destroy(layout);
-    kvmem_agent_destroy(agent);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "such as UCX", kvmem_share_create_layout, layout, &by_nixl);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "which has POSIX", kvmem_layout_export, layout);
 }
 
 /* What the log says of how a layout is reached, at the level that is asked for. */

@@ -79,9 +79,9 @@ TEST(what_is_only_read_is_page_locked_to_be_read) {
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     const kvmem_share_options to_read = {.struct_size = sizeof(to_read), .flags = KVMEM_SHARE_READ_ONLY};
     const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
-    peer owner = holder_in_common();
+    CLEANUP(holder_clear) peer owner = holder_in_common();
     holder_build(&owner, MEMORY_PINNED, 1, BLOCKS_TOGETHER, NULL, 1);
-    parcel parcel = holder_share(&owner, &to_read);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, &to_read);
     refuse_layout(&parcel, KVMEM_OPEN_PIN, NULL, KVMEM_STATUS_UNSUPPORTED, "can't be page-locked");
 
     SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 1));
@@ -89,9 +89,9 @@ TEST(what_is_only_read_is_page_locked_to_be_read) {
     kvmem_layout *locked = open_layout(&parcel, KVMEM_OPEN_PIN, NULL);
     CHECK(sim_live_now().registrations > before.registrations);
     kvmem_layout *own = blocks_build(MEMORY_DEVICE, &config, BLOCKS_TOGETHER, NULL);
-    kv_side there;
-    kv_side here;
+    CLEANUP(kv_side_close) kv_side there;
     kv_model_open(&there, &config, 1);
+    CLEANUP(kv_side_close) kv_side here;
     kv_model_open(&here, &config, 2);
     blocks_write(own, &here);
     const kvmem_transfer_info info = kv_run(locked, own, &move);
@@ -105,8 +105,4 @@ TEST(what_is_only_read_is_page_locked_to_be_read) {
     CALL(kvmem_layout_destroy(locked));
     await_live(&before);
     SIM(sim_reset());
-    kv_side_close(&there);
-    kv_side_close(&here);
-    parcel_close(&parcel);
-    holder_clear(&owner);
 }

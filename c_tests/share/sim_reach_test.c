@@ -113,10 +113,8 @@ TEST(own_memory_is_opened_for_the_gpu_that_needs_it) {
     static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
     static const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
-    side here;
-    side there;
-    side_open(&here, PLACE_ELASTIC, OWNER, &config, NULL, 1);
-    side_open(&there, PLACE_ELASTIC, OTHER, &config, NULL, 2);
+    OPENED(side, here, PLACE_ELASTIC, OWNER, &config, NULL, 1);
+    OPENED(side, there, PLACE_ELASTIC, OTHER, &config, NULL, 2);
     kvmem_region *regions[2];
     EXPECT_OK(kvmem_layout_get_region(here.model.layout, 0, &regions[OWNER], ERR));
     EXPECT_OK(kvmem_layout_get_region(there.model.layout, 0, &regions[OTHER], ERR));
@@ -137,8 +135,6 @@ TEST(own_memory_is_opened_for_the_gpu_that_needs_it) {
     CHECK_EQ(access_of(region_info(regions[opened]).address, 1 - opened), BOTH);
     CALL(kvmem_region_destroy(regions[OWNER]));
     CALL(kvmem_region_destroy(regions[OTHER]));
-    side_close(&there);
-    side_close(&here);
 }
 
 TEST(one_gpu_and_all_exclude_each_other) {

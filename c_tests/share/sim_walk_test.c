@@ -56,21 +56,10 @@ static kvmem_status share(memory_kind kind) {
     return status;
 }
 
-static kvmem_status share_device_memory(void) {
-    return share(MEMORY_DEVICE);
-}
-
-static kvmem_status share_elastic_memory(void) {
-    return share(MEMORY_ELASTIC);
-}
-
-static kvmem_status share_by_fabric(void) {
-    return share(MEMORY_FABRIC);
-}
-
-static kvmem_status share_mapped_memory(void) {
-    return share(MEMORY_MAPPED);
-}
+OPERATION(share_device_memory, share(MEMORY_DEVICE))
+OPERATION(share_elastic_memory, share(MEMORY_ELASTIC))
+OPERATION(share_by_fabric, share(MEMORY_FABRIC))
+OPERATION(share_mapped_memory, share(MEMORY_MAPPED))
 
 static kvmem_status share_a_layout(void) {
     OWNED(kvmem_share) share = NULL;
@@ -78,13 +67,8 @@ static kvmem_status share_a_layout(void) {
     return status;
 }
 
-static kvmem_status open_page_locked(void) {
-    return try_parcel(&parcels[MEMORY_PINNED], KVMEM_OPEN_PIN);
-}
-
-static kvmem_status open_device_memory(void) {
-    return try_parcel(&parcels[MEMORY_DEVICE], 0);
-}
+OPERATION(open_page_locked, try_parcel(&parcels[MEMORY_PINNED], KVMEM_OPEN_PIN))
+OPERATION(open_device_memory, try_parcel(&parcels[MEMORY_DEVICE], 0))
 
 /* By device 1, which its owner's process knows as a peer. */
 static kvmem_status open_for_another_device(void) {
@@ -98,21 +82,10 @@ static kvmem_status open_for_another_device(void) {
     return status;
 }
 
-static kvmem_status open_mapped_memory(void) {
-    return try_parcel(&parcels[MEMORY_MAPPED], 0);
-}
-
-static kvmem_status open_by_fabric(void) {
-    return try_parcel(&parcels[MEMORY_FABRIC], 0);
-}
-
-static kvmem_status open_elastic_memory(void) {
-    return try_parcel(&parcels[MEMORY_ELASTIC], 0);
-}
-
-static kvmem_status open_elastic_memory_to_read(void) {
-    return try_parcel(&parcels[MEMORY_ELASTIC], KVMEM_OPEN_READ_ONLY);
-}
+OPERATION(open_mapped_memory, try_parcel(&parcels[MEMORY_MAPPED], 0))
+OPERATION(open_by_fabric, try_parcel(&parcels[MEMORY_FABRIC], 0))
+OPERATION(open_elastic_memory, try_parcel(&parcels[MEMORY_ELASTIC], 0))
+OPERATION(open_elastic_memory_to_read, try_parcel(&parcels[MEMORY_ELASTIC], KVMEM_OPEN_READ_ONLY))
 
 static kvmem_status open_a_layout(void) {
     kvmem_share *share = parcel_share(&layout_parcel);
@@ -140,13 +113,8 @@ static kvmem_status copy_from_a_mapped_share(uint32_t path) {
     return status;
 }
 
-static kvmem_status copy_from_a_mapped_share_by_kernel(void) {
-    return copy_from_a_mapped_share(KVMEM_PATH_CUDA_KERNEL);
-}
-
-static kvmem_status copy_from_a_mapped_share_one_by_one(void) {
-    return copy_from_a_mapped_share(KVMEM_PATH_CUDA_COPY);
-}
+OPERATION(copy_from_a_mapped_share_by_kernel, copy_from_a_mapped_share(KVMEM_PATH_CUDA_KERNEL))
+OPERATION(copy_from_a_mapped_share_one_by_one, copy_from_a_mapped_share(KVMEM_PATH_CUDA_COPY))
 
 const operation operations[] = {
     {"sharing device memory", share_device_memory, KVMEM_STATUS_OK},

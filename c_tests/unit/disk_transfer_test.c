@@ -35,8 +35,7 @@ static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_lay
     info = kv_run_by(file.model.layout, host.layout, &back, path);
     CHECK_EQ(info.path, expected);
     CHECK_EQ(info.num_pieces, 4 * 2 * 2);
-    kv_expect_moved(&host, &file.model, &back);
-    kv_side_check(&host);
+    kv_side_check_moved(&host, &file.model, &back);
     file_side_check(&file);
 }
 
@@ -96,8 +95,7 @@ TEST(large_transfers_are_exact_too) {
         OPENED(kv_side, host, &config, NULL, 1);
         OPENED(file_side, file, &config, NULL, &directory, 0, 2);
         kv_run_by(file.model.layout, host.layout, &move, paths[i]);
-        kv_expect_moved(&host, &file.model, &move);
-        kv_side_check(&host);
+        kv_side_check_moved(&host, &file.model, &move);
     }
 }
 

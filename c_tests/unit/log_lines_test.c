@@ -174,8 +174,7 @@ TEST(a_release_and_a_queue_have_lines) {
     begin_log(KVMEM_LOG_DEBUG);
     kvmem_region_destroy(region_adopt_noting_release(memory, sizeof(memory)));
     finish_releases();
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_queue_destroy(queue);
     end_log();
     expect(KVMEM_LOG_DEBUG, "calling the release callback of 4096 bytes", "");

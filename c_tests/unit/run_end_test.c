@@ -36,7 +36,7 @@ static world open_world(bool from_file, bool to_file) {
     return world;
 }
 
-static void close_world(world *world) {
+static void world_close(world *world) {
     kvmem_queue_destroy(world->queue);
     for (int side = 0; side < 2; side++) {
         kvmem_region_destroy(world->regions[side]);
@@ -74,11 +74,10 @@ static void run_once(world *world, uint32_t path, uint64_t flags, bool cancel) {
 
 static void every_end_holds_nothing(bool from_file, bool to_file, uint32_t path) {
     static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
-    world world = open_world(from_file, to_file);
+    CLEANUP(world_close) world world = open_world(from_file, to_file);
     for (size_t i = 0; i < RUNS * 2 * NUM(flags); i++) {
         run_once(&world, path, flags[i % NUM(flags)], i / NUM(flags) % 2 == 1);
     }
-    close_world(&world);
 }
 
 TEST_CALL(of_copies_in_memory, every_end_holds_nothing(false, false, KVMEM_PATH_MEMCPY))
@@ -100,7 +99,7 @@ TEST(of_writes_by_io_uring) {
 static void checksums_hold_nothing(bool from_file) {
     uint32_t blocks[BLOCKS];
     uint32_t checksums[BLOCKS];
-    world world = open_world(from_file, false);
+    CLEANUP(world_close) world world = open_world(from_file, false);
     for (uint32_t i = 0; i < BLOCKS; i++) {
         blocks[i] = i;
     }
@@ -110,7 +109,6 @@ static void checksums_hold_nothing(bool from_file) {
         kvmem_layout_destroy(layout);
         expect_unused(&world);
     }
-    close_world(&world);
 }
 
 TEST_CALL(of_checksums_of_memory, checksums_hold_nothing(false))

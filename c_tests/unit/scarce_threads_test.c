@@ -29,8 +29,7 @@ TEST(a_copy_is_made_by_the_caller) {
     OWNED(kvmem_transfer) transfer = create(&source, &destination, &move, KVMEM_PATH_MEMCPY, 0);
     CHECK_EQ(without_new_threads(submit, transfer), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
-    kv_expect_moved(&destination, &source, &move);
-    kv_side_check(&destination);
+    kv_side_check_moved(&destination, &source, &move);
 }
 
 typedef struct file_world {

@@ -49,9 +49,8 @@ TEST(info_says_what_it_is) {
     CHECK_EQ(info.numa_node, -1);
     CHECK_EQ(info.fd, -1);
     CHECK_EQ(info.registration_count, 0);
-    kvmem_blob *text = NULL;
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, &text, ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 0, &text, ERR));
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_region_get_path, region);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_region_get_agent, region, 0);
     EXPECT_OK(kvmem_region_sync(region, ERR));
 }
 
@@ -223,15 +222,11 @@ TEST(a_layout_of_more_than_the_machine_has_is_refused) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.num_blocks = machine_memory() / kv_block_stride(&config) + (UINT64_C(1) << 30) / kv_block_stride(&config);
     kvmem_system_options system = {.struct_size = sizeof(system), .flags = KVMEM_SYSTEM_SHAREABLE};
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.system = &system;
-    kvmem_layout *layout = NULL;
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system);
+    OWNED(kvmem_layout) layout = NULL;
     const bool is_refused = read_number("/proc/sys/vm/overcommit_memory") != 1;
     EXPECT(is_refused ? KVMEM_STATUS_OUT_OF_MEMORY : KVMEM_STATUS_OK, kvmem_layout_build(&options, &layout, ERR));
-    kvmem_layout_destroy(layout);
 }
 
 /* RLIMIT_FSIZE is a limit on memory files too. The signal's default action would end the child. */

@@ -37,8 +37,7 @@ static void expect_landed(flight *flight) {
     CHECK_EQ(completion.user_data, 42);
     CHECK_EQ(completion.status, KVMEM_STATUS_OK);
     CHECK_EQ(completion.bytes, NUM(pairs) * 4 * 2 * 32768);
-    kv_expect_moved(&flight->destination, &flight->source, &move);
-    kv_side_check(&flight->destination);
+    kv_side_check_moved(&flight->destination, &flight->source, &move);
 }
 
 static void flight_close(flight *flight) {
@@ -159,8 +158,7 @@ static void destroy_in_order_while_in_flight(const int *order) {
     CHECK_EQ(releases_so_far(), before); /* what is in flight holds what it touches */
     gate_open();
     await_releases(before + 2);
-    kv_expect_moved(&destination, &source, &move);
-    kv_side_check(&destination);
+    kv_side_check_moved(&destination, &source, &move);
 }
 
 TEST(handles_may_go_in_any_order_while_in_flight) {

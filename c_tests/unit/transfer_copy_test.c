@@ -10,8 +10,7 @@ static void copy_between(const kvmem_layout_config *from, const kvmem_layout_con
     OPENED(kv_side, source, from, NULL, 11);
     OPENED(kv_side, destination, to, NULL, 22);
     const kvmem_transfer_info info = kv_run(source.layout, destination.layout, move);
-    kv_expect_moved(&destination, &source, move);
-    kv_side_check(&destination);
+    kv_side_check_moved(&destination, &source, move);
     kv_side_check(&source);
     const uint64_t pieces = move->num_pairs * move->num_layers * from->outer_dim;
     CHECK_EQ(info.path, KVMEM_PATH_MEMCPY);
@@ -92,8 +91,7 @@ TEST(whole_neighbouring_blocks_merge_into_one_move) {
     const kvmem_transfer_info info = kv_run(source.layout, destination.layout, &move);
     CHECK_EQ(info.num_pieces, 3 * 3 * 2);
     CHECK_EQ(info.num_moves, 1);
-    kv_expect_moved(&destination, &source, &move);
-    kv_side_check(&destination);
+    kv_side_check_moved(&destination, &source, &move);
 }
 
 /* Blocks may move within one layout while none is both read and written. */
@@ -104,8 +102,7 @@ TEST(a_layout_copies_to_itself) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
         OPENED(kv_side, side, &config, NULL, 3);
         kv_run(side.layout, side.layout, &move);
-        kv_expect_moved(&side, &side, &move);
-        kv_side_check(&side);
+        kv_side_check_moved(&side, &side, &move);
     }
 }
 
@@ -120,8 +117,7 @@ TEST(a_submit_again_copies_again) {
         kv_fill(source.memory, source.size, round);
         memcpy(source.expected, source.memory, source.size);
         RUN(transfer);
-        kv_expect_moved(&destination, &source, &move);
-        kv_side_check(&destination);
+        kv_side_check_moved(&destination, &source, &move);
     }
 }
 

@@ -59,8 +59,7 @@ static void expect_end(flight *flight, kvmem_status status) {
 
 static void expect_all_moved(flight *flight) {
     expect_end(flight, KVMEM_STATUS_OK);
-    kv_expect_moved(&flight->destination, &flight->source, &move);
-    kv_side_check(&flight->destination);
+    kv_side_check_moved(&flight->destination, &flight->source, &move);
 }
 
 static uint64_t moved_layers(const flight *flight) {
@@ -204,8 +203,7 @@ TEST(small_copies_and_files_go_by_layer_too) {
             CHECK_EQ(info.bytes, 3 * 2 * 2 * kv_piece_size(&config));
         }
         const kv_move there_and_back = {(const kvmem_block_pair[]){{6, 2}, {0, 3}, {1, 4}}, 3, 1, 0, 2};
-        kv_expect_moved(&host, &host, &there_and_back);
-        kv_side_check(&host);
+        kv_side_check_moved(&host, &host, &there_and_back);
     }
 }
 

@@ -26,12 +26,8 @@ typedef struct steps {
 } steps;
 
 static kvmem_submit_options step_of(const kv_move *move, uint64_t user_data) {
-    kvmem_submit_options step;
-    kvmem_submit_options_init(&step, sizeof(step));
-    step.pairs = move->pairs;
-    step.num_pairs = move->num_pairs;
-    step.user_data = user_data;
-    return step;
+    return OPTIONS(kvmem_submit_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs,
+                   it.user_data = user_data);
 }
 
 static void prepare_config(steps *steps, kvmem_layout_config from, kvmem_layout_config to, uint64_t flags) {
@@ -39,10 +35,8 @@ static void prepare_config(steps *steps, kvmem_layout_config from, kvmem_layout_
     kv_side_open(&steps->source, &from, NULL, 7);
     kv_side_open(&steps->destination, &to, NULL, 8);
     EXPECT_OK(kvmem_queue_create(&steps->queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.flags = flags;
-    options.queue = steps->queue;
-    options.user_data = 42;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.flags = flags,
+                                          it.queue = steps->queue, it.user_data = 42);
     steps->transfer = NULL;
     EXPECT_OK(kvmem_transfer_create(steps->source.layout, steps->destination.layout, &options,
                                     &steps->transfer, ERR));
@@ -81,24 +75,21 @@ static void run_step(steps *steps, const kv_move *move, uint64_t user_data) {
 
 static void expect_no_completion(steps *steps) {
     kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_poll(steps->queue, &completion, 1, &count, ERR));
+    GET(size_t, count, kvmem_queue_poll, steps->queue, &completion, 1);
     CHECK_EQ(count, 0);
 }
 
 TEST(each_submission_moves_its_own_pairs) {
     const kv_move moves[] = {MOVE(more), MOVE(fewer), MOVE(first), MOVE(more)};
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, 0);
     for (size_t i = 0; i < NUM(moves); i++) {
         run_step(&steps, &moves[i], 100 + i);
-        kvmem_transfer_info info;
-        EXPECT_OK(kvmem_transfer_get_info(steps.transfer, &info, ERR));
+        GET(kvmem_transfer_info, info, kvmem_transfer_get_info, steps.transfer);
         CHECK_EQ(info.bytes, moves[i].num_pairs * BLOCK);
         CHECK_EQ(info.num_pieces, moves[i].num_pairs * LAYERS * 2);
         CHECK(info.num_moves > 0 && info.num_moves <= info.num_pieces);
     }
-    clean_up(&steps);
 }
 
 TEST(a_small_step_is_done_when_the_call_returns) {
@@ -111,8 +102,7 @@ TEST(a_small_step_is_done_when_the_call_returns) {
     kv_side_open(&source, &from, NULL, 1);
     kv_side_open(&destination, &to, NULL, 2);
     kvmem_transfer_options options = kv_transfer_options(&start);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source.layout, destination.layout, &options, &transfer, ERR));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
     for (size_t i = 0; i < NUM(small); i++) {
         const kv_move move = {small[i], 2, 0, 0, 3};
         const kvmem_submit_options step = step_of(&move, i);
@@ -128,17 +118,15 @@ TEST(a_small_step_is_done_when_the_call_returns) {
 
 TEST(a_plain_submission_repeats_the_last_pairs) {
     const kv_move move = MOVE(more);
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, 0);
     run_step(&steps, &move, 7);
-    EXPECT_OK(kvmem_transfer_submit(steps.transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    RUN(steps.transfer);
     expect_moved(&steps, &move, 7);
-    clean_up(&steps);
 }
 
 TEST(the_pairs_are_the_callers_after_the_call) {
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, 0);
     kvmem_block_pair mine[NUM(more)];
     memcpy(mine, more, sizeof(more));
@@ -152,7 +140,6 @@ TEST(the_pairs_are_the_callers_after_the_call) {
     EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
     const kv_move move = MOVE(more);
     expect_moved(&steps, &move, 1);
-    clean_up(&steps);
 }
 
 /* Refused pairs start nothing, and the transfer goes on with the pairs that it has. */
@@ -168,7 +155,7 @@ TEST(bad_pairs_change_nothing) {
         {{NULL, 3, 0, 0, LAYERS}, KVMEM_STATUS_INVALID_ARGUMENT, "pairs is NULL"},
     };
     const kv_move before = MOVE(more);
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, 0);
     for (size_t i = 0; i < NUM(bad); i++) {
         const kvmem_submit_options step = step_of(&bad[i].move, 99);
@@ -180,33 +167,27 @@ TEST(bad_pairs_change_nothing) {
         const kvmem_submit_options step = step_of(&bad[i].move, 99);
         EXPECT(bad[i].status, kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
         EXPECT_OK(kvmem_transfer_poll(steps.transfer, ERR)); /* of the run before */
-        kvmem_transfer_info info;
-        EXPECT_OK(kvmem_transfer_get_info(steps.transfer, &info, ERR));
+        GET(kvmem_transfer_info, info, kvmem_transfer_get_info, steps.transfer);
         CHECK_EQ(info.bytes, before.num_pairs * BLOCK);
     }
     expect_no_completion(&steps);
-    EXPECT_OK(kvmem_transfer_submit(steps.transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    RUN(steps.transfer);
     expect_moved(&steps, &before, 5);
-    clean_up(&steps);
 }
 
 TEST(a_notification_without_a_peer_is_refused_and_changes_nothing) {
     const kv_move move = MOVE(fewer);
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, 0);
-    kvmem_submit_options step = step_of(&move, 1);
-    step.notification = "moved";
-    step.notification_size = 5;
+    kvmem_submit_options step = WITH(step_of(&move, 1), it.notification = "moved", it.notification_size = 5);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "neither layout is remote",
                    kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
     run_step(&steps, &move, 2);
-    clean_up(&steps);
 }
 
 TEST(while_in_flight_new_pairs_are_refused_and_the_run_keeps_its_own) {
     const kv_move move = MOVE(more), other = MOVE(fewer);
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, 0);
     const kvmem_submit_options step = step_of(&move, 1), refused = step_of(&other, 2);
     gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
@@ -219,12 +200,11 @@ TEST(while_in_flight_new_pairs_are_refused_and_the_run_keeps_its_own) {
     EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
     expect_moved(&steps, &move, 1);
     run_step(&steps, &other, 2);
-    clean_up(&steps);
 }
 
 TEST(a_cancelled_step_is_followed_by_others) {
     const kv_move move = MOVE(more), other = MOVE(first);
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, 0);
     const kvmem_submit_options step = step_of(&move, 1);
     gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
@@ -237,12 +217,11 @@ TEST(a_cancelled_step_is_followed_by_others) {
     /* Any part of those blocks may have been written: all of them once more. */
     run_step(&steps, &move, 3);
     run_step(&steps, &other, 4);
-    clean_up(&steps);
 }
 
 TEST(by_layer_each_step_reports_its_layers) {
     const kv_move moves[] = {MOVE(fewer), MOVE(more)};
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, KVMEM_TRANSFER_BY_LAYER);
     for (size_t i = 0; i < NUM(moves); i++) {
         const kvmem_submit_options step = step_of(&moves[i], i);
@@ -257,20 +236,18 @@ TEST(by_layer_each_step_reports_its_layers) {
         EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
         expect_moved(&steps, &moves[i], i);
     }
-    clean_up(&steps);
 }
 
 TEST(checksums_belong_to_the_step_that_gives_them) {
     const kv_move move = MOVE(first), other = MOVE(fewer);
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, 0);
     uint32_t ids[NUM(first)], sums[NUM(first)];
     for (size_t i = 0; i < NUM(first); i++) {
         ids[i] = first[i].source;
     }
     EXPECT_OK(kvmem_layout_checksum(steps.source.layout, ids, NUM(ids), sums, ERR));
-    kvmem_submit_options step = step_of(&move, 1);
-    step.checksums = sums;
+    kvmem_submit_options step = WITH(step_of(&move, 1), it.checksums = sums);
     EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
     EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
     expect_moved(&steps, &move, 1);
@@ -279,52 +256,44 @@ TEST(checksums_belong_to_the_step_that_gives_them) {
     EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "pair 2", kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
     expect_end(&steps, &move, 1, KVMEM_STATUS_CORRUPT);
     run_step(&steps, &other, 2); /* which gives none */
-    clean_up(&steps);
 }
 
 TEST(a_transfer_that_verifies_does_so_for_new_pairs) {
     const kv_move move = MOVE(more);
     const uint32_t sums[NUM(more)] = {0};
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, KVMEM_TRANSFER_VERIFY);
     run_step(&steps, &move, 1);
-    kvmem_submit_options step = step_of(&move, 2);
-    step.checksums = sums;
+    kvmem_submit_options step = WITH(step_of(&move, 2), it.checksums = sums);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_TRANSFER_VERIFY",
                    kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
     run_step(&steps, &move, 3);
-    clean_up(&steps);
 }
 
 /* Within one layout: which blocks are read and which are written is checked for each step. */
 TEST(pairs_that_read_what_they_write_are_refused_by_step) {
     const kvmem_layout_config config = kv_large_config(&kv_kinds[2]);
     static const kvmem_block_pair apart[] = {{0, 1}, {2, 3}}, chained[] = {{0, 1}, {1, 2}}, others[] = {{1, 0}, {3, 2}};
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 3);
+    OPENED(kv_side, side, &config, NULL, 3);
     const kv_move move = MOVE(apart), bad = MOVE(chained), back = MOVE(others);
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(side.layout, side.layout, &options, &transfer, ERR));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, side.layout, side.layout, &options);
     const kvmem_submit_options refused = step_of(&bad, 0), step = step_of(&back, 0);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_submit_pairs(transfer, &refused, ERR));
     EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     kv_expect_moved(&side, &side, &back);
     kv_side_check(&side);
-    kvmem_transfer_destroy(transfer);
-    kv_side_close(&side);
 }
 
 TEST(one_call_creates_and_starts) {
     const kv_move move = MOVE(more), bad = MOVE(outside);
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, 0);
     kvmem_transfer_destroy(steps.transfer);
     steps.transfer = NULL;
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = steps.queue;
-    options.user_data = 6;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = steps.queue,
+                                          it.user_data = 6);
     EXPECT_OK(kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options, &steps.transfer, ERR));
     EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
     expect_moved(&steps, &move, 6);
@@ -335,7 +304,6 @@ TEST(one_call_creates_and_starts) {
            kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options, &none, ERR));
     CHECK(none == NULL);
     expect_no_completion(&steps);
-    clean_up(&steps);
 }
 
 #define THREADS 4
@@ -369,7 +337,7 @@ static void *work(void *argument) {
 }
 
 TEST(threads_each_with_a_transfer_do_not_disturb_each_other) {
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, 0);
     const kv_move initial = MOVE(first);
     const kvmem_transfer_options options = kv_transfer_options(&initial);
@@ -391,7 +359,6 @@ TEST(threads_each_with_a_transfer_do_not_disturb_each_other) {
         kvmem_transfer_destroy(workers[i].transfer);
     }
     kv_side_check(&steps.destination);
-    clean_up(&steps);
 }
 
 /* Threads that share a transfer: each submission succeeds or is refused, and what succeeded has a completion of its own. */
@@ -414,7 +381,7 @@ static void *share(void *argument) {
 
 TEST(threads_that_share_a_transfer_start_one_run_at_a_time) {
     const kv_move move = MOVE(more), other = MOVE(fewer);
-    steps steps;
+    CLEANUP(clean_up) steps steps;
     prepare(&steps, 0);
     run_step(&steps, &move, move.num_pairs);
     worker workers[THREADS];
@@ -437,5 +404,4 @@ TEST(threads_that_share_a_transfer_start_one_run_at_a_time) {
     }
     expect_no_completion(&steps);
     run_step(&steps, &other, 1); /* which some thread may have been alone to move */
-    clean_up(&steps);
 }

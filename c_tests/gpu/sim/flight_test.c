@@ -39,8 +39,7 @@ static void expect_landed(flight *flight) {
     CHECK_EQ(completion.user_data, 42);
     CHECK_EQ(completion.status, KVMEM_STATUS_OK);
     CHECK_EQ(completion.bytes, 3 * 3 * 2 * 480);
-    kv_expect_moved(&flight->destination.model, &flight->source.model, &move);
-    side_check(&flight->destination);
+    side_check_moved(&flight->destination, &flight->source, &move);
 }
 
 static void flight_close(flight *flight) {
@@ -333,8 +332,7 @@ TEST(a_host_copy_does_not_wait_for_gpus) {
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
-    kv_expect_moved(&destination, &source, &host_move);
-    kv_side_check(&destination);
+    kv_side_check_moved(&destination, &source, &host_move);
     CALL(kvmem_transfer_destroy(transfer));
     CALL(kvmem_queue_destroy(queue));
     kv_side_close(&source);

@@ -37,8 +37,7 @@ TEST(open_world) {
 
 static void expect_parent_works(void) {
     RUN(w.transfer);
-    kv_expect_moved(&w.device.model, &w.pinned.model, &move);
-    side_check(&w.device);
+    side_check_moved(&w.device, &w.pinned, &move);
 }
 
 /* No stance here: looking at it would call the driver. */

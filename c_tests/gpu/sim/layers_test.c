@@ -42,8 +42,7 @@ static void land(crowd *crowd, size_t from) {
     for (size_t i = from; i < MANY; i++) {
         EXPECT_OK(kvmem_transfer_wait(crowd->transfers[i], PATIENCE, ERR));
     }
-    kv_expect_moved(&crowd->destination.model, &crowd->source.model, &move);
-    side_check(&crowd->destination);
+    side_check_moved(&crowd->destination, &crowd->source, &move);
 }
 
 static void crowd_close(crowd *crowd) {

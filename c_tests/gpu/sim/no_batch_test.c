@@ -42,8 +42,7 @@ TEST(blocks_go_one_by_one_and_it_is_said_why) {
         CALL(kvmem_blob_destroy(text));
         RUN(transfer);
         CALL(kvmem_transfer_destroy(transfer));
-        kv_expect_moved(&destination.model, &source.model, &move);
-        side_check(&destination);
+        side_check_moved(&destination, &source, &move);
     }
 }
 

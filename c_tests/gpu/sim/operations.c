@@ -47,13 +47,8 @@ static kvmem_status create_device(int device, uint64_t size) {
     return status;
 }
 
-static kvmem_status have_device_memory(void) {
-    return create_device(1, SIZE);
-}
-
-static kvmem_status ask_too_much(void) {
-    return create_device(0, UINT64_C(1) << 50);
-}
+OPERATION(have_device_memory, create_device(1, SIZE))
+OPERATION(ask_too_much, create_device(0, UINT64_C(1) << 50))
 
 static kvmem_status adopt(uint64_t address, uint64_t size) {
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
@@ -63,17 +58,9 @@ static kvmem_status adopt(uint64_t address, uint64_t size) {
     return status;
 }
 
-static kvmem_status adopt_an_allocation(void) {
-    return adopt(allocation + 16, SIZE - 16);
-}
-
-static kvmem_status adopt_mappings(void) {
-    return adopt(mappings.address, 3 * mappings.granule);
-}
-
-static kvmem_status adopt_past_the_end(void) {
-    return adopt(mappings.address, 3 * mappings.granule + 1);
-}
+OPERATION(adopt_an_allocation, adopt(allocation + 16, SIZE - 16))
+OPERATION(adopt_mappings, adopt(mappings.address, 3 * mappings.granule))
+OPERATION(adopt_past_the_end, adopt(mappings.address, 3 * mappings.granule + 1))
 
 static kvmem_status find_a_device(void) {
     int32_t device = 0;
@@ -96,9 +83,7 @@ static kvmem_status open_ipc(uint64_t size, uint64_t base_size) {
     return status;
 }
 
-static kvmem_status open_memory_of_another(void) {
-    return open_ipc(SIZE, SIZE);
-}
+OPERATION(open_memory_of_another, open_ipc(SIZE, SIZE))
 
 /* By device 0, a peer of the one that it lies on. */
 static kvmem_status open_for_another_device(void) {
@@ -113,9 +98,7 @@ static kvmem_status open_for_another_device(void) {
     return status;
 }
 
-static kvmem_status open_past_the_end(void) {
-    return open_ipc(SIZE + 1, 0);
-}
+OPERATION(open_past_the_end, open_ipc(SIZE + 1, 0))
 
 /* With the memory in the caller's hands. */
 static kvmem_status map(kvmem_vmm_memory *memory, uint64_t size) {
@@ -136,13 +119,8 @@ static kvmem_status import_memory(int32_t device) {
     return status;
 }
 
-static kvmem_status import_and_map(void) {
-    return import_memory(0);
-}
-
-static kvmem_status import_of_the_wrong_device(void) {
-    return import_memory(1);
-}
+OPERATION(import_and_map, import_memory(0))
+OPERATION(import_of_the_wrong_device, import_memory(1))
 
 static kvmem_status retain_and_map(void) {
     OWNED(kvmem_vmm_memory) memory = NULL;
@@ -164,13 +142,8 @@ static kvmem_status create_pinned(kvmem_progress_callback progress) {
     return status;
 }
 
-static kvmem_status have_pinned_memory(void) {
-    return create_pinned(NULL);
-}
-
-static kvmem_status cancel_pinned_memory(void) {
-    return create_pinned(cancel_at_half);
-}
+OPERATION(have_pinned_memory, create_pinned(NULL))
+OPERATION(cancel_pinned_memory, create_pinned(cancel_at_half))
 
 static kvmem_status have_a_layout(bool on_device) {
     OWNED(kvmem_layout) layout = NULL;
@@ -178,13 +151,8 @@ static kvmem_status have_a_layout(bool on_device) {
     return status;
 }
 
-static kvmem_status have_a_layout_on_a_device(void) {
-    return have_a_layout(true);
-}
-
-static kvmem_status have_a_layout_in_pinned_memory(void) {
-    return have_a_layout(false);
-}
+OPERATION(have_a_layout_on_a_device, have_a_layout(true))
+OPERATION(have_a_layout_in_pinned_memory, have_a_layout(false))
 
 #define EXTENT (UINT64_C(2) << 20)
 

@@ -12,6 +12,12 @@ typedef struct operation {
     kvmem_status expected; /* where nothing is made to fail */
 } operation;
 
+/* Defines an operation of one call, for those that differ only in values. */
+#define OPERATION(name, call)                                                                        \
+    static kvmem_status name(void) {                                                                 \
+        return call;                                                                                 \
+    }
+
 extern const operation operations[];
 extern const size_t num_operations;
 

@@ -61,8 +61,7 @@ static void fly_many(size_t transfers, uint32_t blocks, uint32_t path, uint64_t 
         CHECK(!reported[completion.user_data]);
         reported[completion.user_data] = true;
     }
-    kv_expect_moved(&destination.model, &source.model, &moved);
-    side_check(&destination);
+    side_check_moved(&destination, &source, &moved);
     for (size_t i = 0; i < transfers; i++) {
         CALL(kvmem_transfer_destroy(flying[i]));
     }
@@ -99,8 +98,7 @@ TEST(staged_runs_wait_for_each_other) {
     SIM(sim_go());
     for (size_t i = 0; i < NUM(destination); i++) {
         EXPECT_OK(kvmem_transfer_wait(transfers[i], PATIENCE, ERR));
-        kv_expect_moved(&destination[i].model, &source.model, &move);
-        side_check(&destination[i]);
+        side_check_moved(&destination[i], &source, &move);
         CALL(kvmem_transfer_destroy(transfers[i]));
         side_close(&destination[i]);
     }
@@ -153,8 +151,7 @@ static void fail_once(uint32_t path, const char *function, uint64_t nth, bool la
     EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED",
                    kvmem_transfer_wait(failing, PATIENCE, ERR));
     RUN(other);
-    kv_expect_moved(&destination.model, &source.model, &move);
-    side_check(&destination);
+    side_check_moved(&destination, &source, &move);
     RUN(failing);
     CALL(kvmem_transfer_destroy(failing));
     CALL(kvmem_transfer_destroy(other));
@@ -205,8 +202,7 @@ TEST(on_a_stream_work_waits_for_its_turn) {
         SIM(sim_go());
         EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
         memcpy(source.model.expected, fresh, source.model.size);
-        kv_expect_moved(&destination.model, &source.model, &move);
-        side_check(&destination);
+        side_check_moved(&destination, &source, &move);
         CALL(kvmem_transfer_destroy(transfer));
         CU_ON(0, cuStreamDestroy_v2(stream));
         side_close(&source);
@@ -231,8 +227,7 @@ TEST(without_a_kernel_the_driver_copies) {
     CALL(kvmem_blob_destroy(text));
     RUN(transfer);
     CALL(kvmem_transfer_destroy(transfer));
-    kv_expect_moved(&destination.model, &source.model, &move);
-    side_check(&destination);
+    side_check_moved(&destination, &source, &move);
     kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = KVMEM_PATH_CUDA_KERNEL);
     EXPECT(KVMEM_STATUS_CUDA, kvmem_transfer_create(source.model.layout, destination.model.layout, &options,
                                                     &transfer, ERR));
@@ -271,8 +266,7 @@ TEST(without_staging_memory_another_path_is_taken) {
     RUN(transfer);
     CALL(kvmem_transfer_destroy(transfer));
     SIM(sim_reset());
-    kv_expect_moved(&destination.model, &source.model, &all);
-    side_check(&destination);
+    side_check_moved(&destination, &source, &all);
 }
 
 /* What copies on a GPU share goes with the last layout of it. */

@@ -55,22 +55,12 @@ static kvmem_status pull(int from, uint32_t path, start start) {
     return status;
 }
 
-static kvmem_status pull_by_kernel(void) {
-    return pull(0, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
-}
-
-static kvmem_status pull_one_by_one(void) {
-    return pull(0, KVMEM_PATH_CUDA_COPY, ON_ITS_OWN);
-}
-
-static kvmem_status pull_in_rows(void) {
-    return pull(0, KVMEM_PATH_CUDA_2D, ON_ITS_OWN);
-}
+OPERATION(pull_by_kernel, pull(0, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
+OPERATION(pull_one_by_one, pull(0, KVMEM_PATH_CUDA_COPY, ON_ITS_OWN))
+OPERATION(pull_in_rows, pull(0, KVMEM_PATH_CUDA_2D, ON_ITS_OWN))
 
 /* The stream is one of device 0. */
-static kvmem_status pull_on_a_stream(void) {
-    return pull(1, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
-}
+OPERATION(pull_on_a_stream, pull(1, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
 
 static kvmem_status pull_memory_of_the_engine(void) {
     OWNED(kvmem_layout) destination = NULL;

@@ -34,7 +34,7 @@ static world open_world(void) {
     return w;
 }
 
-static void close_world(world *w) {
+static void world_close(world *w) {
     for (size_t i = 0; i < NUM(w->agents); i++) {
         CALL(kvmem_registration_destroy(w->registrations[i]));
     }
@@ -70,13 +70,12 @@ static void expect_goes_on(world *w) {
 
 TEST(growth_that_an_agent_refuses_is_taken_back) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
-    world w = open_world();
+    CLEANUP(world_close) world w = open_world();
     NIXL(nixl_sim_fail_register(4)); /* the second extent with the second agent */
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "register VRAM", kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
     CHECK_EQ(registered(&w, 0) + registered(&w, 1), 0);
     CHECK(!has_extent(&w, 0) && !has_extent(&w, 1));
     expect_goes_on(&w);
-    close_world(&w);
 }
 
 /* By the agent that had been told already, or by the one that refuses. */
@@ -95,7 +94,7 @@ TEST(growth_that_can_not_be_taken_back_stays_mapped) {
         expect_goes_on(&w);
         CHECK(has_extent(&w, 0)); /* by NIXL's leave it may never go */
         CHECK(!has_extent(&w, 1));
-        close_world(&w);
+        world_close(&w);
         CHECK(has_extent(&w, 0));
     }
 }
@@ -112,12 +111,12 @@ TEST(an_extent_that_an_agent_does_not_let_go_of_can_be_committed_again) {
     CHECK(!has_extent(&w, 1));
     expect_goes_on(&w);
     CHECK(has_extent(&w, 0));
-    close_world(&w);
+    world_close(&w);
     CHECK(has_extent(&w, 0));
 }
 
 TEST(what_a_deregistration_leaves_behind_is_never_unmapped) {
-    world w = open_world();
+    CLEANUP(world_close) world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
     NIXL(nixl_sim_fail_deregister(2)); /* after the control block */
     EXPECT(KVMEM_STATUS_NIXL, kvmem_registration_deregister(w.registrations[0], ERR));
@@ -128,7 +127,6 @@ TEST(what_a_deregistration_leaves_behind_is_never_unmapped) {
     CHECK_EQ(registered(&w, 0), 1);
     CHECK_EQ(registered(&w, 1), 1);
     CHECK(has_extent(&w, 0) && has_extent(&w, 1));
-    close_world(&w);
 }
 
 /* Calls kvmem for each message: calls that need locks which other threads hold while they log. */
@@ -160,7 +158,7 @@ static void listen_with(asking *asking) {
 TEST(a_log_callback_may_ask_while_an_agent_fails) {
     static unsigned char memory[4096];
     static asking asking;
-    world w = open_world();
+    CLEANUP(world_close) world w = open_world();
     asking.world = &w;
     asking.other = region_adopt(memory, sizeof(memory));
     EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
@@ -178,7 +176,6 @@ TEST(a_log_callback_may_ask_while_an_agent_fails) {
     CHECK(asking.messages > 0);
     CHECK_EQ(asking.failures, 0);
     CALL(kvmem_region_destroy(asking.other));
-    close_world(&w);
 }
 
 static kvmem_region_holders holders_of(const kvmem_region *region) {
@@ -187,7 +184,7 @@ static kvmem_region_holders holders_of(const kvmem_region *region) {
 }
 
 TEST(holders_are_told_by_what_they_are) {
-    world w = open_world();
+    CLEANUP(world_close) world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
     GET(kvmem_region *, view, kvmem_region_create_view, w.region, 0, EXTENT);
     GET(kvmem_share *, share, kvmem_share_create_region, w.region, NULL);
@@ -211,7 +208,6 @@ TEST(holders_are_told_by_what_they_are) {
     CHECK_EQ(few.handles, 1);
     CHECK_EQ(few.references, 2); /* and the registration that was taken back */
     CHECK_EQ(few.views + few.registrations + few.shares + few.importers, 0);
-    close_world(&w);
 }
 
 TEST(handles_are_counted_whoever_gives_them) {
@@ -259,7 +255,7 @@ TEST(a_layout_over_parts_registers_the_whole_once) {
     CALL(kvmem_layout_destroy(layout));
     elastic_parts_close(&parts);
     CALL(kvmem_region_destroy(other));
-    close_world(&w);
+    world_close(&w);
     CALL(kvmem_agent_destroy(agent));
 }
 
@@ -271,7 +267,7 @@ static void *destroy_registration(void *registration) {
 /* Nobody holds the registration any more, and its agent is at it. */
 TEST(nothing_shrinks_while_an_agent_lets_go) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
-    world w = open_world();
+    CLEANUP(world_close) world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
     NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
     pthread_t thread;
@@ -288,5 +284,4 @@ TEST(nothing_shrinks_while_an_agent_lets_go) {
     CHECK_EQ(pthread_join(thread, NULL), 0);
     EXPECT_OK(kvmem_region_decommit(w.region, 0, EXTENT, ERR));
     CHECK(!has_extent(&w, 0));
-    close_world(&w);
 }

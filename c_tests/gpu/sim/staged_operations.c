@@ -23,25 +23,11 @@ static kvmem_status move_by_layer(const kvmem_layout *source, const kvmem_layout
     return end_move(&moving, status);
 }
 
-static kvmem_status copy_staged(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN);
-}
-
-static kvmem_status copy_staged_on_a_stream(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_A_STREAM);
-}
-
-static kvmem_status copy_by_layer(void) {
-    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
-}
-
-static kvmem_status copy_staged_by_layer(void) {
-    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN);
-}
-
-static kvmem_status copy_by_layer_on_a_stream(void) {
-    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
-}
+OPERATION(copy_staged, copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN))
+OPERATION(copy_staged_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_A_STREAM))
+OPERATION(copy_by_layer, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
+OPERATION(copy_staged_by_layer, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN))
+OPERATION(copy_by_layer_on_a_stream, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
 
 const operation operations[] = {
     {"a staged copy", copy_staged, KVMEM_STATUS_OK},

@@ -33,9 +33,7 @@ static kvmem_status copy_to_a_device(void) {
     return status;
 }
 
-static kvmem_status copy_from_a_device(void) {
-    return copy_from_a_device_by(0, ON_ITS_OWN);
-}
+OPERATION(copy_from_a_device, copy_from_a_device_by(0, ON_ITS_OWN))
 
 /* A piece a slot, so that a run goes round the ring. */
 static kvmem_status move_by_disk(bool to_disk) {
@@ -52,28 +50,41 @@ static kvmem_status move_by_disk(bool to_disk) {
     return status;
 }
 
-static kvmem_status copy_from_a_device_to_disk(void) {
-    return move_by_disk(true);
+OPERATION(copy_from_a_device_to_disk, move_by_disk(true))
+OPERATION(copy_from_disk_to_a_device, move_by_disk(false))
+OPERATION(copy_by_batch, copy_from_a_device_by(KVMEM_PATH_CUDA_BATCH, ON_ITS_OWN))
+OPERATION(copy_by_kernel, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
+OPERATION(copy_by_kernel_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
+OPERATION(copy_one_by_one_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
+
+/* A transfer of one block that gets others. */
+static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                                   start start) {
+    static const kvmem_block_pair initial[] = {{3, 3}};
+    const kv_move first = {initial, NUM(initial), 0, 0, 3};
+    const kvmem_transfer_options options = WITH(kv_transfer_options(&first), it.path = path);
+    const contents contents = scattered_contents(source, destination);
+    kvmem_submit_options step;
+    kvmem_submit_options_init(&step, sizeof(step));
+    step.pairs = scattered_move.pairs;
+    step.num_pairs = scattered_move.num_pairs;
+    moving moving;
+    kvmem_status status = create_moving(&contents, &options, &moving);
+    if (status != KVMEM_STATUS_OK) {
+        return status;
+    }
+    status = start == ON_A_STREAM
+        ? kvmem_transfer_submit_pairs_on_stream(moving.transfer, &step, moves_stream(), ERR)
+        : kvmem_transfer_submit_pairs(moving.transfer, &step, ERR);
+    return end_move(&moving, status);
 }
 
-static kvmem_status copy_from_disk_to_a_device(void) {
-    return move_by_disk(false);
+static kvmem_status copy_new_pairs(void) {
+    return copy_from_a_device_as(move_new_pairs, 0, ON_ITS_OWN);
 }
 
-static kvmem_status copy_by_batch(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_BATCH, ON_ITS_OWN);
-}
-
-static kvmem_status copy_by_kernel(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
-}
-
-static kvmem_status copy_by_kernel_on_a_stream(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
-}
-
-static kvmem_status copy_one_by_one_on_a_stream(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
+static kvmem_status copy_new_pairs_on_a_stream(void) {
+    return copy_from_a_device_as(move_new_pairs, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
 }
 
 /* Blocks that follow each other lie apart on one side. */
@@ -85,21 +96,14 @@ static kvmem_status copy_in_rows_as(move_function *as) {
     return status;
 }
 
-static kvmem_status copy_in_rows(void) {
-    return copy_in_rows_as(move_by);
-}
-
-static kvmem_status copy_by_a_graph_of_copies(void) {
-    return copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
-}
+OPERATION(copy_in_rows, copy_in_rows_as(move_by))
+OPERATION(copy_by_a_graph_of_copies, copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
 
 static kvmem_status copy_by_a_graph_of_a_kernel(void) {
     return copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
 }
 
-static kvmem_status copy_by_a_graph_of_rows(void) {
-    return copy_in_rows_as(move_by_graph);
-}
+OPERATION(copy_by_a_graph_of_rows, copy_in_rows_as(move_by_graph))
 
 static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                            start start) {
@@ -108,13 +112,8 @@ static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *desti
     return status == KVMEM_STATUS_OK ? run_move(&moving, start) : status;
 }
 
-static kvmem_status copy_and_verify(void) {
-    return copy_from_a_device_as(verify, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
-}
-
-static kvmem_status copy_and_verify_on_a_stream(void) {
-    return copy_from_a_device_as(verify, KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
-}
+OPERATION(copy_and_verify, copy_from_a_device_as(verify, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
+OPERATION(copy_and_verify_on_a_stream, copy_from_a_device_as(verify, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
 
 static kvmem_status compute_checksums(void) {
     static const uint32_t blocks[] = {6, 0, 3};
@@ -151,13 +150,8 @@ static kvmem_status copy_elastic(uint32_t path) {
     return status;
 }
 
-static kvmem_status copy_elastic_by_kernel(void) {
-    return copy_elastic(KVMEM_PATH_CUDA_KERNEL);
-}
-
-static kvmem_status copy_elastic_one_by_one(void) {
-    return copy_elastic(KVMEM_PATH_CUDA_COPY);
-}
+OPERATION(copy_elastic_by_kernel, copy_elastic(KVMEM_PATH_CUDA_KERNEL))
+OPERATION(copy_elastic_one_by_one, copy_elastic(KVMEM_PATH_CUDA_COPY))
 
 const operation operations[] = {
     {"a copy to a device", copy_to_a_device, KVMEM_STATUS_OK},
@@ -166,6 +160,8 @@ const operation operations[] = {
     {"a copy by the kernel", copy_by_kernel, KVMEM_STATUS_OK},
     {"a copy by the kernel on a stream", copy_by_kernel_on_a_stream, KVMEM_STATUS_OK},
     {"a copy one by one on a stream", copy_one_by_one_on_a_stream, KVMEM_STATUS_OK},
+    {"a copy of new pairs", copy_new_pairs, KVMEM_STATUS_OK},
+    {"a copy of new pairs on a stream", copy_new_pairs_on_a_stream, KVMEM_STATUS_OK},
     {"a copy to disk", copy_from_a_device_to_disk, KVMEM_STATUS_OK},
     {"a copy from disk", copy_from_disk_to_a_device, KVMEM_STATUS_OK},
     {"a copy in rows", copy_in_rows, KVMEM_STATUS_OK},

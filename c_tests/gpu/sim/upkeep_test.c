@@ -19,7 +19,7 @@ typedef struct world {
     uint64_t memory;
 } world;
 
-static void open_world(world *w) {
+static void world_open(world *w) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     SIM(sim_reset());
     retain_device(0);
@@ -30,7 +30,7 @@ static void open_world(world *w) {
     EXPECT_OK(kvmem_queue_create(&w->queue, ERR));
 }
 
-static void close_world(world *w) {
+static void world_close(world *w) {
     SIM(sim_reset());
     CALL(kvmem_queue_destroy(w->queue));
     side_close(&w->host);
@@ -49,8 +49,7 @@ static kvmem_transfer *create(const world *w, uint32_t path, uint64_t staging_si
 }
 
 static void expect_moved(world *w) {
-    kv_expect_moved(&w->host.model, &w->device.model, &move);
-    side_check(&w->host);
+    side_check_moved(&w->host, &w->device, &move);
 }
 
 /* From here the device is at the engine's work, and whatever waits for the device waits. */
@@ -63,12 +62,11 @@ static void keep_device_busy(world *w) {
 
 /* A transfer that needs more of it than there is, created while what there is is in use. */
 TEST(staging_memory_grows_without_waiting_for_the_device) {
-    world w;
-    open_world(&w);
-    kvmem_transfer *small = create(&w, KVMEM_PATH_CUDA_STAGED, 16 * 1024);
+    OPENED(world, w);
+    OWNED(kvmem_transfer) small = create(&w, KVMEM_PATH_CUDA_STAGED, 16 * 1024);
     SIM(sim_hold());
     EXPECT_OK(kvmem_transfer_submit(small, ERR));
-    kvmem_transfer *large = create(&w, KVMEM_PATH_CUDA_STAGED, 4 * MIB);
+    OWNED(kvmem_transfer) large = create(&w, KVMEM_PATH_CUDA_STAGED, 4 * MIB);
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(small, PATIENCE, ERR));
     CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_OK);
@@ -78,16 +76,12 @@ TEST(staging_memory_grows_without_waiting_for_the_device) {
     EXPECT_OK(kvmem_transfer_wait(large, PATIENCE, ERR));
     CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_OK);
     expect_moved(&w);
-    CALL(kvmem_transfer_destroy(small));
-    CALL(kvmem_transfer_destroy(large));
-    close_world(&w);
 }
 
 /* What a run used that failed is not used again: it is freed while the device is at other work. */
 TEST(what_a_failed_run_used_holds_up_no_end) {
-    world w;
-    open_world(&w);
-    kvmem_transfer *staged = create(&w, KVMEM_PATH_CUDA_STAGED, 16 * 1024);
+    OPENED(world, w);
+    OWNED(kvmem_transfer) staged = create(&w, KVMEM_PATH_CUDA_STAGED, 16 * 1024);
     keep_device_busy(&w);
     SIM(sim_fail("cuEventRecord", 1, CUDA_ERROR_OUT_OF_MEMORY)); /* the first thing it does */
     EXPECT_OK(kvmem_transfer_submit(staged, ERR));
@@ -97,8 +91,6 @@ TEST(what_a_failed_run_used_holds_up_no_end) {
     RUN(staged);
     CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_OK);
     expect_moved(&w);
-    CALL(kvmem_transfer_destroy(staged));
-    close_world(&w);
 }
 
 static void fail_and_run_again(world *w, CUresult failure, kvmem_status status) {
@@ -117,8 +109,7 @@ static void fail_and_run_again(world *w, CUresult failure, kvmem_status status) 
 TEST(only_what_is_of_no_use_is_made_again) {
     static const CUresult harmless[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
                                         CUDA_ERROR_NOT_PERMITTED};
-    world w;
-    open_world(&w);
+    OPENED(world, w);
     fail_and_run_again(&w, CUDA_ERROR_OUT_OF_MEMORY, KVMEM_STATUS_OUT_OF_MEMORY);
     const uint64_t loaded = SIM(sim_calls("cuModuleLoadData"));
     for (size_t i = 0; i < NUM(harmless); i++) {
@@ -127,15 +118,13 @@ TEST(only_what_is_of_no_use_is_made_again) {
     }
     fail_and_run_again(&w, CUDA_ERROR_LAUNCH_FAILED, KVMEM_STATUS_CUDA);
     CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), loaded + 1);
-    close_world(&w);
 }
 
 /* Whether the driver could have needed one or not: what says that the work failed ends the run. */
 TEST(a_failure_ends_a_run_without_free_file_descriptors) {
     static const CUresult failures[] = {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED,
                                         CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_UNKNOWN};
-    world w;
-    open_world(&w);
+    OPENED(world, w);
     for (size_t i = 0; i < NUM(failures); i++) {
         struct rlimit before;
         kvmem_error_cause cause;
@@ -154,5 +143,4 @@ TEST(a_failure_ends_a_run_without_free_file_descriptors) {
         SIM(sim_reset());
         CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_CUDA);
     }
-    close_world(&w);
 }

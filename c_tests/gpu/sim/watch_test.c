@@ -34,8 +34,7 @@ static kvmem_status next_status(kvmem_queue *queue) {
 }
 
 static void expect_moved(side *destination, const side *source) {
-    kv_expect_moved(&destination->model, &source->model, &move);
-    side_check(destination);
+    side_check_moved(destination, source, &move);
 }
 
 /* To memory that is not page-locked: the driver returns when all bytes are there. */

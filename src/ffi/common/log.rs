@@ -19,7 +19,8 @@ pub const KVMEM_LOG_WARN: u32 = 2;
 /// Milestones, such as a loaded library, and slow paths that are caused by the setup.
 pub const KVMEM_LOG_INFO: u32 = 3;
 /// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
-/// registrations, shares; failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
+/// registrations, shares; failed calls.
+/// Regions, layouts, transfers, shares, queues and agents have a number, as in "transfer #7".
 pub const KVMEM_LOG_DEBUG: u32 = 4;
 /// All calls, timeouts, and the steps of operations.
 pub const KVMEM_LOG_TRACE: u32 = 5;

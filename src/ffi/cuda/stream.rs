@@ -125,9 +125,9 @@ pub unsafe extern "C" fn kvmem_transfer_submit_pairs_on_stream(
 
 /// Makes a stream wait for layers of the last run.
 ///
-/// Work that is put on the stream after this call begins when the layers have moved. The host does not wait
-/// for the layers, only until the driver has the run. If the run has not begun, because other transfers use
-/// what it needs, this call starts it before other runs that wait.
+/// Work that is put on the stream after this call begins when the layers have moved. The call does not wait
+/// for the layers. It returns when the driver has the run: if the run has not begun, because many others are
+/// in flight, the call starts it before other runs that wait.
 ///
 /// The stream continues even if the run fails: call kvmem_transfer_poll before you use the results.
 ///

@@ -10,20 +10,20 @@ use crate::ffi::common::status::kvmem_status;
 use crate::layout::{BlockDim, Dimensions, Geometry, LayoutKind};
 use crate::region::DeviceMemory;
 
-/// One region. A block contains all its layers, a layer its outer slots: base + block·L·O·R + layer·O·R +
+/// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ + layer·O·R +
 /// outer·R
 pub const KVMEM_LAYOUT_FULLY_CONTIGUOUS: u32 = 1;
 /// One region per layer. block_dim selects the order within it.
 pub const KVMEM_LAYOUT_LAYER_SEPARATE: u32 = 2;
 
-/// base[layer] + block·O·R + outer·R
+/// base[layer] + block·⌈O·R⌉ + outer·R
 pub const KVMEM_BLOCK_DIM_FIRST: u32 = 1;
-/// base[layer] + outer·N·R + block·R
+/// base[layer] + outer·N·⌈R⌉ + block·⌈R⌉
 pub const KVMEM_BLOCK_DIM_SECOND: u32 = 2;
 
 /// Shape of a KV cache, as in NVIDIA Dynamo's KVBM. In formulas N is num_blocks, L is num_layers, O is
-/// outer_dim, and R is page_size × inner_dim × dtype_width bytes. All fields are required, except alignment,
-/// num_heads and block_dim.
+/// outer_dim, R is page_size × inner_dim × dtype_width bytes, and ⌈x⌉ is x rounded up to alignment. All
+/// fields are required, except alignment, num_heads and block_dim.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_config {
@@ -37,13 +37,13 @@ pub struct kvmem_layout_config {
     pub outer_dim: u64,
     /// Tokens per block, at least 1.
     pub page_size: u64,
-    /// Elements per token in one layer and outer slot, at least 1.
+    /// Elements per token in one layer and outer slot, such as KV heads × head size; at least 1.
     pub inner_dim: u64,
     /// Bytes per element: 1, 2, 4 or 8.
     pub dtype_width: u64,
     /// Alignment of blocks in bytes, a power of two; 0 for 1. The block stride is rounded up to it.
     pub alignment: u64,
-    /// Attention heads in inner_dim; 0 if unknown.
+    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown.
     pub num_heads: u64,
     /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE.
     pub kind: u32,

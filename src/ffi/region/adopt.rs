@@ -36,7 +36,7 @@ pub const KVMEM_ADOPT_READ_ONLY: u64 = 1;
 pub struct kvmem_adopt_options {
     /// sizeof(kvmem_adopt_options)
     pub struct_size: usize,
-    /// KVMEM_ADOPT_* flags; 0 for GPU memory.
+    /// KVMEM_ADOPT_READ_ONLY or 0; 0 for GPU memory.
     pub flags: u64,
     /// First byte. Host memory must be mapped with PROT_READ, and with PROT_WRITE unless
     /// KVMEM_ADOPT_READ_ONLY is set. It must stay mapped until release is called.

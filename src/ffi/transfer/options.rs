@@ -48,7 +48,7 @@ pub const KVMEM_COMPUTE_MAY_RUN: u32 = 0;
 /// The GPU is idle during the transfer. Copies may use all of it.
 pub const KVMEM_COMPUTE_IDLE: u32 = 1;
 
-/// Options of kvmem_transfer_create.
+/// Options of kvmem_transfer_create, kvmem_transfer_start and kvmem_transfer_start_on_stream.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_transfer_options {

@@ -16,10 +16,13 @@ use crate::transfer::Transfer;
 
 /// Checks, plans and prepares a transfer. Moves nothing.
 ///
-/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in kind
-/// and alignment. They must be equal in page_size, inner_dim and dtype_width, in num_heads if both have it,
-/// and in num_layers and outer_dim if no range is given. Both layouts stay in use until the transfer is
-/// destroyed and its last run has ended.
+/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in kind,
+/// alignment, tier and num_blocks. They must be equal in page_size, inner_dim and dtype_width, in num_heads
+/// if both have it, and in num_layers and outer_dim if no range is given. Both layouts stay in use until the
+/// transfer is destroyed and its last run has ended.
+///
+/// At least one pair is required. If kvmem_transfer_submit_pairs will set the pairs of each run, any valid
+/// pair will do here.
 ///
 /// The fastest path by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists all
 /// paths.
