@@ -1924,7 +1924,7 @@ kvmem_status kvmem_share_create_received(const void *data,
 /// No effect on host memory, files, and memory of this process.
 #define KVMEM_OPEN_FOR_DEVICE 32
 /// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is granted.
-/// Without this flag and KVMEM_OPEN_READ_ONLY, the region gets all granted rights; if it is read-only, its
+/// Without this flag and KVMEM_OPEN_READ_ONLY, the region has all granted rights; if it is read-only, its
 /// flags have KVMEM_REGION_READ_ONLY.
 #define KVMEM_OPEN_READ_WRITE 64
 /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
