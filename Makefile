@@ -39,7 +39,7 @@ help:
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "make setup    only fetch what is missing: tools, crates, the wheels of NIXL and NVRTC"
-	@echo "make lint     rustfmt, clippy, and the links and names in pages"
+	@echo "make lint     rustfmt, clippy, links and names in pages, import cycles, unsafe, words"
 	@echo "make kernels  write src/cuda/kernels/*.ptx anew from their sources"
 	@echo "make header   write the headers in include/ anew from src/ffi, and docs/reference.md from them"
 	@echo "make clean    remove build/"
@@ -61,6 +61,9 @@ lint: setup
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 	scripts/pages.py
+	scripts/module_cycles.py
+	scripts/unsafe_modules.py
+	scripts/words.py
 
 # The tests append what they skip to a record, one for each target. A skip that .ci/expected-skips does not list fails
 # the target, unless it is called with SKIPS=allowed: for machines that have less than the one that runs CI.

@@ -285,18 +285,13 @@ std::vector<drawn> draw_all(const options &chosen, uint64_t most_bytes)
 
 void tell_rates()
 {
-    kvmem_copy_rates rates{};
-    rates.struct_size = sizeof rates;
+    kvmem_blob *rates = nullptr, *text = nullptr;
     kv::call(kvmem_cuda_get_copy_rates, device, &rates);
-    const auto tell = [](const char *name, const kvmem_direction_rates &of) {
-        std::printf("rates %s: link %.4g, batched %.4g ns, kernel %.4g, CTA %.4g\n", name,
-                    of.bytes_per_second, of.batch_copy_ns, of.kernel_bytes_per_second,
-                    of.cta_bytes_per_second);
-    };
-    tell("to device", rates.to_device);
-    tell("to host", rates.to_host);
-    std::printf("rates: copy %.4g ns, kernel start %.4g ns, %" PRIu32 " defaults\n", rates.copy_ns,
-                rates.kernel_start_ns, rates.num_defaults);
+    kv::call(kvmem_cuda_describe_rates, kvmem_blob_data(rates), kvmem_blob_size(rates),
+             static_cast<kvmem_rates_info *>(nullptr), &text);
+    std::printf("%s", static_cast<const char *>(kvmem_blob_data(text)));
+    kvmem_blob_destroy(text);
+    kvmem_blob_destroy(rates);
 }
 
 void measure(const options &chosen, results &found)

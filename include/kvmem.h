@@ -20,8 +20,7 @@
  *     options.num_pairs = 2;
  *     kvmem_transfer *transfer = NULL;
  *     kvmem_error *error = NULL;
- *     kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, &error);
- *     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_submit(transfer, &error);
+ *     kvmem_status status = kvmem_transfer_start(source, destination, &options, &transfer, &error);
  *     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error);
  *     if (status != KVMEM_STATUS_OK) fprintf(stderr, "%s\n", kvmem_error_message(error, NULL));
  *     kvmem_error_destroy(error);
@@ -488,7 +487,7 @@ void kvmem_elastic_options_init(kvmem_elastic_options *options, size_t struct_si
 ///           exceeds any address space
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or there are more than 16,777,216 extents
 ///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses, or no host memory or file descriptor for the
-///           control block (64 bytes, and 4 per extent)
+///           control block, in which other processes see changes (64 bytes, and 4 per extent)
 ///         KVMEM_STATUS_UNSUPPORTED: the GPU has no virtual memory management, or cannot export memory by
 ///           fabric handle, which is tried for KVMEM_ELASTIC_FABRIC
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
@@ -1463,17 +1462,17 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    kvmem_transfer **transfer,
                                    kvmem_error **error);
 
-/// Creates a transfer and starts it, in one call.
+/// Creates a transfer and starts its first run, in one call.
 ///
-/// For layouts between which blocks move again and again, kvmem_transfer_submit_pairs costs less: it keeps
+/// If blocks move between the same layouts again and again, kvmem_transfer_submit_pairs is faster: it keeps
 /// what depends on the layouts.
 ///
-/// @param source where the blocks come from
-/// @param destination where they go
-/// @param options which blocks
-/// @param transfer gets the transfer, whose run is in flight; the caller destroys it. NULL if this fails:
-///        then no run has started, and the queue receives no completion
-/// @return as kvmem_transfer_create and kvmem_transfer_submit
+/// @param source layout to read from
+/// @param destination layout to write to
+/// @param options what to move
+/// @param transfer receives the transfer, whose run is in flight; the caller destroys it. If the call fails,
+///         no run has started, and the queue receives no completion
+/// @return any status of kvmem_transfer_create and kvmem_transfer_submit
 kvmem_status kvmem_transfer_start(const kvmem_layout *source,
                                   const kvmem_layout *destination,
                                   const kvmem_transfer_options *options,
@@ -1541,35 +1540,31 @@ kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error
 
 /* ---- Transfers: other blocks in every step ---- */
 
-/// The blocks of the next run of a prepared transfer, and what belongs to them.
+/// Options of kvmem_transfer_submit_pairs: the blocks of the next run.
 typedef struct kvmem_submit_options {
     /// sizeof(kvmem_submit_options)
     size_t struct_size;
-    /// The blocks, in any order; copied. No destination may be named twice.
+    /// Blocks, in any order; copied. Each destination may occur once.
     const kvmem_block_pair *pairs;
     /// Number of pairs, at least 1.
     size_t num_pairs;
-    /// Returned in the completion. 0 by default, whatever the transfer was created with.
+    /// Returned in the completion; 0 by default, whatever the transfer was created with.
     uint64_t user_data;
-    /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL
-    /// with size 0 for an empty one. Needs a remote layout.
+    /// Message to the remote agent, sent after the last byte has moved; copied. NULL with size 0 for none;
+    /// not NULL with size 0 for an empty one. Requires a remote layout.
     const void *notification;
     /// Bytes of the notification.
     size_t notification_size;
-    /// CRC32C of each block after the run, one per pair; copied. NULL for none. See `checksums` of
+    /// Expected CRC32C of each block after the run, one per pair; copied. NULL for none. See `checksums` of
     /// kvmem_transfer_options.
     const uint32_t *checksums;
 } kvmem_submit_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size);
 
-/// Gives a transfer new pairs, and starts it. This is the call for blocks that differ in every step: the
-/// layouts, the layers and outer slots, the queue and the flags stay as they were when the transfer was
-/// created.
+/// Starts a run of a transfer with new pairs. This is the call for blocks that differ in every step: layouts,
+/// layers, outer slots, queue and flags stay as they were when the transfer was created.
 ///
 ///     kvmem_submit_options step;
 ///     kvmem_submit_options_init(&step, sizeof step);
@@ -1578,24 +1573,23 @@ void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size
 ///     step.user_data = request_id;
 ///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
 ///
-/// The number of pairs may change with each call. The path is selected again for the new pairs.
-/// kvmem_transfer_get_info and kvmem_transfer_explain then report the new pairs. kvmem_transfer_submit
-/// repeats the last pairs, with the same user_data, notification and checksums.
+/// The number of pairs may change with each call. The path is selected again for the new pairs;
+/// kvmem_transfer_get_info and kvmem_transfer_explain report them. kvmem_transfer_submit repeats the last
+/// pairs, with the same user_data, notification and checksums. A transfer has one run in flight at a time;
+/// use as many transfers as there are steps at the same time.
 ///
-/// One run of a transfer is in flight at a time. For several steps at the same time, use as many transfers.
-///
-/// If this fails, no run has started, and the transfer keeps the pairs that it had.
+/// If the call fails, no run has started, and the transfer keeps its previous pairs.
 ///
 /// @param transfer a transfer
 /// @param options the new pairs
-/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+/// @return KVMEM_STATUS_OK: the run has started
 ///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer
-///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair, a destination is named twice, a block is read and
-///           written, a notification has no remote agent to go to, or checksums are given for a transfer with
+///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair; a destination occurs twice; a block is both read
+///           and written; a notification has no remote agent; or checksums are set for a transfer with
 ///           KVMEM_TRANSFER_VERIFY
 ///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block
-///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they can't be verified
-///         the statuses of kvmem_transfer_create and kvmem_transfer_submit: creating or starting it failed
+///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they cannot be verified
+///         any other status of kvmem_transfer_submit
 kvmem_status kvmem_transfer_submit_pairs(kvmem_transfer *transfer,
                                          const kvmem_submit_options *options,
                                          kvmem_error **error);
@@ -1930,7 +1924,7 @@ kvmem_status kvmem_share_create_received(const void *data,
 /// No effect on host memory, files, and memory of this process.
 #define KVMEM_OPEN_FOR_DEVICE 32
 /// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is granted.
-/// Without this flag and KVMEM_OPEN_READ_ONLY, the region gets all granted rights; if it is read-only, its
+/// Without this flag and KVMEM_OPEN_READ_ONLY, the region has all granted rights; if it is read-only, its
 /// flags have KVMEM_REGION_READ_ONLY.
 #define KVMEM_OPEN_READ_WRITE 64
 /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of

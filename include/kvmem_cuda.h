@@ -160,17 +160,17 @@ kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
                                              struct CUstream_st *stream,
                                              kvmem_error **error);
 
-/// Creates a transfer and starts it on a stream, in one call: see kvmem_transfer_start.
+/// Creates a transfer and starts its first run on a stream, in one call. See kvmem_transfer_start.
 ///
-/// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run. The
-/// caller then keeps the transfer until the graph is destroyed.
+/// If the stream is captured into a graph, the transfer becomes a part of the graph and does not run. The
+/// caller keeps the transfer until the graph is destroyed.
 ///
-/// @param source where the blocks come from
-/// @param destination where they go
-/// @param options which blocks
-/// @param stream a stream as kvmem_transfer_submit_on_stream takes it
-/// @param transfer gets the transfer; the caller destroys it. NULL if this fails: then no run has started
-/// @return as kvmem_transfer_create and kvmem_transfer_submit_on_stream
+/// @param source layout to read from
+/// @param destination layout to write to
+/// @param options what to move
+/// @param stream a stream as for kvmem_transfer_submit_on_stream
+/// @param transfer receives the transfer; the caller destroys it. If the call fails, no run has started
+/// @return any status of kvmem_transfer_create and kvmem_transfer_submit_on_stream
 kvmem_status kvmem_transfer_start_on_stream(const kvmem_layout *source,
                                             const kvmem_layout *destination,
                                             const kvmem_transfer_options *options,
@@ -178,19 +178,19 @@ kvmem_status kvmem_transfer_start_on_stream(const kvmem_layout *source,
                                             kvmem_transfer **transfer,
                                             kvmem_error **error);
 
-/// Gives a transfer new pairs, and starts it on a stream: see kvmem_transfer_submit_pairs.
+/// Starts a run of a transfer with new pairs on a stream. See kvmem_transfer_submit_pairs.
 ///
-/// While the stream is captured into a graph, the pairs become a part of the graph and do not run. The graph
-/// keeps them, whatever pairs the transfer gets later. The transfer must outlive the graph, and its memory
-/// for pairs grows with each list that is captured.
+/// If the stream is captured into a graph, the pairs become a part of the graph and do not run. The graph
+/// keeps them, whatever pairs the transfer has later. The transfer must outlive the graph, and its memory for
+/// pairs grows with each list that is captured.
 ///
-/// If this fails, no run has started, and the transfer keeps the pairs that it had.
+/// If the call fails, no run has started, and the transfer keeps its previous pairs.
 ///
 /// @param transfer a transfer from or to GPU memory
 /// @param options the new pairs
-/// @param stream a stream as kvmem_transfer_submit_on_stream takes it
-/// @return as kvmem_transfer_submit_pairs and kvmem_transfer_submit_on_stream. While a run is in flight,
-///         KVMEM_STATUS_BUSY also for a stream that is captured
+/// @param stream a stream as for kvmem_transfer_submit_on_stream
+/// @return any status of kvmem_transfer_submit_pairs and kvmem_transfer_submit_on_stream
+///         KVMEM_STATUS_BUSY: a run is in flight, also if the stream is captured
 kvmem_status kvmem_transfer_submit_pairs_on_stream(kvmem_transfer *transfer,
                                                    const kvmem_submit_options *options,
                                                    struct CUstream_st *stream,
@@ -228,150 +228,119 @@ kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer,
 
 /* ---- Copy rates ---- */
 
-/// Figures the library brings: of one H200 with PCIe 5 x16.
+/// Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
 #define KVMEM_RATES_DEFAULT 0
-/// Measured by this process.
+/// Measured by the process that saved them.
 #define KVMEM_RATES_MEASURED 1
-/// Given by the caller: kvmem_cuda_set_copy_rates, kvmem_cuda_set_peer_rates.
+/// Set by the caller of the process that saved them.
 #define KVMEM_RATES_LOADED 2
 
-/// What copies in one direction cost.
-typedef struct kvmem_direction_rates {
-    /// Bytes a second of one large copy of the driver's.
-    double bytes_per_second;
-    /// Nanoseconds of the CPU for each copy of a batch, however small. Between GPUs, and within one: of the
-    /// copy engine.
-    double batch_copy_ns;
-    /// Bytes a second of a copy kernel with as many CTAs as are worth having.
-    double kernel_bytes_per_second;
-    /// Bytes a second of each CTA while there are few.
-    double cta_bytes_per_second;
-} kvmem_direction_rates;
+/// Returns the copy rates of a GPU, by which transfers select their path. Keep them in a file, and set them
+/// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same paths.
+///
+/// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies on a
+/// stream of kvmem, with 64 MiB of GPU memory and 10 MiB of host memory, for 15 to 30 ms. Rates that cannot
+/// be measured are defaults; the log has the reason, and kvmem_cuda_describe_rates returns their number.
+/// Other threads that need the rates of the GPU wait.
+///
+/// @param device the GPU
+/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
+///         blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_CUDA: the GPU has no usable context
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+///
+/// Notes: what kvmem observes while transfers run, and uses as well to select paths, is not included.
+kvmem_status kvmem_cuda_get_copy_rates(int32_t device, kvmem_blob **rates, kvmem_error **error);
 
-/// What copies of a GPU cost: the figures by which transfers choose their path. Plain numbers, to be kept in
-/// a file or a configuration and given back to a later process on the same machine.
-typedef struct kvmem_copy_rates {
-    /// sizeof(kvmem_copy_rates)
-    size_t struct_size;
-    /// A KVMEM_RATES_* value: where the figures come from. Not read by kvmem_cuda_set_copy_rates.
-    uint32_t source;
-    /// How many figures that are to be measured could not be, or were beyond belief, and are defaults, in
-    /// proportion to the others; the log says why. Not read by kvmem_cuda_set_copy_rates.
-    uint32_t num_defaults;
-    /// From page-locked host memory to the GPU.
-    kvmem_direction_rates to_device;
-    /// From the GPU to page-locked host memory.
-    kvmem_direction_rates to_host;
-    /// Within the GPU.
-    kvmem_direction_rates on_device;
-    /// Bytes a second between the GPU and host memory that is not page-locked.
-    double pageable_bytes_per_second;
-    /// Nanoseconds of one copy of the driver's beside its bytes.
-    double copy_ns;
-    /// Nanoseconds until a copy kernel has begun to move bytes.
-    double kernel_start_ns;
-} kvmem_copy_rates;
+/// Sets the copy rates of a GPU: they are not measured, and used unchanged. Transfers that exist keep their
+/// path.
+///
+/// @param device the GPU
+/// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL
+///        with size 0 discards the rates, so that they are measured when they are needed next
+/// @param size number of bytes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+kvmem_status kvmem_cuda_set_copy_rates(int32_t device, const void *data, size_t size, kvmem_error **error);
 
-/// Fills rates with zeroes, which stand for the defaults.
+/// Returns the copy rates between two GPUs, as kvmem_cuda_get_copy_rates does for one. They are measured with
+/// 16 MiB of the memory of each.
 ///
-/// @param rates the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*rates); no more is written
-void kvmem_copy_rates_init(kvmem_copy_rates *rates, size_t struct_size);
+/// @param device the GPU that does the work: that of the destination, or the one that memory of another
+///        process was opened for
+/// @param peer the other GPU. No context is created on it, unless the first cannot access it
+/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
+///         blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_CUDA: the GPU has no usable context
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+kvmem_status kvmem_cuda_get_peer_rates(int32_t device, int32_t peer, kvmem_blob **rates, kvmem_error **error);
 
-/// Returns what copies of a GPU cost. If that is not known yet, it is measured, as the first transfer on the
-/// GPU does: by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of
-/// the host's for 15 to 30 ms. If that fails, the rates are defaults, and the log and num_defaults say so.
+/// Sets the copy rates between two GPUs, as kvmem_cuda_set_copy_rates does for one.
 ///
-/// These are the measured rates. What transfers show while they run, and path selection uses too, is not in
-/// them.
-///
-/// Threads: any; others that need the figures of the GPU wait for them.
-///
-/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
-/// @param rates gets the answer; its struct_size must be set, and no more is written
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for NULL or a struct_size that can't be;
-///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_CUDA without a context
-kvmem_status kvmem_cuda_get_copy_rates(int32_t device, kvmem_copy_rates *rates, kvmem_error **error);
-
-/// Sets the rates of a GPU, such as those that an earlier run has measured: then none are measured here.
-/// Transfers that exist already keep their path.
-///
-/// The rates are used as given: batches that turn out to be slower or faster do not change them. How busy
-/// compute keeps the GPU is still observed.
-///
-/// Threads: any.
-///
-/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
-/// @param rates the figures, where 0 stands for the default; copied. NULL forgets what is known: it is
-///              measured when it is next needed, as after a first measurement beside other work
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a figure that is negative or no number;
-///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
-kvmem_status kvmem_cuda_set_copy_rates(int32_t device, const kvmem_copy_rates *rates, kvmem_error **error);
-
-/* ---- Copy rates between GPUs ---- */
-
-/// What copies between a GPU and another one cost, the first doing the work: that is the GPU of the
-/// destination, or the one for which memory of another process was opened. Plain numbers, to be kept as those
-/// of kvmem_copy_rates are.
-typedef struct kvmem_peer_rates {
-    /// sizeof(kvmem_peer_rates)
-    size_t struct_size;
-    /// A KVMEM_RATES_* value: where the figures come from. Not read by kvmem_cuda_set_peer_rates.
-    uint32_t source;
-    /// How many figures could not be measured, or were beyond belief, and are defaults, in proportion to the
-    /// others; those of the kernel are where the GPU can't access the other one. Not read by
-    /// kvmem_cuda_set_peer_rates.
-    uint32_t num_defaults;
-    /// From the other GPU to this one. Where this one can't access the other, the driver's copies are those
-    /// that it passes through the host.
-    kvmem_direction_rates read;
-    /// From this GPU to the other one.
-    kvmem_direction_rates write;
-} kvmem_peer_rates;
-
-/// Fills rates with zeroes, which stand for the defaults: of two H200 and NVLink.
-///
-/// @param rates the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*rates); no more is written
-void kvmem_peer_rates_init(kvmem_peer_rates *rates, size_t struct_size);
-
-/// Tells what copies between two GPUs cost. Where that is not known yet it is measured, as the first transfer
-/// between the two would: by a few copies on a stream of the library's own, with 16 MiB of the memory of
-/// each. Where that fails there are defaults, and the log and num_defaults say so. No context is made on the
-/// other GPU, unless it is out of this one's reach.
-///
-/// Threads: any; others that need the figures of the two wait for them.
-///
-/// @param device the GPU that does the work, as CUDA_VISIBLE_DEVICES orders them
-/// @param peer the other one
-/// @param rates gets the answer; its struct_size must be set, and no more is written
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for NULL, a struct_size that can't be, or one GPU
-///         twice; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_CUDA without a context
-kvmem_status kvmem_cuda_get_peer_rates(int32_t device,
-                                       int32_t peer,
-                                       kvmem_peer_rates *rates,
-                                       kvmem_error **error);
-
-/// Gives the figures for two GPUs, such as those that an earlier run has measured: then none are measured
-/// here. Transfers that are there already keep their path.
-///
-/// Threads: any.
-///
-/// @param device the GPU that does the work, as CUDA_VISIBLE_DEVICES orders them
-/// @param peer the other one
-/// @param rates the figures, where 0 stands for the default; copied. NULL forgets what is known: it is
-///              measured when it is next needed
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for one GPU twice, or a figure that is negative or
-///         no number; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
+/// @param device the GPU that does the work
+/// @param peer the other GPU
+/// @param data bytes of kvmem_cuda_get_peer_rates for these GPUs, in this order; NULL with size 0 discards
+///        the rates
+/// @param size number of bytes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
+///         any other status of kvmem_cuda_set_copy_rates
 kvmem_status kvmem_cuda_set_peer_rates(int32_t device,
                                        int32_t peer,
-                                       const kvmem_peer_rates *rates,
+                                       const void *data,
+                                       size_t size,
+                                       kvmem_error **error);
+
+/// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
+/// measured.
+///
+/// @param device the GPU
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+kvmem_status kvmem_cuda_use_default_rates(int32_t device, kvmem_error **error);
+
+/// Summary of copy rates.
+typedef struct kvmem_rates_info {
+    /// UUID of the GPU; for rates between two, of the one that does the work.
+    uint8_t uuid[16];
+    /// UUID of the other GPU; zeroes for rates of one GPU.
+    uint8_t peer_uuid[16];
+    /// Bytes per second of a large copy to the GPU: from page-locked host memory, or from the other GPU.
+    double read_bytes_per_second;
+    /// Bytes per second of a large copy from the GPU: to page-locked host memory, or to the other GPU.
+    double write_bytes_per_second;
+    /// Nanoseconds from the launch of a copy kernel until it moves bytes; 0 for rates between two GPUs.
+    double launch_ns;
+    /// KVMEM_RATES_* value.
+    uint32_t source;
+    /// Number of rates that could not be measured, or were implausible, and were replaced by scaled defaults.
+    /// Between GPUs without peer access these are the rates of kernels.
+    uint32_t num_defaults;
+} kvmem_rates_info;
+
+/// Describes copy rates. Needs neither a GPU nor a driver.
+///
+/// @param data bytes of kvmem_cuda_get_copy_rates or kvmem_cuda_get_peer_rates
+/// @param size number of bytes
+/// @param info receives the summary; may be NULL
+/// @param text receives all rates as text for people; the caller destroys the blob; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+kvmem_status kvmem_cuda_describe_rates(const void *data,
+                                       size_t size,
+                                       kvmem_rates_info *info,
+                                       kvmem_blob **text,
                                        kvmem_error **error);
 
 /* ---- IPC handles ---- */

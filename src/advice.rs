@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What to do about a failed system call: the limit that was reached, its value, and how to raise it.
+//! Advice for failed system calls: the limit that was reached, its value, and how to raise it.
 //!
-//! This is the one place that knows. [`for_errno`] holds for a call of any kind, and every error with such
-//! an errno carries it; the other functions are for callers that know what they asked for.
+//! [`for_errno`] applies to all calls, and is part of every error with such an errno. The other functions are for errors of
+//! certain calls.
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// Advice that holds whatever the call was.
+/// Advice for an errno of any call.
 pub fn for_errno(errno: Errno) -> Option<String> {
     match errno {
         Errno::MFILE => Some(open_files()),
@@ -27,7 +27,7 @@ pub fn for_errno(errno: Errno) -> Option<String> {
 fn open_files() -> String {
     match getrlimit(Resource::Nofile).current {
         Some(most) => format!(
-            "this process may have {most} file descriptors open (RLIMIT_NOFILE); raise the limit, as with ulimit -n, \
+            "this process may have {most} open file descriptors (RLIMIT_NOFILE); raise the limit, for example with ulimit -n, \
              or close some"
         ),
         None => "close some file descriptors of this process".into(),
@@ -35,7 +35,7 @@ fn open_files() -> String {
 }
 
 fn open_files_of_all() -> String {
-    // Without a free descriptor only a privileged process can read it.
+    // Only a privileged process can read it without a free file descriptor.
     let most = std::fs::read_to_string("/proc/sys/fs/file-max").ok();
     let most = most.map_or(String::new(), |text| format!(" of {}", text.trim()));
     format!("the machine's limit{most} on open files is reached; raise fs.file-max")
@@ -44,13 +44,13 @@ fn open_files_of_all() -> String {
 fn file_size() -> String {
     match getrlimit(Resource::Fsize).current {
         Some(most) => format!(
-            "a file of this process may have {most} bytes (RLIMIT_FSIZE); raise the limit, as with ulimit -f"
+            "a file of this process may have {most} bytes (RLIMIT_FSIZE); raise the limit, for example with ulimit -f"
         ),
-        None => "the file system has no files as large".into(),
+        None => "the size exceeds the maximum of the file system".into(),
     }
 }
 
-/// How much space is free, and where.
+/// The free space of the file system of a file.
 pub fn free_space(file: BorrowedFd<'_>) -> Option<String> {
     let stat = rustix::fs::fstatvfs(file).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -64,11 +64,11 @@ pub fn locked_memory() -> Option<String> {
     let most = getrlimit(Resource::Memlock).current?;
     Some(format!(
         "this user may lock {most} bytes of memory (RLIMIT_MEMLOCK), and kernels before 5.12 count a ring as locked; raise \
-         the limit, as with ulimit -l"
+         the limit, for example with ulimit -l"
     ))
 }
 
-/// How many huge pages the system has.
+/// The number of huge pages of the system.
 pub fn huge_pages(page: u64) -> Option<String> {
     huge_pages_in("/sys/kernel/mm/hugepages", page)
 }
@@ -80,12 +80,12 @@ fn huge_pages_in(folder: &str, page: u64) -> Option<String> {
         text.trim().parse::<u64>().ok()
     };
     let Some(total) = number("nr_hugepages") else {
-        return Some(format!("this system has no huge pages of {page} bytes: {name} is not there"));
+        return Some(format!("this system has no huge pages of {page} bytes: {name} does not exist"));
     };
-    // A page that is reserved is counted as free until it is used.
+    // The kernel counts a reserved page as free until it is used.
     let free = number("free_hugepages")?.saturating_sub(number("resv_hugepages").unwrap_or(0));
     Some(format!(
-        "the system keeps {total} huge pages of {page} bytes, {free} of them free; raise {name}/nr_hugepages"
+        "the system has {total} huge pages of {page} bytes, {free} of them free; raise {name}/nr_hugepages"
     ))
 }
 
@@ -126,7 +126,7 @@ mod tests {
         let none = huge_pages_in(&folder_text, 1 << 30).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(
-            advice.starts_with("the system keeps 10 huge pages of 2097152 bytes, 4 of them free"),
+            advice.starts_with("the system has 10 huge pages of 2097152 bytes, 4 of them free"),
             "{advice}"
         );
         assert!(none.contains("no huge pages of 1073741824"), "{none}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A thread that runs callbacks of the caller's, in order. No other thread of the library runs one, so a callback may call
-//! any function of the library and block for as long as it likes.
+//! A thread that runs callbacks of the caller, in order. No other thread of the library runs them, so a callback may call any
+//! function of the library, and block for any time.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// One such thread of this process. It runs while there are handles or jobs.
+/// A callback thread of this process. It runs while there are handles or jobs.
 pub struct CallbackThread {
     name: &'static str,
     report: fn(&Error),
@@ -68,7 +68,7 @@ impl CallbackThread {
         std::ptr::eq(CURRENT.get(), self)
     }
 
-    /// A fence behind all jobs posted so far. Waiting for it on this thread itself would never end.
+    /// A fence after all jobs posted so far. Waiting for it on this thread itself would never return.
     pub fn fence(&self) -> Fence {
         let (reached, fence) = channel();
         let mut state = self.lock();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One error for the whole library: a status a caller can branch on, a message a person can act on, and the
-//! native cause underneath.
+//! The error type of the library: a status for programs, a message for people, and the native cause.
 
 #![forbid(unsafe_code)]
 
@@ -12,27 +11,27 @@ use crate::advice;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
-    /// An argument is wrong by itself, whatever the state of the library.
+    /// An argument is invalid in itself, independent of the state of the library.
     InvalidArgument = -1,
     /// Memory, disk space or another resource is exhausted.
     OutOfMemory = -2,
-    /// An index or a size lies outside what the object has.
+    /// An index or a size exceeds the object.
     OutOfRange = -3,
-    /// The thing named does not exist.
+    /// The object does not exist.
     NotFound = -4,
-    /// The thing to be made is there already.
+    /// The object to create already exists.
     AlreadyExists = -5,
     /// The call does not fit the state of the object.
     InvalidState = -6,
     /// Something still uses the object.
     Busy = -7,
-    /// The time given ran out.
+    /// The timeout passed.
     TimedOut = -8,
     /// The work was cancelled.
     Cancelled = -9,
-    /// This can't be done, here or at all.
+    /// The operation is not supported, on this machine or at all.
     Unsupported = -10,
-    /// The system or a peer refused access.
+    /// The system or a peer denied access.
     PermissionDenied = -11,
     /// No usable CUDA driver.
     UnavailableCuda = -12,
@@ -44,13 +43,13 @@ pub enum Status {
     Nixl = -15,
     /// The system reported an error.
     Io = -16,
-    /// The peer process is gone.
+    /// The peer process has ended.
     PeerLost = -17,
-    /// What the handle describes has changed since.
+    /// The handle refers to an earlier state of the object.
     Stale = -18,
     /// Bytes from outside are damaged or hostile.
     Corrupt = -19,
-    /// Bytes from outside are of a version this library does not read.
+    /// Bytes from outside have a version that this library does not read.
     VersionMismatch = -20,
     /// A bug in this library; the object may be unusable.
     Panic = -21,
@@ -109,18 +108,18 @@ impl Status {
         }
     }
 
-    /// The status of a value, as another process told it.
+    /// The status of a value that another process sent.
     pub fn from_code(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|status| *status as i32 == code)
     }
 }
 
-/// The system under ours that reported the failure, and what it said.
+/// The error of the system, NIXL or CUDA that caused the failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// An `errno` value.
     Errno(i32),
-    /// A status of NIXL's C API.
+    /// A status of the C API of NIXL.
     Nixl(i32),
     /// A `CUresult`, and the driver's name for it.
     Cuda(i32, String),
@@ -139,13 +138,12 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of our own finding.
+    /// An error without a native cause.
     pub fn new(status: Status, message: impl Into<Cow<'static, str>>) -> Self {
         Self { status, message: message.into(), cause: None }
     }
 
-    /// A failed system call: `action` says what was tried, the text of the errno is added, and what to
-    /// do about it where that is known.
+    /// A failed system call. The message consists of `action`, the text of the errno, and advice if there is any.
     pub fn errno(action: impl std::fmt::Display, errno: rustix::io::Errno) -> Self {
         use rustix::io::Errno;
         let status = match errno {
@@ -181,19 +179,19 @@ impl Error {
         self
     }
 
-    /// The same error with what was being done put before its message.
+    /// The same error with `doing` before its message.
     pub fn context(mut self, doing: impl std::fmt::Display) -> Self {
         self.message = format!("{doing}: {}", self.message).into();
         self
     }
 
-    /// The same error with what went wrong after it put behind its message.
+    /// The same error with `later` after its message.
     pub fn followed_by(mut self, later: impl std::fmt::Display) -> Self {
         self.message = format!("{}; {later}", self.message).into();
         self
     }
 
-    /// The same error with advice behind its message, if there is any.
+    /// The same error with advice after its message, if there is any.
     pub fn with_advice(self, advice: Option<String>) -> Self {
         match advice {
             Some(advice) => self.followed_by(advice),
@@ -201,17 +199,17 @@ impl Error {
         }
     }
 
-    /// What kind of failure it was.
+    /// Its status.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// The sentence for a person.
+    /// The message for people.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What the system underneath said, if it was one.
+    /// The native cause, if there is one.
     pub fn cause(&self) -> Option<&Cause> {
         self.cause.as_ref()
     }

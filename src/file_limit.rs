@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The limit on the size of this process's files, RLIMIT_FSIZE. It covers memory files too.
 //!
-//! A call that exceeds it fails with EFBIG, and the kernel also sends SIGXFSZ to the calling thread. The
-//! default action of that signal ends the process. A library has no say in the process's signal handlers,
-//! so the calls that can exceed the limit run with the signal blocked.
+//! A call that exceeds it fails with EFBIG, and the kernel also sends SIGXFSZ to the calling thread. The default action of
+//! that signal ends the process. A library must not install signal handlers, so the calls that can exceed the limit run with
+//! the signal blocked.
 
 use std::marker::PhantomData;
 
-/// Blocks SIGXFSZ on the calling thread while it lives. A signal that one of the calls in between has
-/// raised is discarded: their result reports the failure.
+/// Blocks SIGXFSZ on the calling thread while it exists. A signal that a call has raised in between is discarded: the result
+/// of the call reports the failure.
 pub struct FileSizeSignal {
-    /// The thread had it blocked before.
+    /// The thread had the signal blocked before.
     was_blocked: bool,
-    /// One was pending before, which is not ours to discard.
+    /// A signal was pending before, which must not be discarded.
     was_pending: bool,
-    /// The signal mask is the thread's.
+    /// The signal mask belongs to the thread.
     not_send: PhantomData<*const ()>,
 }
 
@@ -24,8 +24,8 @@ impl FileSizeSignal {
         let mut pending = no_signals();
         let mut before = no_signals();
         let signal = only_ours();
-        // SAFETY: the sets are initialised and live through the calls; only this thread's mask changes. The
-        // calls cannot fail: their arguments are valid.
+        // SAFETY: the sets are initialised and live through the calls; only this thread's mask changes. The calls cannot fail,
+        // because their arguments are valid.
         let was_pending = unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, &signal, &mut before);
             libc::sigpending(&mut pending);
@@ -54,7 +54,7 @@ impl Drop for FileSizeSignal {
 }
 
 fn no_signals() -> libc::sigset_t {
-    // SAFETY: plain integers, of which zero is a value; sigemptyset then makes it a set.
+    // SAFETY: plain integers, for which zero is a valid value; sigemptyset then initialises the set.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);

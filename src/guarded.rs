@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Panics become errors where they must go no further: at the boundary to C, and on threads that others count on.
+//! Converts panics to errors at the boundary to C, and on threads that other work depends on.
 
 #![forbid(unsafe_code)]
 
@@ -8,12 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Error, Result, Status};
 
-/// Does some work; a panic in it is its failure.
+/// Runs some work. Converts a panic to an error.
 pub fn guarded<R>(work: impl FnOnce() -> R) -> Result<R> {
     catch_unwind(AssertUnwindSafe(work)).map_err(panicked)
 }
 
-/// The error that a panic becomes.
+/// The error for a panic.
 fn panicked(payload: Box<dyn Any + Send>) -> Error {
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());

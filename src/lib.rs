@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! kvmem: KV-cache memory for LLM inference engines.
 //!
-//! A *region* is bytes on a tier; a *layout* says where each block lies in regions; a *share* carries either to another
-//! process; a *transfer* moves blocks between two layouts by the fastest path that exists, and says which one it took.
+//! A *region* is memory on a tier; a *layout* defines where each block is located in regions; a *share* passes either to
+//! another process; a *transfer* moves blocks between two layouts by the fastest available path, and reports which one.
 //!
-//! The rooms, ground floor first; a room uses only those above it in this list:
+//! The modules, lowest first; a module uses only those above it in this list:
 //!
 //! - `advice`, [`error`], `file_limit`, [`guarded`], `leak`, [`log`], `log_id`, `callback_thread`, [`process`], `sync`,
-//!   [`wire`]: what every room stands on.
+//!   [`wire`]: used by all others.
 //! - [`cuda`]: the driver, found at run time.
 //! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
-//! - [`region`]: memory on a tier, one file a tier; registration.
+//! - [`region`]: memory on a tier, one file per tier; registration.
 //! - [`layout`]: geometry (pure arithmetic), the builder, the wire form.
-//! - [`share`]: a region or layout on its way to another process.
+//! - [`share`]: passing a region or layout to another process.
 //! - [`transfer`]: the plan (pure), runs and their completion, checksums, one folder per engine.
-//! - [`ffi`]: the C face, one file a noun. The only room C sees.
+//! - [`ffi`]: the C interface, one file per noun; the only module that C sees.
 
 mod advice;
 mod callback_thread;

@@ -40,7 +40,7 @@ impl std::fmt::Display for Microseconds {
     }
 }
 
-/// A number of things, whose name has an "s" behind it unless there is one.
+/// A number of things, whose name gets an "s" unless the number is one.
 pub struct Count(pub u64, pub &'static str);
 
 impl std::fmt::Display for Count {
@@ -112,7 +112,7 @@ struct Message {
 }
 
 impl Message {
-    /// What it occupies while it is queued, about.
+    /// Its approximate size while it is queued.
     fn bytes(&self) -> usize {
         size_of::<Self>() + self.text.capacity()
     }
@@ -147,7 +147,7 @@ impl Log {
     }
 
     fn write(&'static self, level: Level, target: &'static str, text: String) {
-        // What a sink causes on its own thread would otherwise cause another call of it, without end.
+        // A message from within the sink would cause another call of the sink, without end.
         if self.thread.is_current() {
             return;
         }
@@ -204,7 +204,7 @@ impl Log {
     }
 }
 
-/// Logs a formatted message. Nothing is formatted unless a listener wants it.
+/// Logs a formatted message. It is formatted only if a listener wants its level.
 macro_rules! log {
     ($level:ident, $($message:tt)+) => {
         if $crate::log::enabled($crate::log::Level::$level) {

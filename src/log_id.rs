@@ -5,12 +5,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of one object. No other object of the process has it, of whatever type.
+/// The number of an object, which is unique among all objects of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogId(u64);
 
 impl LogId {
-    /// A number that was not used before. Always assigned, because a log may be switched on while objects exist.
+    /// A new number. It is always assigned, because the log may be enabled while objects exist.
     pub fn next() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)

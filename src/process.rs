@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which process this is: its identity on the machine, whether it was forked, and what a forked child must not keep.
+//! The current process: its identity on the machine, whether it was forked, and file descriptors that children close.
 
 mod identity;
 mod local_fd;
@@ -14,10 +14,9 @@ use crate::sync::{Mutex, MutexGuard};
 pub use identity::{ProcessIdentity, pid_has_ended};
 pub use local_fd::LocalFd;
 
-/// A number that is the same for the life of a process and differs in a forked child, and in a child of that.
+/// A number that is constant for the life of a process, and different in its forked descendants.
 ///
-/// One load: it is asked on every call. The kernel wipes the page it lies in when the process forks, whatever way
-/// it forks.
+/// Costs one load, because every call reads it. The kernel zeroes its page in every forked child.
 pub fn generation() -> u64 {
     let cell = generation_cell();
     match cell.load(Ordering::Relaxed) {
@@ -26,22 +25,22 @@ pub fn generation() -> u64 {
     }
 }
 
-/// One more than the last that this process, or one that it descends from, has begun: a pid is used again, and may be
-/// the same in another namespace.
+/// One more than the last generation of this process and its ancestors. A pid would not do: it is reused, and may be equal in
+/// another namespace.
 #[cold]
 fn begin_generation(cell: &AtomicU64) -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let own = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-    // Another thread may have begun one meanwhile.
+    // Another thread may have stored one concurrently.
     cell.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(own)
 }
 
 fn generation_cell() -> &'static AtomicU64 {
     static CELL: OnceRef<'static, AtomicU64> = OnceRef::new();
-    // Threads that come here at once may each map a page; one of them is taken.
+    // Concurrent threads may each map a page; one page is used.
     CELL.get_or_init(|| {
         let page = rustix::param::page_size();
-        // SAFETY: a fresh private mapping of one page, never unmapped; zeroes are a valid AtomicU64.
+        // SAFETY: a new private mapping of one page, never unmapped; zeroes are a valid AtomicU64.
         unsafe {
             let memory = mmap_anonymous(
                 std::ptr::null_mut(),
@@ -52,15 +51,15 @@ fn generation_cell() -> &'static AtomicU64 {
             .and_then(|memory| madvise(memory, page, Advice::LinuxWipeOnFork).map(|()| memory));
             match memory {
                 Ok(memory) => &*memory.cast::<AtomicU64>(),
-                // Without the page a fork goes unseen; the library works as before.
+                // Without the page a fork is not detected; everything else works.
                 Err(_) => Box::leak(Box::new(AtomicU64::new(0))),
             }
         }
     })
 }
 
-/// A value that a process has once. A forked child gets its own: threads and locks do not survive a fork. What only the
-/// users of CUDA or NIXL come to needs no such care: a child of theirs is refused before.
+/// A value that exists once per process. A forked child gets its own, because threads and locks do not survive a fork. Code
+/// that only runs with CUDA or NIXL does not need it, because those calls fail in a forked child.
 pub struct PerProcess<T: 'static>(AtomicPtr<Born<T>>);
 
 struct Born<T> {
@@ -69,16 +68,16 @@ struct Born<T> {
 }
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// Nothing yet.
+    /// Without a value.
     pub const fn new() -> Self {
         Self(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// The value of this process, made at first use.
+    /// The value of this process, created at first use.
     pub fn get(&self, make: impl FnOnce() -> T) -> &'static T {
         let generation = generation();
         let known = self.0.load(Ordering::Acquire);
-        // SAFETY: what was published is never freed.
+        // SAFETY: a published value is never freed.
         if let Some(born) = unsafe { known.as_ref() }
             && born.generation == generation
         {
@@ -105,35 +104,35 @@ impl<T: Send + Sync> Default for PerProcess<T> {
     }
 }
 
-/// What one thread of a process does at a time. In a child that is forked amid it, it stays half done: the thread is
-/// not there.
+/// A lock for work that a fork can interrupt: in a child that is forked during the work, the work remains half done, because
+/// the thread does not exist there. Locking fails in such a child.
 #[derive(Default)]
 pub struct ForkCheckedLock {
     turns: PerProcess<Mutex<()>>,
-    /// The generation of the process in which it is under way; 0 in none.
+    /// The generation of the process that has it locked; 0 if it is unlocked.
     begun_in: AtomicU64,
 }
 
 impl ForkCheckedLock {
-    /// Nobody is at it.
+    /// An unlocked lock.
     pub const fn new() -> Self {
         Self { turns: PerProcess::new(), begun_in: AtomicU64::new(0) }
     }
 
-    /// Waits for this thread's turn; `None` where this process was forked amid somebody's.
+    /// Locks it; `None` if this process was forked while its parent had it locked.
     pub fn lock(&'static self) -> Option<ForkCheckedGuard> {
         let turn = self.turns.get(Mutex::default).lock();
         let own = generation();
-        // No other thread of this process is at it now: if somebody is, the process that this one was forked from.
+        // No other thread of this process has it locked now. If it is locked, it was locked in the parent at the fork.
         let is_free = self.begun_in.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         is_free.then(|| ForkCheckedGuard { begun_in: &self.begun_in, _turn: turn })
     }
 }
 
-/// Over when it is dropped.
+/// Unlocks on drop.
 pub struct ForkCheckedGuard {
     begun_in: &'static AtomicU64,
-    // Let go after that is noted.
+    // Declared last: unlocked after the generation is cleared.
     _turn: MutexGuard<'static, ()>,
 }
 

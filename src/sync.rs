@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Locks without poisoning.
 //!
-//! A panic never leaves data behind a lock half changed here: what must change together is changed by code that cannot
-//! panic, and a handle whose call panicked is refused from then on. So the flag that std keeps for each lock is ignored,
-//! and this is the one place that does so.
+//! A panic never leaves the data of a lock half changed: fields that must change together are changed by code that cannot
+//! panic, and later calls on a handle fail after a call panicked. So the poison flag of std's locks is ignored, in this file
+//! only.
 //!
 //! With `--cfg kvmem_race` the locks are those of parking_lot. ThreadSanitizer sees the locks of a crate that is compiled
-//! with it, but not those inside std, which is shipped compiled.
+//! with it, but not those of std, which is distributed compiled.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all wire forms have in common: a header that names the form, its version and its length, a checksum, and
-//! fields in CBOR. Reading is total: any bytes give the fields or an error.
+//! The common part of all wire forms: a header with the form, its version and its length, a checksum, and fields in CBOR.
+//! Reading returns the fields or an error for any bytes.
 //!
 //! The header is 20 bytes: magic (8), version (2), flags (2), bytes of the fields (4), CRC-32C of all before it and of
-//! the fields (4); little-endian. Every version begins so, so that damage and a newer version are told apart.
+//! the fields (4); little-endian. Every version starts with it, so that damage can be distinguished from a newer version.
 
 #![forbid(unsafe_code)]
 
@@ -18,16 +18,16 @@ const HEADER: usize = 20;
 
 /// One wire form.
 pub struct Form {
-    /// Its first bytes.
+    /// The first bytes of the form.
     pub magic: &'static [u8; 8],
-    /// The versions that are read.
+    /// The versions that this library reads.
     pub versions: RangeInclusive<u16>,
-    /// What to call it in messages.
+    /// Its name, for messages.
     pub name: &'static str,
 }
 
 impl Form {
-    /// The bytes of some fields, as a version has them.
+    /// The bytes of some fields in a version.
     pub fn write<T: Serialize>(&self, version: u16, fields: &T) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         ciborium::into_writer(fields, &mut body)
@@ -35,7 +35,7 @@ impl Form {
         self.frame(version, &body)
     }
 
-    /// The version and the fields of some bytes. What they say is the caller's to check.
+    /// The version and the fields of some bytes. The caller must check the values of the fields.
     pub fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<(u16, T)> {
         let (version, mut rest) = self.unframe(bytes)?;
         let fields = ciborium::from_reader(&mut rest).map_err(|error| {
@@ -64,30 +64,34 @@ impl Form {
     fn unframe<'a>(&self, bytes: &'a [u8]) -> Result<(u16, &'a [u8])> {
         let name = self.name;
         let Some((header, body)) = bytes.split_at_checked(HEADER) else {
-            fail!(Corrupt, "a {name} has at least {HEADER} bytes, these are {}", bytes.len());
+            fail!(Corrupt, "a {name} has at least {HEADER} bytes, this one has {}", bytes.len());
         };
         ensure!(header.starts_with(self.magic), Corrupt, "the bytes are not a {name}");
         let length = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
         ensure!(
             body.len() == length,
             Corrupt,
-            "the {name} says {length} bytes follow its header, {} do",
+            "the header of the {name} announces {length} bytes, {} follow it",
             body.len()
         );
         let stored = u32::from_le_bytes([header[16], header[17], header[18], header[19]]);
         let actual = crc32c::crc32c_append(crc32c::crc32c(&header[..16]), body);
-        ensure!(stored == actual, Corrupt, "the {name}'s checksum is {actual:#x}, it says {stored:#x}");
+        ensure!(
+            stored == actual,
+            Corrupt,
+            "the {name}'s checksum is {actual:#x}, its header contains {stored:#x}"
+        );
         let version = u16::from_le_bytes([header[8], header[9]]);
         ensure!(
             self.versions.contains(&version) && header[10..12] == [0, 0],
             VersionMismatch,
-            "the {name} is of version {version}, this library reads {}",
+            "the {name} has version {version}, this library reads {}",
             self.readable()
         );
         Ok((version, body))
     }
 
-    /// The versions that are read, in words.
+    /// The versions that this library reads, as text.
     fn readable(&self) -> String {
         match (self.versions.start(), self.versions.end()) {
             (oldest, newest) if oldest == newest => format!("version {newest}"),

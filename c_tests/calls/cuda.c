@@ -25,28 +25,28 @@ static void can_access(fuzz *fuzz) {
     TRY(fuzz, kvmem_cuda_can_access, random_device(fuzz), random_device(fuzz), or_null(fuzz, &can));
 }
 
+/* Rates as they are saved, at times damaged. */
 static void copy_rates(fuzz *fuzz) {
-    kvmem_copy_rates rates;
-    DO(fuzz, kvmem_copy_rates_init, &rates, sizeof(rates));
-    rates.struct_size = random_struct_size(fuzz, sizeof(rates));
-    rates.copy_ns = random_one_in(fuzz, 10) ? -1.0 : 0.0;
+    const int32_t device = random_device(fuzz), peer = random_device(fuzz);
+    kvmem_blob *rates = NULL;
     if (random_one_in(fuzz, 2)) {
-        TRY(fuzz, kvmem_cuda_set_copy_rates, random_device(fuzz), random_one_in(fuzz, 10) ? NULL : &rates);
+        TRY(fuzz, kvmem_cuda_get_copy_rates, device, or_null(fuzz, &rates));
     } else {
-        TRY(fuzz, kvmem_cuda_get_copy_rates, random_device(fuzz), or_null(fuzz, &rates));
+        TRY(fuzz, kvmem_cuda_get_peer_rates, device, peer, or_null(fuzz, &rates));
     }
+    const void *data = random_one_in(fuzz, 10) ? NULL : kvmem_blob_data(rates);
+    const size_t size = data != NULL ? kvmem_blob_size(rates) - (random_one_in(fuzz, 10) ? 1 : 0) : 0;
+    kvmem_rates_info info;
+    kvmem_blob *text = NULL;
+    TRY(fuzz, kvmem_cuda_describe_rates, data, size, or_null(fuzz, &info), or_null(fuzz, &text));
+    TRY(fuzz, kvmem_cuda_set_copy_rates, device, data, size);
+    TRY(fuzz, kvmem_cuda_set_peer_rates, device, peer, data, size);
+    kvmem_blob_destroy(text);
+    kvmem_blob_destroy(rates);
 }
 
-static void peer_rates(fuzz *fuzz) {
-    kvmem_peer_rates rates;
-    DO(fuzz, kvmem_peer_rates_init, &rates, sizeof(rates));
-    rates.struct_size = random_struct_size(fuzz, sizeof(rates));
-    if (random_one_in(fuzz, 2)) {
-        TRY(fuzz, kvmem_cuda_set_peer_rates, random_device(fuzz), random_device(fuzz),
-            random_one_in(fuzz, 10) ? NULL : &rates);
-    } else {
-        TRY(fuzz, kvmem_cuda_get_peer_rates, random_device(fuzz), random_device(fuzz), or_null(fuzz, &rates));
-    }
+static void default_rates(fuzz *fuzz) {
+    TRY(fuzz, kvmem_cuda_use_default_rates, random_device(fuzz));
 }
 
 /* Opened in the process that exported it, as another process would. */
@@ -168,7 +168,7 @@ const operation cuda_operations[] = {
     OPERATION(1, get_device_info),
     OPERATION(1, can_access),
     OPERATION(1, copy_rates),
-    OPERATION(1, peer_rates),
+    OPERATION(1, default_rates),
     OPERATION_WITH(3, ipc, BIT(REGIONS), 0),
     OPERATION(1, get_granularity),
     OPERATION_WITH(3, create_range, 0, BIT(RANGES)),

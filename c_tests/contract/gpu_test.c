@@ -14,17 +14,14 @@ TEST(questions) {
     INVALID(kvmem_cuda_find_device, uuid, NULL);
     INVALID_KEEPS(device, kvmem_cuda_find_device, NULL, &device);
     INVALID(kvmem_cuda_get_copy_rates, 0, NULL);
-    kvmem_copy_rates rates;
-    memset(&rates, 0, sizeof(rates));
-    INVALID(kvmem_cuda_get_copy_rates, 0, &rates);
-    INVALID(kvmem_cuda_set_copy_rates, 0, &rates);
-    kvmem_copy_rates_init(NULL, sizeof(rates));
+    INVALID(kvmem_cuda_set_copy_rates, 0, NULL, 1);
     INVALID(kvmem_cuda_get_peer_rates, 0, 1, NULL);
-    kvmem_peer_rates peer_rates;
-    memset(&peer_rates, 0, sizeof(peer_rates));
-    INVALID(kvmem_cuda_get_peer_rates, 0, 1, &peer_rates);
-    INVALID(kvmem_cuda_set_peer_rates, 0, 1, &peer_rates);
-    kvmem_peer_rates_init(NULL, sizeof(peer_rates));
+    INVALID(kvmem_cuda_set_peer_rates, 0, 1, NULL, 1);
+    CHECK(kvmem_cuda_use_default_rates(-1, NULL) < 0);
+    kvmem_rates_info info;
+    INVALID_KEEPS(info, kvmem_cuda_describe_rates, NULL, 0, &info, NULL);
+    kvmem_blob *text = NULL;
+    REFUSED_NULLS(text, KVMEM_STATUS_CORRUPT, kvmem_cuda_describe_rates, "x", 1, NULL, &text);
 }
 
 TEST(regions) {

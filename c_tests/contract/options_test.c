@@ -42,8 +42,6 @@ TEST(init_states_the_size_and_nothing_else) {
         kvmem_layout_options layout;
         kvmem_transfer_options transfer;
         kvmem_submit_options submit;
-        kvmem_copy_rates rates;
-        kvmem_peer_rates peer_rates;
         unsigned char bytes[256];
     } any;
 #define CHECK_INIT(init, member)                                                                     \
@@ -73,8 +71,6 @@ TEST(init_states_the_size_and_nothing_else) {
     CHECK_INIT(kvmem_layout_options_init, layout);
     CHECK_INIT(kvmem_transfer_options_init, transfer);
     CHECK_INIT(kvmem_submit_options_init, submit);
-    CHECK_INIT(kvmem_copy_rates_init, rates);
-    CHECK_INIT(kvmem_peer_rates_init, peer_rates);
 }
 
 /* A caller compiled against an older header has a shorter struct, and gets no more than that filled. */

@@ -259,22 +259,6 @@ static kvmem_status call_transfer(const void *options) {
     return status;
 }
 
-static void fill_rates(void *options) {
-    kvmem_copy_rates_init(options, sizeof(kvmem_copy_rates));
-}
-
-static kvmem_status call_rates(const void *options) {
-    return kvmem_cuda_set_copy_rates(0, options, ERR);
-}
-
-static void fill_peer_rates(void *options) {
-    kvmem_peer_rates_init(options, sizeof(kvmem_peer_rates));
-}
-
-static kvmem_status call_peer_rates(const void *options) {
-    return kvmem_cuda_set_peer_rates(0, 1, options, ERR);
-}
-
 const subject subjects[] = {
     {"system", sizeof(kvmem_system_options), fill_system, call_system, 15, KVMEM_STATUS_OK, false},
     {"disk", sizeof(kvmem_disk_options), fill_disk, call_disk, 63, KVMEM_STATUS_OK, false},
@@ -296,9 +280,6 @@ const subject subjects[] = {
      KVMEM_STATUS_OK, false},
     {"layout", sizeof(kvmem_layout_options), fill_layout, call_layout, 0, KVMEM_STATUS_OK, false},
     {"transfer", sizeof(kvmem_transfer_options), fill_transfer, call_transfer, 15, KVMEM_STATUS_OK, false},
-    {"rates", sizeof(kvmem_copy_rates), fill_rates, call_rates, UINT64_MAX, KVMEM_STATUS_OK, true},
-    {"peer rates", sizeof(kvmem_peer_rates), fill_peer_rates, call_peer_rates, UINT64_MAX, KVMEM_STATUS_OK,
-     true},
 };
 
 const size_t num_subjects = NUM(subjects);

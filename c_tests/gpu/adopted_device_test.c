@@ -113,8 +113,8 @@ TEST(freed_memory_is_refused) {
     RETAIN_DEVICE(0);
     const uint64_t freed = engine_allocate(0, ALLOCATION);
     engine_free(0, freed);
-    refuse(freed, ALLOCATION, 0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
-    refuse(freed + 4096, 1, 0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
+    refuse(freed, ALLOCATION, 0, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
+    refuse(freed + 4096, 1, 0, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
 }
 
 TEST(host_memory_is_refused) {
@@ -123,7 +123,7 @@ TEST(host_memory_is_refused) {
     void *on_the_heap = test_allocate(4096);
     const void *const ordinary[] = {&of_the_program, &on_the_stack, on_the_heap, (const void *)16};
     for (size_t i = 0; i < NUM(ordinary); i++) {
-        refuse((uint64_t)(uintptr_t)ordinary[i], 4, 0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
+        refuse((uint64_t)(uintptr_t)ordinary[i], 4, 0, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
     }
     free(on_the_heap);
     void *pinned = engine_allocate_host(0, 4096);
@@ -167,7 +167,7 @@ TEST(memory_that_ends_before_the_range_is_refused) {
     OPENED(span, span, 0, 4, 2);
     refuse(span.address, 2 * span.granule + 1, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
     refuse(span.address + 5, 3 * span.granule, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
-    refuse(span.address + 2 * span.granule, 1, 0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
+    refuse(span.address + 2 * span.granule, 1, 0, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
 }
 
 /* Not every engine works in the device's primary context. */

@@ -92,9 +92,9 @@ TEST(what_cannot_be_is_refused_and_changes_nothing) {
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_decommit(region, EXTENT + 4096, EXTENT, ERR));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_commit(region, 0, 0, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE,
-                   "1 bytes at offset 16777216 reach past the 16777216 bytes that were reserved",
+                   "1 bytes at offset 16777216 exceed the 16777216 bytes that were reserved",
                    kvmem_region_commit(region, 4 * EXTENT, 1, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "reach past the 16777216 bytes that were reserved",
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "exceed the 16777216 bytes that were reserved",
                    kvmem_region_decommit(region, 3 * EXTENT, 2 * EXTENT, ERR));
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_commit(region, UINT64_MAX, 2, ERR));
     expect_state(region, 1, 1);
@@ -121,7 +121,7 @@ TEST(growing_past_the_device_takes_nothing) {
     char asked[48];
     char total[48];
     const uint64_t missing = region_info(region).size - EXTENT;
-    snprintf(asked, sizeof(asked), "give %llu bytes", (unsigned long long)missing);
+    snprintf(asked, sizeof(asked), "commit %llu bytes", (unsigned long long)missing);
     snprintf(total, sizeof(total), "%llu", (unsigned long long)memory);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, asked, kvmem_region_commit(region, 0, 2 * memory, ERR));
     CHECK_HAS(test_last_message(), total);
@@ -189,7 +189,7 @@ TEST(more_than_there_can_be_is_refused) {
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, reserve_extents_of(most * granule + 1, granule));
     const uint64_t sizes[] = {UINT64_MAX, UINT64_MAX - EXTENT + 1, INT64_MAX};
     for (size_t i = 0; i < NUM(sizes); i++) {
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "more than can be addressed",
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "exceed the address space",
                        reserve_extents_of(sizes[i], EXTENT));
     }
     /* No process has as many addresses; how a driver says so is the driver's. */

@@ -72,7 +72,7 @@ TEST(a_part_past_the_end_is_refused) {
     for (size_t i = 0; i < NUM(wrong); i++) {
         options.offset = wrong[i].offset;
         options.size = wrong[i].size;
-        refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "reach past the");
+        refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "exceed the");
     }
     options.size = 0;
     refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
@@ -86,7 +86,7 @@ TEST(what_the_exporter_told_is_compared) {
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 5);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
     options.base_size++;
-    refuse_ipc(&options, KVMEM_STATUS_STALE, "its exporter had");
+    refuse_ipc(&options, KVMEM_STATUS_STALE, "its exporter reported");
     options.base_size = 0;
     kvmem_region *region = open_ipc(&options);
     options.buffer_id++;
@@ -113,7 +113,7 @@ TEST(bytes_that_are_no_handle_are_refused) {
     static const unsigned char values[] = {0, 0x33, 0xFF};
     for (size_t i = 0; i < NUM(values); i++) {
         memset(options.handle, values[i], sizeof(options.handle));
-        refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "names nothing");
+        refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "identifies no memory");
     }
 }
 
@@ -162,9 +162,9 @@ TEST(what_has_no_handle_is_refused) {
     refuse_export(span.address, KVMEM_STATUS_UNSUPPORTED, "as a file descriptor");
     const uint64_t gone = span.address;
     span_close(&span);
-    refuse_export(gone, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
-    refuse_export(0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
-    refuse_export((uint64_t)(uintptr_t)&host, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
+    refuse_export(gone, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
+    refuse_export(0, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
+    refuse_export((uint64_t)(uintptr_t)&host, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
     void *pinned = engine_allocate_host(0, 4096);
     refuse_export((uint64_t)(uintptr_t)pinned, KVMEM_STATUS_INVALID_ARGUMENT, "host memory");
     engine_free_host(0, pinned);
@@ -175,7 +175,7 @@ TEST(memory_of_another_process_has_none_here) {
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 10);
     const kvmem_ipc_options options = ipc_options(&handle, SIZE);
     OWNED(kvmem_region) region = open_ipc(&options);
-    refuse_export(region_info(region).address, KVMEM_STATUS_UNSUPPORTED, "of another process from there");
+    refuse_export(region_info(region).address, KVMEM_STATUS_UNSUPPORTED, "memory of another process in that process");
 }
 
 static kvmem_layout *layout_over(kvmem_region *region, const kvmem_layout_config *config) {

@@ -4,7 +4,7 @@
 
 #include "stance.h"
 
-const char *const gone = "went with its context";
+const char *const gone = "destroyed with its context";
 
 void reset_device(int device) {
     CU(cuDevicePrimaryCtxReset_v2(device));

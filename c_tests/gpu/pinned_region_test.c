@@ -205,9 +205,9 @@ TEST(sizes_that_cannot_be_are_refused) {
     const kvmem_pinned_options none = pinned_options(0);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_region_create_pinned, &none);
     const kvmem_pinned_options beyond_the_machine = pinned_options(UINT64_C(1) << 56);
-    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936 bytes of host memory asked",
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936 bytes of host memory requested",
            kvmem_region_create_pinned, &beyond_the_machine);
-    CHECK_HAS(test_last_message(), "can be had");
+    CHECK_HAS(test_last_message(), "are available");
     const kvmem_pinned_options overflowing = pinned_options(UINT64_MAX);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615", kvmem_region_create_pinned, &overflowing);
 }

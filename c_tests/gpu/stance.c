@@ -42,15 +42,8 @@ static void load_rates(void) {
     if (driver_symbol("sim_reset") == NULL) {
         return;
     }
-    kvmem_copy_rates rates = OPTIONS(kvmem_copy_rates);
-    kvmem_peer_rates peer_rates = OPTIONS(kvmem_peer_rates);
     for (int device = 0; device < driver_devices(); device++) {
-        EXPECT_OK(kvmem_cuda_set_copy_rates(device, &rates, ERR));
-        for (int peer = 0; peer < driver_devices(); peer++) {
-            if (peer != device) {
-                EXPECT_OK(kvmem_cuda_set_peer_rates(device, peer, &peer_rates, ERR));
-            }
-        }
+        EXPECT_OK(kvmem_cuda_use_default_rates(device, ERR));
     }
 }
 

@@ -184,7 +184,7 @@ TEST(regions_of_both_make_no_layout) {
         kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
                                                it.source = KVMEM_LAYOUT_REGIONS, it.regions = mixed,
                                                it.count = NUM(mixed));
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "region 0 lies on device 0", kvmem_layout_build, &options);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "region 0 is located on device 0", kvmem_layout_build, &options);
         CHECK_HAS(test_last_message(), "region 2 on device 1");
     }
 }

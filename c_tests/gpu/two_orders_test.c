@@ -54,7 +54,7 @@ TEST(a_descriptor_is_of_the_device_where_its_memory_lies) {
     for (int device = 0; device < 2; device++) {
         const int fd = owner_create(&owner, device, SIZE, 0x52);
         kvmem_vmm_memory *memory = NULL;
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "the memory lies on device",
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "the memory is located on device",
                        kvmem_vmm_memory_import_fd(fd, SIZE, device, &memory, ERR));
         EXPECT_OK(kvmem_vmm_memory_import_fd(fd, SIZE, 1 - device, &memory, ERR));
         close(fd);
@@ -87,7 +87,7 @@ ROLE(be_blind) {
     frame_expect_into(socket, TOLD, &handle, sizeof(handle));
     int32_t device = 77;
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "GPU-", kvmem_cuda_find_device(handle.uuid, &device, ERR));
-    CHECK_HAS(test_last_message(), "none of the 1 GPUs");
+    CHECK_HAS(test_last_message(), "not one of the 1 GPUs");
     CHECK_EQ(device, 77);
     kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     memcpy(options.handle, handle.handle, sizeof(options.handle));

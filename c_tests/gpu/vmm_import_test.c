@@ -75,7 +75,7 @@ TEST(it_is_not_exported_again) {
     OWNED(kvmem_vmm_memory) memory = import(fd, 0);
     close(fd);
     int32_t again = 77;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "imported can't be exported again",
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "imported memory cannot be exported again",
                    kvmem_vmm_memory_export_fd(memory, &again, ERR));
     CHECK_EQ(again, 77);
     kvmem_fabric_handle handle;
@@ -85,7 +85,7 @@ TEST(it_is_not_exported_again) {
 static void refuse_to_map(int fd, uint64_t size) {
     OWN(kvmem_vmm_memory, memory, kvmem_vmm_memory_import_fd, fd, size, 0);
     OWN(kvmem_vmm_range, range, kvmem_vmm_range_create, 2 * SIZE, 0);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "likely of another size", kvmem_vmm_mapping_create, range, 0,
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "probably has another size", kvmem_vmm_mapping_create, range, 0,
            memory);
 }
 
@@ -103,7 +103,7 @@ TEST(the_wrong_device_is_refused) {
     CLEANUP(test_close) const int fd = owner_create(&owner, 0, SIZE, 0x36);
     const int32_t wrong[] = {driver_devices(), 1, INT32_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "the memory lies on device 0, not on device",
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "the memory is located on device 0, not on device",
                kvmem_vmm_memory_import_fd, fd, SIZE, wrong[i]);
     }
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_VMM_ANY_DEVICE", kvmem_vmm_memory_import_fd, fd, SIZE, -2);
@@ -214,7 +214,7 @@ TEST(what_is_retained_is_exported_as_it_was_created) {
 }
 
 static void refuse_to_retain(uint64_t address) {
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "created and mapped apart", kvmem_vmm_memory_retain, address);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "not VMM memory", kvmem_vmm_memory_retain, address);
 }
 
 TEST(what_was_not_mapped_apart_is_not_retained) {

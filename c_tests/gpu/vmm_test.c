@@ -233,11 +233,11 @@ TEST(more_than_the_device_has_says_asked_and_free) {
     const uint64_t asked = 2 * memory / granule() * granule();
     const kvmem_vmm_options options = vmm_options(0, asked);
     char part[96];
-    snprintf(part, sizeof(part), "%llu bytes asked, the device has %llu", (unsigned long long)asked,
+    snprintf(part, sizeof(part), "%llu bytes requested, the device has %llu", (unsigned long long)asked,
              (unsigned long long)memory);
     refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, part);
     CHECK(!has_primary_context(0));
-    snprintf(part, sizeof(part), "%llu bytes asked", (unsigned long long)asked);
+    snprintf(part, sizeof(part), "%llu bytes requested", (unsigned long long)asked);
     RETAIN_DEVICE(0);
     refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, part);
     CHECK_HAS(test_last_message(), "free");

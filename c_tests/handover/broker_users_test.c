@@ -58,12 +58,12 @@ TEST(a_broker_of_another_user_is_trusted_only_by_name) {
     peer peer = start_foreign_broker(&directory, &order);
     kvmem_fetch_options options = order_options(&order);
     kvmem_share *share = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "process of user 65534, only one of user 0 is trusted",
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "runs as user 65534, expected user 0",
                    kvmem_share_fetch(&options, &share, ERR));
     CHECK(share == NULL);
     options.flags = KVMEM_FETCH_BROKER_USER;
     options.broker_user = 1;
-    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "is trusted", kvmem_share_fetch(&options, &share, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "expected user", kvmem_share_fetch(&options, &share, ERR));
     options.broker_user = NOBODY;
     EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
     kvmem_region *region = goods_region(share);
@@ -153,7 +153,7 @@ TEST(what_is_no_broker_is_neither_replaced_nor_believed) {
             CHECK_EQ(listen(other, 1), 0);
         }
         EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "another kind", kvmem_share_fetch(&fetch, &share, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "another type", kvmem_share_fetch(&fetch, &share, ERR));
         close(other);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_fetch(&fetch, &share, ERR));
         EXPECT_OK(kvmem_broker_create(&options, &broker, ERR)); /* nobody has it any more */
@@ -164,8 +164,8 @@ TEST(what_is_no_broker_is_neither_replaced_nor_believed) {
     const int file = open(order.path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     CHECK(file >= 0);
     close(file);
-    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "no socket", kvmem_broker_create(&options, &broker, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no socket", kvmem_share_fetch(&fetch, &share, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "not a socket", kvmem_broker_create(&options, &broker, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "not a socket", kvmem_share_fetch(&fetch, &share, ERR));
     CHECK_EQ(unlink(order.path), 0);
     CHECK_EQ(symlink("nowhere", order.path), 0);
     EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));

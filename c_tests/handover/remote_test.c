@@ -35,7 +35,7 @@ TEST(who_may_only_read_gets_no_memory_either) {
     CHECK_EQ(info.num_fds, 0);
     kvmem_share_destroy(fetched);
     options.flags = KVMEM_SHARE_READ_ONLY;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "read only", kvmem_share_fetch(&options, &fetched, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "read-only", kvmem_share_fetch(&options, &fetched, ERR));
     CHECK(fetched == NULL);
     kvmem_share_destroy(share);
     shop_close(&shop);

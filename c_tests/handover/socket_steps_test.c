@@ -71,7 +71,7 @@ TEST(a_slow_reader_is_waited_for) {
     peer_freeze(&peer);
     /* What it has not sent does not come by itself. */
     kvmem_share *share = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "only part",
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "only a part",
                    kvmem_share_receive(peer.socket, MILLISECONDS(10), &share, ERR));
     CHECK(share == NULL);
     peer_kill(&peer);
@@ -112,7 +112,7 @@ TEST(what_found_no_room_may_be_tried_again) {
         sent++;
     }
     CHECK_EQ(kvmem_error_status(test_last_error()), KVMEM_STATUS_TIMED_OUT);
-    CHECK_HAS(test_last_message(), "tried again");
+    CHECK_HAS(test_last_message(), "try again");
     kvmem_share_destroy(receive(ends[1]));
     EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
     for (size_t i = 0; i < sent; i++) {

@@ -99,7 +99,7 @@ TEST(a_socket_that_does_not_block_stays_so) {
     int ends[2];
     pair(SOCK_STREAM | SOCK_NONBLOCK, ends);
     kvmem_share *received = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "tried again", kvmem_share_receive(ends[1], 0, &received, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "try again", kvmem_share_receive(ends[1], 0, &received, ERR));
     CHECK(received == NULL);
     EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
     received = receive(ends[1]);

@@ -33,9 +33,9 @@ void step_await_read(int socket) {
 
 const char *step_told(const step *step) {
     if (step->messages > 0) {
-        return " file descriptors had come";
+        return " file descriptors";
     }
-    return step->bytes > 0 ? "amid the first message" : "before a message came";
+    return step->bytes > 0 ? "within the first message" : "before the first message";
 }
 
 void step_die(void) {

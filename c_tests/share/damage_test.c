@@ -176,12 +176,12 @@ TEST(lies_are_found_out) {
         const char *part;
     } lies[] = {
         {of_another_boot, KVMEM_STATUS_UNSUPPORTED, "another machine"},
-        {of_another_id, KVMEM_STATUS_CORRUPT, "another region's"},
+        {of_another_id, KVMEM_STATUS_CORRUPT, "another region"},
         {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 4"},
         {of_flags_nobody_knows, KVMEM_STATUS_VERSION_MISMATCH, "version"},
         {of_no_size, KVMEM_STATUS_CORRUPT, "0 bytes"},
         {of_endless_size, KVMEM_STATUS_CORRUPT, ""},
-        {of_another_tier, KVMEM_STATUS_CORRUPT, "not carried this way"},
+        {of_another_tier, KVMEM_STATUS_CORRUPT, "this type of handle is invalid"},
         {past_its_region, KVMEM_STATUS_CORRUPT, ""},
         {of_no_process, KVMEM_STATUS_CORRUPT, ""},
     };
@@ -260,14 +260,14 @@ TEST(what_is_said_of_mapped_memory_is_asked_of_the_driver) {
     fixture fixture;
     fixture_open(&fixture, MEMORY_MAPPED, NULL);
     refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
-    refuse_forged(&fixture, of_a_smaller_mapping, KVMEM_STATUS_CORRUPT, "not what the share says");
+    refuse_forged(&fixture, of_a_smaller_mapping, KVMEM_STATUS_CORRUPT, "does not match the share");
     refuse_forged(&fixture, of_nowhere_in_its_mappings, KVMEM_STATUS_CORRUPT, "mappings");
     fixture_close(&fixture);
     if (memory_end_of_kinds() > MEMORY_FABRIC) {
         fixture_open(&fixture, MEMORY_FABRIC, NULL);
         refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
         refuse_forged(&fixture, of_another_size_of_extents, KVMEM_STATUS_CORRUPT, "");
-        refuse_forged(&fixture, of_no_allocation, KVMEM_STATUS_CORRUPT, "no fabric handle");
+        refuse_forged(&fixture, of_no_allocation, KVMEM_STATUS_CORRUPT, "not a fabric handle");
         fixture_close(&fixture);
     }
 }
@@ -280,7 +280,7 @@ static void of_the_first_version(parcel *parcel) {
 
 TEST(what_a_version_does_not_have_is_corrupt_there) {
     OPENED(fixture, fixture, MEMORY_MAPPED, NULL);
-    refuse_forged(&fixture, of_the_first_version, KVMEM_STATUS_CORRUPT, "only version 2");
+    refuse_forged(&fixture, of_the_first_version, KVMEM_STATUS_CORRUPT, "a memory handle of version 2");
 }
 
 TEST(what_is_said_of_gpu_memory_is_asked_of_the_driver) {
@@ -303,7 +303,7 @@ TEST(memory_of_another_gpu_is_not_what_was_said) {
         CLEANUP(parcel_close) parcel forged = parcel_copy(&fixture.parcel);
         memcpy(forged_bytes(&forged, "device", 16), info.uuid, 16);
         forge_seal(&forged);
-        refuse_parcel(&forged, 0, KVMEM_STATUS_CORRUPT, "not what the share says");
+        refuse_parcel(&forged, 0, KVMEM_STATUS_CORRUPT, "does not match the share");
     } else {
         refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
     }

@@ -131,7 +131,7 @@ TEST(it_grows_and_shrinks_at_its_owners_only) {
     const kvmem_elastic_info before = elastic_info(region);
     CHECK_EQ(before.extent_size, MEMORY_EXTENT);
     CHECK_EQ(before.num_committed, MEMORY_SIZE / MEMORY_EXTENT);
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "another process's",
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "belongs to another process",
                    kvmem_region_commit(region, 0, MEMORY_SIZE, ERR));
     EXPECT(KVMEM_STATUS_UNSUPPORTED, kvmem_region_decommit(region, 0, MEMORY_EXTENT, ERR));
     CHECK_EQ(holder_decommit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_BUSY);

@@ -29,7 +29,7 @@ TEST(they_are_made_or_refused) {
         EXPECT_OK(kvmem_region_commit(region, 0, MEMORY_EXTENT, ERR));
         CALL(kvmem_region_destroy(region));
     } else {
-        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "gives no fabric handles",
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "exports no fabric handles",
                        kvmem_region_create_elastic(&options, &region, ERR));
         CHECK_HAS(test_last_message(), "CUDA_ERROR");
         CHECK(region == NULL);

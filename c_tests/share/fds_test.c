@@ -173,7 +173,7 @@ TEST_EACH_KIND(anothers_control_block_is_found_out) {
     parcel theirs = holder_share(&other, NULL);
     parcel mixed = parcel_copy(&fixture.parcel);
     foreign_put(&mixed, 0, fcntl(theirs.fds[0], F_DUPFD_CLOEXEC, 0));
-    refuse_parcel(&mixed, 0, KVMEM_STATUS_CORRUPT, "another region's");
+    refuse_parcel(&mixed, 0, KVMEM_STATUS_CORRUPT, "another region");
     parcel_close(&mixed);
     parcel_close(&theirs);
     CHECK_EQ(holder_holders(&other, HOLDING_OWN).importers, 0);

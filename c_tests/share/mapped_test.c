@@ -90,7 +90,7 @@ TEST(one_mapping_that_stays_keeps_all_of_it) {
     span_grow(&span, 0);
     OWNED(kvmem_region) region = region_adopt_on_gpu(span.address, 3 * span.granule, NULL);
     OWNED(kvmem_region) first = region_adopt_on_gpu(span.address, 2 * span.granule, NULL);
-    refuse_share(region, KVMEM_SHARE_AUTO, "of the 3 mappings under the region number 2");
+    refuse_share(region, KVMEM_SHARE_AUTO, "mapping 2 of the 3 mappings of the region");
     OWN(kvmem_share, share, kvmem_share_create_region, first, NULL);
 }
 

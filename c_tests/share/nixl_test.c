@@ -119,20 +119,20 @@ TEST(what_cannot_be_mapped_is_reached_by_nixl) {
 TEST(what_is_corrupt_is_not_reached_by_nixl) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     forge_bytes(&fixture.parcel, "id");
-    refuse_layout(&fixture.parcel, 0, fixture.agent, KVMEM_STATUS_CORRUPT, "another region's");
+    refuse_layout(&fixture.parcel, 0, fixture.agent, KVMEM_STATUS_CORRUPT, "another region");
 }
 
 TEST(nixl_is_not_told_what_is_only_to_be_read) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, &to_be_read);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
-                  "to be read only");
+                  "read-only");
     kvmem_layout *mapped = open_layout(&fixture.parcel, 0, fixture.agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     kvmem_layout_destroy(mapped);
     parcel_close(&fixture.parcel);
     fixture.parcel = holder_share(&fixture.owner, NULL);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE | KVMEM_OPEN_READ_ONLY, fixture.agent,
-                  KVMEM_STATUS_UNSUPPORTED, "no such right");
+                  KVMEM_STATUS_UNSUPPORTED, "no read-only access");
     kvmem_share_options both = by_nixl;
     both.flags = KVMEM_SHARE_READ_ONLY;
     CHECK_EQ(holder_refuse_share(&fixture.owner, &both), KVMEM_STATUS_INVALID_STATE);
@@ -260,7 +260,7 @@ static char logged[256];
 static void note_reach(uint32_t level, const char *target, const char *message, void *user_data) {
     (void)target;
     (void)user_data;
-    if (level == KVMEM_LOG_INFO && strstr(message, "reached by NIXL") != NULL) {
+    if (level == KVMEM_LOG_INFO && strstr(message, "accessed by NIXL") != NULL) {
         snprintf(logged, sizeof(logged), "%s", message);
     }
 }
@@ -279,7 +279,7 @@ static void expect_logged(const parcel *parcel, kvmem_agent *agent, uint32_t loc
 TEST(why_it_is_reached_by_nixl_is_logged) {
     fixture fixture;
     fixture_open(&fixture, MEMORY_SYSTEM, &by_nixl);
-    expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "carries no memory");
+    expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "contains no memory handles");
     fixture_close(&fixture);
     fixture_open(&fixture, MEMORY_SYSTEM, NULL);
     expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_MAPPED, "");

@@ -166,7 +166,7 @@ TEST_EACH_KIND(what_was_opened_is_its_owners_to_share) {
     CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
     OWNED(kvmem_region) region = open_parcel(&parcel, 0);
     OWN(kvmem_region, view, kvmem_region_create_view, region, 0, 4096);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "another process's", kvmem_share_create_region, region, NULL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "belongs to another process", kvmem_share_create_region, region, NULL);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "", kvmem_share_create_region, view, NULL);
 }
 

@@ -27,7 +27,7 @@ TEST(sparse_memory_is_not_page_locked) {
     for (size_t i = 0; i < NUM(flags); i++) {
         /* In place of locking any of it, were it asked to. */
         SIM(sim_fail("cuMemHostRegister_v2", SIM_EVERY_CALL, CUDA_ERROR_NOT_PERMITTED));
-        refuse_parcel(&sparse, flags[i] | KVMEM_OPEN_PIN, KVMEM_STATUS_OUT_OF_MEMORY, "can be had");
+        refuse_parcel(&sparse, flags[i] | KVMEM_OPEN_PIN, KVMEM_STATUS_OUT_OF_MEMORY, "are available");
         SIM(sim_reset());
         CHECK_EQ(try_parcel(&sparse, flags[i]), KVMEM_STATUS_OK); /* mapped alone it takes none */
     }

@@ -82,7 +82,7 @@ TEST(what_is_only_read_is_page_locked_to_be_read) {
     CLEANUP(holder_clear) peer owner = holder_in_common();
     holder_build(&owner, MEMORY_PINNED, 1, BLOCKS_TOGETHER, NULL, 1);
     CLEANUP(parcel_close) parcel parcel = holder_share(&owner, &to_read);
-    refuse_layout(&parcel, KVMEM_OPEN_PIN, NULL, KVMEM_STATUS_UNSUPPORTED, "can't be page-locked");
+    refuse_layout(&parcel, KVMEM_OPEN_PIN, NULL, KVMEM_STATUS_UNSUPPORTED, "cannot be page-locked");
 
     SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 1));
     const sim_counts before = sim_live_now();

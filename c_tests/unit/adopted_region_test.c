@@ -209,7 +209,7 @@ TEST(a_view_ends_inside_its_parent) {
                outside[i].size);
     }
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
-    REFUSE(invalid, "empty", kvmem_region_create_view, region, 0, 0);
+    REFUSE(invalid, "0 bytes", kvmem_region_create_view, region, 0, 0);
     OWNED(kvmem_region) inner = view_of(region, 100, 50);
     REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_region_create_view, inner, 0, 51);
 }

@@ -122,7 +122,7 @@ static void limited_descriptors(void) {
     kvmem_disk_options options = disk_options(NULL, 0, 4096);
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_NOFILE", kvmem_region_create_disk, &options);
     expect_cause(EMFILE);
-    CHECK_HAS(test_last_message(), "64 file descriptors");
+    CHECK_HAS(test_last_message(), "64 open file descriptors");
 }
 
 TEST_CALL(a_limit_on_descriptors_is_told_with_its_value, in_a_forked_child(limited_descriptors))

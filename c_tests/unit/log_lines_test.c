@@ -192,7 +192,7 @@ TEST(a_refused_call_has_one_line_with_its_function) {
     kvmem_region_destroy(region);
     CHECK_EQ(num_lines, 2);
     const struct line *line =
-        expect(KVMEM_LOG_DEBUG, "kvmem_region_create_view: KVMEM_STATUS_OUT_OF_RANGE: ", "a view of 1 bytes at 4096");
+        expect(KVMEM_LOG_DEBUG, "kvmem_region_create_view: KVMEM_STATUS_OUT_OF_RANGE: ", "a view of 1 bytes at offset 4096");
     CHECK_STR(line->target, "kvmem::ffi::region::view");
     expect(KVMEM_LOG_DEBUG, "kvmem_region_create_view: KVMEM_STATUS_INVALID_ARGUMENT: ", "region is NULL");
 }

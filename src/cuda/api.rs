@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's functions that are called here, looked up before the first call.
+//! The driver's functions that kvmem calls, looked up before the first call.
 //!
-//! cudarc finds and loads the library and brings the types. Its own wrappers panic on a missing symbol and return a
-//! Rust enum, which is undefined for the results of a newer driver: so the functions are kept here, with results as
+//! cudarc loads the library and defines the types. Its own wrappers panic on a missing symbol, and return a Rust enum,
+//! which is undefined behaviour for result codes of a newer driver. So the functions are declared here, and return
 //! integers.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -22,16 +22,16 @@ macro_rules! functions {
         $(fn $field:ident = $symbol:literal ($($type:ty),*);)+
         $(optional fn $newer:ident = $newer_symbol:literal ($($newer_type:ty),*);)+
     ) => {
-        /// The functions; those that not every driver has are options.
+        /// The functions. Those that old drivers lack are options.
         pub(super) struct Api {
             $(pub(super) $field: Entry<unsafe extern "C" fn($($type),*) -> Code>,)+
             $(pub(super) $newer: Option<Entry<unsafe extern "C" fn($($newer_type),*) -> Code>>,)+
         }
 
         impl Api {
-            /// Looks all of them up; the first that must be there and is not is named.
+            /// Looks all functions up. Fails with the name of the first required one that the driver lacks.
             pub fn load() -> Result<Self> {
-                // SAFETY: only looks for the library and loads it.
+                // SAFETY: only finds and loads the library.
                 let present = unsafe { sys::is_culib_present() };
                 ensure!(
                     present,

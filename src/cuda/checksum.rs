@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The checksum kernel: what it is asked for, laid out as src/cuda/kernels/checksum.h says, and its launch.
+//! The checksum kernel: its parameter, which src/cuda/kernels/checksum.h declares too, and its launch.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const THREADS: u32 = 512;
 const TILES: u32 = THREADS / 32;
 /// CTAs for a multiprocessor.
 const CTAS: u32 = 3;
-/// Layers that one launch takes.
+/// The maximum number of layers of one launch.
 pub const MOST_LAYERS: usize = 240;
 /// Words of a row: what the threads of a warp read at a time.
 pub const ROW: usize = 32;
@@ -26,11 +26,12 @@ const PTX: &str = concat!(include_str!("kernels/checksum.ptx"), "\0");
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Tiles {
-    /// The address of the block ids, in memory that the device reaches.
+    /// The address of the block ids, in memory that the device can read.
     pub blocks: u64,
-    /// The address of x to the power of the bits behind each tile of a block, likewise.
+    /// The address of a power of x for each tile of a block: the exponent is the number of bits behind the tile. In memory
+    /// that the device can read.
     pub behind: u64,
-    /// The address at which each block's remainder is added, in memory of the device.
+    /// The address to which each block's remainder is added, in memory of the device.
     pub checksums: u64,
     /// Bytes of a block in one layer and outer slot.
     pub piece_size: u64,
@@ -38,23 +39,23 @@ pub struct Tiles {
     pub block_stride: u64,
     /// Bytes from an outer slot to the next.
     pub outer_stride: u64,
-    /// How many blocks.
+    /// The number of blocks.
     pub num_blocks: u32,
-    /// How many layers.
+    /// The number of layers.
     pub num_layers: u32,
-    /// How many outer slots.
+    /// The number of outer slots.
     pub num_outers: u32,
-    /// Tiles of a piece.
+    /// Tiles of a block's part in one layer and outer slot.
     pub tiles: u32,
     /// Bytes of a tile.
     pub tile_size: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
-    /// What each bit of a remainder is a row further, from the lowest on.
+    /// What each bit of a remainder becomes one row later, starting with the lowest bit.
     pub further: [u32; 32],
-    /// x to the power of the bits from each word of a row on, to the row's end.
+    /// A power of x for each word of a row: the exponent is the number of bits from the word to the end of the row.
     pub words: [u32; ROW],
-    /// Where block 0 begins in each layer, in its first outer slot.
+    /// The address of block 0 in each layer, in its first outer slot.
     pub layers: [u64; MOST_LAYERS],
 }
 const _: () = assert!(size_of::<Tiles>() == 72 + 4 * 32 + 4 * ROW + 8 * MOST_LAYERS);
@@ -84,8 +85,8 @@ impl ChecksumKernel {
     /// Starts it.
     ///
     /// # Safety
-    /// All that `tiles` names must be memory that the device reaches, and stay so until the stream is done, also after a
-    /// failure here; the checksums are nobody else's meanwhile.
+    /// All addresses in `tiles` must be of memory that the device can access, and must remain valid until the stream is
+    /// idle, also if this fails. Nothing else may access the checksums until then.
     pub unsafe fn launch(&self, on: &Active<'_>, tiles: &Tiles) -> Result<()> {
         let ctas = tiles.total().div_ceil(TILES).clamp(1, self.most_ctas);
         // SAFETY: the kernel's parameter; the caller's promise.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's own copies: one a call, many a call, and rows at regular distances.
+//! Copies by the driver: one per call, many per call, and rows at regular strides.
 
 use std::ops::Range;
 
@@ -9,18 +9,18 @@ use super::raw::{RawRows, RawSide};
 use super::stream::Active;
 use crate::error::{Error, Result, Status};
 
-/// Bytes from one place to another.
+/// A copy of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// Where they come from.
+    /// The address to read from.
     pub source: u64,
-    /// Where they go.
+    /// The address to write to.
     pub destination: u64,
-    /// How many.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// Copies as the driver's batch call takes them.
+/// Copies in the form of the driver's batch call.
 pub struct Batch {
     sources: Vec<u64>,
     destinations: Vec<u64>,
@@ -28,47 +28,47 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// None yet, with room for as many as there may be.
-    pub fn with_room(room: usize) -> Self {
+    /// An empty batch with a capacity.
+    pub fn with_capacity(capacity: usize) -> Self {
         Self {
-            sources: Vec::with_capacity(room),
-            destinations: Vec::with_capacity(room),
-            sizes: Vec::with_capacity(room),
+            sources: Vec::with_capacity(capacity),
+            destinations: Vec::with_capacity(capacity),
+            sizes: Vec::with_capacity(capacity),
         }
     }
 
-    /// Puts copies into the form.
+    /// A batch of some copies.
     pub fn new(copies: impl ExactSizeIterator<Item = Copy>) -> Self {
-        let mut batch = Self::with_room(copies.len());
+        let mut batch = Self::with_capacity(copies.len());
         copies.for_each(|copy| batch.push(copy));
         batch
     }
 
-    /// One more.
+    /// Adds a copy.
     pub fn push(&mut self, copy: Copy) {
         self.sources.push(copy.source);
         self.destinations.push(copy.destination);
         self.sizes.push(copy.size as usize);
     }
 
-    /// Removes all; room for as many stays.
+    /// Removes all copies, and keeps the capacity.
     pub fn clear(&mut self) {
         self.sources.clear();
         self.destinations.clear();
         self.sizes.clear();
     }
 
-    /// How many there are.
+    /// The number of copies.
     pub fn len(&self) -> usize {
         self.sizes.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no copies.
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty()
     }
 
-    /// One after the other.
+    /// The copies, in order.
     pub fn copies(&self) -> impl Iterator<Item = Copy> + '_ {
         let ends = self.sources.iter().zip(&self.destinations);
         ends.zip(&self.sizes).map(|((source, destination), size)| Copy {
@@ -79,45 +79,44 @@ impl Batch {
     }
 }
 
-/// When the driver may read what is copied.
+/// When the driver may read the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceOrder {
-    /// When the stream gets to it: what is before it on the stream may write it.
+    /// In stream order: earlier work on the stream may write the source.
     Stream,
-    /// At any time: it is there already. Only for host memory.
+    /// At any time, because the source is complete. Only for host memory.
     Any,
 }
 
-/// Rows of equal size at regular distances on both sides.
+/// Rows of equal size at regular strides on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// The first.
+    /// The first row.
     pub first: Copy,
-    /// Bytes from a row to the next at the source.
+    /// Bytes from a row to the next in the source.
     pub source_stride: u64,
-    /// And at the destination.
+    /// Bytes from a row to the next in the destination.
     pub destination_stride: u64,
-    /// How many rows.
+    /// The number of rows.
     pub count: u64,
 }
 
-/// What the copy engine is at when it is given a batch.
+/// Whether the copy engine has work when a batch is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineLoad {
-    /// Nothing: it begins when the driver's call ends, so that the first calls are short.
+    /// It has none: it starts when the driver's call returns, so the first calls are short.
     Idle,
-    /// Copies that take longer than the call.
+    /// It has copies that take longer than the call.
     Busy,
 }
 
-/// Copies in the first call of a batch, where the copy engine waits for it.
+/// Copies in the first call of a batch while the copy engine is idle.
 pub const FIRST_CALL: usize = 8;
-/// The most copies that go in a call.
+/// The maximum number of copies per call.
 pub const FULL_CALL: usize = 128;
 
-/// How many copies of a batch go in each call: the driver slows down by far when it is given thousands at once. Each
-/// call should end before what the ones before it have started does, so that they grow no faster than the copy engine
-/// gains on them.
+/// The number of copies of a batch in each call. Calls with thousands of copies are far slower per copy. Each call should
+/// return before the copies of the earlier calls complete, so the calls grow no faster than the queued work.
 pub fn call_sizes(mut left: usize, ahead: EngineLoad) -> impl Iterator<Item = usize> {
     let mut most = if ahead == EngineLoad::Busy { FULL_CALL } else { FIRST_CALL };
     std::iter::from_fn(move || {
@@ -127,8 +126,8 @@ pub fn call_sizes(mut left: usize, ahead: EngineLoad) -> impl Iterator<Item = us
     })
 }
 
-/// The spans of all calls below must be memory of this process, and stay so until the stream is done, also after a
-/// failure: what was started goes on.
+/// The memory ranges of all calls below must be valid until the stream is idle, also after a failure, because copies that
+/// were started continue.
 impl Active<'_> {
     /// Starts one copy between any two of host and device memory.
     ///
@@ -138,8 +137,8 @@ impl Active<'_> {
         let driver = self.driver();
         let Copy { source, destination, size } = copy;
         // SAFETY: the caller's promise.
-        let answer = unsafe { driver.api.memcpy_async.call(destination, source, size as usize, self.raw) };
-        driver.check(answer, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))
+        let result = unsafe { driver.api.memcpy_async.call(destination, source, size as usize, self.raw) };
+        driver.check(result, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))
     }
 
     /// Starts setting bytes of device memory to 0.
@@ -149,12 +148,12 @@ impl Active<'_> {
     pub unsafe fn clear(&self, address: u64, size: u64) -> Result<()> {
         let driver = self.driver();
         // SAFETY: the caller's promise.
-        let answer = unsafe { driver.api.memset_d8_async.call(address, 0, size as usize, self.raw) };
-        driver.check(answer, format_args!("clear {size} bytes at {address:#x}"))
+        let result = unsafe { driver.api.memset_d8_async.call(address, 0, size as usize, self.raw) };
+        driver.check(result, format_args!("clear {size} bytes at {address:#x}"))
     }
 
-    /// Starts all copies, in no order among each other; not on the legacy default stream. By batches where the driver
-    /// takes them and there are several, else one by one.
+    /// Starts all copies, in any order; not on the legacy default stream. Uses batch calls if the driver supports them and
+    /// there are several copies, and one call per copy otherwise.
     ///
     /// # Safety
     /// See above.
@@ -168,7 +167,7 @@ impl Active<'_> {
         }
     }
 
-    /// Starts all copies one by one, on any stream.
+    /// Starts all copies with one call each, on any stream.
     ///
     /// # Safety
     /// See above.
@@ -177,8 +176,8 @@ impl Active<'_> {
         batch.copies().try_for_each(|copy| unsafe { self.copy(copy) })
     }
 
-    /// Starts all copies in few calls, in no order among each other; not on the legacy default stream, nor where the
-    /// driver has no such call.
+    /// Starts all copies with batch calls, in any order; not on the legacy default stream. The driver must support such
+    /// calls.
     ///
     /// # Safety
     /// See above.
@@ -192,16 +191,16 @@ impl Active<'_> {
         Ok(())
     }
 
-    /// By one call.
+    /// Starts some copies with one call.
     unsafe fn copy_some(&self, batch: &Batch, some: Range<usize>, reading: SourceOrder) -> Result<()> {
         let driver = self.driver();
         let Some(function) = driver.api.memcpy_batch_async else {
             return Err(Error::new(
                 Status::UnavailableCuda,
-                "the CUDA driver is too old for batches of copies",
+                "the CUDA driver has no cuMemcpyBatchAsync: update it to CUDA 12.8 or newer",
             ));
         };
-        // SAFETY: an all-zero value is one of plain integers.
+        // SAFETY: plain integers, for which zero is a valid value.
         let mut attributes: CUmemcpyAttributes = unsafe { std::mem::zeroed() };
         attributes.srcAccessOrder = match reading {
             SourceOrder::Stream => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
@@ -210,8 +209,8 @@ impl Active<'_> {
         let (mut first, mut failed) = (0, usize::MAX);
         let (sources, destinations, sizes) =
             (&batch.sources[some.clone()], &batch.destinations[some.clone()], &batch.sizes[some.clone()]);
-        // SAFETY: arrays of as many that the driver only reads, and one attribute for all; the caller's promise.
-        let answer = unsafe {
+        // SAFETY: arrays of equal length that the driver only reads, and one attribute for all; the caller's promise.
+        let result = unsafe {
             function.call(
                 destinations.as_ptr().cast_mut(),
                 sources.as_ptr().cast_mut(),
@@ -234,7 +233,7 @@ impl Active<'_> {
             )),
             None => error,
         };
-        driver.check(answer, format_args!("start a batch of {count} copies")).map_err(which)
+        driver.check(result, format_args!("start a batch of {count} copies")).map_err(which)
     }
 
     /// Starts a copy of rows.
@@ -251,8 +250,8 @@ impl Active<'_> {
             height: count as usize,
         };
         // SAFETY: the description lives through the call; the caller's promise.
-        let answer = unsafe { driver.api.memcpy_2d_async.call(&asked, self.raw) };
-        driver.check(answer, format_args!("copy {count} rows of {} bytes", first.size))
+        let result = unsafe { driver.api.memcpy_2d_async.call(&asked, self.raw) };
+        driver.check(result, format_args!("copy {count} rows of {} bytes", first.size))
     }
 }
 

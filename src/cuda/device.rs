@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices and what they can do. Nothing here makes a context.
+//! Devices and their attributes. Nothing here creates a context.
 
 use std::ffi::c_int;
 
@@ -39,23 +39,23 @@ impl std::fmt::Display for UuidText<'_> {
 }
 
 impl Device {
-    /// The device of an ordinal, as CUDA_VISIBLE_DEVICES orders them.
+    /// The device with an ordinal, in the order of CUDA_VISIBLE_DEVICES.
     pub fn get(ordinal: i32) -> Result<Self> {
         let driver = driver::get()?;
         ensure!(
             (0..driver.device_count()).contains(&ordinal),
             OutOfRange,
-            "there is no device {ordinal}; this process may use {} of them, counted from 0",
+            "there is no device {ordinal}; this process may use {} devices, numbered from 0",
             driver.device_count()
         );
         let mut raw = 0;
         // SAFETY: the output lives through the call.
-        let answer = unsafe { driver.api.device_get.call(&mut raw, ordinal) };
-        driver.check(answer, format_args!("get device {ordinal}"))?;
+        let result = unsafe { driver.api.device_get.call(&mut raw, ordinal) };
+        driver.check(result, format_args!("get device {ordinal}"))?;
         Ok(Self { driver, ordinal, raw })
     }
 
-    /// The device of a UUID, whatever its ordinal is here.
+    /// The device with a UUID.
     pub fn by_uuid(uuid: &[u8; 16]) -> Result<Self> {
         let count = driver::get()?.device_count();
         for ordinal in 0..count {
@@ -66,8 +66,8 @@ impl Device {
         }
         fail!(
             NotFound,
-            "{} is none of the {count} GPUs this process may use: it is on another machine, or \
-             CUDA_VISIBLE_DEVICES or the container hides it",
+            "{} is not one of the {count} GPUs that this process may use: it is on another machine, or hidden by \
+             CUDA_VISIBLE_DEVICES or the container",
             UuidText(uuid)
         )
     }
@@ -86,50 +86,50 @@ impl Device {
         self.raw
     }
 
-    /// The NUMA node it hangs on, where the driver knows.
+    /// The NUMA node it is attached to, if the driver knows it.
     pub fn numa_node(&self) -> Option<u32> {
         self.attribute(HOST_NUMA_ID).and_then(|node| u32::try_from(node).ok())
     }
 
-    /// Whether memory of it can be reserved, created and mapped apart, as its attribute says.
+    /// Whether it supports virtual memory management, according to its attribute.
     pub fn has_vmm(&self) -> bool {
         self.has(VIRTUAL_MEMORY_MANAGEMENT)
     }
 
-    /// Whether VMM memory of it can be exported as a file descriptor, as its attribute says.
+    /// Whether its VMM memory can be exported as a file descriptor, according to its attribute.
     pub fn exports_posix_fd(&self) -> bool {
         self.has(HANDLE_TYPE_POSIX_FD)
     }
 
-    /// Whether host memory that may only be read can be page-locked for it, as its attribute says.
+    /// Whether read-only host memory can be page-locked for it, according to its attribute.
     pub fn locks_read_only(&self) -> bool {
         self.has(READ_ONLY_HOST_REGISTER)
     }
 
-    /// Whether VMM memory of it can be registered for RDMA, as its attribute says.
+    /// Whether its VMM memory can be registered for RDMA, according to its attribute.
     pub fn registers_vmm(&self) -> bool {
         self.has(GPU_DIRECT_RDMA_WITH_VMM)
     }
 
-    /// Multiprocessors it has.
+    /// The number of its multiprocessors.
     pub fn multiprocessors(&self) -> u32 {
         self.count(MULTIPROCESSOR_COUNT).max(1)
     }
 
-    /// Whether this device can map memory of another.
+    /// Whether this device can map memory of another device.
     pub fn can_access(&self, other: &Self) -> Result<bool> {
         if self.raw == other.raw {
             return Ok(true);
         }
         let mut can = 0;
         // SAFETY: valid devices; the output lives through the call.
-        let answer = unsafe { self.driver.api.device_can_access_peer.call(&mut can, self.raw, other.raw) };
+        let result = unsafe { self.driver.api.device_can_access_peer.call(&mut can, self.raw, other.raw) };
         let (from, to) = (self.ordinal, other.ordinal);
-        self.driver.check(answer, format_args!("ask whether device {from} reaches device {to}"))?;
+        self.driver.check(result, format_args!("get whether device {from} can access device {to}"))?;
         Ok(can != 0)
     }
 
-    /// Of the devices whose ordinals have a bit, those whose memory it can map.
+    /// The devices whose memory it can map: one bit per ordinal below 64.
     pub(super) fn accessible(&self) -> Result<u64> {
         (0..self.driver.device_count().min(64)).try_fold(0, |reached, ordinal| {
             let bit = u64::from(self.can_access(&Self::get(ordinal)?)?) << ordinal;
@@ -140,27 +140,27 @@ impl Device {
     pub(super) fn name(&self) -> Result<String> {
         let mut text = [0u8; 256];
         // SAFETY: a valid device; 255 bytes leave a NUL at the end.
-        let answer = unsafe { self.driver.api.device_get_name.call(text.as_mut_ptr().cast(), 255, self.raw) };
-        self.driver.check(answer, format_args!("ask the name of device {}", self.ordinal))?;
+        let result = unsafe { self.driver.api.device_get_name.call(text.as_mut_ptr().cast(), 255, self.raw) };
+        self.driver.check(result, format_args!("get the name of device {}", self.ordinal))?;
         let length = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
         Ok(String::from_utf8_lossy(&text[..length]).into_owned())
     }
 
-    /// Its UUID, the same in every process.
+    /// Its UUID, which is identical in every process.
     pub fn uuid(&self) -> Result<[u8; 16]> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: a valid device; the output lives through the call.
-        let answer = unsafe { self.driver.api.device_get_uuid.call(&mut uuid, self.raw) };
-        self.driver.check(answer, format_args!("ask the UUID of device {}", self.ordinal))?;
+        let result = unsafe { self.driver.api.device_get_uuid.call(&mut uuid, self.raw) };
+        self.driver.check(result, format_args!("get the UUID of device {}", self.ordinal))?;
         Ok(uuid.bytes.map(|byte| byte as u8))
     }
 
-    /// Bytes of memory it has: needs no context.
+    /// Its memory in bytes. Needs no context.
     pub(super) fn total_memory(&self) -> Result<u64> {
         let mut bytes = 0;
         // SAFETY: a valid device; the output lives through the call.
-        let answer = unsafe { self.driver.api.device_total_mem.call(&mut bytes, self.raw) };
-        self.driver.check(answer, format_args!("ask the memory of device {}", self.ordinal))?;
+        let result = unsafe { self.driver.api.device_total_mem.call(&mut bytes, self.raw) };
+        self.driver.check(result, format_args!("get the memory size of device {}", self.ordinal))?;
         Ok(bytes as u64)
     }
 
@@ -172,12 +172,12 @@ impl Device {
         self.attribute(attribute).is_some_and(|value| value != 0)
     }
 
-    /// An older driver does not know every attribute: that is a no.
+    /// An attribute; `None` if the driver is too old to know it.
     pub(super) fn attribute(&self, attribute: c_int) -> Option<c_int> {
         let mut value = 0;
         // SAFETY: a valid device; the output lives through the call.
-        let answer = unsafe { self.driver.api.device_get_attribute.call(&mut value, attribute, self.raw) };
-        answer.is_success().then_some(value)
+        let result = unsafe { self.driver.api.device_get_attribute.call(&mut value, attribute, self.raw) };
+        result.is_success().then_some(value)
     }
 }
 

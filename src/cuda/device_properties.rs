@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a device can do. It is a file of its own, because some of it is found out by creating memory on the device.
+//! Properties of a device. Some are determined by creating memory, so this file is above the virtual memory management.
 
 #![forbid(unsafe_code)]
 
@@ -17,47 +17,47 @@ const DMA_BUF: c_int = 124;
 const HANDLE_TYPE_FABRIC: c_int = 128;
 const HOST_NUMA_VMM: c_int = 141;
 
-/// What a device is and can do: as the driver's attributes say, and for handles as a try has shown.
+/// Properties of a device: the driver's attributes, and for handles the result of an attempt.
 #[derive(Clone, Debug)]
 pub struct DeviceProperties {
     /// Its name, such as "NVIDIA H200".
     pub name: String,
-    /// The same in every process, whatever the ordinals are there.
+    /// Identical in every process, unlike the ordinal.
     pub uuid: [u8; 16],
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub total_memory: u64,
     /// Its compute capability, major and minor.
     pub compute_capability: (u32, u32),
-    /// Multiprocessors it has.
+    /// The number of multiprocessors.
     pub multiprocessors: u32,
-    /// The NUMA node it hangs on, where the driver knows.
+    /// The NUMA node it is attached to, if the driver knows it.
     pub numa_node: Option<u32>,
-    /// Devices whose memory it can map, itself among them, a bit for each ordinal below 64.
+    /// Devices whose memory it can map, itself included: one bit per ordinal below 64.
     pub can_access: u64,
-    /// Memory can be reserved, created and mapped apart.
+    /// Virtual memory management is supported.
     pub vmm: bool,
-    /// What sizes and offsets of such memory must be multiples of; 0 without it.
+    /// Sizes and offsets of VMM memory must be multiples of this; 0 without VMM.
     pub minimum_granularity: u64,
-    /// What they should be multiples of; 0 without it.
+    /// They should be multiples of this; 0 without VMM.
     pub recommended_granularity: u64,
-    /// Such memory can be exported as a file descriptor.
+    /// VMM memory can be exported as a file descriptor.
     pub posix_fd: bool,
-    /// Such memory can be exported as a fabric handle.
+    /// VMM memory can be exported as a fabric handle.
     pub fabric: bool,
-    /// Such memory can be registered for RDMA.
+    /// VMM memory can be registered for RDMA.
     pub rdma_with_vmm: bool,
     /// Memory can be exported as a DMA-BUF.
     pub dma_buf: bool,
-    /// Stream-ordered memory pools.
+    /// Stream-ordered memory pools are supported.
     pub memory_pools: bool,
-    /// Host memory of a NUMA node can be created and mapped apart.
+    /// VMM memory can be created on a NUMA node of the host.
     pub host_numa_vmm: bool,
-    /// The driver takes many copies in one call.
+    /// One call can start many copies.
     pub batch_copies: bool,
 }
 
 impl Device {
-    /// What it is and can do.
+    /// Returns its properties.
     pub fn properties(&self) -> Result<DeviceProperties> {
         let plain = vmm::AllocationProperties::on_device(self.ordinal());
         let vmm = self.has_vmm();

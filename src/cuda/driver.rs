@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver, found and initialised once: missing, too old, without a device and failing are different answers.
+//! The driver, found and initialised once. A missing driver, an old one, one without devices and one that fails are
+//! reported as different errors.
 
 use std::ffi::CStr;
 
@@ -63,20 +64,22 @@ impl Driver {
         let api = Api::load()?;
         let mut driver = Self { api, version: 0, device_count: 0, initialised_in: process::generation() };
         // SAFETY: a looked-up function.
-        let answer = unsafe { driver.api.init.call(0) };
+        let result = unsafe { driver.api.init.call(0) };
         ensure!(
-            answer.code != NO_DEVICE,
+            result.code != NO_DEVICE,
             UnavailableCuda,
             "the CUDA driver has no device this process may use"
         );
         driver
-            .check(answer, "initialise the CUDA driver")
+            .check(result, "initialise the CUDA driver")
             .map_err(|e| e.with_status(Status::UnavailableCuda))?;
         let (mut version, mut device_count) = (0, 0);
         // SAFETY: looked-up functions; the outputs live through the calls.
         unsafe {
-            driver
-                .check(driver.api.driver_get_version.call(&mut version), "ask the CUDA driver's version")?;
+            driver.check(
+                driver.api.driver_get_version.call(&mut version),
+                "get the version of the CUDA driver",
+            )?;
             driver.check(driver.api.device_get_count.call(&mut device_count), "count CUDA devices")?;
         }
         ensure!(device_count > 0, UnavailableCuda, "the CUDA driver has no device this process may use");
@@ -95,21 +98,21 @@ impl Driver {
         self.device_count
     }
 
-    /// Whether it takes many copies in one call, as drivers from CUDA 12.8 on do.
+    /// Whether one call can start many copies: since CUDA 12.8.
     pub fn copies_batches(&self) -> bool {
         self.api.memcpy_batch_async.is_some()
     }
 
-    /// An answer as a result; the message has the function's name, and the driver's for the code.
+    /// Converts what a function returned. The message contains the names of the function and of the code.
     ///
-    /// Without free file descriptors the status is OUT_OF_MEMORY, unless the code says that work or a context failed:
-    /// these have one meaning, and reporting them as anything else would hide a lost context.
-    pub(super) fn check(&self, answer: CallResult, action: impl std::fmt::Display) -> Result<()> {
-        if answer.is_success() {
+    /// Without free file descriptors the status is OUT_OF_MEMORY, unless the code means that work or a context failed:
+    /// such a code has one meaning, and another status would hide a lost context.
+    pub(super) fn check(&self, result: CallResult, action: impl std::fmt::Display) -> Result<()> {
+        if result.is_success() {
             return Ok(());
         }
-        let error = self.error(answer, action);
-        if means_failed(answer.code) || !is_out_of_files() {
+        let error = self.error(result, action);
+        if means_failed(result.code) || !is_out_of_files() {
             return Err(error);
         }
         let message = format!(
@@ -121,9 +124,9 @@ impl Driver {
         Err(cause.map_or(error.clone(), |cause| error.with_cause(cause)))
     }
 
-    /// The same for a question about work on a device, which takes no file descriptor: the code is what it says.
-    pub(super) fn check_work(&self, answer: CallResult, action: impl std::fmt::Display) -> Result<()> {
-        if answer.is_success() { Ok(()) } else { Err(self.error(answer, action)) }
+    /// The same for a query about work on a device. It needs no file descriptor, so the code is reliable.
+    pub(super) fn check_work(&self, result: CallResult, action: impl std::fmt::Display) -> Result<()> {
+        if result.is_success() { Ok(()) } else { Err(self.error(result, action)) }
     }
 
     fn error(&self, CallResult { code, function }: CallResult, action: impl std::fmt::Display) -> Error {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether work on a device is over, also where the driver answers the question with an error.
+//! Whether work on a device is complete, also if the query returns an error.
 //!
-//! Some errors say that work has failed: the driver gives them again to every later call, for the context is lost, or
-//! once, for one piece of work on the stream. All others say only that the question was not answered, such as one that
-//! came while somebody captured a stream: the work goes on, or has ended well, and is asked about again.
+//! Some errors mean that work has failed: the driver returns them from every later call, because the context is lost, or
+//! once, for one operation of a stream. All others mean only that the query itself failed, for example because another
+//! thread captured a stream. The work is then still running or has succeeded, and is queried again.
 
 #![forbid(unsafe_code)]
 
 use super::codes::{Code, has_code};
 use crate::error::{Error, Result, Status};
 
-/// CUDA_ERROR codes that say nothing but that work or a context failed, whatever call returns them.
+/// CUDA_ERROR codes that mean that work or a context failed, whichever call returns them.
 const FAILED: &[Code] = &[
     4,   // DEINITIALIZED
     214, // ECC_UNCORRECTABLE
@@ -34,40 +34,40 @@ const FAILED: &[Code] = &[
     911, // EXTERNAL_DEVICE
 ];
 
-/// Codes that say the same of the work that was asked about; of other calls they may say something else.
+/// Codes that mean the same if a query of the work returns them. From other calls they may mean something else.
 const FAILED_IF_ASKED: &[Code] = &[
     3,   // NOT_INITIALIZED
     46,  // DEVICE_UNAVAILABLE
     201, // INVALID_CONTEXT
     304, // OPERATING_SYSTEM
-    400, // INVALID_HANDLE: it went with its context
+    400, // INVALID_HANDLE: destroyed with its context
     999, // UNKNOWN
 ];
 
-/// Whether a code says that work or a context failed, whatever call returns it.
+/// Whether a code means that work or a context failed, whichever call returns it.
 pub(super) fn means_failed(code: Code) -> bool {
     FAILED.contains(&code)
 }
 
-/// Whether an error that came twice says that nothing of the work that was asked about runs any more.
+/// Whether an error that two queries returned means that none of the work is still running.
 pub fn means_lost(error: &Error) -> bool {
     has_code(error, FAILED) || has_code(error, FAILED_IF_ASKED)
 }
 
-/// Whether what failed so is not to be used again: the context is lost, or a panic has left it in the middle of
-/// something. After any other failure, such as one for lack of memory, it works as before.
+/// Whether an object must not be used again after this error: its context is lost, or a panic interrupted a change of it.
+/// After any other failure, such as one for lack of memory, it still works.
 pub fn is_fatal(error: &Error) -> bool {
     means_lost(error) || error.status() == Status::Panic
 }
 
-/// Asks whether work is over; a first failure of the work is kept in `failure`. Memory that the work uses may be let go
-/// after a yes, and after nothing else.
+/// Returns whether work is complete, and stores its first failure in `failure`. Memory that the work uses may be released
+/// only after this returned true.
 pub fn is_over(ask: impl Fn() -> Result<bool>, failure: &mut Option<Error>) -> bool {
     match ask() {
         Ok(is_over) => is_over,
         Err(error) if means_lost(&error) => {
             failure.get_or_insert(error);
-            // It may have told of earlier work: then this one is still under way.
+            // The error may be of earlier work, and this work still in progress.
             ask().unwrap_or_else(|error| means_lost(&error))
         }
         Err(_) => false,
@@ -89,13 +89,13 @@ mod tests {
         }
     }
 
-    /// Asks once of a driver that gives these answers in turn.
+    /// Queries once a driver that returns these codes in order.
     fn ask(codes: &[i32]) -> (bool, Option<Error>) {
         let left = RefCell::new(codes.iter());
         let mut failure = None;
         let is_over =
             is_over(|| left.borrow_mut().next().map_or(Ok(false), |code| answer(*code)), &mut failure);
-        assert_eq!(left.borrow().len(), 0, "all answers are heard");
+        assert_eq!(left.borrow().len(), 0, "all codes are consumed");
         (is_over, failure)
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A function of the driver's as its library gives it: it knows its name, and so does what it answers.
+//! A function of the driver's library. It knows its name, and so does the result of a call.
 
 use cudarc::driver::sys;
 
@@ -12,23 +12,23 @@ pub(super) struct Entry<F> {
     name: &'static str,
 }
 
-/// What a function answered.
+/// What a function returned.
 #[derive(Clone, Copy)]
 pub(super) struct CallResult {
     pub code: Code,
-    /// Which one it was.
+    /// The name of the function.
     pub function: &'static str,
 }
 
 impl CallResult {
-    /// Whether it did what it was asked.
+    /// Whether the call succeeded.
     pub fn is_success(self) -> bool {
         self.code == 0
     }
 }
 
 impl<F: Copy> Entry<F> {
-    /// Looks it up by its name; `None` where the driver has none of that name.
+    /// Looks a function up by name; `None` if the driver has no such function.
     ///
     /// # Safety
     /// The library must be present, or this panics. `F` must be the type of that function.
@@ -46,7 +46,7 @@ macro_rules! callable {
             /// Calls it.
             ///
             /// # Safety
-            /// What the function asks for.
+            /// The requirements of the driver's function.
             #[allow(clippy::too_many_arguments, reason = "they are the driver's")]
             pub unsafe fn call(&self, $($argument: $type),+) -> CallResult {
                 // SAFETY: the caller's promise.

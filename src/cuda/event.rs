@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events: marks on streams that the host asks about, and that other streams wait for.
+//! Events: points in a stream that the host queries, and that other streams wait for.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::context::Context;
 use crate::error::Result;
 use crate::log::log;
 
-/// CU_EVENT_DISABLE_TIMING: what it would cost to measure, few ask for.
+/// CU_EVENT_DISABLE_TIMING: timing costs, and few events need it.
 const DISABLE_TIMING: u32 = 2;
 /// CU_EVENT_DEFAULT.
 const TIMED: u32 = 0;
@@ -27,12 +27,12 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// Makes an event in a context.
+    /// Creates an event in a context.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         Self::with(context, DISABLE_TIMING)
     }
 
-    /// The same with a note of when it happened.
+    /// The same with timing.
     pub fn timed(context: &Arc<Context>) -> Result<Self> {
         Self::with(context, TIMED)
     }
@@ -42,41 +42,41 @@ impl Event {
         let mut raw = std::ptr::null_mut();
         let _entered = context.enter()?;
         // SAFETY: a current context; the output lives through the call.
-        let answer = unsafe { driver.api.event_create.call(&mut raw, flags) };
-        driver.check(answer, "make an event")?;
+        let result = unsafe { driver.api.event_create.call(&mut raw, flags) };
+        driver.check(result, "create an event")?;
         Ok(Self { raw, context: context.clone() })
     }
 
-    /// Whether all that was on its stream when it was recorded is over.
+    /// Whether the work that preceded it on its stream is complete.
     pub fn is_done(&self) -> Result<bool> {
         let driver = self.context.driver();
         let _entered = self.context.enter_to_free()?;
         // SAFETY: a live event.
-        let answer = unsafe { driver.api.event_query.call(self.raw) };
-        if answer.code == NOT_READY {
+        let result = unsafe { driver.api.event_query.call(self.raw) };
+        if result.code == NOT_READY {
             Ok(false)
         } else {
-            driver.check_work(answer, "copy blocks").map(|()| true)
+            driver.check_work(result, "copy blocks").map(|()| true)
         }
     }
 
-    /// Waits until all that was on its stream when it was recorded is over.
+    /// Waits until the work that preceded it on its stream is complete.
     pub fn wait(&self) -> Result<()> {
         let driver = self.context.driver();
         let _entered = self.context.enter()?;
         // SAFETY: a live event.
-        let answer = unsafe { driver.api.event_synchronize.call(self.raw) };
-        driver.check(answer, "wait for an event")
+        let result = unsafe { driver.api.event_synchronize.call(self.raw) };
+        driver.check(result, "wait for an event")
     }
 
-    /// Seconds of the device's clock since another event; both are timed, and have happened.
+    /// Seconds since another event, by the device's clock. Both must have timing and be complete.
     pub fn seconds_since(&self, earlier: &Self) -> Result<f64> {
         let driver = self.context.driver();
         let mut milliseconds = 0.0;
         let _entered = self.context.enter()?;
         // SAFETY: live events of one context; the output lives through the call.
-        let answer = unsafe { driver.api.event_elapsed_time.call(&mut milliseconds, earlier.raw, self.raw) };
-        driver.check(answer, "ask for the time between two events").map(|()| f64::from(milliseconds) * 1e-3)
+        let result = unsafe { driver.api.event_elapsed_time.call(&mut milliseconds, earlier.raw, self.raw) };
+        driver.check(result, "get the time between two events").map(|()| f64::from(milliseconds) * 1e-3)
     }
 }
 
@@ -84,9 +84,9 @@ impl Drop for Event {
     fn drop(&mut self) {
         let driver = self.context.driver();
         let destroyed = self.context.free(|| {
-            // SAFETY: made by this value.
-            let answer = unsafe { driver.api.event_destroy.call(self.raw) };
-            driver.check(answer, "destroy an event")
+            // SAFETY: created by this value.
+            let result = unsafe { driver.api.event_destroy.call(self.raw) };
+            driver.check(result, "destroy an event")
         });
         if let Err(error) = destroyed {
             log!(Warn, "{error}");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Legacy IPC: 64 bytes name an allocation of another process's, which is opened as a whole.
+//! Legacy IPC: 64 bytes identify an allocation of another process, which is opened as a whole.
 //!
-//! The driver maps an allocation once for each device of a process that opens it, however often it is opened, and so do
-//! we: openings are counted here and closed once, so that the driver never sees two of ours at once. A kernel reaches
-//! what was opened in a context of its own device; so memory of one device is opened for the one that will use it.
+//! However often a process opens an allocation, the driver maps it once per device. So does this file: it counts the opens
+//! of a handle and closes it once, so that the driver never sees two opens by kvmem. A kernel can access memory that was
+//! opened in a context of its own device, so memory is opened for the device that will use it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,30 +19,30 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
 
-/// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only value there is.
+/// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
 /// The 64 bytes.
 pub type IpcHandle = [u8; 64];
 
-/// An allocation as another process needs it told.
+/// What another process needs to know of an allocation.
 #[derive(Clone)]
 pub struct IpcExport {
-    /// Names the base allocation, whatever address in it was asked for.
+    /// Identifies the allocation that contains the exported address.
     pub handle: IpcHandle,
-    /// Where the base allocation begins in this process.
+    /// Its first address in this process.
     pub base: u64,
-    /// Its bytes: all of them can be reached through the handle.
+    /// Its size in bytes. The handle gives access to all of them.
     pub base_size: u64,
-    /// Where in it the address lies that was asked for.
+    /// The offset of the exported address.
     pub offset: u64,
     /// The driver's number for the allocation, in this process.
     pub buffer_id: u64,
-    /// The device it lies on.
+    /// The device that it is located on.
     pub device: Device,
 }
 
-/// A handle for the allocation around an address, which must live as long as others use it.
+/// Creates a handle for the allocation that contains an address. The allocation must exist as long as importers use it.
 pub fn export(address: u64) -> Result<IpcExport> {
     let device = memory::owner_of(address)?;
     let context = Context::retain(device)?;
@@ -62,47 +62,47 @@ fn handle_of(context: &Context, address: u64) -> Result<IpcHandle> {
     let _entered = context.enter()?;
     let mut handle = RawIpcHandle([0; 64]);
     // SAFETY: a current context; the output lives through the call.
-    let answer = unsafe { driver.api.ipc_get_mem_handle.call(&mut handle, address) };
-    driver.check(answer, format_args!("get an IPC handle of the memory at {address:#x}")).map_err(|error| {
+    let result = unsafe { driver.api.ipc_get_mem_handle.call(&mut handle, address) };
+    driver.check(result, format_args!("get an IPC handle of the memory at {address:#x}")).map_err(|error| {
         if !has_code(&error, &[INVALID_VALUE]) {
             return error;
         }
-        let message = "only memory of cuMemAlloc has one: export memory that was mapped apart as a file descriptor, \
-                       memory of a pool by its pool, and memory of another process from there";
+        let message = "only memory of cuMemAlloc has one: export VMM memory as a file descriptor, memory of a pool by \
+                       its pool, and memory of another process in that process";
         error.context(message).with_status(Status::Unsupported)
     })?;
     Ok(handle.0)
 }
 
-/// Where memory lies, and whose kernels are to reach it.
+/// The device that memory is located on, and the device whose kernels access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DevicePair {
-    /// The ordinal of the device it lies on.
+    /// The ordinal of the device that it is located on.
     pub owner: i32,
     /// The ordinal of the device that it is opened for.
     pub user: i32,
 }
 
 impl DevicePair {
-    /// On a device, and for that one.
+    /// Memory that its own device accesses.
     pub fn on(ordinal: i32) -> Self {
         Self { owner: ordinal, user: ordinal }
     }
 
-    /// Refuses a device that does not reach the memory: its driver would, later and with fewer words.
+    /// Fails if the device cannot access the memory. The driver would fail later, with a less specific error.
     fn check_reach(self) -> Result<()> {
         let Self { owner, user } = self;
         ensure!(
             Device::get(user)?.can_access(&Device::get(owner)?)?,
             Unsupported,
-            "memory of device {owner} can't be opened for device {user}, which does not reach it: open it for device \
-             {owner}, and let the driver copy"
+            "memory of device {owner} cannot be opened for device {user}, which does not reach it: open it for device \
+             {owner}; the driver then copies between the devices"
         );
         Ok(())
     }
 }
 
-/// An allocation of another process's, mapped here. Closed with the last of its kind.
+/// An allocation of another process, mapped here. It is closed when the last mapping of it is dropped.
 pub struct IpcMapping {
     key: Key,
     address: u64,
@@ -110,22 +110,22 @@ pub struct IpcMapping {
     identity: ContextIdentity,
 }
 
-/// Where a handle is open. The driver counts for each device apart.
+/// A handle, and the devices for which it is open: the driver counts opens per device.
 type Key = (DevicePair, IpcHandle);
 
-/// One opening of the driver's, and how many of ours it serves.
+/// One open of a handle by the driver, and how many mappings use it.
 struct OpenAllocation {
     context: Context,
     address: u64,
     size: u64,
-    /// The exporter's number for the allocation, where that has told it.
+    /// The exporter's number for the allocation, if the share contains it.
     buffer_id: Option<u64>,
-    /// The driver's number for it here, once that has told it.
+    /// The driver's number for it in this process, once it is known.
     own_id: Option<u64>,
     users: usize,
 }
 
-/// What is open in this process: opening and closing are done with the lock held, so that one never meets the other.
+/// What is open in this process. The lock is held while the driver opens or closes, so that the two never overlap.
 static OPENINGS: Mutex<BTreeMap<Key, OpenAllocation>> = Mutex::new(BTreeMap::new());
 
 fn openings() -> MutexGuard<'static, BTreeMap<Key, OpenAllocation>> {
@@ -133,11 +133,11 @@ fn openings() -> MutexGuard<'static, BTreeMap<Key, OpenAllocation>> {
 }
 
 impl IpcMapping {
-    /// Opens a handle in the context of the device that is to use the memory.
+    /// Opens a handle in the context of the device that will use the memory.
     ///
-    /// The bytes of a handle are used again: a stale one opens whatever was allocated there since. `buffer_id` is the
-    /// exporter's number for the allocation, which is never used again. It means nothing to the driver here, which
-    /// has numbers of its own; but it tells whether a handle that is open already still names what was opened.
+    /// The driver reuses the bytes of handles: a stale handle opens a later allocation. `buffer_id` is the exporter's number
+    /// for the allocation, which is never reused. The driver of this process has other numbers, but the exporter's shows
+    /// whether a handle that is open already still identifies the same allocation.
     pub fn open(place: DevicePair, handle: &IpcHandle, buffer_id: Option<u64>) -> Result<Arc<Self>> {
         place.check_reach()?;
         let context = Context::retain(Device::get(place.user)?)?;
@@ -151,14 +151,14 @@ impl IpcMapping {
         }
         let opening = OpenAllocation::new(context, key, buffer_id)?;
         let mapping = opening.mapping(key);
-        // An opening of a context that was reset is closed already.
+        // The driver has closed everything in a context that was reset.
         let lost = openings.insert(key, opening);
         drop(openings);
         drop(lost);
         Ok(Arc::new(mapping))
     }
 
-    /// The context that it goes with.
+    /// The context that it belongs to.
     pub fn identity(&self) -> ContextIdentity {
         self.identity
     }
@@ -168,33 +168,35 @@ impl IpcMapping {
         self.address
     }
 
-    /// Its bytes, as the driver here says.
+    /// Its size in bytes, according to the driver of this process.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Where it lies, and for whom it is open.
+    /// The device that it is located on, and the device for which it is open.
     pub fn place(&self) -> DevicePair {
         self.key.0
     }
 
-    /// The address of a part of it; refused where the part ends past what the driver has mapped.
+    /// The address of a part of it. Fails if the part ends behind what the driver has mapped.
     pub fn part(&self, offset: u64, size: u64) -> Result<u64> {
         ensure!(
             offset.checked_add(size).is_some_and(|end| end <= self.size),
             OutOfRange,
-            "{size} bytes at offset {offset} reach past the {} bytes that the driver has of this handle",
+            "{size} bytes at offset {offset} exceed the {} bytes that the driver maps for this handle",
             self.size
         );
         Ok(self.address + offset)
     }
 
-    /// Checks that the allocation is as large as its exporter said it was: another one of the same handle seldom is.
-    pub fn check_size(&self, told: u64) -> Result<()> {
+    /// Fails unless the allocation has the size that its exporter reported. A later allocation with the same handle seldom
+    /// has.
+    pub fn check_size(&self, reported: u64) -> Result<()> {
         ensure!(
-            self.size == told,
+            self.size == reported,
             Stale,
-            "the handle opens {} bytes where its exporter had {told}: that memory was freed and other allocated",
+            "the handle opens {} bytes, its exporter reported {reported}: the exported memory was freed, and other memory \
+             allocated",
             self.size
         );
         Ok(())
@@ -208,7 +210,7 @@ impl OpenAllocation {
         match opening.look(place) {
             Ok((size, own_id)) => (opening.size, opening.own_id) = (size, Some(own_id)),
             Err(error) => {
-                // Nothing is logged with the lock held: both failures are told.
+                // Nothing is logged with the lock held, so the error contains both failures.
                 return Err(match opening.close() {
                     Ok(()) => error,
                     Err(closing) => error.context(closing),
@@ -218,11 +220,11 @@ impl OpenAllocation {
         Ok(opening)
     }
 
-    /// What the driver says of it: its bytes and its number, if it is a whole allocation of the device it is said to lie on.
+    /// Returns the size and the driver's number, if it is a whole allocation of the expected device.
     ///
-    /// Of memory that is opened for another device the ordinal may be told of where it lies or of where it is open; the
-    /// documentation says neither, and a pair of GPUs has to show it. Either is taken for what was asked, so that in the
-    /// second case a wrong owner is not noticed here.
+    /// For memory that is opened for another device, CUDA's documentation does not say whether the ordinal is that of the
+    /// owner or of the other device, so both are accepted. If it is that of the other device, a wrong owner is not detected
+    /// here.
     fn look(&self, place: DevicePair) -> Result<(u64, u64)> {
         let (base, size) = memory::range_in(&self.context, self.address)?;
         let found = memory::ordinal_of(self.address)?;
@@ -230,7 +232,7 @@ impl OpenAllocation {
         ensure!(
             found == owner || found == user,
             InvalidArgument,
-            "the handle names memory of device {found}, not of device {owner}: open it as memory of device {found}"
+            "the handle identifies memory of device {found}, not of device {owner}: open it as memory of device {found}"
         );
         ensure!(
             base == self.address,
@@ -246,8 +248,8 @@ impl OpenAllocation {
             ensure!(
                 opened == wanted,
                 Stale,
-                "the handle is open here as buffer {opened} of its process, which has freed that memory if the handle \
-                 is of buffer {wanted} now: give up all that was opened by it, then open it again"
+                "the handle is open here as buffer {opened} of its process, and identifies buffer {wanted} now, so that \
+                 process has freed the memory: destroy all regions that were opened by the handle, then open it again"
             );
         }
         self.buffer_id = self.buffer_id.or(buffer_id);
@@ -259,14 +261,14 @@ impl OpenAllocation {
         IpcMapping { key, address: self.address, size: self.size, identity: self.context.identity() }
     }
 
-    /// Not tried again when it fails: a second close could be of an opening that is somebody else's in this process.
+    /// Not retried: a second close could close an open by other code of this process.
     fn close(&self) -> Result<()> {
         let driver = self.context.driver();
         self.context.free(|| {
             memory::ensure_exists(self.address, self.own_id)?;
-            // SAFETY: opened by this value, and used by nobody any more.
-            let answer = unsafe { driver.api.ipc_close_mem_handle.call(self.address) };
-            driver.check(answer, format_args!("close the IPC mapping of {} bytes", self.size))
+            // SAFETY: opened by this value, and no longer in use.
+            let result = unsafe { driver.api.ipc_close_mem_handle.call(self.address) };
+            driver.check(result, format_args!("close the IPC mapping of {} bytes", self.size))
         })
     }
 }
@@ -276,7 +278,7 @@ impl Drop for IpcMapping {
         let mut openings = openings();
         let Some(opening) = openings.get_mut(&self.key) else { return };
         if opening.context.identity() != self.identity {
-            // It went with its context, and the handle was opened again since.
+            // Its context was reset, and the handle was opened again.
             return;
         }
         opening.users -= 1;
@@ -285,7 +287,7 @@ impl Drop for IpcMapping {
         }
         let closed = opening.close();
         let last = openings.remove(&self.key);
-        // Dropping the opening may release its context, which takes long. All openings share the lock.
+        // Dropping it may release its context, which is slow. All handles share the lock.
         drop(openings);
         drop(last);
         if let Err(error) = closed {
@@ -299,29 +301,28 @@ fn open(context: &Context, handle: &IpcHandle) -> Result<u64> {
     let _entered = context.enter()?;
     let mut address = 0;
     // SAFETY: a current context; the output lives through the call.
-    let answer = unsafe {
+    let result = unsafe {
         driver.api.ipc_open_mem_handle.call(&mut address, RawIpcHandle(*handle), LAZY_ENABLE_PEER_ACCESS)
     };
     let ordinal = context.device().ordinal();
-    driver.check(answer, format_args!("open an IPC handle on device {ordinal}")).map_err(explain)?;
+    driver.check(result, format_args!("open an IPC handle on device {ordinal}")).map_err(explain)?;
     Ok(address)
 }
 
-/// Drivers differ in what they answer for a handle that names nothing: all of it is the caller's to mend.
+/// Adds the cause and what to do. Drivers return different codes for an invalid handle.
 fn explain(error: Error) -> Error {
     let (message, status) = if has_code(&error, &[INVALID_CONTEXT]) {
-        let message = "this process exported the handle itself, and has the memory already: use the address it was \
-                       exported by";
+        let message = "this process exported the handle itself: use the address that it was exported with";
         (message, Status::InvalidArgument)
     } else if has_code(&error, &[ALREADY_MAPPED]) {
-        let message = "the driver has the memory mapped in this process for another GPU, and maps it once: open it for \
-                       that GPU, or give up what was opened there first";
+        let message = "the driver has mapped the memory in this process for another GPU, and maps it once: open it for \
+                       that GPU, or destroy the regions opened for that GPU first";
         (message, Status::Unsupported)
     } else if has_code(&error, &[INVALID_DEVICE]) {
-        ("the handle names memory of a GPU that this process may not use", Status::NotFound)
+        ("the handle identifies memory of a GPU that this process may not use", Status::NotFound)
     } else if has_code(&error, &[INVALID_VALUE, INVALID_HANDLE, NOT_PERMITTED]) {
-        let message = "the handle names nothing that can be opened here: its memory was freed, its process has ended \
-                       or is of another PID namespace, or the bytes are no handle";
+        let message = "the handle identifies no memory that can be opened here: the memory was freed, its process has \
+                       ended or has another PID namespace, or the bytes are not a handle";
         (message, Status::InvalidArgument)
     } else {
         return error;

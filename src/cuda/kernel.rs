@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The copy kernel: what it is asked for, laid out as src/cuda/kernels/copy.h says, and its launch.
+//! The copy kernel: its parameter, which src/cuda/kernels/copy.h declares too, and its launch.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::error::{Error, Result, Status};
 
 /// Threads of a CTA.
 const THREADS: u32 = 512;
-/// Layers that one launch takes, with the runs where these lie behind them.
+/// The maximum number of layers of one launch, with the runs if those follow the layers.
 pub const MOST_LAYERS: usize = 240;
-/// Tiles of one launch: their numbers are 32-bit integers there.
+/// The maximum number of tiles of one launch: the kernel numbers them with 32-bit integers.
 const MOST_TILES: u64 = 1 << 31;
 
 const PTX: &str = concat!(include_str!("kernels/copy.ptx"), "\0");
 
-/// Blocks that follow each other on both sides.
+/// Blocks with consecutive ids on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct KernelRun {
@@ -26,25 +26,25 @@ pub struct KernelRun {
     pub source: u32,
     /// First block id in the destination.
     pub destination: u32,
-    /// How many blocks.
+    /// The number of blocks.
     pub length: u32,
     reserved: u32,
 }
 
 impl KernelRun {
-    /// So many blocks from these on.
+    /// A run that starts at these blocks.
     pub fn new(source: u32, destination: u32, length: u32) -> Self {
         Self { source, destination, length, reserved: 0 }
     }
 
-    /// The same words in the place of a layer.
+    /// The same words as an element of `layers`.
     fn as_layer(self) -> Layer {
         let words = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         Layer { source: words(self.source, self.destination), destination: words(self.length, self.reserved) }
     }
 }
 
-/// Where block 0 of a layer begins on both sides, in its first outer slot.
+/// The addresses of block 0 of a layer, in its first outer slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Layer {
@@ -54,45 +54,45 @@ pub struct Layer {
     pub destination: u64,
 }
 
-/// What one launch moves: every block of every run, in every layer and outer slot.
+/// The parameter of a launch, which copies every block of every run, in every layer and outer slot.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Blocks {
-    /// The address of the runs, in memory that the device reaches; 0 where they lie behind the layers.
+    /// The address of the runs, in memory that the device can access; 0 if they follow the layers.
     pub runs: u64,
     /// Bytes of a block in one layer and outer slot.
     pub unit_size: u64,
-    /// Bytes from a block to the next.
+    /// Bytes from a block to the next in the source.
     pub source_block_stride: u64,
     /// The same in the destination.
     pub destination_block_stride: u64,
-    /// Bytes from an outer slot to the next.
+    /// Bytes from an outer slot to the next in the source.
     pub source_outer_stride: u64,
     /// The same in the destination.
     pub destination_outer_stride: u64,
-    /// How many runs.
+    /// The number of runs.
     pub num_runs: u32,
-    /// How many layers.
+    /// The number of layers.
     pub num_layers: u32,
-    /// How many outer slots.
+    /// The number of outer slots.
     pub num_outers: u32,
-    /// The most blocks a run has.
+    /// The number of blocks of the longest run.
     pub most_blocks: u32,
-    /// 1 where the blocks of a run lie together on both sides.
+    /// 1 if the blocks of a run are contiguous on both sides.
     pub are_joined: u32,
-    /// Bytes a warp moves at a time; a multiple of 16.
+    /// Bytes that a warp copies at a time; a multiple of 16.
     pub tile_size: u32,
     /// Tiles of a unit, or of `most_blocks` joined ones.
     pub tiles: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
-    /// The layers, and what lies behind them.
+    /// The layers, and the runs if they fit.
     pub layers: [Layer; MOST_LAYERS],
 }
 const _: () = assert!(size_of::<Blocks>() == 80 + 16 * MOST_LAYERS && size_of::<Blocks>() <= 4096);
 
 impl Blocks {
-    /// The same with its runs behind the layers, if they fit: nothing else need be read then before the first byte moves.
+    /// The same with its runs after the layers, if they fit: the kernel then reads nothing else before it copies.
     pub fn with_runs(&self, runs: &[KernelRun]) -> Option<Self> {
         let mut blocks = Self { runs: 0, ..*self };
         let behind = blocks.layers.get_mut(self.num_layers as usize..)?;
@@ -100,14 +100,14 @@ impl Blocks {
         Some(blocks)
     }
 
-    /// Tiles of all runs.
+    /// The number of tiles of all runs.
     pub fn total_tiles(&self) -> u64 {
         let blocks = if self.are_joined == 0 { self.most_blocks } else { 1 };
         let counts = [self.num_runs, self.num_layers, self.num_outers, self.tiles, blocks].map(u64::from);
         counts.into_iter().fold(1, u64::saturating_mul)
     }
 
-    /// Fails with a reason if there are more tiles than the kernel can count: it would miss some of them silently.
+    /// Fails with a reason if there are more tiles than the kernel can number: it would silently skip some.
     pub fn ensure_countable(&self) -> std::result::Result<(), String> {
         match self.total_tiles() {
             tiles if tiles > MOST_TILES => Err(format!("{tiles} tiles are more than one launch takes")),
@@ -115,8 +115,8 @@ impl Blocks {
         }
     }
 
-    /// CTAs that have something to do, of as many as `most`. A few tiles go to many of them rather than to all warps of
-    /// a few: each multiprocessor moves only so much.
+    /// The number of CTAs to launch, up to `most`. Few tiles are spread over many CTAs rather than over all warps of a few,
+    /// because the throughput of each multiprocessor is limited.
     pub fn ctas(&self, most: u32) -> u32 {
         const TILES: u64 = 4;
         self.total_tiles().div_ceil(TILES).clamp(1, u64::from(most.max(1))) as u32
@@ -137,8 +137,8 @@ impl CopyKernel {
     /// Starts it.
     ///
     /// # Safety
-    /// All that `blocks` names must be memory that the device reaches, and stay so until the stream is done, also
-    /// after a failure here; no byte may be read and written.
+    /// All addresses in `blocks` must be of memory that the device can access, and must remain valid until the stream is
+    /// idle, also if this fails. No byte may be in both source and destination.
     pub unsafe fn launch(&self, on: &Active<'_>, blocks: &Blocks, most_ctas: u32) -> Result<()> {
         // SAFETY: the kernel's parameter; the caller's promise.
         unsafe { self.0.launch(on, blocks.ctas(most_ctas), THREADS, blocks) }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device memory: allocating it, and asking the driver what a pointer is.
+//! Device memory: allocations, and what the driver knows about an address.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -32,9 +32,9 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Allocates. Without room the error says how much was asked for and how much is free.
+    /// Allocates. If memory is exhausted, the error contains the requested and the free size.
     pub fn new(ordinal: i32, size: u64) -> Result<Self> {
-        ensure!(size > 0, InvalidArgument, "a device region of 0 bytes can't be made");
+        ensure!(size > 0, InvalidArgument, "the size of a device region is 0 bytes; it must be at least 1");
         let context = Context::retain(Device::get(ordinal)?)?;
         let address = allocate(&context, size)?;
         Ok(Self { context, address, size })
@@ -55,7 +55,7 @@ impl Allocation {
         self.context.device()
     }
 
-    /// The context that it goes with.
+    /// The context that it belongs to.
     pub fn identity(&self) -> ContextIdentity {
         self.context.identity()
     }
@@ -65,9 +65,9 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         let driver = self.context.driver();
         let freed = self.context.free(|| {
-            // SAFETY: allocated by this value, and used by nobody any more.
-            let answer = unsafe { driver.api.mem_free.call(self.address) };
-            driver.check(answer, format_args!("free {} bytes of device memory", self.size))
+            // SAFETY: allocated by this value, and no longer in use.
+            let result = unsafe { driver.api.mem_free.call(self.address) };
+            driver.check(result, format_args!("free {} bytes of device memory", self.size))
         });
         if let Err(error) = freed {
             log!(Error, "{error}");
@@ -80,58 +80,54 @@ fn allocate(context: &Context, size: u64) -> Result<u64> {
     let _entered = context.enter()?;
     let mut address = 0;
     // SAFETY: a current context; the output lives through the call.
-    let answer = unsafe { driver.api.mem_alloc.call(&mut address, size as usize) };
+    let result = unsafe { driver.api.mem_alloc.call(&mut address, size as usize) };
     let ordinal = context.device().ordinal();
     driver
-        .check(answer, format_args!("allocate {size} bytes on device {ordinal}"))
-        .map_err(|error| with_room(error, context.device(), size))?;
+        .check(result, format_args!("allocate {size} bytes on device {ordinal}"))
+        .map_err(|error| with_free_memory(error, context.device(), size))?;
     Ok(address)
 }
 
-/// Says in an error about memory that ran out how much was asked for and how much there is. How much of it is free takes
-/// a context to ask for: told where there is one.
-pub(super) fn with_room(error: Error, device: Device, size: u64) -> Error {
+/// Adds the requested and the available size to an error about exhausted memory. The free size is available only if the
+/// device's primary context exists.
+pub(super) fn with_free_memory(error: Error, device: Device, size: u64) -> Error {
     if error.status() != Status::OutOfMemory {
         return error;
     }
-    let free = Context::retain_existing(device).and_then(|context| room(&context).ok());
+    let free = Context::retain_existing(device).and_then(|context| free_memory(&context).ok());
     let found = match free {
         Some((free, total)) => format!(", {free} of {total} free"),
         None => device.total_memory().map_or(String::new(), |total| format!(", the device has {total}")),
     };
-    error.context(format!("{size} bytes asked{found}"))
+    error.context(format!("{size} bytes requested{found}"))
 }
 
-/// Bytes of a device that are free, and all it has.
-fn room(context: &Context) -> Result<(usize, usize)> {
+/// The free and the total memory of a device, in bytes.
+fn free_memory(context: &Context) -> Result<(usize, usize)> {
     let driver = context.driver();
     let _entered = context.enter()?;
     let (mut free, mut total) = (0, 0);
     // SAFETY: a current context; the outputs live through the call.
-    let answer = unsafe { driver.api.mem_get_info.call(&mut free, &mut total) };
-    driver.check(answer, "ask for free memory").map(|()| (free, total))
+    let result = unsafe { driver.api.mem_get_info.call(&mut free, &mut total) };
+    driver.check(result, "get the free memory").map(|()| (free, total))
 }
 
-/// Memory of one device, as the driver knows it.
+/// A range of memory of one device.
 pub struct DeviceRange {
     /// The device.
     pub device: Device,
-    /// Allocations or mappings side by side that it is a part of.
+    /// The number of adjacent allocations or mappings that contain it.
     pub pieces: usize,
-    /// Where copies must be cut; empty if nowhere.
+    /// Addresses at which copies must be split; empty if nowhere.
     pub ends: Vec<u64>,
 }
 
-/// Checks with the driver that `size` bytes at `address` are memory of one device.
+/// Fails unless the driver knows `size` bytes at `address` as memory of one device.
 pub fn identify(address: u64, size: u64) -> Result<DeviceRange> {
     let device = owner_of(address)?;
     let end = address.checked_add(size);
-    ensure!(
-        end.is_some(),
-        InvalidArgument,
-        "{size} bytes at {address:#x} reach past the end of the address space"
-    );
-    // VMM memory may be many mappings side by side: follow them to the end.
+    ensure!(end.is_some(), InvalidArgument, "{size} bytes at {address:#x} exceed the address space");
+    // VMM memory may be many adjacent mappings.
     let context = Context::retain(device)?;
     let (mut next, mut pieces) = (address, 0);
     while next < address + size {
@@ -149,7 +145,7 @@ pub fn identify(address: u64, size: u64) -> Result<DeviceRange> {
         ensure!(
             owner == device.ordinal(),
             InvalidArgument,
-            "{size} bytes at {address:#x} lie on device {} and on device {owner}",
+            "{size} bytes at {address:#x} are located on device {} and on device {owner}; adopt each part on its own",
             device.ordinal()
         );
         let (base, length) = range_in(&context, next).map_err(ends_here)?;
@@ -160,8 +156,8 @@ pub fn identify(address: u64, size: u64) -> Result<DeviceRange> {
     Ok(DeviceRange { device, pieces, ends })
 }
 
-/// The range of host memory around an address that the driver knows as one: allocated by it, or page-locked by one call;
-/// `None` if it knows none.
+/// The range of host memory that contains an address, and that the driver allocated or page-locked by one call; `None` if
+/// there is none.
 pub fn host_range(address: u64) -> Result<Option<Range<u64>>> {
     let kind: u32 = match attribute(MEMORY_TYPE, address) {
         Err(error) if has_code(&error, &[INVALID_VALUE]) => return Ok(None),
@@ -175,7 +171,7 @@ pub fn host_range(address: u64) -> Result<Option<Range<u64>>> {
     Ok(Some(start..end))
 }
 
-/// Whether kernels of the current context reach host memory at its own address.
+/// Whether kernels of the current context can access host memory at its host address.
 pub fn is_mapped_at(_entered: &Entered<'_>, address: u64) -> Result<bool> {
     match attribute::<u64>(DEVICE_POINTER, address) {
         Err(error) if has_code(&error, &[INVALID_VALUE]) => Ok(false),
@@ -183,8 +179,8 @@ pub fn is_mapped_at(_entered: &Entered<'_>, address: u64) -> Result<bool> {
     }
 }
 
-/// Where the pieces end that `size` bytes at `address` of a device are to copies of the driver: each allocation is one,
-/// and all mappings in one range of reserved addresses are.
+/// The addresses within `size` bytes at `address` of a device that no copy of the driver may cross: the ends of allocations
+/// and of ranges of reserved addresses.
 fn piece_ends(address: u64, size: u64) -> Result<Vec<u64>> {
     let (mut next, mut ends) = (address, Vec::new());
     while next < address + size {
@@ -203,20 +199,20 @@ pub fn is_accessible(device: Device, address: u64, write: bool) -> Result<bool> 
     let location = RawLocation::device(device.ordinal());
     let mut flags = 0;
     // SAFETY: the location and the output live through the call.
-    let answer = unsafe { driver.api.mem_get_access.call(&mut flags, &location, address) };
-    driver.check(answer, format_args!("ask whether device {} reaches {address:#x}", device.ordinal()))?;
+    let result = unsafe { driver.api.mem_get_access.call(&mut flags, &location, address) };
+    driver.check(result, format_args!("get the access of device {} to {address:#x}", device.ordinal()))?;
     let needed = if write { READ_AND_WRITE } else { READ };
     Ok(flags & needed == needed)
 }
 
-/// The device whose memory lies at an address; refused where that is none's.
+/// The device that an address belongs to. Fails if it is not device memory.
 pub fn owner_of(address: u64) -> Result<Device> {
     let not_device = |error: Error| {
         if !is_unknown(&error) {
             return error;
         }
         error
-            .context(format!("{address:#x} is no device memory of this process"))
+            .context(format!("{address:#x} is not device memory of this process"))
             .with_status(Status::InvalidArgument)
     };
     let kind: u32 = attribute(MEMORY_TYPE, address).map_err(not_device)?;
@@ -225,51 +221,52 @@ pub fn owner_of(address: u64) -> Result<Device> {
     ensure!(
         !is_managed,
         InvalidArgument,
-        "{address:#x} is managed memory, whose pages move between the host and devices: only memory that stays on its \
-         device can be shared, registered and copied; use cuMemAlloc"
+        "{address:#x} is managed memory, which the driver migrates between host and devices, so it cannot be shared, \
+         registered or copied; use cuMemAlloc"
     );
     Device::get(ordinal_of(address)?)
 }
 
-/// The ordinal of the device that the driver says an address belongs to.
+/// The ordinal of the device that an address belongs to, according to the driver.
 pub(super) fn ordinal_of(address: u64) -> Result<c_int> {
     attribute(DEVICE_ORDINAL, address)
 }
 
-/// Base and size of the allocation or mapping around an address of a device's.
+/// Base and size of the allocation or mapping that contains a device address.
 pub(super) fn range_of(device: &Device, address: u64) -> Result<(u64, u64)> {
     range_in(&Context::retain(*device)?, address)
 }
 
-/// The same, in a context that is retained already.
+/// The same with a retained context.
 pub(super) fn range_in(context: &Context, address: u64) -> Result<(u64, u64)> {
     let driver = context.driver();
     let _entered = context.enter()?;
     let (mut base, mut length) = (0, 0);
     // SAFETY: the outputs live through the call.
-    let answer = unsafe { driver.api.mem_get_address_range.call(&mut base, &mut length, address) };
-    driver.check(answer, format_args!("find the allocation at {address:#x}"))?;
+    let result = unsafe { driver.api.mem_get_address_range.call(&mut base, &mut length, address) };
+    driver.check(result, format_args!("find the allocation at {address:#x}"))?;
     Ok((base, length as u64))
 }
 
-/// The driver's number for an allocation: no other of this process has had it or will have it.
+/// The driver's number for an allocation, which is unique within the process.
 pub fn buffer_id(address: u64) -> Result<u64> {
     attribute(BUFFER_ID, address)
 }
 
-/// What tells later whether memory of somebody else's, in a context that can be reset or destroyed, is still there.
+/// Identifies an allocation of other code, in a context that can be reset or destroyed, so that a later check can determine
+/// whether it still exists.
 #[derive(Clone, Copy, Debug)]
 pub struct AllocationStamp {
     /// An address of it.
     address: u64,
-    /// The context it goes with.
+    /// The context it belongs to.
     context: u64,
     /// The driver's number for the allocation.
     buffer_id: u64,
 }
 
 impl AllocationStamp {
-    /// What the driver says of an address now; `None` for what belongs to no context, as mappings don't.
+    /// Identifies the allocation at an address; `None` if it belongs to no context, like VMM mappings.
     pub fn of(address: u64) -> Result<Option<Self>> {
         let context = match attribute::<u64>(CONTEXT, address) {
             Err(error) if is_unknown(&error) => 0,
@@ -281,19 +278,19 @@ impl AllocationStamp {
         Ok(Some(Self { address, context, buffer_id: buffer_id(address)? }))
     }
 
-    /// Whether both went with one context.
+    /// Whether both belong to the same context.
     pub fn is_of_context_of(&self, other: &Self) -> bool {
         self.context == other.context
     }
 
-    /// Refuses memory that is not there any more.
+    /// Fails if the allocation no longer exists.
     pub fn ensure_exists(&self) -> Result<()> {
         ensure_exists(self.address, Some(self.buffer_id))
     }
 }
 
-/// Refuses to give back, or to use, what is not there any more: somebody has reset or destroyed the context it was in,
-/// and the address may be other memory of somebody else's by now. Asked twice, for what is not given back now never is.
+/// Fails if an allocation no longer exists: if its context was reset or destroyed, the address may belong to other memory
+/// by now. Queries twice, because there is no later attempt to release the memory.
 pub(super) fn ensure_exists(address: u64, known: Option<u64>) -> Result<()> {
     let Some(known) = known else { return Ok(()) };
     let found = match buffer_id(address).or_else(|_| buffer_id(address)) {
@@ -303,26 +300,26 @@ pub(super) fn ensure_exists(address: u64, known: Option<u64>) -> Result<()> {
     ensure!(
         found == Some(known),
         InvalidState,
-        "the device memory at {address:#x} went with its context, which somebody has reset or destroyed"
+        "the device memory at {address:#x} was destroyed with its context, which the program reset or destroyed"
     );
     Ok(())
 }
 
-/// Whether an error says that the driver does not know the address. Any other is a failure of the driver's, not a
-/// mistake of the caller's.
+/// Whether the error means that the driver does not know the address. Any other error is a failure of the driver, not an
+/// error of the caller.
 fn is_unknown(error: &Error) -> bool {
     has_code(error, &[INVALID_VALUE, NOT_FOUND])
 }
 
-/// What the driver says of an address; T must be as wide as the attribute.
+/// An attribute of an address; T must be as wide as the attribute.
 pub(super) fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T> {
     let driver = driver::get()?;
     let mut value = T::default();
-    // SAFETY: the attributes asked for are as wide as the T they are asked as: 32 bits, ids and addresses 64. The output
-    // lives through the call.
-    let answer = unsafe {
+    // SAFETY: each attribute is queried as a T of its width: ids and addresses have 64 bits, others 32. The output lives
+    // through the call.
+    let result = unsafe {
         driver.api.pointer_get_attribute.call((&raw mut value).cast::<c_void>(), attribute, address)
     };
-    driver.check(answer, format_args!("ask what {address:#x} is"))?;
+    driver.check(result, format_args!("get an attribute of {address:#x}"))?;
     Ok(value)
 }

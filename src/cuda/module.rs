@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Modules: code for a context, compiled by the driver from what the library carries.
+//! Modules: code in a context, which the driver compiles from the library's PTX.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::stream::Active;
 use crate::error::{Error, Result, Status};
 use crate::log::log;
 
-/// Code in a context; unloaded when its last function goes.
+/// Code in a context. It is unloaded when its last function is dropped.
 pub struct Module {
     raw: CUmodule,
     context: Arc<Context>,
 }
 
-// SAFETY: a module may be used from any thread whose current context is its own.
+// SAFETY: any thread may use a module while the module's context is current on it.
 unsafe impl Send for Module {}
 // SAFETY: see above; it never changes.
 unsafe impl Sync for Module {}
@@ -29,19 +29,19 @@ impl Module {
         let mut raw = std::ptr::null_mut();
         let _entered = context.enter()?;
         // SAFETY: a current context; text that ends with a NUL; the output lives through the call.
-        let answer = unsafe { driver.api.module_load_data.call(&mut raw, ptx.as_ptr().cast::<c_void>()) };
-        driver.check(answer, "load the copy kernels")?;
+        let result = unsafe { driver.api.module_load_data.call(&mut raw, ptx.as_ptr().cast::<c_void>()) };
+        driver.check(result, "load the copy kernels")?;
         Ok(Arc::new(Self { raw, context: context.clone() }))
     }
 
-    /// A kernel by its name.
+    /// Returns a kernel by name.
     pub fn function(self: &Arc<Self>, name: &CStr) -> Result<Function> {
         let driver = self.context.driver();
         let mut raw = std::ptr::null_mut();
         let _entered = self.context.enter()?;
         // SAFETY: a live module; the name ends with a NUL; the output lives through the call.
-        let answer = unsafe { driver.api.module_get_function.call(&mut raw, self.raw, name.as_ptr()) };
-        driver.check(answer, format_args!("find the kernel {}", name.to_string_lossy()))?;
+        let result = unsafe { driver.api.module_get_function.call(&mut raw, self.raw, name.as_ptr()) };
+        driver.check(result, format_args!("find the kernel {}", name.to_string_lossy()))?;
         Ok(Function { raw, _module: self.clone() })
     }
 }
@@ -50,9 +50,10 @@ impl Drop for Module {
     fn drop(&mut self) {
         let driver = self.context.driver();
         let unloaded = self.context.free(|| {
-            // SAFETY: loaded by this value; its functions hold it, and whoever launched them has seen their end.
-            let answer = unsafe { driver.api.module_unload.call(self.raw) };
-            driver.check(answer, "unload the copy kernels")
+            // SAFETY: loaded by this value. Its functions hold it, and each launch was complete before its function was
+            // dropped.
+            let result = unsafe { driver.api.module_unload.call(self.raw) };
+            driver.check(result, "unload the copy kernels")
         });
         if let Err(error) = unloaded {
             log!(Warn, "{error}");
@@ -66,25 +67,28 @@ pub struct Function {
     _module: Arc<Module>,
 }
 
-// SAFETY: a function may be launched from any thread whose current context is its module's.
+// SAFETY: any thread may launch a function while the module's context is current on it.
 unsafe impl Send for Function {}
 // SAFETY: see above; it never changes.
 unsafe impl Sync for Function {}
 
 impl Function {
-    /// Starts it on a stream of its context, with one parameter, which is copied.
+    /// Launches it on a stream of its context, with one parameter, which is copied.
     ///
     /// # Safety
-    /// `P` must be the kernel's parameter, and what it names must stay until the stream is done, also after a failure
-    /// here.
+    /// `P` must be the kernel's parameter. The memory that it refers to must remain valid until the stream is idle, also if
+    /// this fails.
     pub unsafe fn launch<P>(&self, on: &Active<'_>, ctas: u32, threads: u32, parameter: &P) -> Result<()> {
         let driver = on.driver();
         if ctas == 0 {
-            return Err(Error::new(Status::InvalidArgument, "a kernel of 0 CTAs can't be launched"));
+            return Err(Error::new(
+                Status::InvalidArgument,
+                "a kernel needs at least 1 CTA, 0 were requested",
+            ));
         }
         let mut parameters = [std::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         // SAFETY: the context is current; one parameter, which lives through the call; for the rest the caller's promise.
-        let answer = unsafe {
+        let result = unsafe {
             let none = std::ptr::null_mut();
             driver.api.launch_kernel.call(
                 self.raw,
@@ -100,6 +104,6 @@ impl Function {
                 none,
             )
         };
-        driver.check(answer, format_args!("launch a copy kernel with {ctas} CTAs"))
+        driver.check(result, format_args!("launch a copy kernel with {ctas} CTAs"))
     }
 }

@@ -7,9 +7,9 @@ use super::context::{Context, ContextIdentity, is_lost};
 use crate::error::{Result, ensure};
 use crate::log::log;
 
-/// CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP: for every context, and mapped.
+/// CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP: locked for all contexts, and mapped.
 const PORTABLE_AND_MAPPED: u32 = 1 | 2;
-/// CU_MEMHOSTREGISTER_READ_ONLY: devices only read it, as this process does.
+/// CU_MEMHOSTREGISTER_READ_ONLY: devices may only read, like this process.
 const READ_ONLY: u32 = 8;
 
 /// A range of host memory that is page-locked, chunk by chunk, until [`PageLock::release`].
@@ -20,19 +20,19 @@ pub struct PageLock {
 }
 
 impl PageLock {
-    /// A lock of nothing yet.
+    /// A page lock without chunks.
     pub fn new(context: Context) -> Self {
         Self { context, flags: PORTABLE_AND_MAPPED, chunks: Vec::new() }
     }
 
-    /// The same for memory that may only be read, which not every device can lock.
+    /// The same for read-only memory, which not every device supports.
     pub fn of_read_only(context: Context) -> Result<Self> {
         ensure!(
             context.device().locks_read_only(),
             Unsupported,
-            "memory that may only be read can't be page-locked for device {}: it does not have \
-             CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; open it without page-locking, or ask for a share \
-             that may be written",
+            "read-only memory cannot be page-locked for device {}: it does not have \
+             CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; open it without page-locking, or request a writable \
+             share",
             context.device().ordinal()
         );
         Ok(Self { flags: PORTABLE_AND_MAPPED | READ_ONLY, ..Self::new(context) })
@@ -42,14 +42,14 @@ impl PageLock {
     pub fn add(&mut self, address: usize, length: usize) -> Result<()> {
         let driver = self.context.driver();
         let _entered = self.context.enter()?;
-        // SAFETY: mapped memory of the caller's of this file; it stays mapped until this value is dropped.
-        let answer = unsafe { driver.api.mem_host_register.call(address as *mut c_void, length, self.flags) };
-        driver.check(answer, format_args!("page-lock {length} bytes at {address:#x}"))?;
+        // SAFETY: the caller keeps the memory mapped until this value is dropped.
+        let result = unsafe { driver.api.mem_host_register.call(address as *mut c_void, length, self.flags) };
+        driver.check(result, format_args!("page-lock {length} bytes at {address:#x}"))?;
         self.chunks.push(address);
         Ok(())
     }
 
-    /// The context that it goes with.
+    /// The context that the locks belong to.
     pub fn identity(&self) -> ContextIdentity {
         self.context.identity()
     }
@@ -68,19 +68,19 @@ impl PageLock {
     }
 
     fn unlock(&self, address: usize) -> bool {
-        // CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED: the call before has unlocked it and told of an earlier failure.
+        // CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED: the first call unlocked it, and reported a failure of earlier work.
         const NOT_REGISTERED: u32 = 713;
         let driver = self.context.driver();
         // SAFETY: registered by this value.
         let unlock = || unsafe { driver.api.mem_host_unregister.call(address as *mut c_void) };
-        // Tried again once: what is not given back now never is.
+        // Tried twice, because there is no later attempt.
         let first = unlock();
-        let answer = if first.is_success() { first } else { unlock() };
-        let unlocked = answer.is_success() || answer.code == NOT_REGISTERED;
+        let result = if first.is_success() { first } else { unlock() };
+        let unlocked = result.is_success() || result.code == NOT_REGISTERED;
         if !unlocked
-            && let Err(error) = driver.check(answer, format_args!("release the page lock at {address:#x}"))
+            && let Err(error) = driver.check(result, format_args!("release the page lock at {address:#x}"))
         {
-            log!(Error, "{error}; the memory stays");
+            log!(Error, "{error}; the memory is intentionally leaked");
         }
         unlocked
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that a program has made itself, as kernels of another device see it.
+//! Access of kernels to memory that the program itself allocated on another device.
 
 #![forbid(unsafe_code)]
 
@@ -15,18 +15,19 @@ const IS_LEGACY_CUDA_IPC_CAPABLE: std::ffi::c_int = 10;
 /// How kernels of a device reach memory of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerReach {
-    /// They do: it is mapped for them.
+    /// They can access it: it is mapped for them.
     Mapped,
-    /// They do once the one's primary context may reach the other's.
+    /// They can once peer access between the primary contexts is enabled.
     OncePeersAreEnabled,
-    /// They don't, or nobody can tell.
+    /// They cannot, or it cannot be determined.
     None,
 }
 
-/// What the driver answers where it won't have it: PEER_ACCESS_UNSUPPORTED, TOO_MANY_PEERS.
+/// Codes by which the driver refuses peer access; 217 is PEER_ACCESS_UNSUPPORTED, 711 is TOO_MANY_PEERS.
 const REFUSALS: [Code; 4] = [INVALID_DEVICE, 217, 711, NOT_SUPPORTED];
 
-/// Lets kernels of one primary context reach plain memory of another's; or says why they don't.
+/// Enables access of kernels of one primary context to plain memory of another. The inner error is the reason why the
+/// driver does not.
 pub fn enable(own: &Context, peer: &Context) -> Result<std::result::Result<(), String>> {
     match own.enable_access_to(peer) {
         Err(error) if has_code(&error, &REFUSALS) => Ok(Err(error.message().to_string())),
@@ -35,10 +36,10 @@ pub fn enable(own: &Context, peer: &Context) -> Result<std::result::Result<(), S
 }
 
 /// How kernels of `device` read `size` bytes at `address`, which are memory of the device of `owner`, that device's
-/// primary context. What holds for one allocation or mapping of several holds for all of it.
+/// primary context. The range may consist of several allocations or mappings; the most restricted one counts.
 ///
-/// Memory of cuMemAlloc is the only one that legacy IPC takes, and the only one that enabling peers maps: all of one
-/// context at once. VMM memory says what each device may do with it; memory of a pool can't be asked so.
+/// Only memory of cuMemAlloc supports legacy IPC, and only such memory is mapped when peer access is enabled: all memory
+/// of a context at once. VMM memory has access rights per device. Memory of a pool cannot be queried.
 pub fn peer_reach(device: Device, owner: &Context, address: u64, size: u64) -> Result<PeerReach> {
     let (mut next, mut reach) = (address, PeerReach::Mapped);
     while next < address + size {

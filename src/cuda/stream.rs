@@ -13,32 +13,32 @@ use super::event::Event;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 
-/// CU_STREAM_NON_BLOCKING: it does not wait for the legacy default stream.
+/// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const NON_BLOCKING: u32 = 1;
-/// Beyond what any device has: the driver takes the highest.
+/// Outside the range of every device, so the driver uses the highest priority.
 const HIGHEST_PRIORITY: i32 = i32::MIN;
 
-/// A stream of the library's own. What runs on it gets onto a busy device before what else waits there.
+/// A stream of kvmem. Its work has priority over other work that waits for a busy device.
 pub struct Stream {
     raw: CUstream,
     context: Arc<Context>,
 }
 
-// SAFETY: a stream may be used from any thread whose current context is its own.
+// SAFETY: any thread may use a stream while the stream's context is current on it.
 unsafe impl Send for Stream {}
-// SAFETY: see above; the driver guards it.
+// SAFETY: see above; the driver synchronises its use.
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// Makes a stream in a context.
+    /// Creates a stream in a context.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         let driver = context.driver();
         let mut raw = std::ptr::null_mut();
         let _entered = context.enter()?;
         // SAFETY: a current context; the output lives through the call.
-        let answer =
+        let result =
             unsafe { driver.api.stream_create_with_priority.call(&mut raw, NON_BLOCKING, HIGHEST_PRIORITY) };
-        driver.check(answer, "make a stream")?;
+        driver.check(result, "create a stream")?;
         Ok(Self { raw, context: context.clone() })
     }
 
@@ -47,16 +47,16 @@ impl Stream {
         Ok(Active { raw: self.raw, entered: self.context.enter()? })
     }
 
-    /// Whether everything started on it is over.
+    /// Whether all work on it is complete.
     pub fn is_done(&self) -> Result<bool> {
         let driver = self.context.driver();
         let _entered = self.context.enter_to_free()?;
         // SAFETY: a live stream.
-        let answer = unsafe { driver.api.stream_query.call(self.raw) };
-        if answer.code == NOT_READY {
+        let result = unsafe { driver.api.stream_query.call(self.raw) };
+        if result.code == NOT_READY {
             Ok(false)
         } else {
-            driver.check_work(answer, "copy blocks").map(|()| true)
+            driver.check_work(result, "copy blocks").map(|()| true)
         }
     }
 }
@@ -65,9 +65,9 @@ impl Drop for Stream {
     fn drop(&mut self) {
         let driver = self.context.driver();
         let destroyed = self.context.free(|| {
-            // SAFETY: made by this value.
-            let answer = unsafe { driver.api.stream_destroy.call(self.raw) };
-            driver.check(answer, "destroy a stream")
+            // SAFETY: created by this value.
+            let result = unsafe { driver.api.stream_destroy.call(self.raw) };
+            driver.check(result, "destroy a stream")
         });
         if let Err(error) = destroyed {
             log!(Warn, "{error}");
@@ -75,12 +75,12 @@ impl Drop for Stream {
     }
 }
 
-/// A stream of a caller's, who keeps it alive.
+/// A stream of the caller, which must exist while this value is used.
 #[derive(Clone, Copy)]
 pub struct CallerStream(CUstream);
 
 const INVALIDATED_CAPTURE: &str = "the stream's capture was invalidated by a call before this one; end it \
-                                   (cuStreamEndCapture) and capture anew";
+                                   (cuStreamEndCapture) and start another capture";
 
 impl CallerStream {
     /// The caller's handle; 0 is the legacy default stream.
@@ -88,30 +88,30 @@ impl CallerStream {
         Self(handle.cast())
     }
 
-    /// Refuses a stream of another context than `context`.
+    /// Fails unless the stream belongs to `context`.
     pub fn ensure_of(&self, context: &Context) -> Result<()> {
         let driver = context.driver();
         let mut owner: CUcontext = std::ptr::null_mut();
-        // SAFETY: the caller's stream is alive, by contract; the output lives through the call. The special streams
-        // are those of the current context, so this is asked before another one is made current.
-        let answer = unsafe { driver.api.stream_get_ctx.call(self.0, &mut owner) };
-        driver.check(answer, "ask whose the stream is").map_err(|error| self.explained(error))?;
+        // SAFETY: the caller's stream exists, by contract; the output lives through the call. The special streams are those
+        // of the current context, so this is queried before another context is made current.
+        let result = unsafe { driver.api.stream_get_ctx.call(self.0, &mut owner) };
+        driver.check(result, "get the context of the stream").map_err(|error| self.explained(error))?;
         ensure!(
             context.is(owner),
             InvalidArgument,
-            "the stream is not of the primary context of device {}, on which the transfer runs",
+            "the stream does not belong to the primary context of device {}, on which the transfer runs",
             context.device().ordinal()
         );
         Ok(())
     }
 
-    /// With what to do where a default stream is named and no context is current, or a capture was invalidated.
+    /// Adds what to do if a default stream was passed while no context is current, or if a capture was invalidated.
     fn explained(&self, error: Error) -> Error {
         const PER_THREAD: usize = 2;
         let is_default = self.is_legacy() || self.0 as usize == PER_THREAD;
         if is_default && has_code(&error, &[INVALID_CONTEXT]) {
-            let message = "a default stream is the current context's, and none is current on this thread: make the \
-                           primary context of the GPU current, or pass a stream that was created in it";
+            let message = "a default stream belongs to the current context, and no context is current on this thread: make \
+                           the primary context of the GPU current, or pass a stream that was created in it";
             return error.context(message).with_status(Status::InvalidArgument);
         }
         if has_code(&error, &[STREAM_CAPTURE_INVALIDATED]) {
@@ -120,15 +120,15 @@ impl CallerStream {
         error
     }
 
-    /// Whether what is put on it goes into a graph instead of running.
+    /// Whether it is being captured, so that work on it becomes part of a graph instead of running.
     pub fn is_capturing(&self, context: &Context) -> Result<bool> {
         const ACTIVE: u32 = 1;
         const INVALIDATED: u32 = 2;
         let driver = context.driver();
         let mut state = 0;
         // SAFETY: as above.
-        let answer = unsafe { driver.api.stream_is_capturing.call(self.0, &mut state) };
-        driver.check(answer, "ask whether the stream is captured")?;
+        let result = unsafe { driver.api.stream_is_capturing.call(self.0, &mut state) };
+        driver.check(result, "get the capture status of the stream")?;
         if state == INVALIDATED {
             fail!(InvalidState, "{INVALIDATED_CAPTURE}");
         }
@@ -157,19 +157,19 @@ impl Active<'_> {
         self.entered.driver()
     }
 
-    /// Lets an event happen when all that is on the stream now is over.
+    /// Records an event: it completes when the work that is on the stream now is complete.
     pub fn record(&self, event: &Event) -> Result<()> {
         let driver = self.driver();
         // SAFETY: a live stream and event of the current context.
-        let answer = unsafe { driver.api.event_record.call(event.raw, self.raw) };
-        driver.check(answer, "record an event")
+        let result = unsafe { driver.api.event_record.call(event.raw, self.raw) };
+        driver.check(result, "record an event")
     }
 
-    /// Has what comes later on the stream wait for an event.
+    /// Makes later work on the stream wait for an event.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         let driver = self.driver();
         // SAFETY: as above.
-        let answer = unsafe { driver.api.stream_wait_event.call(self.raw, event.raw, 0) };
-        driver.check(answer, "wait for an event")
+        let result = unsafe { driver.api.stream_wait_event.call(self.raw, event.raw, 0) };
+        driver.check(result, "wait for an event")
     }
 }

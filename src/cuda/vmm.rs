@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's virtual memory management: addresses are reserved, memory is created or comes from elsewhere, and the
-//! two are mapped, each on its own. None of it needs a current context.
+//! The driver's virtual memory management: addresses are reserved, physical memory is created or imported, and a mapping
+//! joins the two. None of it needs a current context.
 
 mod foreign;
 mod handles;

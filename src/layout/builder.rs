@@ -27,7 +27,7 @@ pub struct Ready {
     agent: Option<Arc<Agent>>,
 }
 
-/// What one allocation for the whole layout is made of; the size is the layout's to say.
+/// The memory to allocate for the whole layout. The layout determines the size.
 pub enum AllocationConfig {
     /// Host memory.
     System(SystemConfig),
@@ -37,8 +37,8 @@ pub enum AllocationConfig {
     Pinned(PinnedConfig),
     /// Memory of a GPU.
     Device(DeviceConfig),
-    /// Memory of a GPU that grows and shrinks; at first no block has any. The extent size is the layout's to say, so
-    /// that no block straddles two.
+    /// Memory of a GPU that grows and shrinks; at first none is committed. The layout determines the extent size, so that no
+    /// block crosses the end of an extent.
     Elastic(ElasticConfig),
 }
 
@@ -48,11 +48,11 @@ enum Source {
     Registrations(Vec<Arc<Registration>>),
 }
 
-/// A layout in the making.
+/// Builds a layout.
 pub struct Builder<State>(State);
 
 impl Layout {
-    /// Begins a local layout.
+    /// Starts to build a local layout.
     pub fn builder(dimensions: Dimensions) -> Builder<NeedsKind> {
         Builder(NeedsKind(dimensions))
     }
@@ -64,7 +64,7 @@ impl Builder<NeedsKind> {
         self.kind(LayoutKind::FullyContiguous)
     }
 
-    /// One region a layer.
+    /// One region per layer.
     pub fn layer_separate(self, block_dim: BlockDim) -> Result<Builder<NeedsMemory>> {
         self.kind(LayoutKind::LayerSeparate(block_dim))
     }
@@ -76,7 +76,7 @@ impl Builder<NeedsKind> {
 }
 
 impl Builder<NeedsMemory> {
-    /// The shape, for those who make the memory themselves.
+    /// The shape, for callers that allocate the memory themselves.
     pub fn geometry(&self) -> &Geometry {
         &self.0.0
     }
@@ -86,12 +86,12 @@ impl Builder<NeedsMemory> {
         self.memory(Source::Allocate(allocation))
     }
 
-    /// The caller's regions; with an agent each is registered.
+    /// Regions of the caller. With an agent each is registered.
     pub fn regions(self, regions: Vec<Arc<Region>>) -> Builder<Ready> {
         self.memory(Source::Regions(regions))
     }
 
-    /// Regions that are registered already, all with one agent.
+    /// Regions that are already registered with one agent.
     pub fn registrations(self, registrations: Vec<Arc<Registration>>) -> Builder<Ready> {
         self.memory(Source::Registrations(registrations))
     }
@@ -108,7 +108,7 @@ impl Builder<Ready> {
         self
     }
 
-    /// Checks everything, then allocates and registers what is to be. On failure nothing has changed.
+    /// Checks all arguments, then allocates and registers. A failure changes nothing.
     pub fn build(self) -> Result<Arc<Layout>> {
         let Ready { geometry, source, agent } = self.0;
         match source {
@@ -144,7 +144,7 @@ fn labelled(config: DiskConfig, geometry: &Geometry) -> Result<DiskConfig> {
     Ok(DiskConfig { label, ..config })
 }
 
-/// Mapped memory starts at a page, and a file at 0. No machine has smaller pages.
+/// Mapped memory starts at a page boundary, and a file at 0. No machine has smaller pages.
 const PAGE: u64 = 4096;
 
 fn fixed(geometry: Geometry, allocation: AllocationConfig) -> Result<(Arc<Region>, Placement)> {
@@ -180,7 +180,7 @@ fn elastic(geometry: Geometry, config: ElasticConfig) -> Result<(Arc<Region>, Pl
     Ok((base, placement))
 }
 
-/// A part of the allocation; the whole of it is the allocation itself.
+/// A view of the allocation; the allocation itself if the part is all of it.
 fn part(base: &Arc<Region>, offset: u64, size: u64) -> Result<Arc<Region>> {
     if offset == 0 && size == base.size() { Ok(base.clone()) } else { Region::view(base, offset, size) }
 }
@@ -194,7 +194,7 @@ fn place(geometry: Geometry, regions: Vec<Arc<Region>>, agent: Option<Arc<Agent>
     Ok(finish(placement, regions, holds, agent, None))
 }
 
-/// A part of elastic memory is known by the whole, extent by extent.
+/// Registers a region, or holds its registration. For a view of an elastic region, the elastic region is registered.
 pub(super) fn registered(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<RegistrationHold> {
     let region = if region.elastic_memory().is_some() { Region::root_of(region).0 } else { region };
     Registration::hold_or_create(region, agent)
@@ -242,7 +242,7 @@ pub(super) fn finish(
     )
 }
 
-/// All that can be wrong with regions of the caller's.
+/// Checks regions of the caller.
 fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
     let count = geometry.num_regions();
     ensure!(
@@ -264,7 +264,7 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
         ensure!(
             region.tier() == regions[0].tier(),
             InvalidArgument,
-            "region 0 is {} memory and region {index} is {}; all must be of one kind",
+            "region 0 is {} memory and region {index} is {}; all regions must be on one tier",
             regions[0].tier().name(),
             region.tier().name()
         );
@@ -272,12 +272,12 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
         ensure!(
             first == this,
             InvalidArgument,
-            "region 0 lies on device {first} and region {index} on device {this}; all must be on one device"
+            "region 0 is located on device {first} and region {index} on device {this}; all regions must be on one device"
         );
         ensure!(
             regions[0].place() == region.place(),
             InvalidArgument,
-            "region 0 and region {index} were opened for different devices; all must be for one"
+            "region 0 and region {index} were opened for different devices; open all regions for one device"
         );
     }
     for (index, region) in regions.iter().enumerate() {
@@ -292,11 +292,11 @@ pub(super) fn ensure_disjoint(regions: &[Arc<Region>], size: u64) -> Result<()> 
     match region::overlap(regions, size)? {
         None => Ok(()),
         Some((index, same)) if index == same => {
-            fail!(InvalidArgument, "region {index} shows the same bytes twice, blocks would share them")
+            fail!(InvalidArgument, "region {index} maps the same bytes twice, so blocks would share them")
         }
         Some((index, next)) => fail!(
             InvalidArgument,
-            "regions {} and {} overlap, blocks would share bytes; they may be two mappings of the same memory, or two \
+            "regions {} and {} overlap, so blocks would share bytes; they may be two mappings of the same memory, or two \
              opens of the same file",
             index.min(next),
             index.max(next)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a KV cache looks like, before it lies anywhere.
+//! The dimensions of a KV cache, and the order of its blocks.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,30 +12,30 @@ pub struct Dimensions {
     pub num_blocks: u64,
     /// Layers of the model.
     pub num_layers: u64,
-    /// 2 where K and V are apart, 1 where they are one (MLA).
+    /// 2 if K and V are separate, 1 if they are combined (MLA).
     pub outer_dim: u64,
     /// Tokens in a block.
     pub page_size: u64,
-    /// Elements one token has in one layer and outer slot.
+    /// Elements per token, layer and outer slot.
     pub inner_dim: u64,
-    /// Bytes of one element.
+    /// Bytes per element.
     pub dtype_width: u64,
     /// Each block starts at a multiple of this many bytes.
     pub alignment: u64,
-    /// Attention heads `inner_dim` is made of, where that is known.
+    /// The number of attention heads in `inner_dim`, if known.
     pub num_heads: Option<u64>,
 }
 
-/// In what order blocks, layers and outer slots lie.
+/// The order of blocks, layers and outer slots in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LayoutKind {
-    /// One region; a block holds all its layers, a layer its outer slots.
+    /// One region; a block contains all its layers, a layer its outer slots.
     FullyContiguous,
-    /// One region a layer.
+    /// One region per layer.
     LayerSeparate(BlockDim),
 }
 
-/// Where the block dimension stands within a layer's region.
+/// The position of the block dimension within a layer's region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BlockDim {
     /// [block, outer, page, inner].
@@ -66,7 +66,7 @@ impl LayoutKind {
 }
 
 impl Dimensions {
-    /// Refuses dimensions no cache has.
+    /// Fails for invalid dimensions.
     pub fn validate(&self) -> Result<()> {
         for (name, value) in [
             ("num_blocks", self.num_blocks),

@@ -33,23 +33,23 @@ struct Payload {
 }
 
 impl Layout {
-    /// The descriptor a peer imports.
+    /// Exports the descriptor that a peer imports.
     pub fn export(&self) -> Result<Vec<u8>> {
         export(self)
     }
 
-    /// The layout a descriptor describes, reached through `agent`.
+    /// Imports a layout from its descriptor. `agent` accesses it.
     pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Self>> {
         import(agent, bytes)
     }
 
-    /// Whether bytes are a descriptor that is consistent in itself; what it claims of a peer is not looked at.
+    /// Fails unless the bytes are a consistent descriptor. Its claims about the peer are not checked.
     pub fn check_descriptor(bytes: &[u8]) -> Result<()> {
         read(bytes).map(|_| ())
     }
 }
 
-/// Serialises a layout that peers can reach.
+/// Serialises a layout that peers can access.
 fn export(layout: &Layout) -> Result<Vec<u8>> {
     let local = exportable(layout)?;
     if let Some(agent) = &local.agent {
@@ -72,36 +72,38 @@ fn export(layout: &Layout) -> Result<Vec<u8>> {
 
 fn exportable(layout: &Layout) -> Result<&LocalMemory> {
     match layout.memory() {
-        Memory::Remote(_) => fail!(Unsupported, "a remote layout is its owner's to export"),
+        Memory::Remote(_) => {
+            fail!(Unsupported, "a remote layout can be exported only by the process that owns it")
+        }
         Memory::Local(local) => {
             ensure!(
                 local.agent.is_some(),
                 InvalidState,
-                "the layout is local only: it was built without an agent, so no peer can reach it"
+                "the layout was built without an agent, so no peer can access it; build it with an agent"
             );
             ensure!(
                 local.tier != Tier::Disk,
                 Unsupported,
-                "a disk layout can't be reached by a peer; copy its blocks to a host layout"
+                "a peer cannot access a disk layout; copy its blocks to a host layout"
             );
             ensure!(
                 local.regions.iter().all(|region| region.origin().is_none()),
                 Unsupported,
-                "the layout lies in another process's memory; that process can export it"
+                "the layout's memory belongs to another process; only that process can export it"
             );
             Ok(local)
         }
     }
 }
 
-/// What has memory now; peers find out by the control block when that changes.
+/// The committed extents. Peers detect changes by the control block.
 fn elastic(regions: &[Arc<Region>]) -> Result<Option<RemoteElastic>> {
     let (base, _) = Region::root_of(&regions[0]);
     let Some(memory) = base.elastic_memory() else { return Ok(None) };
     ensure!(
         regions.iter().all(|region| Arc::ptr_eq(Region::root_of(region).0, base)),
         Unsupported,
-        "the layout lies in several elastic regions, of which a peer can follow one: make its regions views of one"
+        "the layout uses several elastic regions, and a descriptor supports one: make its regions views of one region"
     );
     Ok(Some(RemoteElastic {
         start: memory.address(),
@@ -111,16 +113,16 @@ fn elastic(regions: &[Arc<Region>]) -> Result<Option<RemoteElastic>> {
     }))
 }
 
-/// Reads a descriptor. All or nothing, whatever the bytes; what it claims is held against itself and against the
-/// metadata that the agent has of the peer.
+/// Reads a descriptor. The bytes may be anything; claims are checked for consistency, and against the metadata that the
+/// agent has of the peer.
 fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
     let (payload, placement, claimed) = read(bytes)?;
     let Payload { agent: peer, process, tier, regions: descriptors, elastic, .. } = payload;
     ensure!(
         !process.is_gone(),
         PeerLost,
-        "process {} of agent '{peer}', which exported the layout, has ended; one that runs now under that name has to \
-         export its own",
+        "process {} of agent '{peer}', which exported the layout, has ended; if a new process has that agent name, import \
+         a layout that it exports",
         process.pid
     );
     let peer = agent.call(move |state| {
@@ -138,7 +140,7 @@ fn read(bytes: &[u8]) -> Result<(Payload, Placement, Vec<Descriptor>)> {
     Ok((payload, placement, claimed))
 }
 
-/// Where the blocks lie, and what the peer must have registered for that.
+/// The addresses of the blocks, and the memory that the peer must have registered.
 fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
     let corrupt =
         |error: Error| error.context("the layout descriptor is inconsistent").with_status(Status::Corrupt);
@@ -146,7 +148,7 @@ fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
     ensure!(
         payload.tier != Tier::Disk,
         Corrupt,
-        "the layout descriptor names a disk layout, which no peer reaches"
+        "the layout descriptor is of a disk layout, which no peer can access"
     );
     ensure!(
         payload.regions.len() == payload.bases.len(),
@@ -169,8 +171,7 @@ fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
         ensure!(
             inside,
             Corrupt,
-            "blocks of the layout descriptor at {base:#x} of {size} bytes lie outside region {index} at {:#x} of {} \
-             bytes",
+            "blocks of the layout descriptor at {base:#x} of {size} bytes are outside region {index} at {:#x} of {} bytes",
             region.address,
             region.size
         );
@@ -178,7 +179,7 @@ fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
     ensure!(
         payload.elastic.is_some() == (payload.tier == Tier::Elastic),
         Corrupt,
-        "the layout descriptor is of {} memory, and tells of extents where it must not, or does not where it must",
+        "the layout descriptor is of {} memory; it must contain extents if the memory is elastic, and none otherwise",
         payload.tier.name()
     );
     let claimed = match &payload.elastic {

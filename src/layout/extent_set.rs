@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which extents of a region some spans touch. Pure.
+//! The set of extents that some spans touch. Pure.
 //!
-//! A region of another process may claim 2^24 extents, and a layout 2^16 parts of it. The set takes memory for what is
-//! touched, not for what is claimed.
+//! A region of another process may claim 2^24 extents, and a layout 2^16 parts of it. The set needs memory for the extents
+//! that are touched, not for those that are claimed.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ const PAGE: usize = 1 << 10;
 /// A set of extents.
 #[derive(Default)]
 pub struct ExtentSet {
-    /// A flag for each extent of a page, set without a branch: there may be tens of thousands of spans. `None` while
-    /// none is touched.
+    /// A flag per extent of a page, set without a branch because there may be tens of thousands of spans. `None` if no
+    /// extent of the page is touched.
     pages: Vec<Option<Box<[bool; PAGE]>>>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layouts on elastic memory: blocks that never straddle an extent, and memory for the blocks in use.
+//! Layouts on elastic memory: no block crosses the end of an extent, and memory is committed for the blocks in use.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use super::{Layout, Memory, RemoteElastic};
 use crate::error::{Error, Result, Status, ensure};
 use crate::region::{ExtentHold, Region};
 
-/// What extents are made about as large as.
+/// The target size of an extent.
 const TARGET: u64 = 64 << 20;
-/// A region that is smaller still grows in about this many steps.
+/// A smaller region grows in about this many steps.
 const STEPS: u64 = 8;
 
-/// Extents that hold a whole number of blocks: pads the block stride as little as that takes, and answers the shape
-/// with the size of an extent.
+/// Computes extents that contain a whole number of blocks. Pads the block stride as little as possible, and returns the
+/// shape and the size of an extent.
 ///
 /// With a block stride of s and a granularity of g the smallest such extent is the least common multiple of the two.
-/// Rounding s up to a power of two p makes it smaller; the smallest p is taken that brings it to the target.
+/// Rounding s up to a multiple of a power of two p makes it smaller; the smallest p that reaches the target is used.
 pub fn fit(dimensions: &Dimensions, kind: LayoutKind, granularity: u64) -> Result<(Geometry, u64)> {
     let mut alignment = dimensions.alignment;
     loop {
@@ -34,7 +34,12 @@ pub fn fit(dimensions: &Dimensions, kind: LayoutKind, granularity: u64) -> Resul
                 return Ok((geometry, extent * (wanted / extent).max(1)));
             }
             Some(_) => alignment *= 2,
-            None => return Err(Error::new(Status::InvalidArgument, "a block is more than can be addressed")),
+            None => {
+                return Err(Error::new(
+                    Status::InvalidArgument,
+                    "the size of a block exceeds the address space",
+                ));
+            }
         }
     }
 }
@@ -43,7 +48,7 @@ fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-/// Puts each region of a shape at a whole number of extents.
+/// Places each region of a shape at a multiple of the extent size.
 pub fn place(geometry: Geometry, start: u64, extent: u64) -> Result<Placement> {
     let step = region_step(&geometry, extent)?;
     let bases = (0..geometry.num_regions() as u64).map(|region| start + region * step).collect();
@@ -64,7 +69,7 @@ fn too_large() -> Error {
     Error::new(Status::InvalidArgument, "the layout's size is more than 2^63 - 1 bytes")
 }
 
-/// Offsets and sizes, within one region, of what the first `blocks` blocks take.
+/// The ranges, within one region, that the first `blocks` blocks occupy.
 pub fn spans(geometry: &Geometry, blocks: u64) -> impl Iterator<Item = (u64, u64)> {
     let planes = match geometry.kind() {
         LayoutKind::LayerSeparate(BlockDim::Second) => geometry.dimensions().outer_dim,
@@ -78,7 +83,7 @@ impl Layout {
     /// Commits the memory of the first `blocks` blocks, and decommits the memory of all others.
     pub fn resize(&self, blocks: u64) -> Result<()> {
         let most = self.geometry().dimensions().num_blocks;
-        ensure!(blocks <= most, OutOfRange, "{blocks} blocks asked, the layout was built for {most}");
+        ensure!(blocks <= most, OutOfRange, "{blocks} blocks requested, the layout was built for {most}");
         let base = self.elastic_region()?;
         let Some(memory) = base.elastic_memory() else { return Ok(()) };
         let wanted: BTreeSet<usize> = self
@@ -98,12 +103,12 @@ impl Layout {
         self.elastic_regions().map(|memory| memory.generation()).sum()
     }
 
-    /// Whether its memory grows and shrinks, here or at a peer.
+    /// Whether its memory is elastic, here or in the peer's process.
     pub fn is_elastic(&self) -> bool {
         self.elastic_regions().next().is_some() || self.remote_elastic().is_some()
     }
 
-    /// Bytes from an address that the driver and NIXL see as one piece.
+    /// Bytes from an address that one copy of the driver or one NIXL descriptor may cover.
     pub fn bytes_in_piece(&self, region: u32, address: u64) -> u64 {
         if let Some(elastic) = self.remote_elastic() {
             return elastic.bytes_in_extent(address);
@@ -112,7 +117,7 @@ impl Layout {
         region.map_or(u64::MAX, |region| region.bytes_in_piece(address))
     }
 
-    /// What a peer says of the elastic memory it lies in.
+    /// The elastic memory of the peer that it uses.
     fn remote_elastic(&self) -> Option<&RemoteElastic> {
         match self.memory() {
             Memory::Remote(remote) => remote.elastic.as_ref(),
@@ -138,8 +143,8 @@ impl Layout {
         TouchedExtents(roots.into_iter().cloned().zip(extents).collect())
     }
 
-    /// The regions that its own are parts of, each once, and for each of its regions which of those it is a part of:
-    /// a layout may have many parts in one region.
+    /// The regions that its own regions are views of, each once, and for each of its regions the index of that region: many
+    /// regions of a layout may be views of one.
     fn roots(&self) -> (Vec<&Arc<Region>>, Vec<usize>) {
         let mut roots = Vec::new();
         let mut known = HashMap::new();
@@ -159,21 +164,21 @@ impl Layout {
         self.memory().regions().iter().filter_map(|region| region.elastic_memory())
     }
 
-    /// The one elastic region that kvmem allocated for it.
+    /// The elastic region that kvmem allocated for it.
     fn elastic_region(&self) -> Result<&Arc<Region>> {
         self.memory().elastic_base().ok_or_else(|| {
-            let message = "the layout does not lie on elastic memory that was allocated for it; memory of the caller's is \
-                           committed and decommitted by its region";
+            let message = "the layout was not built with an elastic allocation; commit and decommit the caller's elastic \
+                           memory by its region";
             Error::new(Status::InvalidState, message)
         })
     }
 }
 
-/// Extents of a layout's regions that a transfer reads or writes.
+/// The extents of a layout's regions that a transfer reads or writes.
 pub struct TouchedExtents(Vec<(Arc<Region>, Arc<Vec<usize>>)>);
 
 impl TouchedExtents {
-    /// Keeps all of them; refused where one has no memory.
+    /// Keeps all of them committed. Fails if one is not committed.
     pub fn hold(&self) -> Result<Vec<ExtentHold>> {
         self.0.iter().map(|(region, extents)| ExtentHold::new(region, extents)).collect()
     }

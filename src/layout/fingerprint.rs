@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The fingerprint of a layout, with which its file is labelled: a layout of another shape would find other
-//! bytes under the numbers of its blocks.
+//! The fingerprint of a layout, which labels its file: a layout of another shape would find other bytes in its blocks.
 //!
-//! It is the shape itself rather than a hash of it, so that a refusal names what differs. docs/files.md has
+//! It is the shape itself rather than a hash of it, so that an error contains the differences. docs/files.md has
 //! it byte by byte.
 
 use serde::{Deserialize, Serialize};
@@ -28,15 +27,15 @@ pub fn label(geometry: &Geometry) -> Result<Label> {
     Ok(Label { bytes: FORM.write(VERSION, &shape)?, check: ensure_same })
 }
 
-/// Fails if a file with the label `found` does not hold the layout of the label `wanted`.
+/// Fails if a file with the label `found` does not contain the layout of the label `wanted`.
 fn ensure_same(found: &[u8], wanted: &[u8]) -> Result<()> {
     let found = match FORM.read::<Shape>(found) {
         Ok((_, shape)) => shape,
         Err(error) if error.status() == Status::VersionMismatch => return Err(error),
         Err(_) => fail!(
             Corrupt,
-            "the file does not end with the fingerprint of a layout, so that what it holds is not known; to use it all the \
-             same, open it as a region and build the layout with KVMEM_LAYOUT_REGIONS"
+            "the file does not end with the fingerprint of a layout, so its content is unknown; to use it nevertheless, open \
+             it as a region and build the layout with KVMEM_LAYOUT_REGIONS"
         ),
     };
     let (_, wanted) = FORM.read::<Shape>(wanted)?;
@@ -51,7 +50,7 @@ fn ensure_same(found: &[u8], wanted: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What differs, in words.
+/// The differences, as text.
 fn differences(found: &Shape, wanted: &Shape) -> Vec<String> {
     let (there, here) = (&found.dimensions, &wanted.dimensions);
     let numbers = [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The arithmetic of layouts. Pure: no memory is touched, and every product and sum is checked.
+//! The arithmetic of layouts. Pure: no memory is accessed, and every product and sum is checked.
 //!
 //! With R = page_size × inner_dim × dtype_width, N blocks, L layers and O outer slots (at alignment 1):
 //!
@@ -25,7 +25,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Computes a shape, or says which number does not fit.
+    /// Computes a shape. The error names the number that is invalid.
     pub fn new(dimensions: Dimensions, kind: LayoutKind) -> Result<Self> {
         dimensions.validate()?;
         let Dimensions {
@@ -61,17 +61,17 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// What it was computed from.
+    /// The dimensions that it was computed from.
     pub fn dimensions(&self) -> &Dimensions {
         &self.dimensions
     }
 
-    /// In what order things lie.
+    /// The order of blocks, layers and outer slots.
     pub fn kind(&self) -> LayoutKind {
         self.kind
     }
 
-    /// Bytes of one (block, layer, outer).
+    /// Bytes per block, layer and outer slot.
     pub fn piece_size(&self) -> u64 {
         self.piece_size
     }
@@ -81,7 +81,7 @@ impl Geometry {
         self.block_stride
     }
 
-    /// Bytes from a layer to the next; 0 where each layer has a region of its own.
+    /// Bytes from a layer to the next; 0 if each layer has its own region.
     pub fn layer_stride(&self) -> u64 {
         self.layer_stride
     }
@@ -91,7 +91,7 @@ impl Geometry {
         self.outer_stride
     }
 
-    /// How many regions it lies in.
+    /// The number of its regions.
     pub fn num_regions(&self) -> usize {
         match self.kind {
             LayoutKind::FullyContiguous => 1,
@@ -99,18 +99,18 @@ impl Geometry {
         }
     }
 
-    /// Bytes each of them needs.
+    /// Bytes per region.
     pub fn region_size(&self) -> u64 {
         self.region_size
     }
 
-    /// Bytes all of them need.
+    /// Bytes of all regions.
     pub fn total_size(&self) -> Result<u64> {
         product(&[self.num_regions() as u64, self.region_size])
     }
 
-    /// The alignment of the first region of an allocation that holds all of them: what the layout asks for, so that a
-    /// layout of one region needs no more bytes than the region.
+    /// The alignment of the first region of an allocation that contains all regions: the alignment of the layout, so that a
+    /// layout with one region needs no more bytes than the region.
     pub fn first_region_alignment(&self) -> u64 {
         self.dimensions.alignment
     }
@@ -120,25 +120,25 @@ impl Geometry {
         self.dimensions.alignment.max(512)
     }
 
-    /// Bytes of one allocation that holds all regions, if it starts at a multiple of `start_alignment`, a power of two.
+    /// Bytes of one allocation that contains all regions, if it starts at a multiple of `start_alignment`, a power of two.
     pub fn allocation_size(&self, start_alignment: u64) -> Result<u64> {
         let gaps = product(&[self.region_alignment() - 1, self.num_regions() as u64 - 1])?;
-        // The most there can be between the start and the first region. cuMemAlloc mostly returns multiples of 2 MiB,
-        // and sometimes an odd multiple of 1024, so what it mostly returns is no promise.
+        // The maximum distance from the start to the first region. cuMemAlloc usually returns multiples of 2 MiB, but
+        // sometimes an odd multiple of 1024, so more than 256 bytes cannot be relied on.
         let first = self.first_region_alignment();
         let head = first - start_alignment.min(first);
         self.total_size()?.checked_add(gaps).and_then(|size| size.checked_add(head)).ok_or_else(overflow)
     }
 
-    /// Region index and offset in it. The indices must be in range.
+    /// Returns the region index and the offset in it. The indices must be in range.
     pub fn offset(&self, block: u64, layer: u64, outer: u64) -> (usize, u64) {
         let within = block * self.block_stride + layer * self.layer_stride + outer * self.outer_stride;
         let region = if self.num_regions() > 1 { layer as usize } else { 0 };
         (region, within)
     }
 
-    /// Refuses a layout whose pieces differ in any field from these. How many layers and outer slots a block has is
-    /// not of a piece.
+    /// Fails for a layout whose pieces differ. A piece is the part of a block in one layer and outer slot, so the numbers of
+    /// layers and outer slots may differ.
     pub fn ensure_same_pieces(&self, other: &Self) -> Result<()> {
         let (a, b) = (&self.dimensions, &other.dimensions);
         for (name, source, destination) in [
@@ -173,7 +173,7 @@ fn aligned(size: u64, alignment: u64) -> Result<u64> {
     size.checked_next_multiple_of(alignment).ok_or_else(overflow)
 }
 
-/// What no address reaches.
+/// The error for a size that exceeds the address space.
 pub(super) fn overflow() -> Error {
     Error::new(Status::InvalidArgument, "the layout's size is more than 2^63 - 1 bytes")
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The prepared NIXL lists of a layout: made at the first transfer that wants one, kept as long as the layout.
+//! The prepared NIXL lists of a layout: created by the first transfer that needs one, and kept for the life of the layout.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -14,8 +14,8 @@ use crate::nixl::Agent;
 use crate::region::Region;
 
 impl Layout {
-    /// A layout whose regions another process has made and shared, mapped here. They are what they are said to be as
-    /// far as this process can see.
+    /// Builds a layout over regions that another process has shared, and that are mapped here. All claims that this process
+    /// can check are checked.
     pub fn mapped(
         dimensions: Dimensions,
         kind: LayoutKind,
@@ -43,7 +43,11 @@ impl Layout {
         ensure_disjoint(&regions, placement.geometry().region_size()).map_err(corrupt)?;
         let one_tier = regions.iter().all(|region| region.tier() == regions[0].tier());
         let one_device = regions.iter().all(|region| region.place() == regions[0].place());
-        ensure!(one_tier && one_device, Corrupt, "the shared layout lies on several tiers or devices");
+        ensure!(
+            one_tier && one_device,
+            Corrupt,
+            "the regions of the shared layout are on several tiers or devices"
+        );
         let holds = match &agent {
             Some(agent) => regions.iter().map(|region| registered(region, agent)).collect::<Result<_>>()?,
             None => Vec::new(),

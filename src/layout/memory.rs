@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a layout lies in.
+//! The memory of a layout.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::nixl::{Agent, Descriptor, Remote};
 use crate::process::ProcessIdentity;
 use crate::region::{Region, RegistrationHold, Tier};
 
-/// Memory of this process, or a peer's.
+/// Memory of this process or of a peer.
 pub enum Memory {
     /// Mapped here.
     Local(LocalMemory),
-    /// Reached by NIXL.
+    /// Accessed by NIXL.
     Remote(RemoteMemory),
 }
 
@@ -20,15 +20,15 @@ pub enum Memory {
 pub struct LocalMemory {
     /// One for each part of the layout.
     pub regions: Vec<Arc<Region>>,
-    /// What NIXL knows each of them as; a view is known by what it is a part of.
+    /// The NIXL descriptor of each region; a view is registered with the region that it is a part of.
     pub descriptors: Vec<Descriptor>,
     /// Keeps them registered.
     pub holds: Vec<RegistrationHold>,
-    /// Where they lie.
+    /// The tier that they are located on.
     pub tier: Tier,
     /// The agent they are registered with.
     pub agent: Option<Arc<Agent>>,
-    /// The elastic region they are parts of, where it was allocated for the layout.
+    /// The elastic region that they are views of, if it was allocated for the layout.
     pub elastic_base: Option<Arc<Region>>,
 }
 
@@ -38,31 +38,31 @@ pub struct RemoteMemory {
     pub agent: Arc<Agent>,
     /// The peer.
     pub peer: Arc<Remote>,
-    /// The process the peer lives in.
+    /// The process of the peer.
     pub process: ProcessIdentity,
-    /// What NIXL knows each region as.
+    /// The NIXL descriptor of each region.
     pub descriptors: Vec<Descriptor>,
-    /// Where they lie over there.
+    /// The tier that they are located on in the peer's process.
     pub tier: Tier,
-    /// What has memory over there, where that grows and shrinks.
+    /// The committed extents in the peer's process, if the memory is elastic.
     pub elastic: Option<RemoteElastic>,
 }
 
-/// How a layout is reached from here.
+/// How this process accesses a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locality {
-    /// By this process alone: no agent knows it.
+    /// By this process only: it is registered with no agent.
     Local,
     /// By this process, and by peers of its agent.
     Registered,
-    /// By this process, which has mapped another's memory.
+    /// By this process, which has mapped memory of another process.
     Mapped,
     /// By NIXL.
     Remote,
 }
 
 impl Memory {
-    /// How it is reached.
+    /// How it is accessed.
     pub fn locality(&self) -> Locality {
         match self {
             Self::Local(local) if local.regions.iter().any(|region| region.origin().is_some()) => {
@@ -74,7 +74,7 @@ impl Memory {
         }
     }
 
-    /// Where it lies.
+    /// The tier that it is located on.
     pub fn tier(&self) -> Tier {
         match self {
             Self::Local(local) => local.tier,
@@ -82,7 +82,7 @@ impl Memory {
         }
     }
 
-    /// The regions of this process it lies in; none for a peer's.
+    /// Its regions in this process; none if it belongs to a peer.
     pub fn regions(&self) -> &[Arc<Region>] {
         match self {
             Self::Local(local) => &local.regions,
@@ -98,7 +98,7 @@ impl Memory {
         }
     }
 
-    /// The agent that reaches it.
+    /// The agent that accesses it.
     pub fn agent(&self) -> Option<&Arc<Agent>> {
         match self {
             Self::Local(local) => local.agent.as_ref(),
@@ -114,7 +114,7 @@ impl Memory {
         }
     }
 
-    /// What NIXL knows each region as.
+    /// The NIXL descriptor of each region.
     pub fn descriptors(&self) -> &[Descriptor] {
         match self {
             Self::Local(local) => &local.descriptors,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layouts: where each block of a KV cache lies in regions.
+//! Layouts: where each block of a KV cache is located in regions.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +40,7 @@ use crate::nixl::{Agent, Descriptor, MemoryType};
 use crate::region::Region;
 use crate::sync::Mutex;
 
-/// Block geometry over memory, local or a peer's.
+/// Block geometry over memory of this process or of a peer.
 pub struct Layout {
     log_id: LogId,
     placement: Placement,
@@ -84,12 +84,12 @@ impl Layout {
         );
     }
 
-    /// The number that the log names it by.
+    /// Its number in the log.
     pub fn log_id(&self) -> LogId {
         self.log_id
     }
 
-    /// Where its blocks lie.
+    /// The addresses of its blocks.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
@@ -99,8 +99,8 @@ impl Layout {
         self.placement.geometry()
     }
 
-    /// Keeps what an engine has made for it as long as the layout lives, in place of what of its type was kept before:
-    /// it need not be made for each transfer.
+    /// Stores an object of an engine for the life of the layout, so that it is not created for each transfer. Replaces the
+    /// stored object of the same type.
     pub fn keep<T: Any + Send + Sync>(&self, companion: Arc<T>) {
         let mut companions = self.companions.lock();
         let before = companions.iter().position(|kept| kept.is::<T>()).map(|index| companions.remove(index));
@@ -109,7 +109,7 @@ impl Layout {
         drop(before);
     }
 
-    /// What it lies in.
+    /// Its memory.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -119,17 +119,17 @@ impl Layout {
         self.memory.agent()
     }
 
-    /// What NIXL knows each of its regions as.
+    /// The NIXL descriptor of each of its regions.
     pub fn descriptors(&self) -> &[Descriptor] {
         self.memory.descriptors()
     }
 
-    /// The kind of memory it lies in.
+    /// The type of its memory for NIXL.
     pub fn memory_type(&self) -> MemoryType {
         self.memory.tier().memory_type()
     }
 
-    /// One of the regions it lies in; a remote layout has none here.
+    /// One of its regions. Fails for a remote layout.
     pub fn region(&self, index: usize) -> Result<&Arc<Region>> {
         if let Memory::Remote(remote) = &self.memory {
             fail!(Unsupported, "the layout's regions are in the process of agent '{}'", remote.peer.name());
@@ -144,7 +144,7 @@ impl Layout {
         Ok(&regions[index])
     }
 
-    /// Address and size of one block's share of a layer and outer slot.
+    /// Address and size of the part of a block in one layer and outer slot.
     pub fn block(&self, block: u64, layer: u64, outer: u64) -> Result<(u64, u64)> {
         self.placement
             .checked_address(block, layer, outer)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A shape put at addresses. As pure as the shape: no memory is touched.
+//! A shape at addresses. Pure, like the shape: no memory is accessed.
 
 use super::config::Dimensions;
 use super::geometry::{Geometry, overflow};
@@ -13,7 +13,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Puts a shape at `bases`, one a region; refuses an address that is not aligned or too high.
+    /// Places a shape at `bases`, one per region. Fails for an address that is not aligned or too high.
     pub fn new(geometry: Geometry, bases: Vec<u64>) -> Result<Self> {
         ensure!(
             bases.len() == geometry.num_regions(),
@@ -27,13 +27,13 @@ impl Placement {
             ensure!(
                 base % alignment == 0,
                 InvalidArgument,
-                "region {index} of {} starts at {base:#x}, which is no multiple of the alignment {alignment}",
+                "region {index} of {} starts at {base:#x}, which is not a multiple of the alignment {alignment}",
                 bases.len()
             );
             ensure!(
                 base.checked_add(geometry.region_size()).is_some(),
                 OutOfRange,
-                "region {index} of {} at {base:#x} reaches past the end of the address space",
+                "region {index} of {} at {base:#x} exceeds the address space",
                 bases.len()
             );
         }

@@ -15,7 +15,7 @@ impl Layout {
     }
 }
 
-/// The side a layout stands on in a request.
+/// The side of a layout in a request.
 fn side(layout: &Layout) -> Side {
     match layout.memory() {
         Memory::Remote(remote) => Side::Peer(remote.peer.clone()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a peer says of its elastic memory: which extents have some, and where it counts their changes.
+//! Elastic memory of a peer: the committed extents, and the control block that counts their changes.
 
 use std::collections::BTreeSet;
 
@@ -11,28 +11,28 @@ use crate::error::{Result, Status, ensure};
 use crate::nixl::{Descriptor, MemoryType};
 use crate::region::{Control, EqualPieces};
 
-/// The elastic memory of a peer that a layout lies in.
+/// The elastic memory of a peer that a layout uses.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RemoteElastic {
-    /// Its first address over there.
+    /// Its first address in the peer's process.
     pub start: u64,
-    /// Bytes of an extent.
+    /// The size of an extent in bytes.
     pub extent_size: u64,
-    /// The extents that have memory, in order, and how often each had changed when the layout was exported.
+    /// The committed extents, in order, and how often each had changed when the layout was exported.
     pub committed: Vec<(u64, u32)>,
-    /// The control block over there.
+    /// The control block of the peer.
     pub control: Descriptor,
 }
 
 impl RemoteElastic {
-    /// Refuses what no peer of ours says.
+    /// Fails for values that kvmem never exports.
     pub fn validate(&self, placement: &Placement, device_id: u64) -> Result<Vec<Descriptor>> {
         let Self { start, extent_size, committed, control } = self;
         let count = Control::extents_of_size(control.size);
         ensure!(
             control.memory_type == MemoryType::Dram && control.device_id == 0 && count.is_some(),
             Corrupt,
-            "the layout descriptor's control block is no host memory of its size"
+            "the layout descriptor's control block is not host memory of a valid size"
         );
         let count = count.unwrap_or(0) as u64;
         let end = extent_size.checked_mul(count).and_then(|size| start.checked_add(size));
@@ -51,7 +51,7 @@ impl RemoteElastic {
             ensure!(
                 fits && holds_whole_blocks(geometry, *extent_size),
                 Corrupt,
-                "blocks of the layout descriptor straddle its extents of {extent_size} bytes"
+                "blocks of the layout descriptor cross the ends of its extents of {extent_size} bytes"
             );
         }
         let extent = |(index, _): &(u64, u32)| Descriptor {
@@ -72,7 +72,7 @@ impl RemoteElastic {
         EqualPieces { start: self.start, size: self.extent_size }
     }
 
-    /// The extents that some spans touch, each with its changes; refused where one had no memory.
+    /// The extents that some spans touch, each with its changes. Fails if one was not committed.
     pub fn used(&self, spans: impl Iterator<Item = (u64, u64)>) -> Result<Vec<(usize, u32)>> {
         let mut touched = BTreeSet::new();
         for (address, size) in spans {
@@ -82,7 +82,7 @@ impl RemoteElastic {
             let found = self.committed.binary_search_by_key(&index, |(index, _)| *index);
             let (_, changes) = found.ok().map(|at| self.committed[at]).ok_or_else(|| {
                 let message = format!(
-                    "the blocks lie in extent {index} of the peer, which had no memory when the layout was exported"
+                    "the blocks are in extent {index} of the peer, which was not committed when the layout was exported"
                 );
                 crate::error::Error::new(Status::InvalidState, message)
             })?;

@@ -6,16 +6,16 @@ use super::geometry::Geometry;
 /// What one entry of a list is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
-    /// A whole block: all layers and outer slots, in one stretch.
+    /// A whole block: all layers and outer slots, contiguous.
     Block,
-    /// A block's share of one layer: all outer slots, in one stretch.
+    /// The part of a block in one layer: all outer slots, contiguous.
     Layer,
-    /// A block's share of one layer and outer slot.
+    /// The part of a block in one layer and outer slot.
     Piece,
 }
 
 impl Unit {
-    /// How many there are in a layout.
+    /// The number of units of a layout.
     pub fn count(self, geometry: &Geometry) -> u64 {
         let dimensions = geometry.dimensions();
         let of_block = match self {
@@ -26,7 +26,8 @@ impl Unit {
         dimensions.num_blocks.saturating_mul(of_block)
     }
 
-    /// The index of a unit in the list: blocks run fastest, so that neighbours in memory are neighbours here.
+    /// The index of a unit in the list: the block index varies fastest, so that neighbours in memory are neighbours in the
+    /// list.
     pub fn index(self, geometry: &Geometry, block: u64, layer: u64, outer: u64) -> u64 {
         let dimensions = geometry.dimensions();
         match self {
@@ -36,7 +37,7 @@ impl Unit {
         }
     }
 
-    /// Bytes of one.
+    /// The size of a unit in bytes.
     pub fn size(self, geometry: &Geometry) -> u64 {
         let dimensions = geometry.dimensions();
         match self {

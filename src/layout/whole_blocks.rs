@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Elastic memory holds whole blocks in each extent, or no layout lies on it.
+//! Each extent of a layout's elastic memory contains whole blocks.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use super::geometry::Geometry;
 use crate::error::{Result, ensure};
 use crate::region::Region;
 
-/// Whether no block straddles extents of this size in a region that begins with one.
+/// Whether no block crosses the end of an extent of this size, in a region that starts with an extent.
 pub fn holds_whole_blocks(geometry: &Geometry, extent: u64) -> bool {
     extent.is_multiple_of(geometry.block_stride())
 }
 
-/// Refuses elastic memory in which a block would straddle two extents; other memory has none.
+/// Fails for elastic memory in which a block would cross the end of an extent.
 pub fn ensure_whole_blocks(geometry: &Geometry, region: &Arc<Region>) -> Result<()> {
     let Some(memory) = region.elastic_memory() else { return Ok(()) };
     let (_, offset) = Region::root_of(region);
@@ -20,8 +20,8 @@ pub fn ensure_whole_blocks(geometry: &Geometry, region: &Arc<Region>) -> Result<
     ensure!(
         offset.is_multiple_of(extent) && holds_whole_blocks(geometry, extent),
         InvalidArgument,
-        "blocks {stride} bytes apart, from offset {offset} of the elastic region on, straddle its extents of {extent} \
-         bytes: the extent must be a multiple of the stride, and the offset one of the extent"
+        "blocks with a stride of {stride} bytes, from offset {offset} of the elastic region, cross the ends of its extents \
+         of {extent} bytes: the extent size must be a multiple of the stride, and the offset a multiple of the extent size"
     );
     Ok(())
 }

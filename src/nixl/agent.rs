@@ -31,7 +31,7 @@ pub struct Agent {
     log_id: LogId,
     name: String,
     commands: Sender<Command>,
-    /// Gets a token after each command; one that is not taken yet is enough.
+    /// Receives a token after each command. Its capacity of one is enough: the token stands for all pending commands.
     wakes: Sender<()>,
     executor: Arc<Executor>,
     thread: Option<JoinHandle<()>>,
@@ -44,7 +44,11 @@ pub struct Agent {
 impl Agent {
     /// Loads NIXL if that was not done yet, and starts an agent.
     pub fn create(name: &str, config: &AgentConfig) -> Result<Arc<Self>> {
-        ensure!(!name.is_empty(), InvalidArgument, "an agent's name can't be empty");
+        ensure!(
+            !name.is_empty(),
+            InvalidArgument,
+            "the agent's name is empty; peers identify the agent by it"
+        );
         library::load(None)?;
         let (commands, receiver) = unbounded();
         let (wakes, wake) = bounded(1);
@@ -127,7 +131,7 @@ impl Agent {
         let _ = self.send(Command::Run(Box::new(function)));
     }
 
-    /// Adds work to the agent's turns. If that fails, [`AgentTask::not_begun`] is called and the work is dropped.
+    /// Adds a task. If that fails, [`AgentTask::not_begun`] is called and the task is dropped.
     pub fn start(&self, work: Box<dyn AgentTask>) -> Result<()> {
         self.send(Command::Start(work))
     }
@@ -154,7 +158,7 @@ impl Agent {
         std::thread::current().id() == self.thread_id || self.executor.is_driven_here()
     }
 
-    /// Takes the notifications that have come, waiting for at least one. `None` waits for ever.
+    /// Takes the notifications that have arrived, and waits for at least one. `None` means no timeout.
     ///
     /// The agent's thread looks for them, and fails with a reason once the time is over. It may be in a call of NIXL's by
     /// then, which has no time limit: it is waited for a little longer, and no more.
@@ -179,7 +183,7 @@ impl Agent {
 
 #[cfg(test)]
 impl Agent {
-    /// One whose thread is not there: whoever calls it waits until the receiver is dropped.
+    /// An agent without a thread: calls wait until the receiver is dropped.
     pub fn unattended() -> (Arc<Self>, crossbeam_channel::Receiver<Command>) {
         let (commands, receiver) = unbounded();
         let (wakes, _) = bounded(1);
@@ -208,7 +212,7 @@ impl Drop for Agent {
         log!(Debug, "agent {} '{}' destroyed", self.log_id, self.name);
         let _ = self.send(Command::Stop);
         if self.is_driven_here() {
-            return; // The last holder was work of its own; the agent's thread ends by itself.
+            return; // The last holder was a task of this agent, whose thread ends on its own.
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -21,11 +21,11 @@ pub enum SyncMode {
 /// How an agent runs.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// NIXL's own progress thread serves peers while this process does something else.
+    /// NIXL's own progress thread serves peers while the agent's thread sleeps.
     pub progress_thread: bool,
     /// How long it sleeps between rounds; also how often this library drives an idle agent without one.
     pub progress_delay: Duration,
-    /// A thread that answers peers who fetch metadata by address.
+    /// A thread of NIXL that serves peers which fetch metadata by address.
     pub listen_thread: bool,
     /// Its TCP port.
     pub listen_port: u16,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NIXL's optional arguments: the backends a call is for, or the address it goes to.
+//! NIXL's optional arguments: the backends that a call uses, or the address that it sends to.
 
 use std::ptr;
 
@@ -47,7 +47,7 @@ impl Arguments {
 
 impl Drop for Arguments {
     fn drop(&mut self) {
-        // SAFETY: made by this value alone.
+        // SAFETY: created by this value, and not shared.
         unsafe { sys::nixl_capi_destroy_opt_args(self.0) };
     }
 }

@@ -53,7 +53,7 @@ impl MemoryList {
 
 impl Drop for MemoryList {
     fn drop(&mut self) {
-        // SAFETY: taken over by this value alone.
+        // SAFETY: this value owns it.
         unsafe { sys::nixl_capi_destroy_mem_list(self.0) };
     }
 }
@@ -68,7 +68,10 @@ impl Params {
         let status = unsafe { sys::nixl_capi_create_params(&mut params) };
         check(status, || "create a parameter map".to_string())?;
         if params.is_null() {
-            return Err(Error::new(Status::OutOfMemory, "NIXL gave no parameter map"));
+            return Err(Error::new(
+                Status::OutOfMemory,
+                "NIXL created no parameter map; free memory of this process",
+            ));
         }
         Ok(Self(params))
     }
@@ -76,8 +79,8 @@ impl Params {
     pub fn entries(&self) -> Result<BTreeMap<String, String>> {
         let mut entries = BTreeMap::new();
         let mut iterator = ptr::null_mut();
-        // SAFETY: live handles; key and value are copied before the iterator moves on. `has_next` tells whether
-        // this call gave a pair.
+        // SAFETY: live handles; key and value are copied before the iterator moves on. `has_next` is whether
+        // this call returned a pair.
         unsafe {
             let status = sys::nixl_capi_params_create_iterator(self.0, &mut iterator);
             check(status, || "read a plugin's parameters".to_string())?;
@@ -101,7 +104,7 @@ impl Params {
 
 impl Drop for Params {
     fn drop(&mut self) {
-        // SAFETY: made or taken over by this value alone.
+        // SAFETY: this value owns it.
         unsafe { sys::nixl_capi_destroy_params(self.0) };
     }
 }

@@ -6,13 +6,13 @@ use std::ffi::{CStr, CString, c_char};
 use super::sys;
 use crate::error::{Cause, Error, Result, Status};
 
-/// A status of NIXL's as a result; `action` is made only for an error.
+/// Converts a status of NIXL. `action` is called only for an error.
 pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> String) -> Result<()> {
     if status >= 0 {
         return Ok(());
     }
     let kind = if status == sys::NIXL_CAPI_ERROR_NOT_FOUND { Status::NotFound } else { Status::Nixl };
-    Err(Error::new(kind, format!("{}: NIXL answers {}", action(), sys::status_name(status)))
+    Err(Error::new(kind, format!("{}: NIXL returned {}", action(), sys::status_name(status)))
         .with_cause(Cause::Nixl(status)))
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What cuFile, which NIXL's GDS plugins call, says of itself.
+//! Properties of cuFile, the library that NIXL's GDS plugins call.
 
 use std::ffi::{c_int, c_uint};
 
@@ -10,7 +10,7 @@ struct CufileError {
     _driver: c_int,
 }
 
-/// CUfileDrvProps_t up to what is read here, and room for what newer versions have behind it.
+/// CUfileDrvProps_t up to the field that is read here, and space for the fields that newer versions add.
 #[repr(C)]
 struct DriverProperties {
     _version: [c_uint; 2],
@@ -20,14 +20,13 @@ struct DriverProperties {
     _more: [u64; 64],
 }
 
-/// In `control`: where GDS can't be, bytes go through host memory, and nobody is told.
+/// In `control`: without GDS, bytes are silently copied through host memory.
 const ALLOWS_COMPATIBILITY: c_uint = 1 << 1;
 
-/// Whether cuFile may pass bytes through host memory where it can't do without. Asked of a library that a plugin has
-/// loaded, and opened.
+/// Whether cuFile may copy bytes through host memory. The library must have been loaded and opened by a plugin.
 pub fn may_bounce() -> Result<bool, String> {
-    // SAFETY: RTLD_NOLOAD only asks. A library that is found stays: the count is not given back, so that the function
-    // looked up below can't go.
+    // SAFETY: RTLD_NOLOAD loads nothing. The handle is not closed, so the library and the function that is looked up below
+    // remain loaded.
     let library = unsafe { libc::dlopen(c"libcufile.so.0".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if library.is_null() {
         return Err("libcufile.so.0 is not loaded".to_string());
@@ -46,6 +45,6 @@ pub fn may_bounce() -> Result<bool, String> {
     let answer = unsafe { get(&mut properties) };
     match answer.code {
         0 => Ok(properties.control & ALLOWS_COMPATIBILITY != 0),
-        code => Err(format!("cuFileDriverGetProperties answers {code}")),
+        code => Err(format!("cuFileDriverGetProperties returned {code}")),
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What drives an agent: its own thread, or a thread that waits for one of its transfers.
+//! Driving an agent: by its own thread, or by a thread that waits for one of its transfers.
 //!
 //! NIXL moves bytes of host memory within the calls that post and poll a request. If the agent's thread makes them, a
 //! transfer begins only after that thread has woken up, and its end is seen only after the waiting thread has. A thread
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::state::AgentState;
-use super::thread::{Command, SPIN, TaskQueue, TurnOutcome, WaitPolicy};
+use super::thread::{Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy};
 use crate::file_limit::FileSizeSignal;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -25,7 +25,7 @@ pub struct Executor(Mutex<Option<Running>>);
 struct Running {
     state: AgentState,
     commands: Receiver<Command>,
-    turns: TaskQueue,
+    tasks: TaskQueue,
 }
 
 // SAFETY: NIXL's objects may be used by any thread, one at a time, which the lock around this sees to; no pointer to them
@@ -58,11 +58,11 @@ impl Executor {
         idle_poll: Option<Duration>,
     ) {
         sleep_precisely();
-        *self.lock() = Some(Running { state, commands, turns: TaskQueue::default() });
+        *self.lock() = Some(Running { state, commands, tasks: TaskQueue::default() });
         let mut last_progress = Instant::now();
-        while let Some((turn, patience)) = self.take_turn(last_progress, idle_poll) {
+        while let Some((round, patience)) = self.run_round(last_progress, idle_poll) {
             match patience {
-                _ if turn == TurnOutcome::Progressed => last_progress = Instant::now(),
+                _ if round == RoundOutcome::Progressed => last_progress = Instant::now(),
                 WaitPolicy::Spin => std::thread::yield_now(),
                 WaitPolicy::Sleep(time) => {
                     if wakes.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
@@ -76,26 +76,26 @@ impl Executor {
     }
 
     /// `None` once the agent has stopped.
-    fn take_turn(
+    fn run_round(
         &self,
         last_progress: Instant,
         idle_poll: Option<Duration>,
-    ) -> Option<(TurnOutcome, WaitPolicy)> {
+    ) -> Option<(RoundOutcome, WaitPolicy)> {
         let mut running = self.lock();
-        let Running { state, commands, turns } = running.as_mut()?;
+        let Running { state, commands, tasks } = running.as_mut()?;
         let _here = DrivingGuard::begin(self);
-        if turns.are_over() {
+        if tasks.are_over() {
             return None;
         }
-        let turn = turns.take_turn(state, commands);
-        Some((turn, turns.patience(last_progress.elapsed(), idle_poll)))
+        let round = tasks.run_round(state, commands);
+        Some((round, tasks.patience(last_progress.elapsed(), idle_poll)))
     }
 
     fn drive_idle(&self) {
         let mut running = self.lock();
         let _here = DrivingGuard::begin(self);
-        if let Some(Running { state, turns, .. }) = running.as_mut() {
-            turns.drive_idle(state);
+        if let Some(Running { state, tasks, .. }) = running.as_mut() {
+            tasks.drive_idle(state);
         }
     }
 
@@ -137,12 +137,12 @@ fn step_while(
     last_progress: &mut Instant,
     goes_on: impl Fn() -> bool,
 ) -> bool {
-    let Some(Running { state, commands, turns }) = running.as_mut() else { return false };
+    let Some(Running { state, commands, tasks }) = running.as_mut() else { return false };
     while goes_on() && last_progress.elapsed() < SPIN {
-        if state.uses_gpu() || !turns.take_starts(commands) {
+        if state.uses_gpu() || !tasks.take_starts(commands) {
             return false;
         }
-        match turns.step_all(state) {
+        match tasks.step_all(state) {
             true => *last_progress = Instant::now(),
             false => std::thread::yield_now(),
         }

@@ -17,7 +17,7 @@ use crate::process::{self, ForkCheckedLock};
 const FILE_NAME: &str = "libnixl_capi.so";
 const ENVIRONMENT: &str = "KVMEM_NIXL_LIBRARY";
 
-/// The loaded library. It stays loaded as long as the process.
+/// The loaded library. It is never unloaded.
 pub struct Library {
     path: PathBuf,
     loaded_in: u64,
@@ -26,8 +26,8 @@ pub struct Library {
 static LIBRARY: OnceCell<Library> = OnceCell::new();
 static LOADING: ForkCheckedLock = ForkCheckedLock::new();
 
-/// Loads the library from `path` (a file, or the folder that holds it), else from `$KVMEM_NIXL_LIBRARY`, else from
-/// where the loader looks. A failure is not remembered: the next call may succeed.
+/// Loads the library from `path`, which is a file or its folder. Without a path it uses `$KVMEM_NIXL_LIBRARY`, and without
+/// that the search path of the loader. A failure is not stored: the next call may succeed.
 pub fn load(path: Option<&Path>) -> Result<&'static Library> {
     let Some(_turn) = LOADING.lock() else {
         fail!(
@@ -75,7 +75,7 @@ fn reuse(library: &'static Library, path: Option<&Path>) -> Result<&'static Libr
         ensure!(
             same,
             AlreadyExists,
-            "NIXL is loaded from {} already, {} can't replace it in this process",
+            "NIXL is already loaded from {}; {} cannot replace it in this process",
             library.path.display(),
             wanted.display()
         );
@@ -122,7 +122,7 @@ fn open(path: &Path) -> Result<*mut c_void> {
     fail!(UnavailableNixl, "NIXL is broken: {} does not load: {reason}", path.display())
 }
 
-/// Resolves every function that kvmem calls. Refuses a library that lacks one, and the stubs of NIXL's own build.
+/// Resolves every function that kvmem calls. Fails for a library that lacks one, and for the stubs of NIXL's own build.
 fn resolve(handle: *mut c_void, path: &Path) -> Result<Functions> {
     // SAFETY: nixl-sys has the same signatures, and the library is never unloaded once this succeeds.
     let functions = unsafe { Functions::resolve(|symbol| address_of(handle, symbol)) };
@@ -159,7 +159,7 @@ pub(super) fn plugin_file(plugin: &str) -> Option<PathBuf> {
     Some(named.or_else(beside)?.join(format!("libplugin_{plugin}.so")))
 }
 
-/// Why the loader refuses one of NIXL's plugins, mostly a library that the plugin needs. NIXL writes it to stderr only.
+/// Why the loader does not load a plugin of NIXL: mostly a missing library. NIXL reports it on stderr only.
 pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
     let file = plugin_file(plugin)?;
     let name = CString::new(file.as_os_str().as_bytes()).ok()?;
@@ -186,10 +186,10 @@ fn path_of(handle: *mut c_void) -> Option<PathBuf> {
 }
 
 fn dl_error() -> String {
-    // SAFETY: dlerror answers NULL or a NUL-terminated string of this thread.
+    // SAFETY: dlerror returns NULL or a NUL-terminated string of this thread.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
-        return "no reason given".to_string();
+        return "the loader reports no reason".to_string();
     }
     // SAFETY: not NULL, see above.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metadata over TCP, between NIXL's listen threads: fetching a peer's, and sending the agent's own.
+//! Metadata over TCP, between NIXL's listen threads: fetching a peer's metadata, and sending the agent's own.
 //!
 //! NIXL reports success once such a request is queued. Its listen thread writes what then fails to stderr, and does not
 //! try again. So the reasons why it must fail are checked here, by a connection that is closed at once.
@@ -49,7 +49,7 @@ impl Agent {
         };
         let is_loaded = self.is_loaded(name).map_err(fetching)?;
         if is_loaded {
-            // A connection to a local address takes less; so that a timeout of 0 is no way around the check.
+            // A connection to a local address takes less, so the check is made even with a timeout of 0.
             let soonest = Instant::now() + Duration::from_millis(1);
             let until = deadline.map(|deadline| deadline.max(soonest));
             ensure_listens(&listener, until).map_err(fetching)?;
@@ -115,8 +115,8 @@ impl Agent {
     }
 }
 
-/// Fails if nothing listens at an address, or if there is no way to it. Other failures, and a machine that does not respond
-/// in time, prove nothing.
+/// Fails if nothing listens at an address, or if it is unreachable. Other failures, and a machine that does not respond in
+/// time, prove nothing.
 fn ensure_listens(listener: &SocketAddr, deadline: Option<Instant>) -> Result<()> {
     let left =
         deadline.map_or(CHECK, |deadline| deadline.saturating_duration_since(Instant::now()).min(CHECK));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NIXL: finding the library, the agent and its one thread, and what is done on that thread.
+//! NIXL: the library, agents with one thread each, and the work of that thread.
 //!
-//! Every object of NIXL's lives in a [`state::AgentState`], which only the thread that drives the agent touches; the rest of
-//! the library holds ids. So the order of teardown is written down once, and nothing outlives its agent.
+//! All NIXL objects are in an [`state::AgentState`], which only the thread that drives the agent uses; the rest of the
+//! library has ids. So the order of destruction is defined in one place, and no object outlives its agent.
 
 pub mod agent;
 pub mod agent_config;

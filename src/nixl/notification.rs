@@ -7,7 +7,7 @@ use super::call::{check, copied};
 use super::sys;
 use crate::error::{Result, ensure};
 
-/// One message, and who sent it.
+/// A message, and the agent that sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
     /// The sending agent's name.
@@ -16,7 +16,7 @@ pub struct Notification {
     pub data: Vec<u8>,
 }
 
-/// Messages that NIXL handed over and nobody took yet.
+/// Messages that NIXL delivered and the caller has not taken.
 #[derive(Default)]
 pub struct NotificationInbox(pub(super) Vec<Notification>);
 
@@ -48,7 +48,7 @@ impl NotificationMap {
         check(unsafe { sys::nixl_capi_create_notif_map(&mut map) }, || {
             "create a notification map".to_string()
         })?;
-        ensure!(!map.is_null(), OutOfMemory, "NIXL gave no notification map");
+        ensure!(!map.is_null(), OutOfMemory, "NIXL created no notification map; free memory of this process");
         Ok(Self(map))
     }
 
@@ -78,7 +78,7 @@ impl NotificationMap {
 
 impl Drop for NotificationMap {
     fn drop(&mut self) {
-        // SAFETY: made by this value alone.
+        // SAFETY: created by this value, and not shared.
         unsafe { sys::nixl_capi_destroy_notif_map(self.0) };
     }
 }

@@ -11,8 +11,8 @@ use once_cell::sync::OnceCell;
 use crate::error::{Error, Result, Status, fail};
 use crate::process::ProcessIdentity;
 
-/// A peer whose metadata is loaded. Once it is invalidated this value stays invalid, also if a peer of the same name is
-/// loaded later: that one is another.
+/// A peer whose metadata is loaded. Once invalidated, this value remains invalid, also if metadata of the same name is
+/// loaded later: that is a different peer.
 #[derive(Debug)]
 pub struct Remote {
     name: String,
@@ -84,7 +84,7 @@ impl Remote {
     }
 }
 
-/// A transfer with a peer that is in flight. The peer's metadata can't be invalidated meanwhile.
+/// A transfer with a peer that is in flight. It prevents invalidating the peer's metadata.
 #[derive(Debug)]
 pub struct RemoteHold(Arc<Remote>);
 

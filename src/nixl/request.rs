@@ -15,7 +15,7 @@ pub struct ListId(pub(super) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub(super) u64);
 
-/// Which way the bytes go, seen from the agent that asks.
+/// The direction of a request, as seen from the agent that posts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// From the remote side to the local one.
@@ -24,7 +24,7 @@ pub enum Operation {
     Write,
 }
 
-/// One stretch of memory in a list.
+/// One memory range of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Address, or offset in a file.
@@ -123,7 +123,7 @@ impl DescriptorList {
 
 impl Drop for DescriptorList {
     fn drop(&mut self) {
-        // SAFETY: made by this value alone.
+        // SAFETY: created by this value, and not shared.
         unsafe { sys::nixl_capi_destroy_xfer_dlist(self.0) };
     }
 }

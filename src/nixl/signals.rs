@@ -7,9 +7,9 @@ use std::mem::MaybeUninit;
 /// UCX_DEBUG_SIGNO=0. It changes no other signal. A test compares all of them.
 const TAKEN: libc::c_int = libc::SIGHUP;
 
-/// Restores the disposition when it is dropped. It must be made before any code of NIXL or of a plugin is loaded, because
-/// the constructors of their libraries change it. A change that another thread of the program makes in between is lost:
-/// it can't be told from one of UCX.
+/// Restores the disposition when it is dropped. It must be created before NIXL or a plugin is loaded, because the
+/// constructors of their libraries change the disposition. A change by another thread of the program in between is lost:
+/// it cannot be distinguished from one by UCX.
 pub struct Preserved(Option<libc::sigaction>);
 
 impl Preserved {

@@ -3,7 +3,7 @@
 //!
 //! nixl-sys supplies the values of NIXL's constants, and its header the signatures: a test compares each with it.
 //! Its stubs are not called, because a stub aborts the process if the library or one symbol is missing. DrivingGuard such a
-//! library is refused when it is loaded, and a call without a library fails with a status.
+//! library fails to load, and a call without a library fails with a status.
 
 #![allow(non_camel_case_types)]
 // The functions have the parameters of NIXL's.
@@ -119,7 +119,7 @@ macro_rules! functions {
 
 static FUNCTIONS: OnceCell<Functions> = OnceCell::new();
 
-/// Has every later call go to these functions. The first library that is installed stays for the life of the process.
+/// Makes all later calls use these functions. The first library that is installed is used until the process ends.
 pub fn install(functions: Functions) {
     // Concurrent loads resolve the same library: the loader allows one at a time.
     let _ = FUNCTIONS.set(functions);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The order of what is done for an agent: commands in the order they come, work in flight in turns.
+//! The order of work for an agent: commands in order of submission, and tasks in rounds.
 //!
-//! NIXL takes one lock per agent for posting, polling and notifications, and a thread that loops on it starves the others.
-//! DrivingGuard each turn runs a bounded number of commands, and every piece of work gets one step.
+//! NIXL has one lock per agent for posting, polling and notifications, and a thread that loops on it starves others. So each
+//! round runs a bounded number of commands, and one step of every task.
 
 #![forbid(unsafe_code)]
 
@@ -17,16 +17,16 @@ use crate::guarded::guarded;
 use crate::leak;
 use crate::log::log;
 
-/// What one step of work came to.
+/// The result of one step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It got on; ask again at once.
+    /// It made progress: call it again at once.
     Progressed,
-    /// It waits for hardware or a peer that answers within microseconds.
+    /// It waits for hardware or a peer that responds within microseconds.
     InFlight,
     /// It waits for something that may take long.
     Waiting,
-    /// It is over and can be dropped.
+    /// It is complete and can be dropped.
     Done,
 }
 
@@ -54,37 +54,37 @@ pub enum Command {
     Stop,
 }
 
-/// How many commands may run before work in flight gets its turn.
-const COMMANDS_A_TURN: usize = 32;
+/// The maximum number of commands per round.
+const COMMANDS_PER_ROUND: usize = 32;
 /// How long work in flight is polled without sleeping.
 pub const SPIN: Duration = Duration::from_micros(100);
-/// How long the thread stays awake after the last of its work: the next transfer often follows at once.
+/// How long the thread spins after its last task, because the next transfer often follows at once.
 const AWAKE: Duration = Duration::from_micros(100);
 /// The longest sleep between polls of work in flight.
 const SLEEP_IN_FLIGHT: Duration = Duration::from_micros(20);
 /// The longest sleep while all work waits for something slow.
 const SLEEP_WAITING: Duration = Duration::from_micros(500);
 
-/// What a turn came to.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnOutcome {
-    /// Commands were run, or work has progressed.
+pub enum RoundOutcome {
+    /// Commands ran, or a task made progress.
     Progressed,
     /// Neither.
     Quiet,
 }
 
-/// How the agent's thread waits for its next turn.
+/// How the agent's thread waits for the next round.
 pub enum WaitPolicy {
     /// Not at all.
     Spin,
-    /// Until a command comes, or for so long.
+    /// Until a command arrives, or for this duration.
     Sleep(Duration),
-    /// Until a command comes.
+    /// Until a command arrives.
     Forever,
 }
 
-/// The agent's work, and the order in which it gets its turns.
+/// The tasks of an agent, and its pending commands.
 #[derive(Default)]
 pub struct TaskQueue {
     work: Vec<(Box<dyn AgentTask>, Step)>,
@@ -96,15 +96,15 @@ pub struct TaskQueue {
 }
 
 impl TaskQueue {
-    /// Whether no work is left, and none will come.
+    /// Whether no task is left, and none will be added.
     pub fn are_over(&self) -> bool {
         self.stopping && self.work.is_empty() && self.left.is_empty()
     }
 
-    /// Runs some commands, then takes one step of each piece of work.
-    pub fn take_turn(&mut self, state: &mut AgentState, commands: &Receiver<Command>) -> TurnOutcome {
-        let mut turn = TurnOutcome::Quiet;
-        for _ in 0..COMMANDS_A_TURN {
+    /// Runs some commands, then one step of each task.
+    pub fn run_round(&mut self, state: &mut AgentState, commands: &Receiver<Command>) -> RoundOutcome {
+        let mut round = RoundOutcome::Quiet;
+        for _ in 0..COMMANDS_PER_ROUND {
             let next = self.left.pop_front().map_or_else(|| commands.try_recv(), Ok);
             match next {
                 Ok(command) => self.execute(command, state),
@@ -114,12 +114,12 @@ impl TaskQueue {
                     break;
                 }
             }
-            turn = TurnOutcome::Progressed;
+            round = RoundOutcome::Progressed;
         }
         if self.step_all(state) {
-            turn = TurnOutcome::Progressed;
+            round = RoundOutcome::Progressed;
         }
-        turn
+        round
     }
 
     /// Takes over work that is to be started; false if there are other commands, which are left to the agent's thread.
@@ -135,7 +135,7 @@ impl TaskQueue {
         false
     }
 
-    /// One step of each piece of work; whether any has progressed.
+    /// Runs one step of each task. Returns whether any made progress.
     pub fn step_all(&mut self, state: &mut AgentState) -> bool {
         let mut index = 0;
         while let Some((work, last)) = self.work.get_mut(index) {
@@ -163,7 +163,7 @@ impl TaskQueue {
         }
     }
 
-    /// Has NIXL serve its peers while nothing is asked of it here. A failure that repeats is logged once.
+    /// Has NIXL serve its peers while the agent is idle. A failure that repeats is logged once.
     pub fn drive_idle(&mut self, state: &mut AgentState) {
         if !self.work.is_empty() {
             return;
@@ -176,7 +176,7 @@ impl TaskQueue {
         self.idle_failure = failure;
     }
 
-    /// How to wait after a quiet turn, by how long nothing has progressed.
+    /// How to wait after a round without progress. `quiet` is the time since the last progress.
     pub fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> WaitPolicy {
         if self.work.is_empty() && quiet < AWAKE {
             return WaitPolicy::Spin;
@@ -188,13 +188,13 @@ impl TaskQueue {
         match (in_flight, quiet < SPIN) {
             (true, true) => WaitPolicy::Spin,
             (true, false) => WaitPolicy::Sleep(SLEEP_IN_FLIGHT),
-            // The longer nothing comes, the longer the sleep, up to its bound.
+            // The sleep becomes longer with the time without progress, up to a bound.
             (false, _) => WaitPolicy::Sleep((quiet / 4).clamp(SLEEP_IN_FLIGHT, SLEEP_WAITING)),
         }
     }
 }
 
-/// After a panic nobody knows what NIXL still does for the work, so all that it holds is leaked on purpose.
+/// After a panic it is unknown what NIXL still does for the task, so the task is intentionally leaked.
 fn abandon(mut work: Box<dyn AgentTask>, error: Error) {
     log!(Error, "on the agent's thread: {error}; its memory is never freed");
     logged(|| work.abandon(error));
@@ -206,11 +206,11 @@ fn logged<R>(function: impl FnOnce() -> R) -> Option<R> {
     guarded(function).inspect_err(|error| log!(Error, "on the agent's thread: {error}")).ok()
 }
 
-/// Takes one step of a piece of work, as the agent's thread does.
+/// Runs one step of a task, like the agent's thread.
 #[cfg(test)]
 pub fn step_once(work: Box<dyn AgentTask>) {
-    let mut turns = TaskQueue { work: vec![(work, Step::Progressed)], ..TaskQueue::default() };
-    turns.step_all(&mut AgentState::unloaded());
+    let mut tasks = TaskQueue { work: vec![(work, Step::Progressed)], ..TaskQueue::default() };
+    tasks.step_all(&mut AgentState::unloaded());
 }
 
 #[cfg(test)]
@@ -252,12 +252,12 @@ mod tests {
         let (broken, memory) = probe(true, &reported);
         let (after, other_memory) = probe(false, &reported);
         let work = [before, broken, after].into_iter().map(|work| (work, Step::Progressed)).collect();
-        let mut turns = TaskQueue { work, ..TaskQueue::default() };
-        assert!(!turns.step_all(&mut AgentState::unloaded()));
-        assert_eq!(turns.work.len(), 2);
-        assert!(turns.work.iter().all(|(_, last)| *last == Step::InFlight));
+        let mut tasks = TaskQueue { work, ..TaskQueue::default() };
+        assert!(!tasks.step_all(&mut AgentState::unloaded()));
+        assert_eq!(tasks.work.len(), 2);
+        assert!(tasks.work.iter().all(|(_, last)| *last == Step::InFlight));
         assert_eq!(reports.try_iter().map(|error| error.status()).collect::<Vec<_>>(), [Status::Panic]);
-        drop(turns);
+        drop(tasks);
         assert!(memory.upgrade().is_some());
         assert!(other_memory.upgrade().is_none());
     }
@@ -277,9 +277,9 @@ mod tests {
             }
         }
         let work: Vec<(Box<dyn AgentTask>, Step)> = vec![(Box::new(Fragile), Step::Progressed)];
-        let mut turns = TaskQueue { work, ..TaskQueue::default() };
-        assert!(turns.step_all(&mut AgentState::unloaded()));
-        assert!(turns.work.is_empty());
+        let mut tasks = TaskQueue { work, ..TaskQueue::default() };
+        assert!(tasks.step_all(&mut AgentState::unloaded()));
+        assert!(tasks.work.is_empty());
     }
 
     #[test]
@@ -291,14 +291,14 @@ mod tests {
         commands.send(Command::Start(first)).ok().unwrap();
         commands.send(Command::Run(Box::new(|_| ()))).ok().unwrap();
         commands.send(Command::Start(second)).ok().unwrap();
-        let mut turns = TaskQueue::default();
-        assert!(!turns.take_starts(&receiver));
-        assert!(!turns.take_starts(&receiver), "the command was not run yet");
-        assert_eq!((turns.work.len(), turns.left.len(), receiver.len()), (1, 1, 1));
-        assert_eq!(turns.take_turn(&mut AgentState::unloaded(), &receiver), TurnOutcome::Progressed);
-        assert_eq!((turns.work.len(), turns.left.len(), receiver.len()), (2, 0, 0));
-        assert!(turns.take_starts(&receiver));
+        let mut tasks = TaskQueue::default();
+        assert!(!tasks.take_starts(&receiver));
+        assert!(!tasks.take_starts(&receiver), "the command was not run yet");
+        assert_eq!((tasks.work.len(), tasks.left.len(), receiver.len()), (1, 1, 1));
+        assert_eq!(tasks.run_round(&mut AgentState::unloaded(), &receiver), RoundOutcome::Progressed);
+        assert_eq!((tasks.work.len(), tasks.left.len(), receiver.len()), (2, 0, 0));
+        assert!(tasks.take_starts(&receiver));
         commands.send(Command::Stop).ok().unwrap();
-        assert!(!turns.take_starts(&receiver) && !turns.are_over());
+        assert!(!tasks.take_starts(&receiver) && !tasks.are_over());
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The identity of a process among all processes of a machine, and whether that process has ended.
 //!
-//! "Ended" needs proof. A process that can't be seen in /proc may be hidden (hidepid), and one in state Z may have
+//! "Ended" needs proof. A process that is not in /proc may be hidden (hidepid), and one in state Z may have
 //! threads that still run. ESRCH and an exit reported by a pidfd are proof.
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
@@ -24,7 +24,7 @@ pub struct ProcessIdentity {
     pub start_time: u64,
     /// The pid namespace that numbers `pid`.
     pub pid_namespace: u64,
-    /// The time namespace of `start_time`; 0 if the kernel has none, or the sender did not say.
+    /// The time namespace of `start_time`; 0 if the kernel has none, or if the sender's version did not include it.
     #[serde(default)]
     pub time_namespace: u64,
 }
@@ -34,7 +34,7 @@ impl ProcessIdentity {
     pub fn current() -> Result<Self> {
         let stat = read(OWN_STAT)?;
         let start_time = start_time(&stat).ok_or_else(|| {
-            Error::new(Status::Io, format!("{OWN_STAT} does not say when this process started"))
+            Error::new(Status::Io, format!("{OWN_STAT} does not contain the start time of this process"))
         })?;
         Ok(Self {
             boot_id: boot_id()?.to_string(),
@@ -76,7 +76,7 @@ pub fn pid_has_ended(pid: u32) -> bool {
         return false;
     };
     match pidfd_open(pid, PidfdFlags::empty()) {
-        // Readable once the last thread has ended, also while nobody has waited for the process.
+        // Readable once the last thread has ended, also before the parent has waited for the process.
         Ok(process) => {
             let mut fds = [PollFd::new(&process, PollFlags::IN)];
             poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
@@ -87,11 +87,11 @@ pub fn pid_has_ended(pid: u32) -> bool {
     }
 }
 
-/// Also readable after the main thread has ended by pthread_exit; then it is the only one of its files that is.
+/// The only file of a process that is still readable after the main thread has ended by pthread_exit.
 const OWN_STAT: &str = "/proc/self/stat";
 
 fn boot_id() -> Result<&'static str> {
-    // Threads may race here: a forked child must not wait for a thread of its parent.
+    // Without a lock, because a forked child must not wait for a thread of its parent.
     static BOOT_ID: once_cell::race::OnceBox<String> = once_cell::race::OnceBox::new();
     let read = || read("/proc/sys/kernel/random/boot_id").map(|text| Box::new(text.trim().to_string()));
     BOOT_ID.get_or_try_init(read).map(String::as_str)
@@ -101,7 +101,7 @@ fn pid_namespace() -> Result<u64> {
     namespace("pid")
 }
 
-/// Start times of different time namespaces can't be compared. Kernels before 5.6 have none.
+/// Start times of different time namespaces cannot be compared. Kernels before 5.6 have no time namespaces.
 fn time_namespace() -> u64 {
     namespace("time").unwrap_or(0)
 }

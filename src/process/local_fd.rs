@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! File descriptors that forked children close.
 //!
-//! A lock or a socket says that its process lives for as long as any process has it open. A child made by fork has
-//! it open too: if the parent ends, others still see a living importer, owner or broker. So the child closes them, in
-//! a handler of pthread_atfork. A child made by clone alone, without the C library, runs no such handler.
+//! A lock or a socket shows that its process is alive as long as any process has it open. A forked child has it open too: if
+//! the parent ends, other processes would still see a live importer, owner or broker. So the child closes them, in a handler
+//! of pthread_atfork. A child that is created by clone without the C library runs no such handler.
 //!
 //! A fork in another thread waits while one is being opened or closed: it would otherwise copy a file descriptor that is
 //! not registered yet, or not any more, and the child would keep it.
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use super::generation;
 use crate::log::log;
 
-/// A file descriptor of this process alone.
+/// A file descriptor of this process only.
 pub struct LocalFd {
     /// `None` only within `drop`.
     fd: Option<OwnedFd>,
@@ -42,7 +42,7 @@ impl LocalFd {
 
 impl AsFd for LocalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: open until this is dropped; a forked child, where it is closed, is refused every handle.
+        // SAFETY: open until this is dropped. It is closed in a forked child, where every call on a handle fails.
         unsafe { BorrowedFd::borrow_raw(self.raw) }
     }
 }
@@ -52,7 +52,7 @@ impl Drop for LocalFd {
         let fd = self.fd.take();
         if self.is_own() {
             let _unforked = Unforked::begin();
-            // First: once closed, the number may be another file's, which a child must keep.
+            // Before closing: afterwards the number may belong to another file, which a child must keep.
             set(self.raw, false);
             drop(fd);
         } else {
@@ -61,7 +61,7 @@ impl Drop for LocalFd {
     }
 }
 
-/// Bits in a chunk: a chunk covers so many file descriptors.
+/// The number of file descriptors per chunk, with a bit each.
 const CHUNK: usize = 1 << 16;
 const WORDS: usize = CHUNK / u64::BITS as usize;
 /// A process may have more file descriptors than these chunks cover; a forked child keeps those.
@@ -69,8 +69,8 @@ const CHUNKS: usize = 1 << 10;
 
 type Chunk = [AtomicU64; WORDS];
 
-/// A bit for each file descriptor that forked children close. Read in the child of a fork at any moment, so it has
-/// no lock and its chunks are never freed.
+/// A bit per file descriptor that forked children close. A forked child may read it at any moment, so it has no lock, and
+/// its chunks are never freed.
 static OPEN: [AtomicPtr<Chunk>; CHUNKS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS];
 
 fn set(fd: RawFd, is_open: bool) {
@@ -170,7 +170,7 @@ unsafe extern "C" fn close_all() {
             let mut open = bits.swap(0, Ordering::SeqCst);
             while open != 0 {
                 let fd = index * CHUNK + word * u64::BITS as usize + open.trailing_zeros() as usize;
-                // SAFETY: a file descriptor of the parent's that nothing in this child uses.
+                // SAFETY: a file descriptor of the parent that is not used in this child.
                 unsafe { libc::close(fd as RawFd) };
                 open &= open - 1;
             }

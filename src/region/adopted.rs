@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Adopted memory: the caller's own, used here and never freed here.
+//! Adopted memory: memory of the caller, which kvmem never frees.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use super::release::{Release, ReleaseCallback};
 use super::{Access, proc_maps};
 use crate::error::{Result, ensure};
 
-/// Host memory of the caller's.
+/// Host memory of the caller.
 pub struct AdoptedMemory {
     address: usize,
     size: usize,
@@ -23,7 +23,7 @@ pub struct AdoptedMemory {
 }
 
 impl AdoptedMemory {
-    /// Adopts `size` bytes at `address`. All must be mapped so that they can be accessed as `access` says, and stay so.
+    /// Adopts `size` bytes at `address`. All must be mapped with the protection that `access` needs, and remain mapped.
     /// `release` is called only if this succeeds.
     pub fn new(address: usize, size: u64, access: Access, release: Option<ReleaseCallback>) -> Result<Self> {
         ensure!(address != 0, InvalidArgument, "the address to adopt is NULL");
@@ -31,7 +31,7 @@ impl AdoptedMemory {
         ensure!(
             address.checked_add(size).is_some(),
             InvalidArgument,
-            "{size} bytes at {address:#x} reach past the end of the address space"
+            "{size} bytes at {address:#x} exceed the address space"
         );
         ensure_mapped(address as u64..(address + size) as u64, access)?;
         let release = release.map(|release| Release::new(release, address as u64, size as u64));
@@ -50,7 +50,7 @@ impl AdoptedMemory {
         self.address
     }
 
-    /// Its bytes.
+    /// Its size in bytes.
     pub fn size(&self) -> usize {
         self.size
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much memory the kernel can give, checked before it is allocated or touched: touching more than there
-//! is does not fail, the kernel ends processes then.
+//! How much memory is available, checked before it is allocated or accessed: accessing more than exists does not fail,
+//! the kernel ends processes instead.
 //!
-//! What can be had must not be refused: all that could be dropped or swapped out counts as free, and
-//! without a figure from the kernel there is no bound.
+//! A possible allocation must not fail. So memory that could be dropped or swapped out counts as available, and without a
+//! figure from the kernel there is no limit.
 
 #![forbid(unsafe_code)]
 
@@ -12,26 +12,26 @@ use std::path::{Path, PathBuf};
 use super::numa::NumaPlacement;
 use crate::error::{Result, ensure};
 
-/// Refuses to touch more of the system's own pages than there can be.
+/// Fails if `size` bytes of ordinary pages are not available.
 pub fn ensure_available(size: u64, numa: Option<NumaPlacement>) -> Result<()> {
     System(PathBuf::from("/")).ensure_available(size, numa)
 }
 
-/// Refuses memory that will be touched later, and can never be there as a whole. The kernel refuses it for
-/// private mappings alone, and only if it exceeds the whole machine: a memory file has any size.
+/// Fails for memory that is populated later, and can never be populated completely. The kernel itself fails only for
+/// private mappings that exceed the whole machine; a memory file can have any size.
 pub fn ensure_fits(size: u64, numa: Option<NumaPlacement>) -> Result<()> {
     System(PathBuf::from("/")).ensure_fits(size, numa)
 }
 
-/// Refuses to take more huge pages from a node than it has free.
+/// Fails if a node has too few free huge pages.
 pub fn ensure_huge_pages_of(node: u32, size: u64, page: u64) -> Result<()> {
     System(PathBuf::from("/")).ensure_huge_pages_of(node, size, page)
 }
 
-/// Where the kernel's files are.
+/// The root directory of the kernel's files.
 struct System(PathBuf);
 
-/// Bytes that can be had, and where that is the bound.
+/// A number of bytes that are available, and what limits them.
 struct Available {
     bytes: u64,
     place: String,
@@ -48,7 +48,7 @@ impl System {
     }
 
     fn ensure_fits(&self, size: u64, numa: Option<NumaPlacement>) -> Result<()> {
-        // The administrator wants nothing to be refused.
+        // The administrator has allowed any overcommitment.
         if self.number("proc/sys/vm/overcommit_memory") == Some(1) {
             return Ok(());
         }
@@ -62,7 +62,7 @@ impl System {
 
     fn ensure_huge_pages_of(&self, node: u32, size: u64, page: u64) -> Result<()> {
         let name = format!("hugepages/hugepages-{}kB", page / 1024);
-        // The kernel makes more pages while they are asked for.
+        // The kernel allocates more huge pages on demand.
         if self.number(&format!("sys/kernel/mm/{name}/nr_overcommit_hugepages")) != Some(0) {
             return Ok(());
         }
@@ -107,13 +107,13 @@ impl System {
         Some(Available { bytes, place: format!("on NUMA node {node}") })
     }
 
-    /// Under the limits of the control group that the process is in, and of all above it.
+    /// The limits of the control group of the process, and of all its ancestors.
     ///
     /// The file is that of the main thread, on whichever thread it is read, and that is the right one. In the second
     /// version a thread may be in a threaded group of its own, but such a group has no limit of memory: the limit is that
     /// of the domain above it, which all threads of a process share. In the first version a thread may be in another
     /// memory group, but the kernel charges the memory of a process to the group of its main thread. After a main thread
-    /// has ended, the first version shows "/", which bounds nothing: nothing that can be had is refused.
+    /// has ended, the first version shows "/", which limits nothing, so no possible allocation fails.
     fn of_groups(&self, bytes: impl Fn(&Group, &Self) -> Option<u64>) -> Vec<Available> {
         let Some(text) = self.read("proc/self/cgroup") else { return Vec::new() };
         let groups = text.lines().filter_map(Group::of_line).flat_map(Group::with_all_above);
@@ -135,12 +135,16 @@ impl System {
 
 fn within_all(limits: impl Iterator<Item = Available>, size: u64) -> Result<()> {
     if let Some(Available { bytes, place }) = limits.min_by_key(|available| available.bytes) {
-        ensure!(size <= bytes, OutOfMemory, "{size} bytes of host memory asked, {bytes} can be had {place}");
+        ensure!(
+            size <= bytes,
+            OutOfMemory,
+            "{size} bytes of host memory requested, {bytes} are available {place}"
+        );
     }
     Ok(())
 }
 
-/// A control group of the first or the second version.
+/// A control group of version 1 or 2.
 #[derive(Clone)]
 struct Group {
     is_first_version: bool,
@@ -148,7 +152,7 @@ struct Group {
 }
 
 impl Group {
-    /// From a line of /proc/self/cgroup: "0::/path", or "4:memory:/path" in the first version.
+    /// Parses a line of /proc/self/cgroup: "0::/path", or "4:memory:/path" in version 1.
     fn of_line(line: &str) -> Option<Self> {
         let (_, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
@@ -162,7 +166,7 @@ impl Group {
         paths.map(|path| Self { path: path.to_string_lossy().into_owned(), ..self.clone() }).collect()
     }
 
-    /// Bytes that can still be had under its limit; `None` without one.
+    /// Bytes that are still available under its limit; `None` without a limit.
     fn left(&self, system: &System) -> Option<u64> {
         let [limit, usage, _, swap_usage] = self.files();
         let left = self.number(system, limit)?.saturating_sub(self.number(system, usage)?);
@@ -173,7 +177,7 @@ impl Group {
         Some(left.saturating_add(droppable).saturating_add(swap))
     }
 
-    /// Bytes that could be had under its limit if nothing else were; `None` without one.
+    /// Bytes that would be available under its limit if it contained nothing else; `None` without a limit.
     fn whole(&self, system: &System) -> Option<u64> {
         let limit = self.number(system, self.files()[0])?;
         Some(limit.saturating_add(self.swap_limit(system).min(system.swap("SwapTotal:"))))
@@ -192,10 +196,10 @@ impl Group {
         format!("sys/fs/cgroup{controller}{}", self.path)
     }
 
-    /// Of memory its limit and its usage, and the same of what may be swapped out.
+    /// The files with the limit and the usage of memory, and with those of swap.
     fn files(&self) -> [&'static str; 4] {
         if self.is_first_version {
-            // The limits of memory and swap together say nothing of swap alone.
+            // Version 1 limits the sum of memory and swap, not swap itself.
             ["memory.limit_in_bytes", "memory.usage_in_bytes", "", ""]
         } else {
             ["memory.max", "memory.current", "memory.swap.max", "memory.swap.current"]
@@ -211,14 +215,14 @@ impl Group {
     }
 }
 
-/// A line of meminfo, also of a node's, which begins with the node's number.
+/// The value of a line of meminfo. Lines of a node's meminfo begin with the node's number.
 fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.split_whitespace().any(|word| word == name))?;
     let number = line.split_whitespace().skip_while(|word| *word != name).nth(1)?;
     number.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// A line of memory.stat.
+/// The value of a line of memory.stat.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
     line.split_whitespace().nth(1)?.parse().ok()
@@ -236,7 +240,7 @@ mod tests {
 
     impl Machine {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let root = std::env::temp_dir().join(format!("kvmem-room-{name}-{}", std::process::id()));
+            let root = std::env::temp_dir().join(format!("kvmem-available-{name}-{}", std::process::id()));
             for (path, text) in files {
                 let path = root.join(path);
                 create_dir_all(path.parent().unwrap()).unwrap();
@@ -249,7 +253,8 @@ mod tests {
             assert!(self.0.ensure_available(bytes, numa).is_ok());
             let error = self.0.ensure_available(bytes + 1, numa).unwrap_err();
             assert_eq!(error.status(), Status::OutOfMemory);
-            let expected = format!("{} bytes of host memory asked, {bytes} can be had {place}", bytes + 1);
+            let expected =
+                format!("{} bytes of host memory requested, {bytes} are available {place}", bytes + 1);
             assert_eq!(error.message(), expected);
         }
     }

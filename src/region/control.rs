@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The control block: a few words that a region's owner shares with every process that has the region open.
 //!
-//! It lies in a sealed memory file. The owner writes it; importers can only read it. Locks on the file say who lives:
-//! the owner keeps byte 0 locked, each importer a byte of its own behind [`FIRST_IMPORTER`], and the kernel takes the
-//! locks back when a process ends, however it ends. docs/share-manifest.md has it byte by byte.
+//! It is a sealed memory file. The owner writes it; importers can only read it. Locks on the file show which processes are
+//! alive: the owner keeps byte 0 locked, each importer a byte of its own after [`FIRST_IMPORTER`], and the kernel releases
+//! the locks when a process ends in any way. docs/share-manifest.md has it byte by byte.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,14 +20,14 @@ use crate::process::LocalFd;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KVMEMCTL");
 const VERSION: u32 = 1;
-/// Words before the first extent's.
+/// Bytes before the word of the first extent.
 const HEAD: usize = size_of::<Head>();
 /// The owner's lock.
 const OWNER: u64 = 0;
-/// Importers lock bytes from here on; a lock may lie past the end of its file.
+/// The first byte that importers lock. A lock may be past the end of its file.
 const FIRST_IMPORTER: u64 = 1 << 20;
 const LAST_IMPORTER: u64 = 1 << 62;
-/// The most extents a region may have: 4 bytes each.
+/// The maximum number of extents of a region: 4 bytes each.
 pub const MOST_EXTENTS: usize = 1 << 24;
 
 /// The start of the block; a `u32` for each extent follows.
@@ -36,20 +36,20 @@ struct Head {
     magic: u64,
     version: u32,
     extents: u32,
-    /// 128 random bits: which region it is.
+    /// 128 random bits that identify the region.
     id: [u8; 16],
-    /// How often what lies behind an address has changed.
+    /// How often the memory behind an address has changed.
     generation: AtomicU64,
-    /// Not 0 once the owner has let go of the region.
+    /// Not 0 once the owner has destroyed the region.
     closed: AtomicU64,
     reserved: [u64; 2],
 }
 
-/// A region's control block, its owner's or an importer's.
+/// A region's control block, in the owner or in an importer.
 pub struct Control {
     memory: Mapping,
     size: usize,
-    /// What importers are given: readable only.
+    /// The read-only open that importers receive.
     readable: OwnedFd,
     file_id: FileId,
     lock: FileLock,
@@ -57,10 +57,14 @@ pub struct Control {
 }
 
 impl Control {
-    /// The block of a region of this process, with a word for each of `extents`.
+    /// Creates the block of a region of this process, with a word for each of `extents`.
     pub fn create(extents: usize) -> Result<Self> {
-        ensure!(extents <= MOST_EXTENTS, OutOfRange, "{extents} extents are more than {MOST_EXTENTS}");
-        let doing = |errno| Error::errno("make a control block", errno);
+        ensure!(
+            extents <= MOST_EXTENTS,
+            OutOfRange,
+            "a region of {extents} extents exceeds the maximum of {MOST_EXTENTS}; use larger extents"
+        );
+        let doing = |errno| Error::errno("create a control block", errno);
         let size = HEAD + extents * size_of::<u32>();
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = fs::memfd_create("kvmem-control", flags).map_err(doing)?;
@@ -80,20 +84,20 @@ impl Control {
             closed: AtomicU64::new(0),
             reserved: [0; 2],
         };
-        // SAFETY: a fresh mapping of at least this size, page-aligned, that nothing else uses yet.
+        // SAFETY: a new mapping of at least this size, page-aligned, and not in use yet.
         unsafe { memory.address().cast::<Head>().write(head) };
         let file_id = FileId::of(readable.as_fd())?;
         Ok(Self { memory, size, readable, file_id, lock, owned: true })
     }
 
-    /// The block of a region of another process. Its owner need not be honest: what could make a reader fault or wait
-    /// is refused.
+    /// Opens the block of a region of another process, which may be malicious: fails for a file that could make a reader
+    /// fault or wait.
     pub fn open(file: OwnedFd, id: [u8; 16]) -> Result<Self> {
         let size = ensure_safe(file.as_fd()).map_err(|error| error.context("open a control block"))?;
         let free = FIRST_IMPORTER + u64::from_le_bytes(random()?) % (LAST_IMPORTER - FIRST_IMPORTER);
         let own =
             LocalFd::open(|| reopened(&file, OFlags::RDONLY)).map_err(|error| match error.status() {
-                // Only its sender has had it.
+                // Only its sender can have the lease.
                 Status::Busy => error.with_status(Status::Corrupt),
                 _ => error,
             })?;
@@ -104,18 +108,18 @@ impl Control {
         let this = Self { memory, size, readable: file, file_id, lock, owned: false };
         let head = this.head();
         let whole = Self::extents_of_size(size as u64) == Some(head.extents as usize);
-        ensure!(head.magic == MAGIC && whole, Corrupt, "the memory file is no control block");
+        ensure!(head.magic == MAGIC && whole, Corrupt, "the memory file is not a control block");
         ensure!(
             head.version == VERSION,
             VersionMismatch,
             "the control block is of version {}, this library reads version {VERSION}",
             head.version
         );
-        ensure!(head.id == id, Corrupt, "the control block is another region's");
+        ensure!(head.id == id, Corrupt, "the control block belongs to another region");
         Ok(this)
     }
 
-    /// Which region it is.
+    /// Identifies the region.
     pub fn id(&self) -> [u8; 16] {
         self.head().id
     }
@@ -125,12 +129,12 @@ impl Control {
         self.readable.as_fd()
     }
 
-    /// Which file it is.
+    /// Identifies the file.
     pub fn file_id(&self) -> FileId {
         self.file_id
     }
 
-    /// What NIXL knows it as.
+    /// Its NIXL descriptor.
     pub fn descriptor(&self) -> Descriptor {
         Descriptor {
             address: self.memory.address() as u64,
@@ -140,29 +144,29 @@ impl Control {
         }
     }
 
-    /// How often what lies behind an address has changed.
+    /// How often the memory behind an address has changed.
     pub fn generation(&self) -> u64 {
         self.head().generation.load(Ordering::Acquire)
     }
 
-    /// How often an extent was given or lost memory.
+    /// How often an extent was committed or decommitted.
     pub fn extent(&self, index: usize) -> u32 {
         self.extents().get(index).map_or(0, |extent| extent.load(Ordering::Acquire))
     }
 
-    /// How many extents it tells of.
+    /// The number of extents that it has a word for.
     pub fn extent_count(&self) -> usize {
         self.extents().len()
     }
 
-    /// How many extents a block of so many bytes tells of; `None` where no block has that size.
+    /// The number of extents of a block of this size; `None` if no block has this size.
     pub fn extents_of_size(size: u64) -> Option<usize> {
         let words = usize::try_from(size).ok()?.checked_sub(HEAD)?;
         let whole = words.is_multiple_of(size_of::<u32>()) && words / size_of::<u32>() <= MOST_EXTENTS;
         whole.then_some(words / size_of::<u32>())
     }
 
-    /// What a copy of a block says of an extent; `None` where it is no copy of one, or has no such extent.
+    /// The number of changes of an extent, from a copy of a block; `None` if it is not a copy of one, or has no such extent.
     ///
     /// # Safety
     /// `size` bytes at `address` must be readable, and aligned as a block is.
@@ -170,7 +174,7 @@ impl Control {
         if index >= Self::extents_of_size(size)? {
             return None;
         }
-        // SAFETY: the caller's promise. What another process writes there is read word by word.
+        // SAFETY: the caller's promise. Another process may write the words, so each is read on its own.
         unsafe {
             let head = address as *const u64;
             let words = (address as usize + HEAD) as *const u32;
@@ -178,7 +182,7 @@ impl Control {
         }
     }
 
-    /// Says that extents were given or lost memory.
+    /// Counts a change of some extents.
     pub fn changed(&self, extents: &[usize]) {
         if extents.is_empty() || !self.owned {
             return;
@@ -189,8 +193,8 @@ impl Control {
         self.head().generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Says that the owner lets go of the region. An importer takes its lock before it looks for this, and the owner
-    /// says this before it looks for locks: one of the two sees the other.
+    /// Stores that the owner has destroyed the region. An importer locks its byte before it reads this flag, and the owner
+    /// sets the flag before it reads the locks, so at least one of them sees the other.
     pub fn close(&self) {
         if self.owned {
             self.head().closed.store(1, Ordering::SeqCst);
@@ -202,7 +206,7 @@ impl Control {
         self.lock.others(FIRST_IMPORTER)
     }
 
-    /// Whether other processes may have the region open. True if the kernel does not tell.
+    /// Whether other processes may have the region open. True if that cannot be determined.
     pub fn may_have_importers(&self) -> bool {
         self.lock.has_others(FIRST_IMPORTER).unwrap_or(true)
     }
@@ -214,7 +218,7 @@ impl Control {
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: at least this many bytes are mapped, page-aligned, and stay so; what changes in them is atomic.
+        // SAFETY: at least this many bytes are mapped, page-aligned, and remain mapped; all fields that change are atomic.
         unsafe { &*self.memory.address().cast::<Head>() }
     }
 
@@ -225,8 +229,7 @@ impl Control {
     }
 }
 
-/// Forbids every further mapping that could write, and every further seal: an importer could otherwise forbid what is
-/// still to come. Kernels before 5.1 have no F_SEAL_FUTURE_WRITE.
+/// Forbids later writable mappings, and later seals: otherwise an importer could add a seal that prevents later steps. Kernels before 5.1 have no F_SEAL_FUTURE_WRITE.
 fn seal_for_readers(file: &OwnedFd) -> rustix::io::Result<()> {
     match fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE | SealFlags::SEAL) {
         Err(rustix::io::Errno::INVAL) => fs::fcntl_add_seals(file, SealFlags::SEAL),
@@ -234,7 +237,7 @@ fn seal_for_readers(file: &OwnedFd) -> rustix::io::Result<()> {
     }
 }
 
-/// The size of what another process sent as a control block, if it can be mapped without danger.
+/// The size of a control block of another process, if it is safe to map.
 fn ensure_safe(file: BorrowedFd<'_>) -> Result<usize> {
     let inspected = Inspected::new(file)?;
     inspected.ensure_sealed()?;
@@ -243,12 +246,12 @@ fn ensure_safe(file: BorrowedFd<'_>) -> Result<usize> {
     ensure!(
         inspected.huge_page.is_none(),
         Corrupt,
-        "its memory file has reserved huge pages, which can be taken away while they are read"
+        "its memory file has reserved huge pages, which its writers can remove while they are read"
     );
     Ok(size)
 }
 
-/// Bytes of the kernel's random number generator.
+/// Random bytes of the kernel.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0u8; N];
     let mut filled = 0;

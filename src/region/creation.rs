@@ -32,18 +32,18 @@ impl Region {
         Ok(region)
     }
 
-    /// The same for a caller with more to do that can fail: a new file goes with the region until
-    /// [`DiskFile::keep`] is called.
+    /// The same for a caller whose next steps can fail: a new file is removed with the region unless [`DiskFile::keep`] is
+    /// called.
     pub fn disk_unkept(config: &DiskConfig) -> Result<Arc<Self>> {
         DiskFile::open(config).map(|file| Self::new(Backing::Disk(file)))
     }
 
-    /// A temporary file beside another one.
+    /// Creates a temporary file on the file system of another file.
     pub fn disk_beside(file: &DiskFile, size: u64) -> Result<Arc<Self>> {
         file.beside(size).map(|file| Self::new(Backing::Disk(file)))
     }
 
-    /// Takes memory of the caller's into use.
+    /// Adopts host memory of the caller.
     pub fn adopt(memory: AdoptedMemory) -> Arc<Self> {
         Self::new(Backing::Adopted(memory))
     }
@@ -53,7 +53,7 @@ impl Region {
         PinnedMemory::allocate(config, progress).map(|memory| Self::new(Backing::Pinned(memory)))
     }
 
-    /// Allocates, or takes into use, memory of a GPU.
+    /// Creates a region of memory of a GPU.
     pub fn device(memory: DeviceMemory) -> Arc<Self> {
         Self::new(Backing::Device(Arc::new(memory)))
     }
@@ -65,14 +65,14 @@ impl Region {
         Ok(Self::with(Backing::Elastic(memory), None, control))
     }
 
-    /// A part of a region as a region.
+    /// Creates a view: a part of a region as a region.
     pub fn view(parent: &Arc<Self>, offset: u64, size: u64) -> Result<Arc<Self>> {
-        ensure!(size > 0, InvalidArgument, "a view can't be empty");
+        ensure!(size > 0, InvalidArgument, "the size of a view is 0 bytes; it must be at least 1");
         let inside = offset.checked_add(size).is_some_and(|end| end <= parent.size());
         ensure!(
             inside,
             OutOfRange,
-            "a view of {size} bytes at {offset} does not fit a region of {} bytes",
+            "a view of {size} bytes at offset {offset} exceeds the region of {} bytes",
             parent.size()
         );
         parent.counts.views.fetch_add(1, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl Region {
         region
     }
 
-    /// A layout makes a view for each of its layers, so views are details.
+    /// A layout creates a view per layer, so views are logged at a lower level.
     fn log_creation(&self) {
         let (id, size, address) = (self.log_id, self.size(), self.address());
         match &self.backing {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device memory that its owner has freed while other processes have it open by its IPC handle.
 //!
-//! The driver forbids freeing the memory before they close it, so it is kept until then. It is checked whenever a region is
-//! shared, freed or asked about, and before device memory is allocated.
+//! CUDA forbids freeing the memory before the importers close it, so it is kept until then. It is checked whenever a region
+//! is shared, freed or queried, and before device memory is allocated.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,7 @@ impl DeviceMemory {
 /// The memory, and the control block that shows whether importers are left.
 type Waiting = Vec<(Arc<DeviceMemory>, Arc<Control>)>;
 
-/// Of this process: the memory is not a forked child's to free.
+/// Per process, because a forked child must not free the memory.
 fn waiting() -> MutexGuard<'static, Waiting> {
     static WAITING: PerProcess<Mutex<Waiting>> = PerProcess::new();
     WAITING.get(Mutex::default).lock()
@@ -38,8 +38,8 @@ pub(super) fn free_later(memory: &Arc<DeviceMemory>, control: &Arc<Control>) {
 
 /// Frees the memory that no importer has open any more.
 pub(super) fn sweep() {
-    // An importer may have made the kernel slow to answer with many locks, so it is asked without the lock, which
-    // every thread that shares, frees or allocates device memory needs.
+    // An importer can slow the kernel's reply down by many locks. So the kernel is queried without the lock, which every
+    // thread that shares, frees or allocates device memory needs.
     let candidates: Waiting = waiting().clone();
     let is_free = |(_, control): &&(Arc<DeviceMemory>, Arc<Control>)| !control.may_have_importers();
     let over: Vec<_> = candidates.iter().filter(is_free).map(|(memory, _)| Arc::as_ptr(memory)).collect();

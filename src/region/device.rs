@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device memory: plain memory of one GPU, allocated here, the caller's, or another process's.
+//! Device memory: memory of one GPU that was allocated here, adopted from the caller, or imported from another process.
 
 #![forbid(unsafe_code)]
 
@@ -14,12 +14,12 @@ use crate::cuda::memory::{self, Allocation, AllocationStamp, DeviceRange};
 use crate::cuda::vmm::{self, RetainedRange};
 use crate::error::{Result, ensure};
 
-/// What to allocate.
+/// How to allocate.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceConfig {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The device, as CUDA_VISIBLE_DEVICES orders them.
+    /// The device, in the order of CUDA_VISIBLE_DEVICES.
     pub ordinal: i32,
 }
 
@@ -27,44 +27,44 @@ pub struct DeviceConfig {
 pub enum DeviceMemory {
     /// Allocated here.
     Owned(Allocation),
-    /// The caller's.
+    /// Memory of the caller.
     Adopted(AdoptedDevice),
-    /// Another process's, opened by its IPC handle.
+    /// Memory of another process, opened by its IPC handle.
     Imported(ImportedDevice),
-    /// Another process's, where an engine had mapped it.
+    /// VMM memory of an engine in another process.
     Mapped(MappedDevice),
 }
 
-/// Device memory of the caller's, such as an engine's tensor.
+/// Device memory of the caller, for example a tensor of an engine.
 pub struct AdoptedDevice {
     address: u64,
     size: u64,
     ordinal: i32,
     pieces: usize,
-    /// Where copies of the driver must be cut; empty if nowhere.
+    /// Addresses at which copies must be split; empty if nowhere.
     ends: Vec<u64>,
     stamp: Option<AllocationStamp>,
     _release: Option<Release>,
 }
 
-/// What to open of another process's.
+/// The memory of another process to open.
 #[derive(Clone, Debug)]
 pub struct IpcConfig {
-    /// The device it lies on and the one that is to use it, as CUDA_VISIBLE_DEVICES orders them here.
+    /// The device that it is located on, and the device that will use it, in the order of CUDA_VISIBLE_DEVICES here.
     pub place: DevicePair,
-    /// Names the allocation.
+    /// Identifies the allocation.
     pub handle: IpcHandle,
-    /// Where in the allocation it begins.
+    /// Its offset in the allocation.
     pub offset: u64,
     /// Its bytes.
     pub size: u64,
-    /// Bytes of the allocation, where the exporter has told.
+    /// The size of the allocation in bytes, if the exporter reported it.
     pub base_size: Option<u64>,
-    /// The exporter's number for the allocation, where it has told.
+    /// The exporter's number for the allocation, if the exporter reported it.
     pub buffer_id: Option<u64>,
 }
 
-/// A part of an allocation of another process's, which is open as long as any part of it is used.
+/// A part of an allocation of another process, which is open as long as any part of it is in use.
 pub struct ImportedDevice {
     mapping: Arc<IpcMapping>,
     address: u64,
@@ -79,20 +79,20 @@ impl ImportedDevice {
 }
 
 impl DeviceMemory {
-    /// Every address that the driver returns for an allocation is a multiple of this many bytes: CUDA's programming
-    /// guide promises no more.
+    /// Every address that the driver returns for an allocation is a multiple of this many bytes. CUDA's programming guide
+    /// guarantees no larger alignment.
     pub const START_ALIGNMENT: u64 = 256;
 
-    /// Takes memory of the caller's into use, after the driver has said that all of it is memory of device
-    /// `ordinal`. `release` is called only if this succeeds.
+    /// Adopts memory of the caller. Fails unless all of it is memory of device `ordinal`. `release` is called only if this
+    /// succeeds.
     pub fn adopt(address: u64, size: u64, ordinal: i32, release: Option<ReleaseCallback>) -> Result<Self> {
         ensure!(address != 0, InvalidArgument, "the address to adopt is NULL");
-        ensure!(size > 0, InvalidArgument, "an adopted region of 0 bytes can't be made");
+        ensure!(size > 0, InvalidArgument, "the size to adopt is 0 bytes; it must be at least 1");
         let DeviceRange { device, pieces, ends } = memory::identify(address, size)?;
         ensure!(
             device.ordinal() == ordinal,
             InvalidArgument,
-            "{address:#x} is memory of device {}, not of device {ordinal}",
+            "{address:#x} is memory of device {}, not of device {ordinal}; adopt it as memory of its device",
             device.ordinal()
         );
         let stamp = AllocationStamp::of(address)?;
@@ -100,9 +100,9 @@ impl DeviceMemory {
         Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, ends, stamp, _release }))
     }
 
-    /// Opens memory of another process's by its legacy IPC handle.
+    /// Opens memory of another process by its legacy IPC handle.
     pub fn open(config: &IpcConfig) -> Result<Self> {
-        ensure!(config.size > 0, InvalidArgument, "an opened region of 0 bytes can't be made");
+        ensure!(config.size > 0, InvalidArgument, "the size to open is 0 bytes; it must be at least 1");
         let mapping = IpcMapping::open(config.place, &config.handle, config.buffer_id)?;
         config.base_size.map_or(Ok(()), |told| mapping.check_size(told))?;
         let address = mapping.part(config.offset, config.size)?;
@@ -129,7 +129,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Allocations or mappings side by side it is made of.
+    /// The number of adjacent allocations or mappings that contain it.
     pub fn pieces(&self) -> usize {
         match self {
             Self::Owned(_) | Self::Imported(_) => 1,
@@ -138,7 +138,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Bytes from `address` that a copy of the driver's may reach over; no bound if it is all one piece.
+    /// Bytes from `address` that one copy of the driver may cover; unlimited if it is one allocation.
     pub fn bytes_in_piece(&self, address: u64) -> u64 {
         let Self::Adopted(AdoptedDevice { ends, .. }) = self else { return u64::MAX };
         ends.get(ends.partition_point(|end| *end <= address)).map_or(u64::MAX, |end| end - address)
@@ -154,7 +154,7 @@ impl DeviceMemory {
         }
     }
 
-    /// The device whose kernels it is mapped for: another than its own where it was opened for that one.
+    /// The device that it is mapped for, if it was opened for another device; otherwise its own.
     pub fn user(&self) -> i32 {
         match self {
             Self::Imported(memory) => memory.mapping.place().user,
@@ -162,7 +162,7 @@ impl DeviceMemory {
         }
     }
 
-    /// What tells whether it is still there, where it is the caller's and goes with a context.
+    /// Identifies the allocation, if the caller owns it and it belongs to a context.
     pub fn stamp(&self) -> Option<AllocationStamp> {
         match self {
             Self::Adopted(memory) => memory.stamp,
@@ -170,7 +170,7 @@ impl DeviceMemory {
         }
     }
 
-    /// The primary context that it goes with, where the library allocated or opened it there.
+    /// The primary context that it belongs to, if kvmem allocated or opened it.
     pub fn identity(&self) -> Option<ContextIdentity> {
         match self {
             Self::Owned(memory) => Some(memory.identity()),
@@ -179,7 +179,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Fails if it went with its context.
+    /// Fails if it was destroyed with its context.
     pub fn ensure_exists(&self) -> Result<()> {
         match self.identity() {
             Some(identity) => identity.ensure_alive().map_err(not_started),
@@ -187,7 +187,7 @@ impl DeviceMemory {
         }
     }
 
-    /// What lies behind memory that an engine has mapped itself; `None` for all other. Refused where it is gone.
+    /// Retains the physical memory of VMM memory of an engine; `None` for any other. Fails if it was destroyed.
     pub fn retain_mappings(&self) -> Result<Option<RetainedRange>> {
         self.ensure_exists()?;
         match self {

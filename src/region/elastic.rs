@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Elastic memory: addresses for the most there may be, memory for what is in use.
+//! Elastic memory: addresses are reserved for the maximum size, and memory is committed for the part in use.
 //!
-//! It grows and shrinks in extents. One extent is one allocation of the driver's, one mapping and one NIXL
-//! registration: UCX exports no more than the first mapping of what it is given. Addresses never change; the
-//! generation counts every change of what lies behind one.
+//! It grows and shrinks in extents. One extent is one allocation of the driver, one mapping and one NIXL registration,
+//! because UCX exports only the first mapping of a registration. Addresses never change; the generation counts the changes
+//! of the memory behind them.
 
 #![forbid(unsafe_code)]
 
@@ -20,17 +20,17 @@ use crate::error::{Result, ensure};
 use crate::nixl::Descriptor;
 use crate::sync::{Mutex, MutexGuard};
 
-/// An extent that is not asked for otherwise: growth costs by the extent, not by the byte.
+/// The default size of an extent: the cost of growing is per extent, not per byte.
 const EXTENT: u64 = 64 << 20;
 
 /// What to reserve.
 #[derive(Clone, Debug, Default)]
 pub struct ElasticConfig {
-    /// The most bytes there may be; rounded up to whole extents.
+    /// The maximum size in bytes; rounded up to whole extents.
     pub size: u64,
-    /// Bytes of an extent, a multiple of the granularity; 0 for 64 MiB.
+    /// The size of an extent in bytes, a multiple of the granularity; 0 means 64 MiB.
     pub extent_size: u64,
-    /// What the first address is a multiple of, a power of two; 0 for the granularity.
+    /// The alignment of the first address, a power of two; 0 means the granularity.
     pub alignment: u64,
     /// The device, as CUDA_VISIBLE_DEVICES orders them.
     pub ordinal: i32,
@@ -44,9 +44,10 @@ pub struct ElasticMemory {
     properties: AllocationProperties,
     ordinal: i32,
     extent_size: u64,
-    /// Those that have memory: what another process claims there could be takes none here.
+    /// The committed extents. The maximum size that another process claims costs no memory here.
     extents: Mutex<BTreeMap<usize, Extent>>,
-    /// What NIXL may still use though it was asked to let go: never unmapped, and used again when committed again.
+    /// Mappings that NIXL may still use after a failed deregistration: never unmapped, and used again when their extent is
+    /// committed again.
     kept: Mutex<BTreeMap<usize, Arc<DeviceMapping>>>,
     control: Arc<Control>,
     /// The devices that its extents are open for, also those of extents to come.
@@ -57,7 +58,7 @@ pub struct ElasticMemory {
 struct Extent {
     mapping: Arc<DeviceMapping>,
     holds: usize,
-    /// Its word in the control block when it became a part of the region here.
+    /// Its word in the control block when it was added to the region here.
     changes: u32,
 }
 
@@ -66,13 +67,13 @@ struct Extent {
 pub struct ImportedShape {
     /// Bytes.
     pub size: u64,
-    /// Bytes of an extent.
+    /// The size of an extent in bytes.
     pub extent_size: u64,
     /// What the first address is a multiple of, a power of two.
     pub alignment: u64,
 }
 
-/// An extent of another process's.
+/// An extent of another process.
 pub struct ImportedExtent<'a> {
     /// Which extent of the region.
     pub index: usize,
@@ -82,7 +83,7 @@ pub struct ImportedExtent<'a> {
     pub changes: u32,
 }
 
-/// One extent on its way to another process.
+/// An extent that was exported for another process.
 pub struct ExportedExtent {
     /// Which extent of the region.
     pub index: usize,
@@ -92,7 +93,7 @@ pub struct ExportedExtent {
     pub changes: u32,
 }
 
-/// New extents, mapped but not yet part of the region: dropped, they are gone again.
+/// New extents that are mapped, but not yet part of the region. Dropping it unmaps them.
 pub struct Growth {
     /// Index of each.
     pub extents: Vec<usize>,
@@ -110,17 +111,21 @@ impl ElasticMemory {
         ensure!(
             extent_size.is_multiple_of(granularity),
             InvalidArgument,
-            "an extent of {extent_size} bytes is no multiple of the granularity {granularity}"
+            "an extent of {extent_size} bytes is not a multiple of the granularity {granularity}"
         );
-        ensure!(config.size > 0, InvalidArgument, "an elastic region of 0 bytes can't be made");
+        ensure!(
+            config.size > 0,
+            InvalidArgument,
+            "the size of an elastic region is 0 bytes; it must be at least 1"
+        );
         let size = config.size.checked_next_multiple_of(extent_size).filter(|size| *size <= i64::MAX as u64);
-        ensure!(size.is_some(), InvalidArgument, "{} bytes are more than can be addressed", config.size);
+        ensure!(size.is_some(), InvalidArgument, "{} bytes exceed the address space", config.size);
         let size = size.unwrap_or_default();
         let count = (size / extent_size) as usize;
         ensure!(
             count <= MOST_EXTENTS,
             OutOfRange,
-            "{size} bytes are {count} extents of {extent_size} bytes, a region has at most {MOST_EXTENTS}: take larger \
+            "{size} bytes are {count} extents of {extent_size} bytes, a region has at most {MOST_EXTENTS}: use larger \
              extents"
         );
         let range = AddressRange::reserve(size, granularity.max(config.alignment))?;
@@ -158,7 +163,7 @@ impl ElasticMemory {
         ensure!(
             extent_size.is_multiple_of(granularity),
             Corrupt,
-            "an extent of {extent_size} bytes is no multiple of the granularity {granularity}"
+            "an extent of {extent_size} bytes is not a multiple of the granularity {granularity}"
         );
         let range = AddressRange::reserve(size, granularity.max(alignment))?;
         let mut extents = BTreeMap::new();
@@ -189,7 +194,7 @@ impl ElasticMemory {
         self.range.address()
     }
 
-    /// Its bytes when all of it has memory.
+    /// Its maximum size in bytes.
     pub fn size(&self) -> u64 {
         self.range.size()
     }
@@ -199,32 +204,32 @@ impl ElasticMemory {
         self.ordinal
     }
 
-    /// Whether its extents can leave the process this way.
-    pub fn allows(&self, way: HandleType) -> bool {
-        self.properties.allow(way)
+    /// Whether its extents can be exported as this type of handle.
+    pub fn allows(&self, kind: HandleType) -> bool {
+        self.properties.allow(kind)
     }
 
-    /// Bytes of an extent.
+    /// The size of an extent in bytes.
     pub fn extent_size(&self) -> u64 {
         self.extent_size
     }
 
-    /// What counts every change of what lies behind an address, for other processes too.
+    /// The control block, which counts the changes of extents, also for other processes.
     pub fn control(&self) -> &Arc<Control> {
         &self.control
     }
 
-    /// How often what lies behind an address has changed.
+    /// How often the memory behind an address has changed.
     pub fn generation(&self) -> u64 {
         self.control.generation()
     }
 
-    /// The extents that have memory, in order.
+    /// The committed extents, in order.
     pub fn committed(&self) -> Vec<usize> {
         self.extents().keys().copied().collect()
     }
 
-    /// The extents that have memory, in order, each with how often it has changed.
+    /// The committed extents, in order, each with its number of changes.
     pub fn committed_changes(&self) -> Vec<(u64, u32)> {
         self.extents().iter().map(|(index, extent)| (*index as u64, extent.changes)).collect()
     }
@@ -240,7 +245,7 @@ impl ElasticMemory {
         touched.start as usize..touched.end as usize
     }
 
-    /// Creates and maps those of `wanted` that have no memory yet: all of them, or none.
+    /// Creates and maps the extents of `wanted` that are not committed: all of them, or none.
     pub fn grow(&self, wanted: &[usize]) -> Result<Growth> {
         self.ensure_own()?;
         let missing: Vec<_> = {
@@ -250,7 +255,7 @@ impl ElasticMemory {
         let mut mappings = Vec::with_capacity(missing.len());
         for extent in &missing {
             let asked = missing.len() as u64 * self.extent_size;
-            let doing = || format!("give {asked} bytes memory, in extents of {} bytes", self.extent_size);
+            let doing = || format!("commit {asked} bytes, in extents of {} bytes", self.extent_size);
             mappings.push(self.map(*extent).map_err(|error| error.context(doing()))?);
         }
         DeviceMapping::set_access_of_all(&mappings, &self.reach.accesses())?;
@@ -265,13 +270,13 @@ impl ElasticMemory {
         DeviceMapping::create(&self.range, extent as u64 * self.extent_size, &memory)
     }
 
-    /// The mappings of the extents that have memory.
+    /// The mappings of the committed extents.
     pub(super) fn mappings(&self) -> Vec<Arc<DeviceMapping>> {
         self.extents().values().map(|extent| extent.mapping.clone()).collect()
     }
 
-    /// Keeps those of some mappings for ever that NIXL may still use.
-    pub(super) fn keep(&self, mappings: &[Arc<DeviceMapping>], stuck: &[Descriptor]) {
+    /// Keeps the mappings that NIXL may still use.
+    pub(super) fn retain_stuck(&self, mappings: &[Arc<DeviceMapping>], stuck: &[Descriptor]) {
         let is_stuck =
             |mapping: &&Arc<DeviceMapping>| stuck.iter().any(|span| span.address == mapping.address());
         let index_of = |mapping: &Arc<DeviceMapping>| (mapping.offset() / self.extent_size) as usize;
@@ -288,8 +293,8 @@ impl ElasticMemory {
         }
     }
 
-    /// Takes extents out of the region; their memory goes when the result is dropped. Refused, whole, where one is a
-    /// hole or in use.
+    /// Removes extents from the region; dropping the result frees their memory. Removes none if one is not committed or in
+    /// use.
     pub fn take(&self, unwanted: &[usize]) -> Result<Vec<Arc<DeviceMapping>>> {
         self.ensure_own()?;
         let mut extents = self.extents();
@@ -309,7 +314,7 @@ impl ElasticMemory {
         Ok(unwanted.iter().filter_map(|index| extents.remove(index)).map(|extent| extent.mapping).collect())
     }
 
-    /// Keeps extents until the hold is dropped; refused where one has no memory.
+    /// Keeps extents committed until they are released. Fails if one is not committed.
     pub(super) fn hold(&self, wanted: &[usize]) -> Result<()> {
         let mut extents = self.extents();
         for index in wanted {
@@ -330,7 +335,7 @@ impl ElasticMemory {
         Ok(())
     }
 
-    /// Refuses extents of another process's that are not what they were when they were shared.
+    /// Fails if extents of another process have changed since they were shared.
     pub(super) fn ensure_unchanged(&self, held: &[usize]) -> Result<()> {
         let extents = self.extents();
         if self.is_imported {
@@ -343,14 +348,14 @@ impl ElasticMemory {
         ensure!(
             extent.is_some_and(|extent| extent.changes == self.control.extent(index)),
             Stale,
-            "the owner has taken the {} bytes at offset {} back since it shared them; have it share them again",
+            "the owner has decommitted the {} bytes at offset {} since it shared them; have it share them again",
             self.extent_size,
             index as u64 * self.extent_size
         );
         Ok(())
     }
 
-    /// Whether these extents are here, and as they were shared.
+    /// Whether these extents are present, with the same number of changes.
     pub fn has(&self, shared: &[(usize, u32)]) -> bool {
         let extents = self.extents();
         shared
@@ -358,16 +363,16 @@ impl ElasticMemory {
             .all(|(index, changes)| extents.get(index).is_some_and(|extent| extent.changes == *changes))
     }
 
-    /// Each of these extents for another process, and its word in the control block.
-    pub(super) fn export(&self, wanted: &[usize], way: HandleType) -> Result<Vec<ExportedExtent>> {
+    /// Exports these extents for another process.
+    pub(super) fn export(&self, wanted: &[usize], kind: HandleType) -> Result<Vec<ExportedExtent>> {
         let extents = self.extents();
         let each = |index: usize| {
             let Some(extent) = extents.get(&index) else {
-                crate::error::fail!(InvalidState, "extent {index} has no memory");
+                crate::error::fail!(InvalidState, "extent {index} is not committed");
             };
             Ok(ExportedExtent {
                 index,
-                memory: extent.mapping.memory().export(way)?,
+                memory: extent.mapping.memory().export(kind)?,
                 changes: extent.changes,
             })
         };
@@ -378,7 +383,7 @@ impl ElasticMemory {
         ensure!(
             !self.is_imported,
             Unsupported,
-            "the region is another process's: it grows and shrinks there, and is then shared again"
+            "the region belongs to another process, which can grow and shrink it and then share it again"
         );
         Ok(())
     }

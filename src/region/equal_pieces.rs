@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that the driver and NIXL see as pieces of equal size: extents, page locks. Pure.
+//! Memory in parts of equal size that no single copy or descriptor may cross: extents, page locks. Pure.
 
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
 
-/// Where the pieces of some memory are.
+/// The parts of some memory.
 #[derive(Clone, Copy, Debug)]
 pub struct EqualPieces {
-    /// Where the first begins.
+    /// The address of the first part.
     pub start: u64,
-    /// Bytes of each.
+    /// The size of a part in bytes.
     pub size: u64,
 }
 
 impl EqualPieces {
-    /// Bytes from an address to the end of the piece it lies in.
+    /// Bytes from an address to the end of its part.
     pub fn left(self, address: u64) -> u64 {
         self.size - (address - self.start) % self.size
     }
 
-    /// The pieces that a span lies in.
+    /// The parts that a range touches.
     pub fn touched(self, address: u64, size: u64) -> Range<u64> {
         let offset = address - self.start;
         offset / self.size..(offset + size).div_ceil(self.size)

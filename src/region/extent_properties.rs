@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the memory of extents is: how large in whole, and how it may leave the process.
+//! Properties of the memory of extents: granularity, and the handles it can be exported as.
 
 #![forbid(unsafe_code)]
 
@@ -7,24 +7,24 @@ use crate::cuda::Device;
 use crate::cuda::vmm::{AllocationProperties, Granularity, Location, try_export};
 use crate::error::{Result, Status};
 
-/// The granularity that extents on a device are multiples of.
+/// The granularity of extents on a device: their size is a multiple of it.
 pub fn granularity(ordinal: i32) -> Result<u64> {
     granularity_of(properties(ordinal)?, ordinal)
 }
 
-/// The first thing asked of the driver: a device without virtual memory management has none.
+/// The first query of the driver. It fails if the device has no virtual memory management.
 pub(super) fn granularity_of(properties: AllocationProperties, ordinal: i32) -> Result<u64> {
     properties.granularity(Granularity::Recommended).map_err(|error| match Device::get(ordinal) {
         Ok(device) if !device.has_vmm() => error
             .context(format!(
-                "device {ordinal} has no virtual memory management, which elastic memory is made of: use a device region"
+                "device {ordinal} has no virtual memory management, which elastic memory needs: use a device region"
             ))
             .with_status(Status::Unsupported),
         _ => error,
     })
 }
 
-/// Memory that can be shared and, where the device can, registered for RDMA: neither can be added later.
+/// Memory that can be shared and, if the device supports it, registered for RDMA: neither can be added later.
 pub(super) fn properties(ordinal: i32) -> Result<AllocationProperties> {
     let device = Device::get(ordinal)?;
     Ok(AllocationProperties {
@@ -35,16 +35,16 @@ pub(super) fn properties(ordinal: i32) -> Result<AllocationProperties> {
     })
 }
 
-/// The same with fabric handles, after one was made and exported: the device's attribute says yes also where the driver
-/// then refuses.
+/// The same with fabric handles. An export is tried first, because the driver may refuse although the device's attribute
+/// is set.
 pub(super) fn with_fabric(plain: AllocationProperties, ordinal: i32) -> Result<AllocationProperties> {
     let properties = AllocationProperties { fabric: true, ..plain };
     match try_export(properties) {
-        // A full device says nothing about handles.
+        // On a full device it is unknown whether handles work.
         Err(error) if error.status() == Status::OutOfMemory => Ok(properties),
         Err(error) => Err(error.context(format!(
-            "device {ordinal} gives no fabric handles: leave KVMEM_ELASTIC_FABRIC away, file descriptors serve within one \
-             machine"
+            "device {ordinal} exports no fabric handles: omit KVMEM_ELASTIC_FABRIC, and share by file descriptors within \
+             one machine"
         ))),
         Ok(()) => Ok(properties),
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an elastic region has of its memory now: growing, shrinking, and holding what is in use.
+//! The extents of an elastic region: committing, decommitting, and holding those in use.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use crate::nixl::Descriptor;
 use crate::sync::MutexGuard;
 
 impl Region {
-    /// The elastic memory behind it, if it is that.
+    /// Its elastic memory, if it is an elastic region or a view of one.
     pub fn elastic_memory(&self) -> Option<&ElasticMemory> {
         match self.root() {
             Backing::Elastic(memory) => Some(memory),
@@ -38,7 +38,7 @@ impl Region {
         ensure!(
             offset.is_multiple_of(extent) && size.is_multiple_of(extent),
             InvalidArgument,
-            "{size} bytes at offset {offset} are no whole extents of {extent} bytes"
+            "{size} bytes at offset {offset} are not a whole number of extents of {extent} bytes"
         );
         self.decommit_extents(&memory.touched(offset, size).collect::<Vec<_>>())
     }
@@ -51,9 +51,9 @@ impl Region {
         self.grow(self.own_elastic_memory()?, &registrations, wanted)
     }
 
-    /// Decommits extents, after the agents that know them have deregistered them. Fails while one is in use. If an
-    /// agent fails to deregister an extent, the extent leaves the region like the others, but its memory stays, to be
-    /// used again when the extent is committed again.
+    /// Decommits extents, after the agents have deregistered them. Fails while one is in use. If an agent fails to
+    /// deregister an extent, the extent is removed from the region like the others, but its memory is kept, and used again
+    /// when the extent is committed again.
     fn decommit_extents(&self, unwanted: &[usize]) -> Result<()> {
         let registrations; // dropped after the lock: the last holder waits for an agent
         let _resizing = self.resizing();
@@ -62,8 +62,8 @@ impl Region {
     }
 
     /// Commits exactly these extents of the region: those that are missing are committed, all others decommitted. What
-    /// is committed is compared and changed under one lock. Otherwise two callers could both commit and decommit what
-    /// they saw as the difference, and leave a mixture that neither of them asked for.
+    /// is committed is compared and changed under one lock. Otherwise two concurrent callers could each apply the
+    /// difference that they computed, and the result could be a mixture of both.
     pub fn set_committed(&self, wanted: &BTreeSet<usize>) -> Result<()> {
         let (held, all); // dropped after the lock: the last holder waits for an agent
         let _resizing = self.resizing();
@@ -95,8 +95,8 @@ impl Region {
             growth.extents.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
         for (index, registration) in registrations.iter().enumerate() {
             if let Err(failure) = registration.extend(&added) {
-                let failure = take_back(&registrations[..index], &added, failure);
-                memory.keep(&growth.mappings, &failure.stuck);
+                let failure = deregister_added(&registrations[..index], &added, failure);
+                memory.retain_stuck(&growth.mappings, &failure.stuck);
                 return Err(failure.error);
             }
         }
@@ -125,7 +125,7 @@ impl Region {
         let mut outcome = Ok(());
         for registration in registrations {
             if let Err(failure) = registration.reduce(&removed) {
-                memory.keep(&taken, &failure.stuck);
+                memory.retain_stuck(&taken, &failure.stuck);
                 outcome = outcome.and(Err(failure.error));
             }
         }
@@ -148,7 +148,7 @@ impl Region {
         }
     }
 
-    /// The extents that have memory, for another process. Held, they stay.
+    /// Exports the committed extents for another process. The hold keeps them committed.
     pub fn export_extents(self: &Arc<Self>, way: HandleType) -> Result<(Vec<ExportedExtent>, ExtentHold)> {
         let _unchanged = self.resizing();
         let memory = self.elastic_memory().ok_or_else(not_elastic)?;
@@ -157,8 +157,8 @@ impl Region {
         Ok((memory.export(&committed, way)?, hold))
     }
 
-    /// What NIXL knows it as: the control block, for peers to look at, and each extent that has memory; or the region
-    /// as one.
+    /// The descriptors to register with NIXL: of an elastic region the control block, which peers read, and each committed
+    /// extent; of any other the region.
     pub fn descriptors(&self) -> Vec<Descriptor> {
         match &self.backing {
             Backing::Elastic(memory) => {
@@ -180,11 +180,15 @@ impl Region {
 
     fn resizable(&self, offset: u64, size: u64) -> Result<&ElasticMemory> {
         let memory = self.own_elastic_memory()?;
-        ensure!(size > 0, InvalidArgument, "0 bytes can't be committed or decommitted");
+        ensure!(
+            size > 0,
+            InvalidArgument,
+            "the size to commit or decommit is 0 bytes; it must be at least 1"
+        );
         ensure!(
             offset.checked_add(size).is_some_and(|end| end <= memory.size()),
             OutOfRange,
-            "{size} bytes at offset {offset} reach past the {} bytes that were reserved",
+            "{size} bytes at offset {offset} exceed the {} bytes that were reserved",
             memory.size()
         );
         Ok(memory)
@@ -196,9 +200,13 @@ impl Region {
     }
 }
 
-/// Takes from the agents again what they were told before one of them failed; that failure comes first.
-fn take_back(told: &[Arc<Registration>], added: &[Descriptor], failure: SpanFailure) -> SpanFailure {
-    let later = told.iter().filter_map(|registration| registration.reduce(added).err());
+/// Deregisters extents from the agents before the one that failed. That failure is the first of the result.
+fn deregister_added(
+    registered: &[Arc<Registration>],
+    added: &[Descriptor],
+    failure: SpanFailure,
+) -> SpanFailure {
+    let later = registered.iter().filter_map(|registration| registration.reduce(added).err());
     later.fold(failure, SpanFailure::and)
 }
 
@@ -209,20 +217,20 @@ fn not_elastic() -> Error {
     )
 }
 
-/// Extents of a region that are in use: they stay until this is dropped.
+/// Keeps extents of a region committed until it is dropped.
 pub struct ExtentHold {
     region: Arc<Region>,
     extents: Arc<Vec<usize>>,
 }
 
 impl ExtentHold {
-    /// Holds extents; refused where one has no memory.
+    /// Holds extents. Fails if one is not committed.
     pub fn new(region: &Arc<Region>, extents: &Arc<Vec<usize>>) -> Result<Self> {
         region.elastic_memory().map_or(Ok(()), |memory| memory.hold(extents))?;
         Ok(Self { region: region.clone(), extents: extents.clone() })
     }
 
-    /// Refuses extents that their owner, another process, has taken back meanwhile.
+    /// Fails if the owner, another process, has decommitted one of the extents.
     pub fn ensure_unchanged(&self) -> Result<()> {
         self.region.elastic_memory().map_or(Ok(()), |memory| memory.ensure_unchanged(&self.extents))
     }

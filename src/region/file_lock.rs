@@ -18,19 +18,19 @@ const END: u64 = i64::MAX as u64;
 /// it. So to count all takes the square of their number; to count this many takes so many passes at most.
 pub const MOST_COUNTED: u64 = 1 << 10;
 
-/// One locked byte, through an open of the file that nothing else shares.
+/// One locked byte, through an exclusive open of the file.
 pub struct FileLock {
     file: LocalFd,
     byte: u64,
 }
 
 impl FileLock {
-    /// Locks a byte that nobody else may lock. The file must be open for writing, by an open of its own.
+    /// Locks a byte exclusively. The file must be open for writing, by an open that is used for nothing else.
     pub fn exclusive(file: LocalFd, byte: u64) -> Result<Self> {
         Self::take(file, libc::F_WRLCK, byte)
     }
 
-    /// Locks a byte others may lock this way too. The file must be open for reading, by an open of its own.
+    /// Locks a byte shared. The file must be open for reading, by an open that is used for nothing else.
     pub fn shared(file: LocalFd, byte: u64) -> Result<Self> {
         Self::take(file, libc::F_RDLCK, byte)
     }
@@ -40,7 +40,7 @@ impl FileLock {
         Ok(Self { file, byte })
     }
 
-    /// Whether nobody else has locked a byte.
+    /// Whether no other open of the file has locked a byte.
     pub fn is_free(&self, byte: u64) -> Result<bool> {
         self.any_other(byte..byte + 1).map(|found| found.is_none())
     }
@@ -73,7 +73,7 @@ impl FileLock {
         let mut lock = description(libc::F_WRLCK, span.start, span.end - span.start);
         // SAFETY: a live fd; the description lives through the call.
         if unsafe { libc::fcntl(self.file.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } != 0 {
-            return Err(Error::last_errno("ask who has locked a memory file"));
+            return Err(Error::last_errno("get the locks of a file"));
         }
         if c_int::from(lock.l_type) == libc::F_UNLCK {
             return Ok(None);
@@ -90,7 +90,7 @@ impl FileLock {
 }
 
 impl Drop for FileLock {
-    /// A child made by clone alone may still have the file open, and with it the lock.
+    /// A child created by clone may still have the file open, and the lock with it.
     fn drop(&mut self) {
         if self.file.is_own()
             && let Err(error) = set(&self.file, libc::F_UNLCK, self.byte)
@@ -110,7 +110,7 @@ fn set(file: &LocalFd, kind: c_int, byte: u64) -> Result<()> {
 }
 
 fn strange() -> Error {
-    Error::new(Status::Io, "the kernel tells of a lock where it was not asked for one")
+    Error::new(Status::Io, "the kernel reports a lock outside the requested range")
 }
 
 fn description(kind: c_int, start: u64, length: u64) -> libc::flock {
@@ -192,7 +192,7 @@ mod tests {
     fn a_lock_is_released_though_a_copy_of_its_file_is_open() {
         let file = file();
         let opened = LocalFd::open(|| reopened(&file, OFlags::RDWR)).unwrap();
-        // As a child that was made by clone alone has it.
+        // Like a child that was created by clone.
         let _copy = rustix::io::fcntl_dupfd_cloexec(opened.as_fd(), 0).unwrap();
         let held = FileLock::exclusive(opened, 7).unwrap();
         let other = lock(&file, 8);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device memory of another process's that an engine there has mapped: its memories, side by side again here.
+//! Device memory that an engine of another process has mapped: its physical memories are mapped here in the same order.
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,7 @@ use crate::cuda::vmm::{
 };
 use crate::error::{Result, ensure, fail};
 
-/// A part of some memories side by side.
+/// A part of adjacent mappings.
 pub struct MappedDevice {
     range: Arc<AddressRange>,
     mappings: Vec<Arc<DeviceMapping>>,
@@ -34,9 +34,9 @@ pub struct MappedPart {
 
 /// The memory of one mapping.
 pub struct ImportedMapping<'a> {
-    /// Its bytes, as the exporter has told.
+    /// Its size in bytes, as the exporter reported.
     pub size: u64,
-    /// How it comes.
+    /// The handle to import it from.
     pub memory: Shareable<'a>,
 }
 
@@ -55,7 +55,7 @@ impl MappedDevice {
             ensure!(
                 each.size.is_multiple_of(granularity),
                 InvalidArgument,
-                "a mapping of {} bytes is no multiple of the granularity {granularity}",
+                "a mapping of {} bytes is not a multiple of the granularity {granularity}",
                 each.size
             );
         }
@@ -86,12 +86,12 @@ impl MappedDevice {
         self.range.address() + self.offset
     }
 
-    /// The region's bytes.
+    /// The region's size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Mappings side by side that it is made of.
+    /// The number of its mappings.
     pub fn pieces(&self) -> usize {
         self.mappings.len()
     }

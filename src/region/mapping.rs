@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mappings of our own: anonymous memory of this process, or a memory file that other processes can map too.
+//! Mappings of kvmem: anonymous memory of this process, or a memory file that other processes can map too.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,19 +11,19 @@ use crate::error::{Error, Result, Status};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
 
-/// What pages a mapping is made of.
+/// The pages of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
-    /// The system's own.
+    /// Ordinary pages.
     Ordinary,
-    /// The system's own, beginning where huge ones could.
+    /// Ordinary pages at an address aligned for huge pages.
     AlignedTo(usize),
-    /// Of this size, a power of two, from the system's reserved pool.
+    /// Reserved huge pages of this size, a power of two.
     Huge(usize),
 }
 
 impl Pages {
-    /// What sizes are rounded up to.
+    /// The size of a page.
     pub fn unit(self) -> usize {
         match self {
             Self::Ordinary | Self::AlignedTo(_) => rustix::param::page_size(),
@@ -39,7 +39,7 @@ impl Pages {
         }
     }
 
-    /// A size in whole pages.
+    /// Rounds a size up to whole pages.
     pub fn round_up(self, size: usize) -> Result<usize> {
         size.checked_next_multiple_of(self.unit()).ok_or_else(too_large)
     }
@@ -80,7 +80,7 @@ pub struct FilePart<'a> {
     pub offset: u64,
 }
 
-/// A mapping of our own, unmapped on drop.
+/// A mapping of kvmem. It is unmapped on drop.
 pub struct Mapping {
     address: *mut c_void,
     size: usize,
@@ -89,16 +89,16 @@ pub struct Mapping {
 
 // SAFETY: a mapping belongs to the process, not to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: the value itself is never changed; its bytes are the users' to guard.
+// SAFETY: the value itself never changes; its users synchronise access to the bytes.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Memory of this process alone.
+    /// Maps memory of this process only.
     pub fn private(size: usize, pages: Pages) -> Result<Self> {
         Self::new(None, size, pages, 1, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// A memory file, from its start.
+    /// Maps a memory file from its start.
     pub fn shared(file: &OwnedFd, size: usize, pages: Pages, writable: bool) -> Result<Self> {
         Self::of_part(FilePart { file: file.as_fd(), offset: 0 }, size, pages, 1, writable)
     }
@@ -126,7 +126,7 @@ impl Mapping {
         let alignment = pages.alignment().max(alignment);
         let flags = pages.map_flags();
         if alignment == pages.unit() {
-            // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
+            // SAFETY: a new mapping at an address that the kernel chooses; no existing mapping changes.
             let mapped = unsafe { map(part, std::ptr::null_mut(), size, flags, access) };
             return mapped.map(|address| Self { address, size, is_leaked: false });
         }
@@ -135,23 +135,23 @@ impl Mapping {
         unsafe { map(part, place.address, size, flags | MapFlags::FIXED, access) }.map(|_| place)
     }
 
-    /// Addresses that begin at a multiple of `alignment`.
+    /// Reserves addresses that start at a multiple of `alignment`.
     fn reserve(size: usize, alignment: usize) -> Result<Self> {
         let wide = size.checked_add(alignment).ok_or_else(too_large)?;
         let flags = MapFlags::NORESERVE;
-        // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
+        // SAFETY: a new mapping at an address that the kernel chooses; no existing mapping changes.
         let address = unsafe { map(None, std::ptr::null_mut(), wide, flags, ProtFlags::empty()) }?;
         let mut place = Self { address, size: wide, is_leaked: false };
         place.trim((address as usize).next_multiple_of(alignment), size)?;
         Ok(place)
     }
 
-    /// Keeps `size` bytes at `start` and gives the rest back.
+    /// Keeps `size` bytes at `start`, and unmaps the rest.
     fn trim(&mut self, start: usize, size: usize) -> Result<()> {
         let (old_start, old_end) = (self.address as usize, self.address as usize + self.size);
         for (from, to) in [(old_start, start), (start + size, old_end)] {
             if to > from {
-                // SAFETY: a part of our own mapping that nothing points into yet.
+                // SAFETY: a part of this mapping that nothing refers to yet.
                 unsafe { munmap(from as *mut c_void, to - from) }
                     .map_err(|errno| Error::errno("trim a mapping", errno))?;
             }
@@ -171,7 +171,7 @@ impl Mapping {
         self.address
     }
 
-    /// Its bytes: whole pages.
+    /// Its size in bytes: whole pages.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -182,7 +182,7 @@ impl Drop for Mapping {
         if self.is_leaked {
             return;
         }
-        // SAFETY: our own mapping; the region that held it has no holder left.
+        // SAFETY: created by this value; the region that held it has no holder left.
         if let Err(errno) = unsafe { munmap(self.address, self.size) } {
             log!(Error, "unmap {} bytes: {errno}", self.size);
         }
@@ -190,7 +190,7 @@ impl Drop for Mapping {
 }
 
 /// # Safety
-/// With `FIXED` in `flags`, `size` bytes at `address` must be the caller's own.
+/// With `FIXED` in `flags`, `size` bytes at `address` must belong to the caller.
 unsafe fn map(
     part: Option<FilePart<'_>>,
     address: *mut c_void,
@@ -198,7 +198,7 @@ unsafe fn map(
     flags: MapFlags,
     access: ProtFlags,
 ) -> Result<*mut c_void> {
-    // SAFETY: the caller's promise; elsewhere nothing of anyone's changes.
+    // SAFETY: the caller's promise; without FIXED no existing mapping changes.
     let mapped = unsafe {
         match part {
             Some(FilePart { file, offset }) => {
@@ -211,5 +211,5 @@ unsafe fn map(
 }
 
 fn too_large() -> Error {
-    Error::new(Status::InvalidArgument, "the size is more than can be addressed")
+    Error::new(Status::InvalidArgument, "the size exceeds the address space")
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory files: those that this process makes to be shared, and what is checked of another process's before it is
-//! mapped.
+//! Memory files: creating those of this process, and checking those of other processes before they are mapped.
 //!
-//! A page of a mapped file must be there when it is touched, or the kernel ends the process. What a process that may
-//! write the file can do to those that have it mapped:
+//! A page of a mapped file must exist when it is accessed; otherwise the kernel ends the process. A process that may write
+//! the file can harm the processes that have it mapped:
 //!
-//! - It truncates the file: SIGBUS behind its end. F_SEAL_SHRINK prevents that, and is required.
-//! - It punches a hole. Of ordinary pages a new one is zeroed and charged to whoever touches it: wrong bytes, which a
-//!   writer can make anyway, and memory. Of reserved huge pages it takes the reservation away as well: SIGBUS if the
+//! - It truncates the file: accesses past the end raise SIGBUS. F_SEAL_SHRINK prevents that, and is required.
+//! - It punches a hole. A new ordinary page is zeroed, and charged to the process that accesses it: that costs memory, and
+//!   a writer can change the bytes anyway. A hole in reserved huge pages removes the reservation too: SIGBUS if the
 //!   pool is empty by then. Only F_SEAL_WRITE and F_SEAL_FUTURE_WRITE forbid holes, and both forbid to share the file
 //!   to be written. So reserved huge pages are mapped only if the caller trusts those who may write them.
 
@@ -28,10 +27,10 @@ const STAT_BLOCK: u64 = 512;
 
 /// A memory file of a fixed size.
 pub fn memory_file(size: usize, pages: Pages) -> Result<OwnedFd> {
-    let doing = |errno| Error::errno(format!("make a memory file of {size} bytes"), errno);
+    let doing = |errno| Error::errno(format!("create a memory file of {size} bytes"), errno);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | pages.memfd_flags();
     let file = fs::memfd_create("kvmem", flags).map_err(doing)?;
-    // A process that is given it to read could otherwise open it again to write, as any user.
+    // A process that has it for reading could otherwise open it again for writing, as any user.
     fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(doing)?;
     give_size(&file, pages.round_up(size)? as u64).map_err(doing)?;
     // The last one: an importer that may write could otherwise add F_SEAL_FUTURE_WRITE, and no later importer could.
@@ -55,7 +54,7 @@ impl Inspected {
     /// Fails if the file is no memory file. Asks nothing of a file system that another process serves: only memory files
     /// have seals, and those are the kernel's.
     pub fn new(file: BorrowedFd<'_>) -> Result<Self> {
-        let foreign = |errno| Error::errno("the fd is no memory file", errno).with_status(Status::Corrupt);
+        let foreign = |errno| Error::errno("the fd is not a memory file", errno).with_status(Status::Corrupt);
         let seals = fs::fcntl_get_seals(file).map_err(foreign)?;
         let stat = fs::fstat(file).map_err(foreign)?;
         let size = u64::try_from(stat.st_size)
@@ -68,7 +67,7 @@ impl Inspected {
         self.huge_page.map_or(Pages::Ordinary, Pages::Huge)
     }
 
-    /// Whether a process that may write the file can truncate it: whoever touches a page behind its end gets SIGBUS.
+    /// Whether a process that may write the file can truncate it: then accessing a page past its end raises SIGBUS.
     pub fn can_shrink(&self) -> bool {
         !self.seals.contains(SealFlags::SHRINK)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Regions: spans of memory on one tier, and what makes them known to agents.
+//! Regions: ranges of memory on one tier, and their registration with agents.
 
 mod adopted;
 mod adopted_file;
@@ -76,13 +76,13 @@ use crate::log_id::LogId;
 use crate::nixl::Descriptor;
 use crate::sync::Mutex;
 
-/// What a region is made of.
+/// The memory of a region.
 pub enum Backing {
-    /// Memory this library mapped.
+    /// Host memory that kvmem mapped.
     System(SystemMemory),
-    /// A file this library opened.
+    /// A file that kvmem opened.
     Disk(DiskFile),
-    /// Host memory of the caller's.
+    /// Host memory of the caller.
     Adopted(AdoptedMemory),
     /// Page-locked memory.
     Pinned(PinnedMemory),
@@ -116,7 +116,7 @@ impl Backing {
     }
 }
 
-/// A span of memory on one tier. Freed when its last holder goes.
+/// A range of memory on one tier. It is freed with its last holder.
 pub struct Region {
     log_id: LogId,
     backing: Backing,
@@ -135,17 +135,17 @@ impl Region {
         }
     }
 
-    /// The number that the log names it by.
+    /// Its number in the log.
     pub fn log_id(&self) -> LogId {
         self.log_id
     }
 
-    /// What stands behind it.
+    /// Its memory.
     pub fn backing(&self) -> &Backing {
         &self.backing
     }
 
-    /// What stands behind it in the end: never a view.
+    /// The memory of the region that it is a view of, directly or indirectly; its own memory if it is no view.
     pub fn root(&self) -> &Backing {
         match &self.backing {
             Backing::View { parent, .. } => parent.root(),
@@ -153,7 +153,7 @@ impl Region {
         }
     }
 
-    /// The region that is no view and that it is a part of, and where in that it begins.
+    /// The region that it is a view of, directly or indirectly, and its offset there; itself if it is no view.
     pub fn root_of(region: &Arc<Self>) -> (&Arc<Self>, u64) {
         match &region.backing {
             Backing::View { parent, offset, .. } => {
@@ -164,7 +164,7 @@ impl Region {
         }
     }
 
-    /// Where it lies.
+    /// The tier that it is located on.
     pub fn tier(&self) -> Tier {
         match self.root() {
             Backing::Disk(_) => Tier::Disk,
@@ -188,7 +188,7 @@ impl Region {
         }
     }
 
-    /// Its bytes.
+    /// Its size in bytes.
     pub fn size(&self) -> u64 {
         match &self.backing {
             Backing::System(memory) => memory.size() as u64,
@@ -201,7 +201,7 @@ impl Region {
         }
     }
 
-    /// The ordinal of the GPU it lies on.
+    /// The ordinal of the GPU that it is located on.
     pub fn ordinal(&self) -> Option<i32> {
         match self.root() {
             Backing::Device(memory) => Some(memory.ordinal()),
@@ -210,7 +210,7 @@ impl Region {
         }
     }
 
-    /// The GPU it lies on, and the one whose kernels it is mapped for.
+    /// The GPU that it is located on, and the GPU that it is mapped for.
     pub fn place(&self) -> Option<DevicePair> {
         match self.root() {
             Backing::Device(memory) => Some(DevicePair { owner: memory.ordinal(), user: memory.user() }),
@@ -238,7 +238,7 @@ impl Region {
         }
     }
 
-    /// The file behind it, for a disk region.
+    /// The file of a disk region.
     pub fn file(&self) -> Option<&DiskFile> {
         match self.root() {
             Backing::Disk(file) => Some(file),
@@ -246,18 +246,18 @@ impl Region {
         }
     }
 
-    /// The fd of the file behind it.
+    /// The fd of the file of a disk region.
     pub fn fd(&self) -> Option<RawFd> {
         self.file().map(|file| BorrowedFd::as_raw_fd(&file.fd()))
     }
 
-    /// The absolute path of its file. Fails if there is no file, if that has no name, or not this one any more.
+    /// The absolute path of its file. Fails if it has no file, or if the file has no name or another one now.
     pub fn path(&self) -> Result<&Path> {
         let no_file = || Error::new(Status::NotFound, format!("a {} region has no file", self.tier().name()));
         self.file().ok_or_else(no_file)?.path()
     }
 
-    /// What NIXL knows it as. A file is addressed by offset, and its device id is its fd; a GPU's is its ordinal.
+    /// Its NIXL descriptor. A file is addressed by offset, and its device id is its fd; the device id of a GPU is its ordinal.
     pub fn descriptor(&self) -> Descriptor {
         Descriptor {
             address: self.address(),
@@ -267,7 +267,7 @@ impl Region {
         }
     }
 
-    /// How much of the mapping that it is a part of is in memory now.
+    /// How much of its mapping is resident in memory.
     pub fn residency(&self) -> Result<Residency> {
         match self.root() {
             Backing::System(memory) => memory.residency(),
@@ -275,18 +275,18 @@ impl Region {
             Backing::Adopted(_) => {
                 fail!(
                     Unsupported,
-                    "the residency of adopted memory is not known: its mappings are the caller's"
+                    "the residency of adopted memory is not known, because the caller manages its mappings"
                 )
             }
             _ => fail!(Unsupported, "a {} region is not in host memory", self.tier().name()),
         }
     }
 
-    /// Why it may only be read here; `None` if it may be written too.
+    /// Why it is read-only here; `None` if it is writable.
     pub fn read_only_because(&self) -> Option<&'static str> {
         match self.root() {
             _ if self.origin().is_some_and(|origin| origin.access == Access::Read) => {
-                Some("it was shared to be read only")
+                Some("it was shared read-only")
             }
             Backing::Adopted(memory) if memory.is_read_only() => {
                 Some("it was adopted with KVMEM_ADOPT_READ_ONLY")
@@ -296,7 +296,7 @@ impl Region {
         }
     }
 
-    /// Fails for a region that may only be read here.
+    /// Fails if it is read-only here.
     pub fn ensure_writable(&self) -> Result<()> {
         match self.read_only_because() {
             Some(reason) => {
@@ -306,14 +306,14 @@ impl Region {
         }
     }
 
-    /// What I/O on it must be a multiple of; 1 where anything goes.
+    /// I/O on it must be aligned to this many bytes; 1 if there is no restriction.
     pub fn io_alignment(&self) -> u64 {
         self.file().map_or(1, DiskFile::io_alignment)
     }
 
-    /// Bytes from `address` that the driver and NIXL see as one piece: to the end of an extent, of a page lock of the
-    /// library's, or of an adopted allocation of a device. No bound where the memory is one piece, nor for host memory that
-    /// its owner may have page-locked in pieces, of which only the driver knows.
+    /// Bytes from `address` that one copy of the driver or one NIXL descriptor may cover: up to the end of an extent, of a
+    /// page lock of kvmem, or of an adopted allocation of a device. Unlimited if the memory is one allocation, and for host
+    /// memory that its owner page-locked, because only the driver knows the bounds of those locks.
     pub fn bytes_in_piece(&self, address: u64) -> u64 {
         let (start, size) = match self.root() {
             Backing::Elastic(memory) => (memory.address(), memory.extent_size()),
@@ -324,25 +324,25 @@ impl Region {
         EqualPieces { start, size }.left(address)
     }
 
-    /// Puts what was written on the medium; memory has nothing to do.
+    /// Flushes a disk region to its medium; does nothing for memory.
     pub fn sync(&self) -> Result<()> {
         self.file().map_or(Ok(()), DiskFile::sync)
     }
 
-    /// The registrations that hold it now.
+    /// Its current registrations.
     pub fn registrations(&self) -> Vec<Arc<Registration>> {
         let held = self.registrations.held();
         held.into_iter().filter(|registration| registration.is_registered()).collect()
     }
 
-    /// NIXL may still use memory that it failed to let go of: the region is never freed then, and of elastic memory
-    /// nothing there is unmapped. Answers what failed.
-    fn keep(self: &Arc<Self>, failure: SpanFailure) -> Error {
+    /// Leaks the region if NIXL may still use its memory after a failed deregistration. Extents that NIXL may use are not
+    /// unmapped. Returns the error.
+    fn leak_stuck(self: &Arc<Self>, failure: SpanFailure) -> Error {
         if !failure.stuck.is_empty() {
             std::mem::forget(self.clone());
         }
         if let Some(memory) = self.elastic_memory() {
-            memory.keep(&memory.mappings(), &failure.stuck);
+            memory.retain_stuck(&memory.mappings(), &failure.stuck);
         }
         failure.error
     }

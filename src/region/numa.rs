@@ -8,12 +8,12 @@ use crate::log::log;
 const MPOL_PREFERRED: libc::c_int = 1;
 const MPOL_BIND: libc::c_int = 2;
 
-/// Where the pages of a range shall come from.
+/// The node that the pages of a range are allocated on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumaPlacement {
     /// This node only.
     Bind(u32),
-    /// This node while it has pages, else any.
+    /// This node if it has free pages, otherwise any.
     Prefer(u32),
 }
 
@@ -26,8 +26,8 @@ impl NumaPlacement {
     }
 }
 
-/// Places the pages of a range, which must not be there yet, and answers what is in force: a preference that the
-/// system refuses, as containers do, is none.
+/// Sets the node for the pages of a range, which must not be populated yet. Returns the placement that is in effect: `None`
+/// for a preference that the system does not allow, for example in a container.
 pub fn place(address: usize, size: usize, placement: NumaPlacement) -> Result<Option<NumaPlacement>> {
     let node = placement.node();
     let mode = match placement {
@@ -61,7 +61,7 @@ pub fn place(address: usize, size: usize, placement: NumaPlacement) -> Result<Op
     let error = Error::last_errno(format!("place {size} bytes on NUMA node {node}"));
     let kernel_without_numa = error.cause() == Some(&Cause::Errno(libc::ENOSYS));
     if matches!(placement, NumaPlacement::Prefer(_)) {
-        log!(Warn, "{error}; they come from any node");
+        log!(Warn, "{error}; they are allocated on any node");
         return Ok(None);
     }
     Err(if kernel_without_numa { error.with_status(Status::Unsupported) } else { error })

@@ -32,7 +32,7 @@ pub struct OpenDevices {
 }
 
 impl DeviceUsers {
-    /// The device whose kernels are to use plain memory, which is opened for one device at a time; `None` for its own.
+    /// The device that will use plain memory, which can be opened for one device only; `None` for its own device.
     pub fn device(self) -> Option<i32> {
         match self {
             Self::Device(ordinal) => Some(ordinal),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening a file anew, and recognising one. Neither waits for another process, whatever that does with the file.
+//! Reopening a file, and identifying one. Neither waits for another process.
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result, Status};
 
-/// Opens the file of `file` again: the result has rights, locks and flags of its own.
+/// Opens the file of `file` again. The result has its own rights, locks and flags.
 ///
 /// Fails with BUSY while a process holds a lease on the file (F_SETLEASE). An open that waits for the lease to be
 /// broken would block for /proc/sys/fs/lease-break-time, 45 s by default.
@@ -45,7 +45,7 @@ pub struct FileId {
 impl FileId {
     /// The identity of an open file.
     ///
-    /// The file may be another process's and on any file system. One that a process serves (FUSE) is not asked:
+    /// The file may belong to another process and any file system. One that a process serves (FUSE) gets no request:
     /// the kernel knows device and inode by itself.
     pub fn of(file: BorrowedFd<'_>) -> Result<Self> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;

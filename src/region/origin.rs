@@ -16,7 +16,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// Where an imported region comes from.
+/// The owner of an imported region.
 #[derive(Clone, Debug)]
 pub struct Origin {
     /// The process that owns the memory.

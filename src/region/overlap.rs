@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether regions share bytes, by whatever address or fd each reaches them.
+//! Whether regions share bytes, also by different addresses or file descriptors.
 //!
-//! Bytes are compared by what they are in, not only by where they are reached: a file by its device and
-//! inode, host memory that can be mapped twice by its file and offset, memory of another process by the id
-//! of its owner's control block. The check stops where the kernel does not tell: one file of a network file
-//! system that is mounted twice, GPU memory that the caller has mapped at two addresses, memory of devices.
+//! Bytes are compared by their storage, not only by their addresses: a file by its device and inode, host memory that can be
+//! mapped twice by its file and offset, memory of another process by the id of its owner's control block. Some overlaps
+//! cannot be detected: a file of a network file system that is mounted twice, GPU memory that the caller has mapped at two
+//! addresses, memory of devices.
 
 #![forbid(unsafe_code)]
 
@@ -15,32 +15,31 @@ use super::proc_maps::{self, MapsEntry};
 use super::{Backing, FileId, Region};
 use crate::error::Result;
 
-/// What bytes are in.
+/// The storage of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Store {
     /// The addresses of this process.
     Addresses,
     /// A file.
     File(FileId),
-    /// A file, as the list of mappings has it.
+    /// A file, as in the list of mappings.
     Mapped((String, u64)),
-    /// What a control block is of.
+    /// Memory with a control block, by its id.
     Shared([u8; 16]),
 }
 
-/// Some bytes of a store that a region shows.
+/// Some bytes of a store that a region contains.
 struct Stretch {
     store: Store,
     bytes: Range<u64>,
     region: usize,
 }
 
-/// Two regions of which the first `size` bytes share some; the same index twice where one shows some bytes
-/// twice.
+/// Returns two regions whose first `size` bytes overlap; the same index twice if one region contains some bytes twice.
 pub fn overlap(regions: &[Arc<Region>], size: u64) -> Result<Option<(usize, usize)>> {
     let mut all = Vec::new();
-    // Only the list of mappings knows what adopted memory is of. What is compared with that is looked up
-    // there too.
+    // Only the list of mappings contains the files of adopted memory. Regions that are compared with adopted memory are
+    // looked up there too.
     let is_adopted = |region: &Arc<Region>| matches!(region.root(), Backing::Adopted(_));
     let by_list = regions.len() > 1 && regions.iter().any(is_adopted);
     for (index, region) in regions.iter().enumerate() {
@@ -53,7 +52,7 @@ pub fn overlap(regions: &[Arc<Region>], size: u64) -> Result<Option<(usize, usiz
     Ok(first_overlap(all))
 }
 
-/// What the list of mappings says of host memory.
+/// The files of host memory, from the list of mappings.
 fn mapped_stretches(regions: &[Arc<Region>], size: u64) -> Result<Vec<Stretch>> {
     let ranges: Vec<_> = regions.iter().map(|region| span(region.address(), size)).collect();
     let mut all = Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What pages a mapping really has.
+//! The pages that a mapping actually has.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result, Status};
 
 /// HUGETLBFS_MAGIC of <linux/magic.h>.
 const HUGETLBFS: u32 = 0x9584_58f6;
-/// The list of the thread that asks: that of the process is empty once the main thread has ended.
+/// The list of the calling thread, because that of the process is empty once the main thread has ended.
 const STATISTICS: &str = "/proc/thread-self/smaps";
 
 /// The size of a transparent huge page.
@@ -22,15 +22,15 @@ pub fn transparent_huge_page_size() -> usize {
     size.filter(|size: &usize| size.is_power_of_two()).unwrap_or(2 << 20)
 }
 
-/// Whether the kernel gives transparent huge pages to those who ask, for memory files too.
+/// Whether the kernel provides transparent huge pages on request, for private memory or for memory files.
 pub fn transparent_huge_pages_offered(for_files: bool) -> bool {
     let setting = if for_files { "shmem_enabled" } else { "enabled" };
     let text = std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{setting}"));
     text.is_ok_and(|text| !text.contains("[never]") && !text.contains("[deny]"))
 }
 
-/// The size of the pages of a file on hugetlbfs, whatever size the system has: on arm64 also 64 KiB and 32
-/// MiB. `None` for a file of ordinary pages.
+/// The size of the pages of a file on hugetlbfs, for any size: on arm64 also 64 KiB and 32 MiB. `None` for a file of ordinary
+/// pages.
 pub fn huge_page_size(file: BorrowedFd<'_>) -> Result<Option<usize>> {
     let stat = rustix::fs::fstatfs(file)
         .map_err(|errno| Error::errno("get the size of a memory file's pages", errno))?;
@@ -43,7 +43,7 @@ pub fn huge_page_size(file: BorrowedFd<'_>) -> Result<Option<usize>> {
     size.ok_or_else(strange).map(Some)
 }
 
-/// How much of a range is in memory, in bytes.
+/// How much of a range is resident in memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Residency {
     /// In memory, on pages of any size.
@@ -54,8 +54,7 @@ pub struct Residency {
     pub swapped: u64,
 }
 
-/// How much of the mappings of a range is in memory now. The kernel walks the pages of every mapping up to
-/// these.
+/// How much of the mappings of a range is resident now. The kernel walks the pages of all earlier mappings too.
 pub fn residency(address: usize, size: usize) -> Result<Residency> {
     let unreadable = |error: std::io::Error| {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -81,7 +80,7 @@ pub fn residency(address: usize, size: usize) -> Result<Residency> {
 }
 
 impl Residency {
-    /// Adds what a line of a mapping's entry says: "Name:   12 kB".
+    /// Adds the value of a line of a mapping's entry: "Name:   12 kB".
     fn count(&mut self, line: &str) {
         let Some((name, value)) = line.split_once(':') else { return };
         let field = match name {

@@ -19,19 +19,20 @@ use crate::cuda::{Context, ContextIdentity, Device};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
-/// A chunk that is not asked for otherwise. One page lock of half a TB fails on some drivers; and a copy of anybody's
-/// that reaches over the end of a page lock fails on all, so there are as few as can be.
+/// The default size of a chunk. One page lock of half a TB fails with some drivers. A copy across the end of a page lock
+/// fails with all drivers, so there are as few page locks as possible.
 const CHUNK: u64 = 64 << 30;
-/// How often progress is told of, in bytes.
+/// The number of bytes between two progress callbacks.
 const STEP: u64 = 512 << 20;
-/// Pages are touched in slices of this size, so that a stall is noticed.
+/// Pages are populated in slices of this size, so that a stall is detected.
 const SLICE: usize = 512 << 20;
-/// A slice that takes longer waits for the kernel to make huge pages: the rest does without.
+/// If a slice takes longer, the kernel is compacting memory for huge pages: the rest gets ordinary pages.
 const STALL: Duration = Duration::from_secs(2);
-/// Threads that are not asked for otherwise; more gain little.
+/// The default maximum number of threads; more gain little.
 const MOST_THREADS: usize = 8;
 
-/// Asked after each chunk, and within large ones each 512 MiB, with the bytes done and the bytes in all; a no cancels.
+/// Called after each chunk, and every 512 MiB within large chunks, with the completed and the total bytes. Returning false
+/// cancels.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// What to allocate.
@@ -39,17 +40,17 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 pub struct PinnedConfig {
     /// Bytes.
     pub size: u64,
-    /// The device it serves.
+    /// The device that it is page-locked for.
     pub ordinal: i32,
-    /// The NUMA node it is bound to; `None` for the device's own, as far as that has room.
+    /// The NUMA node it is bound to; `None` prefers the node of the device.
     pub numa_node: Option<u32>,
-    /// Threads that touch its pages; 0 for as many as there are cores, up to 8.
+    /// Threads that populate its pages; 0 means the number of cores, up to 8.
     pub threads: u32,
-    /// Bytes of one page lock; 0 for 64 GiB.
+    /// Bytes per page lock; 0 means 64 GiB.
     pub chunk: u64,
     /// Ordinary pages only.
     pub no_huge_pages: bool,
-    /// Other processes can be given it.
+    /// It can be shared with other processes.
     pub shareable: bool,
 }
 
@@ -70,7 +71,7 @@ impl PinnedMemory {
         ensure!(
             chunk.is_multiple_of(page),
             InvalidArgument,
-            "a page lock of {chunk} bytes is no multiple of the page size {page}"
+            "a page lock of {chunk} bytes is not a multiple of the page size {page}"
         );
         let device = Device::get(config.ordinal)?;
         let size = host_size("a pinned region", config.size)?;
@@ -116,17 +117,17 @@ impl PinnedMemory {
         Ok(())
     }
 
-    /// Whether making huge pages was given up.
+    /// Whether some pages are ordinary ones because huge pages took too long.
     pub fn fell_back(&self) -> bool {
         self.fell_back || self.memory.fell_back()
     }
 
-    /// Bytes of one page lock: no copy of the driver's may reach over its end.
+    /// Bytes per page lock: no copy of the driver may cross the end of one.
     pub fn chunk_size(&self) -> u64 {
         self.chunk_size
     }
 
-    /// The context that the page locks go with.
+    /// The context that the page locks belong to.
     pub fn identity(&self) -> ContextIdentity {
         self.lock.identity()
     }
@@ -136,7 +137,7 @@ impl PinnedMemory {
         &self.memory
     }
 
-    /// The device it serves.
+    /// The device that it is page-locked for.
     pub fn ordinal(&self) -> i32 {
         self.ordinal
     }
@@ -151,18 +152,18 @@ impl Drop for PinnedMemory {
     }
 }
 
-/// Touching pages: the slow part, so it runs ahead of the page locks.
+/// Populating pages, the slow part, ahead of the page locks.
 struct Touching<'a> {
     memory: &'a SystemMemory,
     threads: u32,
     huge: bool,
-    /// How long a slice may take before huge pages are given up.
+    /// The maximum duration of a slice before the rest gets ordinary pages.
     stall: Duration,
 }
 
 impl Touching<'_> {
-    /// Calls `follow` after each step with how many bytes have their pages, while those of the next step are touched.
-    /// Answers whether huge pages were given up.
+    /// Calls `follow` after each step with the number of populated bytes, while the next step is populated. Returns whether
+    /// the rest got ordinary pages.
     fn ahead_of(mut self, step: usize, mut follow: impl FnMut(usize) -> Result<()>) -> Result<bool> {
         let size = self.memory.size();
         let steps = (0..size).step_by(step).map(|offset| (offset, step.min(size - offset)));
@@ -176,7 +177,7 @@ impl Touching<'_> {
             })?;
             let mut followed = Ok(());
             for (offset, length) in steps {
-                // A toucher that failed says so when it is joined.
+                // Joining the thread returns its error.
                 if touched.recv().is_err() {
                     break;
                 }
@@ -197,7 +198,7 @@ impl Touching<'_> {
         let wanted = self.huge;
         for (offset, length) in ahead {
             let done = self.touch(offset, length);
-            // Nobody waits any more after a failure or a cancellation.
+            // The receiver has been dropped after a failure or a cancellation.
             if done.is_err() || ready.send(()).is_err() {
                 return done.map(|()| false);
             }
@@ -211,23 +212,23 @@ impl Touching<'_> {
             let began = Instant::now();
             self.memory.prefault(slice, size, self.threads)?;
             if began.elapsed() > self.stall {
-                self.give_up_huge_pages(slice + size);
+                self.use_ordinary_pages(slice + size);
             }
         }
         Ok(())
     }
 
-    fn give_up_huge_pages(&mut self, offset: usize) {
+    fn use_ordinary_pages(&mut self, offset: usize) {
         if self.huge && offset < self.memory.size() {
-            log!(Warn, "making huge pages stalls; ordinary ones from byte {offset} on");
-            self.memory.give_up_huge_pages(offset);
+            log!(Warn, "allocating huge pages takes too long; ordinary pages are used from byte {offset} on");
+            self.memory.use_ordinary_pages(offset);
             self.huge = false;
         }
     }
 }
 
-/// Refuses shared memory that has not all its pages if there is no room for the others: page-locking allocates them, and
-/// its sender may claim any size. Pages of the reserved pool were reserved when they were mapped.
+/// Fails for shared memory without all its pages if memory for the others is not available: page-locking allocates them,
+/// and the sender may claim any size. Reserved huge pages were reserved when they were mapped.
 fn ensure_available_for(memory: &SystemMemory) -> Result<()> {
     let Some(file) = memory.file() else { return Ok(()) };
     if memory.page_size() > rustix::param::page_size() as u64 {
@@ -239,7 +240,7 @@ fn ensure_available_for(memory: &SystemMemory) -> Result<()> {
 
 fn system_config(config: &PinnedConfig, device: Device) -> SystemConfig {
     let bound = config.numa_node.map(NumaPlacement::Bind);
-    // A kernel that does not know the driver's node places the pages as it likes.
+    // If the kernel does not know the driver's node, it chooses one.
     let near =
         || device.numa_node().filter(|node| super::numa::node_exists(*node)).map(NumaPlacement::Prefer);
     SystemConfig {
@@ -263,7 +264,7 @@ mod tests {
 
     const HALF: usize = 4 << 20;
 
-    /// Touches memory in two steps; answers whether huge pages were given up.
+    /// Populates memory in two steps. Returns whether the rest got ordinary pages.
     fn touch_in_two_steps(memory: &SystemMemory, stall: Duration) -> bool {
         let mut steps = Vec::new();
         let touching = Touching { memory, threads: 2, huge: true, stall };

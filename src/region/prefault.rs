@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Touching every page before use, in parallel: the kernel clears pages at a few GB/s a thread.
+//! Populating every page before use, in parallel: the kernel clears a few GB/s per thread.
 
 use std::ffi::c_void;
 
@@ -7,10 +7,10 @@ use rustix::mm::{Advice, madvise};
 
 use crate::error::{Error, Result, Status};
 
-/// The least a thread is started for.
+/// The minimum number of bytes per thread.
 const BYTES_A_THREAD: usize = 16 << 20;
 
-/// Makes every page of a range present and writable, with up to `threads` threads.
+/// Populates every page of a range, with up to `threads` threads.
 pub fn touch(address: usize, size: usize, page_size: u64, threads: u32) -> Result<()> {
     let unit = (page_size as usize).max(super::pages::transparent_huge_page_size());
     let threads = (threads as usize).clamp(1, size.div_ceil(BYTES_A_THREAD));
@@ -38,7 +38,7 @@ pub fn touch(address: usize, size: usize, page_size: u64, threads: u32) -> Resul
 }
 
 fn populate(start: usize, length: usize) -> Result<()> {
-    // SAFETY: the range is of a private writable mapping that nothing else uses yet.
+    // SAFETY: the range belongs to a private writable mapping that is not in use yet.
     let result = unsafe { madvise(start as *mut c_void, length, Advice::LinuxPopulateWrite) };
     match result {
         Ok(()) => Ok(()),
@@ -47,7 +47,7 @@ fn populate(start: usize, length: usize) -> Result<()> {
             write_each_page(start, length);
             Ok(())
         }
-        // The kernel's answers to a mapping it can't fill.
+        // The kernel's errors for a mapping that it cannot populate.
         Err(errno @ (rustix::io::Errno::FAULT | rustix::io::Errno::HWPOISON)) => {
             Err(Error::errno(format!("fill {length} bytes with pages"), errno)
                 .with_status(Status::OutOfMemory))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The mappings of this process, as the kernel lists them: with which protection, and of which file.
+//! The mappings of this process in /proc: their protection and files.
 //!
-//! Reading the list costs about a microsecond for each mapping up to the one that is looked for. So it is
-//! read when memory is adopted or a layout built, and never for a transfer.
+//! Reading the list costs about a microsecond per mapping. So it is read when memory is adopted or a layout is built, and
+//! never for a transfer.
 
 #![forbid(unsafe_code)]
 
@@ -14,8 +14,7 @@ use rustix::fs::{FileType, stat};
 
 use crate::error::{Error, Result};
 
-/// The list of the thread that asks: it is there also after the main thread has ended, when that of the
-/// process is empty.
+/// The list of the calling thread, because that of the process is empty after the main thread has ended.
 const LIST: &str = "/proc/thread-self/maps";
 
 /// One mapping.
@@ -27,17 +26,16 @@ pub struct MapsEntry {
     pub readable: bool,
     /// It may be written.
     pub writable: bool,
-    /// Which pages these are, if another mapping can show them too.
+    /// The file and the offset, if other mappings of the same pages are possible.
     pub pages: Option<SharedPages>,
 }
 
 /// A part of a file, or of anonymous memory that is shared, which the kernel lists like a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedPages {
-    /// The device and the inode, as the list has them: another notation than that of stat on some file
-    /// systems.
+    /// The device and the inode of the list, which differ from those of stat on some file systems.
     pub file: (String, u64),
-    /// Where in it the mapping starts.
+    /// The offset of the mapping in the file.
     pub offset: u64,
 }
 
@@ -71,7 +69,7 @@ pub fn within(ranges: &[Range<u64>]) -> Result<Vec<Vec<MapsEntry>>> {
     Ok(found)
 }
 
-/// What a line of the list begins with: "start-end ".
+/// Parses the start of a line: "start-end ".
 fn addresses(line: &str) -> Option<Range<u64>> {
     let (start, end) = line.split_once(' ')?.0.split_once('-')?;
     Some(hexadecimal(start)?..hexadecimal(end)?)
@@ -81,7 +79,7 @@ fn hexadecimal(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
-/// A line of the list: "start-end rwxp offset device inode path".
+/// Parses a line: "start-end rwxp offset device inode path".
 fn parse(line: &str) -> Option<MapsEntry> {
     let mut fields = line.splitn(6, ' ');
     let addresses = addresses(line)?;
@@ -100,9 +98,8 @@ fn parse(line: &str) -> Option<MapsEntry> {
     })
 }
 
-/// Whether the same offset of what is mapped is the same bytes. That holds for files, in memory too, but
-/// not for devices, whose drivers give offsets meanings of their own, nor for anonymous inodes, of which
-/// all have one number.
+/// Whether equal offsets mean equal bytes. That is true for files, including memory files, but not for devices, whose drivers
+/// interpret offsets, and not for anonymous inodes, which all have the same number.
 fn has_pages(path: &str) -> bool {
     let is_device = || {
         let kind = stat(Path::new(path)).map(|stat| FileType::from_raw_mode(stat.st_mode));

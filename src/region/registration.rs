@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A region known to an agent. It is deregistered before its memory is freed, always.
+//! A region that is registered with an agent. It is always deregistered before its memory is freed.
 
 #![forbid(unsafe_code)]
 
@@ -15,13 +15,14 @@ use crate::log::{Count, Microseconds, log};
 use crate::nixl::{Agent, Descriptor};
 use crate::sync::{Mutex, MutexGuard};
 
-/// A region known to an agent. An elastic one is known extent by extent, and grows and shrinks there too.
+/// A region that is registered with an agent. An elastic region is registered extent by extent, and later extents are
+/// registered and deregistered too.
 pub struct Registration {
     region: Arc<Region>,
     spans: SpanRegistrar,
     state: Mutex<State>,
-    /// Taken with the state locked, given back without: holds end on the agent's thread too, for which whoever has the
-    /// state locked may be waiting.
+    /// Incremented with the state locked, decremented without: holds also end on the agent's thread, and a thread that has
+    /// the state locked may wait for the agent's thread.
     holds: AtomicUsize,
 }
 
@@ -61,9 +62,9 @@ impl Registration {
         ensure!(
             !part_of_elastic,
             Unsupported,
-            "a view of an elastic region can't be registered; register the region"
+            "a view of an elastic region cannot be registered; register the region"
         );
-        // NIXL knows no right to read only, and would let a peer write. A file is not reached by peers.
+        // NIXL has no read-only registration, so a peer could write. Peers cannot access files.
         if region.file().is_none() {
             region.ensure_writable().map_err(|error| error.context("register with NIXL"))?;
         }
@@ -72,18 +73,18 @@ impl Registration {
             ensure!(
                 memory.pieces() == 1,
                 Unsupported,
-                "the region is made of {} mappings, of which NIXL would reach the first; adopt each as a region",
+                "the region consists of {} mappings, and NIXL can register only the first; adopt each as a region",
                 memory.pieces()
             );
         }
-        // The last holder of an earlier registration may be gone before the agent has deregistered it.
+        // An earlier registration may have lost its last holder before the agent has deregistered it.
         region.registrations.wait_for_removal(agent);
         let started = Instant::now();
         let descriptors = region.descriptors();
         let context = region.ordinal().map(|ordinal| Context::retain(Device::get(ordinal)?).map(Arc::new));
         let context = context.transpose()?;
         let spans = SpanRegistrar { agent: agent.clone(), context };
-        spans.register(&descriptors).map_err(|failure| region.keep(failure))?;
+        spans.register(&descriptors).map_err(|failure| region.leak_stuck(failure))?;
         let registration = Arc::new(Self {
             region: region.clone(),
             spans,
@@ -121,7 +122,7 @@ impl Registration {
         &self.spans.agent
     }
 
-    /// Whether the agent still knows it.
+    /// Whether it is still registered.
     pub fn is_registered(&self) -> bool {
         self.state().registered
     }
@@ -132,14 +133,14 @@ impl Registration {
         ensure!(
             state.registered,
             InvalidState,
-            "the registration with agent '{}' was taken back",
+            "the region was deregistered from agent '{}'; register it again",
             self.agent().name()
         );
         self.holds.fetch_add(1, Ordering::Relaxed);
         Ok(RegistrationHold(self.clone()))
     }
 
-    /// Takes the registration back; refused while something holds it.
+    /// Deregisters the region. Fails while the registration has holds.
     pub fn deregister(&self) -> Result<()> {
         let _unchanged = self.region.resizing();
         let mut state = self.state();
@@ -159,7 +160,7 @@ impl Registration {
         );
         let descriptors = std::mem::take(&mut state.descriptors);
         state.registered = false;
-        let outcome = self.spans.deregister(&descriptors).map_err(|failure| self.region.keep(failure));
+        let outcome = self.spans.deregister(&descriptors).map_err(|failure| self.region.leak_stuck(failure));
         self.region.registrations.remove(self);
         log!(Debug, "region {} deregistered from agent '{}'", self.region.log_id(), self.agent().name());
         outcome
@@ -175,7 +176,7 @@ impl Registration {
         Ok(())
     }
 
-    /// Deregisters extents that go from the region.
+    /// Deregisters extents that are removed from the region.
     pub(super) fn reduce(&self, removed: &[Descriptor]) -> SpanResult {
         let mut state = self.state();
         if state.registered {
@@ -212,16 +213,16 @@ impl Drop for Registration {
             self.spans.agent.name()
         );
         self.spans.deregister_or_defer(descriptors, move |outcome| {
-            let kept = outcome.map_err(|failure| deregistering.region.keep(failure));
+            let kept = outcome.map_err(|failure| deregistering.region.leak_stuck(failure));
             drop(deregistering);
             if let Err(error) = kept {
-                log!(Error, "{error}; its memory is kept");
+                log!(Error, "{error}; its memory is intentionally leaked");
             }
         });
     }
 }
 
-/// A registration that nobody holds any more, until its agent has deregistered it, or can't because its thread has ended.
+/// A registration without holders, until its agent has deregistered it, or cannot because its thread has ended.
 struct Deregistering {
     region: Arc<Region>,
     /// The address of the registration.
@@ -234,7 +235,7 @@ impl Drop for Deregistering {
     }
 }
 
-/// A promise that a registration stays.
+/// Keeps a region registered.
 pub struct RegistrationHold(Arc<Registration>);
 
 impl std::ops::Deref for RegistrationHold {
@@ -259,7 +260,7 @@ mod tests {
     use super::*;
     use crate::region::SystemConfig;
 
-    /// As on the agent's thread, for which the one that grows the region is waiting.
+    /// Like the agent's thread, for which the thread that grows the region waits.
     #[test]
     fn a_hold_ends_while_the_registration_waits_for_its_agent() {
         let (agent, commands) = Agent::unattended();

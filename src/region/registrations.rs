@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The registrations that a region has, down to those that nobody holds any more and whose agents have not let go yet.
+//! The registrations of a region, including those without holders that their agents have not deregistered yet.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result, Status};
 use crate::nixl::Agent;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// Registrations from when their agents know of the memory until they know no more of it.
+/// Registrations from the time that their agents have registered the memory until they have deregistered it.
 #[derive(Default)]
 pub(super) struct Registrations {
     list: Mutex<Vec<Entry>>,
@@ -18,26 +18,26 @@ pub(super) struct Registrations {
 }
 
 struct Entry {
-    /// The agent's address. Only compared: the registration may be gone, and the agent with it.
+    /// The agent's address. It is only compared: the registration and the agent may have been destroyed.
     agent: usize,
     registration: Weak<Registration>,
 }
 
 impl Registrations {
-    /// One more.
+    /// Adds a registration.
     pub fn add(&self, registration: &Arc<Registration>) {
         let agent = Arc::as_ptr(registration.agent()).addr();
         self.list().push(Entry { agent, registration: Arc::downgrade(registration) });
     }
 
-    /// Of this one the agent knows no more.
+    /// Removes a registration after its agent has deregistered it.
     pub fn remove(&self, over: *const Registration) {
         self.list().retain(|entry| entry.registration.as_ptr() != over);
         self.removal.notify_all();
     }
 
-    /// Waits until an agent has deregistered what nobody holds any more. The agent refuses a new registration before
-    /// that, and its thread removes the old one without any lock that the caller may have.
+    /// Waits until an agent has deregistered the registrations without holders. A new registration would fail before that.
+    /// The agent's thread removes the old one without any lock that the caller may have.
     pub fn wait_for_removal(&self, agent: &Arc<Agent>) {
         let is_going = |list: &mut Vec<Entry>| {
             let mut own = list.iter().filter(|entry| entry.agent == Arc::as_ptr(agent).addr());
@@ -46,22 +46,22 @@ impl Registrations {
         drop(self.removal.wait_while(self.list(), is_going));
     }
 
-    /// Those that somebody holds.
+    /// The registrations with holders.
     pub fn held(&self) -> Vec<Arc<Registration>> {
         self.upgraded().into_iter().flatten().collect()
     }
 
-    /// All of them. Refused while one is going: its agent still uses memory that it can't be asked to let go of.
+    /// All registrations. Fails while one is being deregistered, because its agent still uses the memory.
     pub fn all(&self) -> Result<Vec<Arc<Registration>>> {
         let all: Option<Vec<_>> = self.upgraded().into_iter().collect();
         all.ok_or_else(|| {
-            let message = "an agent is deregistering the region, because the last holder of a registration was destroyed; \
-                           try again when its transfers have ended";
+            let message = "an agent is still deregistering the region, because the last holder of a registration was \
+                           destroyed; try again when the agent's transfers are complete";
             Error::new(Status::Busy, message)
         })
     }
 
-    /// None of these is dropped with the lock held: the last one waits for its agent's thread, which takes the lock.
+    /// None of these may be dropped with the lock held: the last one waits for its agent's thread, which locks it too.
     fn upgraded(&self) -> Vec<Option<Arc<Registration>>> {
         self.list().iter().map(|entry| entry.registration.upgrade()).collect()
     }

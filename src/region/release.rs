@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The release of adopted memory: the callback that tells the caller that kvmem uses the memory no longer.
+//! The release of adopted memory: the callback that reports that kvmem no longer uses the memory.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// Fails, without calling the callback, if the thread for it can't be started.
+    /// Fails, without calling the callback, if the thread for it cannot be started.
     pub fn new(callback: ReleaseCallback, address: u64, size: u64) -> Result<Self> {
         let logged: ReleaseCallback = Box::new(move || {
             log!(Debug, "calling the release callback of {size} bytes adopted at {address:#x}");

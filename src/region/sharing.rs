@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a region has to do with other processes: who holds it, and, for one that was imported, whose it is.
+//! A region and other processes: its holders, opening shared regions again, and the owner of an imported region.
 
 #![forbid(unsafe_code)]
 
@@ -13,44 +13,43 @@ use crate::error::{Result, ensure};
 use crate::process::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What an opening wants of a region.
+/// The requirements for a region of a share that is being opened.
 pub struct OpenRequirements {
-    /// The control block that came with the share.
+    /// The control block of the share.
     pub control: FileId,
-    /// The file that came as its memory; `None` for memory that is no file.
+    /// The file of its memory; `None` if the memory is not a file.
     pub file: Option<FileId>,
-    /// What to do with it.
+    /// The access.
     pub access: Access,
     /// What its address is to be a multiple of, a power of two.
     pub alignment: u64,
-    /// The device it is to be page-locked for.
+    /// The device to page-lock it for.
     pub pin: Option<i32>,
-    /// The devices whose kernels are to reach device memory, besides the one that it is located on.
+    /// The devices that will access device memory, in addition to the one that it is located on.
     pub users: DeviceUsers,
     /// Its extents, each with its word in the control block.
     pub extents: Vec<(usize, u32)>,
 }
 
-/// Who holds a region.
+/// The holders of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
-    /// All in this process that keep it: handles, views, layouts, registrations, shares, transfers.
+    /// All references in this process: handles, views, layouts, registrations, shares, transfers.
     pub references: u64,
     /// Views of it.
     pub views: u64,
     /// Agents it is registered with.
     pub registrations: u64,
-    /// Shares of it that were not destroyed.
+    /// Shares of it that exist.
     pub shares: u64,
     /// How often other processes have it open.
     pub importers: u64,
-    /// Handles that the caller was given.
+    /// Handles of the caller.
     pub handles: u64,
 }
 
 impl Region {
-    /// A region made of another process's memory; where another thread has meanwhile opened one that serves as well,
-    /// that one.
+    /// A region of memory of another process, or an equivalent one that another thread has opened concurrently.
     pub fn imported(
         backing: Backing,
         origin: Origin,
@@ -60,7 +59,7 @@ impl Region {
         let id = control.id();
         let region = Self::with(backing, Some(origin), control.into());
         loop {
-            // Compared without the lock, which every other share of the process needs: that asks the kernel about
+            // Compared without the lock, which every other share of the process needs, because comparing makes system calls on
             // files of other processes.
             let seen = known().of(&id);
             if let Some(first) = seen.iter().find(|open| open.satisfies(wanted)) {
@@ -72,15 +71,15 @@ impl Region {
         }
     }
 
-    /// A region of a control block's id that this process has, its own or opened, and that serves.
+    /// A region with this id in its control block that this process has created or opened, and that satisfies the
+    /// requirements.
     pub fn known(id: &[u8; 16], wanted: &OpenRequirements) -> Option<Arc<Self>> {
         let open = known().of(id);
         open.into_iter().find(|region| region.satisfies(wanted))
     }
 
-    /// Whether an opening can be given this region: with other rights, with extents that the one here does not have, or
-    /// page-locked where this one is not, it must be opened anew. The original serves in any case; another's memory
-    /// under its id never does.
+    /// Whether this region satisfies the requirements: with other access, with extents that it does not have, or if page locks
+    /// are missing, the share must be opened again. The original always does; other memory with its id never does.
     fn satisfies(&self, wanted: &OpenRequirements) -> bool {
         let is_it = self.control.get().is_some_and(|control| control.file_id() == wanted.control)
             && wanted.file.is_none_or(|file| {
@@ -106,7 +105,7 @@ impl Region {
         is_fixed || self.address().is_multiple_of(alignment)
     }
 
-    /// Memory opened by its IPC handle is mapped for one device. All other can be opened for more devices later.
+    /// Memory opened by its IPC handle is mapped for one device. Other memory can be opened for more devices later.
     fn is_mapped_for(&self, user: Option<i32>) -> bool {
         match &self.backing {
             Backing::Device(memory) => match &**memory {
@@ -128,7 +127,7 @@ impl Region {
         }
     }
 
-    /// The control block that its importers share; made when it is first shared.
+    /// The control block, which is created when the region is first shared.
     pub fn control(&self) -> Result<&Arc<Control>> {
         match &self.backing {
             Backing::View { parent, .. } => parent.control(),
@@ -136,13 +135,13 @@ impl Region {
         }
     }
 
-    /// Which memory it is, for all processes that have it; `None` where it was never shared. Regions of one id are the
-    /// same bytes, also where they are mapped at other addresses.
+    /// Identifies the memory in all processes; `None` if it was never shared. Regions with the same id contain the same bytes,
+    /// also at different addresses.
     pub fn shared_id(&self) -> Option<[u8; 16]> {
         self.control.get().map(|control| control.id())
     }
 
-    /// Where it comes from, if another process owns it.
+    /// Its owner, if that is another process.
     pub fn origin(&self) -> Option<&Origin> {
         match &self.backing {
             Backing::View { parent, .. } => parent.origin(),
@@ -150,7 +149,7 @@ impl Region {
         }
     }
 
-    /// Refuses a region whose owner has freed it, or has ended. What is mapped here stays readable all the same.
+    /// Fails if the owner has freed the region, or has ended. Its mapping here remains valid.
     pub fn ensure_owner_lives(&self) -> Result<()> {
         let Some(origin) = self.origin() else { return Ok(()) };
         let gone = self.control()?.owner_is_gone() || origin.process.is_gone();
@@ -164,7 +163,7 @@ impl Region {
         Ok(())
     }
 
-    /// How often what lies behind its addresses has changed.
+    /// How often the memory behind its addresses has changed.
     pub fn generation(&self) -> u64 {
         if self.tier() == Tier::Elastic {
             self.control().map_or(0, |control| control.generation())
@@ -173,7 +172,7 @@ impl Region {
         }
     }
 
-    /// Who holds it; for a view, who holds the view.
+    /// The holders of the region, or of the view if it is one.
     pub fn holders(self: &Arc<Self>) -> Result<Holders> {
         sweep();
         Ok(Holders {
@@ -187,7 +186,7 @@ impl Region {
     }
 }
 
-/// A region on its way to another process.
+/// A region in a share.
 pub struct SharedRegion(Arc<Region>);
 
 impl SharedRegion {
@@ -215,7 +214,7 @@ impl Drop for SharedRegion {
     }
 }
 
-/// A region as the caller's handle has it: counts as a handle until it is dropped.
+/// A region in a handle of the caller: counts as a handle until it is dropped.
 pub struct HandledRegion(Arc<Region>);
 
 impl From<Arc<Region>> for HandledRegion {
@@ -239,8 +238,8 @@ impl Drop for HandledRegion {
     }
 }
 
-/// What this process has shared or opened, by the id in the control block: what is opened again is the same region. A
-/// process has memory mapped once, so it has one such list.
+/// The regions that this process has shared or opened, by the id in their control block: opening a share again returns the
+/// same region. There is one list per process, because a process maps memory once.
 #[derive(Default)]
 struct OpenRegions {
     regions: BTreeMap<[u8; 16], Vec<Weak<Region>>>,
@@ -267,7 +266,7 @@ impl OpenRegions {
         }
     }
 
-    /// Adds a region unless another of that id has come since those in `seen` were looked at.
+    /// Adds a region, unless another one with this id was added after `seen` was read.
     fn add_after(&mut self, id: [u8; 16], region: &Arc<Region>, seen: &[Arc<Region>]) -> bool {
         let mut live = self.regions.get(&id).into_iter().flatten().filter(|known| known.strong_count() > 0);
         let is_unchanged = live.all(|known| seen.iter().any(|seen| is(known, seen)));

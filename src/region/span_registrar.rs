@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Telling an agent of memory and taking that back, span by span, and what NIXL may still use when that fails.
+//! Registering memory with an agent and deregistering it, span by span. After a failure NIXL may still use some spans.
 
 #![forbid(unsafe_code)]
 
@@ -11,36 +11,36 @@ use crate::guarded::guarded;
 use crate::nixl::state::AgentState;
 use crate::nixl::{Agent, Descriptor};
 
-/// A failure, and the spans that NIXL may still use after it: they must never be unmapped.
+/// A failure, and the spans that NIXL may still use: they must never be unmapped.
 pub(super) struct SpanFailure {
-    /// The first thing that failed.
+    /// The first error.
     pub error: Error,
-    /// What NIXL did not let go of.
+    /// The spans that NIXL may still use.
     pub stuck: Vec<Descriptor>,
 }
 
-/// What came of it.
+/// The result of registering or deregistering spans.
 pub(super) type SpanResult = std::result::Result<(), SpanFailure>;
 
 impl SpanFailure {
-    /// This failure, which came first, and what followed from it.
+    /// Adds a later failure, which occurred while this one was undone.
     pub fn and(mut self, later: Self) -> Self {
-        let later_error = later.error.context("then, while what had been done was taken back");
+        let later_error = later.error.context("then, while earlier steps were undone");
         self.error = self.error.followed_by(&later_error);
         self.stuck.extend(later.stuck);
         self
     }
 }
 
-/// An agent, and the context in which it is told of memory: UCX registers memory that was mapped apart only where that
-/// of its GPU is current.
+/// An agent, and the context that must be current: UCX registers VMM memory only if the primary context of its GPU is
+/// current.
 pub(super) struct SpanRegistrar {
     pub agent: Arc<Agent>,
     pub context: Option<Arc<Context>>,
 }
 
 impl SpanRegistrar {
-    /// All of them, or none.
+    /// Registers all spans, or none.
     pub fn register(&self, spans: &[Descriptor]) -> SpanResult {
         let (context, wanted) = (self.context.clone(), spans.to_vec());
         self.call(spans, move |state| {
@@ -51,13 +51,13 @@ impl SpanRegistrar {
         })
     }
 
-    /// All of them, whatever fails.
+    /// Deregisters all spans, also after failures.
     pub fn deregister(&self, spans: &[Descriptor]) -> SpanResult {
         let (context, known) = (self.context.clone(), spans.to_vec());
         self.call(spans, move |state| deregister_in(&context, state, &known))
     }
 
-    /// The same without waiting for it where this is the agent's own thread; `then` runs on that thread when it is over.
+    /// The same. On the agent's own thread it returns before the work is done. `then` runs on the agent's thread afterwards.
     pub fn deregister_or_defer(
         &mut self,
         spans: Vec<Descriptor>,
@@ -65,13 +65,13 @@ impl SpanRegistrar {
     ) {
         let context = self.context.take();
         self.agent.call_or_defer(move |state| {
-            // After a panic NIXL may still know the memory, which `then` must learn of before anything is freed.
+            // After a panic the memory may still be registered, which `then` must know before anything is freed.
             let outcome = guarded(|| deregister_in(&context, state, &spans));
             then(outcome.unwrap_or_else(|error| Err(SpanFailure { error, stuck: spans })));
         });
     }
 
-    /// Where the agent's thread does not answer, nobody knows what became of the spans.
+    /// If the agent's thread does not reply, all spans may be in use.
     fn call(
         &self,
         spans: &[Descriptor],
@@ -95,7 +95,7 @@ fn register_all(state: &mut AgentState, spans: &[Descriptor]) -> SpanResult {
     Ok(())
 }
 
-/// The primary context that there is in place of one that was reset: memory that was mapped apart is still there.
+/// The new primary context after a reset. VMM memory still exists then.
 fn anew(context: &Option<Arc<Context>>) -> Option<Arc<Context>> {
     let reset = context.as_ref().filter(|context| context.ensure_alive().is_err())?;
     Context::retain(reset.device()).ok().map(Arc::new)
@@ -103,7 +103,7 @@ fn anew(context: &Option<Arc<Context>>) -> Option<Arc<Context>> {
 
 fn deregister_in(context: &Option<Arc<Context>>, state: &mut AgentState, spans: &[Descriptor]) -> SpanResult {
     let anew = anew(context);
-    // Without it NIXL fails to deregister, and says so.
+    // Without a context NIXL fails to deregister, and reports that.
     let _entered = anew.as_ref().or(context.as_ref()).and_then(|context| context.enter_to_free().ok());
     deregister_all(state, spans)
 }

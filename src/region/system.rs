@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! System memory: a mapping, zeroed and page-aligned. What is to be shared lies in a memory file.
+//! System memory: a mapping, zeroed and page-aligned. Shareable memory is a memory file.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,34 +16,34 @@ use crate::advice;
 use crate::error::{Result, Status, ensure, fail};
 use crate::log::log;
 
-/// Which pages to ask the kernel for.
+/// Which pages to request from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// The system's own.
+    /// Ordinary pages.
     #[default]
     None,
-    /// The system's own, also where the kernel makes huge ones unasked.
+    /// Ordinary pages, even if the kernel uses huge pages by default.
     Never,
-    /// Ask the kernel to use huge pages where it can.
+    /// Transparent huge pages, if the kernel supports them.
     Transparent,
-    /// Pages of this size from the system's reserved pool.
+    /// Reserved huge pages of this size.
     Reserved(u64),
 }
 
 /// What to map.
 #[derive(Clone, Debug, Default)]
 pub struct SystemConfig {
-    /// Bytes; rounded up to whole pages inside.
+    /// Size in bytes; the mapping is rounded up to whole pages.
     pub size: u64,
-    /// Which pages to ask for.
+    /// Which pages to request.
     pub huge_pages: HugePages,
-    /// Fail rather than take smaller pages than asked for.
+    /// Fail rather than use smaller pages than requested.
     pub huge_pages_required: bool,
-    /// The NUMA node the pages come from.
+    /// The NUMA node of the pages.
     pub numa: Option<numa::NumaPlacement>,
-    /// How many threads touch every page before the call returns; 0: each page comes with its first use.
+    /// The number of threads that populate the pages before the call returns; 0 populates each page at its first access.
     pub prefault_threads: u32,
-    /// Other processes can be given it.
+    /// It can be shared with other processes.
     pub shareable: bool,
 }
 
@@ -105,14 +105,14 @@ impl SystemMemory {
         Ok(memory)
     }
 
-    /// Maps what another process has shared. The file must be as large as that process says, and stay so.
+    /// Maps memory that another process has shared. The file must have the size in the share, and be unable to shrink.
     pub fn open(file: OwnedFd, shared: &SharedPart) -> Result<Self> {
         let SharedPart { offset, size, alignment, writable, .. } = *shared;
         let inspected = Inspected::new(file.as_fd())?;
         shared.ensure_cannot_fault(&inspected)?;
         let size = host_size("a system region", size)?;
         let pages = inspected.huge_page.map_or(aligned_for_all(size), Pages::Huge);
-        // A mapping is of whole pages: past the end of the file it would raise SIGBUS.
+        // A mapping has whole pages: accessing one past the end of the file raises SIGBUS.
         let end = pages.round_up(size).ok().and_then(|size| offset.checked_add(size as u64));
         ensure!(
             end.is_some_and(|end| end <= inspected.mappable()) && offset.is_multiple_of(pages.unit() as u64),
@@ -142,7 +142,7 @@ impl SystemMemory {
         }
     }
 
-    /// Maps memory, and places it before anything touches it.
+    /// Maps memory, and sets its NUMA node before it is populated.
     fn with_pages(size: usize, pages: Pages, config: &SystemConfig) -> Result<Self> {
         if !matches!(pages, Pages::Huge(_)) {
             ensure_fits(size as u64, config.numa)?;
@@ -157,12 +157,12 @@ impl SystemMemory {
         Ok(memory)
     }
 
-    /// The kernel has reserved as many huge pages, but on no node. The first touch would raise SIGBUS where this node has
-    /// none left, so all are taken now, in a way that fails.
+    /// The kernel has reserved enough huge pages, but on no particular node. If this node has none left, the first access
+    /// would raise SIGBUS, so all pages are populated now by a call that can fail.
     fn take_huge_pages_of(&self, node: u32, page: usize, threads: u32) -> Result<()> {
         ensure_huge_pages_of(node, self.mapping.size() as u64, page as u64)?;
         self.prefault(0, self.mapping.size(), threads)
-            .map_err(|error| error.context(format!("take them from NUMA node {node}")))
+            .map_err(|error| error.context(format!("allocate them on NUMA node {node}")))
     }
 
     fn unplaced(size: usize, pages: Pages, config: &SystemConfig) -> Result<Self> {
@@ -181,7 +181,7 @@ impl SystemMemory {
 
     fn without_huge(size: usize, config: &SystemConfig) -> Result<Self> {
         let memory = Self::with_pages(size, Pages::Ordinary, config)?;
-        // A kernel without huge pages refuses the advice, and need not know.
+        // A kernel without huge pages fails, and needs no advice.
         let _ = memory.advise(0, Advice::LinuxNoHugepage);
         Ok(memory)
     }
@@ -198,7 +198,7 @@ impl SystemMemory {
     fn reserved(size: usize, page: u64, config: &SystemConfig) -> Result<Self> {
         let pages = match page {
             0x20_0000 | 0x4000_0000 => Pages::Huge(page as usize),
-            _ => fail!(InvalidArgument, "huge pages are of 2 MiB or 1 GiB, not of {page} bytes"),
+            _ => fail!(InvalidArgument, "the size of huge pages is {page} bytes, it must be 2 MiB or 1 GiB"),
         };
         let made = Self::with_pages(size, pages, config).map_err(|error| {
             let is_lack = error.status() == Status::OutOfMemory;
@@ -224,32 +224,32 @@ impl SystemMemory {
         self.mapping.address() as usize
     }
 
-    /// The bytes asked for.
+    /// The requested size in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The size of the pages the mapping is made of.
+    /// The size of its pages in bytes.
     pub fn page_size(&self) -> u64 {
         self.page_size
     }
 
-    /// Whether the pages are smaller than asked for.
+    /// Whether its pages are smaller than requested.
     pub fn fell_back(&self) -> bool {
         self.fell_back
     }
 
-    /// The NUMA node its pages come from.
+    /// The NUMA node of its pages.
     pub fn numa_node(&self) -> Option<u32> {
         self.numa.map(numa::NumaPlacement::node)
     }
 
-    /// Touches every page of a part, with up to `threads` threads.
+    /// Populates the pages of a part, with up to `threads` threads.
     pub fn prefault(&self, offset: usize, size: usize, threads: u32) -> Result<()> {
         prefault::touch(self.address() + offset, size, self.page_size, threads)
     }
 
-    /// How much of it is in memory now, and on what pages.
+    /// How much of it is resident in memory, and on which pages.
     pub fn residency(&self) -> Result<Residency> {
         pages::residency(self.address(), self.mapping.size())
     }
@@ -263,22 +263,21 @@ impl SystemMemory {
         self.page_size != base_page()
     }
 
-    /// Asks for ordinary pages from `offset` on.
-    pub fn give_up_huge_pages(&self, offset: usize) {
+    /// Uses ordinary pages from `offset` on.
+    pub fn use_ordinary_pages(&self, offset: usize) {
         if let Err(errno) = self.advise(offset, Advice::LinuxNoHugepage) {
-            log!(Warn, "ask for ordinary pages: {errno}");
+            log!(Warn, "request ordinary pages: {errno}");
         }
     }
 
     fn advise(&self, offset: usize, advice: Advice) -> rustix::io::Result<()> {
         let rest = self.mapping.size() - offset.min(self.mapping.size());
-        // SAFETY: advice about a part of our own mapping, none that changes its bytes.
+        // SAFETY: advice for a part of this mapping that does not change its bytes.
         unsafe { madvise((self.address() + offset) as *mut c_void, rest, advice) }
     }
 }
 
-/// Memory of several processes begins in each at a multiple of this, so that what lies aligned in it for one does so for
-/// all.
+/// Shared memory starts at a multiple of this in every process, so that an offset has the same alignment in all of them.
 const LARGEST_ALIGNMENT: usize = 1 << 30;
 
 /// The pages of a mapping that several processes have.

@@ -18,7 +18,7 @@ pub enum Tier {
     Pinned,
     /// Memory of a GPU.
     Device,
-    /// Memory of a GPU that grows and shrinks behind fixed addresses.
+    /// Memory of a GPU that grows and shrinks at fixed addresses.
     Elastic,
 }
 

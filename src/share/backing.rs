@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory that a share carries, opened and held against what the share says of it.
+//! Opening the memory of a share, and checking it against the manifest.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,7 @@ use crate::region::{
 };
 
 impl Share {
-    /// What lies behind an entry.
+    /// Opens the memory of an entry.
     pub(super) fn open_backing(
         &self,
         entry: &RegionEntry,
@@ -73,7 +73,7 @@ impl Share {
                 let imported = extents.iter().map(by_fabric).collect();
                 let devices = (ordinal, opening.users);
                 let memory = ElasticMemory::import(devices, shape, imported, control.clone(), writable);
-                // A handle's bytes may be used again: it has opened what was shared if that is there even now.
+                // The driver may reuse the bytes of a handle. The handle has opened the shared memory if that still exists now.
                 ensure_extents_kept(control, extents)?;
                 self.ensure_kept(control)?;
                 memory.map(Backing::Elastic).map_err(not_as_told)
@@ -113,7 +113,7 @@ impl Share {
         Ok(imported)
     }
 
-    /// What it means that a handle opens nothing: one from another PID namespace may be as good as it was there.
+    /// Adds the cause of a failed open: a handle of another PID namespace may be valid there.
     fn refused_handle(&self, error: Error) -> Error {
         let owner = &self.manifest.process;
         let by_driver =
@@ -124,20 +124,20 @@ impl Share {
         }
         error
             .context(format!(
-                "the handle is of process {} in PID namespace {}, this one is {} in {}, and a driver finds the memory behind \
-                 a handle by its process: run both in one PID namespace, or share elastic memory, which goes by file \
-                 descriptors",
+                "the handle was exported by process {} in PID namespace {}, this is process {} in namespace {}, and the driver \
+                 finds the memory of a handle by its process: run both in one PID namespace, or share elastic memory, which \
+                 is passed by file descriptors",
                 owner.pid, owner.pid_namespace, own.pid, own.pid_namespace
             ))
             .with_status(Status::Unsupported)
     }
 
-    /// Refuses memory by a handle that keeps nothing, where its owner has let go of it.
+    /// Fails if the owner has destroyed the memory of a handle that does not keep it.
     fn ensure_kept(&self, control: &Control) -> Result<()> {
         ensure!(
             !control.owner_is_gone() && !self.manifest.process.is_gone(),
             PeerLost,
-            "process {}, which shared device memory, has freed it or has ended: its handle is worth nothing",
+            "process {}, which shared device memory, has freed it or has ended, so its handle is invalid",
             self.manifest.process.pid
         );
         Ok(())
@@ -154,20 +154,20 @@ fn ensure_extents_kept(control: &Control, extents: &[FabricExtent]) -> Result<()
     ensure!(
         extents.iter().all(is_kept),
         Stale,
-        "the owner has taken extents back since it shared them, and their fabric handles are worth nothing; have it share \
-         them again"
+        "the owner has decommitted extents since it shared them, so their fabric handles are invalid; have it share them \
+         again"
     );
     Ok(())
 }
 
-/// The device memory lies on, which the one it is opened for must reach.
+/// The device that memory is located on. The device that it is opened for must be able to access it.
 fn reached(uuid: &[u8; 16], opening: &OpenOptions) -> Result<i32> {
     let owner = Device::by_uuid(uuid)?;
     if let Some(user) = opening.users.device() {
         ensure!(
             Device::get(user)?.can_access(&owner)?,
             Unsupported,
-            "memory of device {} can't be opened for device {user}, which does not reach it",
+            "memory of device {} cannot be opened for device {user}, which does not reach it",
             owner.ordinal()
         );
     }

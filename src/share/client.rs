@@ -27,19 +27,19 @@ use crate::region::Access;
 /// What to fetch.
 #[derive(Clone, Debug)]
 pub struct Fetch {
-    /// Where the broker listens.
+    /// The path of the broker's socket.
     pub path: PathBuf,
-    /// What it was published as.
+    /// The name that it was published with.
     pub name: String,
-    /// The token that goes with it.
+    /// The token that grants access to it.
     pub token: Token,
-    /// What will be done with the memory; `None` for all that is granted.
+    /// The requested access; `None` requests all that is granted.
     pub access: Option<Access>,
-    /// Whose process the broker must be; `None` for this process's own user.
+    /// The user that the broker must run as; `None` means the user of this process.
     pub broker_user: Option<u32>,
 }
 
-/// Fetches a share. `None` waits as long as it takes.
+/// Fetches a share. A deadline of `None` means no timeout.
 pub fn fetch(what: &Fetch, deadline: Option<Instant>) -> Result<Parcel> {
     let doing = |error: Error| {
         error.context(format!("fetch '{}' from the broker at {}", what.name, what.path.display()))
@@ -62,7 +62,7 @@ pub fn fetch(what: &Fetch, deadline: Option<Instant>) -> Result<Parcel> {
 fn connect(what: &Fetch, deadline: Option<Instant>) -> Result<LocalFd> {
     let address = address(&what.path)?;
     let create = || net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
-    let socket = LocalFd::open(create).map_err(|errno| Error::errno("make a socket", errno))?;
+    let socket = LocalFd::open(create).map_err(|errno| Error::errno("create a socket", errno))?;
     loop {
         limit_connect(&socket, deadline)?;
         match net::connect(&socket, &address) {
@@ -73,13 +73,13 @@ fn connect(what: &Fetch, deadline: Option<Instant>) -> Result<LocalFd> {
     }
 }
 
-/// A connection waits while the broker has others to let in first; this bounds the wait.
+/// Bounds the wait for a connection: the broker may have to accept others first.
 fn limit_connect(socket: &LocalFd, deadline: Option<Instant>) -> Result<()> {
     let Some(deadline) = deadline else { return Ok(()) };
-    // Zero would stand for no bound.
+    // Zero would mean no timeout.
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
     match set_socket_timeout(socket, Timeout::Send, Some(left)) {
-        // A time that the kernel can't count ends after the machine does.
+        // A timeout that exceeds the kernel's range is as good as none.
         Ok(()) | Err(Errno::INVAL | Errno::DOM) => Ok(()),
         Err(errno) => Err(Error::errno("set a socket's timeout", errno)),
     }
@@ -87,16 +87,16 @@ fn limit_connect(socket: &LocalFd, deadline: Option<Instant>) -> Result<()> {
 
 fn connect_error(errno: Errno, path: &Path) -> Error {
     let (what, status) = match errno {
-        Errno::NOENT => ("nothing is there", Status::NotFound),
-        // The kernel says the same of a socket without a listener and of a file that is no socket.
+        Errno::NOENT => ("there is no socket at the path", Status::NotFound),
+        // The kernel returns the same for a socket without a listener and for a file that is not a socket.
         Errno::CONNREFUSED if !is_socket(path) => {
-            ("the file there is no socket: it is not the path of a broker", Status::InvalidArgument)
+            ("the file at the path is not a socket: pass the path of a broker", Status::InvalidArgument)
         }
-        Errno::CONNREFUSED => ("a socket is there, but its broker has ended", Status::PeerLost),
-        Errno::AGAIN => ("it let nobody in in the time given", Status::TimedOut),
+        Errno::CONNREFUSED => ("the broker of the socket has ended", Status::PeerLost),
+        Errno::AGAIN => ("it did not accept the connection before the timeout", Status::TimedOut),
         Errno::ACCESS | Errno::PERM => ("this user may not connect", Status::PermissionDenied),
-        Errno::PROTOTYPE => ("another kind of socket is there", Status::InvalidArgument),
-        Errno::NOTDIR | Errno::LOOP => ("the path leads nowhere", Status::InvalidArgument),
+        Errno::PROTOTYPE => ("the socket at the path has another type", Status::InvalidArgument),
+        Errno::NOTDIR | Errno::LOOP => ("the path is invalid", Status::InvalidArgument),
         _ => return Error::errno("connect", errno),
     };
     Error::errno(what, errno).with_status(status)
@@ -107,20 +107,17 @@ fn is_socket(path: &Path) -> bool {
     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
 }
 
-/// Whoever listens at the path must be whom the caller trusts, not just who came first.
+/// The process that listens at the path must run as the user that the caller trusts, because any process may have created
+/// the socket.
 fn check_broker(socket: &LocalFd, what: &Fetch) -> Result<()> {
-    let user =
-        peer_user(socket.as_fd()).map_err(|errno| Error::errno("ask whose process the broker is", errno))?;
+    let user = peer_user(socket.as_fd())
+        .map_err(|errno| Error::errno("get the user of the broker's process", errno))?;
     let expected = what.broker_user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
-    ensure!(
-        user == expected,
-        PermissionDenied,
-        "it is a process of user {user}, only one of user {expected} is trusted"
-    );
+    ensure!(user == expected, PermissionDenied, "it runs as user {user}, expected user {expected}");
     ensure!(
         !peer_pid(socket.as_fd()).is_some_and(pid_has_ended),
         PeerLost,
-        "the broker's process has ended; a child of it still has the socket open, and does not serve it"
+        "the broker's process has ended; a child of it still has the socket open, but does not serve it"
     );
     Ok(())
 }
@@ -134,12 +131,12 @@ fn exchange(socket: &LocalFd, what: &Fetch, deadline: Option<Instant>) -> Result
     {
         return sent.map(|()| Parcel::default());
     }
-    // A broker that hangs up before it has heard all may still have said why.
+    // A broker that closes the connection early may have sent a refusal.
     let answer = receive_kind(socket.as_fd(), Boundaries::None, ParcelLimits::SHARE, deadline);
     match (sent, answer) {
         (_, Ok((MessageKind::Share, parcel))) => Ok(parcel),
         (_, Ok((MessageKind::Refusal, parcel))) => Err(Refusal::read(&parcel.bytes)?.0),
-        (_, Ok((MessageKind::Request, _))) => fail!(Corrupt, "it answered by a request"),
+        (_, Ok((MessageKind::Request, _))) => fail!(Corrupt, "it replied with a request"),
         (Err(error), Err(_)) | (Ok(()), Err(error)) => Err(error),
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Making a share: how each tier leaves the process.
+//! Creating a share: how the memory of each tier is exported.
 
 #![forbid(unsafe_code)]
 
@@ -53,7 +53,7 @@ fn pack_region(region: &Arc<Region>, grant: ShareOptions) -> Result<Share> {
     ensure!(
         grant.way != Transport::Remote,
         InvalidArgument,
-        "a region is reached by NIXL only as a part of a layout; share the layout"
+        "NIXL accesses a region only as a part of a layout; share the layout"
     );
     let mut packing = ShareBuilder::new(grant);
     let part = packing.add(region)?;
@@ -62,7 +62,7 @@ fn pack_region(region: &Arc<Region>, grant: ShareOptions) -> Result<Share> {
 
 fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
     let Memory::Local(local) = layout.memory() else {
-        fail!(Unsupported, "a remote layout is its owner's to share");
+        fail!(Unsupported, "a remote layout can be shared only by the process that owns it");
     };
     let mut packing = ShareBuilder::new(grant);
     let mut parts = Vec::new();
@@ -74,7 +74,7 @@ fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
         packing.ensure_placeable(&parts, alignment_of_roots(layout.geometry().dimensions().alignment))?;
     }
     let remote = match (&local.agent, grant.access) {
-        // Who has the metadata may write.
+        // A process that has the metadata may write.
         (Some(agent), Access::ReadWrite) if local.tier != crate::region::Tier::Disk => {
             remote_entry(layout, agent, !parts.is_empty())?
         }
@@ -83,7 +83,7 @@ fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
     ensure!(
         !parts.is_empty() || remote.is_some(),
         InvalidState,
-        "the layout can't be reached by NIXL: it is of files, was built without an agent, or is shared to be read only"
+        "NIXL cannot access the layout: it is on disk, was built without an agent, or is shared read-only"
     );
     let geometry = layout.geometry();
     let entry =
@@ -107,7 +107,7 @@ fn remote_entry(layout: &Layout, agent: &Agent, is_carried: bool) -> Result<Opti
     }
 }
 
-/// A share in the making.
+/// Builds a share.
 struct ShareBuilder {
     grant: ShareOptions,
     regions: Vec<RegionEntry>,
@@ -137,7 +137,7 @@ impl ShareBuilder {
         })
     }
 
-    /// Adds what a region is a part of, unless it was added, and answers which part it is.
+    /// Adds the region that `region` is a view of, unless it was added before. Returns the part that the view is.
     fn add(&mut self, region: &Arc<Region>) -> Result<Part> {
         let (root, offset) = Region::root_of(region);
         let known = self.kept.iter().position(|kept| Arc::ptr_eq(&kept.region, root));
@@ -172,7 +172,7 @@ impl ShareBuilder {
         ensure!(
             root.origin().is_none(),
             Unsupported,
-            "the {} region is another process's; only that process can share it",
+            "the {} region belongs to another process; only that process can share it",
             root.tier().name()
         );
         let shared = SharedRegion::new(root)?;
@@ -216,7 +216,7 @@ impl ShareBuilder {
         ensure!(
             way == Transport::Auto || ways.contains(&way),
             Unsupported,
-            "{what} is not carried by {}",
+            "{what} cannot be shared by {}",
             match way {
                 Transport::Ipc => "the driver's IPC handle",
                 Transport::Fabric => "fabric handles",
@@ -226,8 +226,8 @@ impl ShareBuilder {
         Ok(())
     }
 
-    /// How memory of the driver's virtual memory management goes: within a machine file descriptors are as good as
-    /// fabric handles, and keep the memory while they are on their way.
+    /// The type of handle for VMM memory. Within a machine a file descriptor is preferred over a fabric handle, because it
+    /// keeps the memory while it is in flight.
     fn handle_type(&self, allows: impl Fn(HandleType) -> bool) -> HandleType {
         match self.grant.way {
             Transport::Fabric => HandleType::Fabric,
@@ -245,7 +245,7 @@ impl ShareBuilder {
                  KVMEM_SYSTEM_SHAREABLE or KVMEM_PINNED_SHAREABLE"
             );
         };
-        // An open of its own: through one that both have, an importer could take a lease, and later opens would fail.
+        // A separate open: through a common one an importer could take a lease, and later opens would fail.
         let flags = match self.grant.access {
             Access::ReadWrite => OFlags::RDWR,
             Access::Read => OFlags::RDONLY,
@@ -278,8 +278,8 @@ impl ShareBuilder {
         ensure!(
             memory.allows(way),
             Unsupported,
-            "its extents were not made to be shared as {}: create the region with KVMEM_ELASTIC_FABRIC for fabric \
-             handles, on a device that gives what is asked for",
+            "its extents were not created to be exported as {}: create the region with KVMEM_ELASTIC_FABRIC for fabric \
+             handles, on a device that supports them",
             way.name()
         );
         let (device, extent_size) = (Device::get(memory.ordinal())?.uuid()?, memory.extent_size());
@@ -299,9 +299,9 @@ impl ShareBuilder {
         Ok(PackedRegion { extents: Some(hold), ..carried.into() })
     }
 
-    /// Memory that an engine has mapped itself, and kvmem adopted.
+    /// VMM memory of an engine that kvmem adopted.
     fn mappings(&mut self, memory: &DeviceMemory, retained: RetainedRange) -> Result<PackedRegion> {
-        self.allow(&[Transport::Fd, Transport::Fabric], "device memory that was mapped apart")?;
+        self.allow(&[Transport::Fd, Transport::Fabric], "VMM memory")?;
         let allows = |way| retained.memories.iter().all(|memory| memory.properties().allow(way));
         let way = self.handle_type(allows);
         let count = retained.memories.len();
@@ -321,7 +321,7 @@ impl ShareBuilder {
 
     fn keep(&mut self, fd: BorrowedFd<'_>) -> Result<u32> {
         let fd = rustix::io::fcntl_dupfd_cloexec(fd.as_fd(), 0)
-            .map_err(|errno| Error::errno("keep a file descriptor for a share", errno))?;
+            .map_err(|errno| Error::errno("duplicate a file descriptor for a share", errno))?;
         Ok(self.push(fd))
     }
 
@@ -331,7 +331,7 @@ impl ShareBuilder {
     }
 }
 
-/// How a region is carried, and what of it is kept as long as the share.
+/// The handle of a region, and the objects that the share keeps alive for it.
 struct PackedRegion {
     carried: MemoryHandle,
     extents: Option<ExtentHold>,
@@ -344,14 +344,14 @@ impl From<MemoryHandle> for PackedRegion {
     }
 }
 
-/// What the engine has created to stay in the process can't leave it, whoever asks.
+/// Adds the cause: the engine created the memory without a handle type for export.
 fn not_exportable(error: Error, index: usize, count: usize) -> Error {
     if error.status() != Status::Unsupported {
         return error;
     }
     error.context(format!(
-        "of the {count} mappings under the region number {index} can't be shared: have the engine create its memory with \
-         requestedHandleTypes for that, or share memory that kvmem allocates"
+        "mapping {index} of the {count} mappings of the region cannot be shared: have the engine create its memory with \
+         requestedHandleTypes, or share memory that kvmem allocates"
     ))
 }
 
@@ -360,8 +360,7 @@ fn ipc_handle(memory: &DeviceMemory) -> Result<MemoryHandle> {
     ensure!(
         exported.offset + memory.size() <= exported.base_size,
         Unsupported,
-        "the region reaches over the end of the allocation it begins in, and an IPC handle is of one: adopt the memory \
-         of each allocation as a region"
+        "the region consists of several allocations, and an IPC handle identifies one: adopt each allocation as a region"
     );
     Ok(MemoryHandle::Ipc {
         device: Device::get(memory.ordinal())?.uuid()?,

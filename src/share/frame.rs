@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a parcel is cut into messages: the header of each. docs/share-transport.md has it byte by byte.
+//! How a parcel is split into messages, and their headers. docs/share-transport.md specifies the bytes.
 //!
-//! Pure: no I/O. Reading is total: any bytes give a header or an error.
+//! Pure: no I/O. Reading returns a header or an error for any bytes.
 
 #![forbid(unsafe_code)]
 
@@ -11,22 +11,22 @@ use super::message::FDS_A_MESSAGE;
 use super::parcel::{MOST_BYTES, MOST_FDS};
 use crate::error::{Result, ensure, fail};
 
-/// Bytes of the header before each chunk.
+/// The size of the header of each message in bytes.
 pub const HEADER: usize = 40;
-/// The most bytes of a parcel in one message. A message must fit in a socket's send buffer.
+/// The maximum number of bytes of a parcel in one message. A message must fit a socket's send buffer.
 pub const CHUNK: usize = 32 << 10;
 
 const MAGIC: &[u8; 8] = b"KVMEMMSG";
 const VERSION: u16 = 1;
 
-/// What a parcel is.
+/// The type of a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// A share.
     Share = 1,
-    /// What a client asks of a broker.
+    /// The request of a client to a broker.
     Request = 2,
-    /// A broker's answer that is no share.
+    /// The reply of a broker without a share.
     Refusal = 3,
 }
 
@@ -36,10 +36,10 @@ impl MessageKind {
     }
 }
 
-/// What all messages of a parcel say alike.
+/// The fields that are equal in all messages of a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParcelInfo {
-    /// What it is.
+    /// Its type.
     pub kind: MessageKind,
     /// Its bytes.
     pub bytes: u32,
@@ -47,44 +47,44 @@ pub struct ParcelInfo {
     pub fds: u32,
 }
 
-/// One message: a piece of a parcel.
+/// The header of one message of a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The parcel.
     pub whole: ParcelInfo,
-    /// Which of its messages this is, from 0.
+    /// The index of the message, from 0.
     pub chunk: u32,
-    /// Bytes of the parcel in this message.
+    /// The number of the parcel's bytes in this message.
     pub bytes: u32,
-    /// File descriptors that come with this message.
+    /// The number of file descriptors with this message.
     pub fds: u32,
     /// CRC-32C of the bytes of the parcel in this message.
     pub checksum: u32,
 }
 
 impl ParcelInfo {
-    /// The parcel of this size, unless it is too large to be one.
+    /// A parcel of this size. Fails if it is too large.
     pub fn new(kind: MessageKind, bytes: usize, fds: usize) -> Result<Self> {
         ensure!(
             bytes <= MOST_BYTES,
             InvalidArgument,
-            "a share has at most {MOST_BYTES} bytes, this one {bytes}"
+            "a share has at most {MOST_BYTES} bytes, this one has {bytes}"
         );
         ensure!(
             fds <= MOST_FDS,
             InvalidArgument,
-            "a share has at most {MOST_FDS} file descriptors, this one {fds}"
+            "a share has at most {MOST_FDS} file descriptors, this one has {fds}"
         );
         Ok(Self { kind, bytes: bytes as u32, fds: fds as u32 })
     }
 
-    /// How many messages it takes.
+    /// The number of its messages.
     pub fn chunks(&self) -> u32 {
         let bytes = self.bytes.div_ceil(CHUNK as u32);
         bytes.max(self.fds.div_ceil(FDS_A_MESSAGE as u32)).max(1)
     }
 
-    /// Which of its bytes and which of its file descriptors go with message `chunk`.
+    /// The bytes and the file descriptors of message `chunk`.
     pub fn piece(&self, chunk: u32) -> (Range<usize>, Range<usize>) {
         let span = |total: u32, most: usize| {
             let total = total as usize;
@@ -111,7 +111,7 @@ impl Header {
         bytes
     }
 
-    /// The header of these bytes, by itself in order.
+    /// Reads a header. Fails unless it is consistent in itself.
     pub fn read(bytes: &[u8; HEADER]) -> Result<Self> {
         ensure!(bytes.starts_with(MAGIC), Corrupt, "the bytes on the socket are not a message of kvmem");
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -120,17 +120,17 @@ impl Header {
         ensure!(
             word(36) == actual,
             Corrupt,
-            "a message header's checksum is {actual:#x}, it says {:#x}",
+            "a message header's checksum is {actual:#x}, the header contains {:#x}",
             word(36)
         );
         ensure!(
             half(8) == VERSION,
             VersionMismatch,
-            "the message is of version {}, this library reads version {VERSION}",
+            "the message has version {}, this library reads version {VERSION}",
             half(8)
         );
         let Some(kind) = MessageKind::from_code(half(10)) else {
-            fail!(Corrupt, "the message is of kind {}, which is none", half(10));
+            fail!(Corrupt, "the message has kind {}, which is unknown", half(10));
         };
         let whole = ParcelInfo { kind, bytes: word(12), fds: word(16) };
         let header = Self { whole, chunk: word(20), bytes: word(24), fds: word(28), checksum: word(32) };
@@ -143,16 +143,14 @@ impl Header {
         ensure!(
             whole.bytes as usize <= MOST_BYTES && whole.fds as usize <= MOST_FDS,
             Corrupt,
-            "a message says its share has {} bytes and {} file descriptors; at most {MOST_BYTES} and {MOST_FDS} \
-             are read",
+            "a message announces a share of {} bytes and {} file descriptors; the maximum is {MOST_BYTES} and {MOST_FDS}",
             whole.bytes,
             whole.fds
         );
         ensure!(
             bytes as usize <= CHUNK && fds as usize <= FDS_A_MESSAGE,
             Corrupt,
-            "a message says it carries {bytes} bytes and {fds} file descriptors; at most {CHUNK} and \
-             {FDS_A_MESSAGE} are read"
+            "a message announces {bytes} bytes and {fds} file descriptors; the maximum is {CHUNK} and {FDS_A_MESSAGE}"
         );
         Ok(())
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening a share: all of it, or nothing. What the manifest says of memory is held against the memory.
+//! Opening a share, completely or not at all. The claims of the manifest are checked against the memory.
 
 #![forbid(unsafe_code)]
 
@@ -54,12 +54,12 @@ impl Share {
             Reach::Mapped => self.open_mapped(layout, opening),
             Reach::Remote => open_by_nixl(layout, opening),
             Reach::Auto if layout.parts.is_empty() && can_go_by_nixl(layout, opening) => {
-                log!(Info, "the share carries no memory; the layout is reached by NIXL");
+                log!(Info, "the share contains no memory handles; the layout is accessed by NIXL");
                 open_by_nixl(layout, opening)
             }
             Reach::Auto => match self.open_mapped(layout, opening) {
                 Err(error) if may_be_elsewhere(&error) && can_go_by_nixl(layout, opening) => {
-                    log!(Info, "{error}; the layout is reached by NIXL");
+                    log!(Info, "{error}; the layout is accessed by NIXL");
                     open_by_nixl(layout, opening)
                 }
                 mapped => mapped,
@@ -67,7 +67,7 @@ impl Share {
         }
     }
 
-    /// Refuses more than is granted, by whatever way.
+    /// Fails if more access is requested than granted.
     fn ensure_granted(&self, opening: &OpenOptions) -> Result<()> {
         ensure!(
             opening.access.is_none_or(|wanted| wanted <= self.manifest.access),
@@ -82,8 +82,7 @@ impl Share {
         ensure!(
             !layout.parts.is_empty(),
             Unsupported,
-            "the share carries no memory; the layout is reached by NIXL, to be read and written, for which an agent is \
-             needed"
+            "the share contains no memory handles; NIXL can access the layout, for reading and writing, so pass an agent"
         );
         let alignment = alignment_of_roots(layout.dimensions.alignment);
         let roots = self.manifest.regions.iter().map(|entry| self.open_root(entry, opening, alignment));
@@ -94,7 +93,8 @@ impl Share {
         Layout::mapped(layout.dimensions.clone(), layout.kind, regions, agent)
     }
 
-    /// The region an entry is of: the original where it was made, the one that is open already, or a new one. A new one
+    /// The region of an entry: the original in the process that created the share, a region that is already open, or a new
+    /// one. A new one
     /// starts at a multiple of `alignment` unless the driver places it.
     fn open_root(&self, entry: &RegionEntry, opening: &OpenOptions, alignment: u64) -> Result<Arc<Region>> {
         let Manifest { process, access: granted, .. } = &self.manifest;
@@ -103,7 +103,8 @@ impl Share {
         ensure!(
             process.boot_id == current.boot_id,
             Unsupported,
-            "the memory is of another machine, or of this one before it was started anew; only NIXL reaches it"
+            "the memory is on another machine, or the share is older than the last boot of this one; only NIXL can access \
+             memory of another machine"
         );
         let file = match &entry.carried {
             MemoryHandle::Memory { fd, .. } | MemoryHandle::Disk { fd } => {
@@ -127,7 +128,7 @@ impl Share {
         ensure!(
             *process != current,
             NotFound,
-            "this process has shared the region itself, and has freed it since"
+            "this process itself shared the region, and has freed it since"
         );
         let control = Arc::new(Control::open(self.fd(entry.control)?, entry.id)?);
         let backing = self.open_backing(entry, &wanted, opening, &control)?;
@@ -145,7 +146,7 @@ pub(super) fn alignment_of_roots(alignment: u64) -> u64 {
     if alignment <= rustix::param::page_size() as u64 { 1 } else { alignment }
 }
 
-/// The extents a share carries, each with its word in the control block.
+/// The extents of a share, each with its word in the control block.
 fn seen(entry: &RegionEntry) -> Vec<(usize, u32)> {
     match &entry.carried {
         MemoryHandle::Extents { extents, .. } => {
@@ -165,17 +166,18 @@ fn view(root: &Arc<Region>, part: &Part) -> Result<Arc<Region>> {
     Region::view(root, part.offset, part.size).map_err(not_as_told)
 }
 
-/// What the driver or the kernel refuse of what the bytes say is the sender's mistake, not the caller's.
+/// Changes the status to CORRUPT if the driver or the kernel rejects a claim of the share: that is an error of the sender,
+/// not of the caller.
 pub(super) fn not_as_told(error: Error) -> Error {
     match error.status() {
         Status::InvalidArgument | Status::OutOfRange => {
-            error.context("the memory is not what the share says").with_status(Status::Corrupt)
+            error.context("the memory does not match the share").with_status(Status::Corrupt)
         }
         _ => error,
     }
 }
 
-/// Whether memory that can't be mapped here may be reached by NIXL all the same.
+/// Whether NIXL may access memory that cannot be mapped here.
 fn may_be_elsewhere(error: &Error) -> bool {
     matches!(
         error.status(),
@@ -192,7 +194,7 @@ fn open_by_nixl(layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layou
     ensure!(
         opening.access != Some(Access::Read),
         Unsupported,
-        "a layout that is reached by NIXL can't be opened to be read only: NIXL knows no such right"
+        "a layout that NIXL accesses cannot be opened with KVMEM_OPEN_READ_ONLY: NIXL has no read-only access"
     );
     let Some(agent) = &opening.agent else {
         fail!(InvalidArgument, "to reach a layout by NIXL an agent is needed");
@@ -200,7 +202,7 @@ fn open_by_nixl(layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layou
     let Some(remote) = &layout.remote else {
         fail!(
             Unsupported,
-            "the share does not say how NIXL reaches the layout: it was made without an agent, or to be read only"
+            "the share contains no NIXL metadata of the layout: it was created without an agent, or read-only"
         );
     };
     let metadata = remote.metadata.clone();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A parcel on its way in, one message at a time, without ever waiting and without trusting what comes.
+//! Receiving a parcel, message by message, without waiting and without trusting the sender.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use super::message::{self, FDS_A_MESSAGE, Fds, Received};
 use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
 use crate::error::{Cause, Error, Result, Status, ensure, fail};
 
-/// How a socket keeps messages apart.
+/// Whether a socket preserves message boundaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boundaries {
     /// It does not: SOCK_STREAM.
@@ -35,13 +35,13 @@ impl ParcelLimits {
     pub const SHARE: Self = Self { bytes: MOST_BYTES, fds: MOST_FDS };
 }
 
-/// How far one step came.
+/// The result of one step.
 pub enum ReceiveStep {
     /// All of it.
     All(MessageKind, Parcel),
     /// Some of it; there may be more.
     Some,
-    /// Nothing more has come yet.
+    /// Nothing more has arrived.
     Nothing,
 }
 
@@ -51,11 +51,11 @@ pub struct Incoming {
     limits: ParcelLimits,
     whole: Option<ParcelInfo>,
     next_chunk: u32,
-    /// The message under way.
+    /// The message that is being received.
     buffer: Vec<u8>,
     filled: usize,
     fds: Vec<OwnedFd>,
-    /// What came with the messages before.
+    /// The content of the earlier messages.
     parcel: Parcel,
 }
 
@@ -79,7 +79,7 @@ impl Incoming {
         self.next_chunk > 0 || self.filled > 0
     }
 
-    /// Receives what has come, at most one message.
+    /// Receives what has arrived, at most one message.
     pub fn step(&mut self, socket: BorrowedFd<'_>) -> Result<ReceiveStep> {
         let wanted = match self.boundaries {
             Boundaries::Retained => HEADER + CHUNK,
@@ -98,7 +98,7 @@ impl Incoming {
             ensure!(
                 self.boundaries == Boundaries::None,
                 Corrupt,
-                "a message of {} bytes came, which is too short for its header",
+                "received a message of {} bytes, which is too short for a header",
                 self.filled
             );
             return Ok(ReceiveStep::Some);
@@ -110,7 +110,7 @@ impl Incoming {
         Ok(ReceiveStep::Some)
     }
 
-    /// The header of the message under way, once it is in.
+    /// The header of the current message, once it is complete.
     fn header(&self) -> Result<Option<Header>> {
         match self.buffer.first_chunk::<HEADER>() {
             Some(bytes) if self.filled >= HEADER => Header::read(bytes).map(Some),
@@ -122,50 +122,57 @@ impl Incoming {
         if received.fds_cut {
             return Err(self.fds_cut(socket));
         }
-        // More than come with any message, before a header could say how many should.
-        ensure!(self.fds.len() <= FDS_A_MESSAGE, Corrupt, "file descriptors came that belong to no message");
-        ensure!(!received.cut, Corrupt, "a message came that is longer than any of kvmem's");
+        // More than any message has, even before the header with the expected number is complete.
+        ensure!(
+            self.fds.len() <= FDS_A_MESSAGE,
+            Corrupt,
+            "received more file descriptors than a message can have"
+        );
+        ensure!(!received.cut, Corrupt, "received a message that is longer than the maximum");
         if received.bytes == 0 {
             fail!(PeerLost, "the peer has closed the socket {}", self.progress());
         }
         Ok(())
     }
 
-    /// How far it came, for who is told that there is no more.
+    /// The progress, for the error after the peer has closed the socket.
     fn progress(&self) -> String {
         match self.whole {
             Some(whole) => format!(
-                "when {} of {} bytes and {} of {} file descriptors had come",
+                "after {} of {} bytes and {} of {} file descriptors",
                 self.parcel.bytes.len(),
                 whole.bytes,
                 self.parcel.fds.len(),
                 whole.fds
             ),
-            None if self.has_begun() => "amid the first message".to_string(),
-            None => "before a message came".to_string(),
+            None if self.has_begun() => "within the first message".to_string(),
+            None => "before the first message".to_string(),
         }
     }
 
     /// Why the kernel kept file descriptors back.
     fn fds_cut(&self, socket: BorrowedFd<'_>) -> Error {
         if self.limits.fds == 0 {
-            return Error::new(Status::Corrupt, "file descriptors came where none may come");
+            return Error::new(
+                Status::Corrupt,
+                "received file descriptors with a message that may have none",
+            );
         }
-        // Those that did come are still held: if the table is full, it is full now.
+        // The received ones are still open: if the table of file descriptors was full, it still is.
         let full = rustix::io::fcntl_dupfd_cloexec(socket, 0).err();
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let error = match full {
             Some(Errno::MFILE) => Error::new(
                 Status::OutOfMemory,
                 format!(
-                    "the process has no room for the file descriptors of a share: its limit (RLIMIT_NOFILE) is {}; \
+                    "the process cannot open the file descriptors of a share: its limit (RLIMIT_NOFILE) is {}; \
                      raise it or close some",
                     limit.map_or("unlimited".to_string(), |limit| limit.to_string())
                 ),
             ),
             Some(_) => Error::new(
                 Status::OutOfMemory,
-                "the system has no room for the file descriptors of a share: see /proc/sys/fs/file-max",
+                "the system cannot open the file descriptors of a share: raise /proc/sys/fs/file-max",
             ),
             None => Error::new(
                 Status::PermissionDenied,
@@ -180,7 +187,7 @@ impl Incoming {
         ensure!(
             header.chunk == self.next_chunk && self.whole.is_none_or(|first| first == whole),
             Corrupt,
-            "message {} came where message {} of the same share was due; only one share at a time may be sent on a \
+            "received message {}, expected message {} of the same share; only one share at a time may be sent on a \
              socket",
             header.chunk,
             self.next_chunk
@@ -188,7 +195,7 @@ impl Incoming {
         ensure!(
             whole.bytes as usize <= self.limits.bytes && whole.fds as usize <= self.limits.fds,
             Corrupt,
-            "the message says {} bytes and {} file descriptors are coming; at most {} and {} may",
+            "the message announces {} bytes and {} file descriptors; the maximum is {} and {}",
             whole.bytes,
             whole.fds,
             self.limits.bytes,
@@ -197,20 +204,20 @@ impl Incoming {
         ensure!(
             self.fds.len() <= header.fds as usize,
             Corrupt,
-            "a message says it carries {} file descriptors, {} came with it",
+            "a message announces {} file descriptors, and has {}",
             header.fds,
             self.fds.len()
         );
         Ok(())
     }
 
-    /// Adds a message to the parcel, if it is what it says.
+    /// Adds a message to the parcel, if it matches its header.
     fn end_chunk(&mut self, header: &Header) -> Result<ReceiveStep> {
         let body = &self.buffer[HEADER..self.filled];
         ensure!(
             body.len() == header.bytes as usize,
             Corrupt,
-            "a message says it carries {} bytes, {} came with it",
+            "a message announces {} bytes, and has {}",
             header.bytes,
             body.len()
         );
@@ -218,13 +225,13 @@ impl Incoming {
         ensure!(
             checksum == header.checksum,
             Corrupt,
-            "a message's checksum is {checksum:#x}, it says {:#x}",
+            "a message's checksum is {checksum:#x}, its header contains {:#x}",
             header.checksum
         );
         ensure!(
             self.fds.len() == header.fds as usize,
             Corrupt,
-            "a message says it carries {} file descriptors, {} came with it",
+            "a message announces {} file descriptors, and has {}",
             header.fds,
             self.fds.len()
         );
@@ -242,19 +249,15 @@ impl Incoming {
         ensure!(
             bytes <= whole.bytes as usize && fds <= whole.fds as usize,
             Corrupt,
-            "{bytes} bytes and {fds} file descriptors came of a share that should have {} and {}",
+            "received {bytes} bytes and {fds} file descriptors of a share that announces {} and {}",
             whole.bytes,
             whole.fds
         );
         if bytes == whole.bytes as usize && fds == whole.fds as usize {
             return Ok(ReceiveStep::All(whole.kind, std::mem::take(&mut self.parcel)));
         }
-        // Else a peer could go on for ever.
-        ensure!(
-            header.bytes > 0 || header.fds > 0,
-            Corrupt,
-            "a message carries nothing, and more is to come"
-        );
+        // Otherwise a peer could send such messages without end.
+        ensure!(header.bytes > 0 || header.fds > 0, Corrupt, "a message before the last one is empty");
         Ok(ReceiveStep::Some)
     }
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The wire form of a share: what is shared, and how each region is carried. Specified byte by byte in
-//! docs/share-manifest.md.
+//! The wire form of a share: what is shared, and the memory handle of each region. docs/share-manifest.md specifies the
+//! bytes.
 //!
-//! Reading checks everything that bytes can show. What they say of memory is held against the memory when it is
-//! opened.
+//! Reading checks everything that the bytes alone can show. Their claims about memory are checked when it is opened.
 
 #![forbid(unsafe_code)]
 
@@ -18,19 +17,19 @@ use crate::region::{Access, Tier};
 use crate::wire::Form;
 
 const FORM: Form = Form { magic: b"KVMEMSHR", versions: 1..=3, name: "share" };
-/// The most regions of one share: a layout has one, or one a layer.
+/// The maximum number of regions of a share: a layout has one region, or one per layer.
 const MOST_REGIONS: usize = 1 << 16;
 
-/// All that an importer is told.
+/// The content of a share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The process that shares.
+    /// The process that created the share.
     pub process: ProcessIdentity,
     /// What importers may do with the memory.
     pub access: Access,
-    /// How many file descriptors come along.
+    /// The number of file descriptors.
     pub fds: u32,
-    /// The memory; none where it is only reached by NIXL.
+    /// The memory; none if only NIXL can access it.
     pub regions: Vec<RegionEntry>,
     /// What is shared.
     pub object: Object,
@@ -50,7 +49,7 @@ pub enum Object {
 pub struct Part {
     /// Which region.
     pub region: u32,
-    /// Where in it the part begins.
+    /// The offset of the part.
     pub offset: u64,
     /// Its bytes.
     pub size: u64,
@@ -63,13 +62,13 @@ pub struct LayoutEntry {
     pub dimensions: Dimensions,
     /// As configured.
     pub kind: LayoutKind,
-    /// Where it lies, one part for each of its regions; none where it is only reached by NIXL.
+    /// The parts of the regions that it occupies, one per region of the layout; none if only NIXL can access it.
     pub parts: Vec<Part>,
-    /// How NIXL reaches it, if an agent knows it.
+    /// What NIXL needs to access it, if it is registered with an agent.
     pub remote: Option<RemoteEntry>,
 }
 
-/// How NIXL reaches a layout.
+/// What NIXL needs to access a layout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RemoteEntry {
     /// The metadata of its agent.
@@ -80,31 +79,32 @@ pub struct RemoteEntry {
     pub descriptor: Vec<u8>,
 }
 
-/// One region, whole.
+/// A region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionEntry {
     /// The id in its control block.
     #[serde(with = "serde_bytes")]
     pub id: [u8; 16],
-    /// Which of the file descriptors is its control block.
+    /// The index of the file descriptor of its control block.
     pub control: u32,
-    /// Where it lies.
+    /// The tier that it is located on.
     pub tier: Tier,
     /// Its bytes.
     pub size: u64,
-    /// How it is carried.
+    /// The handle of its memory.
     pub carried: MemoryHandle,
 }
 
 impl Manifest {
-    /// How the memory goes: what [`Transport::Auto`] became. Itself where regions of a layout go in different ways.
+    /// How the memory is passed: the transport that [`Transport::Auto`] was resolved to, or `Auto` itself if the regions of a
+    /// layout use several.
     pub fn way(&self) -> Transport {
         let mut ways = self.regions.iter().map(|region| region.carried.way());
         let first = ways.next().unwrap_or(Transport::Remote);
         if ways.all(|way| way == first) { first } else { Transport::Auto }
     }
 
-    /// The bytes, in the oldest version that has all it says, so that as many as can read it do.
+    /// The bytes, in the oldest version that can represent the share, so that old importers can read it.
     pub fn write(&self) -> Result<Vec<u8>> {
         FORM.write(self.version(), self)
     }
@@ -113,7 +113,7 @@ impl Manifest {
         self.regions.iter().map(|region| region.carried.version()).max().unwrap_or(1)
     }
 
-    /// Reads what came with `fds` file descriptors. Any bytes give a manifest or an error.
+    /// Reads a manifest that was received with `fds` file descriptors. Returns a manifest or an error for any bytes.
     pub fn read(bytes: &[u8], fds: usize) -> Result<Self> {
         let (version, manifest): (u16, Self) = FORM.read(bytes)?;
         manifest.check(version, fds).map_err(|error| error.context("the share is inconsistent"))?;
@@ -124,13 +124,13 @@ impl Manifest {
         ensure!(
             self.version() <= version,
             Corrupt,
-            "it is of version {version}, and carries memory as only version {} does",
+            "it has version {version}, and contains a memory handle of version {}",
             self.version()
         );
         ensure!(
             self.fds as usize == fds,
             Corrupt,
-            "it says that {} file descriptors come along, {fds} did",
+            "it announces {} file descriptors, and was received with {fds}",
             self.fds
         );
         ensure!(self.regions.len() <= MOST_REGIONS, Corrupt, "it has {} regions", self.regions.len());
@@ -138,7 +138,7 @@ impl Manifest {
         for (index, region) in self.regions.iter().enumerate() {
             region.check(&mut named).map_err(|error| error.context(format!("region {index}")))?;
         }
-        ensure!(named == self.fds, Corrupt, "it names {named} of its {} file descriptors", self.fds);
+        ensure!(named == self.fds, Corrupt, "it uses {named} of its {} file descriptors", self.fds);
         match &self.object {
             Object::Region(part) => self.check_part(part),
             Object::Layout(layout) => self.check_layout(layout),
@@ -153,7 +153,7 @@ impl Manifest {
         ensure!(
             inside && part.size > 0,
             Corrupt,
-            "{} bytes at {} do not fit region {} of {} bytes",
+            "{} bytes at offset {} exceed region {} of {} bytes",
             part.size,
             part.offset,
             part.region,
@@ -166,12 +166,16 @@ impl Manifest {
         let geometry = Geometry::new(layout.dimensions.clone(), layout.kind)
             .map_err(|error| error.with_status(Status::Corrupt))?;
         let mapped = !self.regions.is_empty();
-        ensure!(mapped || layout.remote.is_some(), Corrupt, "it has neither memory nor a way by NIXL");
+        ensure!(
+            mapped || layout.remote.is_some(),
+            Corrupt,
+            "it contains neither memory handles nor NIXL metadata"
+        );
         let wanted = if mapped { geometry.num_regions() } else { 0 };
         ensure!(
             layout.parts.len() == wanted,
             Corrupt,
-            "the layout lies in {wanted} parts, it has {}",
+            "the layout needs {wanted} parts, it has {}",
             layout.parts.len()
         );
         for part in &layout.parts {
@@ -189,10 +193,10 @@ impl Manifest {
 }
 
 impl RegionEntry {
-    /// Every file descriptor is named once, in order; `next` is the first that was not named yet.
+    /// Every file descriptor must be used once, in order; `next` is the first that was not used yet.
     fn check(&self, next: &mut u32) -> Result<()> {
         let mut named = |fd: u32| {
-            ensure!(fd == *next, Corrupt, "file descriptor {fd} is named, {next} is the next", next = *next);
+            ensure!(fd == *next, Corrupt, "file descriptor {fd} is used, expected {next}", next = *next);
             *next += 1;
             Ok(())
         };

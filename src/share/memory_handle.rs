@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How memory is carried from one process to another, as the wire form of a share says it.
+//! The handles in the wire form of a share, by which memory is passed to another process.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ use super::Transport;
 use crate::error::{Result, ensure, fail};
 use crate::region::Tier;
 
-/// How memory is carried from one process to another.
+/// The handle of a region's memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MemoryHandle {
     /// A memory file.
@@ -25,7 +25,7 @@ pub enum MemoryHandle {
         /// Which of the file descriptors.
         fd: u32,
     },
-    /// The driver's IPC handle of the allocation it lies in.
+    /// The driver's IPC handle of the allocation.
     Ipc {
         /// The device's UUID.
         #[serde(with = "serde_bytes")]
@@ -33,46 +33,46 @@ pub enum MemoryHandle {
         /// The driver's 64 bytes.
         #[serde(with = "serde_bytes")]
         handle: [u8; 64],
-        /// Bytes of the allocation.
+        /// The size of the allocation in bytes.
         base_size: u64,
-        /// Where in the allocation the region begins.
+        /// The offset of the region in the allocation.
         offset: u64,
-        /// The driver's number of the allocation.
+        /// The driver's number for the allocation.
         buffer_id: u64,
     },
-    /// Memory of the driver's virtual memory management, a file descriptor an extent.
+    /// Elastic memory, with a file descriptor per extent.
     Extents {
         /// The device's UUID.
         #[serde(with = "serde_bytes")]
         device: [u8; 16],
-        /// Bytes of an extent.
+        /// The size of an extent in bytes.
         extent_size: u64,
-        /// Those that have memory, in order.
+        /// The committed extents, in order.
         extents: Vec<Extent>,
     },
-    /// The same, a fabric handle an extent. From version 2 on.
+    /// Elastic memory, with a fabric handle per extent. Since version 2.
     Fabric {
         /// The device's UUID.
         #[serde(with = "serde_bytes")]
         device: [u8; 16],
-        /// Bytes of an extent.
+        /// The size of an extent in bytes.
         extent_size: u64,
-        /// Those that have memory, in order.
+        /// The committed extents, in order.
         extents: Vec<FabricExtent>,
     },
-    /// Mappings side by side that the process found under a region. From version 2 on.
+    /// The adjacent VMM mappings of a region. Since version 2.
     Mappings {
         /// The device's UUID.
         #[serde(with = "serde_bytes")]
         device: [u8; 16],
-        /// Where in the first of them the region begins.
+        /// The offset of the region in the first mapping.
         offset: u64,
-        /// In the order of their addresses.
+        /// The mappings, by address.
         mappings: Vec<SharedMapping>,
     },
 }
 
-/// One extent that has memory.
+/// A committed extent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Extent {
     /// Which extent of the region.
@@ -83,7 +83,7 @@ pub struct Extent {
     pub changes: u32,
 }
 
-/// One extent that has memory, by its fabric handle.
+/// A committed extent, with its fabric handle.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FabricExtent {
     /// Which extent of the region.
@@ -98,13 +98,13 @@ pub struct FabricExtent {
 /// The memory of one mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharedMapping {
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// How it comes.
+    /// Its handle.
     pub handle: SharedHandle,
 }
 
-/// How the memory of a mapping comes.
+/// The handle of a mapping's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SharedHandle {
     /// Which of the file descriptors.
@@ -114,7 +114,7 @@ pub enum SharedHandle {
 }
 
 impl MemoryHandle {
-    /// Which way that is.
+    /// The transport that it belongs to.
     pub fn way(&self) -> Transport {
         match self {
             Self::Memory { .. } | Self::Disk { .. } | Self::Extents { .. } | Self::Mappings { .. } => {
@@ -125,7 +125,7 @@ impl MemoryHandle {
         }
     }
 
-    /// The first version of the wire form that has it.
+    /// The first version of the wire form that contains it.
     pub fn version(&self) -> u16 {
         match self {
             Self::Memory { offset: 1.., .. } => 3,
@@ -134,7 +134,7 @@ impl MemoryHandle {
         }
     }
 
-    /// Whether memory of a tier and of that size can be carried so. `named` is told every file descriptor, in order.
+    /// Fails unless the handle is valid for memory of this tier and size. Calls `named` with each file descriptor, in order.
     pub fn check(&self, tier: Tier, size: u64, mut named: impl FnMut(u32) -> Result<()>) -> Result<()> {
         match (self, tier) {
             (Self::Memory { fd, offset }, Tier::System | Tier::Pinned) => {
@@ -162,7 +162,9 @@ impl MemoryHandle {
                     SharedHandle::Fabric(_) => Ok(()),
                 })
             }
-            (_, tier) => fail!(Corrupt, "it is {} memory, which is not carried this way", tier.name()),
+            (_, tier) => {
+                fail!(Corrupt, "it is {} memory, for which this type of handle is invalid", tier.name())
+            }
         }
     }
 }
@@ -175,7 +177,7 @@ fn check_extents(size: u64, extent_size: u64, indices: impl Iterator<Item = u64>
     ensure!(
         extent_size > 0 && size.is_multiple_of(extent_size),
         Corrupt,
-        "{size} bytes are no whole extents of {extent_size} bytes"
+        "{size} bytes are not a whole number of extents of {extent_size} bytes"
     );
     let count = size / extent_size;
     let mut next = 0;
@@ -190,14 +192,14 @@ fn check_extents(size: u64, extent_size: u64, indices: impl Iterator<Item = u64>
     Ok(())
 }
 
-/// None may be empty or more than the region needs, and together they must hold it.
+/// No mapping may be empty or unused, and together they must contain the region.
 fn check_mappings(size: u64, offset: u64, mappings: &[SharedMapping]) -> Result<()> {
     let sizes = || mappings.iter().map(|mapping| mapping.size);
     let total = sizes().try_fold(0u64, u64::checked_add).filter(|total| *total <= i64::MAX as u64);
     let (Some(total), Some(first), Some(last), Some(end)) =
         (total, sizes().next(), sizes().next_back(), offset.checked_add(size))
     else {
-        fail!(Corrupt, "its {} mappings can't hold {size} bytes at {offset}", mappings.len());
+        fail!(Corrupt, "its {} mappings cannot contain {size} bytes at offset {offset}", mappings.len());
     };
     ensure!(
         sizes().all(|each| each > 0) && offset < first && end <= total && end > total - last,

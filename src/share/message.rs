@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One message on a Unix socket with the file descriptors that come along, and who is at the other end.
+//! One message with file descriptors on a Unix socket, and the credentials of the peer.
 //!
 //! Every call returns at once, whether the socket is blocking or not, and none raises SIGPIPE.
 
@@ -10,37 +10,37 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-/// The most file descriptors that the kernel takes with one message.
+/// The maximum number of file descriptors per message, set by the kernel.
 pub const FDS_A_MESSAGE: usize = 253;
 
-/// Room for the file descriptors of a message, and for what else an engine may have asked of its socket: credentials,
-/// a time stamp, a security label.
+/// Space for the file descriptors of a message, and for other control messages that an engine may have enabled on its
+/// socket: credentials, a time stamp, a security label.
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(FDS_A_MESSAGE)) + 512;
 
-/// A pidfd of the sender, which comes along where an engine set SO_PASSPIDFD.
+/// A pidfd of the sender, which the kernel adds if an engine has set SO_PASSPIDFD.
 const SCM_PIDFD: libc::c_int = 4;
 
-/// What `receive` got.
+/// The result of `receive`.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// Bytes; 0 when the peer has closed its end.
+    /// The number of bytes; 0 if the peer has closed its end.
     pub bytes: usize,
     /// The message was longer than the buffer, and the rest is lost.
     pub cut: bool,
-    /// More file descriptors were sent than have come; the rest are closed.
+    /// More file descriptors were sent than received; the kernel has closed the others.
     pub fds_cut: bool,
 }
 
-/// Whether file descriptors are wanted. Those that are not never enter this process.
+/// Whether to accept file descriptors. Others are never opened in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fds {
-    /// They are added to what the caller has.
+    /// They are appended to the caller's.
     Take,
-    /// The kernel drops them, and says so by `fds_cut`.
+    /// The kernel closes them, which sets `fds_cut`.
     Refuse,
 }
 
-/// Sends one message of two parts, and answers how many bytes went. The file descriptors go with the first of them.
+/// Sends one message of two parts. Returns the number of bytes sent. The file descriptors are sent with the first byte.
 pub fn send(
     socket: BorrowedFd<'_>,
     parts: [&[u8]; 2],
@@ -56,7 +56,8 @@ pub fn send(
     rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &parts, &mut control, flags))
 }
 
-/// Receives one message, or part of a stream, into `buffer`, and owns at once every file descriptor that came.
+/// Receives one message, or a part of a stream, into `buffer`. All received file descriptors are owned at once, so that none
+/// leaks.
 pub fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -66,7 +67,7 @@ pub fn receive(
     // Words, because control messages must be aligned.
     let mut control = [0u64; CONTROL_BYTES.div_ceil(size_of::<u64>())];
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: all zeroes is a valid msghdr, and the only way to make one on every C library.
+    // SAFETY: all zeroes is a valid msghdr, and the only portable initial value: C libraries have different fields.
     let mut header = unsafe { MaybeUninit::<libc::msghdr>::zeroed().assume_init() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
@@ -76,7 +77,7 @@ pub fn receive(
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     let bytes = rustix::io::retry_on_intr(|| {
-        // SAFETY: the header points at a buffer and a control buffer of the sizes it says, both alive.
+        // SAFETY: the header points to a buffer and a control buffer of the given sizes, which live through the call.
         let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
         usize::try_from(bytes).map_err(|_| last_errno())
     })?;
@@ -92,9 +93,9 @@ pub fn receive(
 /// Owns the file descriptors in the control messages of `header`.
 ///
 /// # Safety
-/// `recvmsg` must have just filled `header`, and nobody have taken its file descriptors.
+/// `recvmsg` must have just filled `header`, and its file descriptors must not be owned yet.
 unsafe fn take_fds(header: &libc::msghdr, fds: &mut Vec<OwnedFd>) {
-    // SAFETY: the control buffer is as long as the header says; the macros stay inside it.
+    // SAFETY: the control buffer has the length in the header, and the macros do not exceed it.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
     // SAFETY: NULL, or a control message the kernel wrote.
     while let Some(message) = unsafe { next.as_ref() } {
@@ -105,7 +106,7 @@ unsafe fn take_fds(header: &libc::msghdr, fds: &mut Vec<OwnedFd>) {
         let count = (message.cmsg_len as usize).saturating_sub(overhead as usize) / size_of::<RawFd>();
         for index in 0..count {
             let fd = || {
-                // SAFETY: within the message; a file descriptor that the kernel has made for this process.
+                // SAFETY: within the message; a file descriptor that the kernel has opened for this process.
                 unsafe { OwnedFd::from_raw_fd(data.cast::<RawFd>().add(index).read_unaligned()) }
             };
             match (message.cmsg_level, message.cmsg_type) {
@@ -119,20 +120,20 @@ unsafe fn take_fds(header: &libc::msghdr, fds: &mut Vec<OwnedFd>) {
     }
 }
 
-/// The user at the other end, as the kernel saw it when the connection was made or the socket listened.
+/// The user of the peer at the time of connect or listen.
 pub fn peer_user(socket: BorrowedFd<'_>) -> std::result::Result<u32, Errno> {
     peer(socket).map(|peer| peer.uid)
 }
 
-/// The process at the other end, as the kernel saw it when the connection was made or the socket listened; `None` if it
-/// is of a pid namespace that can't be seen from here.
+/// The process of the peer at the time of connect or listen; `None` if it is in a pid namespace that is not visible from
+/// here.
 pub fn peer_pid(socket: BorrowedFd<'_>) -> Option<u32> {
     let peer = peer(socket).ok()?;
     u32::try_from(peer.pid).ok().filter(|pid| *pid > 0)
 }
 
 fn peer(socket: BorrowedFd<'_>) -> std::result::Result<libc::ucred, Errno> {
-    // Not by rustix: its process ids can't be 0, as they are for a peer in a namespace that can't be seen from here.
+    // Not by rustix: its process ids cannot be 0, which is the value for a peer in a namespace that is not visible.
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: a ucred and its size, both writable.
@@ -148,7 +149,7 @@ fn peer(socket: BorrowedFd<'_>) -> std::result::Result<libc::ucred, Errno> {
     if result == 0 { Ok(peer) } else { Err(last_errno()) }
 }
 
-/// Whether something that was sent on a socket is still there for the other end to read.
+/// Whether the peer has not yet read all data that was sent on a socket.
 pub fn is_unread(socket: BorrowedFd<'_>) -> std::result::Result<bool, Errno> {
     let mut unread: libc::c_int = 0;
     // SAFETY: it writes an int.
@@ -156,7 +157,7 @@ pub fn is_unread(socket: BorrowedFd<'_>) -> std::result::Result<bool, Errno> {
     if result == 0 { Ok(unread > 0) } else { Err(last_errno()) }
 }
 
-/// Borrows a few file descriptors of those that a parcel owns.
+/// Borrows file descriptors of a parcel.
 pub fn borrow<F: AsFd>(fds: &[F]) -> Vec<BorrowedFd<'_>> {
     fds.iter().map(AsFd::as_fd).collect()
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shares: a region or a layout on its way to another process, whatever its tier.
+//! Shares: passing a region or a layout of any tier to another process.
 //!
-//! A share is bytes, the manifest, and file descriptors. Whoever has both opens it, and gets a region or a layout like
-//! any other. Opened where it was made, it gives the original memory.
+//! A share consists of bytes, the manifest, and file descriptors. A process that has both can open it as a region or layout.
+//! The process that created the share gets the original memory.
 
 mod backing;
 pub mod broker;
@@ -38,34 +38,34 @@ use crate::log::log;
 use crate::log_id::LogId;
 use crate::region::{ExtentHold, SharedRegion};
 
-/// What a share keeps.
+/// The objects that a share keeps alive.
 struct Retained {
-    /// One for each entry of the manifest's regions.
+    /// One per region of the manifest.
     roots: Vec<RetainedRoot>,
-    /// A shared layout, with its registrations.
+    /// The shared layout, with its registrations.
     _layout: Option<Arc<Layout>>,
 }
 
-/// What a share keeps of a region that it carries.
+/// The objects that a share keeps alive for one region.
 struct RetainedRoot {
     region: SharedRegion,
-    /// Extents of an elastic region.
+    /// The extents of an elastic region.
     _extents: Option<ExtentHold>,
-    /// The memory of mappings that were found under a region: it stays also if the engine that mapped it unmaps it.
+    /// The physical memory of mappings of an engine. It remains allocated if the engine unmaps it.
     _mappings: Vec<Arc<PhysicalMemory>>,
 }
 
-/// A region or a layout on its way to another process.
+/// A region or a layout that is passed to another process.
 pub struct Share {
     log_id: LogId,
     manifest: Manifest,
     parcel: Arc<Parcel>,
-    /// `None` if another process made the share.
+    /// `None` if another process created the share.
     kept: Option<Retained>,
 }
 
 impl Share {
-    /// What came from another process. Any bytes and file descriptors may come.
+    /// A share from another process. The bytes and file descriptors may be anything.
     pub fn received(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Self> {
         let manifest = Manifest::read(&bytes, fds.len())?;
         let log_id = LogId::next();
@@ -73,17 +73,17 @@ impl Share {
         Ok(Self { log_id, manifest, parcel: Arc::new(Parcel { bytes, fds }), kept: None })
     }
 
-    /// What came over a socket.
+    /// A share that was received from a socket.
     pub fn of_parcel(parcel: Parcel) -> Result<Self> {
         Self::received(parcel.bytes, parcel.fds)
     }
 
-    /// As it is handed over.
+    /// Its bytes and file descriptors.
     pub fn parcel(&self) -> &Arc<Parcel> {
         &self.parcel
     }
 
-    /// What it says.
+    /// Its manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -93,15 +93,15 @@ impl Share {
         &self.parcel.bytes
     }
 
-    /// Its file descriptors; sending one does not give it away.
+    /// Its file descriptors, which the share owns: send duplicates.
     pub fn fds(&self) -> &[OwnedFd] {
         &self.parcel.fds
     }
 
-    /// A file descriptor of its own for whoever opens.
+    /// Duplicates a file descriptor for an open region.
     fn fd(&self, index: u32) -> Result<OwnedFd> {
         rustix::io::fcntl_dupfd_cloexec(self.borrowed(index)?, 0)
-            .map_err(|errno| Error::errno("keep a file descriptor of a share", errno))
+            .map_err(|errno| Error::errno("duplicate a file descriptor of a share", errno))
     }
 
     fn borrowed(&self, index: u32) -> Result<BorrowedFd<'_>> {

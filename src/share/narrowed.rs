@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A share narrowed to reading: the same memory as the share carries, and nothing that its region has got since.
+//! Narrowing a share to read-only access: the same memory as in the share, without extents that were committed later.
 
 #![forbid(unsafe_code)]
 
@@ -14,11 +14,14 @@ use crate::error::{Error, Result, Status, ensure, fail};
 use crate::region::{Access, Backing, Region, reopened};
 
 impl Share {
-    /// The share as it is handed to a process that may only read. It keeps nothing by itself: this share does. Fails
-    /// with UNSUPPORTED for a share of another process, which alone can narrow it.
+    /// The bytes and file descriptors for a process with read-only access. They are valid only as long as this share exists.
+    /// Fails with UNSUPPORTED for a share of another process, which alone can narrow it.
     pub fn read_only(&self) -> Result<Parcel> {
         let Some(kept) = &self.kept else {
-            fail!(Unsupported, "the share is another process's, which alone can share it to be read only");
+            fail!(
+                Unsupported,
+                "the share belongs to another process; only that process can share it read-only"
+            );
         };
         let mut fds = Vec::with_capacity(self.parcel.fds.len());
         for (entry, root) in self.manifest.regions.iter().zip(&kept.roots) {
@@ -59,13 +62,13 @@ impl Share {
     }
 }
 
-/// NIXL has no right to read only: a process that has the metadata may write.
+/// NIXL has no read-only access: a process that has the metadata may write.
 fn without_remote(object: &Object) -> Result<Object> {
     let Object::Layout(layout) = object else { return Ok(object.clone()) };
     ensure!(
         !layout.parts.is_empty(),
         InvalidState,
-        "the layout is only reached by NIXL, which can't be shared to be read only"
+        "only NIXL can access the layout, and NIXL has no read-only access"
     );
     Ok(Object::Layout(LayoutEntry { remote: None, ..layout.clone() }))
 }

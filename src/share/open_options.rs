@@ -8,13 +8,13 @@ use std::sync::Arc;
 use crate::nixl::Agent;
 use crate::region::{Access, DeviceUsers};
 
-/// How a layout is to be reached.
+/// How a layout is accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// Mapped where that is possible, else by NIXL if there is an agent.
+    /// Mapped if possible, otherwise by NIXL if there is an agent.
     #[default]
     Auto,
-    /// Mapped, or not at all.
+    /// Mapped; fails if that is impossible.
     Mapped,
     /// By NIXL.
     Remote,
@@ -23,18 +23,18 @@ pub enum Reach {
 /// How to open a share.
 #[derive(Clone, Default)]
 pub struct OpenOptions {
-    /// What this process wants to do with the memory; `None` for all that is granted.
+    /// The requested access; `None` requests all that is granted.
     pub access: Option<Access>,
     /// Page-locks host memory for this device.
     pub pin: Option<i32>,
-    /// The devices whose kernels are to reach memory of a device, besides the one that it is located on.
+    /// The devices that will access device memory, in addition to the one that it is located on.
     pub users: DeviceUsers,
-    /// How a layout is to be reached.
+    /// How a layout is accessed.
     pub reach: Reach,
-    /// Who reaches a layout by NIXL.
+    /// The agent that accesses a layout by NIXL.
     pub agent: Option<Arc<Agent>>,
     /// Registers a mapped layout with the agent.
     pub register: bool,
-    /// Maps reserved huge pages, though a process that may write them can end this one with SIGBUS.
+    /// Maps reserved huge pages, although a process that may write them can end this one by SIGBUS.
     pub trust_owner: bool,
 }

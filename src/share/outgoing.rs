@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A parcel on its way out, one message at a time, without ever waiting.
+//! Sending a parcel, message by message, without waiting.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use super::message;
 use super::parcel::Parcel;
 use crate::error::{Error, Result, Status};
 
-/// What is sent: bytes and file descriptors of whoever sends them.
+/// The bytes and file descriptors to send, which the sender owns.
 pub struct ParcelRef<'a, F> {
     /// The bytes.
     pub bytes: &'a [u8],
@@ -21,37 +21,37 @@ pub struct ParcelRef<'a, F> {
 }
 
 impl Parcel {
-    /// The parcel, to be sent.
+    /// A reference to its content.
     pub(super) fn load(&self) -> ParcelRef<'_, std::os::fd::OwnedFd> {
         ParcelRef { bytes: &self.bytes, fds: &self.fds }
     }
 }
 
-/// How far one step came.
+/// The result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStep {
-    /// All of it is in the socket.
+    /// All is sent.
     All,
-    /// Some of it; there may be room for more.
+    /// A part is sent; the socket may accept more.
     Some,
-    /// The socket has no room before the peer reads.
+    /// The socket accepts no more until the peer reads.
     Full,
-    /// This user has as many file descriptors on their way through sockets as the kernel allows. Nothing tells when
-    /// there are fewer: ask again after a while.
+    /// This user has the maximum number of file descriptors in flight in sockets. The kernel does not report when there are
+    /// fewer, so retry after a pause.
     TooManyInFlight,
 }
 
-/// How far a parcel is out. The parcel itself is lent anew for each step.
+/// The progress of sending a parcel. The parcel itself is passed to each step.
 pub struct Outgoing {
     whole: ParcelInfo,
     chunk: u32,
     header: [u8; HEADER],
-    /// Bytes of the message that are out, the header's included.
+    /// The number of bytes of the message that are sent, including the header.
     sent: usize,
 }
 
 impl Outgoing {
-    /// Begins to send a parcel.
+    /// Starts to send a parcel.
     pub fn new<F: AsFd>(kind: MessageKind, load: &ParcelRef<'_, F>) -> Result<Self> {
         let whole = ParcelInfo::new(kind, load.bytes.len(), load.fds.len())?;
         let mut outgoing = Self { whole, chunk: 0, header: [0; HEADER], sent: 0 };
@@ -59,19 +59,19 @@ impl Outgoing {
         Ok(outgoing)
     }
 
-    /// Whether anything of it is out.
+    /// Whether any byte is sent.
     pub fn has_begun(&self) -> bool {
         self.chunk > 0 || self.sent > 0
     }
 
-    /// Sends what the socket takes at once, at most one message.
+    /// Sends what the socket accepts without waiting, at most one message.
     pub fn step<F: AsFd>(&mut self, socket: BorrowedFd<'_>, load: &ParcelRef<'_, F>) -> Result<SendStep> {
         if self.chunk == self.whole.chunks() {
             return Ok(SendStep::All);
         }
         let (bytes, fds) = self.whole.piece(self.chunk);
         let body = &load.bytes[bytes];
-        // A stream may take a message in parts. The file descriptors went with the first.
+        // A stream may accept a message in parts. The file descriptors are sent with the first.
         let fds = if self.sent == 0 { message::borrow(&load.fds[fds]) } else { Vec::new() };
         let parts = [&self.header[self.sent.min(HEADER)..], &body[self.sent.saturating_sub(HEADER)..]];
         match message::send(socket, parts, &fds) {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A share as it is handed over: bytes, and the file descriptors they speak of.
+//! A share in transit: bytes, and the file descriptors that they refer to.
 
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
 
-/// The most bytes of a parcel.
+/// The maximum size of a parcel in bytes.
 pub const MOST_BYTES: usize = 64 << 20;
-/// The most file descriptors of a parcel.
+/// The maximum number of file descriptors of a parcel.
 pub const MOST_FDS: usize = 1 << 16;
 
-/// What one process hands to another. Whoever carries it never looks inside.
+/// What one process sends to another. The transport does not interpret it.
 #[derive(Debug, Default)]
 pub struct Parcel {
     /// The wire form of a share.
     pub bytes: Vec<u8>,
-    /// The file descriptors that come along, in the order the bytes count them. All are close-on-exec.
+    /// The file descriptors, in the order that the bytes refer to. All are close-on-exec.
     pub fds: Vec<OwnedFd>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A share that a broker hands out.
+//! A share that a broker publishes.
 
 #![forbid(unsafe_code)]
 
@@ -12,10 +12,10 @@ use super::{Parcel, Share};
 use crate::error::{Result, ensure};
 use crate::region::Access;
 
-/// A published share; it lives as long as it is published.
+/// A published share. It exists as long as it is published.
 pub struct Published {
     share: Arc<Share>,
-    /// For clients that may only read, made for the first of them.
+    /// The parcel for read-only clients, created for the first of them.
     read_only: OnceCell<Arc<Parcel>>,
 }
 
@@ -30,7 +30,7 @@ impl Publication for Published {
     fn parcel(&self, granted: Access, asked: Option<Access>) -> Result<Arc<Parcel>> {
         let shared = self.share.manifest().access;
         let access = asked.unwrap_or(granted.min(shared));
-        ensure!(access <= shared, PermissionDenied, "it was shared to be read only");
+        ensure!(access <= shared, PermissionDenied, "the share is read-only");
         if access == shared {
             return Ok(self.share.parcel().clone());
         }

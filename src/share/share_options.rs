@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a share grants, and how its memory is carried.
+//! What a share grants, and how its memory is passed.
 
 #![forbid(unsafe_code)]
 
 use crate::region::Access;
 
-/// How memory is to be carried.
+/// How memory is passed to another process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// As its tier allows.
+    /// Chosen by the tier.
     #[default]
     Auto,
     /// By file descriptors.
@@ -17,15 +17,15 @@ pub enum Transport {
     Ipc,
     /// By fabric handles.
     Fabric,
-    /// Not at all: other processes reach it by NIXL.
+    /// Not mapped: other processes access it by NIXL.
     Remote,
 }
 
-/// What to grant, and how.
+/// What to grant, and how to pass the memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ShareOptions {
     /// What importers may do with the memory.
     pub access: Access,
-    /// How it is to be carried.
+    /// How the memory is passed.
     pub way: Transport,
 }

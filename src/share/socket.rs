@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A share over a connected Unix socket of the engine's own.
+//! Sending and receiving a share over a connected Unix socket of the engine.
 //!
-//! The socket may be blocking or not, a stream or one that keeps messages apart; its flags are never changed.
-//! docs/share-transport.md has what goes over it byte by byte.
+//! The socket may be blocking or not, and of type stream or with message boundaries; its flags are never changed.
+//! docs/share-transport.md specifies the bytes.
 
 #![forbid(unsafe_code)]
 
@@ -22,16 +22,16 @@ use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 
-/// How long to leave off while the kernel refuses more file descriptors in flight.
+/// The pause between attempts while the kernel allows no more file descriptors in flight.
 pub(super) const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(5);
 
-/// How much is still taken of what is there when the time is over. It is a whole share if its messages are as large as
-/// they may be; a peer that sends crumbs without end is not followed for ever.
+/// The maximum number of messages that are still received after the deadline if they have already arrived. It is enough for
+/// the largest share in full-size messages, and bounds the work for a peer that sends small messages without end.
 const LATE_STEPS: usize = 2 * (MOST_BYTES / CHUNK + MOST_FDS / FDS_A_MESSAGE + 2);
 
-/// Sends bytes and file descriptors, which stay the caller's. `None` waits as long as it takes.
+/// Sends bytes and file descriptors, which the caller continues to own. A deadline of `None` means no timeout.
 ///
-/// After a failure the peer may have part of it: nothing more can be sent on the socket, unless the failure says so.
+/// After a failure the peer may have received a part: the socket must be closed, unless the error allows a retry.
 pub fn send<F: AsFd>(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -45,9 +45,9 @@ pub fn send<F: AsFd>(
     Ok(())
 }
 
-/// Receives what [`send`] sent. `None` waits as long as it takes.
+/// Receives what [`send`] sent. A deadline of `None` means no timeout.
 ///
-/// After a failure nothing more can be received on the socket, unless the failure says so.
+/// After a failure the socket must be closed, unless the error allows a retry.
 pub fn receive(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<Parcel> {
     let doing = |error: Error| {
         let error = error.context("receive a share");
@@ -92,9 +92,9 @@ pub(super) fn send_kind<F: AsFd>(
         };
         if !in_time {
             let what = if outgoing.has_begun() {
-                "the peer has not read it in the time given, only part of it; close the socket"
+                "the peer has read only a part before the timeout; close the socket"
             } else {
-                "the socket took nothing in the time given; it may be tried again"
+                "the socket accepted nothing before the timeout; try again"
             };
             fail!(TimedOut, "{what}");
         }
@@ -117,23 +117,23 @@ pub(super) fn receive_kind(
         };
         if !in_time {
             let what = if incoming.has_begun() {
-                "the peer has sent only part of it in the time given; close the socket"
+                "the peer has sent only a part before the timeout; close the socket"
             } else {
-                "nothing has come in the time given; it may be tried again"
+                "nothing was received before the timeout; try again"
             };
             fail!(TimedOut, "{what}");
         }
     }
 }
 
-/// How the socket keeps messages apart, if it is one that a share can go over.
+/// The message boundaries of the socket. Fails for a socket that cannot carry a share.
 fn boundaries(socket: BorrowedFd<'_>) -> Result<Boundaries> {
     let fd = socket.as_raw_fd();
     let refused = |errno| match errno {
         Errno::NOTSOCK => {
             Error::errno(format!("file descriptor {fd}"), errno).with_status(Status::InvalidArgument)
         }
-        _ => Error::errno(format!("ask what socket {fd} is"), errno).with_status(Status::InvalidArgument),
+        _ => Error::errno(format!("get the type of socket {fd}"), errno).with_status(Status::InvalidArgument),
     };
     let is_unix = socket_domain(socket).map_err(refused)? == AddressFamily::UNIX;
     ensure!(
@@ -165,7 +165,7 @@ fn spend(steps: &mut usize) -> bool {
     left.is_some()
 }
 
-/// Waits until the socket is ready, and answers whether that was in time.
+/// Waits until the socket is ready. Returns false after a timeout.
 fn wait(socket: BorrowedFd<'_>, event: PollFlags, deadline: Option<Instant>) -> Result<bool> {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -178,7 +178,7 @@ fn wait(socket: BorrowedFd<'_>, event: PollFlags, deadline: Option<Instant>) -> 
     }
 }
 
-/// Leaves off for a little, and answers whether there is time left.
+/// Pauses before another attempt. Returns false if the deadline has passed.
 fn pause(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<bool> {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     poll_once(socket, PollFlags::empty(), Some(left.unwrap_or(IN_FLIGHT_PAUSE).min(IN_FLIGHT_PAUSE)))?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use engine::Candidate;
-pub use engine::cuda::rates::{self, known as known_rates, peer as peer_rates};
+pub use engine::cuda::rates::{self, known as known_rates};
 pub use engine::explain::{Explanation, Summary};
 pub use path::TransferPath;
 pub use plan::{Outline, Plan};

@@ -200,7 +200,7 @@ fn a_broker_out_of_files_lets_clients_in_once_it_has_some() {
     log::set_sink(
         log::Level::Warn as u32,
         Some(Box::new(move |_, _, message| {
-            if message.contains("can't let a client in") {
+            if message.contains("cannot accept a client") {
                 *notice.0.lock().unwrap() = true;
                 notice.1.notify_all();
             }

@@ -95,7 +95,7 @@ fn fewer_or_more_files_than_said_are_found() {
     for (said, sent) in [(0, 1), (1, 0), (2, 1), (1, 2), (1, 253), (253, 252)] {
         for error in both(&[(&Header::share(9, said).message(&bytes(9)), sent)]) {
             assert_eq!(error.status(), Status::Corrupt, "{error}");
-            assert!(error.message().contains(&format!("{sent} came")), "{error}");
+            assert!(error.message().contains(&format!("has {sent}")), "{error}");
         }
     }
     // The whole has two, its only message one.

@@ -232,7 +232,7 @@ TEST(what_was_taken_back_is_not_written) {
     CALL(kvmem_transfer_destroy(first));
     part(&meeting);
     meeting = meet(2);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "had no memory", create_write(&meeting, 6, &beyond));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_write(&meeting, 6, &beyond));
     part(&meeting);
 }
 
@@ -248,7 +248,7 @@ TEST(what_had_no_memory_is_refused) {
     meeting meeting = meet(2);
     read_block(&meeting, 1);
     kvmem_transfer *transfer = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "had no memory", create_read(&meeting, 6, &transfer));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_read(&meeting, 6, &transfer));
     part(&meeting);
 }
 

@@ -49,7 +49,7 @@ TEST(access_for_a_device_that_does_not_reach_it_is_refused) {
     uint32_t access = KVMEM_ACCESS_READ;
     SIM(sim_set_peer_access(false));
     for (size_t i = 0; i < NUM(accesses); i++) {
-        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "device 1 does not reach memory of device 0",
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "device 1 cannot access memory of device 0",
                        kvmem_vmm_mapping_set_access(it.mapping, 1, accesses[i], ERR));
     }
     EXPECT_OK(kvmem_vmm_mapping_get_access(it.mapping, 1, &access, ERR));

@@ -18,6 +18,15 @@ static kvmem_status submit(void *transfer) {
     return kvmem_transfer_submit(transfer, NULL);
 }
 
+static kvmem_status submit_other_pairs(void *transfer) {
+    static const kvmem_block_pair others[] = {{1, 1}};
+    kvmem_submit_options step;
+    kvmem_submit_options_init(&step, sizeof(step));
+    step.pairs = others;
+    step.num_pairs = NUM(others);
+    return kvmem_transfer_submit_pairs(transfer, &step, NULL);
+}
+
 /* A run that no thread can watch does not begin. The first case, so that the library has no thread yet. */
 TEST(a_copy_that_nothing_can_watch_is_refused) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
@@ -30,6 +39,11 @@ TEST(a_copy_that_nothing_can_watch_is_refused) {
     CHECK_EQ(SIM(sim_calls("cuMemcpyAsync")), 0);
     side_check(&pinned);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(copy, ERR)); /* it was not submitted */
+    CHECK_EQ(without_new_threads(submit_other_pairs, copy), KVMEM_STATUS_OUT_OF_MEMORY);
+    EXPECT_OK(kvmem_transfer_submit(copy, ERR)); /* of the pairs that it was created with */
+    EXPECT_OK(kvmem_transfer_wait(copy, PATIENCE, ERR));
+    kv_expect_moved(&pinned.model, &device.model, &move);
+    side_check(&pinned);
 }
 
 /* The thread that watches the copy has no time for io_uring before the copy is over. */

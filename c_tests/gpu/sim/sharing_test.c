@@ -51,9 +51,9 @@ TEST(what_is_refused_is_closed_again) {
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
     const sim_counts before = sim_live_now();
     options.size = SIZE + 1;
-    refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "reach past");
+    refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "exceed the");
     options.base_size = SIZE - 1;
-    refuse_ipc(&options, KVMEM_STATUS_STALE, "its exporter had");
+    refuse_ipc(&options, KVMEM_STATUS_STALE, "its exporter reported");
     await_live(&before);
     options = ipc_options(&handle, SIZE);
     options.device = 1;
@@ -108,7 +108,7 @@ TEST(a_device_it_can_not_be_opened_for_is_told) {
                                      it.for_device = 1);
     const sim_counts before = sim_live_now();
     SIM(sim_set_peer_access(false));
-    refuse_ipc(&options, KVMEM_STATUS_UNSUPPORTED, "can't be opened for device 1");
+    refuse_ipc(&options, KVMEM_STATUS_UNSUPPORTED, "cannot be opened for device 1");
     SIM(sim_set_peer_access(true));
     SIM(sim_fail("cuIpcOpenMemHandle_v2", 1, CUDA_ERROR_ALREADY_MAPPED));
     refuse_ipc(&options, KVMEM_STATUS_UNSUPPORTED, "maps it once");
@@ -178,7 +178,7 @@ TEST(memory_of_unknown_importers_is_kept) {
     CALL(kvmem_share_destroy(share));
     block_files files;
     block_files_break(&files);
-    EXPECT_MESSAGE(KVMEM_STATUS_IO, "who has locked", look_at_holders(region));
+    EXPECT_MESSAGE(KVMEM_STATUS_IO, "get the locks of a file", look_at_holders(region));
     CALL(kvmem_region_destroy(region));
     EXPECT_OK(look_at_holders(other));
     finish_releases();

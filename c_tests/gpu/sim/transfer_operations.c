@@ -57,6 +57,36 @@ OPERATION(copy_by_kernel, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_ITS_O
 OPERATION(copy_by_kernel_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
 OPERATION(copy_one_by_one_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
 
+/* A transfer of one block that gets others. */
+static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                                   start start) {
+    static const kvmem_block_pair initial[] = {{3, 3}};
+    const kv_move first = {initial, NUM(initial), 0, 0, 3};
+    const kvmem_transfer_options options = WITH(kv_transfer_options(&first), it.path = path);
+    const contents contents = scattered_contents(source, destination);
+    kvmem_submit_options step;
+    kvmem_submit_options_init(&step, sizeof(step));
+    step.pairs = scattered_move.pairs;
+    step.num_pairs = scattered_move.num_pairs;
+    moving moving;
+    kvmem_status status = create_moving(&contents, &options, &moving);
+    if (status != KVMEM_STATUS_OK) {
+        return status;
+    }
+    status = start == ON_A_STREAM
+        ? kvmem_transfer_submit_pairs_on_stream(moving.transfer, &step, moves_stream(), ERR)
+        : kvmem_transfer_submit_pairs(moving.transfer, &step, ERR);
+    return end_move(&moving, status);
+}
+
+static kvmem_status copy_new_pairs(void) {
+    return copy_from_a_device_as(move_new_pairs, 0, ON_ITS_OWN);
+}
+
+static kvmem_status copy_new_pairs_on_a_stream(void) {
+    return copy_from_a_device_as(move_new_pairs, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
+}
+
 /* Blocks that follow each other lie apart on one side. */
 static kvmem_status copy_in_rows_as(move_function *as) {
     OWNED(kvmem_layout) pinned = NULL;
@@ -130,6 +160,8 @@ const operation operations[] = {
     {"a copy by the kernel", copy_by_kernel, KVMEM_STATUS_OK},
     {"a copy by the kernel on a stream", copy_by_kernel_on_a_stream, KVMEM_STATUS_OK},
     {"a copy one by one on a stream", copy_one_by_one_on_a_stream, KVMEM_STATUS_OK},
+    {"a copy of new pairs", copy_new_pairs, KVMEM_STATUS_OK},
+    {"a copy of new pairs on a stream", copy_new_pairs_on_a_stream, KVMEM_STATUS_OK},
     {"a copy to disk", copy_from_a_device_to_disk, KVMEM_STATUS_OK},
     {"a copy from disk", copy_from_disk_to_a_device, KVMEM_STATUS_OK},
     {"a copy in rows", copy_in_rows, KVMEM_STATUS_OK},

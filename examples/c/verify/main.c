@@ -41,7 +41,7 @@ static kvmem_status load(kvmem_layout *disk, uint32_t slot, kvmem_layout *cache,
     kvmem_block_pair pair = {.source = slot, .destination = block};
     kvmem_transfer_options in = {.struct_size = sizeof in, .pairs = &pair, .num_pairs = 1,
         .checksums = &checksum};
-    return move(disk, cache, &in, error); /* KVMEM_STATUS_CORRUPT: compute the block anew */
+    return move(disk, cache, &in, error); /* KVMEM_STATUS_CORRUPT: compute the block again */
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a descriptor is that the driver does not take for memory.
+//! Identifies a file descriptor that the driver did not accept as memory.
 
 #![forbid(unsafe_code)]
 
@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use crate::cuda::codes::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, has_code};
 use crate::error::{Cause, Error, Status};
 
-/// The driver's refusal, with what the descriptor is. Drivers answer an unknown error for what is no memory of theirs,
-/// and for much else: it counts as the caller's mistake where the descriptor is plainly something else.
+/// Adds what the descriptor is to the driver's error. Drivers return an unknown error for a descriptor that is not memory,
+/// and for other causes, so the status is INVALID_ARGUMENT only if the descriptor is certainly something else.
 pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
     if error.status() == Status::OutOfMemory || !matches!(error.cause(), Some(Cause::Cuda(..))) {
         return error;
@@ -40,10 +40,10 @@ pub fn describe_fd(fd: BorrowedFd<'_>) -> String {
     describe(fd).0
 }
 
-/// What a descriptor is, in words, and whether it can't be memory of the driver's. That has a device of the driver's,
-/// or a file without a name, behind it.
+/// Describes a descriptor, and returns whether it cannot be memory of the driver. Such memory is a device of the driver, or
+/// a file without a name.
 fn describe(fd: BorrowedFd<'_>) -> (String, bool) {
-    // A file system that another process serves (FUSE) is not asked: it could keep this thread waiting.
+    // A file system that another process serves (FUSE) is not queried, because it could block this thread.
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = match statx(fd, c"", flags, StatxFlags::TYPE | StatxFlags::NLINK) {
         Ok(stat) => stat,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory at an address, and what devices may do with it.
+//! Mappings of physical memory at addresses, and the access rights of devices.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::cuda::raw::{RawAccess, RawLocation};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
-/// What a device may do with a mapping.
+/// The access of a device to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceAccess {
-    /// Nothing.
+    /// No access.
     None,
     /// Read.
     Read,
@@ -32,7 +32,7 @@ fn raw_access(ordinal: i32, access: DeviceAccess) -> Result<RawAccess> {
     Ok(RawAccess { location: RawLocation::device(Device::get(ordinal)?.ordinal()), flags })
 }
 
-/// Memory at an address. Holds both.
+/// Physical memory at an address. Holds both.
 pub struct DeviceMapping {
     range: Arc<AddressRange>,
     memory: Arc<PhysicalMemory>,
@@ -40,14 +40,14 @@ pub struct DeviceMapping {
 }
 
 impl DeviceMapping {
-    /// Maps all of `memory` at `offset` in `range`. No device may touch it until [`DeviceMapping::set_access`] says so.
+    /// Maps all of `memory` at `offset` in `range`. No device has access before [`DeviceMapping::set_access`].
     pub fn create(range: &Arc<AddressRange>, offset: u64, memory: &Arc<PhysicalMemory>) -> Result<Arc<Self>> {
         let size = memory.size();
         let granularity = memory.properties().granularity(Granularity::Minimum)?;
         ensure!(
             (range.address + offset.min(range.size)).is_multiple_of(granularity),
             InvalidArgument,
-            "offset {offset} is no multiple of the granularity {granularity}"
+            "offset {offset} is not a multiple of the granularity {granularity}"
         );
         ensure!(
             offset.checked_add(size).is_some_and(|end| end <= range.size),
@@ -58,15 +58,18 @@ impl DeviceMapping {
         let mut mapped = range.mapped();
         let before = mapped.range(..offset + size).next_back();
         if let Some((at, there)) = before.filter(|(at, there)| **at + **there > offset) {
-            crate::error::fail!(AlreadyExists, "{there} bytes are mapped at offset {at} already");
+            crate::error::fail!(
+                AlreadyExists,
+                "{there} bytes are already mapped at offset {at}; unmap them first"
+            );
         }
-        // SAFETY: reserved addresses with nothing mapped there, and live memory.
-        let answer = unsafe {
+        // SAFETY: reserved addresses without a mapping, and live memory.
+        let result = unsafe {
             range.driver.api.mem_map.call(range.address + offset, size as usize, 0, memory.handle, 0)
         };
         range
             .driver
-            .check(answer, format_args!("map {size} bytes at offset {offset}"))
+            .check(result, format_args!("map {size} bytes at offset {offset}"))
             .map_err(|error| explain(memory, error))?;
         mapped.insert(offset, size);
         drop(mapped);
@@ -84,17 +87,17 @@ impl DeviceMapping {
         self.memory.size()
     }
 
-    /// The memory behind it.
+    /// Its physical memory.
     pub fn memory(&self) -> &Arc<PhysicalMemory> {
         &self.memory
     }
 
-    /// Where in its range it begins.
+    /// Its offset in its range.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Says what a device may do with it.
+    /// Sets the access of a device.
     pub fn set_access(&self, ordinal: i32, access: DeviceAccess) -> Result<()> {
         let device = Device::get(ordinal)?;
         if let (Location::Device(owner), true) =
@@ -103,19 +106,19 @@ impl DeviceMapping {
             ensure!(
                 device.can_access(&Device::get(owner)?)?,
                 Unsupported,
-                "device {ordinal} does not reach memory of device {owner}"
+                "device {ordinal} cannot access memory of device {owner}"
             );
         }
         let description = raw_access(ordinal, access)?;
         let driver = self.range.driver;
         // SAFETY: mapped addresses; the description lives through the call.
-        let answer =
+        let result =
             unsafe { driver.api.mem_set_access.call(self.address(), self.size() as usize, &description, 1) };
-        driver.check(answer, format_args!("set the access of device {ordinal} to {} bytes", self.size()))
+        driver.check(result, format_args!("set the access of device {ordinal} to {} bytes", self.size()))
     }
 
-    /// Says what some devices may do with some mappings, in as few calls as there are stretches of neighbours: the driver
-    /// takes as long for one extent as for many.
+    /// Sets the access of some devices to some mappings, with one call per sequence of adjacent mappings: a call is as slow
+    /// for one mapping as for many.
     pub fn set_access_of_all(mappings: &[Arc<Self>], accesses: &[(i32, DeviceAccess)]) -> Result<()> {
         let descriptions = accesses.iter().map(|(ordinal, access)| raw_access(*ordinal, *access));
         let descriptions = descriptions.collect::<Result<Vec<_>>>()?;
@@ -123,7 +126,7 @@ impl DeviceMapping {
             let (address, size) = (stretch[0].address(), stretch.iter().map(|each| each.size()).sum::<u64>());
             let driver = stretch[0].range.driver;
             // SAFETY: mapped addresses; the descriptions live through the call.
-            let answer = unsafe {
+            let result = unsafe {
                 driver.api.mem_set_access.call(
                     address,
                     size as usize,
@@ -131,19 +134,19 @@ impl DeviceMapping {
                     descriptions.len(),
                 )
             };
-            driver.check(answer, format_args!("set the access to {size} bytes"))?;
+            driver.check(result, format_args!("set the access to {size} bytes"))?;
         }
         Ok(())
     }
 
-    /// What a device may do with it.
+    /// The access of a device.
     pub fn access(&self, ordinal: i32) -> Result<DeviceAccess> {
         let location = RawLocation::device(Device::get(ordinal)?.ordinal());
         let driver = self.range.driver;
         let mut flags = 0u64;
         // SAFETY: the location and the output live through the call.
-        let answer = unsafe { driver.api.mem_get_access.call(&mut flags, &location, self.address()) };
-        driver.check(answer, format_args!("ask the access of device {ordinal}"))?;
+        let result = unsafe { driver.api.mem_get_access.call(&mut flags, &location, self.address()) };
+        driver.check(result, format_args!("get the access of device {ordinal}"))?;
         Ok(match flags {
             3 => DeviceAccess::ReadWrite,
             1 => DeviceAccess::Read,
@@ -157,13 +160,13 @@ impl Drop for DeviceMapping {
         log!(Trace, "{} bytes at {:#x} are unmapped", self.size(), self.address());
         let driver = self.range.driver;
         let mut mapped = self.range.mapped();
-        // SAFETY: mapped by this value, and used by nobody any more.
+        // SAFETY: mapped by this value, and no longer in use.
         let unmap = || unsafe { driver.api.mem_unmap.call(self.address(), self.size() as usize) };
-        // A failure may be of earlier work, told by a call that did its own: the second one answers for itself, and
-        // the driver takes addresses that are not mapped any more.
+        // A failed call may have unmapped the addresses and report a failure of earlier work. So the call is repeated: the
+        // driver accepts addresses that are no longer mapped.
         let first = unmap();
-        let answer = if first.is_success() { first } else { unmap() };
-        let unmapped = driver.check(answer, format_args!("unmap {} bytes", self.size()));
+        let result = if first.is_success() { first } else { unmap() };
+        let unmapped = driver.check(result, format_args!("unmap {} bytes", self.size()));
         if unmapped.is_ok() {
             mapped.remove(&self.offset);
         }
@@ -174,13 +177,13 @@ impl Drop for DeviceMapping {
     }
 }
 
-/// Mapping is where the driver first sees the size that an importer was told.
+/// Adds the likely cause: the driver checks the size of imported memory when it is mapped.
 fn explain(memory: &PhysicalMemory, error: Error) -> Error {
     if memory.origin != HandleOrigin::Imported || !has_code(&error, &[INVALID_VALUE, NOT_SUPPORTED]) {
         return error;
     }
     let message = format!(
-        "the memory was imported as {} bytes, and is likely of another size: ask its exporter",
+        "the memory was imported as {} bytes, and probably has another size: import it with the exporter's size",
         memory.size()
     );
     error.context(message).with_status(Status::InvalidArgument)

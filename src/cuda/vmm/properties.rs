@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What memory is: where it lies, and how it may leave the process.
+//! Properties of physical memory: its location, and the handles it can be exported as.
 
 use crate::cuda::device::Device;
 use crate::cuda::driver;
@@ -11,7 +11,7 @@ const ALLOCATION_TYPE_PINNED: u32 = 1;
 pub(super) const HANDLE_POSIX_FD: u32 = 1;
 pub(super) const HANDLE_FABRIC: u32 = 8;
 
-/// Where memory lies.
+/// Where memory is located.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// On a device, by ordinal.
@@ -20,10 +20,10 @@ pub enum Location {
     HostNuma(i32),
 }
 
-/// What memory is and how it may leave the process. Fixed for the life of the memory.
+/// Properties of physical memory, which are fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocationProperties {
-    /// Where it lies.
+    /// Where it is located.
     pub location: Location,
     /// It can be exported as a file descriptor.
     pub posix_fd: bool,
@@ -33,22 +33,22 @@ pub struct AllocationProperties {
     pub rdma: bool,
 }
 
-/// Which granularity to ask for.
+/// Which granularity to query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granularity {
-    /// What sizes and offsets must be multiples of.
+    /// Sizes and offsets must be multiples of it.
     Minimum,
-    /// What they should be multiples of.
+    /// Sizes and offsets should be multiples of it.
     Recommended,
 }
 
 impl AllocationProperties {
-    /// Memory of a device that stays in the process.
+    /// Memory of a device that cannot be exported.
     pub fn on_device(ordinal: i32) -> Self {
         Self { location: Location::Device(ordinal), posix_fd: false, fabric: false, rdma: false }
     }
 
-    /// As the driver takes them.
+    /// Converts them to the driver's struct.
     pub(super) fn raw(&self) -> Result<RawProperties> {
         let location = match self.location {
             Location::Device(ordinal) => RawLocation::device(Device::get(ordinal)?.ordinal()),
@@ -64,14 +64,14 @@ impl AllocationProperties {
         })
     }
 
-    /// As the driver gives them.
+    /// Converts them from the driver's struct.
     pub(super) fn from_raw(raw: &RawProperties) -> Result<Self> {
         let location = match raw.location {
             RawLocation { kind: LOCATION_DEVICE, id } => Location::Device(id),
             RawLocation { kind: LOCATION_HOST_NUMA, id } => Location::HostNuma(id),
             RawLocation { kind, id } => fail!(
                 Unsupported,
-                "the memory lies at a location of kind {kind}, number {id}; only GPUs and NUMA nodes are known here"
+                "the memory has a location of kind {kind}, number {id}; kvmem supports GPUs and NUMA nodes only"
             ),
         };
         Ok(Self {
@@ -88,8 +88,8 @@ impl AllocationProperties {
         let raw = self.raw()?;
         let mut granularity = 0;
         // SAFETY: the properties and the output live through the call.
-        let answer = unsafe { driver.api.mem_get_granularity.call(&mut granularity, &raw, which as u32) };
-        driver.check(answer, format_args!("ask the granularity of memory on {}", self.location))?;
+        let result = unsafe { driver.api.mem_get_granularity.call(&mut granularity, &raw, which as u32) };
+        driver.check(result, format_args!("get the granularity of memory on {}", self.location))?;
         Ok(granularity as u64)
     }
 }

@@ -9,20 +9,20 @@ use crate::error::{Result, ensure};
 use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
 
-/// A range of addresses with nothing behind them until something is mapped.
+/// A range of reserved addresses. Accessing an address is invalid until memory is mapped there.
 pub struct AddressRange {
     pub(super) driver: &'static Driver,
     pub(super) address: u64,
     pub(super) size: u64,
-    /// Offset → size of what is mapped.
+    /// Offset and size of each mapping.
     mapped: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl AddressRange {
-    /// Reserves addresses. `alignment` of 0 leaves it to the driver.
+    /// Reserves addresses. With an `alignment` of 0 the driver chooses one.
     pub fn reserve(size: u64, alignment: u64) -> Result<Arc<Self>> {
         let driver = driver::get()?;
-        ensure!(size > 0, InvalidArgument, "a range of 0 bytes can't be reserved");
+        ensure!(size > 0, InvalidArgument, "the size of the range is 0 bytes; it must be at least 1");
         ensure!(
             alignment == 0 || alignment.is_power_of_two(),
             InvalidArgument,
@@ -32,14 +32,14 @@ impl AddressRange {
         ensure!(
             size.is_multiple_of(unit),
             InvalidArgument,
-            "{size} bytes are no multiple of the page size {unit}"
+            "{size} bytes are not a multiple of the page size {unit}"
         );
         let mut address = 0;
-        // SAFETY: the output lives through the call; nothing of this process changes.
-        let answer = unsafe {
+        // SAFETY: the output lives through the call; no memory of this process changes.
+        let result = unsafe {
             driver.api.mem_address_reserve.call(&mut address, size as usize, alignment as usize, 0, 0)
         };
-        driver.check(answer, format_args!("reserve {size} bytes of addresses"))?;
+        driver.check(result, format_args!("reserve {size} bytes of addresses"))?;
         log!(Trace, "{size} bytes of addresses reserved at {address:#x}");
         Ok(Arc::new(Self { driver, address, size, mapped: Mutex::default() }))
     }
@@ -62,9 +62,9 @@ impl AddressRange {
 impl Drop for AddressRange {
     fn drop(&mut self) {
         log!(Trace, "{} bytes of addresses at {:#x} freed", self.size, self.address);
-        // SAFETY: reserved by this value; every mapping in it held it, so none is left.
-        let answer = unsafe { self.driver.api.mem_address_free.call(self.address, self.size as usize) };
-        if let Err(error) = self.driver.check(answer, format_args!("free {} bytes of addresses", self.size)) {
+        // SAFETY: reserved by this value. Every mapping in it holds it, so no mapping is left.
+        let result = unsafe { self.driver.api.mem_address_free.call(self.address, self.size as usize) };
+        if let Err(error) = self.driver.check(result, format_args!("free {} bytes of addresses", self.size)) {
             log!(Error, "{error}");
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory behind a range of addresses that somebody else has mapped, mapping by mapping.
+//! The physical memory behind a range of addresses that other code of this process has mapped.
 
 #![forbid(unsafe_code)]
 
@@ -9,16 +9,16 @@ use super::memory::PhysicalMemory;
 use crate::cuda::memory as pointers;
 use crate::error::{Result, Status, ensure};
 
-/// The memory behind a range of addresses.
+/// The physical memory behind a range of addresses.
 pub struct RetainedRange {
-    /// Where in the first memory the range begins.
+    /// The offset of the range in the first memory.
     pub offset: u64,
-    /// The memories, in the order of their addresses; held, they stay when they are unmapped.
+    /// One memory per mapping, by address. Holding them keeps them when they are unmapped.
     pub memories: Vec<Arc<PhysicalMemory>>,
 }
 
-/// What lies behind `size` bytes at `address`; `None` where the first of them was not mapped apart, as memory of
-/// cuMemAlloc is not.
+/// The memory behind `size` bytes at `address`; `None` if the first byte is not VMM memory, for example memory of
+/// cuMemAlloc.
 pub fn retain_range(address: u64, size: u64) -> Result<Option<RetainedRange>> {
     let device = pointers::owner_of(address)?;
     let (mut next, mut found) = (address, RetainedRange { offset: 0, memories: Vec::new() });
@@ -31,7 +31,7 @@ pub fn retain_range(address: u64, size: u64) -> Result<Option<RetainedRange>> {
         ensure!(
             base <= next && base + length > next && length == memory.size(),
             Cuda,
-            "the driver says that {length} bytes at {base:#x} are mapped where {next:#x} is asked for"
+            "the driver reports a mapping of {length} bytes at {base:#x} for the address {next:#x}"
         );
         if next == address {
             found.offset = address - base;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ways by which memory goes from one process to another.
+//! Types of handles by which memory is exported and imported.
 
 #![forbid(unsafe_code)]
 
@@ -11,34 +11,34 @@ use super::properties::{AllocationProperties, Location};
 use crate::cuda::codes::{INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, has_code};
 use crate::error::{Error, Result, Status, ensure};
 
-/// A way.
+/// A type of handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleType {
     /// A file descriptor.
     Fd,
-    /// 64 bytes, which other machines of the fabric take too.
+    /// 64 bytes, which other machines of the fabric can import too.
     Fabric,
 }
 
-/// Memory on its way out.
+/// A handle that memory was exported as.
 pub enum ExportedHandle {
-    /// While it is open anywhere the memory stays.
+    /// It keeps the memory while any process has it open.
     Fd(OwnedFd),
-    /// It keeps nothing.
+    /// It does not keep the memory.
     Fabric([u8; 64]),
 }
 
-/// Memory on its way in.
+/// A handle to import memory from.
 #[derive(Clone, Copy)]
 pub enum Shareable<'a> {
-    /// It stays its owner's.
+    /// Borrowed: importing does not close it.
     Fd(BorrowedFd<'a>),
     /// The 64 bytes.
     Fabric(&'a [u8; 64]),
 }
 
 impl HandleType {
-    /// What it is called.
+    /// Its name, for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fd => "a file descriptor",
@@ -48,9 +48,9 @@ impl HandleType {
 }
 
 impl AllocationProperties {
-    /// Whether memory of these properties goes this way.
-    pub fn allow(&self, way: HandleType) -> bool {
-        match way {
+    /// Whether memory with these properties can be exported as this type.
+    pub fn allow(&self, kind: HandleType) -> bool {
+        match kind {
             HandleType::Fd => self.posix_fd,
             HandleType::Fabric => self.fabric,
         }
@@ -58,22 +58,22 @@ impl AllocationProperties {
 }
 
 impl PhysicalMemory {
-    /// Exports it this way. UNSUPPORTED is memory that was not created for it, and what the driver won't give.
-    pub fn export(&self, way: HandleType) -> Result<ExportedHandle> {
+    /// Exports it. Fails with UNSUPPORTED if it was not created for this type, or if the driver refuses.
+    pub fn export(&self, kind: HandleType) -> Result<ExportedHandle> {
         ensure!(
-            self.properties().allow(way),
+            self.properties().allow(kind),
             Unsupported,
             "the memory was not created to be exported as {}",
-            way.name()
+            kind.name()
         );
-        let exported = match way {
+        let exported = match kind {
             HandleType::Fd => self.export_fd().map(ExportedHandle::Fd),
             HandleType::Fabric => self.export_fabric().map(ExportedHandle::Fabric),
         };
         exported.map_err(refused)
     }
 
-    /// Imports what came. As large as `size` it turns out to be when it is mapped, or not.
+    /// Imports memory. A wrong `size` fails when the memory is mapped.
     pub fn import(from: Shareable<'_>, size: u64, expected: Option<Location>) -> Result<Arc<Self>> {
         match from {
             Shareable::Fd(fd) => Self::import_fd(fd, size, expected),
@@ -82,7 +82,7 @@ impl PhysicalMemory {
     }
 }
 
-/// What the driver answers where it will never give a handle of the kind asked for.
+/// Changes the status to UNSUPPORTED if the driver never exports this type of handle.
 pub(super) fn refused(error: Error) -> Error {
     let is_refusal = has_code(&error, &[NOT_PERMITTED, NOT_SUPPORTED, INVALID_VALUE]);
     if is_refusal { error.with_status(Status::Unsupported) } else { error }

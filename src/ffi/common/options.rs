@@ -97,28 +97,6 @@ pub unsafe fn init<T: Options>(pointer: *mut T, size: usize) {
     }
 }
 
-/// Writes a struct of an older, equal or newer caller, and no more bytes than its `struct_size`. The value is
-/// computed after the destination was checked.
-///
-/// # Safety
-/// `pointer` must be NULL, or writable for as many bytes as its `struct_size` says.
-pub unsafe fn write_known<T: Options>(pointer: *mut T, value: impl FnOnce() -> Result<T>) -> Result<()> {
-    if pointer.is_null() {
-        return Err(null(T::NAME));
-    }
-    // SAFETY: the caller's promise; struct_size comes first.
-    let size = unsafe { stated_size(pointer) }?;
-    let value = value()?;
-    // SAFETY: the caller's promise, and all of the value is read.
-    unsafe {
-        let known = size.min(size_of::<T>());
-        std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), pointer.cast(), known);
-        pointer.cast::<u8>().add(known).write_bytes(0, size - known);
-        pointer.cast::<usize>().write_unaligned(size);
-    }
-    Ok(())
-}
-
 /// The size that a struct states, if a caller can have a struct of that size.
 ///
 /// # Safety
@@ -241,25 +219,6 @@ mod tests {
         }
         // SAFETY: NULL is allowed.
         assert!(unsafe { read::<Known>(std::ptr::null()) }.is_err());
-    }
-
-    #[test]
-    fn no_more_is_written_than_the_caller_has() {
-        let value = || Ok(Known { struct_size: 24, first: 7, second: 8 });
-        let mut words = [16u64, 1, 1, 1];
-        // SAFETY: it states no larger size than the words have.
-        unsafe { write_known::<Known>(words.as_mut_ptr().cast(), value) }.unwrap();
-        assert_eq!(words, [16, 7, 1, 1]);
-        let mut words = [32u64, 1, 1, 1];
-        // SAFETY: as above.
-        unsafe { write_known::<Known>(words.as_mut_ptr().cast(), value) }.unwrap();
-        assert_eq!(words, [32, 7, 8, 0]);
-        for impossible in [8, 9] {
-            let mut words = [impossible, 1, 1, 1];
-            // SAFETY: as above; the size is refused, and nothing is written.
-            assert!(unsafe { write_known::<Known>(words.as_mut_ptr().cast(), value) }.is_err());
-            assert_eq!(words, [impossible, 1, 1, 1]);
-        }
     }
 
     #[test]

@@ -1,183 +1,253 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What copies of a GPU cost.
+//! Copy rates of GPUs.
 
-use crate::error::Result;
+use std::ffi::c_void;
+
+use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::options::init;
-use crate::ffi::common::options::options;
-use crate::ffi::common::options::read_nullable;
-use crate::ffi::common::options::write_known;
+use crate::ffi::common::handle::Out;
+use crate::ffi::common::pointer::null;
 use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
 use crate::transfer::known_rates;
-use crate::transfer::rates::{DirectionRates, Rates, Source};
+use crate::transfer::rates::saved::Saved;
+use crate::transfer::rates::{DirectionRates, Source};
 
-/// Figures the library brings: of one H200 with PCIe 5 x16.
+/// Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
 pub const KVMEM_RATES_DEFAULT: u32 = 0;
-/// Measured by this process.
+/// Measured by the process that saved them.
 pub const KVMEM_RATES_MEASURED: u32 = 1;
-/// Given by the caller: kvmem_cuda_set_copy_rates, kvmem_cuda_set_peer_rates.
+/// Set by the caller of the process that saved them.
 pub const KVMEM_RATES_LOADED: u32 = 2;
 
-/// What copies in one direction cost.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_direction_rates {
-    /// Bytes a second of one large copy of the driver's.
-    pub bytes_per_second: f64,
-    /// Nanoseconds of the CPU for each copy of a batch, however small. Between GPUs, and within one: of the
-    /// copy engine.
-    pub batch_copy_ns: f64,
-    /// Bytes a second of a copy kernel with as many CTAs as are worth having.
-    pub kernel_bytes_per_second: f64,
-    /// Bytes a second of each CTA while there are few.
-    pub cta_bytes_per_second: f64,
-}
-
-/// What copies of a GPU cost: the figures by which transfers choose their path. Plain numbers, to be kept in
-/// a file or a configuration and given back to a later process on the same machine.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_copy_rates {
-    /// sizeof(kvmem_copy_rates)
-    pub struct_size: usize,
-    /// A KVMEM_RATES_* value: where the figures come from. Not read by kvmem_cuda_set_copy_rates.
-    pub source: u32,
-    /// How many figures that are to be measured could not be, or were beyond belief, and are defaults, in
-    /// proportion to the others; the log says why. Not read by kvmem_cuda_set_copy_rates.
-    pub num_defaults: u32,
-    /// From page-locked host memory to the GPU.
-    pub to_device: kvmem_direction_rates,
-    /// From the GPU to page-locked host memory.
-    pub to_host: kvmem_direction_rates,
-    /// Within the GPU.
-    pub on_device: kvmem_direction_rates,
-    /// Bytes a second between the GPU and host memory that is not page-locked.
-    pub pageable_bytes_per_second: f64,
-    /// Nanoseconds of one copy of the driver's beside its bytes.
-    pub copy_ns: f64,
-    /// Nanoseconds until a copy kernel has begun to move bytes.
-    pub kernel_start_ns: f64,
-}
-options!(kvmem_copy_rates);
-
-/// Fills rates with zeroes, which stand for the defaults.
+/// Returns the copy rates of a GPU, by which transfers select their path. Keep them in a file, and set them
+/// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same paths.
 ///
-/// @param rates the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*rates); no more is written
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_copy_rates_init(rates: *mut kvmem_copy_rates, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(rates, struct_size) };
-}
-
-/// Returns what copies of a GPU cost. If that is not known yet, it is measured, as the first transfer on the
-/// GPU does: by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of
-/// the host's for 15 to 30 ms. If that fails, the rates are defaults, and the log and num_defaults say so.
+/// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies on a
+/// stream of kvmem, with 64 MiB of GPU memory and 10 MiB of host memory, for 15 to 30 ms. Rates that cannot
+/// be measured are defaults; the log has the reason, and kvmem_cuda_describe_rates returns their number.
+/// Other threads that need the rates of the GPU wait.
 ///
-/// These are the measured rates. What transfers show while they run, and path selection uses too, is not in
-/// them.
+/// @param device the GPU
+/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
+///         blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_CUDA: the GPU has no usable context
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
 ///
-/// Threads: any; others that need the figures of the GPU wait for them.
-///
-/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
-/// @param rates gets the answer; its struct_size must be set, and no more is written
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for NULL or a struct_size that can't be;
-///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_CUDA without a context
+/// Notes: what kvmem observes while transfers run, and uses as well to select paths, is not included.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
     device: i32,
-    rates: *mut kvmem_copy_rates,
+    rates: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
-    // SAFETY: NULL or writable as far as its struct_size says, by contract.
-    unsafe { call(error, |_| write_known(rates, || known_rates::get(device).map(|known| of(&known)))) }
-}
-
-/// Sets the rates of a GPU, such as those that an earlier run has measured: then none are measured here.
-/// Transfers that exist already keep their path.
-///
-/// The rates are used as given: batches that turn out to be slower or faster do not change them. How busy
-/// compute keeps the GPU is still observed.
-///
-/// Threads: any.
-///
-/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
-/// @param rates the figures, where 0 stands for the default; copied. NULL forgets what is known: it is
-///              measured when it is next needed, as after a first measurement beside other work
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a figure that is negative or no number;
-///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_cuda_set_copy_rates(
-    device: i32,
-    rates: *const kvmem_copy_rates,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    let body = |_: &_| -> Result<()> {
-        // SAFETY: NULL or readable as far as its struct_size says, by contract.
-        let given = unsafe { read_nullable(rates) }?;
-        known_rates::set(device, given.as_ref().map(given_by))
+    let body = |_: &_| {
+        // SAFETY: NULL or writable, by contract.
+        let rates = unsafe { Out::new(rates) }?;
+        rates.set(blob::value(known_rates::save(device)?));
+        Ok(())
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }
 }
 
-const NS: f64 = 1e-9;
+/// Sets the copy rates of a GPU: they are not measured, and used unchanged. Transfers that exist keep their
+/// path.
+///
+/// @param device the GPU
+/// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL
+///        with size 0 discards the rates, so that they are measured when they are needed next
+/// @param size number of bytes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_cuda_set_copy_rates(
+    device: i32,
+    data: *const c_void,
+    size: usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: NULL or readable, by contract.
+        let saved = unsafe { saved_bytes(data, size) }?;
+        known_rates::load(device, saved)
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
 
-impl kvmem_direction_rates {
-    pub(in crate::ffi) fn of(known: &DirectionRates) -> Self {
-        Self {
-            bytes_per_second: known.link,
-            batch_copy_ns: known.batched / NS,
-            kernel_bytes_per_second: known.kernel,
-            cta_bytes_per_second: known.cta,
-        }
-    }
+/// Returns the copy rates between two GPUs, as kvmem_cuda_get_copy_rates does for one. They are measured with
+/// 16 MiB of the memory of each.
+///
+/// @param device the GPU that does the work: that of the destination, or the one that memory of another
+///        process was opened for
+/// @param peer the other GPU. No context is created on it, unless the first cannot access it
+/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
+///         blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_CUDA: the GPU has no usable context
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_cuda_get_peer_rates(
+    device: i32,
+    peer: i32,
+    rates: *mut *mut kvmem_blob,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: NULL or writable, by contract.
+        let rates = unsafe { Out::new(rates) }?;
+        rates.set(blob::value(known_rates::save_peer(device, peer)?));
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
 
-    pub(in crate::ffi) fn given(&self) -> DirectionRates {
-        DirectionRates {
-            link: self.bytes_per_second,
-            batched: self.batch_copy_ns * NS,
-            kernel: self.kernel_bytes_per_second,
-            cta: self.cta_bytes_per_second,
-        }
+/// Sets the copy rates between two GPUs, as kvmem_cuda_set_copy_rates does for one.
+///
+/// @param device the GPU that does the work
+/// @param peer the other GPU
+/// @param data bytes of kvmem_cuda_get_peer_rates for these GPUs, in this order; NULL with size 0 discards
+///        the rates
+/// @param size number of bytes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
+///         any other status of kvmem_cuda_set_copy_rates
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_cuda_set_peer_rates(
+    device: i32,
+    peer: i32,
+    data: *const c_void,
+    size: usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: NULL or readable, by contract.
+        let saved = unsafe { saved_bytes(data, size) }?;
+        known_rates::load_peer(device, peer, saved)
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
+/// measured.
+///
+/// @param device the GPU
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_cuda_use_default_rates(
+    device: i32,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, |_| known_rates::use_defaults(device)) }
+}
+
+/// Summary of copy rates.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_rates_info {
+    /// UUID of the GPU; for rates between two, of the one that does the work.
+    pub uuid: [u8; 16],
+    /// UUID of the other GPU; zeroes for rates of one GPU.
+    pub peer_uuid: [u8; 16],
+    /// Bytes per second of a large copy to the GPU: from page-locked host memory, or from the other GPU.
+    pub read_bytes_per_second: f64,
+    /// Bytes per second of a large copy from the GPU: to page-locked host memory, or to the other GPU.
+    pub write_bytes_per_second: f64,
+    /// Nanoseconds from the launch of a copy kernel until it moves bytes; 0 for rates between two GPUs.
+    pub launch_ns: f64,
+    /// KVMEM_RATES_* value.
+    pub source: u32,
+    /// Number of rates that could not be measured, or were implausible, and were replaced by scaled defaults.
+    /// Between GPUs without peer access these are the rates of kernels.
+    pub num_defaults: u32,
+}
+
+/// Describes copy rates. Needs neither a GPU nor a driver.
+///
+/// @param data bytes of kvmem_cuda_get_copy_rates or kvmem_cuda_get_peer_rates
+/// @param size number of bytes
+/// @param info receives the summary; may be NULL
+/// @param text receives all rates as text for people; the caller destroys the blob; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_cuda_describe_rates(
+    data: *const c_void,
+    size: usize,
+    info: *mut kvmem_rates_info,
+    text: *mut *mut kvmem_blob,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: NULL or writable, or readable, by contract.
+    unsafe {
+        call(error, |_| {
+            let text = Out::nullable(text);
+            let saved = Saved::read(saved_bytes(data, size)?.ok_or_else(|| null("data"))?)?;
+            if let Some(info) = info.as_mut() {
+                *info = describe(&saved);
+            }
+            if let Some(text) = text {
+                text.set(blob::value(saved.text().into_bytes()));
+            }
+            Ok(())
+        })
     }
 }
 
-/// The KVMEM_RATES_* value of where figures come from.
-pub(in crate::ffi) fn source_value(source: Source) -> u32 {
+/// # Safety
+/// `data` must be NULL or readable for `size` bytes.
+unsafe fn saved_bytes<'a>(data: *const c_void, size: usize) -> crate::error::Result<Option<&'a [u8]>> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { text::bytes(data, size, "data") }?;
+    Ok((!data.is_null()).then_some(bytes))
+}
+
+fn describe(saved: &Saved) -> kvmem_rates_info {
+    const NS: f64 = 1e-9;
+    let info = |uuid, peer_uuid, read: &DirectionRates, write: &DirectionRates| kvmem_rates_info {
+        uuid,
+        peer_uuid,
+        read_bytes_per_second: read.link,
+        write_bytes_per_second: write.link,
+        launch_ns: 0.0,
+        source: KVMEM_RATES_DEFAULT,
+        num_defaults: 0,
+    };
+    match saved {
+        Saved::Device(uuid, rates) => kvmem_rates_info {
+            launch_ns: rates.kernel_start / NS,
+            source: source_value(rates.source),
+            num_defaults: rates.num_defaults,
+            ..info(*uuid, [0; 16], &rates.to_device, &rates.to_host)
+        },
+        Saved::Pair(uuid, peer, rates) => kvmem_rates_info {
+            source: source_value(rates.source),
+            num_defaults: rates.num_defaults,
+            ..info(*uuid, *peer, &rates.read, &rates.write)
+        },
+    }
+}
+
+fn source_value(source: Source) -> u32 {
     match source {
         Source::Default => KVMEM_RATES_DEFAULT,
         Source::Measured => KVMEM_RATES_MEASURED,
         Source::Loaded => KVMEM_RATES_LOADED,
-    }
-}
-
-fn of(rates: &Rates) -> kvmem_copy_rates {
-    kvmem_copy_rates {
-        struct_size: size_of::<kvmem_copy_rates>(),
-        source: source_value(rates.source),
-        num_defaults: rates.num_defaults,
-        to_device: kvmem_direction_rates::of(&rates.to_device),
-        to_host: kvmem_direction_rates::of(&rates.to_host),
-        on_device: kvmem_direction_rates::of(&rates.on_device),
-        pageable_bytes_per_second: rates.pageable,
-        copy_ns: rates.copy / NS,
-        kernel_start_ns: rates.kernel_start / NS,
-    }
-}
-
-fn given_by(rates: &kvmem_copy_rates) -> Rates {
-    Rates {
-        to_device: rates.to_device.given(),
-        to_host: rates.to_host.given(),
-        on_device: rates.on_device.given(),
-        pageable: rates.pageable_bytes_per_second,
-        copy: rates.copy_ns * NS,
-        kernel_start: rates.kernel_start_ns * NS,
-        ..Rates::default()
     }
 }

@@ -4,6 +4,5 @@
 pub mod copy_rates;
 pub mod device;
 pub mod ipc;
-pub mod peer_rates;
 pub mod stream;
 pub mod vmm;

@@ -62,17 +62,17 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
     unsafe { call(error, |scope| borrow(scope, transfer)?.submit_on(CallerStream::new(stream.cast()))) }
 }
 
-/// Creates a transfer and starts it on a stream, in one call: see kvmem_transfer_start.
+/// Creates a transfer and starts its first run on a stream, in one call. See kvmem_transfer_start.
 ///
-/// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run. The
-/// caller then keeps the transfer until the graph is destroyed.
+/// If the stream is captured into a graph, the transfer becomes a part of the graph and does not run. The
+/// caller keeps the transfer until the graph is destroyed.
 ///
-/// @param source where the blocks come from
-/// @param destination where they go
-/// @param options which blocks
-/// @param stream a stream as kvmem_transfer_submit_on_stream takes it
-/// @param transfer gets the transfer; the caller destroys it. NULL if this fails: then no run has started
-/// @return as kvmem_transfer_create and kvmem_transfer_submit_on_stream
+/// @param source layout to read from
+/// @param destination layout to write to
+/// @param options what to move
+/// @param stream a stream as for kvmem_transfer_submit_on_stream
+/// @param transfer receives the transfer; the caller destroys it. If the call fails, no run has started
+/// @return any status of kvmem_transfer_create and kvmem_transfer_submit_on_stream
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_start_on_stream(
     source: *const kvmem_layout,
@@ -94,19 +94,19 @@ pub unsafe extern "C" fn kvmem_transfer_start_on_stream(
     }
 }
 
-/// Gives a transfer new pairs, and starts it on a stream: see kvmem_transfer_submit_pairs.
+/// Starts a run of a transfer with new pairs on a stream. See kvmem_transfer_submit_pairs.
 ///
-/// While the stream is captured into a graph, the pairs become a part of the graph and do not run. The graph
-/// keeps them, whatever pairs the transfer gets later. The transfer must outlive the graph, and its memory
-/// for pairs grows with each list that is captured.
+/// If the stream is captured into a graph, the pairs become a part of the graph and do not run. The graph
+/// keeps them, whatever pairs the transfer has later. The transfer must outlive the graph, and its memory for
+/// pairs grows with each list that is captured.
 ///
-/// If this fails, no run has started, and the transfer keeps the pairs that it had.
+/// If the call fails, no run has started, and the transfer keeps its previous pairs.
 ///
 /// @param transfer a transfer from or to GPU memory
 /// @param options the new pairs
-/// @param stream a stream as kvmem_transfer_submit_on_stream takes it
-/// @return as kvmem_transfer_submit_pairs and kvmem_transfer_submit_on_stream. While a run is in flight,
-///         KVMEM_STATUS_BUSY also for a stream that is captured
+/// @param stream a stream as for kvmem_transfer_submit_on_stream
+/// @return any status of kvmem_transfer_submit_pairs and kvmem_transfer_submit_on_stream
+///         KVMEM_STATUS_BUSY: a run is in flight, also if the stream is captured
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit_pairs_on_stream(
     transfer: *mut kvmem_transfer,

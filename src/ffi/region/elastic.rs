@@ -53,7 +53,7 @@ pub unsafe extern "C" fn kvmem_elastic_options_init(options: *mut kvmem_elastic_
 ///           exceeds any address space
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or there are more than 16,777,216 extents
 ///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses, or no host memory or file descriptor for the
-///           control block (64 bytes, and 4 per extent)
+///           control block, in which other processes see changes (64 bytes, and 4 per extent)
 ///         KVMEM_STATUS_UNSUPPORTED: the GPU has no virtual memory management, or cannot export memory by
 ///           fabric handle, which is tried for KVMEM_ELASTIC_FABRIC
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA

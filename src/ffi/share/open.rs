@@ -41,7 +41,7 @@ pub const KVMEM_OPEN_REGISTER: u64 = 16;
 /// No effect on host memory, files, and memory of this process.
 pub const KVMEM_OPEN_FOR_DEVICE: u64 = 32;
 /// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is granted.
-/// Without this flag and KVMEM_OPEN_READ_ONLY, the region gets all granted rights; if it is read-only, its
+/// Without this flag and KVMEM_OPEN_READ_ONLY, the region has all granted rights; if it is read-only, its
 /// flags have KVMEM_REGION_READ_ONLY.
 pub const KVMEM_OPEN_READ_WRITE: u64 = 64;
 /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of

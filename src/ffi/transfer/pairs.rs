@@ -15,42 +15,38 @@ use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::options::{checksums, kvmem_block_pair};
 use crate::transfer::{BlockPair, Step};
 
-/// The blocks of the next run of a prepared transfer, and what belongs to them.
+/// Options of kvmem_transfer_submit_pairs: the blocks of the next run.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_submit_options {
     /// sizeof(kvmem_submit_options)
     pub struct_size: usize,
-    /// The blocks, in any order; copied. No destination may be named twice.
+    /// Blocks, in any order; copied. Each destination may occur once.
     pub pairs: *const kvmem_block_pair,
     /// Number of pairs, at least 1.
     pub num_pairs: usize,
-    /// Returned in the completion. 0 by default, whatever the transfer was created with.
+    /// Returned in the completion; 0 by default, whatever the transfer was created with.
     pub user_data: u64,
-    /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL
-    /// with size 0 for an empty one. Needs a remote layout.
+    /// Message to the remote agent, sent after the last byte has moved; copied. NULL with size 0 for none;
+    /// not NULL with size 0 for an empty one. Requires a remote layout.
     pub notification: *const c_void,
     /// Bytes of the notification.
     pub notification_size: usize,
-    /// CRC32C of each block after the run, one per pair; copied. NULL for none. See `checksums` of
+    /// Expected CRC32C of each block after the run, one per pair; copied. NULL for none. See `checksums` of
     /// kvmem_transfer_options.
     pub checksums: *const u32,
 }
 options!(kvmem_submit_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_submit_options_init(options: *mut kvmem_submit_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Gives a transfer new pairs, and starts it. This is the call for blocks that differ in every step: the
-/// layouts, the layers and outer slots, the queue and the flags stay as they were when the transfer was
-/// created.
+/// Starts a run of a transfer with new pairs. This is the call for blocks that differ in every step: layouts,
+/// layers, outer slots, queue and flags stay as they were when the transfer was created.
 ///
 ///     kvmem_submit_options step;
 ///     kvmem_submit_options_init(&step, sizeof step);
@@ -59,24 +55,23 @@ pub unsafe extern "C" fn kvmem_submit_options_init(options: *mut kvmem_submit_op
 ///     step.user_data = request_id;
 ///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
 ///
-/// The number of pairs may change with each call. The path is selected again for the new pairs.
-/// kvmem_transfer_get_info and kvmem_transfer_explain then report the new pairs. kvmem_transfer_submit
-/// repeats the last pairs, with the same user_data, notification and checksums.
+/// The number of pairs may change with each call. The path is selected again for the new pairs;
+/// kvmem_transfer_get_info and kvmem_transfer_explain report them. kvmem_transfer_submit repeats the last
+/// pairs, with the same user_data, notification and checksums. A transfer has one run in flight at a time;
+/// use as many transfers as there are steps at the same time.
 ///
-/// One run of a transfer is in flight at a time. For several steps at the same time, use as many transfers.
-///
-/// If this fails, no run has started, and the transfer keeps the pairs that it had.
+/// If the call fails, no run has started, and the transfer keeps its previous pairs.
 ///
 /// @param transfer a transfer
 /// @param options the new pairs
-/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+/// @return KVMEM_STATUS_OK: the run has started
 ///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer
-///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair, a destination is named twice, a block is read and
-///           written, a notification has no remote agent to go to, or checksums are given for a transfer with
+///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair; a destination occurs twice; a block is both read
+///           and written; a notification has no remote agent; or checksums are set for a transfer with
 ///           KVMEM_TRANSFER_VERIFY
 ///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block
-///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they can't be verified
-///         the statuses of kvmem_transfer_create and kvmem_transfer_submit: creating or starting it failed
+///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they cannot be verified
+///         any other status of kvmem_transfer_submit
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit_pairs(
     transfer: *mut kvmem_transfer,

@@ -66,17 +66,17 @@ pub unsafe extern "C" fn kvmem_transfer_create(
     }
 }
 
-/// Creates a transfer and starts it, in one call.
+/// Creates a transfer and starts its first run, in one call.
 ///
-/// For layouts between which blocks move again and again, kvmem_transfer_submit_pairs costs less: it keeps
+/// If blocks move between the same layouts again and again, kvmem_transfer_submit_pairs is faster: it keeps
 /// what depends on the layouts.
 ///
-/// @param source where the blocks come from
-/// @param destination where they go
-/// @param options which blocks
-/// @param transfer gets the transfer, whose run is in flight; the caller destroys it. NULL if this fails:
-///        then no run has started, and the queue receives no completion
-/// @return as kvmem_transfer_create and kvmem_transfer_submit
+/// @param source layout to read from
+/// @param destination layout to write to
+/// @param options what to move
+/// @param transfer receives the transfer, whose run is in flight; the caller destroys it. If the call fails,
+///         no run has started, and the queue receives no completion
+/// @return any status of kvmem_transfer_create and kvmem_transfer_submit
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_start(
     source: *const kvmem_layout,

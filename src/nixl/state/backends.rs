@@ -34,7 +34,7 @@ impl AgentState {
         };
         let mut backend = Backend { raw, memory_types: Vec::new() };
         let known = self.memory_types(&backend);
-        // NIXL has the backend whatever comes of this, and it can't be created again.
+        // NIXL has the backend whether or not this fails, and it cannot be created again.
         known.map(|types| backend.memory_types = types).unwrap_or_else(|error| log!(Error, "{error}"));
         self.backends.insert(plugin.to_string(), backend);
         self.carrier = self.carrier.after_new_backend();
@@ -149,7 +149,7 @@ impl AgentState {
     }
 }
 
-/// What the environment tells UCX: which transports and devices to use, above all.
+/// UCX's settings in the environment, for example which transports and devices to use.
 fn ucx_settings() -> Vec<String> {
     let mut settings: Vec<_> = std::env::vars_os()
         .filter(|(key, _)| key.as_encoded_bytes().starts_with(b"UCX_"))

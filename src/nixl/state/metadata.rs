@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metadata: what an agent tells a peer so that the peer reaches its memory, and the peers it knows itself.
+//! Metadata: what a peer needs to access the agent's memory, and the metadata of peers that the agent has loaded.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -45,7 +45,7 @@ impl AgentState {
         self.local_metadata().map(drop).map_err(unreachable)
     }
 
-    /// Loads a peer's metadata and answers the peer's name.
+    /// Loads a peer's metadata, and returns the peer's name.
     pub fn load_remote(&mut self, metadata: &[u8]) -> Result<String> {
         ensure!(!metadata.is_empty(), InvalidArgument, "the metadata is empty");
         let mut name = ptr::null_mut();
@@ -69,7 +69,7 @@ impl AgentState {
         Ok(peer)
     }
 
-    /// NIXL says only that loading failed. A peer that came back under a name still loaded is the usual reason.
+    /// NIXL reports no reason. The usual one is a restarted peer whose old metadata is still loaded.
     fn explain_load(&self, error: Error, metadata: &[u8]) -> Error {
         let holds = |name: &str| metadata.windows(name.len()).any(|window| window == name.as_bytes());
         match self.remotes.keys().find(|name| holds(name)) {
@@ -105,7 +105,7 @@ impl AgentState {
             return Ok(remote.clone());
         }
         let peer = c_string("the peer's name", name)?;
-        // SAFETY: live handles; a null list asks for the agent alone.
+        // SAFETY: live handles; a null list checks for the agent only.
         let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), ptr::null_mut()) };
         ensure!(
             status == sys::NIXL_CAPI_SUCCESS,
@@ -130,7 +130,7 @@ impl AgentState {
             }
         };
         let raw = list.as_ref().map_or(ptr::null_mut(), |list| list.raw());
-        // SAFETY: live handles; a null list asks for the agent alone.
+        // SAFETY: live handles; a null list checks for the agent only.
         let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), raw) };
         check(status, || format!("the loaded metadata of agent '{name}' does not cover that memory")).map_err(
             |error| {
@@ -161,7 +161,7 @@ impl AgentState {
         let peer = c_string("the peer's name", name)?;
         // SAFETY: live agent and string.
         let status = unsafe { sys::nixl_capi_invalidate_remote_md(self.agent, peer.as_ptr()) };
-        // NOT_FOUND: NIXL has dropped it by itself, which is what was asked.
+        // NOT_FOUND: NIXL itself has already removed it.
         if status == sys::NIXL_CAPI_ERROR_NOT_FOUND {
             return Ok(());
         }

@@ -39,7 +39,7 @@ pub struct AgentState {
     pub(super) remotes: HashMap<String, Arc<Remote>>,
     pub(super) lists: HashMap<ListId, PreparedList>,
     pub(super) requests: HashMap<RequestId, RequestHandle>,
-    /// Requests that could not be released. Nothing is done with them; they stay reachable for leak checkers.
+    /// Requests that could not be released: intentionally leaked, and kept reachable so that leak checkers stay quiet.
     pub(super) unreleased: Vec<RequestHandle>,
     pub(super) inbox: NotificationInbox,
     pub(super) carrier: NotificationSupport,

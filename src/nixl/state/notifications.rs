@@ -18,7 +18,7 @@ impl AgentState {
         let remote = self.remote(peer)?;
         remote.ensure_valid()?;
         let name = c_string("the peer's name", peer)?;
-        // NIXL refuses a null pointer, also where there is nothing to read.
+        // NIXL fails for a null pointer, also with a size of 0.
         let data = if message.is_empty() { c"".as_ptr().cast::<c_void>() } else { message.as_ptr().cast() };
         // SAFETY: live agent; the message is copied.
         let status = unsafe {

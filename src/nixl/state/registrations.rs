@@ -141,7 +141,7 @@ impl RegistrationList {
 
 impl Drop for RegistrationList {
     fn drop(&mut self) {
-        // SAFETY: made by this value alone.
+        // SAFETY: created by this value, and not shared.
         unsafe { sys::nixl_capi_destroy_reg_dlist(self.0) };
     }
 }

@@ -42,10 +42,10 @@ impl AgentState {
         self.lists.contains_key(&id)
     }
 
-    /// Releases a list. One that is gone already is fine.
+    /// Releases a list, if it still exists.
     pub fn release_list(&mut self, id: ListId) {
         if let Some(list) = self.lists.remove(&id) {
-            // SAFETY: a live handle of this agent's, taken out of the map and so not used again.
+            // SAFETY: a live handle of this agent, which was removed from the map and is not used again.
             let status = unsafe { sys::nixl_capi_release_xfer_dlist_handle(self.agent, list.raw) };
             if status != sys::NIXL_CAPI_SUCCESS {
                 log!(Warn, "release a prepared list: {}", sys::status_name(status));
@@ -60,7 +60,12 @@ impl AgentState {
         (local, local_indices): (ListId, &[i32]),
         (remote, remote_indices): (ListId, &[i32]),
     ) -> Result<RequestId> {
-        let stale = || Error::new(Status::Stale, "a prepared list is gone: its peer was invalidated");
+        let stale = || {
+            Error::new(
+                Status::Stale,
+                "a prepared list was released because its peer was invalidated; load the metadata again",
+            )
+        };
         let local = self.lists.get(&local).ok_or_else(stale)?.raw;
         let remote = self.lists.get(&remote).ok_or_else(stale)?;
         let side = remote.side.clone();
@@ -80,7 +85,7 @@ impl AgentState {
                 ptr::null_mut(),
             )
         };
-        check(status, || format!("make a request of {} blocks", local_indices.len()))?;
+        check(status, || format!("create a request of {} blocks", local_indices.len()))?;
         Ok(self.keep(raw, side))
     }
 
@@ -138,14 +143,14 @@ impl AgentState {
         Ok(status == sys::NIXL_CAPI_SUCCESS)
     }
 
-    /// Whether a posted request is done; asking is also what drives it.
+    /// Whether a posted request is complete. The call also makes progress on it.
     pub fn is_done(&mut self, id: RequestId) -> Result<bool> {
         let agent = self.agent;
         let request = self.request(id)?;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_get_xfer_status(agent, request.raw) };
         request.state = State::of(status);
-        check(status, || "a request failed under way".to_string())?;
+        check(status, || "a request failed in flight".to_string())?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
     }
 
@@ -160,12 +165,12 @@ impl AgentState {
     }
 
     fn release(&self, request: &RequestHandle) -> Result<()> {
-        ensure!(request.state != State::InFlight, Nixl, "a request in flight can't be released");
+        ensure!(request.state != State::InFlight, Nixl, "a request in flight cannot be released");
         // Releasing it would free what the kernel's completions of the other parts are noted in.
         ensure!(
             request.state == State::Idle || !matches!(request.remote, Side::Own),
             Nixl,
-            "a failed request to a file can't be released: its backend does not wait for the kernel"
+            "a failed request to a file cannot be released: its backend does not wait for the kernel"
         );
         // SAFETY: a live handle of this agent's; the caller does not use it again after a success.
         let status = unsafe { sys::nixl_capi_release_xfer_req(self.agent, request.raw) };
@@ -185,7 +190,12 @@ impl AgentState {
     }
 
     fn request(&mut self, id: RequestId) -> Result<&mut RequestHandle> {
-        let gone = || Error::new(Status::Stale, "the request is gone: its peer was invalidated");
+        let gone = || {
+            Error::new(
+                Status::Stale,
+                "the request was released because its peer was invalidated; load the metadata again",
+            )
+        };
         self.requests.get_mut(&id).ok_or_else(gone)
     }
 

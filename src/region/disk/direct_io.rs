@@ -15,10 +15,10 @@ use crate::region::reopened;
 /// Whether reads and writes bypass the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
-    /// Where the file system supports it.
+    /// If the file system supports it.
     #[default]
     Preferred,
-    /// Fail where the file system does not support it.
+    /// Fail if the file system does not support it.
     Required,
     /// Never.
     Off,
@@ -27,8 +27,8 @@ pub enum DirectIo {
 /// Opens an open file again with O_DIRECT if wanted. Without support the file itself is returned, if that
 /// is allowed.
 ///
-/// The file is never created with O_DIRECT: the kernel creates it first and checks for support after that,
-/// so that the failed call would leave it behind.
+/// The file is never created with O_DIRECT: the kernel creates a file before it checks for support, so a failed call would
+/// leave the file behind.
 pub fn open_direct(file: OwnedFd, access: OFlags, wanted: DirectIo, what: &str) -> Result<(OwnedFd, bool)> {
     if wanted == DirectIo::Off {
         return Ok((file, false));
@@ -37,7 +37,7 @@ pub fn open_direct(file: OwnedFd, access: OFlags, wanted: DirectIo, what: &str) 
         Ok(direct) => Ok((direct, true)),
         Err(error) if !is_unsupported(&error) => Err(error.context(what)),
         Err(_) if wanted == DirectIo::Preferred => {
-            log!(Warn, "{what}: the file system does not support O_DIRECT; I/O goes through the page cache");
+            log!(Warn, "{what}: the file system does not support O_DIRECT; I/O uses the page cache");
             Ok((file, false))
         }
         Err(_) => fail!(Unsupported, "{what}: the file system does not support O_DIRECT, which is required"),

@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 
 /// An open file of fixed size.
 pub struct DiskFile {
-    /// Before the lock: the name of a file that is given up goes before another writer can open it.
+    /// Declared before the lock: the name of a discarded file is removed before another writer can open the file.
     pub(super) new_name: Mutex<Option<NewName>>,
     pub(super) _lock: Option<FileLock>,
     pub(super) fd: OwnedFd,
@@ -32,7 +32,7 @@ pub struct DiskFile {
 }
 
 impl DiskFile {
-    /// The file stays when the value is dropped: all that it was created for has succeeded.
+    /// Keeps the file when the value is dropped, because all steps that it was created for have succeeded.
     pub fn keep(&self) {
         let mut new_name = self.new_name.lock();
         if let Some(name) = new_name.take() {
@@ -72,7 +72,7 @@ impl DiskFile {
         ensure!(
             fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::RegularFile && size <= length,
             Corrupt,
-            "the shared fd is of no regular file with the {size} bytes it is said to have"
+            "the shared fd is not a regular file of at least the {size} bytes in the share"
         );
         ensure!(
             !writable || flags.contains(OFlags::RDWR),
@@ -93,7 +93,7 @@ impl DiskFile {
         ensure!(
             self.writable || !writable,
             PermissionDenied,
-            "the file was opened to be read only; share it with KVMEM_SHARE_READ_ONLY"
+            "the file was opened with KVMEM_DISK_READ_ONLY; share it with KVMEM_SHARE_READ_ONLY"
         );
         let direct = if self.direct { OFlags::DIRECT } else { OFlags::empty() };
         reopened(&self.fd, direct | if writable { OFlags::RDWR } else { OFlags::RDONLY })
@@ -104,8 +104,7 @@ impl DiskFile {
         self.fd.as_fd()
     }
 
-    /// The absolute path that it was opened at. Fails if it has none, or if that names another file by now,
-    /// or none.
+    /// The absolute path that it was opened at. Fails if it has none, or if the path names no file or another file now.
     pub fn path(&self) -> Result<&Path> {
         let nameless = || Error::new(Status::NotFound, "the file has no name in this process");
         let path = self.path.as_deref().ok_or_else(nameless)?;
@@ -113,7 +112,7 @@ impl DiskFile {
         Ok(path)
     }
 
-    /// Which file of the machine it is, by whatever name or fd it was opened.
+    /// Identifies the file on this machine, whatever name or fd it was opened by.
     pub fn id(&self) -> FileId {
         self.id
     }
@@ -123,12 +122,12 @@ impl DiskFile {
         self.writable
     }
 
-    /// Whether it has no name anywhere, and goes with those who have it open.
+    /// Whether it has no name, so that it is deleted when no process has it open.
     pub fn is_temporary(&self) -> bool {
         self.temporary
     }
 
-    /// Bytes of the region.
+    /// The size of the region in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -143,13 +142,13 @@ impl DiskFile {
         self.preallocated
     }
 
-    /// What offsets, sizes and memory addresses of I/O must be multiples of.
+    /// Offsets, sizes and memory addresses of I/O must be multiples of this.
     pub fn io_alignment(&self) -> u64 {
         self.io_alignment
     }
 
-    /// Puts what was written on the medium.
+    /// Flushes written data to the medium.
     pub fn sync(&self) -> Result<()> {
-        fs::fdatasync(&self.fd).map_err(|errno| Error::errno("put a file's data on the medium", errno))
+        fs::fdatasync(&self.fd).map_err(|errno| Error::errno("flush a file to the medium", errno))
     }
 }

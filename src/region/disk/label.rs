@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The label of a file: what its bytes mean, in a page of its own behind them.
+//! The label of a file: a page after its data that describes the data.
 //!
-//! It is in the file rather than in an extended attribute or in a second file: it goes along when the file
-//! is copied or moved, and every file system can hold it. It is behind the bytes, so that no offset depends
-//! on whether there is one. It begins at a multiple of 4096 and is read and written through the page cache:
-//! the alignment of direct I/O, which is of the bytes before it, does not matter to it.
+//! It is in the file rather than in an extended attribute or in a second file, so that it is copied and moved with the file,
+//! and works on every file system. It is after the data, so that no offset depends on whether there is a label. It starts
+//! at a multiple of 4096, and is read and written through the page cache, so the alignment of direct I/O does not apply.
 
 #![forbid(unsafe_code)]
 
@@ -19,25 +18,25 @@ pub const PAGE: u64 = 4096;
 const LENGTH: usize = size_of::<u32>();
 const MOST: usize = PAGE as usize - LENGTH;
 
-/// What a file is to be labelled with, and how another file's label is judged.
+/// The label for a new file, and the check for the label of an existing file.
 #[derive(Clone, Debug)]
 pub struct Label {
-    /// The bytes of it.
+    /// Its bytes.
     pub bytes: Vec<u8>,
     /// Fails with the reason why an existing file with the first label cannot be used as one with the
     /// second. Without a label the first is empty.
     pub check: fn(&[u8], &[u8]) -> Result<()>,
 }
 
-/// Where the label of a file with so many bytes is.
+/// The offset of the label in a file with this size of data.
 pub fn offset(size: u64) -> Result<u64> {
     let offset = size.checked_next_multiple_of(PAGE).filter(|offset| offset.checked_add(PAGE).is_some());
     offset.ok_or_else(|| {
-        Error::new(Status::InvalidArgument, format!("{size} bytes are more than a file can have"))
+        Error::new(Status::InvalidArgument, format!("{size} bytes exceed the maximum size of a file"))
     })
 }
 
-/// Writes a label behind the bytes of a file.
+/// Writes a label after the data of a file.
 pub fn write(file: &OwnedFd, size: u64, label: &Label) -> Result<()> {
     ensure!(label.bytes.len() <= MOST, OutOfRange, "a label of {} bytes is too large", label.bytes.len());
     let mut page = vec![0; PAGE as usize];
@@ -47,13 +46,13 @@ pub fn write(file: &OwnedFd, size: u64, label: &Label) -> Result<()> {
     while done < page.len() {
         let written = pwrite(file, &page[done..], at + done as u64)
             .map_err(|errno| Error::errno("write a file's label", errno))?;
-        ensure!(written > 0, Io, "write a file's label: the kernel writes nothing");
+        ensure!(written > 0, Io, "write a file's label: the kernel wrote 0 bytes");
         done += written;
     }
     Ok(())
 }
 
-/// The label of a file of this length; empty where there is none.
+/// Reads the label of a file of this length; empty if it has none.
 pub fn read(file: &OwnedFd, length: u64) -> Result<Vec<u8>> {
     if length < PAGE || !length.is_multiple_of(PAGE) {
         return Ok(Vec::new());
@@ -62,7 +61,7 @@ pub fn read(file: &OwnedFd, length: u64) -> Result<Vec<u8>> {
     let (at, mut done) = (length - PAGE, 0);
     while done < page.len() {
         match pread(file, &mut page[done..], at + done as u64) {
-            Ok(0) => fail!(Io, "read a file's label: the file was cut short"),
+            Ok(0) => fail!(Io, "read a file's label: the file was truncated"),
             Ok(got) => done += got,
             Err(errno) => return Err(Error::errno("read a file's label", errno)),
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Disk regions: a file of fixed size.
 //!
-//! A file the caller names is the caller's: it is created if it did not exist, and never deleted, unless
-//! what it was created for fails. A temporary one has no name, so no crash leaves it behind.
+//! The caller owns a file with a path: it is created if it did not exist, and never deleted, unless a later step of the
+//! creation fails. A temporary file has no name, so no crash leaves it behind.
 
 #![forbid(unsafe_code)]
 

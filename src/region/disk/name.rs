@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The name of a file: whether it still is this file's, and its removal if what the file was created for
-//! fails.
+//! The name of a file: whether it still names this file, and its removal if a later step of the creation fails.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use crate::error::{Error, Result, fail};
 use crate::log::log;
 use crate::region::FileId;
 
-/// Fails if a path does not name this file any more.
+/// Fails if a path no longer names this file.
 pub fn ensure_names(path: &Path, file: FileId) -> Result<()> {
     match fs::stat(path) {
         Ok(stat) if FileId::from(&stat) == file => Ok(()),
@@ -44,7 +43,7 @@ impl NewName {
         }
     }
 
-    /// The name stays.
+    /// Keeps the name.
     pub fn keep(mut self) {
         self.is_kept = true;
     }
@@ -52,7 +51,7 @@ impl NewName {
 
 impl Drop for NewName {
     fn drop(&mut self) {
-        // Another process may have put a file of its own there.
+        // The path may name a file of another process by now.
         if !self.is_kept && ensure_names(&self.path, self.file).is_ok() {
             remove(&self.path);
         }

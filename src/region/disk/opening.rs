@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Creating and opening files: whatever fails leaves no file behind that was not there before.
+//! Creating and opening files. A failure leaves no new file behind.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -24,7 +24,7 @@ use crate::region::file_lock::FileLock;
 use crate::region::host_size::host_size;
 use crate::sync::Mutex;
 
-/// How often a file may come and go while it is opened or created.
+/// How often a file may appear and disappear while it is opened or created.
 const MOST_ATTEMPTS: usize = 8;
 
 impl DiskFile {
@@ -34,11 +34,11 @@ impl DiskFile {
         open_or_make(config).inspect(log_opened)
     }
 
-    /// A temporary file in the same file system, open in the same way: for what may not be tried on this one.
+    /// Creates a temporary file on the same file system with the same flags, for trials that must not change this one.
     pub fn beside(&self, size: u64) -> Result<Self> {
-        let refuse = |errno| Error::errno("make a temporary file beside an open one", errno);
+        let refuse = |errno| Error::errno("create a temporary file beside an open one", errno);
         let own = format!("/proc/thread-self/fd/{}", self.fd.as_raw_fd());
-        // Of a file without a name this is the one it had, or would have.
+        // For a file without a name the kernel returns the former one, or one in its directory.
         let name = fs::readlink(own, Vec::new()).map_err(refuse)?;
         let directory = Path::new(OsStr::from_bytes(name.to_bytes())).parent().map(Path::to_path_buf);
         let direct_io = if self.direct { DirectIo::Required } else { DirectIo::Off };
@@ -46,7 +46,7 @@ impl DiskFile {
         ensure!(
             file.file_system() == self.file_system(),
             Unsupported,
-            "make a temporary file beside an open one: {} is on another file system now",
+            "create a temporary file beside an open one: {} is on another file system now",
             name.to_string_lossy()
         );
         Ok(file)
@@ -59,13 +59,13 @@ fn log_opened(file: &DiskFile) {
         "file opened: {}, {} bytes, {}, {}, {}",
         file.path.as_deref().map_or("temporary".into(), Path::to_string_lossy),
         file.size,
-        if file.writable { "to be read and written" } else { "to be read" },
+        if file.writable { "read-write" } else { "read-only" },
         if file.direct {
             format!("direct I/O in units of {} bytes", file.io_alignment)
         } else {
             "buffered".into()
         },
-        if file.preallocated { "its space reserved now" } else { "no space reserved now" }
+        if file.preallocated { "space reserved" } else { "no space reserved" }
     );
 }
 
@@ -84,20 +84,20 @@ fn open_or_make(config: &DiskConfig) -> Result<DiskFile> {
     }
 }
 
-/// What to do about a file that is there.
+/// Adds what to do if the file exists.
 fn name_the_flags(path: &Path, error: Error) -> Error {
     match error.status() {
         Status::AlreadyExists if path.is_dir() => {
             error.followed_by("it is a directory; append the name of a file to the path")
         }
         Status::AlreadyExists => error.followed_by(
-            "KVMEM_DISK_OPEN_EXISTING opens a file that exists, KVMEM_DISK_OPEN_OR_CREATE does either",
+            "KVMEM_DISK_OPEN_EXISTING opens an existing file, KVMEM_DISK_OPEN_OR_CREATE opens or creates it",
         ),
         _ => error,
     }
 }
 
-/// The file may come or go between the two attempts.
+/// Another process may create or remove the file between the two attempts.
 fn open_or_create(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     for _ in 1..MOST_ATTEMPTS {
         match create(path, config) {
@@ -113,7 +113,11 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
 }
 
 fn create(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
-    ensure!(!config.read_only, InvalidArgument, "a file that is opened to be read only must exist");
+    ensure!(
+        !config.read_only,
+        InvalidArgument,
+        "a file that is opened with KVMEM_DISK_READ_ONLY must exist; open it with KVMEM_DISK_OPEN_EXISTING"
+    );
     let size = new_size(config)?;
     let what = format!("create {}", path.display());
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
@@ -127,7 +131,7 @@ fn create(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
         }
         lock => lock?,
     };
-    // Dropped before the lock after a failure: nobody may come to write to a file that is about to be removed.
+    // Dropped before the lock after a failure, so that no other writer opens a file that is about to be removed.
     let name = name;
     let label = config.label.as_ref();
     let preallocated = fill(&file, size, label).map_err(|error| error.context(&what))?;
@@ -157,7 +161,7 @@ fn existing(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     let lock = lock_writer(&file, path, config)?;
     // The process that created it may have failed and removed it meanwhile.
     ensure_names(path, FileId::of(file.as_fd())?)?;
-    // Now no other writer is about to give it its size.
+    // No other writer can change its size now.
     let length = length(&file, &what)?;
     let is_empty = length == 0 && config.opening == OpenMode::OpenOrCreate && !config.read_only;
     let (size, preallocated) = match is_empty {
@@ -192,7 +196,7 @@ fn ensure_fits(file: &OwnedFd, length: u64, config: &DiskConfig, what: &str) -> 
     Ok(size)
 }
 
-/// An empty file counts as one that is still to be created: a process may have ended in the middle of that.
+/// An empty file is treated as a new one: a process may have ended while it created the file.
 fn fill_empty(file: &OwnedFd, config: &DiskConfig, what: &str) -> Result<bool> {
     let filled = new_size(config).and_then(|size| fill(file, size, config.label.as_ref()));
     filled.map_err(|error| {
@@ -221,8 +225,8 @@ fn temporary(config: &DiskConfig) -> Result<DiskFile> {
     Ok(DiskFile { temporary: true, preallocated, ..new })
 }
 
-/// A file without a name. Where the file system has none, one whose name is removed when the second value
-/// is dropped.
+/// Creates a file without a name. If the file system does not support that, the name is removed when the second value is
+/// dropped.
 fn nameless(directory: &Path) -> std::result::Result<(OwnedFd, Option<NewName>), Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match fs::open(directory, flags | OFlags::TMPFILE, private()) {
@@ -255,19 +259,19 @@ fn new_size(config: &DiskConfig) -> Result<u64> {
     host_size("a disk region", config.size).map(|size| size as u64)
 }
 
-/// Gives a new file its space, and its label. Returns whether the space is reserved.
+/// Allocates the space of a new file, and writes its label. Returns whether the space is reserved.
 fn fill(file: &OwnedFd, size: u64, label: Option<&Label>) -> Result<bool> {
     let length = match label {
         Some(_) => label::offset(size)? + label::PAGE,
         None => size,
     };
     let _limit_reports_itself = FileSizeSignal::block();
-    let what = || format!("give a file its {length} bytes");
+    let what = || format!("allocate {length} bytes for a file");
     let preallocated = match fs::fallocate(file, FallocateFlags::empty(), 0, length) {
         Ok(()) => true,
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             fs::ftruncate(file, length).map_err(|errno| Error::errno(what(), errno))?;
-            log!(Warn, "the file system cannot reserve space; a write may find none");
+            log!(Warn, "the file system cannot reserve space, so a later write may fail for lack of it");
             false
         }
         Err(errno) => {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lock of a file's writer: a second one, in this process or in another, is refused.
+//! The lock of a file's writer: a second writer, in this process or in another, fails.
 //!
-//! It is an OFD lock on one byte far behind the data, through an open of the file that nothing else uses.
-//! So it conflicts with no lock of the caller's on the data, with none of its opens and closes, and the
-//! kernel releases it when the process ends. It is advisory: it stops kvmem, and other programs if they ask
-//! for it.
+//! It is an OFD lock on one byte far past the data, through an open of the file that is used for nothing else. So it
+//! conflicts neither with locks of the caller on the data nor with opens and closes of the caller, and the kernel releases
+//! it when the process ends. It is advisory: it stops kvmem, and other programs only if they check it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -31,12 +30,12 @@ fn refused(path: &Path, error: Error) -> Error {
         Some(Cause::Errno(libc::EAGAIN | libc::EACCES)) => Error::new(
             Status::Busy,
             format!(
-                "{path} is open for writing already, in this process or in another; destroy that region, open the file \
-                 with KVMEM_DISK_READ_ONLY, or with KVMEM_DISK_NO_LOCK if the writers keep apart by themselves"
+                "{path} is already open for writing, in this process or in another; destroy that region, or open the file \
+                 with KVMEM_DISK_READ_ONLY, or with KVMEM_DISK_NO_LOCK if the writers synchronise themselves"
             ),
         ),
         Some(Cause::Errno(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS)) => error
-            .context(format!("lock {path} against other writers, which KVMEM_DISK_NO_LOCK leaves out"))
+            .context(format!("lock {path} against other writers; KVMEM_DISK_NO_LOCK omits the lock"))
             .with_status(Status::Unsupported),
         _ => error.context(format!("lock {path} against other writers")),
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a broker offers: names, what they stand for, and who may have them.
+//! The published names of a broker, with their objects and tokens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::error::{Error, Result, Status, ensure, fail};
 use crate::region::Access;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What a token is good for.
+/// What a token grants.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenTerms {
-    /// What its bearer may do with the memory.
+    /// The access that it grants.
     pub access: Access,
-    /// How many times it can be used; 0 for any number.
+    /// The number of times that it can be used; 0 means no limit.
     pub max_uses: u64,
-    /// For how long; `None` for as long as the name is published.
+    /// Its lifetime; `None` means as long as the name is published.
     pub lifetime: Option<Duration>,
 }
 
-/// All names of a broker.
+/// The published names of a broker.
 #[derive(Default)]
 pub struct Catalogue(Mutex<HashMap<String, Entry>>);
 
@@ -32,7 +32,7 @@ struct Entry {
     grants: Vec<Grant>,
 }
 
-/// A token that is still good for something.
+/// A valid token.
 struct Grant {
     token: Token,
     access: Access,
@@ -46,7 +46,7 @@ impl Grant {
             token: Token::generate()?,
             access: terms.access,
             uses_left: (terms.max_uses > 0).then_some(terms.max_uses),
-            // A lifetime beyond the clock's end never ends.
+            // A lifetime that exceeds the clock's range never ends.
             expires: terms.lifetime.and_then(|lifetime| Instant::now().checked_add(lifetime)),
         })
     }
@@ -57,7 +57,7 @@ impl Grant {
 }
 
 impl Entry {
-    /// Adds a token. Those that are good for nothing any more go, so that they do not pile up.
+    /// Adds a token. Removes those that are no longer valid, so that they do not accumulate.
     fn grant(&mut self, terms: &TokenTerms) -> Result<Token> {
         let now = Instant::now();
         self.grants.retain(|grant| grant.is_good(now));
@@ -67,7 +67,7 @@ impl Entry {
         Ok(token)
     }
 
-    /// Compares with every token, so that the time taken does not tell which one was near.
+    /// Compares with every token, so that the duration reveals nothing about them.
     fn find(&mut self, token: &Token) -> Option<&mut Grant> {
         let now = Instant::now();
         let mut found = None;
@@ -97,7 +97,7 @@ impl Catalogue {
         Ok(token)
     }
 
-    /// Makes another token for a name.
+    /// Creates another token for a name.
     pub fn grant(&self, name: &str, terms: &TokenTerms) -> Result<Token> {
         match self.lock().get_mut(name) {
             Some(entry) => entry.grant(terms),
@@ -107,18 +107,18 @@ impl Catalogue {
 
     /// Removes a name.
     pub fn unpublish(&self, name: &str) -> Result<()> {
-        // What it stood for is let go without the lock.
+        // The object is dropped without the lock.
         let removed = self.lock().remove(name);
         ensure!(removed.is_some(), NotFound, "'{name}' is not published");
         Ok(())
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// What a request may have, and the access that its token grants. Nothing is used up yet.
+    /// Returns the object of a request, and the access that its token grants. Does not count as a use of the token.
     pub fn look_up(&self, request: &FetchRequest) -> Result<(Arc<dyn Publication>, Access)> {
         let mut entries = self.lock();
         let entry = entries.get_mut(&request.name).ok_or_else(nothing)?;
@@ -128,7 +128,7 @@ impl Catalogue {
         Ok((entry.publication.clone(), access))
     }
 
-    /// Uses the token of a request once, if it is still good.
+    /// Counts a use of a request's token. Fails if the token is no longer valid.
     pub fn redeem(&self, request: &FetchRequest) -> Result<()> {
         let mut entries = self.lock();
         let entry = entries.get_mut(&request.name).ok_or_else(nothing)?;
@@ -149,17 +149,16 @@ fn check_access(grant: &Grant, request: &FetchRequest) -> Result<()> {
     ensure!(
         request.access.is_none_or(|asked| asked <= grant.access),
         PermissionDenied,
-        "the token grants access to read, and access to write was asked"
+        "the token grants read access, and write access was requested"
     );
     Ok(())
 }
 
-/// One answer for all that a client can lack, so that names can't be found out by asking.
+/// One error for an unknown name and for an invalid token, so that clients cannot probe for names.
 fn nothing() -> Error {
     Error::new(
         Status::PermissionDenied,
-        "nothing of this name is there for this token: the name is not published, or the token is wrong, used up \
-         or expired",
+        "the name is not published, or the token is wrong, used up or expired",
     )
 }
 
@@ -198,7 +197,7 @@ mod tests {
         let mut errors = refused
             .map(|(name, token)| use_once(&catalogue, name, token, Access::Read).unwrap_err().to_string());
         errors.sort();
-        assert_eq!(errors[0], errors[2], "an unknown name is answered like a wrong token");
+        assert_eq!(errors[0], errors[2], "an unknown name returns the same error as a wrong token");
     }
 
     #[test]

@@ -9,19 +9,19 @@ use crate::error::{Result, ensure};
 /// How a broker runs.
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
-    /// Where its socket lies.
+    /// The path of its socket.
     pub path: PathBuf,
     /// Permission bits of the socket.
     pub mode: u32,
-    /// The users that may fetch; none for the broker's own alone. Nobody else may, root included.
+    /// The users that may fetch, and no others, not even root; an empty list means the broker's own user.
     pub users: Vec<u32>,
-    /// The most clients at once.
+    /// The maximum number of clients at once.
     pub max_clients: usize,
-    /// The most clients at once of one user; 0 for an equal part of `max_clients`.
+    /// The maximum number of clients at once per user; 0 divides `max_clients` equally.
     pub max_clients_per_user: usize,
-    /// The most bytes of shares on their way to one user at once.
+    /// The maximum number of bytes of shares in flight per user.
     pub max_bytes_per_user: u64,
-    /// How long a client may take to ask, and again to read the answer.
+    /// The timeout for a client's request, and for reading the reply.
     pub client_timeout: Duration,
 }
 
@@ -44,16 +44,21 @@ impl BrokerConfig {
         if self.users.is_empty() {
             self.users.push(own);
         }
-        ensure!(self.mode & !0o777 == 0, InvalidArgument, "{:#o} are no permission bits", self.mode);
+        ensure!(
+            self.mode & !0o777 == 0,
+            InvalidArgument,
+            "mode {:#o} contains bits that are not permissions",
+            self.mode
+        );
         let others = self.users.iter().any(|user| *user != own);
         ensure!(
             !others || self.mode & 0o022 != 0,
             InvalidArgument,
-            "users {:?} may fetch, but a socket of mode {:#o} lets only its owner connect; ask for 0660 or 0666",
+            "users {:?} may fetch, but a socket of mode {:#o} lets only its owner connect; use mode 0660 or 0666",
             self.users,
             self.mode
         );
-        ensure!(self.max_clients > 0, InvalidArgument, "a broker with room for no client is of no use");
+        ensure!(self.max_clients > 0, InvalidArgument, "max_clients is 0, it must be at least 1");
         if self.max_clients_per_user == 0 {
             self.max_clients_per_user = (self.max_clients / self.users.len()).max(1);
         }

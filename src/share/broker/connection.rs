@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One client of a broker: first it asks, then it is answered. It is there until it has read what it got.
+//! One client of a broker: it sends a request, and gets a reply. The connection is kept until the client has read the reply.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::share::outgoing::{Outgoing, ParcelRef, SendStep};
 use crate::share::parcel::Parcel;
 use crate::share::socket::IN_FLIGHT_PAUSE;
 
-/// How many messages of one client are moved before the others get their turn.
+/// The maximum number of messages of one client before the others are served.
 const MESSAGES_A_TURN: usize = 16;
-/// How long to leave off when a client takes its time to read.
+/// The interval of checks whether a slow client has read its reply.
 const UNREAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// A client.
@@ -32,66 +32,68 @@ pub struct Connection {
 
 enum Stage {
     Asking(Incoming),
-    /// It has asked, and its user must first read what others of its clients were sent.
+    /// It has sent a request, and other clients of its user must first read their replies.
     Queued(FetchRequest),
     Answering(Reply),
-    /// All is sent, with so many file descriptors; the kernel counts them until they are read.
+    /// The reply is sent, with this number of file descriptors; the kernel counts them until the client reads them.
     Leaving(usize),
 }
 
-/// A share on its way to a client.
+/// A share that is being sent to a client.
 pub struct Reply {
     outgoing: Outgoing,
     parcel: Arc<Parcel>,
-    /// The kernel takes no more file descriptors for now.
+    /// The kernel currently accepts no more file descriptors.
     held_up: bool,
 }
 
-/// What a turn came to.
+/// The result of serving a client.
 pub enum ClientEvent {
     /// It waits for the client.
     Waits,
-    /// The client has asked.
+    /// The client has sent a request.
     Asks(FetchRequest),
-    /// The client must be told why it gets nothing.
+    /// The request is invalid: send the error to the client.
     Wrong(Error),
-    /// There is nothing left to do for it.
+    /// The client is finished.
     Over,
 }
 
 impl Connection {
-    /// A client that has just come.
+    /// A client that has just connected.
     pub fn new(socket: LocalFd, user: u32, deadline: Instant) -> Self {
         let limits = ParcelLimits { bytes: MOST_REQUEST, fds: 0 };
         Self { socket, user, deadline, stage: Stage::Asking(Incoming::new(Boundaries::None, limits)) }
     }
 
-    /// Whose process it is.
+    /// The user of its process.
     pub fn user(&self) -> u32 {
         self.user
     }
 
-    /// When it has taken too long. A client that does not read what it was sent is never let go: the kernel keeps that
-    /// for it.
+    /// When it times out. A client that does not read its reply never times out, because the kernel keeps the reply.
     pub fn deadline(&self) -> Option<Instant> {
         (!matches!(self.stage, Stage::Leaving(_))).then_some(self.deadline)
     }
 
-    /// What to tell it when it has taken too long; amid an answer there is no way to.
+    /// The error to send after a timeout; `None` within a reply, which cannot be interrupted.
     pub fn complaint(&self, time: Duration) -> Option<Error> {
         match self.stage {
             Stage::Asking(_) => {
-                Some(Error::new(Status::TimedOut, format!("nothing was asked within {time:?}")))
+                Some(Error::new(Status::TimedOut, format!("no request was received within {time:?}")))
             }
             Stage::Queued(_) => Some(Error::new(
                 Status::Busy,
-                format!("user {} has not read the file descriptors it was sent within {time:?}", self.user),
+                format!(
+                    "other clients of user {} have not read their file descriptors within {time:?}",
+                    self.user
+                ),
             )),
             Stage::Answering(_) | Stage::Leaving(_) => None,
         }
     }
 
-    /// Bytes of the share that it is being sent.
+    /// The size of the share that is being sent to it.
     pub fn bytes(&self) -> u64 {
         match &self.stage {
             Stage::Answering(answer) => answer.parcel.bytes.len() as u64,
@@ -99,7 +101,7 @@ impl Connection {
         }
     }
 
-    /// File descriptors on their way to it.
+    /// The number of file descriptors in flight to it.
     pub fn fds(&self) -> usize {
         match &self.stage {
             Stage::Answering(answer) => answer.parcel.fds.len(),
@@ -108,7 +110,7 @@ impl Connection {
         }
     }
 
-    /// What it waits for; `None` while nothing but looking again tells.
+    /// The event it waits for; `None` if it must be polled.
     pub fn awaited(&self) -> Option<PollFlags> {
         match &self.stage {
             Stage::Asking(_) => Some(PollFlags::IN),
@@ -117,7 +119,7 @@ impl Connection {
         }
     }
 
-    /// When to look again at the latest.
+    /// When to serve it again at the latest.
     pub fn next_look(&self, now: Instant) -> Option<Instant> {
         match self.awaited() {
             Some(_) => self.deadline(),
@@ -126,18 +128,18 @@ impl Connection {
         }
     }
 
-    /// Has it wait, with what it asks.
+    /// Queues its request.
     pub fn queue(&mut self, request: FetchRequest) {
         self.stage = Stage::Queued(request);
     }
 
-    /// Begins to answer.
+    /// Starts to send a reply.
     pub fn answer(&mut self, answer: Reply, deadline: Instant) {
         self.deadline = deadline;
         self.stage = Stage::Answering(answer);
     }
 
-    /// Moves on as far as it can without waiting, and no further than is fair.
+    /// Makes progress without waiting, up to a limit that keeps the service fair.
     pub fn turn(&mut self) -> ClientEvent {
         let socket = self.socket.as_fd();
         match &mut self.stage {
@@ -146,14 +148,14 @@ impl Connection {
             Stage::Answering(answer) => match answer.speak(socket) {
                 Ok(true) => self.leave(),
                 Ok(false) => ClientEvent::Waits,
-                // Amid an answer there is no way to say more.
+                // Within a reply no error can be sent.
                 Err(_) => ClientEvent::Over,
             },
             Stage::Leaving(_) => self.leave(),
         }
     }
 
-    /// Goes when the kernel keeps no file descriptors for it any more.
+    /// Ends once the kernel keeps no file descriptors for it.
     fn leave(&mut self) -> ClientEvent {
         let fds = self.fds();
         if fds == 0 || is_unread(self.socket.as_fd()) != Ok(true) {
@@ -170,8 +172,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Tells a client why it gets nothing. That fits in a socket which nothing was sent on yet; a client that makes it
-/// fail is not heard.
+/// Sends a client the error. It fits an empty socket buffer; a failure is the client's, and is ignored.
 pub fn refuse(socket: BorrowedFd<'_>, why: Error) {
     let bytes = Refusal(why).write();
     let load: ParcelRef<'_, OwnedFd> = ParcelRef { bytes: &bytes, fds: &[] };
@@ -194,18 +195,18 @@ fn listen(incoming: &mut Incoming, socket: BorrowedFd<'_>) -> ClientEvent {
 }
 
 fn read_request(kind: MessageKind, parcel: &Parcel) -> Result<FetchRequest> {
-    ensure!(kind == MessageKind::Request, Corrupt, "a message came that is no request ({kind:?})");
+    ensure!(kind == MessageKind::Request, Corrupt, "received a message that is not a request ({kind:?})");
     FetchRequest::read(&parcel.bytes)
 }
 
 impl Reply {
-    /// An answer of which nothing is sent yet.
+    /// A reply of which nothing is sent yet.
     pub fn new(parcel: Arc<Parcel>) -> Result<Self> {
         let outgoing = Outgoing::new(MessageKind::Share, &parcel.load())?;
         Ok(Self { outgoing, parcel, held_up: false })
     }
 
-    /// Sends what there is room for, and answers whether that was the last of it.
+    /// Sends what the socket accepts. Returns whether the reply is complete.
     fn speak(&mut self, socket: BorrowedFd<'_>) -> Result<bool> {
         self.held_up = false;
         for _ in 0..MESSAGES_A_TURN {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A listening socket at a path.
 //!
-//! Nobody can connect before the socket has its permissions, and nothing at the path is ever replaced but a socket of
-//! the same user that nobody listens on any more: the socket is made under a name of its own, and moved to the path
-//! when all is set, if nothing is there.
+//! No process can connect before the socket has its permissions. Nothing at the path is replaced except a socket of the same
+//! user without a listener: the socket is created under a temporary name, and renamed to the path at the end, if that is
+//! free.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ use crate::log::log;
 use crate::process::{LocalFd, pid_has_ended};
 use crate::share::message::peer_pid;
 
-/// A socket at a path. The path is removed with it, if the socket is still what lies there.
+/// A socket at a path. Dropping it removes the path, if that still refers to the socket.
 pub struct Listener {
-    // Dropped first: while the socket is open, no other file can have its inode number.
+    // Dropped first: no other file can have the inode number while the socket is open.
     _name: Name,
     socket: LocalFd,
 }
 
 impl Listener {
-    /// Listens at `path`, with room for `backlog` clients that are not accepted yet.
+    /// Listens at `path`, with a backlog of `backlog` clients.
     pub fn bind(path: &Path, mode: u32, backlog: usize) -> Result<Self> {
         let socket = socket()?;
         let mut name = bind_aside(&socket, path, Mode::from_raw_mode(mode))?;
@@ -34,18 +34,18 @@ impl Listener {
             .map_err(|errno| Error::errno("listen", errno))?;
         if !name.move_to(path)? {
             remove_stale(path)?;
-            ensure!(name.move_to(path)?, AlreadyExists, "another socket has just taken its place");
+            ensure!(name.move_to(path)?, AlreadyExists, "another process has just created a socket there");
         }
         Ok(Self { _name: name, socket })
     }
 
-    /// The next client that waits, if one does.
+    /// Accepts the next client, if one waits.
     pub fn accept(&self) -> std::result::Result<Option<LocalFd>, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match LocalFd::open(|| net::accept_with(&self.socket, flags)) {
             Ok(client) => Ok(Some(client)),
             Err(Errno::AGAIN) => Ok(None),
-            // This one gave up; the next may wait behind it.
+            // This client has disconnected; another may wait.
             Err(Errno::INTR | Errno::CONNABORTED) => self.accept(),
             Err(errno) => Err(errno),
         }
@@ -58,7 +58,7 @@ impl AsFd for Listener {
     }
 }
 
-/// A path under which a file of ours lies. Removed with it, unless something else lies there.
+/// The path of a file of kvmem. Dropping it removes the path, unless that refers to another file.
 struct Name {
     path: PathBuf,
     device: u64,
@@ -66,7 +66,7 @@ struct Name {
 }
 
 impl Name {
-    /// Gives the file another path, if nothing is there.
+    /// Renames the file, if the path is free.
     fn move_to(&mut self, path: &Path) -> Result<bool> {
         match rename(&self.path, path) {
             Ok(()) => {
@@ -91,49 +91,53 @@ impl Drop for Name {
                     log!(Warn, "remove {}: {errno}", self.path.display());
                 }
             }
-            _ => log!(Warn, "{} is not this broker's any more, it is left alone", self.path.display()),
+            _ => log!(
+                Warn,
+                "{} is no longer the socket of this broker, and is not removed",
+                self.path.display()
+            ),
         }
     }
 }
 
-/// A forked child closes it: nobody serves clients there.
+/// A forked child closes it, because it does not serve clients.
 fn socket() -> Result<LocalFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let create = || net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-    LocalFd::open(create).map_err(|errno| Error::errno("make a socket", errno))
+    LocalFd::open(create).map_err(|errno| Error::errno("create a socket", errno))
 }
 
-/// Binds under a name beside `path`, with exactly the permissions of `mode`.
+/// Binds to a temporary name in the directory of `path`, with exactly the permissions of `mode`.
 fn bind_aside(socket: &LocalFd, path: &Path, mode: Mode) -> Result<Name> {
     address(path)?;
     let aside = aside(path)?;
-    // The name gets these less the umask, so never more. Nobody can connect before `listen` anyway.
+    // The name gets these without the bits of the umask, so never more. No process can connect before `listen`.
     fs::fchmod(socket, mode).map_err(|errno| Error::errno("set the socket's permissions", errno))?;
     bind(socket, &aside).map_err(|error| error.context("bind a socket in its directory"))?;
     let (file, stat) = match open(&aside) {
         Ok(opened) => opened,
         Err(errno) => {
             let _ = fs::unlink(&aside);
-            return Err(Error::errno("look at the socket just made", errno));
+            return Err(Error::errno("examine the new socket", errno));
         }
     };
     let name = Name { path: aside, device: stat.st_dev, inode: stat.st_ino };
     if Mode::from_raw_mode(stat.st_mode) != mode {
-        // By way of /proc, since nothing else changes a socket's file rather than what its name stands for by then.
+        // By /proc, which refers to the socket's file itself; the name may refer to another file by now.
         fs::chmod(format!("/proc/thread-self/fd/{}", file.as_raw_fd()), mode)
             .map_err(|errno| Error::errno("set the socket's permissions against the umask", errno))?;
     }
     Ok(name)
 }
 
-/// Binds at a path that may be longer than an address, as a name beside a path that just fits one can be.
+/// Binds to a path that may be longer than an address, because the temporary name may be longer than `path`.
 fn bind(socket: &LocalFd, path: &Path) -> Result<()> {
     let doing = |errno| Error::errno("bind", errno);
     if let Ok(address) = SocketAddrUnix::new(path) {
         return net::bind(socket, &address).map_err(doing);
     }
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        fail!(InvalidArgument, "the path names no file");
+        fail!(InvalidArgument, "the path has no file name");
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = fs::open(directory, flags, Mode::empty()).map_err(doing)?;
@@ -149,25 +153,28 @@ fn open(path: &Path) -> std::result::Result<(OwnedFd, Stat), Errno> {
     if is_socket { Ok((file, stat)) } else { Err(Errno::NOTSOCK) }
 }
 
-/// Removes a socket of this user's that nobody listens on.
+/// Removes a socket of this user that has no listener.
 fn remove_stale(path: &Path) -> Result<()> {
     // Held open, so that no other file can have its inode number.
     let (_file, stat) = match open(path) {
         Ok(opened) => opened,
         Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::NOTSOCK) => fail!(AlreadyExists, "there is a file that is no socket; it is left alone"),
-        Err(errno) => return Err(Error::errno("look at what is there", errno)),
+        Err(Errno::NOTSOCK) => fail!(
+            AlreadyExists,
+            "the file at the path is not a socket, and is not replaced; use another path"
+        ),
+        Err(errno) => return Err(Error::errno("examine the file at the path", errno)),
     };
     ensure!(
         stat.st_uid == rustix::process::geteuid().as_raw(),
         AlreadyExists,
-        "there is a socket of user {}; it is left alone",
+        "the socket at the path belongs to user {}, and is not replaced; use another path",
         stat.st_uid
     );
     if let Found::Listener(process) = look(path)? {
-        fail!(AlreadyExists, "{process} listens there; end it, or take another path");
+        fail!(AlreadyExists, "{process} listens there; end it, or use another path");
     }
-    // Between the look and the removal a live socket may have come: what is moved aside is looked at once more.
+    // Another process may have created a live socket since the check, so the file is moved aside and checked again.
     let mut taken = Name { path: path.to_path_buf(), device: stat.st_dev, inode: stat.st_ino };
     taken.path = aside(path)?;
     match rename(path, &taken.path) {
@@ -180,7 +187,7 @@ fn remove_stale(path: &Path) -> Result<()> {
         let _ = rename(&taken.path, path);
         fail!(AlreadyExists, "another process has just begun to listen there");
     }
-    log!(Info, "replaced a socket that nobody listened on: {}", path.display());
+    log!(Info, "replaced a socket without a listener: {}", path.display());
     Ok(())
 }
 
@@ -213,11 +220,11 @@ fn rename(from: &Path, to: &Path) -> std::result::Result<(), Errno> {
     fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)
 }
 
-/// A name beside `path` that nothing has.
+/// An unused name in the directory of `path`.
 fn aside(path: &Path) -> Result<PathBuf> {
     let [a, b, c, d, e, f, ..] = Token::generate()?.0;
     let name = format!(".{a:02x}{b:02x}{c:02x}{d:02x}{e:02x}{f:02x}");
-    ensure!(path.file_name().is_some(), InvalidArgument, "the path names no file");
+    ensure!(path.file_name().is_some(), InvalidArgument, "the path has no file name");
     Ok(path.with_file_name(name))
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A broker: shares published by name at a socket path, for whoever may have them.
+//! A broker: publishes shares by name at a socket path, for authorised clients.
 //!
-//! One thread serves all clients and never waits for one of them. A client is heard if its user is allowed, says what
-//! it wants in time, and shows a token; docs/share-transport.md has the exchange byte by byte.
+//! One thread serves all clients and never waits for one of them. A client gets a share if its user is allowed, and if it
+//! sends a request with a valid token in time. docs/share-transport.md specifies the protocol.
 
 #![forbid(unsafe_code)]
 
@@ -37,16 +37,16 @@ use listener::Listener;
 use service::Service;
 use state::{BrokerCounts, BrokerState};
 
-/// What a broker has done.
+/// The counts of a broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrokerInfo {
     /// Names published now.
     pub publications: u64,
     /// Clients connected now.
     pub clients: u64,
-    /// Shares that were handed out.
+    /// Shares that were sent.
     pub granted: u64,
-    /// Clients that were told no.
+    /// Requests that were refused.
     pub refused: u64,
 }
 
@@ -63,7 +63,7 @@ impl Broker {
         let path = config.path.display().to_string();
         let doing = |error: Error| error.context(format!("start a broker at {path}"));
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| doing(Error::errno("make an event fd", errno)))?;
+            .map_err(|errno| doing(Error::errno("create an event fd", errno)))?;
         let listener = Listener::bind(&config.path, config.mode, config.max_clients).map_err(doing)?;
         let shared = Arc::new(BrokerState {
             catalogue: Catalogue::default(),
@@ -80,7 +80,7 @@ impl Broker {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Offers something under a name that is free, and answers the token by which it is fetched.
+    /// Publishes under an unused name. Returns the token that clients fetch it with.
     pub fn publish(
         &self,
         name: &str,
@@ -92,19 +92,19 @@ impl Broker {
         Ok(token)
     }
 
-    /// Makes another token for what is published.
+    /// Creates another token for a published name.
     pub fn grant(&self, name: &str, terms: &TokenTerms) -> Result<Token> {
         self.shared.catalogue.grant(name, terms)
     }
 
-    /// Takes an offer back, and all its tokens with it. Who is being sent it just now still gets it.
+    /// Removes a name with all its tokens. Fetches in progress complete.
     pub fn unpublish(&self, name: &str) -> Result<()> {
         self.shared.catalogue.unpublish(name)?;
         log!(Debug, "broker no longer publishes '{name}'");
         Ok(())
     }
 
-    /// What it has done.
+    /// Returns its counts.
     pub fn info(&self) -> BrokerInfo {
         let BrokerCounts { clients, granted, refused } = &self.shared.counts;
         BrokerInfo {
@@ -123,9 +123,9 @@ impl Drop for Broker {
             log!(Error, "wake the broker's thread: {errno}");
         }
         let Some(thread) = self.thread.take() else { return };
-        // A publication may hold the broker, and be let go by its thread.
+        // A publication may hold the broker, and may be dropped by the broker's thread.
         if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
-            log!(Error, "the broker's thread ended by a panic");
+            log!(Error, "the broker's thread panicked");
         }
         log!(Debug, "broker destroyed");
     }

@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::region::Access;
 use crate::share::parcel::Parcel;
 
-/// What a name stands for.
+/// The object published under a name.
 pub trait Publication: Send + Sync {
-    /// What a client gets whose token grants this access, and who asks for no more than that; `None` for all that may
-    /// be had. Called on the broker's thread, with no lock held, each time a client fetches; no other client is served
-    /// meanwhile.
+    /// Returns the parcel for a client whose token grants this access. `asked` is the requested access, which does not exceed
+    /// the granted one; `None` requests all that is granted. Called on the broker's thread for each fetch, with no lock
+    /// held; no other client is served during the call.
     fn parcel(&self, granted: Access, asked: Option<Access>) -> Result<Arc<Parcel>>;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a client asks of a broker, and what it is told when it gets no share: their bytes.
+//! The bytes of a client's request, and of a broker's refusal.
 //! docs/share-transport.md has them one by one.
 
 use super::token::{TOKEN_BYTES, Token};
@@ -13,7 +13,7 @@ pub const MOST_REQUEST: usize = TOKEN_BYTES + 1 + MOST_NAME;
 /// The most bytes of a refusal's message.
 const MOST_MESSAGE: usize = 4096;
 
-/// What a client asks.
+/// The request of a client.
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
     /// Of what.
@@ -44,9 +44,9 @@ impl FetchRequest {
             0 => None,
             1 => Some(Access::Read),
             2 => Some(Access::ReadWrite),
-            other => fail!(Corrupt, "the request asks for access {other}, which is none"),
+            other => fail!(Corrupt, "the request contains access {other}, which is unknown"),
         };
-        let Ok(name) = std::str::from_utf8(name) else { fail!(Corrupt, "the name asked for is not UTF-8") };
+        let Ok(name) = std::str::from_utf8(name) else { fail!(Corrupt, "the requested name is not UTF-8") };
         check_name(name).map_err(|error| error.with_status(Status::Corrupt))?;
         Ok(Self { name: name.to_string(), token: Token(*token), access })
     }
@@ -80,7 +80,7 @@ impl Refusal {
         };
         let code = i32::from_le_bytes(*code);
         let Some(status) = Status::from_code(code) else {
-            fail!(Corrupt, "the refusal's status is {code}, which is none");
+            fail!(Corrupt, "the refusal contains status {code}, which is unknown");
         };
         let text = String::from_utf8_lossy(&text[..text.len().min(MOST_MESSAGE)]);
         let text: String =

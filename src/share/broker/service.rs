@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The broker's thread: it waits for all clients at once, and for none of them alone.
+//! The broker's thread: it waits for all clients together, never for a single one.
 
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,9 +24,9 @@ use crate::region::Access;
 use crate::share::message;
 use crate::share::parcel::Parcel;
 
-/// How many clients are let in before those that are in get their turn.
+/// The maximum number of clients that are accepted before the connected ones are served.
 const ACCEPTS_A_TURN: usize = 64;
-/// How long nobody is let in after the process had no file descriptor left for a client.
+/// How long no client is accepted after the process had no free file descriptor for one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -39,25 +39,25 @@ pub struct Service {
     accept_from: Option<Instant>,
 }
 
-/// Who is ready, in the order of the connections.
+/// What is ready, in the order of the connections.
 struct Ready {
     listener: bool,
     connections: Vec<bool>,
 }
 
 impl Service {
-    /// A service that nobody has come to yet.
+    /// A service without clients.
     pub fn new(shared: Arc<BrokerState>, listener: Listener, config: BrokerConfig) -> Self {
         Self { shared, listener, config, connections: Vec::new(), accept_from: None }
     }
 
-    /// Serves until told to stop.
+    /// Serves until the broker is dropped.
     pub fn run(mut self) {
         while !self.shared.stopping.load(Ordering::Acquire) {
             match self.wait() {
                 Ok(ready) => self.serve(&ready),
                 Err(errno) => {
-                    log!(Error, "a broker can't wait for its clients, and ends: {errno}");
+                    log!(Error, "a broker cannot wait for its clients, and ends: {errno}");
                     break;
                 }
             }
@@ -81,20 +81,20 @@ impl Service {
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let listener = fds.get(1).is_some_and(is_ready);
         let mut polled = fds.iter().skip(2).map(is_ready);
-        // The others are looked at each time.
+        // The others are served every time.
         let connections = self.connections.iter();
         let connections = connections.map(|client| client.awaited().is_none() || polled.next() == Some(true));
         Ok(Ready { listener, connections: connections.collect() })
     }
 
-    /// How long nothing need be done unless something comes.
+    /// The maximum time to wait for an event.
     fn patience(&self) -> Option<Duration> {
         let now = Instant::now();
         let looks = self.connections.iter().filter_map(|client| client.next_look(now));
         looks.chain(self.accept_from).min().map(|next| next.saturating_duration_since(now))
     }
 
-    /// Whether another client may come in. The kernel keeps those that come meanwhile waiting.
+    /// Whether another client may be accepted. Others wait in the kernel's backlog.
     fn has_room(&self) -> bool {
         self.accept_from.is_none() && self.connections.len() < self.config.max_clients
     }
@@ -115,7 +115,7 @@ impl Service {
         self.count_clients();
     }
 
-    /// Gives a client its turn, and answers whether it stays.
+    /// Serves a client. Returns whether to keep the connection.
     fn serve_one(&mut self, index: usize) -> bool {
         match self.connections[index].turn() {
             ClientEvent::Waits => true,
@@ -132,7 +132,7 @@ impl Service {
         }
     }
 
-    /// Whether a client has taken too long. It is told, if it can be.
+    /// Whether a client has timed out. Sends it the error if possible.
     fn is_late(&self, index: usize, now: Instant) -> bool {
         let client = &self.connections[index];
         let late = client.deadline().is_some_and(|deadline| deadline <= now);
@@ -142,7 +142,7 @@ impl Service {
         }
     }
 
-    /// Says no to a client, which then goes.
+    /// Refuses a client, whose connection is then closed.
     fn refuse(&self, client: &impl AsFd, why: Error) -> bool {
         self.shared.counts.refused.fetch_add(1, Ordering::Relaxed);
         log!(Debug, "refuse a client: {why}");
@@ -150,7 +150,8 @@ impl Service {
         false
     }
 
-    /// Begins to send a client what it asked for, if it may have it. Not yet, if its user has to read first.
+    /// Starts to send the share that a client requested, if it may have it. Returns false if other clients of its user must
+    /// read first.
     fn answer(&mut self, index: usize, request: &FetchRequest) -> Result<bool> {
         let (publication, granted) = self.shared.catalogue.look_up(request)?;
         let parcel = parcel(&*publication, granted, request)?;
@@ -160,7 +161,7 @@ impl Service {
             return Ok(false);
         }
         let answer = Reply::new(parcel)?;
-        // Last of all that can fail, so that a token is used up only by a share that is on its way.
+        // The last step that can fail, so that a failure does not use the token up.
         self.shared.catalogue.redeem(request)?;
         let deadline = self.deadline();
         self.connections[index].answer(answer, deadline);
@@ -169,8 +170,8 @@ impl Service {
         Ok(true)
     }
 
-    /// Whether a user may have this many file descriptors more on their way: an equal part of those that the kernel
-    /// allows, read or not. A single share may have more.
+    /// Whether a user may have this many more file descriptors in flight: each user has an equal part of the kernel's limit. A
+    /// single share may exceed it.
     fn has_room_for_fds(&self, user: u32, more: usize) -> bool {
         let of_user = self.connections.iter().filter(|client| client.user() == user);
         let fds: usize = of_user.map(Connection::fds).sum();
@@ -178,7 +179,7 @@ impl Service {
         fds == 0 || (fds + more) as u64 <= limit / self.config.users.len() as u64
     }
 
-    /// Whether a user may have this many bytes more on their way. A single share may be larger than the limit.
+    /// Fails if this many more bytes in flight would exceed the user's limit. A single share may exceed it.
     fn check_bytes(&self, user: u32, more: u64) -> Result<()> {
         let of_user = self.connections.iter().filter(|client| client.user() == user);
         let bytes: u64 = of_user.map(Connection::bytes).sum();
@@ -186,7 +187,7 @@ impl Service {
         ensure!(
             bytes == 0 || bytes.saturating_add(more) <= most,
             Busy,
-            "{bytes} bytes of shares are on their way to user {user}, {more} more would be over the limit of {most}"
+            "{bytes} bytes of shares are in flight to user {user}, and {more} more would exceed the limit of {most}"
         );
         Ok(())
     }
@@ -200,7 +201,7 @@ impl Service {
                 Ok(Some(socket)) => self.admit(socket),
                 Ok(None) => return,
                 Err(errno) => {
-                    log!(Warn, "a broker can't let a client in: {errno}");
+                    log!(Warn, "a broker cannot accept a client: {errno}");
                     self.accept_from = Instant::now().checked_add(ACCEPT_PAUSE);
                 }
             }
@@ -214,10 +215,10 @@ impl Service {
         }
     }
 
-    /// Whose process a client is, if that user may come in.
+    /// The user of a client. Fails if that user may not fetch.
     fn check_user(&self, socket: &LocalFd) -> Result<u32> {
         let user = message::peer_user(socket.as_fd())
-            .map_err(|errno| Error::errno("ask whose process a client is", errno))?;
+            .map_err(|errno| Error::errno("get the user of a client's process", errno))?;
         ensure!(
             self.config.users.contains(&user),
             PermissionDenied,
@@ -225,13 +226,17 @@ impl Service {
         );
         let clients = self.connections.iter().filter(|client| client.user() == user).count();
         let most = self.config.max_clients_per_user;
-        ensure!(clients < most, Busy, "user {user} has {clients} clients of this broker, which is the most");
+        ensure!(
+            clients < most,
+            Busy,
+            "user {user} has {clients} clients connected to this broker, which is the maximum"
+        );
         Ok(user)
     }
 
     fn deadline(&self) -> Instant {
         let now = Instant::now();
-        // A timeout beyond the clock's end is as good as a day.
+        // A timeout that exceeds the clock's range is replaced by a day.
         now.checked_add(self.config.client_timeout).unwrap_or(now + DAY)
     }
 
@@ -240,7 +245,7 @@ impl Service {
     }
 }
 
-/// What a publication gives. The broker goes on whatever happens there.
+/// The parcel of a publication. A panic there does not end the broker.
 fn parcel(publication: &dyn Publication, granted: Access, request: &FetchRequest) -> Result<Arc<Parcel>> {
     match catch_unwind(AssertUnwindSafe(|| publication.parcel(granted, request.access))) {
         Ok(parcel) => parcel.map_err(|error| error.context(format!("share '{}'", request.name))),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tokens: what a client shows to get a share.
+//! Tokens: secrets that authorise a client to fetch a share.
 
 use std::fmt;
 
@@ -11,24 +11,24 @@ use crate::error::{Error, Result};
 /// Bytes of a token.
 pub const TOKEN_BYTES: usize = 32;
 
-/// 256 bits that nobody can guess.
+/// 256 random bits.
 #[derive(Clone, Copy)]
 pub struct Token(pub [u8; TOKEN_BYTES]);
 
 impl Token {
-    /// A new one.
+    /// Generates a token.
     pub fn generate() -> Result<Self> {
         let mut bytes = [0; TOKEN_BYTES];
         let count = rustix::io::retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()));
         match count {
             Ok(TOKEN_BYTES) => Ok(Self(bytes)),
-            // The kernel gives up to 256 bytes at once.
-            Ok(_) => Err(Error::errno("make a token", Errno::IO)),
-            Err(errno) => Err(Error::errno("make a token", errno)),
+            // The kernel returns up to 256 bytes at once.
+            Ok(_) => Err(Error::errno("generate a token", Errno::IO)),
+            Err(errno) => Err(Error::errno("generate a token", errno)),
         }
     }
 
-    /// Whether both are the same, in a time that does not tell where they differ.
+    /// Whether both are equal. The duration does not depend on where they differ.
     pub fn is(&self, other: &Self) -> bool {
         let difference = self.0.iter().zip(&other.0).fold(0, |all, (own, other)| all | (own ^ other));
         std::hint::black_box(difference) == 0
@@ -36,7 +36,7 @@ impl Token {
 }
 
 impl fmt::Debug for Token {
-    /// A token is a secret: it is never shown.
+    /// A token is a secret, and is never printed.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Token(..)")
     }

@@ -11,9 +11,11 @@ use super::super::direction::Direction;
 use super::measure;
 use super::observed::{BatchDirection, ObservedCosts};
 use super::peer::PeerRates;
+use super::saved::{Saved, Uuid};
 use super::{Rates, Source};
-use crate::cuda::Device;
-use crate::error::{Result, ensure};
+use crate::cuda::device::UuidText;
+use crate::cuda::{Device, driver};
+use crate::error::{Result, ensure, fail};
 use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -168,22 +170,79 @@ pub fn get_peer(ordinal: i32, peer: i32) -> Result<PeerRates> {
     }
 }
 
-/// Takes a caller's figures for those of a device; without any they are measured when they are needed next.
-pub fn set(ordinal: i32, given: Option<Rates>) -> Result<()> {
+/// Serializes what copies of a device cost, for a later process.
+pub fn save(ordinal: i32) -> Result<Vec<u8>> {
+    let rates = get(ordinal)?;
+    Saved::Device(Device::get(ordinal)?.uuid()?, rates).write()
+}
+
+/// The same of a device and a peer.
+pub fn save_peer(ordinal: i32, peer: i32) -> Result<Vec<u8>> {
+    let rates = get_peer(ordinal, peer)?;
+    Saved::Pair(Device::get(ordinal)?.uuid()?, Device::get(peer)?.uuid()?, rates).write()
+}
+
+/// Uses saved rates of a device. Without any they are measured when they are needed next.
+pub fn load(ordinal: i32, saved: Option<&[u8]>) -> Result<()> {
+    let device = Device::get(ordinal)?;
+    let Some(bytes) = saved else { return set(ordinal, None) };
+    match Saved::read(bytes)? {
+        Saved::Device(uuid, rates) => {
+            ensure_device(device, ordinal, &uuid)?;
+            set(ordinal, Some(rates))
+        }
+        Saved::Pair(..) => {
+            fail!(InvalidArgument, "these are rates of two GPUs; kvmem_cuda_set_peer_rates takes them")
+        }
+    }
+}
+
+/// The same of a device and a peer.
+pub fn load_peer(ordinal: i32, peer: i32, saved: Option<&[u8]>) -> Result<()> {
+    ensure_two(ordinal, peer)?;
+    let Some(bytes) = saved else { return set_peer(ordinal, peer, None) };
+    match Saved::read(bytes)? {
+        Saved::Pair(uuid, peer_uuid, rates) => {
+            ensure_device(Device::get(ordinal)?, ordinal, &uuid)?;
+            ensure_device(Device::get(peer)?, peer, &peer_uuid)?;
+            set_peer(ordinal, peer, Some(rates))
+        }
+        Saved::Device(..) => {
+            fail!(InvalidArgument, "these are rates of one GPU; kvmem_cuda_set_copy_rates takes them")
+        }
+    }
+}
+
+/// Uses the rates that the library brings for a device, and for it and each other one.
+pub fn use_defaults(ordinal: i32) -> Result<()> {
+    set(ordinal, Some(Rates::default()))?;
+    for peer in (0..driver::get()?.device_count()).filter(|peer| *peer != ordinal) {
+        set_peer(ordinal, peer, Some(PeerRates::default()))?;
+    }
+    Ok(())
+}
+
+fn set(ordinal: i32, given: Option<Rates>) -> Result<()> {
     Device::get(ordinal)?;
-    let loaded = given.map(Rates::loaded);
-    ensure_numbers(loaded.is_none_or(Rates::are_numbers))?;
-    *lock(&DEVICES.known(ordinal)) = loaded;
+    *lock(&DEVICES.known(ordinal)) = given.map(Rates::loaded);
     *lock(&observed(ordinal)) = ObservedCosts::default();
     Ok(())
 }
 
-/// The same for a device and a peer.
-pub fn set_peer(ordinal: i32, peer: i32, given: Option<PeerRates>) -> Result<()> {
-    ensure_two(ordinal, peer)?;
-    let loaded = given.map(PeerRates::loaded);
-    ensure_numbers(loaded.is_none_or(PeerRates::are_numbers))?;
-    *lock(&PEERS.known((ordinal, peer))) = loaded;
+fn set_peer(ordinal: i32, peer: i32, given: Option<PeerRates>) -> Result<()> {
+    *lock(&PEERS.known((ordinal, peer))) = given.map(PeerRates::loaded);
+    Ok(())
+}
+
+fn ensure_device(device: Device, ordinal: i32, expected: &Uuid) -> Result<()> {
+    let found = device.uuid()?;
+    ensure!(
+        found == *expected,
+        InvalidArgument,
+        "the rates are of {}, device {ordinal} is {}: measure them again, or set those of this GPU",
+        UuidText(expected),
+        UuidText(&found)
+    );
     Ok(())
 }
 
@@ -194,15 +253,6 @@ fn ensure_two(ordinal: i32, peer: i32) -> Result<()> {
         ordinal != peer,
         InvalidArgument,
         "device {ordinal} is not a peer of itself; query and load its own rates without a peer"
-    );
-    Ok(())
-}
-
-fn ensure_numbers(are_numbers: bool) -> Result<()> {
-    ensure!(
-        are_numbers,
-        InvalidArgument,
-        "a rate or time is negative or not a number; 0 selects the default"
     );
     Ok(())
 }

@@ -7,6 +7,7 @@ pub mod measure;
 pub mod observed;
 pub mod observer;
 pub mod peer;
+pub mod saved;
 pub mod task;
 
 use super::direction::Direction;
@@ -110,6 +111,7 @@ impl Rates {
     }
 
     /// Whether every figure is a positive number.
+    #[cfg(test)]
     pub fn are_numbers(mut self) -> bool {
         self.figures().into_iter().all(|figure| figure.is_finite() && *figure > 0.0)
     }
@@ -138,7 +140,8 @@ impl Rates {
         Self { num_defaults: check.num_defaults, ..checked }
     }
 
-    fn figures(&mut self) -> [&mut f64; MEASURED_FIGURES as usize] {
+    /// All figures but those of a peer.
+    pub fn figures(&mut self) -> [&mut f64; MEASURED_FIGURES as usize] {
         let [a, b, c, d] = self.to_device.figures();
         let [e, f, g, h] = self.to_host.figures();
         let [i, j, k, l] = self.on_device.figures();

@@ -32,7 +32,7 @@ impl DriverCopies {
 
     /// All in one call.
     pub fn batch(sides: &CudaSides, plan: &Plan, from_host: bool) -> Self {
-        let mut batch = Batch::with_room(plan.room());
+        let mut batch = Batch::with_capacity(plan.room());
         each_copy(sides, plan, |copy| batch.push(copy));
         Self::Batch { batch, from_host }
     }

@@ -64,7 +64,7 @@ impl StagedCopy {
             false => PreparedRuns::Here(runs),
         };
         let most_copies = chunks.iter().map(|chunk| chunk.copies.len()).max();
-        let batch = Mutex::new(Batch::with_room(most_copies.unwrap_or(0)));
+        let batch = Mutex::new(Batch::with_capacity(most_copies.unwrap_or(0)));
         let Division { parts, part_size, .. } = *division;
         Ok(Self { runs, chunks, batch, parts, part_size, to_host, most_ctas })
     }

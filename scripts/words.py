@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Finds words that comments, messages and pages of kvmem do not use, because a standard term says the same.
+
+Checks the comments and strings of src/, and the text of the headers and pages. The list is short: only words and phrases
+that have no other use here. A line that needs one of them, for example in a quotation, is listed in ALLOWED.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# What to find, and what to write instead.
+WORDS = [
+    (r"nobody|no one", "no process, no thread, nothing"),
+    (r"somebody|someone", "another process, thread or caller"),
+    (r"whoever|whomever", "the process, thread, caller or peer that"),
+    (r"lets? go of|letting go of|was let go|is let go|are let go|be let go|let go\b", "release, free, close"),
+    (r"answers?|answered|answering", "return, reply, respond; result, reply"),
+    (r"tells? (?:of|whether|that|how|which|what|it|them|apart|when|where|who|only|no)|telling|told", "report, return, contain"),
+    (r"(?:what|where|which|that|it|they|and) lies?|lies (?:in|on|at|behind|within|there|outside|beside|across)"
+     r"|lie (?:in|on|at|behind|within|there|outside)|lay (?:in|on|at|behind)", "is located, is stored, starts at"),
+    (r"stands? (?:behind|beside|on its)", "is located, follows"),
+    (r"by turns|taken along|goes along|come along|comes along|came along", "in order; is passed with"),
+    (r"to be had|be had|can be had|are had|is had", "is available"),
+    (r"amid", "within, during"),
+    (r"anew", "again, new"),
+    (r"take(?:s|n)? (?:it |them |that |this )?back|took back|taking back", "release, cancel, deregister, decommit"),
+    (r"for good", "until the process ends, intentionally leaked"),
+    (r"rooms?", "space, capacity, memory, module"),
+    (r"way by", "path, method, engine"),
+    (r"comes? to stand|hears? of|is heard|are heard", "is queued; receives"),
+]
+PATTERN = re.compile(r"\b(?:" + "|".join(f"(?P<w{index}>{word})" for index, (word, _) in enumerate(WORDS)) + r")\b",
+                     re.IGNORECASE)
+
+FILES = ["src/**/*.rs", "include/*.h", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "fuzz/README.md"]
+# Areas that are not checked yet.
+EXCLUDED = ["src/ffi/", "src/transfer/", "include/", "docs/reference.md"]
+# Lines that may have such a word, by a part of the line.
+ALLOWED = []
+
+TOKEN = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<string>b?r(?P<h>#*)".*?"(?P=h)|b?"(?:\\.|[^"\\])*")'
+                   r"|'(?:\\[^']*|[^'\\])'", re.DOTALL)
+
+
+def texts(path):
+    """The parts of a file that are read by people, each with its first line."""
+    text = path.read_text()
+    if path.suffix == ".md":
+        yield 1, text
+        return
+    for token in TOKEN.finditer(text):
+        if token["comment"] or token["string"]:
+            yield text.count("\n", 0, token.start()) + 1, token[0]
+
+
+def main():
+    found = 0
+    for pattern in FILES:
+        for path in sorted(ROOT.glob(pattern)):
+            name = str(path.relative_to(ROOT))
+            if any(name.startswith(area) for area in EXCLUDED) or "tests" in path.stem:
+                continue
+            for first, text in texts(path):
+                for match in PATTERN.finditer(text):
+                    start = text.rfind("\n", 0, match.start()) + 1
+                    line = text[start:].split("\n", 1)[0].strip()
+                    if any(part in line for part in ALLOWED):
+                        continue
+                    number = first + text.count("\n", 0, match.start())
+                    instead = next(instead for index, (_, instead) in enumerate(WORDS) if match[f"w{index}"])
+                    print(f"{name}:{number}: '{match[0]}', use: {instead}\n    {line}")
+                    found += 1
+    if found:
+        sys.exit(f"{found} words that comments, messages and pages do not use")
+
+
+if __name__ == "__main__":
+    main()
