@@ -95,8 +95,8 @@ impl DevicePair {
         ensure!(
             Device::get(user)?.can_access(&Device::get(owner)?)?,
             Unsupported,
-            "memory of device {owner} cannot be opened for device {user}, which does not reach it: open it for device \
-             {owner}; the driver then copies between the devices"
+            "memory of device {owner} cannot be opened for device {user}: device {user} cannot access it. Open it for \
+             device {owner}; the driver then copies between the devices"
         );
         Ok(())
     }

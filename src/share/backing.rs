@@ -167,7 +167,7 @@ fn reached(uuid: &[u8; 16], opening: &OpenOptions) -> Result<i32> {
         ensure!(
             Device::get(user)?.can_access(&owner)?,
             Unsupported,
-            "memory of device {} cannot be opened for device {user}, which does not reach it",
+            "memory of device {} cannot be opened for device {user}: device {user} cannot access it",
             owner.ordinal()
         );
     }
