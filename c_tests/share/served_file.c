@@ -102,13 +102,16 @@ static void *serve(void *argument) {
     static _Alignas(8) unsigned char bytes[MOST_BYTES];
     for (;;) {
         const ssize_t size = read(file->device, bytes, sizeof(bytes));
-        if (size < 0 && errno == ENODEV) {
-            return NULL; /* nobody has it open any more */
+        if (size < 0 && (errno == ENODEV || errno == ECONNABORTED)) {
+            return NULL; /* no process has it open any more */
         }
         if (size >= (ssize_t)sizeof(struct fuse_in_header)) {
             serve_one(file, (const struct fuse_in_header *)(const void *)bytes);
         } else {
-            CHECK(size < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN));
+            CHECK(size < 0);
+            if (errno != EINTR && errno != ENOENT && errno != EAGAIN) {
+                FAIL("read a request for a served file: %s", strerror(errno));
+            }
         }
     }
 }
