@@ -21,8 +21,7 @@ static void get_nixl_path(fuzz *fuzz) {
 }
 
 static void create_agent(fuzz *fuzz) {
-    kvmem_agent_options options;
-    DO(fuzz, kvmem_agent_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_agent_options, options, kvmem_agent_options_init);
     if (settings.nixl == NULL) {
         return; /* without NIXL nothing comes of it: c_tests/nodeps */
     }
@@ -55,9 +54,7 @@ static void use_agent(fuzz *fuzz) {
     }
 }
 
-static void get_metadata(fuzz *fuzz) {
-    CREATE(fuzz, BLOBS, kvmem_agent_get_local_metadata, table_pick(fuzz, AGENTS));
-}
+CREATES(get_metadata, BLOBS, kvmem_agent_get_local_metadata, AGENTS)
 
 /* What two agents do to reach a layout of one of them: metadata, descriptor, import. Each step may fail. */
 static void meet(fuzz *fuzz) {
@@ -102,13 +99,8 @@ static const char *peer_name(fuzz *fuzz) {
     return random_one_in(fuzz, 8) ? random_of(fuzz, odd) : random_of(fuzz, names);
 }
 
-static void check_metadata(fuzz *fuzz) {
-    TRY(fuzz, kvmem_agent_check_remote_metadata, table_pick(fuzz, AGENTS), peer_name(fuzz));
-}
-
-static void invalidate_metadata(fuzz *fuzz) {
-    TRY(fuzz, kvmem_agent_invalidate_remote_metadata, table_pick(fuzz, AGENTS), peer_name(fuzz));
-}
+TRIES_WITH(check_metadata, kvmem_agent_check_remote_metadata, AGENTS, peer_name(fuzz))
+TRIES_WITH(invalidate_metadata, kvmem_agent_invalidate_remote_metadata, AGENTS, peer_name(fuzz))
 
 /* No agent here has a listen thread: it would listen on all interfaces. */
 static void fetch_metadata(fuzz *fuzz) {
@@ -137,31 +129,17 @@ static void use_notifications(fuzz *fuzz) {
     TRY(fuzz, kvmem_notifications_get, notifications, random_below(fuzz, count + 1), or_null(fuzz, &notification));
 }
 
-static void destroy_notifications(fuzz *fuzz) {
-    table_destroy(fuzz, NOTIFICATIONS);
-}
+DESTROYS(destroy_notifications, NOTIFICATIONS)
 
 static void register_region(fuzz *fuzz) {
     kvmem_region *region = table_pick(fuzz, REGIONS);
     CREATE(fuzz, REGISTRATIONS, kvmem_region_register, region, table_pick(fuzz, AGENTS));
 }
 
-static void registration_get_info(fuzz *fuzz) {
-    kvmem_registration_info info;
-    TRY(fuzz, kvmem_registration_get_info, table_pick(fuzz, REGISTRATIONS), or_null(fuzz, &info));
-}
-
-static void deregister(fuzz *fuzz) {
-    TRY(fuzz, kvmem_registration_deregister, table_pick(fuzz, REGISTRATIONS));
-}
-
-static void destroy_registration(fuzz *fuzz) {
-    table_destroy(fuzz, REGISTRATIONS);
-}
-
-static void destroy_agent(fuzz *fuzz) {
-    table_destroy(fuzz, AGENTS);
-}
+GETS(registration_get_info, kvmem_registration_get_info, REGISTRATIONS, kvmem_registration_info)
+TRIES(deregister, kvmem_registration_deregister, REGISTRATIONS)
+DESTROYS(destroy_registration, REGISTRATIONS)
+DESTROYS(destroy_agent, AGENTS)
 
 const operation agent_operations[] = {
     OPERATION(1, load_nixl),

@@ -11,8 +11,6 @@
 #include "settings.h"
 #include "table.h"
 
-#include <signal.h>
-#include <sys/resource.h>
 #include <time.h>
 
 static uint64_t seconds_now(void) {

@@ -59,8 +59,7 @@ static void ipc(fuzz *fuzz) {
     kvmem_ipc_handle handle;
     memset(&handle, 0, sizeof(handle));
     TRY(fuzz, kvmem_ipc_export, random_one_in(fuzz, 20) ? random_next(fuzz) : info.address, or_null(fuzz, &handle));
-    kvmem_ipc_options options;
-    DO(fuzz, kvmem_ipc_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_ipc_options, options, kvmem_ipc_options_init);
     memcpy(options.handle, handle.handle, sizeof(options.handle));
     options.flags = random_flags(fuzz, KVMEM_IPC_FOR_DEVICE);
     options.size = random_size(fuzz, MIB);
@@ -71,8 +70,7 @@ static void ipc(fuzz *fuzz) {
 }
 
 static kvmem_vmm_options vmm_options(fuzz *fuzz) {
-    kvmem_vmm_options options;
-    DO(fuzz, kvmem_vmm_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_vmm_options, options, kvmem_vmm_options_init);
     options.flags = random_flags(fuzz, KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC | KVMEM_VMM_RDMA);
     options.size = random_one_in(fuzz, 20) ? random_size(fuzz, 4 * MIB) : GRANULE * (1 + random_below(fuzz, 2));
     options.location = random_one_in(fuzz, 8) ? (uint32_t)random_below(fuzz, 4) : 0;
@@ -151,17 +149,9 @@ static void export_and_import_fabric(fuzz *fuzz) {
     CREATE(fuzz, MEMORIES, kvmem_vmm_memory_import_fabric, or_null(fuzz, &handle), GRANULE * random_below(fuzz, 3), device);
 }
 
-static void destroy_range(fuzz *fuzz) {
-    table_destroy(fuzz, RANGES);
-}
-
-static void destroy_memory(fuzz *fuzz) {
-    table_destroy(fuzz, MEMORIES);
-}
-
-static void destroy_mapping(fuzz *fuzz) {
-    table_destroy(fuzz, MAPPINGS);
-}
+DESTROYS(destroy_range, RANGES)
+DESTROYS(destroy_memory, MEMORIES)
+DESTROYS(destroy_mapping, MAPPINGS)
 
 const operation cuda_operations[] = {
     OPERATION(1, get_cuda_info),

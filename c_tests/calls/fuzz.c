@@ -6,7 +6,6 @@
 #include "table.h"
 
 #include <stdarg.h>
-#include <stdatomic.h>
 
 static const struct {
     const char *name;

@@ -111,6 +111,44 @@ void check_created(fuzz *fuzz, kind kind, kvmem_status status, void *handle, boo
         check_created(fuzz, kind, status_of_it, made, is_asked);                                     \
     } while (0)
 
+/* ---- operations of one call ---- */
+/* Defines one that calls a function on a handle of a kind: `TRIES(sync_region, kvmem_region_sync, REGIONS)`. */
+#define TRIES(name, function, kind)                                                                  \
+    static void name(fuzz *fuzz) {                                                                   \
+        TRY(fuzz, function, table_pick(fuzz, kind));                                                 \
+    }
+/* The same with more arguments. */
+#define TRIES_WITH(name, function, kind, ...)                                                        \
+    static void name(fuzz *fuzz) {                                                                   \
+        void *handle = table_pick(fuzz, kind);                                                       \
+        TRY(fuzz, function, handle, __VA_ARGS__);                                                    \
+    }
+/* One that has a function fill in a value: `GETS(get_fd, kvmem_queue_get_fd, QUEUES, int32_t)`. */
+#define GETS(name, function, kind, type)                                                             \
+    static void name(fuzz *fuzz) {                                                                   \
+        type value;                                                                                  \
+        TRY(fuzz, function, table_pick(fuzz, kind), or_null(fuzz, &value));                          \
+    }
+/* One that creates a handle from one of another kind, with options that a function makes up if there are any. */
+#define CREATES(name, made, function, kind)                                                          \
+    static void name(fuzz *fuzz) {                                                                   \
+        CREATE(fuzz, made, function, table_pick(fuzz, kind));                                        \
+    }
+#define CREATES_WITH(name, made, function, kind, type, options_of)                                   \
+    static void name(fuzz *fuzz) {                                                                   \
+        const type options = options_of(fuzz);                                                       \
+        CREATE(fuzz, made, function, table_pick(fuzz, kind), or_null(fuzz, &options));               \
+    }
+/* One that destroys a handle. */
+#define DESTROYS(name, kind)                                                                         \
+    static void name(fuzz *fuzz) {                                                                   \
+        table_destroy(fuzz, kind);                                                                   \
+    }
+/* Declares options with their defaults, as a function sets them. */
+#define FUZZ_OPTIONS(type, name, init)                                                               \
+    type name;                                                                                       \
+    DO(fuzz, init, &name, sizeof(name))
+
 /* ---- one call ---- */
 typedef struct operation {
     const char *name;

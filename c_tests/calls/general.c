@@ -39,9 +39,7 @@ static void use_error(fuzz *fuzz) {
     }
 }
 
-static void destroy_error(fuzz *fuzz) {
-    table_destroy(fuzz, ERRORS);
-}
+DESTROYS(destroy_error, ERRORS)
 
 static void use_blob(fuzz *fuzz) {
     const kvmem_blob *blob = table_pick(fuzz, BLOBS);
@@ -52,9 +50,7 @@ static void use_blob(fuzz *fuzz) {
     }
 }
 
-static void destroy_blob(fuzz *fuzz) {
-    table_destroy(fuzz, BLOBS);
-}
+DESTROYS(destroy_blob, BLOBS)
 
 static void take_message(uint32_t level, const char *target, const char *message, void *user_data) {
     volatile size_t length = strlen(target) + strlen(message) + level + (user_data == POISON);

@@ -86,22 +86,14 @@ static void get_strides(fuzz *fuzz) {
     }
 }
 
-static void layout_get_info(fuzz *fuzz) {
-    kvmem_layout_info info;
-    TRY(fuzz, kvmem_layout_get_info, table_pick(fuzz, LAYOUTS), or_null(fuzz, &info));
-}
-
-static void layout_get_agent(fuzz *fuzz) {
-    CREATE(fuzz, BLOBS, kvmem_layout_get_agent, table_pick(fuzz, LAYOUTS));
-}
+GETS(layout_get_info, kvmem_layout_get_info, LAYOUTS, kvmem_layout_info)
+CREATES(layout_get_agent, BLOBS, kvmem_layout_get_agent, LAYOUTS)
 
 static void layout_get_region(fuzz *fuzz) {
     CREATE(fuzz, REGIONS, kvmem_layout_get_region, table_pick(fuzz, LAYOUTS), random_below(fuzz, 3));
 }
 
-static void export_layout(fuzz *fuzz) {
-    CREATE(fuzz, BLOBS, kvmem_layout_export, table_pick(fuzz, LAYOUTS));
-}
+CREATES(export_layout, BLOBS, kvmem_layout_export, LAYOUTS)
 
 static void import_layout(fuzz *fuzz) {
     const kvmem_blob *blob = table_pick(fuzz, BLOBS);
@@ -120,13 +112,8 @@ static void checksum(fuzz *fuzz) {
         random_below(fuzz, COUNT_OF(blocks) + 1), or_null(fuzz, checksums));
 }
 
-static void resize(fuzz *fuzz) {
-    TRY(fuzz, kvmem_layout_resize, table_pick(fuzz, LAYOUTS), random_below(fuzz, 20));
-}
-
-static void destroy_layout(fuzz *fuzz) {
-    table_destroy(fuzz, LAYOUTS);
-}
+TRIES_WITH(resize, kvmem_layout_resize, LAYOUTS, random_below(fuzz, 20))
+DESTROYS(destroy_layout, LAYOUTS)
 
 const operation layout_operations[] = {
     OPERATION_WITH(30, build_allocated, 0, BIT(LAYOUTS)),

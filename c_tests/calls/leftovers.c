@@ -8,7 +8,6 @@
 #include "settings.h"
 
 #include <dirent.h>
-#include <sched.h>
 #include <time.h>
 
 #define MOST_NAMES 256

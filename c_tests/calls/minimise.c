@@ -4,9 +4,7 @@
 
 #include "settings.h"
 
-#include <fcntl.h>
 #include <spawn.h>
-#include <sys/wait.h>
 
 extern char **environ;
 

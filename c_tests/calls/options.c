@@ -16,8 +16,7 @@ void options_spoil(fuzz *fuzz, uint32_t *reserved) {
 kvmem_system_options options_system(fuzz *fuzz, bool has_size) {
     static const uint64_t huge[] = {2 * MIB, 2 * MIB, 1, 3 * MIB};
     const uint64_t known = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED | KVMEM_SYSTEM_NUMA_BIND;
-    kvmem_system_options options;
-    DO(fuzz, kvmem_system_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_system_options, options, kvmem_system_options_init);
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, known) : 0;
     options.flags |= random_one_in(fuzz, 2) ? KVMEM_SYSTEM_SHAREABLE : 0;
     options.size = has_size ? random_size(fuzz, MOST_BYTES) : 0;
@@ -31,8 +30,7 @@ kvmem_system_options options_system(fuzz *fuzz, bool has_size) {
 kvmem_disk_options options_disk(fuzz *fuzz, bool has_size) {
     const uint64_t known = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED | KVMEM_DISK_OPEN_EXISTING |
                            KVMEM_DISK_OPEN_OR_CREATE | KVMEM_DISK_READ_ONLY | KVMEM_DISK_NO_LOCK;
-    kvmem_disk_options options;
-    DO(fuzz, kvmem_disk_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_disk_options, options, kvmem_disk_options_init);
     options.flags = random_flags(fuzz, known);
     options.size = has_size ? random_size(fuzz, MOST_BYTES) : 0;
     options.path = random_one_in(fuzz, 2) ? owned_file_path(fuzz) : NULL;
@@ -55,8 +53,7 @@ static int32_t progress(uint64_t done, uint64_t total, void *user_data) {
 
 kvmem_pinned_options options_pinned(fuzz *fuzz, bool has_size) {
     static const uint64_t chunks[] = {4096, 64 * KIB, 1, 12345};
-    kvmem_pinned_options options;
-    DO(fuzz, kvmem_pinned_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_pinned_options, options, kvmem_pinned_options_init);
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND) : 0;
     options.flags |= random_one_in(fuzz, 2) ? KVMEM_PINNED_SHAREABLE : 0;
     options.size = has_size ? random_size(fuzz, MOST_BYTES) : 0;
@@ -72,8 +69,7 @@ kvmem_pinned_options options_pinned(fuzz *fuzz, bool has_size) {
 }
 
 kvmem_device_options options_device(fuzz *fuzz, bool has_size) {
-    kvmem_device_options options;
-    DO(fuzz, kvmem_device_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_device_options, options, kvmem_device_options_init);
     options.size = has_size ? random_size(fuzz, MOST_BYTES) : 0;
     options.device = random_device(fuzz);
     options_spoil(fuzz, &options.reserved);
@@ -83,8 +79,7 @@ kvmem_device_options options_device(fuzz *fuzz, bool has_size) {
 
 kvmem_elastic_options options_elastic(fuzz *fuzz, bool has_size) {
     static const uint64_t extents[] = {EXTENT, EXTENT, EXTENT, 2 * EXTENT, 1, EXTENT / 2};
-    kvmem_elastic_options options;
-    DO(fuzz, kvmem_elastic_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_elastic_options, options, kvmem_elastic_options_init);
     options.flags = random_one_in(fuzz, 5) ? random_flags(fuzz, KVMEM_ELASTIC_FABRIC) : 0;
     options.size = has_size ? random_size(fuzz, 4 * EXTENT) : 0;
     options.extent_size = has_size ? random_of(fuzz, extents) : 0;
@@ -100,8 +95,7 @@ kvmem_layout_config options_config(fuzz *fuzz) {
     static const uint64_t inner[] = {8, 64, 512, 512, 16384};
     struct fuzz usual = {.random = fuzz->sequence};
     struct fuzz *of = random_one_in(fuzz, 10) ? fuzz : &usual;
-    kvmem_layout_config config;
-    DO(fuzz, kvmem_layout_config_init, &config, sizeof(config));
+    FUZZ_OPTIONS(kvmem_layout_config, config, kvmem_layout_config_init);
     config.num_blocks = random_one_in(fuzz, 6) ? 1 + random_below(fuzz, 7) : 8 + random_below(fuzz, 8);
     config.num_layers = 1 + random_below(of, 3);
     config.outer_dim = 1 + random_below(of, 2);

@@ -4,9 +4,6 @@
 
 #include "driver.h"
 
-#include <stdatomic.h>
-#include <sys/mman.h>
-
 #define NUM_PATHS 2
 
 typedef struct adopted {
@@ -49,8 +46,7 @@ static kvmem_adopt_options options_of(fuzz *fuzz, adopted values) {
     adopted *memory = test_allocate(sizeof(*memory));
     *memory = values;
     atomic_fetch_add(&releases_due, 1);
-    kvmem_adopt_options options;
-    DO(fuzz, kvmem_adopt_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_adopt_options, options, kvmem_adopt_options_init);
     options.address = memory->address;
     options.size = memory->size;
     options.release = release;
@@ -79,8 +75,7 @@ kvmem_adopt_options owned_device_options(fuzz *fuzz, int32_t device) {
 /* Of a memory file that the region alone keeps; the last page is never the region's. */
 kvmem_adopt_file_options owned_file_options(fuzz *fuzz) {
     const uint64_t pages = 2 + random_below(fuzz, 64);
-    kvmem_adopt_file_options options;
-    DO(fuzz, kvmem_adopt_file_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_adopt_file_options, options, kvmem_adopt_file_options_init);
     options.fd = memfd_create("owned", MFD_CLOEXEC | (random_one_in(fuzz, 4) ? 0 : MFD_ALLOW_SEALING));
     CHECK(options.fd >= 0);
     CHECK_EQ(ftruncate(options.fd, (off_t)(pages * 4096)), 0);

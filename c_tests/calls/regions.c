@@ -4,30 +4,16 @@
 #include "owned.h"
 #include "table.h"
 
-static void create_system(fuzz *fuzz) {
-    const kvmem_system_options options = options_system(fuzz, true);
-    CREATE(fuzz, REGIONS, kvmem_region_create_system, or_null(fuzz, &options));
-}
-
-static void create_disk(fuzz *fuzz) {
-    const kvmem_disk_options options = options_disk(fuzz, true);
-    CREATE(fuzz, REGIONS, kvmem_region_create_disk, or_null(fuzz, &options));
-}
-
-static void create_pinned(fuzz *fuzz) {
-    const kvmem_pinned_options options = options_pinned(fuzz, true);
-    CREATE(fuzz, REGIONS, kvmem_region_create_pinned, or_null(fuzz, &options));
-}
-
-static void create_device(fuzz *fuzz) {
-    const kvmem_device_options options = options_device(fuzz, true);
-    CREATE(fuzz, REGIONS, kvmem_region_create_device, or_null(fuzz, &options));
-}
-
-static void create_elastic(fuzz *fuzz) {
-    const kvmem_elastic_options options = options_elastic(fuzz, true);
-    CREATE(fuzz, REGIONS, kvmem_region_create_elastic, or_null(fuzz, &options));
-}
+#define CREATES_REGION(tier, function)                                                               \
+    static void create_##tier(fuzz *fuzz) {                                                          \
+        const kvmem_##tier##_options options = options_##tier(fuzz, true);                           \
+        CREATE(fuzz, REGIONS, function, or_null(fuzz, &options));                                    \
+    }
+CREATES_REGION(system, kvmem_region_create_system)
+CREATES_REGION(disk, kvmem_region_create_disk)
+CREATES_REGION(pinned, kvmem_region_create_pinned)
+CREATES_REGION(device, kvmem_region_create_device)
+CREATES_REGION(elastic, kvmem_region_create_elastic)
 
 /* The memory is the caller's again if it was not adopted: the fuzzer unmaps it then. */
 static void adopt_host(fuzz *fuzz) {
@@ -97,31 +83,16 @@ static void get_info(fuzz *fuzz) {
     }
 }
 
-static void get_path(fuzz *fuzz) {
-    CREATE(fuzz, BLOBS, kvmem_region_get_path, table_pick(fuzz, REGIONS));
-}
+CREATES(get_path, BLOBS, kvmem_region_get_path, REGIONS)
 
 static void get_agent(fuzz *fuzz) {
     CREATE(fuzz, BLOBS, kvmem_region_get_agent, table_pick(fuzz, REGIONS), random_below(fuzz, 3));
 }
 
-static void sync_region(fuzz *fuzz) {
-    TRY(fuzz, kvmem_region_sync, table_pick(fuzz, REGIONS));
-}
-
-static void get_holders(fuzz *fuzz) {
-    kvmem_region_holders holders;
-    TRY(fuzz, kvmem_region_get_holders, table_pick(fuzz, REGIONS), or_null(fuzz, &holders));
-}
-
-static void get_residency(fuzz *fuzz) {
-    kvmem_region_residency residency;
-    TRY(fuzz, kvmem_region_get_residency, table_pick(fuzz, REGIONS), or_null(fuzz, &residency));
-}
-
-static void check_owner(fuzz *fuzz) {
-    TRY(fuzz, kvmem_region_check_owner, table_pick(fuzz, REGIONS));
-}
+TRIES(sync_region, kvmem_region_sync, REGIONS)
+GETS(get_holders, kvmem_region_get_holders, REGIONS, kvmem_region_holders)
+GETS(get_residency, kvmem_region_get_residency, REGIONS, kvmem_region_residency)
+TRIES(check_owner, kvmem_region_check_owner, REGIONS)
 
 /* An elastic region if a few tries find one. */
 static kvmem_region *pick_elastic(fuzz *fuzz) {
@@ -154,14 +125,8 @@ static void decommit(fuzz *fuzz) {
     TRY(fuzz, kvmem_region_decommit, region, offset, size);
 }
 
-static void get_elastic_info(fuzz *fuzz) {
-    kvmem_elastic_info info;
-    TRY(fuzz, kvmem_region_get_elastic_info, table_pick(fuzz, REGIONS), or_null(fuzz, &info));
-}
-
-static void destroy_region(fuzz *fuzz) {
-    table_destroy(fuzz, REGIONS);
-}
+GETS(get_elastic_info, kvmem_region_get_elastic_info, REGIONS, kvmem_elastic_info)
+DESTROYS(destroy_region, REGIONS)
 
 static void unlink_file(fuzz *fuzz) {
     unlink(owned_file_path(fuzz));

@@ -7,9 +7,6 @@
 #include "settings.h"
 #include "table.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 /* No sequence takes longer, unless a call hangs. */
 #define DEADLINE_SECONDS 120
 

@@ -40,41 +40,57 @@ static void read_environment(void) {
     settings.seconds = seconds != NULL ? number(seconds) : 0;
 }
 
+static bool read_switch(const char *option) {
+    static const struct {
+        const char *option;
+        bool *is_set;
+    } switches[] = {
+        {"--minimise", &settings.minimises},
+        {"--print-calls", &settings.prints_calls},
+        {"--print-functions", &settings.prints_functions},
+        {"--collect-statuses", &settings.collects_statuses},
+        {"--needs-all", &settings.needs_all},
+    };
+    for (size_t i = 0; i < sizeof(switches) / sizeof(switches[0]); i++) {
+        if (strcmp(option, switches[i].option) == 0) {
+            *switches[i].is_set = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void read_value(const char *option, const char *value) {
+    static const struct {
+        const char *option;
+        uint64_t *number;
+        const char **text;
+    } values[] = {
+        {"--seed", &settings.seed, NULL},         {"--sequences", &settings.sequences, NULL},
+        {"--seconds", &settings.seconds, NULL},   {"--calls", &settings.calls, NULL},
+        {"--threads", &settings.threads, NULL},   {"--patience", &settings.patience, NULL},
+        {"--only", NULL, &settings.only},         {"--nixl", NULL, &settings.nixl},
+    };
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        if (value != NULL && strcmp(option, values[i].option) == 0) {
+            if (values[i].number != NULL) {
+                *values[i].number = number(value);
+            } else {
+                *values[i].text = value;
+            }
+            return;
+        }
+    }
+    usage();
+}
+
 void settings_read(int argc, char **argv) {
     settings.program = argv[0];
     read_environment();
     for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(argv[i], "--minimise") == 0) {
-            settings.minimises = true;
-        } else if (strcmp(argv[i], "--print-calls") == 0) {
-            settings.prints_calls = true;
-        } else if (strcmp(argv[i], "--print-functions") == 0) {
-            settings.prints_functions = true;
-        } else if (strcmp(argv[i], "--collect-statuses") == 0) {
-            settings.collects_statuses = true;
-        } else if (strcmp(argv[i], "--needs-all") == 0) {
-            settings.needs_all = true;
-        } else if (value == NULL) {
-            usage();
-        } else if (strcmp(argv[i], "--seed") == 0) {
-            settings.seed = number(argv[++i]);
-        } else if (strcmp(argv[i], "--sequences") == 0) {
-            settings.sequences = number(argv[++i]);
-        } else if (strcmp(argv[i], "--seconds") == 0) {
-            settings.seconds = number(argv[++i]);
-        } else if (strcmp(argv[i], "--calls") == 0) {
-            settings.calls = number(argv[++i]);
-        } else if (strcmp(argv[i], "--threads") == 0) {
-            settings.threads = (unsigned)number(argv[++i]);
-        } else if (strcmp(argv[i], "--patience") == 0) {
-            settings.patience = number(argv[++i]);
-        } else if (strcmp(argv[i], "--only") == 0) {
-            settings.only = argv[++i];
-        } else if (strcmp(argv[i], "--nixl") == 0) {
-            settings.nixl = argv[++i];
-        } else {
-            usage();
+        if (!read_switch(argv[i])) {
+            read_value(argv[i], argv[i + 1]); /* NULL behind the last */
+            i++;
         }
     }
     if (settings.sequences == 0 && settings.seconds == 0) {
@@ -86,8 +102,8 @@ void settings_read(int argc, char **argv) {
 }
 
 void settings_print_replay(uint64_t sequence) {
-    printf("replay: %s --seed %llu --sequences 1 --calls %llu --threads %u", settings.program,
-           (unsigned long long)sequence, (unsigned long long)settings.calls, settings.threads);
+    printf("replay: %s --seed %llu --sequences 1 --calls %llu --threads %llu", settings.program,
+           (unsigned long long)sequence, (unsigned long long)settings.calls, (unsigned long long)settings.threads);
     if (settings.nixl != NULL) {
         printf(" --nixl '%s'", settings.nixl);
     }

@@ -10,7 +10,7 @@ typedef struct settings_values {
     uint64_t sequences; /* how many; 0: as many as fit into the time */
     uint64_t calls;     /* of a sequence and thread */
     uint64_t seconds;   /* 0: no limit */
-    unsigned threads;
+    uint64_t threads;
     uint64_t patience; /* seconds to wait for what ends on other threads */
     const char *only; /* indices of the calls to make, as "3,17"; NULL for all */
     const char *nixl; /* the backends that agents get, as "POSIX,UCX"; "" for none; NULL: no agents */

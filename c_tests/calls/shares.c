@@ -4,9 +4,6 @@
 #include "owned.h"
 #include "table.h"
 
-#include <pthread.h>
-#include <sys/socket.h>
-
 #define MOST_FDS 24
 #define NUM_TOKENS 3
 
@@ -31,16 +28,8 @@ void shares_forget_tokens(void) {
     memset(tokens, 0, sizeof(tokens));
 }
 
-/* Defines a call that makes one handle of another, with options. */
-#define CREATES_FROM(name, made, create, from, options_of)                                           \
-    static void name(fuzz *fuzz) {                                                                   \
-        const kvmem_##options_of options = options_of(fuzz);                                         \
-        CREATE(fuzz, made, create, table_pick(fuzz, from), or_null(fuzz, &options));                 \
-    }
-
 static kvmem_share_options share_options(fuzz *fuzz) {
-    kvmem_share_options options;
-    DO(fuzz, kvmem_share_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_share_options, options, kvmem_share_options_init);
     options.flags = random_flags(fuzz, KVMEM_SHARE_READ_ONLY);
     options.transport = random_one_in(fuzz, 4) ? (uint32_t)random_below(fuzz, 6) : KVMEM_SHARE_AUTO;
     options_spoil(fuzz, &options.reserved);
@@ -48,8 +37,8 @@ static kvmem_share_options share_options(fuzz *fuzz) {
     return options;
 }
 
-CREATES_FROM(share_region, SHARES, kvmem_share_create_region, REGIONS, share_options)
-CREATES_FROM(share_layout, SHARES, kvmem_share_create_layout, LAYOUTS, share_options)
+CREATES_WITH(share_region, SHARES, kvmem_share_create_region, REGIONS, kvmem_share_options, share_options)
+CREATES_WITH(share_layout, SHARES, kvmem_share_create_layout, LAYOUTS, kvmem_share_options, share_options)
 
 /* The file descriptors of a share; returns how many. */
 static size_t fds_of(fuzz *fuzz, const kvmem_share *share, int32_t *fds) {
@@ -94,16 +83,12 @@ static void share_get_fd(fuzz *fuzz) {
     TRY(fuzz, kvmem_share_get_fd, table_pick(fuzz, SHARES), random_below(fuzz, 4), or_null(fuzz, &fd));
 }
 
-static void share_get_info(fuzz *fuzz) {
-    kvmem_share_info info;
-    TRY(fuzz, kvmem_share_get_info, table_pick(fuzz, SHARES), or_null(fuzz, &info));
-}
+GETS(share_get_info, kvmem_share_get_info, SHARES, kvmem_share_info)
 
 static kvmem_open_options open_options(fuzz *fuzz) {
     const uint64_t known = KVMEM_OPEN_READ_ONLY | KVMEM_OPEN_PIN | KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_REMOTE |
                            KVMEM_OPEN_REGISTER | KVMEM_OPEN_FOR_DEVICE | KVMEM_OPEN_READ_WRITE;
-    kvmem_open_options options;
-    DO(fuzz, kvmem_open_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_open_options, options, kvmem_open_options_init);
     options.flags = random_flags(fuzz, known);
     options.agent = random_one_in(fuzz, 3) ? table_pick(fuzz, AGENTS) : NULL;
     const bool names_device = (options.flags & (KVMEM_OPEN_PIN | KVMEM_OPEN_FOR_DEVICE)) != 0;
@@ -113,8 +98,8 @@ static kvmem_open_options open_options(fuzz *fuzz) {
     return options;
 }
 
-CREATES_FROM(open_region, REGIONS, kvmem_share_open_region, SHARES, open_options)
-CREATES_FROM(open_layout, LAYOUTS, kvmem_share_open_layout, SHARES, open_options)
+CREATES_WITH(open_region, REGIONS, kvmem_share_open_region, SHARES, kvmem_open_options, open_options)
+CREATES_WITH(open_layout, LAYOUTS, kvmem_share_open_layout, SHARES, kvmem_open_options, open_options)
 
 /* Over a socket pair, whole or not at all. */
 static void send_and_receive(fuzz *fuzz) {
@@ -141,14 +126,11 @@ static void send_and_receive(fuzz *fuzz) {
     }
 }
 
-static void destroy_share(fuzz *fuzz) {
-    table_destroy(fuzz, SHARES);
-}
+DESTROYS(destroy_share, SHARES)
 
 static void create_broker(fuzz *fuzz) {
     const uint32_t users[] = {(uint32_t)getuid(), 12345};
-    kvmem_broker_options options;
-    DO(fuzz, kvmem_broker_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_broker_options, options, kvmem_broker_options_init);
     options.path = random_one_in(fuzz, 30) ? "/nowhere/socket" : or_null(fuzz, owned_socket_path(fuzz));
     options.users = random_one_in(fuzz, 4) ? users : NULL;
     options.num_users = options.users != NULL || random_one_in(fuzz, 40) ? 1 + random_below(fuzz, 2) : 0;
@@ -168,8 +150,7 @@ static const char *share_name(fuzz *fuzz) {
 }
 
 static kvmem_publish_options publish_options(fuzz *fuzz) {
-    kvmem_publish_options options;
-    DO(fuzz, kvmem_publish_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_publish_options, options, kvmem_publish_options_init);
     options.flags = random_flags(fuzz, KVMEM_PUBLISH_READ_ONLY);
     options.max_uses = random_below(fuzz, 3);
     options.lifetime_ns = random_one_in(fuzz, 6) ? random_timeout(fuzz) : 0;
@@ -197,19 +178,12 @@ static void grant(fuzz *fuzz) {
     }
 }
 
-static void unpublish(fuzz *fuzz) {
-    TRY(fuzz, kvmem_broker_unpublish, table_pick(fuzz, BROKERS), share_name(fuzz));
-}
-
-static void broker_get_info(fuzz *fuzz) {
-    kvmem_broker_info info;
-    TRY(fuzz, kvmem_broker_get_info, table_pick(fuzz, BROKERS), or_null(fuzz, &info));
-}
+TRIES_WITH(unpublish, kvmem_broker_unpublish, BROKERS, share_name(fuzz))
+GETS(broker_get_info, kvmem_broker_get_info, BROKERS, kvmem_broker_info)
 
 static void fetch(fuzz *fuzz) {
     const kvmem_token token = some_token(fuzz);
-    kvmem_fetch_options options;
-    DO(fuzz, kvmem_fetch_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_fetch_options, options, kvmem_fetch_options_init);
     options.flags = random_one_in(fuzz, 3) ? random_flags(fuzz, KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE) : 0;
     options.flags |= random_one_in(fuzz, 10) ? KVMEM_FETCH_BROKER_USER : 0;
     options.path = owned_socket_path(fuzz);
@@ -222,9 +196,7 @@ static void fetch(fuzz *fuzz) {
     CREATE(fuzz, SHARES, kvmem_share_fetch, or_null(fuzz, &options));
 }
 
-static void destroy_broker(fuzz *fuzz) {
-    table_destroy(fuzz, BROKERS);
-}
+DESTROYS(destroy_broker, BROKERS)
 
 const operation share_operations[] = {
     OPERATION_WITH(14, share_region, BIT(REGIONS), BIT(SHARES)),

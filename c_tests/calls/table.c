@@ -4,8 +4,6 @@
 
 #include "driver.h"
 
-#include <pthread.h>
-
 #define SLOTS 10 /* of a kind */
 
 typedef struct slot {
@@ -22,49 +20,25 @@ void table_open(void) {
 }
 
 static void destroy(fuzz *fuzz, kind kind, void *handle) {
+#define DESTROY(kind, function)                                                                      \
+    case kind:                                                                                       \
+        DO(fuzz, function, handle);                                                                  \
+        break;
     switch (kind) {
-    case REGIONS:
-        DO(fuzz, kvmem_region_destroy, handle);
-        break;
-    case LAYOUTS:
-        DO(fuzz, kvmem_layout_destroy, handle);
-        break;
-    case TRANSFERS:
-        DO(fuzz, kvmem_transfer_destroy, handle);
-        break;
-    case QUEUES:
-        DO(fuzz, kvmem_queue_destroy, handle);
-        break;
-    case SHARES:
-        DO(fuzz, kvmem_share_destroy, handle);
-        break;
-    case BROKERS:
-        DO(fuzz, kvmem_broker_destroy, handle);
-        break;
-    case AGENTS:
-        DO(fuzz, kvmem_agent_destroy, handle);
-        break;
-    case REGISTRATIONS:
-        DO(fuzz, kvmem_registration_destroy, handle);
-        break;
-    case BLOBS:
-        DO(fuzz, kvmem_blob_destroy, handle);
-        break;
-    case NOTIFICATIONS:
-        DO(fuzz, kvmem_notifications_destroy, handle);
-        break;
-    case RANGES:
-        DO(fuzz, kvmem_vmm_range_destroy, handle);
-        break;
-    case MEMORIES:
-        DO(fuzz, kvmem_vmm_memory_destroy, handle);
-        break;
-    case MAPPINGS:
-        DO(fuzz, kvmem_vmm_mapping_destroy, handle);
-        break;
-    case ERRORS:
-        DO(fuzz, kvmem_error_destroy, handle);
-        break;
+        DESTROY(REGIONS, kvmem_region_destroy)
+        DESTROY(LAYOUTS, kvmem_layout_destroy)
+        DESTROY(TRANSFERS, kvmem_transfer_destroy)
+        DESTROY(QUEUES, kvmem_queue_destroy)
+        DESTROY(SHARES, kvmem_share_destroy)
+        DESTROY(BROKERS, kvmem_broker_destroy)
+        DESTROY(AGENTS, kvmem_agent_destroy)
+        DESTROY(REGISTRATIONS, kvmem_registration_destroy)
+        DESTROY(BLOBS, kvmem_blob_destroy)
+        DESTROY(NOTIFICATIONS, kvmem_notifications_destroy)
+        DESTROY(RANGES, kvmem_vmm_range_destroy)
+        DESTROY(MEMORIES, kvmem_vmm_memory_destroy)
+        DESTROY(MAPPINGS, kvmem_vmm_mapping_destroy)
+        DESTROY(ERRORS, kvmem_error_destroy)
     case STREAMS:
         if (handle != NULL) {
             CU(cuStreamDestroy_v2(handle));

@@ -4,8 +4,6 @@
 #include "options.h"
 #include "table.h"
 
-#include <poll.h>
-
 #define MOST_PAIRS 6
 
 /* Few blocks of one layout, none twice unless by chance. */
@@ -30,8 +28,7 @@ static kvmem_transfer_options options_of_transfer(fuzz *fuzz, lists *lists) {
                            KVMEM_TRANSFER_VERIFY;
     const size_t count = 1 + random_below(fuzz, MOST_PAIRS);
     fill_pairs(fuzz, lists->pairs, count);
-    kvmem_transfer_options options;
-    DO(fuzz, kvmem_transfer_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_transfer_options, options, kvmem_transfer_options_init);
     options.flags = random_flags(fuzz, known);
     options.pairs = or_null(fuzz, lists->pairs);
     options.num_pairs = random_one_in(fuzz, 60) ? 0 : count;
@@ -57,36 +54,23 @@ static kvmem_transfer_options options_of_transfer(fuzz *fuzz, lists *lists) {
     return options;
 }
 
-static void create_transfer(fuzz *fuzz) {
-    lists lists = {0};
-    const kvmem_transfer_options options = options_of_transfer(fuzz, &lists);
-    const kvmem_layout *source = table_pick(fuzz, LAYOUTS);
-    const kvmem_layout *destination = table_pick(fuzz, LAYOUTS);
-    CREATE(fuzz, TRANSFERS, kvmem_transfer_create, source, destination, or_null(fuzz, &options));
-}
-
-static void start(fuzz *fuzz) {
-    lists lists = {0};
-    const kvmem_transfer_options options = options_of_transfer(fuzz, &lists);
-    const kvmem_layout *source = table_pick(fuzz, LAYOUTS);
-    const kvmem_layout *destination = table_pick(fuzz, LAYOUTS);
-    CREATE(fuzz, TRANSFERS, kvmem_transfer_start, source, destination, or_null(fuzz, &options));
-}
-
-static void start_on_stream(fuzz *fuzz) {
-    lists lists = {0};
-    const kvmem_transfer_options options = options_of_transfer(fuzz, &lists);
-    const kvmem_layout *source = table_pick(fuzz, LAYOUTS);
-    const kvmem_layout *destination = table_pick(fuzz, LAYOUTS);
-    CREATE(fuzz, TRANSFERS, kvmem_transfer_start_on_stream, source, destination, or_null(fuzz, &options),
-           table_pick(fuzz, STREAMS));
-}
+/* Calls that create a transfer; the last arguments follow the layouts. */
+#define STARTS(name, function, ...)                                                                  \
+    static void name(fuzz *fuzz) {                                                                   \
+        lists lists = {0};                                                                           \
+        const kvmem_transfer_options options = options_of_transfer(fuzz, &lists);                    \
+        const kvmem_layout *source = table_pick(fuzz, LAYOUTS);                                      \
+        const kvmem_layout *destination = table_pick(fuzz, LAYOUTS);                                 \
+        CREATE(fuzz, TRANSFERS, function, source, destination, __VA_ARGS__);                         \
+    }
+STARTS(create_transfer, kvmem_transfer_create, or_null(fuzz, &options))
+STARTS(start, kvmem_transfer_start, or_null(fuzz, &options))
+STARTS(start_on_stream, kvmem_transfer_start_on_stream, or_null(fuzz, &options), table_pick(fuzz, STREAMS))
 
 static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
     const size_t count = 1 + random_below(fuzz, MOST_PAIRS);
     fill_pairs(fuzz, lists->pairs, count);
-    kvmem_submit_options options;
-    DO(fuzz, kvmem_submit_options_init, &options, sizeof(options));
+    FUZZ_OPTIONS(kvmem_submit_options, options, kvmem_submit_options_init);
     options.pairs = or_null(fuzz, lists->pairs);
     options.num_pairs = random_one_in(fuzz, 60) ? 0 : count;
     options.user_data = random_next(fuzz);
@@ -99,22 +83,19 @@ static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
     return options;
 }
 
-static void submit_pairs(fuzz *fuzz) {
-    lists lists = {0};
-    const kvmem_submit_options options = options_of_step(fuzz, &lists);
-    TRY(fuzz, kvmem_transfer_submit_pairs, table_pick(fuzz, TRANSFERS), or_null(fuzz, &options));
-}
+/* The last arguments follow the transfer. */
+#define SUBMITS_PAIRS(name, function, ...)                                                           \
+    static void name(fuzz *fuzz) {                                                                   \
+        lists lists = {0};                                                                           \
+        const kvmem_submit_options options = options_of_step(fuzz, &lists);                          \
+        kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);                                      \
+        TRY(fuzz, function, transfer, __VA_ARGS__);                                                  \
+    }
+SUBMITS_PAIRS(submit_pairs, kvmem_transfer_submit_pairs, or_null(fuzz, &options))
+SUBMITS_PAIRS(submit_pairs_on_stream, kvmem_transfer_submit_pairs_on_stream, or_null(fuzz, &options),
+              table_pick(fuzz, STREAMS))
 
-static void submit_pairs_on_stream(fuzz *fuzz) {
-    lists lists = {0};
-    const kvmem_submit_options options = options_of_step(fuzz, &lists);
-    kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
-    TRY(fuzz, kvmem_transfer_submit_pairs_on_stream, transfer, or_null(fuzz, &options), table_pick(fuzz, STREAMS));
-}
-
-static void submit(fuzz *fuzz) {
-    TRY(fuzz, kvmem_transfer_submit, table_pick(fuzz, TRANSFERS));
-}
+TRIES(submit, kvmem_transfer_submit, TRANSFERS)
 
 static void create_stream(fuzz *fuzz) {
     CUstream stream = NULL;
@@ -123,23 +104,15 @@ static void create_stream(fuzz *fuzz) {
     table_add(fuzz, STREAMS, stream);
 }
 
-static void submit_on_stream(fuzz *fuzz) {
-    kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
-    TRY(fuzz, kvmem_transfer_submit_on_stream, transfer, table_pick(fuzz, STREAMS));
-}
+TRIES_WITH(submit_on_stream, kvmem_transfer_submit_on_stream, TRANSFERS, table_pick(fuzz, STREAMS))
 
 static void wait_on_stream(fuzz *fuzz) {
     const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
     TRY(fuzz, kvmem_transfer_wait_on_stream, transfer, random_below(fuzz, 4), table_pick(fuzz, STREAMS));
 }
 
-static void poll_transfer(fuzz *fuzz) {
-    TRY(fuzz, kvmem_transfer_poll, table_pick(fuzz, TRANSFERS));
-}
-
-static void wait_transfer(fuzz *fuzz) {
-    TRY(fuzz, kvmem_transfer_wait, table_pick(fuzz, TRANSFERS), random_timeout(fuzz));
-}
+TRIES(poll_transfer, kvmem_transfer_poll, TRANSFERS)
+TRIES_WITH(wait_transfer, kvmem_transfer_wait, TRANSFERS, random_timeout(fuzz))
 
 static void transfer_get_info(fuzz *fuzz) {
     kvmem_transfer_info info;
@@ -149,19 +122,9 @@ static void transfer_get_info(fuzz *fuzz) {
     }
 }
 
-static void get_layers(fuzz *fuzz) {
-    uint64_t layers = 0;
-    TRY(fuzz, kvmem_transfer_get_layers, table_pick(fuzz, TRANSFERS), or_null(fuzz, &layers));
-}
-
-static void wait_layers(fuzz *fuzz) {
-    const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
-    TRY(fuzz, kvmem_transfer_wait_layers, transfer, random_below(fuzz, 4), random_timeout(fuzz));
-}
-
-static void cancel(fuzz *fuzz) {
-    TRY(fuzz, kvmem_transfer_cancel, table_pick(fuzz, TRANSFERS));
-}
+GETS(get_layers, kvmem_transfer_get_layers, TRANSFERS, uint64_t)
+TRIES_WITH(wait_layers, kvmem_transfer_wait_layers, TRANSFERS, random_below(fuzz, 4), random_timeout(fuzz))
+TRIES(cancel, kvmem_transfer_cancel, TRANSFERS)
 
 static void explain(fuzz *fuzz) {
     kvmem_transfer_explanation explanation;
@@ -173,13 +136,8 @@ static void explain(fuzz *fuzz) {
     }
 }
 
-static void destroy_transfer(fuzz *fuzz) {
-    table_destroy(fuzz, TRANSFERS);
-}
-
-static void destroy_stream(fuzz *fuzz) {
-    table_destroy(fuzz, STREAMS);
-}
+DESTROYS(destroy_transfer, TRANSFERS)
+DESTROYS(destroy_stream, STREAMS)
 
 static void create_queue(fuzz *fuzz) {
     void *queue = POISON;
@@ -215,9 +173,7 @@ static void queue_wait(fuzz *fuzz) {
         random_below(fuzz, 5), or_null(fuzz, &count));
 }
 
-static void destroy_queue(fuzz *fuzz) {
-    table_destroy(fuzz, QUEUES);
-}
+DESTROYS(destroy_queue, QUEUES)
 
 const operation transfer_operations[] = {
     OPERATION_WITH(50, create_transfer, BIT(LAYOUTS), BIT(TRANSFERS)),

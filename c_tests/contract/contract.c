@@ -23,12 +23,8 @@ static void open_regions(world *world) {
 
 /* The two agents come to know each other, and one notification is waiting to be looked at. */
 static void introduce(world *world) {
-    message metadata = agent_metadata(world->far);
-    agent_load(world->agent, &metadata);
-    free(metadata.data);
-    metadata = agent_metadata(world->agent);
-    agent_load(world->far, &metadata);
-    free(metadata.data);
+    agents_introduce(world->agent, world->far);
+    agents_introduce(world->far, world->agent);
     EXPECT_OK(kvmem_agent_notify(world->far, "near", "hello", 5, ERR));
     EXPECT_OK(kvmem_agent_take_notifications(world->agent, PATIENCE, &world->notifications, ERR));
 }

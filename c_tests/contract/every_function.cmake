@@ -36,7 +36,7 @@ endforeach()
 
 set(forgotten "")
 foreach(function IN LISTS functions)
-    if(NOT tests MATCHES "[^a-z0-9_]${function}[,(]")
+    if(NOT tests MATCHES "[^a-z0-9_]${function}[,()]")
         list(APPEND forgotten "${function}")
     endif()
 endforeach()

@@ -108,16 +108,13 @@ static void destroy_everything(void) {
 
 /* Memory of its own a child may have: nothing of the parent's is needed for it. */
 static void start_afresh(void) {
-    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = 4096);
-    OWN(kvmem_region, region, kvmem_region_create_system, &options);
-    GET(kvmem_region_info, info, kvmem_region_get_info, region);
-    memset((void *)(uintptr_t)info.address, 1, info.size);
+    OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = 4096)));
+    memset((void *)(uintptr_t)region_info(region).address, 1, region_info(region).size);
 }
 
 /* The threads that copy were the parent's: a child's transfer works or is refused, and does not hang. */
 static void copy_afresh(void) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OPENED(kv_side, side, &config, NULL, 1);
+    OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     const kvmem_transfer_options options = world_transfer_options();
     OWNED(kvmem_transfer) transfer = NULL;
     kvmem_status status = kvmem_transfer_create(side.layout, side.layout, &options, &transfer, ERR);

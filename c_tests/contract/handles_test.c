@@ -2,8 +2,6 @@
 // Handles of the wrong type, handles that were destroyed, and pointers that are no handles.
 #include "contract.h"
 
-#include <stdatomic.h>
-
 /* Handles of one type: what a call on one of them returns. */
 typedef struct type {
     const char *name;
@@ -22,46 +20,25 @@ static kvmem_status use_agent(void *handle) {
     return status;
 }
 
-static kvmem_status use_region(void *handle) {
-    kvmem_region_info info;
-    return kvmem_region_get_info(handle, &info, ERR);
-}
-
-static kvmem_status use_registration(void *handle) {
-    kvmem_registration_info info;
-    return kvmem_registration_get_info(handle, &info, ERR);
-}
-
-static kvmem_status use_layout(void *handle) {
-    kvmem_block block;
-    return kvmem_layout_get_block(handle, 0, 0, 0, &block, ERR);
-}
-
-static kvmem_status use_transfer(void *handle) {
-    kvmem_transfer_info info;
-    return kvmem_transfer_get_info(handle, &info, ERR);
-}
-
 static kvmem_status use_queue(void *handle) {
     kvmem_completion completion;
     size_t count = 0;
     return kvmem_queue_poll(handle, &completion, 1, &count, ERR);
 }
 
-static kvmem_status use_notifications(void *handle) {
-    kvmem_notification notification;
-    return kvmem_notifications_get(handle, 0, &notification, ERR);
-}
-
-static kvmem_status use_share(void *handle) {
-    kvmem_share_info info;
-    return kvmem_share_get_info(handle, &info, ERR);
-}
-
-static kvmem_status use_broker(void *handle) {
-    kvmem_broker_info info;
-    return kvmem_broker_get_info(handle, &info, ERR);
-}
+/* Defines the call of a type that fills in a value; the arguments stand before that. */
+#define USE(type, value_type, function, ...)                                                         \
+    static kvmem_status use_##type(void *handle) {                                                   \
+        value_type value;                                                                            \
+        return function(__VA_ARGS__, &value, ERR);                                                   \
+    }
+USE(region, kvmem_region_info, kvmem_region_get_info, handle)
+USE(registration, kvmem_registration_info, kvmem_registration_get_info, handle)
+USE(layout, kvmem_block, kvmem_layout_get_block, handle, 0, 0, 0)
+USE(transfer, kvmem_transfer_info, kvmem_transfer_get_info, handle)
+USE(notifications, kvmem_notification, kvmem_notifications_get, handle, 0)
+USE(share, kvmem_share_info, kvmem_share_get_info, handle)
+USE(broker, kvmem_broker_info, kvmem_broker_get_info, handle)
 
 static void *create_agent(void) {
     return agent_open("handles");
@@ -78,13 +55,12 @@ static void *create_registration(void) {
 }
 
 static void *create_layout(void) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    return layout_allocate_system(&config);
+    return layout_allocate_system(REF(kv_config(&kv_kinds[0])));
 }
 
 static void *create_transfer(void) {
-    const kvmem_transfer_options options = world_transfer_options();
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, w.local.layout, w.local.layout, &options);
+    const kvmem_layout *layout = w.local.layout;
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, layout, layout, REF(world_transfer_options()));
     return transfer;
 }
 
@@ -108,8 +84,7 @@ static void *create_share(void) {
 static void *create_broker(void) {
     char path[64];
     snprintf(path, sizeof(path), "/tmp/kvmem_handles_%d", (int)getpid());
-    kvmem_broker_options options = OPTIONS(kvmem_broker_options, it.path = path);
-    GET(kvmem_broker *, broker, kvmem_broker_create, &options);
+    GET(kvmem_broker *, broker, kvmem_broker_create, REF(OPTIONS(kvmem_broker_options, it.path = path)));
     return broker;
 }
 

@@ -22,55 +22,35 @@ static void expect_answer(const subject *subject, const unsigned char *options, 
 TEST_CALL(open_world, world_open(&subjects_world))
 
 TEST(init_states_the_size_and_nothing_else) {
-    union {
-        kvmem_system_options system;
-        kvmem_disk_options disk;
-        kvmem_pinned_options pinned;
-        kvmem_device_options device;
-        kvmem_elastic_options elastic;
-        kvmem_vmm_options vmm;
-        kvmem_share_options share;
-        kvmem_open_options open;
-        kvmem_broker_options broker;
-        kvmem_publish_options publish;
-        kvmem_fetch_options fetch;
-        kvmem_adopt_options adopt;
-        kvmem_adopt_file_options adopt_file;
-        kvmem_ipc_options ipc;
-        kvmem_agent_options agent;
-        kvmem_layout_config config;
-        kvmem_layout_options layout;
-        kvmem_transfer_options transfer;
-        kvmem_submit_options submit;
-        unsigned char bytes[256];
-    } any;
-#define CHECK_INIT(init, member)                                                                     \
+    static _Alignas(16) unsigned char bytes[256];
+#define CHECK_INIT(type, init)                                                                       \
     do {                                                                                             \
-        memset(&any, 0xEE, sizeof(any));                                                             \
-        init(&any.member, sizeof(any.member));                                                       \
-        CHECK_EQ(any.member.struct_size, sizeof(any.member));                                        \
-        CHECK_FILLED(any.bytes + sizeof(size_t), 0, sizeof(any.member) - sizeof(size_t));            \
-        CHECK_FILLED(any.bytes + sizeof(any.member), 0xEE, sizeof(any) - sizeof(any.member));        \
+        type *options = (type *)(void *)bytes;                                                       \
+        memset(bytes, 0xEE, sizeof(bytes));                                                          \
+        init(options, sizeof(*options));                                                             \
+        CHECK_EQ(options->struct_size, sizeof(*options));                                            \
+        CHECK_FILLED(bytes + sizeof(size_t), 0, sizeof(*options) - sizeof(size_t));                  \
+        CHECK_FILLED(bytes + sizeof(*options), 0xEE, sizeof(bytes) - sizeof(*options));              \
     } while (0)
-    CHECK_INIT(kvmem_system_options_init, system);
-    CHECK_INIT(kvmem_disk_options_init, disk);
-    CHECK_INIT(kvmem_pinned_options_init, pinned);
-    CHECK_INIT(kvmem_device_options_init, device);
-    CHECK_INIT(kvmem_elastic_options_init, elastic);
-    CHECK_INIT(kvmem_vmm_options_init, vmm);
-    CHECK_INIT(kvmem_share_options_init, share);
-    CHECK_INIT(kvmem_open_options_init, open);
-    CHECK_INIT(kvmem_broker_options_init, broker);
-    CHECK_INIT(kvmem_publish_options_init, publish);
-    CHECK_INIT(kvmem_fetch_options_init, fetch);
-    CHECK_INIT(kvmem_adopt_options_init, adopt);
-    CHECK_INIT(kvmem_adopt_file_options_init, adopt_file);
-    CHECK_INIT(kvmem_ipc_options_init, ipc);
-    CHECK_INIT(kvmem_agent_options_init, agent);
-    CHECK_INIT(kvmem_layout_config_init, config);
-    CHECK_INIT(kvmem_layout_options_init, layout);
-    CHECK_INIT(kvmem_transfer_options_init, transfer);
-    CHECK_INIT(kvmem_submit_options_init, submit);
+    CHECK_INIT(kvmem_system_options, kvmem_system_options_init);
+    CHECK_INIT(kvmem_disk_options, kvmem_disk_options_init);
+    CHECK_INIT(kvmem_pinned_options, kvmem_pinned_options_init);
+    CHECK_INIT(kvmem_device_options, kvmem_device_options_init);
+    CHECK_INIT(kvmem_elastic_options, kvmem_elastic_options_init);
+    CHECK_INIT(kvmem_vmm_options, kvmem_vmm_options_init);
+    CHECK_INIT(kvmem_share_options, kvmem_share_options_init);
+    CHECK_INIT(kvmem_open_options, kvmem_open_options_init);
+    CHECK_INIT(kvmem_broker_options, kvmem_broker_options_init);
+    CHECK_INIT(kvmem_publish_options, kvmem_publish_options_init);
+    CHECK_INIT(kvmem_fetch_options, kvmem_fetch_options_init);
+    CHECK_INIT(kvmem_adopt_options, kvmem_adopt_options_init);
+    CHECK_INIT(kvmem_adopt_file_options, kvmem_adopt_file_options_init);
+    CHECK_INIT(kvmem_ipc_options, kvmem_ipc_options_init);
+    CHECK_INIT(kvmem_agent_options, kvmem_agent_options_init);
+    CHECK_INIT(kvmem_layout_config, kvmem_layout_config_init);
+    CHECK_INIT(kvmem_layout_options, kvmem_layout_options_init);
+    CHECK_INIT(kvmem_transfer_options, kvmem_transfer_options_init);
+    CHECK_INIT(kvmem_submit_options, kvmem_submit_options_init);
 }
 
 /* A caller compiled against an older header has a shorter struct, and gets no more than that filled. */

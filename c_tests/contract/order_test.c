@@ -118,8 +118,7 @@ TEST(what_was_imported_is_stale_after_its_peer_is_forgotten) {
     kvmem_transfer *transfer = NULL;
     REFUSED_NULLS(transfer, KVMEM_STATUS_STALE, kvmem_transfer_create, w.near.layout, w.remote, &options,
                   &transfer);
-    GET(kvmem_layout_info, info, kvmem_layout_get_info, w.remote);
-    CHECK_EQ(info.locality, KVMEM_LOCALITY_REMOTE);
+    CHECK_EQ(layout_info(w.remote).locality, KVMEM_LOCALITY_REMOTE);
 }
 
 /* An error slot that holds garbage is overwritten, never freed. */

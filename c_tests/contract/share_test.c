@@ -18,7 +18,7 @@ TEST(making) {
 
 TEST(looking) {
     OWNED(kvmem_region) region = shareable_region();
-    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
+    OWN(kvmem_share, share, kvmem_share_create_region, region, NULL);
     kvmem_share_info info;
     INVALID_KEEPS(info, kvmem_share_get_info, NULL, &info);
     INVALID(kvmem_share_get_info, share, NULL);
@@ -30,7 +30,6 @@ TEST(looking) {
     CHECK(kvmem_share_data(NULL, &size) == NULL);
     CHECK_EQ(size, 0);
     CHECK(kvmem_share_data(share, NULL) != NULL);
-    kvmem_share_destroy(share);
     kvmem_share_destroy(NULL);
 }
 

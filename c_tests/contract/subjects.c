@@ -2,218 +2,104 @@
 // Fills in good options of every kind, and hands them to the call that takes them.
 #include "subjects.h"
 
-#include <sys/mman.h>
-
 world subjects_world;
 
-static void fill_system(void *options) {
-    kvmem_system_options *system = options;
-    kvmem_system_options_init(system, sizeof(*system));
-    system->size = 4096;
-}
+/* Defines how good options of a subject look, from their defaults on, which are `it`, ... */
+#define FILL(name, type, ...)                                                                        \
+    static void fill_##name(void *options) {                                                         \
+        type *it = options;                                                                          \
+        type##_init(it, sizeof(*it));                                                                \
+        __VA_ARGS__;                                                                                 \
+    }
+/* ... and the call that takes them and creates a handle, here called `made`. */
+#define CREATED(name, type, function, ...)                                                           \
+    static kvmem_status call_##name(const void *options) {                                           \
+        OWNED(type) made = POISON;                                                                   \
+        const kvmem_status status = function(__VA_ARGS__, &made, ERR);                               \
+        return status;                                                                               \
+    }
 
-static kvmem_status call_system(const void *options) {
-    OWNED(kvmem_region) region = POISON;
-    const kvmem_status status = kvmem_region_create_system(options, &region, ERR);
-    return status;
-}
+FILL(system, kvmem_system_options, it->size = 4096)
+CREATED(system, kvmem_region, kvmem_region_create_system, options)
+FILL(disk, kvmem_disk_options, it->size = 4096)
+CREATED(disk, kvmem_region, kvmem_region_create_disk, options)
+FILL(pinned, kvmem_pinned_options, it->size = 4096)
+CREATED(pinned, kvmem_region, kvmem_region_create_pinned, options)
+FILL(device, kvmem_device_options, it->size = 4096)
+CREATED(device, kvmem_region, kvmem_region_create_device, options)
+FILL(elastic, kvmem_elastic_options, it->size = 64 * MIB)
+CREATED(elastic, kvmem_region, kvmem_region_create_elastic, options)
+FILL(vmm, kvmem_vmm_options, it->size = 2 * MIB)
+CREATED(vmm, kvmem_vmm_memory, kvmem_vmm_memory_create, options)
+FILL(adopt, kvmem_adopt_options, it->address = &subjects_world, it->size = sizeof(subjects_world))
+CREATED(adopt, kvmem_region, kvmem_region_adopt_host, options)
+FILL(ipc, kvmem_ipc_options, it->size = 4096) /* a handle of nowhere: good as an argument, and no more */
+CREATED(ipc, kvmem_region, kvmem_region_open_ipc, options)
+FILL(agent, kvmem_agent_options, (void)it)
+CREATED(agent, kvmem_agent, kvmem_agent_create, "optioned", options)
 
-static void fill_disk(void *options) {
-    kvmem_disk_options *disk = options;
-    kvmem_disk_options_init(disk, sizeof(*disk));
-    disk->size = 4096;
-}
-
-static kvmem_status call_disk(const void *options) {
-    OWNED(kvmem_region) region = POISON;
-    const kvmem_status status = kvmem_region_create_disk(options, &region, ERR);
-    return status;
-}
-
-static void fill_pinned(void *options) {
-    kvmem_pinned_options *pinned = options;
-    kvmem_pinned_options_init(pinned, sizeof(*pinned));
-    pinned->size = 4096;
-}
-
-static kvmem_status call_pinned(const void *options) {
-    OWNED(kvmem_region) region = POISON;
-    const kvmem_status status = kvmem_region_create_pinned(options, &region, ERR);
-    return status;
-}
-
-static void fill_device(void *options) {
-    kvmem_device_options *device = options;
-    kvmem_device_options_init(device, sizeof(*device));
-    device->size = 4096;
-}
-
-static kvmem_status call_device(const void *options) {
-    OWNED(kvmem_region) region = POISON;
-    const kvmem_status status = kvmem_region_create_device(options, &region, ERR);
-    return status;
-}
-
-static void fill_vmm(void *options) {
-    kvmem_vmm_options *vmm = options;
-    kvmem_vmm_options_init(vmm, sizeof(*vmm));
-    vmm->size = 2 * MIB;
-}
-
-static kvmem_status call_vmm(const void *options) {
-    OWNED(kvmem_vmm_memory) memory = POISON;
-    const kvmem_status status = kvmem_vmm_memory_create(options, &memory, ERR);
-    return status;
-}
-
-static void fill_elastic(void *options) {
-    kvmem_elastic_options *elastic = options;
-    kvmem_elastic_options_init(elastic, sizeof(*elastic));
-    elastic->size = 64 * MIB;
-}
-
-static kvmem_status call_elastic(const void *options) {
-    OWNED(kvmem_region) region = POISON;
-    const kvmem_status status = kvmem_region_create_elastic(options, &region, ERR);
-    return status;
-}
-
-static void fill_adopt(void *options) {
-    kvmem_adopt_options *adopt = options;
-    kvmem_adopt_options_init(adopt, sizeof(*adopt));
-    adopt->address = &subjects_world;
-    adopt->size = sizeof(subjects_world);
-}
-
-static kvmem_status call_adopt(const void *options) {
-    OWNED(kvmem_region) region = POISON;
-    const kvmem_status status = kvmem_region_adopt_host(options, &region, ERR);
-    return status;
-}
-
-static void fill_adopt_file(void *options) {
+static int memory_file(void) {
     static int fd = -1;
     if (fd < 0) {
         fd = memfd_create("subject", MFD_CLOEXEC);
         CHECK(fd >= 0);
         CHECK_EQ(ftruncate(fd, 4096), 0);
     }
-    kvmem_adopt_file_options *adopt = options;
-    kvmem_adopt_file_options_init(adopt, sizeof(*adopt));
-    adopt->fd = fd;
-    adopt->size = 4096;
+    return fd;
 }
 
-static kvmem_status call_adopt_file(const void *options) {
-    OWNED(kvmem_region) region = POISON;
-    const kvmem_status status = kvmem_region_adopt_file(options, &region, ERR);
-    return status;
-}
+FILL(adopt_file, kvmem_adopt_file_options, it->fd = memory_file(), it->size = 4096)
+CREATED(adopt_file, kvmem_region, kvmem_region_adopt_file, options)
 
-/* A handle of nowhere: good as an argument, and no more. */
-static void fill_ipc(void *options) {
-    kvmem_ipc_options *ipc = options;
-    kvmem_ipc_options_init(ipc, sizeof(*ipc));
-    ipc->size = 4096;
-}
-
-static kvmem_status call_ipc(const void *options) {
-    OWNED(kvmem_region) region = POISON;
-    const kvmem_status status = kvmem_region_open_ipc(options, &region, ERR);
-    return status;
-}
-
-static void fill_agent(void *options) {
-    kvmem_agent_options_init(options, sizeof(kvmem_agent_options));
-}
-
-static kvmem_status call_agent(const void *options) {
-    OWNED(kvmem_agent) agent = POISON;
-    const kvmem_status status = kvmem_agent_create("optioned", options, &agent, ERR);
-    return status;
-}
-
-/* A region that can be shared, and goes with its share. */
-static kvmem_share *share_of_region(const kvmem_share_options *options, kvmem_status *status) {
-    kvmem_system_options system = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE,
-                                          it.size = 4096);
-    OWN(kvmem_region, region, kvmem_region_create_system, &system);
-    kvmem_share *share = POISON;
-    *status = kvmem_share_create_region(region, options, &share, ERR);
+/* A share of a region that goes with it. */
+static kvmem_share *share_of_region(void) {
+    OWNED(kvmem_region) region = region_create_system(4096, KVMEM_SYSTEM_SHAREABLE);
+    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
     return share;
 }
 
-static void fill_share(void *options) {
-    kvmem_share_options_init(options, sizeof(kvmem_share_options));
-}
+FILL(share, kvmem_share_options, (void)it)
 
 static kvmem_status call_share(const void *options) {
-    kvmem_status status;
-    kvmem_share_destroy(share_of_region(options, &status));
+    OWNED(kvmem_region) region = region_create_system(4096, KVMEM_SYSTEM_SHAREABLE);
+    OWNED(kvmem_share) share = POISON;
+    const kvmem_status status = kvmem_share_create_region(region, options, &share, ERR);
     return status;
 }
 
-static void fill_open(void *options) {
-    kvmem_open_options_init(options, sizeof(kvmem_open_options));
-}
+FILL(open, kvmem_open_options, (void)it)
 
 static kvmem_status call_open(const void *options) {
-    kvmem_status status;
-    OWNED(kvmem_share) share = share_of_region(NULL, &status);
+    OWNED(kvmem_share) share = share_of_region();
     OWNED(kvmem_region) region = POISON;
-    status = kvmem_share_open_region(share, options, &region, ERR);
+    const kvmem_status status = kvmem_share_open_region(share, options, &region, ERR);
     return status;
 }
 
-static void fill_broker(void *options) {
+static const char *broker_path(void) {
     static char path[64];
     snprintf(path, sizeof(path), "/tmp/kvmem-contract-%d", (int)getpid());
-    kvmem_broker_options *broker = options;
-    kvmem_broker_options_init(broker, sizeof(*broker));
-    broker->path = path;
+    return path;
 }
 
-static kvmem_status call_broker(const void *options) {
-    OWNED(kvmem_broker) broker = POISON;
-    const kvmem_status status = kvmem_broker_create(options, &broker, ERR);
-    return status;
-}
-
-static void fill_publish(void *options) {
-    kvmem_publish_options_init(options, sizeof(kvmem_publish_options));
-}
+FILL(broker, kvmem_broker_options, it->path = broker_path())
+CREATED(broker, kvmem_broker, kvmem_broker_create, options)
+FILL(publish, kvmem_publish_options, (void)it)
 
 static kvmem_status call_publish(const void *options) {
-    kvmem_broker_options of_broker;
-    fill_broker(&of_broker);
-    OWN(kvmem_broker, broker, kvmem_broker_create, &of_broker);
-    kvmem_status status;
-    OWNED(kvmem_share) share = share_of_region(NULL, &status);
+    OWN(kvmem_broker, broker, kvmem_broker_create, REF(OPTIONS(kvmem_broker_options, it.path = broker_path())));
+    OWNED(kvmem_share) share = share_of_region();
     kvmem_token token;
-    status = kvmem_broker_publish(broker, "kv", share, options, &token, ERR);
+    const kvmem_status status = kvmem_broker_publish(broker, "kv", share, options, &token, ERR);
     return status;
 }
 
-/* Good options of one that is not there. */
-static void fill_fetch(void *options) {
-    static const kvmem_token token = {{0}};
-    kvmem_fetch_options *fetch = options;
-    kvmem_fetch_options_init(fetch, sizeof(*fetch));
-    fetch->path = "/nowhere/at/all";
-    fetch->name = "kv";
-    fetch->token = &token;
-}
+/* Of a broker that is not there. */
+static const kvmem_token no_token;
+FILL(fetch, kvmem_fetch_options, it->path = "/nowhere/at/all", it->name = "kv", it->token = &no_token)
+CREATED(fetch, kvmem_share, kvmem_share_fetch, options)
 
-static kvmem_status call_fetch(const void *options) {
-    OWNED(kvmem_share) share = POISON;
-    const kvmem_status status = kvmem_share_fetch(options, &share, ERR);
-    return status;
-}
-
-static void fill_config(void *options) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    memcpy(options, &config, sizeof(config));
-}
+FILL(config, kvmem_layout_config, *it = kv_config(&kv_kinds[1]))
 
 static kvmem_status call_config(const void *options) {
     kvmem_layout_requirements needs;
@@ -222,42 +108,26 @@ static kvmem_status call_config(const void *options) {
 
 /* The same configuration, reached through the options of a layout. */
 static kvmem_status call_nested_config(const void *config) {
-    kvmem_system_options system = OPTIONS(kvmem_system_options);
-    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config,
-                                           it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system);
+    const kvmem_system_options system = OPTIONS(kvmem_system_options);
+    const kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config, it.system = &system,
+                                                 it.source = KVMEM_LAYOUT_ALLOCATE);
     OWNED(kvmem_layout) layout = POISON;
     const kvmem_status status = kvmem_layout_build(&options, &layout, ERR);
     return status;
 }
 
-static void fill_layout(void *options) {
+static const kvmem_layout_config *layout_config(void) {
     static kvmem_layout_config config;
     config = kv_config(&kv_kinds[0]);
-    kvmem_layout_options *layout = options;
-    kvmem_layout_options_init(layout, sizeof(*layout));
-    layout->config = &config;
-    layout->source = KVMEM_LAYOUT_REGIONS;
-    layout->regions = &subjects_world.region;
-    layout->count = 1;
+    return &config;
 }
 
-static kvmem_status call_layout(const void *options) {
-    OWNED(kvmem_layout) layout = POISON;
-    const kvmem_status status = kvmem_layout_build(options, &layout, ERR);
-    return status;
-}
-
-static void fill_transfer(void *options) {
-    const kvmem_transfer_options transfer = world_transfer_options();
-    memcpy(options, &transfer, sizeof(transfer));
-}
-
-static kvmem_status call_transfer(const void *options) {
-    OWNED(kvmem_transfer) transfer = POISON;
-    const kvmem_layout *layout = subjects_world.local.layout;
-    const kvmem_status status = kvmem_transfer_create(layout, layout, options, &transfer, ERR);
-    return status;
-}
+FILL(layout, kvmem_layout_options, it->config = layout_config(), it->source = KVMEM_LAYOUT_REGIONS,
+     it->regions = &subjects_world.region, it->count = 1)
+CREATED(layout, kvmem_layout, kvmem_layout_build, options)
+FILL(transfer, kvmem_transfer_options, *it = world_transfer_options())
+CREATED(transfer, kvmem_transfer, kvmem_transfer_create, subjects_world.local.layout,
+        subjects_world.local.layout, options)
 
 const subject subjects[] = {
     {"system", sizeof(kvmem_system_options), fill_system, call_system, 15, KVMEM_STATUS_OK, false},

@@ -2,16 +2,13 @@
 // Many clients of a broker at once, and clients and brokers that stall or are killed at any step.
 #include "shop.h"
 
-#include <pthread.h>
-#include <sys/socket.h>
-
 SHOP_ROLES
 
 #define CROWDS 8
 #define CROWD 25
 #define BAD_COMPANY 80
 
-enum { TAG_ORDER = 10, TAG_THERE, TAG_GO_ON, TAG_TOKEN };
+enum { TAG_ORDER = 10, TAG_STEP, TAG_THERE, TAG_GO_ON, TAG_TOKEN };
 
 static order take_order(int socket) {
     order order;
@@ -31,8 +28,7 @@ static pthread_barrier_t crowd_gathered;
 static void *fetch_in_crowd(void *unused) {
     (void)unused;
     pthread_barrier_wait(&crowd_gathered);
-    const kvmem_fetch_options options = order_options(&crowd_order);
-    OWN(kvmem_share, share, kvmem_share_fetch, &options);
+    OWN(kvmem_share, share, kvmem_share_fetch, REF(order_options(&crowd_order)));
     OWNED(kvmem_region) region = goods_region(share);
     return NULL;
 }
@@ -40,17 +36,13 @@ static void *fetch_in_crowd(void *unused) {
 /* Role: many threads that all fetch at once. */
 ROLE(crowd) {
     crowd_order = take_order(socket);
-    pthread_t threads[CROWD];
+    threads threads;
     CHECK_EQ(pthread_barrier_init(&crowd_gathered, NULL, CROWD + 1), 0);
-    for (size_t i = 0; i < CROWD; i++) {
-        CHECK_EQ(pthread_create(&threads[i], NULL, fetch_in_crowd, NULL), 0);
-    }
+    threads_start(&threads, CROWD, fetch_in_crowd, NULL, 0);
     frame_send(socket, TAG_THERE, NULL, 0);
-    free(frame_expect(socket, TAG_GO_ON).data);
+    frame_await(socket, TAG_GO_ON);
     pthread_barrier_wait(&crowd_gathered);
-    for (size_t i = 0; i < CROWD; i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
-    }
+    threads_join(&threads);
 }
 
 /* Clients that connect, ask by halves, or send rubbish, and stay. */
@@ -91,63 +83,47 @@ TEST(two_hundred_clients_at_once_are_served) {
 }
 
 /* What a client has sent when it stops, and what it has read. */
-static const struct step {
-    const char *role;
+typedef struct step {
+    const char *name;
     size_t sent;
     size_t read;
-} steps[] = {
-    {"stop_connected", 0, 0},
-    {"stop_in_header", 20, 0},
-    {"stop_in_request", 60, 0},
-    {"stop_asked", REQUEST_SIZE("many"), 0},
-    {"stop_in_answer", REQUEST_SIZE("many"), 100},
+} step;
+static const step steps[] = {
+    {"connected", 0, 0},
+    {"in its header", 20, 0},
+    {"in its request", 60, 0},
+    {"asked", REQUEST_SIZE("many"), 0},
+    {"in the answer", REQUEST_SIZE("many"), 100},
 };
 
-static void go_as_far_as(int socket, const struct step *step) {
+/* Role: goes so far, and stops. */
+ROLE(stopping_client) {
     const order order = take_order(socket);
-    unsigned char request[REQUEST_SIZE("many")];
-    write_request(request, "many", &order.token);
-    const int client = connect_raw(order.path);
-    CHECK_EQ(send(client, request, step->sent, MSG_NOSIGNAL), (ssize_t)step->sent);
+    step step;
+    frame_expect_into(socket, TAG_STEP, &step, sizeof(step));
+    const int client = ask_raw(order.path, "many", &order.token, step.sent);
     char answer[100];
     /* To read nothing would wait for something. */
-    CHECK(step->read == 0 || recv(client, answer, step->read, MSG_WAITALL) == (ssize_t)step->read);
+    CHECK(step.read == 0 || recv(client, answer, step.read, MSG_WAITALL) == (ssize_t)step.read);
     frame_send(socket, TAG_THERE, NULL, 0);
     pause();
-}
-
-/* Roles: go so far, and stop. */
-ROLE(stop_connected) {
-    go_as_far_as(socket, &steps[0]);
-}
-ROLE(stop_in_header) {
-    go_as_far_as(socket, &steps[1]);
-}
-ROLE(stop_in_request) {
-    go_as_far_as(socket, &steps[2]);
-}
-ROLE(stop_asked) {
-    go_as_far_as(socket, &steps[3]);
-}
-ROLE(stop_in_answer) {
-    go_as_far_as(socket, &steps[4]);
 }
 
 TEST(a_client_killed_at_any_step_is_let_go) {
     KEEPS_FILES;
     OPENED(shop, shop, NULL);
     OPENED(many_goods, many, 20);
-    order order = order_from(&shop);
-    EXPECT_OK(kvmem_broker_publish(shop.broker, "many", many.share, NULL, &order.token, ERR));
+    const order order = order_published(&shop, "many", many.share);
     const size_t open = count_open_files();
     for (size_t i = 0; i < NUM(steps); i++) {
-        peer peer = start(steps[i].role, &order);
-        free(frame_expect(peer.socket, TAG_THERE).data);
+        peer peer = start("stopping_client", &order);
+        frame_send(peer.socket, TAG_STEP, &steps[i], sizeof(steps[i]));
+        frame_await(peer.socket, TAG_THERE);
         shop_check_service(&shop);
         peer_kill(&peer);
         shop_check_service(&shop);
         shop_await_clients(&shop, 0);
-        CHECK_EQ(count_open_files(), open);
+        test_check_equal(__FILE__, __LINE__, steps[i].name, (long long)count_open_files(), (long long)open);
     }
 }
 
@@ -157,11 +133,9 @@ TEST(an_importer_killed_after_its_fetch_holds_nothing) {
     receipt receipt;
     peer peer = customer_start(&order, &receipt);
     CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
-    GET(kvmem_region_holders, holders, kvmem_region_get_holders, shop.goods.region);
-    CHECK_EQ(holders.importers, 1);
+    CHECK_EQ(region_holders(shop.goods.region).importers, 1);
     peer_kill(&peer);
-    EXPECT_OK(kvmem_region_get_holders(shop.goods.region, &holders, ERR));
-    CHECK_EQ(holders.importers, 0);
+    CHECK_EQ(region_holders(shop.goods.region).importers, 0);
 }
 
 /* The broker says why before it leaves. */
@@ -176,15 +150,10 @@ static void expect_timed_out(int client) {
 }
 
 TEST(clients_that_stall_are_let_go_while_others_are_served) {
-    kvmem_broker_options options = WITH(shop_options(), it.client_timeout_ns = SECONDS(2));
-    OPENED(shop, shop, &options);
-    unsigned char request[REQUEST_SIZE("kv")];
-    write_request(request, "kv", &shop.token);
+    OPENED(shop, shop, REF(WITH(shop_options(), it.client_timeout_ns = SECONDS(2))));
     int stalled[100];
     for (size_t i = 0; i < NUM(stalled); i++) {
-        stalled[i] = connect_raw(shop.path);
-        const size_t part = i % sizeof(request);
-        CHECK_EQ(send(stalled[i], request, part, MSG_NOSIGNAL), (ssize_t)part);
+        stalled[i] = shop_ask(&shop, i % REQUEST_SIZE("kv"));
     }
     for (int i = 0; i < 20; i++) {
         shop_check_service(&shop);
@@ -232,13 +201,11 @@ ROLE(serve) {
 }
 
 TEST(a_broker_that_is_killed_leaves_what_was_fetched) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     order order = {.name = "kv"};
     snprintf(order.path, sizeof(order.path), "%s", scratch_file(&directory, "broker"));
     peer peer = start("serve", &order);
-    message told = frame_expect(peer.socket, TAG_TOKEN);
-    memcpy(&order.token, told.data, sizeof(order.token));
-    free(told.data);
+    frame_expect_into(peer.socket, TAG_TOKEN, &order.token, sizeof(order.token));
     const kvmem_fetch_options options = order_options(&order);
     GET(kvmem_share *, first, kvmem_share_fetch, &options);
     GET(kvmem_share *, second, kvmem_share_fetch, &options);

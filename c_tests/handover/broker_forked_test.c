@@ -3,11 +3,6 @@
 // another broker takes the path.
 #include "shop.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/socket.h>
-
 enum { TAG_TASK = 10, TAG_OPEN, TAG_FORK, TAG_FORKED };
 
 typedef struct task {
@@ -21,13 +16,12 @@ ROLE(forking_broker) {
     frame_expect_into(socket, TAG_TASK, &task, sizeof(task));
     goods goods;
     goods_open(&goods);
-    kvmem_broker_options options = WITH(shop_options(), it.path = task.path);
     order order = {.name = "kv"};
-    GET(kvmem_broker *, broker, kvmem_broker_create, &options);
+    GET(kvmem_broker *, broker, kvmem_broker_create, REF(WITH(shop_options(), it.path = task.path)));
     EXPECT_OK(kvmem_broker_publish(broker, "kv", goods.share, NULL, &order.token, ERR));
     memcpy(order.path, task.path, sizeof(order.path));
     frame_send(socket, TAG_OPEN, &order, sizeof(order));
-    free(frame_expect(socket, TAG_FORK).data);
+    frame_await(socket, TAG_FORK);
     child_that_lives(socket, task.by_clone != 0);
     frame_send(socket, TAG_FORKED, NULL, 0);
     pause();
@@ -46,7 +40,7 @@ static peer start_broker(const char *path, bool by_clone, order *order) {
 /* Has it fork, and kills it; its child lives until the file descriptor is closed. */
 static int fork_and_kill(peer *broker) {
     frame_send(broker->socket, TAG_FORK, NULL, 0);
-    free(frame_expect(broker->socket, TAG_FORKED).data);
+    frame_await(broker->socket, TAG_FORKED);
     const int child = fcntl(broker->socket, F_DUPFD_CLOEXEC, 0);
     CHECK(child >= 0);
     peer_kill(broker);
@@ -54,17 +48,14 @@ static int fork_and_kill(peer *broker) {
 }
 
 static kvmem_status fetch(const order *order) {
-    const kvmem_fetch_options options = order_options(order);
     OWNED(kvmem_share) share = NULL;
-    const kvmem_status status = kvmem_share_fetch(&options, &share, ERR);
+    const kvmem_status status = kvmem_share_fetch(REF(order_options(order)), &share, ERR);
     return status;
 }
 
 TEST(a_killed_broker_is_replaced_though_a_child_of_it_lives) {
     for (int by_clone = 0; by_clone < 2; by_clone++) {
-        CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-        char path[160];
-        snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));
+        SCRATCH_FILE(path, "broker");
         order order;
         peer first = start_broker(path, by_clone != 0, &order);
         CHECK_EQ(fetch(&order), KVMEM_STATUS_OK);
@@ -80,9 +71,7 @@ TEST(a_killed_broker_is_replaced_though_a_child_of_it_lives) {
 
 /* It neither reads what they ask nor keeps them waiting. */
 TEST(clients_of_a_killed_broker_are_not_kept_by_its_child) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    char path[160];
-    snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));
+    SCRATCH_FILE(path, "broker");
     order order;
     peer broker = start_broker(path, false, &order);
     const int client = connect_raw(path);

@@ -3,10 +3,7 @@
 // at any step. Who fetches from it gets an error, in the time given, and keeps nothing.
 #include "shop.h"
 
-#include <pthread.h>
-#include <sys/socket.h>
-
-enum { TAG_PATH = 10, TAG_LISTENING, TAG_THERE };
+enum { TAG_STEP = 10, TAG_LISTENING, TAG_THERE };
 
 static void read_request(int client, size_t size) {
     char request[REQUEST_SIZE("kv")];
@@ -61,14 +58,10 @@ static void *serve_one(void *argument) {
     return NULL;
 }
 
-static kvmem_fetch_options options_for(const char *path, const kvmem_token *token, int64_t timeout_ns) {
-    return OPTIONS(kvmem_fetch_options, it.path = path, it.name = "kv", it.token = token,
-                   it.timeout_ns = timeout_ns);
-}
-
 static kvmem_status fetch(const char *path, int64_t timeout_ns) {
     static const kvmem_token token;
-    const kvmem_fetch_options options = options_for(path, &token, timeout_ns);
+    const kvmem_fetch_options options = OPTIONS(kvmem_fetch_options, it.path = path, it.name = "kv",
+                                                it.token = &token, it.timeout_ns = timeout_ns);
     OWNED(kvmem_share) share = (kvmem_share *)&options;
     const kvmem_status status = kvmem_share_fetch(&options, &share, ERR);
     CHECK((share != NULL) == (status == KVMEM_STATUS_OK));
@@ -77,10 +70,10 @@ static kvmem_status fetch(const char *path, int64_t timeout_ns) {
 
 static kvmem_status fetch_answered(const fixture *fixture, const wire *answer, size_t size, size_t num_fds) {
     served served = {fixture->listener, answer, size, num_fds};
-    pthread_t broker;
-    CHECK_EQ(pthread_create(&broker, NULL, serve_one, &served), 0);
+    threads broker;
+    threads_start(&broker, 1, serve_one, &served, sizeof(served));
     const kvmem_status status = fetch(fixture->path, PATIENCE);
-    CHECK_EQ(pthread_join(broker, NULL), 0);
+    threads_join(&broker);
     return status;
 }
 
@@ -152,51 +145,33 @@ TEST(silence_ends_with_the_time_given) {
 }
 
 /* How far a broker gets before it is killed. */
-static const struct step {
-    const char *role;
+typedef struct step {
+    char path[160];
     bool reads;
     size_t sends; /* of its answer; SIZE_MAX stands for all but the last byte */
-} steps[] = {
-    {"die_connected", false, 0},
-    {"die_asked", true, 0},
-    {"die_in_header", true, WIRE_HEADER / 2},
-    {"die_after_header", true, WIRE_HEADER},
-    {"die_before_the_end", true, SIZE_MAX},
+} step;
+static const step steps[] = {
+    {.reads = false}, {.reads = true}, {"", true, WIRE_HEADER / 2}, {"", true, WIRE_HEADER}, {"", true, SIZE_MAX},
 };
 
-static void go_as_far_as(int socket, const struct step *step) {
-    const message path = frame_expect(socket, TAG_PATH);
-    fixture fixture = {.listener = listen_raw((const char *)path.data)};
-    free(path.data);
-    goods_open(&fixture.goods);
-    const wire answer = wire_capture(fixture.goods.share);
+/* Role: a broker that goes so far, and is killed there. */
+ROLE(dying_broker) {
+    step step;
+    frame_expect_into(socket, TAG_STEP, &step, sizeof(step));
+    const int listener = listen_raw(step.path);
+    goods goods;
+    goods_open(&goods);
+    const wire answer = wire_capture(goods.share);
     frame_send(socket, TAG_LISTENING, NULL, 0);
-    const int client = accept4(fixture.listener, NULL, NULL, SOCK_CLOEXEC);
+    const int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(client >= 0);
-    read_request(client, step->reads ? REQUEST_SIZE("kv") : 0);
-    if (step->sends > 0) {
-        const size_t size = step->sends == SIZE_MAX ? answer.size - 1 : step->sends;
+    read_request(client, step.reads ? REQUEST_SIZE("kv") : 0);
+    if (step.sends > 0) {
+        const size_t size = step.sends == SIZE_MAX ? answer.size - 1 : step.sends;
         wire_send(client, &answer, size, answer.num_fds);
     }
     frame_send(socket, TAG_THERE, NULL, 0);
     pause();
-}
-
-/* Roles: a broker that goes so far, and is killed there. */
-ROLE(die_connected) {
-    go_as_far_as(socket, &steps[0]);
-}
-ROLE(die_asked) {
-    go_as_far_as(socket, &steps[1]);
-}
-ROLE(die_in_header) {
-    go_as_far_as(socket, &steps[2]);
-}
-ROLE(die_after_header) {
-    go_as_far_as(socket, &steps[3]);
-}
-ROLE(die_before_the_end) {
-    go_as_far_as(socket, &steps[4]);
 }
 
 typedef struct fetching {
@@ -212,23 +187,21 @@ static void *fetch_patiently(void *argument) {
 }
 
 TEST(a_broker_killed_at_any_step_is_lost) {
-    const size_t files = count_open_files();
     for (size_t i = 0; i < NUM(steps); i++) {
-        scratch directory = scratch_create(temporary_directory());
-        char path[160];
-        snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));
-        peer broker = peer_start(steps[i].role);
-        frame_send(broker.socket, TAG_PATH, path, strlen(path) + 1);
-        free(frame_expect(broker.socket, TAG_LISTENING).data);
+        KEEPS_FILES;
+        step step = steps[i];
+        SCRATCH_FILE(path, "broker");
+        strcpy(step.path, path);
+        peer broker = peer_start("dying_broker");
+        frame_send(broker.socket, TAG_STEP, &step, sizeof(step));
+        frame_await(broker.socket, TAG_LISTENING);
         fetching fetching = {.path = path};
-        pthread_t client;
-        CHECK_EQ(pthread_create(&client, NULL, fetch_patiently, &fetching), 0);
-        free(frame_expect(broker.socket, TAG_THERE).data);
+        threads client;
+        threads_start(&client, 1, fetch_patiently, &fetching, sizeof(fetching));
+        frame_await(broker.socket, TAG_THERE);
         peer_kill(&broker);
-        CHECK_EQ(pthread_join(client, NULL), 0);
+        threads_join(&client);
         CHECK_EQ(fetching.status, KVMEM_STATUS_PEER_LOST);
         CHECK_EQ(unlink(path), 0);
-        scratch_remove(&directory);
-        CHECK_EQ(count_open_files(), files);
     }
 }

@@ -2,12 +2,6 @@
 // What clients of a broker may have at once, and what becomes of them when an offer or the broker goes.
 #include "shop.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <sys/socket.h>
-
 SHOP_ROLES
 
 #define NOBODY 65534u
@@ -16,10 +10,7 @@ SHOP_ROLES
 
 /* A client that has asked for a large share, and been sent as much as its socket holds. */
 static int start_reading(const shop *shop, const kvmem_token *token) {
-    unsigned char request[REQUEST_SIZE("large")];
-    write_request(request, "large", token);
-    const int client = connect_raw(shop->path);
-    CHECK_EQ(send(client, request, sizeof(request), MSG_NOSIGNAL), (ssize_t)sizeof(request));
+    const int client = ask_raw(shop->path, "large", token, WHOLE_REQUEST);
     struct pollfd answered = {.fd = client, .events = POLLIN};
     CHECK_EQ(poll(&answered, 1, 60000), 1);
     return client;
@@ -52,8 +43,7 @@ TEST(a_user_has_so_many_clients_at_once) {
 }
 
 TEST(a_user_has_so_many_bytes_on_their_way) {
-    kvmem_broker_options options = WITH(shop_options(), it.max_bytes_per_user = 1);
-    OPENED(shop, shop, &options);
+    OPENED(shop, shop, REF(WITH(shop_options(), it.max_bytes_per_user = 1)));
     kvmem_token token;
     CLEANUP(many_goods_close) many_goods large;
     publish_large(&shop, &large, &token);
@@ -68,8 +58,7 @@ TEST(a_user_has_so_many_bytes_on_their_way) {
 }
 
 TEST(who_comes_to_a_full_broker_waits) {
-    kvmem_broker_options options = WITH(shop_options(), it.max_clients = 2);
-    OPENED(shop, shop, &options);
+    OPENED(shop, shop, REF(WITH(shop_options(), it.max_clients = 2)));
     const int stalled[] = {connect_raw(shop.path), connect_raw(shop.path)};
     shop_await_clients(&shop, NUM(stalled));
     const order order = order_from(&shop);
@@ -97,8 +86,7 @@ TEST(what_is_unpublished_while_it_is_sent_still_arrives) {
     /* Nobody but the client's answer holds it any more. */
     many_goods_close(&large);
     GET(kvmem_share *, share, kvmem_share_receive, reader, PATIENCE);
-    GET(kvmem_share_info, info, kvmem_share_get_info, share);
-    CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
+    CHECK_EQ(share_info(share).object, KVMEM_SHARED_LAYOUT);
     kvmem_share_destroy(share);
     close(reader);
     shop_await_clients(&shop, 0);
@@ -109,26 +97,21 @@ static atomic_int outcomes[2]; /* served, refused */
 
 static void *fetch_once(void *unused) {
     (void)unused;
-    const kvmem_fetch_options options = order_options(&shared_order);
     OWNED(kvmem_share) share = NULL;
-    const kvmem_status status = kvmem_share_fetch(&options, &share, NULL);
+    const kvmem_status status = kvmem_share_fetch(REF(order_options(&shared_order)), &share, NULL);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_PERMISSION_DENIED);
     atomic_fetch_add(&outcomes[status != KVMEM_STATUS_OK], 1);
     return NULL;
 }
 
-static void start_fetching(pthread_t threads[THREADS]) {
+static void start_fetching(threads *threads) {
     atomic_store(&outcomes[0], 0);
     atomic_store(&outcomes[1], 0);
-    for (size_t i = 0; i < THREADS; i++) {
-        CHECK_EQ(pthread_create(&threads[i], NULL, fetch_once, NULL), 0);
-    }
+    threads_start(threads, THREADS, fetch_once, NULL, 0);
 }
 
-static void end_fetching(const pthread_t threads[THREADS]) {
-    for (size_t i = 0; i < THREADS; i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
-    }
+static void end_fetching(threads *threads) {
+    threads_join(threads);
     CHECK_EQ(outcomes[0] + outcomes[1], THREADS);
 }
 
@@ -137,35 +120,30 @@ TEST(of_many_at_once_as_many_are_served_as_the_token_has_uses) {
     shared_order = order_from(&shop);
     const kvmem_publish_options thrice = {.struct_size = sizeof(thrice), .max_uses = 3};
     EXPECT_OK(kvmem_broker_grant(shop.broker, "kv", &thrice, &shared_order.token, ERR));
-    pthread_t threads[THREADS];
-    start_fetching(threads);
-    end_fetching(threads);
+    threads threads;
+    start_fetching(&threads);
+    end_fetching(&threads);
     CHECK_EQ(outcomes[0], 3);
 }
 
 TEST(what_goes_while_many_fetch_is_there_or_not) {
     KEEPS_FILES;
     OPENED(shop, shop, NULL);
-    shared_order = order_from(&shop);
-    strcpy(shared_order.name, "fleeting");
     for (int round = 0; round < ROUNDS; round++) {
-        EXPECT_OK(kvmem_broker_publish(shop.broker, "fleeting", shop.goods.share, NULL, &shared_order.token,
-                                       ERR));
-        pthread_t threads[THREADS];
-        start_fetching(threads);
+        threads threads;
+        shared_order = order_published(&shop, "fleeting", shop.goods.share);
+        start_fetching(&threads);
         EXPECT_OK(kvmem_broker_unpublish(shop.broker, "fleeting", ERR));
-        end_fetching(threads);
+        end_fetching(&threads);
     }
-    GET(kvmem_region_holders, holders, kvmem_region_get_holders, shop.goods.region);
-    CHECK_EQ(holders.shares, 1);
+    CHECK_EQ(region_holders(shop.goods.region).shares, 1);
     shop_check_service(&shop);
 }
 
 static void *fetch_until_lost(void *unused) {
     (void)unused;
-    const kvmem_fetch_options options = order_options(&shared_order);
     kvmem_share *share = NULL;
-    const kvmem_status status = kvmem_share_fetch(&options, &share, NULL);
+    const kvmem_status status = kvmem_share_fetch(REF(order_options(&shared_order)), &share, NULL);
     /* It had connected, or came when the path had just gone. */
     CHECK(status == KVMEM_STATUS_PEER_LOST || status == KVMEM_STATUS_NOT_FOUND);
     CHECK(share == NULL);
@@ -185,34 +163,24 @@ static void expect_end(int client) {
 
 TEST(a_broker_that_ends_sends_all_its_clients_away) {
     KEEPS_FILES;
-    kvmem_broker_options options = WITH(shop_options(), it.max_clients = 4);
-    OPENED(shop, shop, &options);
+    OPENED(shop, shop, REF(WITH(shop_options(), it.max_clients = 4)));
     many_goods large;
     kvmem_token token;
     publish_large(&shop, &large, &token);
-    unsigned char request[REQUEST_SIZE("kv")];
-    write_request(request, "kv", &shop.token);
-    const int clients[] = {start_reading(&shop, &token), connect_raw(shop.path), connect_raw(shop.path),
-                           connect_raw(shop.path)};
-    CHECK_EQ(send(clients[2], request, 20, MSG_NOSIGNAL), 20);
-    CHECK_EQ(send(clients[3], request, 60, MSG_NOSIGNAL), 60);
+    const int clients[] = {start_reading(&shop, &token), connect_raw(shop.path), shop_ask(&shop, 20),
+                           shop_ask(&shop, 60)};
     shop_await_clients(&shop, NUM(clients));
     /* Those find no room, and wait. */
     shared_order = order_from(&shop);
-    pthread_t waiting[3];
-    for (size_t i = 0; i < NUM(waiting); i++) {
-        CHECK_EQ(pthread_create(&waiting[i], NULL, fetch_until_lost, NULL), 0);
-    }
+    threads waiting;
+    threads_start(&waiting, 3, fetch_until_lost, NULL, 0);
     const int queued = connect_raw(shop.path);
     many_goods_close(&large);
     kvmem_broker_destroy(shop.broker);
     shop.broker = NULL;
-    for (size_t i = 0; i < NUM(waiting); i++) {
-        CHECK_EQ(pthread_join(waiting[i], NULL), 0);
+    threads_join(&waiting);
+    for (size_t i = 0; i < NUM(clients); i++) {
+        expect_end(clients[i]);
     }
-    expect_end(clients[0]);
-    expect_end(clients[1]);
-    expect_end(clients[2]);
-    expect_end(clients[3]);
     expect_end(queued);
 }

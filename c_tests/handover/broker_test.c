@@ -2,7 +2,6 @@
 // What a broker gives to other processes: to whom, for which token, and what those hear who get nothing.
 #include "shop.h"
 
-#include <sys/stat.h>
 #include <sys/un.h>
 
 SHOP_ROLES
@@ -10,11 +9,6 @@ SHOP_ROLES
 /* Users that are not root. */
 #define SOMEBODY 65533u
 #define NOBODY 65534u
-
-static kvmem_token grant(const shop *shop, const kvmem_publish_options *options) {
-    GET(kvmem_token, token, kvmem_broker_grant, shop->broker, "kv", options);
-    return token;
-}
 
 static kvmem_publish_options terms(void) {
     return OPTIONS(kvmem_publish_options);
@@ -38,10 +32,8 @@ TEST(what_is_published_stays_after_its_handles) {
     OPENED(shop, shop, NULL);
     goods other;
     goods_open(&other);
-    GET(kvmem_token, token, kvmem_broker_publish, shop.broker, "other", other.share, NULL);
+    const order order = order_published(&shop, "other", other.share);
     goods_close(&other);
-    order order = WITH(order_from(&shop), it.token = token);
-    strcpy(order.name, "other");
     customer_expect(&order, KVMEM_STATUS_OK, "");
     EXPECT_OK(kvmem_broker_unpublish(shop.broker, "other", ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_unpublish(shop.broker, "other", ERR));
@@ -68,14 +60,12 @@ TEST(a_token_that_is_wrong_used_up_or_expired_opens_nothing) {
     strcpy(order.name, "vk");
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "token is wrong");
 
-    kvmem_publish_options once = WITH(terms(), it.max_uses = 1);
     order = order_from(&shop);
-    order.token = grant(&shop, &once);
+    order.token = shop_grant(&shop, REF(WITH(terms(), it.max_uses = 1)));
     customer_expect(&order, KVMEM_STATUS_OK, "");
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "used up");
 
-    kvmem_publish_options short_lived = WITH(terms(), it.lifetime_ns = 1);
-    order.token = grant(&shop, &short_lived);
+    order.token = shop_grant(&shop, REF(WITH(terms(), it.lifetime_ns = 1)));
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "expired");
     CHECK_EQ(shop_info(&shop).refused, 4);
 }
@@ -83,7 +73,7 @@ TEST(a_token_that_is_wrong_used_up_or_expired_opens_nothing) {
 TEST(a_token_to_read_does_not_let_write) {
     OPENED(shop, shop, NULL);
     kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_PUBLISH_READ_ONLY);
-    order order = WITH(order_from(&shop), it.token = grant(&shop, &reading),
+    order order = WITH(order_from(&shop), it.token = shop_grant(&shop, &reading),
                        it.flags = KVMEM_FETCH_READ_WRITE);
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "write");
 }
@@ -98,8 +88,8 @@ TEST(what_is_granted_is_fetched) {
         uint64_t flags;
         uint32_t read_only;
     } asked[] = {
-        {grant(&shop, &reading), 0, 1},
-        {grant(&shop, &reading), KVMEM_FETCH_READ_ONLY, 1},
+        {shop_grant(&shop, &reading), 0, 1},
+        {shop_grant(&shop, &reading), KVMEM_FETCH_READ_ONLY, 1},
         {shop.token, 0, 0},
         {shop.token, KVMEM_FETCH_READ_WRITE, 0},
         {shop.token, KVMEM_FETCH_READ_ONLY, 1},
@@ -119,9 +109,7 @@ TEST(what_is_shared_to_be_read_is_never_granted_more) {
     OPENED(shop, shop, NULL);
     CLEANUP(goods_close) goods other;
     goods_make_read_only(&other);
-    order order = order_from(&shop);
-    strcpy(order.name, "other");
-    EXPECT_OK(kvmem_broker_publish(shop.broker, "other", other.share, NULL, &order.token, ERR));
+    order order = order_published(&shop, "other", other.share);
     order.flags = KVMEM_FETCH_READ_WRITE;
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "");
     static const uint64_t enough[] = {0, KVMEM_FETCH_READ_ONLY};
@@ -136,9 +124,8 @@ TEST(what_is_shared_to_be_read_is_never_granted_more) {
 /* Without root there is no becoming another user: then the list names everybody but this one. */
 TEST(a_user_that_is_not_allowed_gets_nothing) {
     const uint32_t strangers[] = {geteuid() == 0 ? NOBODY : (uint32_t)geteuid() + 1};
-    kvmem_broker_options options = WITH(shop_options(), it.users = strangers, it.num_users = NUM(strangers),
-                                        it.mode = 0666);
-    OPENED(shop, shop, &options);
+    OPENED(shop, shop, REF(WITH(shop_options(), it.users = strangers, it.num_users = NUM(strangers),
+                                it.mode = 0666)));
     order order = order_from(&shop);
     /* Root too, when it is not on the list. */
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
@@ -205,7 +192,7 @@ TEST(a_place_that_is_taken_stays_as_it_is) {
 }
 
 TEST(options_that_can_not_work_are_refused) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     const uint32_t other = (uint32_t)geteuid() + 1;
     kvmem_broker_options options = WITH(shop_options(), it.path = scratch_file(&directory, "broker"),
                                         it.users = &other, it.num_users = 1);

@@ -2,11 +2,6 @@
 // Brokers and clients of different users, brokers that were forked, and what else lies at a broker's path.
 #include "shop.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 SHOP_ROLES
@@ -53,7 +48,7 @@ static peer start_foreign_broker(const scratch *directory, order *order) {
 /* Whoever listens first at a path where a broker should be is not believed for that. */
 TEST(a_broker_of_another_user_is_trusted_only_by_name) {
     require_other_users("a broker of another user");
-    const scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     order order = {.flags = 0};
     peer peer = start_foreign_broker(&directory, &order);
     kvmem_fetch_options options = order_options(&order);
@@ -74,13 +69,12 @@ TEST(a_broker_of_another_user_is_trusted_only_by_name) {
     customer_expect(&order, KVMEM_STATUS_OK, "");
     peer_finish(&peer);
     CHECK_EQ(count_directory_entries(directory.path), 0);
-    scratch_remove(&directory);
 }
 
 /* Not even root takes the place of a socket that another user has left. */
 TEST(a_socket_that_another_user_left_stays) {
     require_other_users("a socket that another user left");
-    const scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     CHECK_EQ(chmod(directory.path, 0777), 0);
     order order = {.flags = 0};
     peer peer = start_foreign_broker(&directory, &order);
@@ -88,56 +82,33 @@ TEST(a_socket_that_another_user_left_stays) {
     kvmem_broker_options options = WITH(shop_options(), it.path = order.path);
     REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "user 65534", kvmem_broker_create, &options);
     CHECK_EQ(count_directory_entries(directory.path), 1);
-    scratch_remove(&directory);
-}
-
-/* A client that has its answer, and does not read it. */
-static int leave_unread(const order *order) {
-    unsigned char request[REQUEST_SIZE("kv")];
-    write_request(request, "kv", &order->token);
-    const int client = connect_raw(order->path);
-    CHECK_EQ(send(client, request, sizeof(request), MSG_NOSIGNAL), (ssize_t)sizeof(request));
-    return client;
 }
 
 /* The kernel lets a user have so many files on their way, all receivers together. */
 TEST(files_that_a_user_leaves_unread_are_missed_by_nobody_else) {
     require_other_users("files that another user leaves unread");
-    const scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     order order = {.flags = 0};
-    peer peer = start_foreign_broker(&directory, &order);
+    CLEANUP(peer_finish) peer peer = start_foreign_broker(&directory, &order);
     int clients[FEW_FILES / 2 + 10]; /* two files for each */
     for (size_t i = 0; i < NUM(clients); i++) {
-        clients[i] = leave_unread(&order);
+        clients[i] = ask_raw(order.path, "kv", &order.token, WHOLE_REQUEST); /* and the answer is not read */
     }
     struct pollfd answered = {.fd = clients[0], .events = POLLIN};
     CHECK_EQ(poll(&answered, 1, 60000), 1);
     customer_expect(&order, KVMEM_STATUS_OK, "");
     for (size_t i = 0; i < NUM(clients); i++) { /* each gets its own when those before it have read theirs */
-        kvmem_share *share = NULL;
+        OWNED(kvmem_share) share = NULL;
         EXPECT_OK(kvmem_share_receive(clients[i], PATIENCE, &share, ERR));
-        kvmem_share_destroy(share);
     }
     for (size_t i = 0; i < NUM(clients); i++) {
         close(clients[i]);
     }
-    peer_finish(&peer);
-    scratch_remove(&directory);
-}
-
-static int socket_at(const char *path, int kind) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    CHECK(strlen(path) < sizeof(address.sun_path));
-    strcpy(address.sun_path, path);
-    const int made = socket(AF_UNIX, kind | SOCK_CLOEXEC, 0);
-    CHECK(made >= 0);
-    CHECK_EQ(bind(made, (struct sockaddr *)&address, sizeof(address)), 0);
-    return made;
 }
 
 /* Sockets of other kinds are somebody's too while they are open. */
 TEST(what_is_no_broker_is_neither_replaced_nor_believed) {
-    const scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     const kvmem_token token = {{0}};
     order order = {.name = "kv", .token = token};
     snprintf(order.path, sizeof(order.path), "%s", scratch_file(&directory, "broker"));
@@ -148,7 +119,7 @@ TEST(what_is_no_broker_is_neither_replaced_nor_believed) {
 
     static const int kinds[] = {SOCK_DGRAM, SOCK_SEQPACKET};
     for (size_t i = 0; i < NUM(kinds); i++) {
-        const int other = socket_at(order.path, kinds[i]);
+        const int other = bind_raw(order.path, kinds[i]);
         if (kinds[i] == SOCK_SEQPACKET) {
             CHECK_EQ(listen(other, 1), 0);
         }
@@ -175,7 +146,6 @@ TEST(what_is_no_broker_is_neither_replaced_nor_believed) {
     EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
     CHECK(kvmem_share_fetch(&fetch, &share, ERR) < 0);
     CHECK_EQ(rmdir(order.path), 0);
-    scratch_remove(&directory);
 }
 
 static shop forked;

@@ -6,8 +6,6 @@
 #include "steps.h"
 #include "survivor.h"
 
-#include <sys/socket.h>
-
 enum { TAG_TASK = 10, TAG_TOKEN, TAG_THERE };
 
 #define NAME "elastic"
@@ -44,7 +42,7 @@ static void say_there(int socket) {
 }
 
 static void await_there(const peer *peer) {
-    free(frame_expect(peer->socket, TAG_THERE).data);
+    frame_await(peer->socket, TAG_THERE);
 }
 
 static kvmem_status fetch(const order *order, kvmem_share **share) {
@@ -163,7 +161,7 @@ TEST(a_client_killed_before_or_after_it_opens_holds_nothing) {
 /* kvmem itself fetches there: it has read so much when it is killed, waiting for the rest. */
 static void kill_client_at(int listener, const task *task, const wire *messages) {
     peer peer = start("doomed_client", task);
-    const int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    CLEANUP(test_close) const int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(client >= 0);
     unsigned char request[REQUEST_SIZE(NAME)];
     CHECK_EQ(recv(client, request, sizeof(request), MSG_WAITALL), sizeof(request));
@@ -173,7 +171,6 @@ static void kill_client_at(int listener, const task *task, const wire *messages)
         await_there(&peer);
     }
     peer_kill(&peer);
-    close(client);
 }
 
 TEST(what_a_client_had_when_it_was_killed_is_free) {
@@ -236,10 +233,9 @@ static void fetch_step(const char *path, const step *step) {
         kvmem_share *share = NULL;
         EXPECT_OK(fetch(&task.order, &share));
         peer_await_kill(&peer);
-        kvmem_layout *layout = extents_open(share); /* what is all there outlives its broker */
+        OWNED(kvmem_layout) layout = extents_open(share); /* what is all there outlives its broker */
         CALL(kvmem_share_destroy(share));
         CHECK_EQ(extents_check_owner(layout), KVMEM_STATUS_PEER_LOST);
-        CALL(kvmem_layout_destroy(layout));
     } else {
         kvmem_share *share = (kvmem_share *)step;
         EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, step_told(step), fetch(&task.order, &share));
@@ -252,12 +248,10 @@ static void fetch_step(const char *path, const step *step) {
 TEST(a_broker_killed_at_any_step_is_lost) {
     extents_allow_files();
     keep_device();
-    peer lives = peer_start("broker");
+    CLEANUP(peer_finish) peer lives = peer_start("broker");
     order order;
     frame_expect_into(lives.socket, TAG_TOKEN, &order, sizeof(order));
-    scratch directory = scratch_create(temporary_directory());
-    char path[160];
-    snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));
+    SCRATCH_FILE(path, "broker");
     fetch_whole(&order, KVMEM_STATUS_OK);
     for (size_t i = 0; i < NUM_STEPS; i++) {
         const survivor before = survivor_now();
@@ -266,8 +260,6 @@ TEST(a_broker_killed_at_any_step_is_lost) {
         fetch_whole(&order, KVMEM_STATUS_OK);
         survivor_check(&before);
     }
-    peer_finish(&lives);
-    scratch_remove(&directory);
 }
 
 TEST_MAIN_ONCE

@@ -6,8 +6,6 @@
 #include "steps.h"
 #include "survivor.h"
 
-#include <sys/socket.h>
-
 enum { TAG_STEP = 1, TAG_THERE };
 
 static const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
@@ -18,13 +16,14 @@ static bool has_step(int kind, const step *step) {
 
 /* A peer in that role, with a socket of this kind to hand over on; answers the end that stays here. */
 static int start(peer *peer, const char *role, int kind, const step *step) {
-    int ends[2];
-    CHECK_EQ(socketpair(AF_UNIX, kind | SOCK_CLOEXEC, 0, ends), 0);
+    OPENED(socket_pair, ends, kind);
     *peer = peer_start(role);
-    send_fd(peer->socket, ends[1]);
-    close(ends[1]);
+    send_fd(peer->socket, ends.fds[1]);
+    socket_pair_end(&ends, 1);
     frame_send(peer->socket, TAG_STEP, step, sizeof(*step));
-    return ends[0];
+    const int kept = ends.fds[0];
+    ends.fds[0] = -1;
+    return kept;
 }
 
 static int begin(int socket, step *step) {
@@ -70,15 +69,13 @@ static void take_whole(int socket, kvmem_status owner) {
 
 /* The next hand-over, of a peer that lives. */
 static void take_next(int kind) {
-    int ends[2];
     const step none = {0};
-    CHECK_EQ(socketpair(AF_UNIX, kind | SOCK_CLOEXEC, 0, ends), 0);
+    OPENED(socket_pair, ends, kind);
     const peer giver = peer_in_common("sender");
-    send_fd(giver.socket, ends[1]);
-    close(ends[1]);
+    send_fd(giver.socket, ends.fds[1]);
+    socket_pair_end(&ends, 1);
     frame_send(giver.socket, TAG_STEP, &none, sizeof(none));
-    take_whole(ends[0], KVMEM_STATUS_OK);
-    close(ends[0]);
+    take_whole(ends.fds[0], KVMEM_STATUS_OK);
 }
 
 static void take_step(int kind, const step *step) {
@@ -148,16 +145,15 @@ ROLE(receiver) {
 
 /* The next hand-over, to a peer that lives. */
 static void give_next(const extents *extents, int kind) {
-    int ends[2];
     const step none = {0};
-    CHECK_EQ(socketpair(AF_UNIX, kind | SOCK_CLOEXEC, 0, ends), 0);
+    OPENED(socket_pair, ends, kind);
     const peer taker = peer_in_common("receiver");
-    send_fd(taker.socket, ends[1]);
-    close(ends[1]);
+    send_fd(taker.socket, ends.fds[1]);
+    socket_pair_end(&ends, 1);
     frame_send(taker.socket, TAG_STEP, &none, sizeof(none));
-    EXPECT_OK(kvmem_share_send(extents->share, ends[0], PATIENCE, ERR));
-    close(ends[0]);
-    free(frame_expect(taker.socket, TAG_THERE).data);
+    EXPECT_OK(kvmem_share_send(extents->share, ends.fds[0], PATIENCE, ERR));
+    socket_pair_end(&ends, 0);
+    frame_await(taker.socket, TAG_THERE);
     CHECK_EQ(extents_importers(extents), 0);
 }
 
@@ -203,7 +199,7 @@ static void kill_receiver_at(const extents *extents, const wire *messages, int k
     step_send(socket, messages, step);
     step_await_read(socket);
     if (step->messages == ALL) {
-        free(frame_expect(peer.socket, TAG_THERE).data);
+        frame_await(peer.socket, TAG_THERE);
     }
     CHECK_EQ(extents_importers(extents), step->opens);
     peer_kill(&peer);

@@ -3,9 +3,6 @@
 #include "shop.h"
 #include "stance.h"
 
-#include <pthread.h>
-#include <sys/socket.h>
-
 #define EXTENT (2 * MIB)
 #define MANY_EXTENTS 260
 #define FEW_EXTENTS 3
@@ -32,7 +29,7 @@ static kvmem_share *share_of(const kvmem_region *region) {
 /* In another process: opens the share, looks at each extent, and holds it until the socket closes. */
 static void take(int socket, kvmem_share *share) {
     keep_device();
-    GET(kvmem_region *, region, kvmem_share_open_region, share, NULL);
+    OWN(kvmem_region, region, kvmem_share_open_region, share, NULL);
     const kvmem_region_info info = region_info(region);
     unsigned char sample[SAMPLE];
     for (uint64_t i = 0; i < info.size / EXTENT; i++) {
@@ -42,7 +39,6 @@ static void take(int socket, kvmem_share *share) {
     frame_send(socket, TAG_TAKEN, &info.flags, sizeof(info.flags));
     char end = 0;
     CHECK_EQ(recv(socket, &end, 1, 0), 0);
-    kvmem_region_destroy(region);
     kvmem_share_destroy(share);
 }
 
@@ -74,8 +70,7 @@ TEST(more_extents_than_a_message_has_files_arrive) {
     const size_t files = count_open_files();
     kvmem_region *region = create(MANY_EXTENTS);
     kvmem_share *share = share_of(region);
-    GET(kvmem_share_info, info, kvmem_share_get_info, share);
-    CHECK_EQ(info.num_fds, MANY_EXTENTS + 1);
+    CHECK_EQ(share_info(share).num_fds, MANY_EXTENTS + 1);
     peer peer = peer_start("importer");
     EXPECT_OK(kvmem_share_send(share, peer.socket, PATIENCE, ERR));
     await_taken(&peer);
@@ -107,15 +102,13 @@ TEST(what_is_published_keeps_its_extents) {
     order.flags = KVMEM_FETCH_READ_ONLY;
     CLEANUP(peer_finish) peer reader = send_fetcher(&order);
     CHECK(await_taken(&reader) & KVMEM_REGION_READ_ONLY);
-    GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
-    CHECK_EQ(holders.importers, 2);
-    CHECK_EQ(holders.shares, 1);
+    CHECK_EQ(region_holders(region).importers, 2);
+    CHECK_EQ(region_holders(region).shares, 1);
     EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, EXTENT, ERR));
 
     EXPECT_OK(kvmem_broker_unpublish(shop.broker, "elastic", ERR));
     shop_await_clients(&shop, 0); /* the last answer is let go with its client */
-    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
-    CHECK_EQ(holders.shares, 0);
+    CHECK_EQ(region_holders(region).shares, 0);
     EXPECT_OK(kvmem_region_decommit(region, 0, EXTENT, ERR));
 }
 
@@ -139,9 +132,8 @@ TEST(a_read_only_fetch_has_what_was_shared_and_no_more) {
     EXPECT_OK(kvmem_region_commit(region, EXTENT, EXTENT, ERR));
 
     kvmem_share *fetched = fetch_read_only(&order);
-    GET(kvmem_share_info, info, kvmem_share_get_info, fetched);
-    CHECK_EQ(info.read_only, 1);
-    CHECK_EQ(info.num_fds, shared.num_fds);
+    CHECK_EQ(share_info(fetched).read_only, 1);
+    CHECK_EQ(share_info(fetched).num_fds, shared.num_fds);
     EXPECT_OK(kvmem_region_decommit(region, EXTENT, EXTENT, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, EXTENT, ERR));
     CALL(kvmem_share_destroy(fetched));

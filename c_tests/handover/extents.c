@@ -4,8 +4,6 @@
 
 #include "driver.h"
 
-#include <sys/resource.h>
-
 #define FILES 6000
 #define BLOCKS 4
 #define LAYER (2 * MIB) /* one extent */
@@ -61,8 +59,7 @@ void extents_make(extents *extents) {
         write_device(0, piece_of(extents->layout, layer).address, sample, sizeof(sample));
     }
     EXPECT_OK(kvmem_share_create_layout(extents->layout, NULL, &extents->share, ERR));
-    GET(kvmem_share_info, info, kvmem_share_get_info, extents->share);
-    CHECK_EQ(info.num_fds, EXTENTS_FDS);
+    CHECK_EQ(share_info(extents->share).num_fds, EXTENTS_FDS);
 }
 
 void extents_give_up(extents *extents) {
@@ -72,8 +69,7 @@ void extents_give_up(extents *extents) {
 
 static uint64_t importers_of(const kvmem_layout *layout, uint64_t layer) {
     OWNED(kvmem_region) region = region_of(layout, layer);
-    GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
-    return holders.importers;
+    return region_holders(region).importers;
 }
 
 uint64_t extents_importers(const extents *extents) {

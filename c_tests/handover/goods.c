@@ -2,9 +2,6 @@
 // Memory to hand over.
 #include "goods.h"
 
-#include <sched.h>
-#include <stdatomic.h>
-
 #define MARK 0xA5u
 #define MANY_PARTS 30000
 #define MORE_THAN_A_SOCKET_HOLDS (UINT64_C(1) << 19)
@@ -93,9 +90,8 @@ static void lay_out(many_goods *goods, const kvmem_layout_config *config, kvmem_
     }
     free(regions);
     EXPECT_OK(kvmem_share_create_layout(goods->layout, NULL, &goods->share, ERR));
-    GET(kvmem_share_info, info, kvmem_share_get_info, goods->share);
-    goods->num_fds = info.num_fds;
-    goods->size = info.size;
+    goods->num_fds = share_info(goods->share).num_fds;
+    goods->size = share_info(goods->share).size;
 }
 
 static uint64_t layer_size(const kvmem_layout_config *config) {

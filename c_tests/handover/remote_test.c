@@ -20,25 +20,19 @@ static kvmem_layout *build(kvmem_agent *agent) {
 
 /* To be read, memory would have to be carried; that was not asked for. */
 TEST(who_may_only_read_gets_no_memory_either) {
-    shop shop;
-    shop_open(&shop, NULL);
-    kvmem_agent *agent = agent_open("owner");
-    kvmem_layout *layout = build(agent);
+    OPENED(shop, shop, NULL);
+    OWNED(kvmem_agent) agent = agent_open("owner");
+    OWNED(kvmem_layout) layout = build(agent);
     const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .transport = KVMEM_SHARE_REMOTE};
-    GET(kvmem_share *, share, kvmem_share_create_layout, layout, &by_nixl);
+    OWN(kvmem_share, share, kvmem_share_create_layout, layout, &by_nixl);
     order order = order_from(&shop);
     strcpy(order.name, "remote");
     EXPECT_OK(kvmem_broker_publish(shop.broker, "remote", share, NULL, &order.token, ERR));
     kvmem_fetch_options options = order_options(&order);
     GET(kvmem_share *, fetched, kvmem_share_fetch, &options);
-    GET(kvmem_share_info, info, kvmem_share_get_info, fetched);
-    CHECK_EQ(info.num_fds, 0);
+    CHECK_EQ(share_info(fetched).num_fds, 0);
     kvmem_share_destroy(fetched);
     options.flags = KVMEM_SHARE_READ_ONLY;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "read-only", kvmem_share_fetch(&options, &fetched, ERR));
     CHECK(fetched == NULL);
-    kvmem_share_destroy(share);
-    shop_close(&shop);
-    kvmem_layout_destroy(layout);
-    kvmem_agent_destroy(agent);
 }

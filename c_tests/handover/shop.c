@@ -2,11 +2,7 @@
 // Runs the broker of a test, and its customers.
 #include "shop.h"
 
-#include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 
 enum { TAG_ORDER = 1, TAG_RECEIPT };
 
@@ -45,8 +41,7 @@ void shop_await_clients(const shop *shop, uint64_t count) {
 
 void shop_check_service(const shop *shop) {
     const order order = order_from(shop);
-    const kvmem_fetch_options options = order_options(&order);
-    OWN(kvmem_share, share, kvmem_share_fetch, &options);
+    OWN(kvmem_share, share, kvmem_share_fetch, REF(order_options(&order)));
     OWNED(kvmem_region) region = goods_region(share);
 }
 
@@ -54,6 +49,22 @@ order order_from(const shop *shop) {
     order made = {.name = "kv", .token = shop->token};
     memcpy(made.path, shop->path, sizeof(made.path));
     return made;
+}
+
+order order_published(const shop *shop, const char *name, const kvmem_share *share) {
+    order made = order_from(shop);
+    strcpy(made.name, name);
+    EXPECT_OK(kvmem_broker_publish(shop->broker, name, share, NULL, &made.token, ERR));
+    return made;
+}
+
+kvmem_token shop_grant(const shop *shop, const kvmem_publish_options *options) {
+    GET(kvmem_token, token, kvmem_broker_grant, shop->broker, "kv", options);
+    return token;
+}
+
+int shop_ask(const shop *shop, size_t size) {
+    return ask_raw(shop->path, "kv", &shop->token, size);
 }
 
 kvmem_fetch_options order_options(const order *order) {

@@ -39,6 +39,12 @@ typedef struct order {
 } order;
 
 order order_from(const shop *shop);
+/* Publishes a share under another name, and orders that. */
+order order_published(const shop *shop, const char *name, const kvmem_share *share);
+/* Has the broker grant another token for its goods. */
+kvmem_token shop_grant(const shop *shop, const kvmem_publish_options *options);
+/* A connection to the broker on which that many bytes of a request for its goods were sent. */
+int shop_ask(const shop *shop, size_t size);
 kvmem_fetch_options order_options(const order *order);
 
 /* How it went. */

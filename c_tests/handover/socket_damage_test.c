@@ -3,8 +3,6 @@
 #include "goods.h"
 #include "wire.h"
 
-#include <sys/socket.h>
-
 static const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
 
 typedef struct fixture {
@@ -27,17 +25,16 @@ static void fixture_close(fixture *fixture) {
 
 /* What is received of that much of a message, after which the sender closes its end. */
 static kvmem_status receive_part(int kind, const wire *message, size_t size, size_t num_fds) {
-    int ends[2];
-    CHECK_EQ(socketpair(AF_UNIX, kind | SOCK_CLOEXEC, 0, ends), 0);
+    OPENED(socket_pair, ends, kind);
     if (size > 0) {
-        wire_send(ends[0], message, size, num_fds);
+        wire_send(ends.fds[0], message, size, num_fds);
     }
-    close(ends[0]);
-    kvmem_share *share = (kvmem_share *)ends;
-    const kvmem_status status = kvmem_share_receive(ends[1], PATIENCE, &share, ERR);
+    socket_pair_end(&ends, 0);
+    kvmem_share *share = (kvmem_share *)&ends;
+    const kvmem_status status = kvmem_share_receive(ends.fds[1], PATIENCE, &share, ERR);
     CHECK((share != NULL) == (status == KVMEM_STATUS_OK));
     kvmem_share_destroy(share);
-    close(ends[1]);
+    socket_pair_end(&ends, 1);
     return status;
 }
 
@@ -132,12 +129,9 @@ TEST(what_is_still_to_come_is_waited_for_in_vain) {
     wire_put(copy.bytes + WIRE_TOTAL_BYTES, 64 << 20, 4);
     wire_seal(&copy);
     for (size_t i = 0; i < NUM(kinds); i++) {
-        int ends[2];
-        CHECK_EQ(socketpair(AF_UNIX, kinds[i] | SOCK_CLOEXEC, 0, ends), 0);
-        wire_send(ends[0], &copy, copy.size, copy.num_fds);
-        REFUSE(KVMEM_STATUS_TIMED_OUT, "close the socket", kvmem_share_receive, ends[1], MILLISECONDS(10));
-        close(ends[0]);
-        close(ends[1]);
+        OPENED(socket_pair, ends, kinds[i]);
+        wire_send(ends.fds[0], &copy, copy.size, copy.num_fds);
+        REFUSE(KVMEM_STATUS_TIMED_OUT, "close the socket", kvmem_share_receive, ends.fds[1], MILLISECONDS(10));
     }
     wire_free_copy(&copy);
 }

@@ -3,20 +3,11 @@
 #include "goods.h"
 #include "wire.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sched.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 
 enum { TAG_STEP = 1, TAG_THERE };
 
 static const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
-
-static void pair(int kind, int ends[2]) {
-    CHECK_EQ(socketpair(AF_UNIX, kind | SOCK_CLOEXEC, 0, ends), 0);
-}
 
 static kvmem_share *receive(int socket) {
     GET(kvmem_share *, share, kvmem_share_receive, socket, PATIENCE);
@@ -33,19 +24,16 @@ TEST(no_flag_of_a_socket_changes) {
     OPENED(many_goods, goods, 200);
     CHECK_EQ(goods.num_fds, 400);
     for (size_t i = 0; i < NUM(kinds) * 2; i++) {
-        int ends[2];
-        pair(kinds[i / 2] | (i % 2 == 0 ? SOCK_NONBLOCK : 0), ends);
-        const int flags = fcntl(ends[0], F_GETFL);
-        EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
-        kvmem_share *share = receive(ends[1]);
+        OPENED(socket_pair, ends, kinds[i / 2] | (i % 2 == 0 ? SOCK_NONBLOCK : 0));
+        const int flags = fcntl(ends.fds[0], F_GETFL);
+        EXPECT_OK(kvmem_share_send(goods.share, ends.fds[0], PATIENCE, ERR));
+        kvmem_share *share = receive(ends.fds[1]);
         for (size_t end = 0; end < 2; end++) {
-            CHECK_EQ(fcntl(ends[end], F_GETFL), flags);
-            CHECK_EQ(fcntl(ends[end], F_GETFD), FD_CLOEXEC);
+            CHECK_EQ(fcntl(ends.fds[end], F_GETFL), flags);
+            CHECK_EQ(fcntl(ends.fds[end], F_GETFD), FD_CLOEXEC);
         }
         open_layout(share);
         kvmem_share_destroy(share);
-        close(ends[0]);
-        close(ends[1]);
     }
 }
 
@@ -81,7 +69,7 @@ TEST(a_slow_reader_is_waited_for) {
     share = receive(peer.socket);
     open_layout(share);
     kvmem_share_destroy(share);
-    free(frame_expect(peer.socket, TAG_THERE).data);
+    frame_await(peer.socket, TAG_THERE);
 }
 
 /* Role: receives, once it is thawed, what is cut short. */
@@ -94,7 +82,7 @@ TEST(a_frozen_reader_is_given_up) {
     CLEANUP(many_goods_close) many_goods large;
     large_goods_make(&large);
     CLEANUP(peer_finish) peer peer = peer_start("frozen_receiver");
-    free(frame_expect(peer.socket, TAG_THERE).data);
+    frame_await(peer.socket, TAG_THERE);
     peer_freeze(&peer);
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "close the socket",
                    kvmem_share_send(large.share, peer.socket, MILLISECONDS(10), ERR));
@@ -105,22 +93,19 @@ TEST(a_frozen_reader_is_given_up) {
 /* A packet goes whole or not at all. */
 TEST(what_found_no_room_may_be_tried_again) {
     OPENED(goods, goods);
-    int ends[2];
-    pair(SOCK_SEQPACKET, ends);
+    OPENED(socket_pair, ends, SOCK_SEQPACKET);
     size_t sent = 0;
-    while (kvmem_share_send(goods.share, ends[0], 0, ERR) == KVMEM_STATUS_OK) {
+    while (kvmem_share_send(goods.share, ends.fds[0], 0, ERR) == KVMEM_STATUS_OK) {
         sent++;
     }
     CHECK_EQ(kvmem_error_status(test_last_error()), KVMEM_STATUS_TIMED_OUT);
     CHECK_HAS(test_last_message(), "try again");
-    kvmem_share_destroy(receive(ends[1]));
-    EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
+    kvmem_share_destroy(receive(ends.fds[1]));
+    EXPECT_OK(kvmem_share_send(goods.share, ends.fds[0], PATIENCE, ERR));
     for (size_t i = 0; i < sent; i++) {
-        OWNED(kvmem_share) share = receive(ends[1]);
+        OWNED(kvmem_share) share = receive(ends.fds[1]);
         kvmem_region_destroy(goods_region(share));
     }
-    close(ends[0]);
-    close(ends[1]);
 }
 
 /* Role: sends so many bytes of a share, and so many files, as it is told, and stays. */
@@ -145,7 +130,7 @@ TEST(a_sender_killed_at_any_step_is_lost) {
         KEEPS_FILES;
         peer peer = peer_start("part_sender");
         frame_send(peer.socket, TAG_STEP, &sizes[i], sizeof(sizes[i]));
-        free(frame_expect(peer.socket, TAG_THERE).data);
+        frame_await(peer.socket, TAG_THERE);
         await_bytes(peer.socket, (int)sizes[i]);
         CLEANUP(test_close) const int socket = dup(peer.socket);
         peer_kill(&peer);
@@ -159,7 +144,7 @@ TEST(a_sender_killed_after_all_is_sent_has_shared) {
     const size_t all = SIZE_MAX;
     peer peer = peer_start("part_sender");
     frame_send(peer.socket, TAG_STEP, &all, sizeof(all));
-    free(frame_expect(peer.socket, TAG_THERE).data);
+    frame_await(peer.socket, TAG_THERE);
     await_bytes(peer.socket, WIRE_HEADER + 1);
     CLEANUP(test_close) const int socket = dup(peer.socket);
     peer_kill(&peer);
@@ -193,7 +178,7 @@ TEST(a_receiver_killed_at_any_step_is_lost) {
         peer peer = peer_start("part_receiver");
         frame_send(peer.socket, TAG_STEP, &sizes[i], sizeof(sizes[i]));
         EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_share_send(large.share, peer.socket, MILLISECONDS(10), ERR));
-        free(frame_expect(peer.socket, TAG_THERE).data);
+        frame_await(peer.socket, TAG_THERE);
         CLEANUP(test_close) const int socket = dup(peer.socket);
         peer_kill(&peer);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_send(large.share, socket, PATIENCE, ERR));
@@ -217,12 +202,10 @@ TEST(an_importer_killed_before_or_after_it_opens_holds_nothing) {
         peer peer = peer_start("stuck_importer");
         frame_send(peer.socket, TAG_STEP, &opens, 1);
         EXPECT_OK(kvmem_share_send(goods.share, peer.socket, PATIENCE, ERR));
-        free(frame_expect(peer.socket, TAG_THERE).data);
-        GET(kvmem_region_holders, holders, kvmem_region_get_holders, goods.region);
-        CHECK_EQ(holders.importers, opens);
+        frame_await(peer.socket, TAG_THERE);
+        CHECK_EQ(region_holders(goods.region).importers, opens);
         peer_kill(&peer);
-        EXPECT_OK(kvmem_region_get_holders(goods.region, &holders, ERR));
-        CHECK_EQ(holders.importers, 0);
+        CHECK_EQ(region_holders(goods.region).importers, 0);
     }
 }
 
@@ -233,22 +216,19 @@ TEST(with_any_number_of_files_left_none_is_lost) {
         const size_t files = count_open_files();
         kvmem_status status = KVMEM_STATUS_OUT_OF_MEMORY;
         for (size_t left = 0; status != KVMEM_STATUS_OK; left = left < 250 ? left + 50 : left + 1) {
+            KEEPS_FILES;
             CHECK(left <= goods.num_fds);
-            int ends[2];
-            pair(kinds[i], ends);
-            EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
+            OPENED(socket_pair, ends, kinds[i]);
+            EXPECT_OK(kvmem_share_send(goods.share, ends.fds[0], PATIENCE, ERR));
             struct rlimit before;
             CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
             const struct rlimit few = {.rlim_cur = files + 2 + left, .rlim_max = before.rlim_max};
             CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
             kvmem_share *share = NULL;
-            status = kvmem_share_receive(ends[1], PATIENCE, &share, ERR);
+            status = kvmem_share_receive(ends.fds[1], PATIENCE, &share, ERR);
             CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
             CHECK_EQ(status, left < goods.num_fds ? KVMEM_STATUS_OUT_OF_MEMORY : KVMEM_STATUS_OK);
             kvmem_share_destroy(share);
-            close(ends[0]);
-            close(ends[1]);
-            CHECK_EQ(count_open_files(), files);
         }
     }
 }

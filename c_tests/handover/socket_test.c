@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shares over a socket of the engine's own, between two processes: what arrives, and what is told when not.
 #include "goods.h"
+#include "wire.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/un.h>
 
 /* More file descriptors than one message carries. */
@@ -13,15 +10,6 @@
 #define ONE_MESSAGE 253
 
 enum { TAG_PLACE = 1, TAG_THERE };
-
-static void pair(int kind, int ends[2]) {
-    CHECK_EQ(socketpair(AF_UNIX, kind | SOCK_CLOEXEC, 0, ends), 0);
-}
-
-static void close_pair(const int ends[2]) {
-    close(ends[0]);
-    close(ends[1]);
-}
 
 static int open_socket(int kind) {
     const int opened = socket(AF_UNIX, kind | SOCK_CLOEXEC, 0);
@@ -60,56 +48,37 @@ ROLE(packet_importer) {
     CLEANUP(test_close) const int packets = open_socket(SOCK_SEQPACKET);
     CHECK_EQ(connect(packets, (struct sockaddr *)&address, sizeof(address)), 0);
     OWNED(kvmem_share) share = receive(packets);
-    GET(kvmem_share_info, info, kvmem_share_get_info, share);
-    CHECK(info.num_fds > ONE_MESSAGE);
-    GET(kvmem_layout *, layout, kvmem_share_open_layout, share, NULL);
-    kvmem_layout_destroy(layout);
-}
-
-static int listen_at(const char *path) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    CHECK(strlen(path) < sizeof(address.sun_path));
-    strcpy(address.sun_path, path);
-    const int listener = open_socket(SOCK_SEQPACKET);
-    CHECK_EQ(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
-    CHECK_EQ(listen(listener, 1), 0);
-    return listener;
+    CHECK(share_info(share).num_fds > ONE_MESSAGE);
+    OWN(kvmem_layout, layout, kvmem_share_open_layout, share, NULL);
 }
 
 TEST(more_files_than_one_message_carries_arrive_on_packets) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    const char *path = scratch_file(&directory, "packets");
-    const int listener = listen_at(path);
-    many_goods goods;
-    many_goods_open(&goods, MANY);
+    SCRATCH_FILE(path, "packets");
+    CLEANUP(test_close) const int listener = bind_raw(path, SOCK_SEQPACKET);
+    CHECK_EQ(listen(listener, 1), 0);
+    OPENED(many_goods, goods, MANY);
     CHECK(goods.num_fds > ONE_MESSAGE);
-    peer peer = peer_start("packet_importer");
+    CLEANUP(peer_finish) peer peer = peer_start("packet_importer");
     frame_send(peer.socket, TAG_PLACE, path, strlen(path) + 1);
-    const int packets = accept(listener, NULL, NULL);
+    CLEANUP(test_close) const int packets = accept(listener, NULL, NULL);
     CHECK(packets >= 0);
     EXPECT_OK(kvmem_share_send(goods.share, packets, PATIENCE, ERR));
-    peer_finish(&peer);
-    close(packets);
-    close(listener);
-    many_goods_close(&goods);
 }
 
 TEST(a_socket_that_does_not_block_stays_so) {
     OPENED(goods, goods);
-    int ends[2];
-    pair(SOCK_STREAM | SOCK_NONBLOCK, ends);
+    OPENED(socket_pair, ends, SOCK_STREAM | SOCK_NONBLOCK);
     kvmem_share *received = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "try again", kvmem_share_receive(ends[1], 0, &received, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "try again", kvmem_share_receive(ends.fds[1], 0, &received, ERR));
     CHECK(received == NULL);
-    EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
-    received = receive(ends[1]);
+    EXPECT_OK(kvmem_share_send(goods.share, ends.fds[0], PATIENCE, ERR));
+    received = receive(ends.fds[1]);
     for (int i = 0; i < 2; i++) {
-        CHECK(fcntl(ends[i], F_GETFL) & O_NONBLOCK);
+        CHECK(fcntl(ends.fds[i], F_GETFL) & O_NONBLOCK);
     }
     GET(int32_t, fd, kvmem_share_get_fd, received, 0);
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     kvmem_share_destroy(received);
-    close_pair(ends);
 }
 
 /* So little room that a share goes in parts. */
@@ -151,7 +120,7 @@ TEST(a_receiver_killed_half_way_is_lost) {
     shrink(peer.socket);
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "close the socket",
                    kvmem_share_send(goods.share, peer.socket, MILLISECONDS(10), ERR));
-    free(frame_expect(peer.socket, TAG_THERE).data);
+    frame_await(peer.socket, TAG_THERE);
     CLEANUP(test_close) const int socket = dup(peer.socket);
     peer_kill(&peer);
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_send(goods.share, socket, PATIENCE, ERR));
@@ -161,11 +130,9 @@ TEST(what_is_no_share_is_corrupt) {
     static const char rubbish[] = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
     const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
     for (size_t i = 0; i < NUM(kinds); i++) {
-        int ends[2];
-        pair(kinds[i], ends);
-        CHECK_EQ(write(ends[0], rubbish, sizeof(rubbish)), (ssize_t)sizeof(rubbish));
-        REFUSE(KVMEM_STATUS_CORRUPT, "", kvmem_share_receive, ends[1], PATIENCE);
-        close_pair(ends);
+        OPENED(socket_pair, ends, kinds[i]);
+        CHECK_EQ(write(ends.fds[0], rubbish, sizeof(rubbish)), (ssize_t)sizeof(rubbish));
+        REFUSE(KVMEM_STATUS_CORRUPT, "", kvmem_share_receive, ends.fds[1], PATIENCE);
     }
 }
 
@@ -181,9 +148,8 @@ TEST(what_is_no_connected_unix_socket_is_refused) {
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
     expect_refused(goods.share, ends[0]);
     expect_refused(goods.share, ends[1]);
-    pair(SOCK_DGRAM, ends);
-    expect_refused(goods.share, ends[0]);
-    close(ends[1]);
+    OPENED(socket_pair, datagrams, SOCK_DGRAM);
+    expect_refused(goods.share, dup(datagrams.fds[0]));
     expect_refused(goods.share, open_socket(SOCK_STREAM));
     const int listening = open_socket(SOCK_STREAM);
     const struct sockaddr_un unnamed = {.sun_family = AF_UNIX};
@@ -198,18 +164,16 @@ TEST(what_is_no_connected_unix_socket_is_refused) {
 
 TEST(without_room_for_files_the_limit_is_named) {
     OPENED(many_goods, goods, 20);
-    int ends[2];
-    pair(SOCK_STREAM, ends);
-    EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
+    OPENED(socket_pair, ends, SOCK_STREAM);
+    EXPECT_OK(kvmem_share_send(goods.share, ends.fds[0], PATIENCE, ERR));
     struct rlimit before;
     CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     const size_t open = count_open_files();
     const struct rlimit small = {.rlim_cur = open + 5, .rlim_max = before.rlim_max};
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
     kvmem_share *share = NULL;
-    const kvmem_status status = kvmem_share_receive(ends[1], PATIENCE, &share, ERR);
+    const kvmem_status status = kvmem_share_receive(ends.fds[1], PATIENCE, &share, ERR);
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_NOFILE", status);
     CHECK_EQ(count_open_files(), open);
-    close_pair(ends);
 }

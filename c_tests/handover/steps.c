@@ -2,8 +2,6 @@
 // After each message, and amid each.
 #include "steps.h"
 
-#include <sched.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 
 const step steps[NUM_STEPS] = {

@@ -2,7 +2,6 @@
 // Takes messages off a socket, changes them, and sends them on.
 #include "wire.h"
 
-#include <sys/socket.h>
 #include <sys/un.h>
 
 #define MOST_BYTES (WIRE_HEADER + 32768)
@@ -47,22 +46,19 @@ wire wire_receive(int socket) {
 }
 
 size_t wire_capture_all(const kvmem_share *share, wire *messages, size_t most) {
-    int ends[2];
-    CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-    EXPECT_OK(kvmem_share_send(share, ends[0], PATIENCE, ERR));
-    close(ends[0]);
+    OPENED(socket_pair, ends, SOCK_SEQPACKET);
+    EXPECT_OK(kvmem_share_send(share, ends.fds[0], PATIENCE, ERR));
     size_t count = 0;
     size_t bytes = 0;
     size_t fds = 0;
     do {
         CHECK(count < most);
-        messages[count] = wire_receive(ends[1]);
+        messages[count] = wire_receive(ends.fds[1]);
         bytes += messages[count].size - WIRE_HEADER;
         fds += messages[count].num_fds;
         count++;
     } while (bytes < wire_get(messages[0].bytes + WIRE_TOTAL_BYTES) ||
              fds < wire_get(messages[0].bytes + WIRE_TOTAL_FDS));
-    close(ends[1]);
     return count;
 }
 
@@ -90,17 +86,6 @@ void wire_close(wire *message) {
     free(message->bytes);
 }
 
-static uint32_t crc32c(const unsigned char *bytes, size_t size) {
-    uint32_t checksum = UINT32_MAX;
-    for (size_t i = 0; i < size; i++) {
-        checksum ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++) {
-            checksum = checksum >> 1 ^ (checksum & 1 ? UINT32_C(0x82F63B78) : 0);
-        }
-    }
-    return ~checksum;
-}
-
 void wire_put(unsigned char *field, uint32_t value, size_t size) {
     for (size_t i = 0; i < size; i++) {
         field[i] = (unsigned char)(value >> (8 * i));
@@ -112,9 +97,9 @@ uint32_t wire_get(const unsigned char *field) {
 }
 
 void wire_seal(wire *message) {
-    const uint32_t body = crc32c(message->bytes + WIRE_HEADER, message->size - WIRE_HEADER);
+    const uint32_t body = crc_append(0, message->bytes + WIRE_HEADER, message->size - WIRE_HEADER);
     wire_put(message->bytes + WIRE_BODY_CHECKSUM, body, 4);
-    wire_put(message->bytes + WIRE_CHECKSUM, crc32c(message->bytes, WIRE_CHECKSUM), 4);
+    wire_put(message->bytes + WIRE_CHECKSUM, crc_append(0, message->bytes, WIRE_CHECKSUM), 4);
 }
 
 void wire_send(int socket, const wire *message, size_t size, size_t num_fds) {
@@ -132,23 +117,31 @@ void wire_send(int socket, const wire *message, size_t size, size_t num_fds) {
     CHECK_EQ(sendmsg(socket, &header, MSG_NOSIGNAL), (ssize_t)size);
 }
 
+static int socket_for(const char *path, int type, struct sockaddr_un *address) {
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    CHECK(strlen(path) < sizeof(address->sun_path));
+    strcpy(address->sun_path, path);
+    const int made = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    CHECK(made >= 0);
+    return made;
+}
+
+int bind_raw(const char *path, int type) {
+    struct sockaddr_un address;
+    const int bound = socket_for(path, type, &address);
+    CHECK_EQ(bind(bound, (struct sockaddr *)&address, sizeof(address)), 0);
+    return bound;
+}
+
 int listen_raw(const char *path) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    CHECK(strlen(path) < sizeof(address.sun_path));
-    strcpy(address.sun_path, path);
-    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(listener >= 0);
-    CHECK_EQ(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+    const int listener = bind_raw(path, SOCK_STREAM);
     CHECK_EQ(listen(listener, 4), 0);
     return listener;
 }
 
 int connect_raw(const char *path) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    CHECK(strlen(path) < sizeof(address.sun_path));
-    strcpy(address.sun_path, path);
-    const int connected = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(connected >= 0);
+    struct sockaddr_un address;
+    const int connected = socket_for(path, SOCK_STREAM, &address);
     CHECK_EQ(connect(connected, (struct sockaddr *)&address, sizeof(address)), 0);
     return connected;
 }
@@ -167,4 +160,15 @@ void write_request(unsigned char *request, const char *name, const kvmem_token *
     wire_put(request + WIRE_TOTAL_BYTES, size, 4);
     wire_put(request + WIRE_BYTES, size, 4);
     wire_seal(&message);
+}
+
+int ask_raw(const char *path, const char *name, const kvmem_token *token, size_t size) {
+    unsigned char request[256];
+    const size_t whole = WIRE_HEADER + 33 + strlen(name);
+    CHECK(whole <= sizeof(request));
+    write_request(request, name, token);
+    const int client = connect_raw(path);
+    const size_t sent = size == WHOLE_REQUEST ? whole : size;
+    CHECK_EQ(send(client, request, sent, MSG_NOSIGNAL), sent);
+    return client;
 }

@@ -47,9 +47,14 @@ void wire_seal(wire *message);
 /* Sends `size` bytes of it with the first `num_fds` file descriptors. */
 void wire_send(int socket, const wire *message, size_t size, size_t num_fds);
 
+/* A Unix socket of a type, SOCK_*, bound to a path. */
+int bind_raw(const char *path, int type);
 /* A broker's socket without the broker. */
 int listen_raw(const char *path);
 /* A connection of this process to a broker, and the request that a customer would send on it. */
 int connect_raw(const char *path);
 #define REQUEST_SIZE(name) (WIRE_HEADER + 33 + sizeof(name) - 1)
 void write_request(unsigned char *request, const char *name, const kvmem_token *token);
+/* A connection on which that many bytes of a request were sent; WHOLE_REQUEST for all. */
+#define WHOLE_REQUEST SIZE_MAX
+int ask_raw(const char *path, const char *name, const kvmem_token *token, size_t size);

@@ -96,18 +96,33 @@ void kv_peer_invalidate(kv_peer *peer, const char *name) {
     tell(peer, KV_PEER_INVALIDATE, name, strlen(name) + 1);
 }
 
-void kv_peer_forget(kv_peer *peer) {
+void kv_peer_close(kv_peer *peer) {
+    peer_finish(&peer->process);
     kv_side_close(&peer->model);
     free(peer->metadata.data);
     free(peer->descriptor.data);
     memset(peer, 0, sizeof(*peer));
 }
 
-void kv_peer_close(kv_peer *peer) {
-    peer_finish(&peer->process);
-    kv_peer_forget(peer);
-}
-
 void kv_peer_crash(kv_peer *peer) {
     peer_kill(&peer->process);
+}
+
+void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name, const kvmem_layout_config *here,
+                  const kvmem_layout_config *there) {
+    met->agent = agent_open(name);
+    kv_side_open(&met->side, here, met->agent, 1);
+    kv_peer_open(&met->peer, peer_name, there, 2);
+    kv_peer_meet(&met->peer, met->agent);
+}
+
+void kv_meeting_close(kv_meeting *met) {
+    kv_peer_close(&met->peer);
+    kv_side_close(&met->side);
+    kvmem_agent_destroy(met->agent);
+}
+
+void agents_introduce(kvmem_agent *agent, kvmem_agent *other) {
+    CLEANUP(message_free) message metadata = agent_metadata(other);
+    agent_load(agent, &metadata);
 }

@@ -42,8 +42,19 @@ void kv_peer_expect_notification(kv_peer *peer, const char *from, const void *da
 void kv_peer_notify(kv_peer *peer, const char *to, const void *data, size_t size);
 /* The peer forgets what it knows of an agent. */
 void kv_peer_invalidate(kv_peer *peer, const char *name);
-/* Ends the process in good order, or as a crash would, and frees this side's view of it. */
-void kv_peer_close(kv_peer *peer);
+/* Kills the process, as a crash would. */
 void kv_peer_crash(kv_peer *peer);
-/* After a crash: frees what is left on this side. */
-void kv_peer_forget(kv_peer *peer);
+/* Ends the process in good order, unless it was killed, and frees this side's view of it. */
+void kv_peer_close(kv_peer *peer);
+
+/* An agent with a layout of its own, and a peer that it knows: what most cases begin with. */
+typedef struct kv_meeting {
+    kvmem_agent *agent;
+    kv_side side;
+    kv_peer peer;
+} kv_meeting;
+void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name, const kvmem_layout_config *here,
+                  const kvmem_layout_config *there);
+void kv_meeting_close(kv_meeting *met);
+/* An agent of this process knows another, as if each had a process of its own. */
+void agents_introduce(kvmem_agent *agent, kvmem_agent *other);

@@ -5,15 +5,9 @@
 #include "harness.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <poll.h>
-#include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 
 #ifdef __SANITIZE_ADDRESS__
 /* What threads wait for work in; a wait that the kernel has broken off for its own work goes on as a restarted one. */

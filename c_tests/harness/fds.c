@@ -4,8 +4,6 @@
 
 #include "harness.h"
 
-#include <sys/socket.h>
-
 /* The kernel takes up to 253 with one message. */
 #define MOST 200
 
@@ -53,6 +51,22 @@ void receive_fds(int socket, int *fds, size_t count) {
     for (size_t done = 0; done < count; done += MOST) {
         receive_some(socket, fds + done, count - done < MOST ? count - done : MOST);
     }
+}
+
+void socket_pair_open(socket_pair *pair, int type) {
+    CHECK_EQ(socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, pair->fds), 0);
+}
+
+void socket_pair_end(socket_pair *pair, int end) {
+    if (pair->fds[end] >= 0) {
+        close(pair->fds[end]);
+    }
+    pair->fds[end] = -1;
+}
+
+void socket_pair_close(socket_pair *pair) {
+    socket_pair_end(pair, 0);
+    socket_pair_end(pair, 1);
 }
 
 void send_fd(int socket, int fd) {

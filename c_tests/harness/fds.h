@@ -4,6 +4,16 @@
 
 #include <stddef.h>
 
+/* Two connected Unix sockets of a type, SOCK_*, until the end of the scope: `OPENED(socket_pair, ends, SOCK_STREAM);`. An
+   end that is -1 is closed. */
+typedef struct socket_pair {
+    int fds[2];
+} socket_pair;
+void socket_pair_open(socket_pair *pair, int type);
+void socket_pair_close(socket_pair *pair);
+/* Closes one end, 0 or 1. */
+void socket_pair_end(socket_pair *pair, int end);
+
 void send_fd(int socket, int fd);
 /* Close-on-exec, as with the following. */
 int receive_fd(int socket);

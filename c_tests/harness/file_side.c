@@ -4,8 +4,6 @@
 
 #include "harness.h"
 
-#include <fcntl.h>
-
 kvmem_layout_config kv_aligned_config(const kv_kind *kind) {
     return WITH(kv_config(kind), it.page_size = 16, it.inner_dim = 128, it.alignment = 4096);
 }

@@ -4,10 +4,7 @@
 
 #include "harness.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <sys/prctl.h>
 
@@ -51,7 +48,8 @@ static void record_skip(const char *reason) {
         return;
     }
     char line[512];
-    const int length = snprintf(line, sizeof(line), "%s\t%s\t%s\n", program_invocation_short_name, running, reason);
+    const int length =
+        snprintf(line, sizeof(line), "%s\t%s\t%s\n", program_invocation_short_name, running, reason);
     CHECK(length > 0 && (size_t)length < sizeof(line));
     const int record = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     CHECK(record >= 0);

@@ -170,6 +170,9 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
         __VA_ARGS__;                                                                                 \
         it;                                                                                          \
     })
+/* A pointer to a copy of a value, valid until the end of the scope:
+   `REFUSE(KVMEM_STATUS_IO, "", kvmem_region_create_disk, REF(OPTIONS(kvmem_disk_options, it.path = path)));` */
+#define REF(value) ((__typeof__(value)[]){value})
 #define TEST_OPTIONS_INIT(type) TEST_OPTIONS_INIT_OF(type)
 #define TEST_OPTIONS_INIT_OF(type) type##_init
 

@@ -4,11 +4,6 @@
 
 #include "harness.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/mman.h>
-
 #define PAGE 4096
 
 static char *gate_start; /* of the last gate that was closed */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that a test includes: the framework, its helpers, and what of the C library every other test uses.
+// All that a test includes: the framework, its helpers, and what of the C library many tests use.
 #pragma once
 
 #include "agents.h"
@@ -11,6 +11,7 @@
 #include "framework.h"
 #include "gate.h"
 #include "held_call.h"
+#include "infos.h"
 #include "kv.h"
 #include "numa.h"
 #include "orders.h"
@@ -18,12 +19,26 @@
 #include "regions.h"
 #include "resources.h"
 #include "scarce_threads.h"
+#include "threads.h"
 #include "users.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>

@@ -4,15 +4,11 @@
 
 #include "harness.h"
 
-#include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <poll.h>
-#include <pthread.h>
 #include <semaphore.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 
 static struct {
     void (*body)(void);

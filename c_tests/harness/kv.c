@@ -171,6 +171,11 @@ kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers) 
                 it.destination_outer = outers.destination, it.num_outers = outers.count);
 }
 
+kvmem_transfer *kv_transfer(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move) {
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(move));
+    return transfer;
+}
+
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move) {
     return kv_run_by(source, destination, move, 0);
 }

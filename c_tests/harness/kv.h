@@ -53,6 +53,10 @@ void kv_side_build(kv_side *side, kvmem_agent *agent);
 void kv_side_open(kv_side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint32_t seed);
 /* Destroys the handles, then the memory. */
 void kv_side_close(kv_side *side);
+/* Two sides until the end of the scope: `KV_SIDES(source, destination, kv_config(from), kv_config(to));`. */
+#define KV_SIDES(first, second, config_of_first, config_of_second)                                   \
+    OPENED(kv_side, first, REF(config_of_first), NULL, 1);                                           \
+    OPENED(kv_side, second, REF(config_of_second), NULL, 2)
 unsigned char *kv_side_piece(const kv_side *side, uint64_t block, uint64_t layer, uint64_t outer);
 
 /* Which blocks and layers go where. */
@@ -63,6 +67,9 @@ typedef struct kv_move {
     uint64_t destination_layer;
     uint64_t num_layers; /* never 0 here */
 } kv_move;
+/* The value of a move of the first layers: `const kv_move move = KV_MOVE(3, {6, 0}, {0, 5});`. */
+#define KV_MOVE(layers, ...)                                                                         \
+    {(const kvmem_block_pair[]){__VA_ARGS__}, NUM(((const kvmem_block_pair[]){__VA_ARGS__})), 0, 0, layers}
 
 /* The outer slots that a move is of, where it is not of all. */
 typedef struct kv_outers {
@@ -82,6 +89,11 @@ void kv_side_check_moved(kv_side *destination, const kv_side *source, const kv_m
 
 /* Options for a transfer of that move. */
 kvmem_transfer_options kv_transfer_options(const kv_move *move);
+/* The same as an argument, with what is assigned: `KV_OPTIONS(&move, it.path = KVMEM_PATH_PREAD)`. */
+#define KV_OPTIONS(...)                                                                              \
+    REF(WITH(kv_transfer_options(TEST_FIRST(__VA_ARGS__, )), TEST_REST(__VA_ARGS__, (void)0)))
+/* Creates a transfer of that move. */
+kvmem_transfer *kv_transfer(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move);
 kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers);
 /* Creates, submits, waits and destroys; answers its info. */
 kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *destination,

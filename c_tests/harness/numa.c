@@ -6,7 +6,6 @@
 #include "harness.h"
 
 #include <limits.h>
-#include <sys/syscall.h>
 
 /* Of <linux/mempolicy.h>: what get_mempolicy is asked. */
 #define OF_NODE 1

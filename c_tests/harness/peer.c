@@ -4,12 +4,7 @@
 
 #include "harness.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <spawn.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 
 #define MAX_PEERS 8
 #define FRAME_TIMEOUT_MS 60000
@@ -99,6 +94,9 @@ static int reap(pid_t pid) {
 }
 
 void peer_finish(peer *peer) {
+    if (peer->pid == 0) {
+        return;
+    }
     shutdown(peer->socket, SHUT_WR);
     const int state = reap(peer->pid);
     forget(peer);
@@ -215,6 +213,10 @@ message frame_expect(int socket, uint32_t tag) {
     message received = frame_receive(socket, &got);
     CHECK_EQ(got, tag);
     return received;
+}
+
+void frame_await(int socket, uint32_t tag) {
+    CLEANUP(message_free) const message received = frame_expect(socket, tag);
 }
 
 void frame_expect_into(int socket, uint32_t tag, void *data, size_t size) {

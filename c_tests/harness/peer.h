@@ -29,7 +29,7 @@ peer peer_start(const char *role);
 peer peer_in_common(const char *role);
 /* Ends those, as peer_finish does. */
 void peer_finish_common(void);
-/* Waits for the peer to end by itself and checks that it ended well. */
+/* Waits for the peer to end by itself and checks that it ended well; does nothing for one that was killed. */
 void peer_finish(peer *peer);
 /* Kills the peer without a warning, as a crash would, and reaps it. */
 void peer_kill(peer *peer);
@@ -51,5 +51,7 @@ message frame_receive(int socket, uint32_t *tag);
 void frames_serve(int socket, void (*serve)(int socket, uint32_t tag, const message *request));
 /* The next frame, which must bear this tag. */
 message frame_expect(int socket, uint32_t tag);
+/* The same, without its bytes. */
+void frame_await(int socket, uint32_t tag);
 /* The same, of just so many bytes, which are copied to `data`. */
 void frame_expect_into(int socket, uint32_t tag, void *data, size_t size);

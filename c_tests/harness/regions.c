@@ -4,21 +4,9 @@
 
 #include "harness.h"
 
-#include <pthread.h>
-
 static pthread_mutex_t release_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t release_happened = PTHREAD_COND_INITIALIZER;
 static int releases;
-
-kvmem_region_info region_info(const kvmem_region *region) {
-    GET(kvmem_region_info, info, kvmem_region_get_info, region);
-    return info;
-}
-
-kvmem_region_residency region_residency(const kvmem_region *region) {
-    GET(kvmem_region_residency, residency, kvmem_region_get_residency, region);
-    return residency;
-}
 
 static kvmem_region *create_system(const kvmem_system_options *options) {
     GET(kvmem_region *, region, kvmem_region_create_system, options);

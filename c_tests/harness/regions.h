@@ -2,11 +2,11 @@
 // Regions in one line, and a release callback that can be waited for.
 #pragma once
 
+#include "infos.h"
+
 #include <kvmem.h>
 #include <stddef.h>
 
-kvmem_region_info region_info(const kvmem_region *region);
-kvmem_region_residency region_residency(const kvmem_region *region);
 /* Memory of the test's as a region, without a release callback. */
 kvmem_region *region_adopt(void *address, uint64_t size);
 /* The same with note_release. */

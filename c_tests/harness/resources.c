@@ -5,8 +5,6 @@
 #include "harness.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <sys/mman.h>
 
 size_t count_directory_entries(const char *directory) {
     DIR *entries = opendir(directory);

@@ -33,6 +33,13 @@ scratch scratch_create(const char *parent);
 const char *scratch_file(const scratch *directory, const char *name);
 void scratch_remove(const scratch *directory);
 void scratch_remove_all(void);
+/* A directory below temporary_directory() until the end of the scope: `SCRATCH(directory);`. */
+#define SCRATCH(directory) CLEANUP(scratch_remove) const scratch directory = scratch_create(temporary_directory())
+/* The path of a file in such a directory of its own: `SCRATCH_FILE(path, "cache");`. */
+#define SCRATCH_FILE(path, name)                                                                     \
+    SCRATCH(directory_of_##path);                                                                    \
+    char path[160];                                                                                  \
+    snprintf(path, sizeof(path), "%s", scratch_file(&directory_of_##path, name))
 
 void write_file(const char *path, const void *data, size_t size);
 /* Where temporary files go: $TMPDIR, or /tmp. */

@@ -4,10 +4,6 @@
 
 #include "harness.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <sys/syscall.h>
-
 typedef struct request {
     kvmem_status (*call)(void *context);
     void *context;

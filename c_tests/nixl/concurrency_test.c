@@ -3,50 +3,31 @@
 // each other.
 #include "harness.h"
 
-#include <pthread.h>
-
 #define MANY 1000
 #define THREADS 4
 #define ROUNDS 50
 
 KV_PEER_ROLE
 
-typedef struct fixture {
-    kvmem_agent *agent;
-    kv_side side;
-    kv_peer peer;
-} fixture;
-
-static void fixture_open(fixture *fixture, uint64_t num_blocks) {
-    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = num_blocks);
-    fixture->agent = agent_open("near");
-    kv_side_open(&fixture->side, &config, fixture->agent, 1);
-    kv_peer_open(&fixture->peer, "far", &config, 2);
-    kv_peer_meet(&fixture->peer, fixture->agent);
-}
-
-static void fixture_close(fixture *fixture) {
-    kv_peer_close(&fixture->peer);
-    kv_side_close(&fixture->side);
-    kvmem_agent_destroy(fixture->agent);
+static kvmem_layout_config blocks(uint64_t count) {
+    return WITH(kv_config(&kv_kinds[0]), it.num_blocks = count);
 }
 
 /* Transfer i writes block i of this side to block MANY - 1 - i of the other. */
-static kvmem_transfer *create_nth(fixture *fixture, kvmem_queue *queue, uint32_t i) {
-    const kvmem_block_pair pair = {i, MANY - 1 - i};
-    const kv_move move = {&pair, 1, 0, 0, 3};
+static kvmem_transfer *create_nth(kv_meeting *fixture, kvmem_queue *queue, uint32_t i) {
+    const kv_move move = KV_MOVE(3, {i, MANY - 1 - i});
     kv_expect_moved(&fixture->peer.model, &fixture->side, &move);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue, it.user_data = i);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, fixture->side.layout, fixture->peer.model.layout,
-        &options);
+        KV_OPTIONS(&move, it.queue = queue, it.user_data = i));
     return transfer;
 }
 
 TEST(a_thousand_in_one_queue_all_arrive_once) {
-    OPENED(fixture, fixture, MANY);
+    const kvmem_layout_config config = blocks(MANY);
+    OPENED(kv_meeting, fixture, "near", "far", &config, &config);
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
-    unsigned char *seen = test_allocate(MANY);
+    CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
+    CLEANUP(test_free) unsigned char *seen = test_allocate(MANY);
     for (uint32_t i = 0; i < MANY; i++) {
         transfers[i] = create_nth(&fixture, queue, i);
     }
@@ -67,12 +48,10 @@ TEST(a_thousand_in_one_queue_all_arrive_once) {
     for (uint32_t i = 0; i < MANY; i++) {
         kvmem_transfer_destroy(transfers[i]);
     }
-    free(transfers);
-    free(seen);
 }
 
 typedef struct worker {
-    fixture *fixture;
+    kv_meeting *fixture;
     kvmem_block_pair pairs[8];
     kvmem_status status; /* the first failure; read after the join */
 } worker;
@@ -81,9 +60,8 @@ typedef struct worker {
 static kvmem_status go_once(const worker *worker, const kvmem_layout *source,
                             const kvmem_layout *destination) {
     const kv_move move = {worker->pairs, NUM(worker->pairs), 0, 0, 3};
-    const kvmem_transfer_options options = kv_transfer_options(&move);
     OWNED(kvmem_transfer) transfer = NULL;
-    kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, NULL);
+    kvmem_status status = kvmem_transfer_create(source, destination, KV_OPTIONS(&move), &transfer, NULL);
     THEN(status, kvmem_transfer_submit(transfer, NULL));
     THEN(status, kvmem_transfer_wait(transfer, PATIENCE, NULL));
     return status;
@@ -105,7 +83,8 @@ static void *work(void *argument) {
 
 /* Pair k of worker w: block 8w + k to itself, so that there and back leaves this side as it is. */
 TEST(four_threads_submit_at_once) {
-    OPENED(fixture, fixture, THREADS * 8);
+    const kvmem_layout_config config = blocks(THREADS * 8);
+    OPENED(kv_meeting, fixture, "near", "far", &config, &config);
     worker workers[THREADS];
     pthread_t threads[THREADS];
     for (uint32_t w = 0; w < THREADS; w++) {
@@ -136,12 +115,12 @@ static void *wait_for_note(void *argument) {
 }
 
 TEST(waiting_for_notifications_stops_nobody) {
-    OPENED(fixture, fixture, 8);
+    const kvmem_layout_config config = blocks(8);
+    OPENED(kv_meeting, fixture, "near", "far", &config, &config);
     worker waiting = {.fixture = &fixture, .status = KVMEM_STATUS_PANIC};
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, wait_for_note, &waiting), 0);
-    const kvmem_block_pair pair[] = {{1, 2}};
-    const kv_move move = {pair, 1, 0, 0, 3};
+    const kv_move move = KV_MOVE(3, {1, 2});
     for (int i = 0; i < ROUNDS; i++) {
         kv_run(fixture.side.layout, fixture.peer.model.layout, &move);
     }
@@ -186,7 +165,8 @@ static void *register_and_deregister(void *argument) {
 TEST(waiters_notifications_and_commands_share_the_agent) {
     enum { WAITERS = 3, ALL = 5 };
     void *(*const bodies[ALL])(void *) = {work, work, work, take_notes, register_and_deregister};
-    OPENED(fixture, fixture, WAITERS * 8);
+    const kvmem_layout_config config = blocks(WAITERS * 8);
+    OPENED(kv_meeting, fixture, "near", "far", &config, &config);
     worker workers[ALL];
     pthread_t threads[ALL];
     for (uint32_t w = 0; w < WAITERS; w++) {
@@ -266,11 +246,10 @@ static void building_at_once(building both[2], void *(*body)(void *), const kvme
 
 TEST(layouts_over_one_region_are_built_by_two_threads) {
     OWNED(kvmem_agent) agent = agent_open("near");
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     for (int round = 0; round < ROUNDS; round++) {
         OWNED(kvmem_region) region = host_region();
         building both[2];
-        building_at_once(both, build, &config, agent, region);
+        building_at_once(both, build, REF(kv_config(&kv_kinds[0])), agent, region);
         /* They share one registration, which lasts until the later one is destroyed. */
         OWNED(kvmem_registration) registration = NULL;
         for (size_t i = 0; i < NUM(both); i++) {

@@ -10,13 +10,10 @@ typedef struct fixture {
 } fixture;
 
 static void fixture_open(fixture *fixture) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     fixture->near = agent_open("near");
     fixture->far = agent_open("far");
-    kv_side_open(&fixture->side, &config, fixture->far, 1);
-    message metadata = agent_metadata(fixture->far);
-    agent_load(fixture->near, &metadata);
-    free(metadata.data);
+    kv_side_open(&fixture->side, REF(kv_config(&kv_kinds[1])), fixture->far, 1);
+    agents_introduce(fixture->near, fixture->far);
     fixture->descriptor = layout_descriptor(fixture->side.layout);
 }
 
@@ -56,19 +53,17 @@ TEST(every_flipped_bit_is_refused) {
         refuse(fixture.near, fixture.descriptor.data, fixture.descriptor.size, "flipped bit", bit);
         fixture.descriptor.data[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
-    kvmem_layout *layout = NULL; /* whole again, it is fine again */
+    OWNED(kvmem_layout) layout = NULL; /* whole again, it is fine again */
     const message *whole = &fixture.descriptor;
     EXPECT_OK(kvmem_layout_import(fixture.near, whole->data, whole->size, &layout, ERR));
-    kvmem_layout_destroy(layout);
 }
 
 TEST(bytes_behind_the_end_are_refused) {
     OPENED(fixture, fixture);
-    unsigned char *longer = test_allocate(fixture.descriptor.size + 64);
+    CLEANUP(test_free) unsigned char *longer = test_allocate(fixture.descriptor.size + 64);
     memcpy(longer, fixture.descriptor.data, fixture.descriptor.size);
     refuse(fixture.near, longer, fixture.descriptor.size + 1, "one more byte", fixture.descriptor.size);
     refuse(fixture.near, longer, fixture.descriptor.size + 64, "64 more bytes", fixture.descriptor.size);
-    free(longer);
 }
 
 TEST(garbage_is_refused) {

@@ -2,8 +2,6 @@
 // Blocks to disk and back through NIXL's POSIX plugin: every byte of memory and of the file.
 #include "harness.h"
 
-#include <sys/resource.h>
-
 static const kvmem_block_pair out_pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
 static const kvmem_block_pair back_pairs[] = {{5, 1}, {0, 0}, {4, 6}};
 static const kv_move out = {out_pairs, NUM(out_pairs), 0, 0, 3};
@@ -34,7 +32,7 @@ static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_lay
 
 TEST(every_pair_of_kinds_goes_out_and_comes_back) {
     OWNED(kvmem_agent) agent = disk_agent("offload");
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kvmem_layout_config memory = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
         const kvmem_layout_config disk = kv_config(&kv_kinds[kinds % KV_NUM_KINDS]);
@@ -44,7 +42,7 @@ TEST(every_pair_of_kinds_goes_out_and_comes_back) {
 
 TEST(direct_io_moves_the_same_bytes) {
     OWNED(kvmem_agent) agent = disk_agent("offload");
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kvmem_layout_config memory = kv_aligned_config(&kv_kinds[kinds / KV_NUM_KINDS]);
         const kvmem_layout_config disk = kv_aligned_config(&kv_kinds[kinds % KV_NUM_KINDS]);
@@ -55,8 +53,7 @@ TEST(direct_io_moves_the_same_bytes) {
 /* Offload, wipe, restore: what an engine does with a nameless file. */
 TEST(a_temporary_file_gives_back_what_it_took) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    const kvmem_block_pair all[] = {{0, 6}, {1, 5}, {2, 4}, {3, 3}, {4, 2}, {5, 1}, {6, 0}};
-    const kv_move there_and_back = {all, NUM(all), 0, 0, 3};
+    const kv_move there_and_back = KV_MOVE(3, {0, 6}, {1, 5}, {2, 4}, {3, 3}, {4, 2}, {5, 1}, {6, 0});
     OWNED(kvmem_agent) agent = disk_agent("offload");
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
     OPENED(kv_side, host, &config, agent, 5);
@@ -69,8 +66,7 @@ TEST(a_temporary_file_gives_back_what_it_took) {
 /* The plugin may write on the agent's thread. The default action of SIGXFSZ would end the process. */
 TEST(a_limit_on_files_is_an_error_and_no_signal) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    const kvmem_block_pair last[] = {{6, 6}};
-    const kv_move one = {last, 1, 0, 0, 3};
+    const kv_move one = KV_MOVE(3, {6, 6});
     OWNED(kvmem_agent) agent = disk_agent("offload");
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
     OPENED(kv_side, host, &config, agent, 7);
@@ -91,13 +87,11 @@ TEST(a_limit_on_files_is_an_error_and_no_signal) {
 /* A read that the file could not serve is an error, not data. */
 TEST(a_file_cut_short_is_an_error) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    const kvmem_block_pair last[] = {{6, 2}};
-    const kv_move one = {last, 1, 0, 0, 3};
+    const kv_move one = KV_MOVE(3, {6, 2});
     OWNED(kvmem_agent) agent = disk_agent("offload");
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
     OPENED(kv_side, host, &config, agent, 6);
-    GET(kvmem_layout_info, info, kvmem_layout_get_info, file);
-    CHECK_EQ(ftruncate((int)info.device_id, 4096), 0);
+    CHECK_EQ(ftruncate((int)layout_info(file).device_id, 4096), 0);
     kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.path = KVMEM_PATH_NIXL_FILE_READ);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, host.layout, &options);
     kvmem_status status = kvmem_transfer_submit(transfer, ERR);
@@ -107,8 +101,7 @@ TEST(a_file_cut_short_is_an_error) {
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                    kvmem_status status, const char *part) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(&out), it.path = path);
-    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
+    REFUSE(status, part, kvmem_transfer_create, source, destination, KV_OPTIONS(&out, it.path = path));
 }
 
 TEST(what_cannot_go_to_disk_is_refused) {
@@ -141,7 +134,7 @@ TEST(promises_hold_for_files_as_without_nixl) {
         kvmem_transfer_options options = kv_transfer_options(&out);
         options.path = to_file ? KVMEM_PATH_NIXL_FILE_WRITE : KVMEM_PATH_NIXL_FILE_READ;
         options.flags = KVMEM_TRANSFER_ZERO_COPY;
-        kvmem_transfer *transfer = NULL;
+        OWNED(kvmem_transfer) transfer = NULL;
         EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "page cache",
                        create(host.layout, buffered, to_file, &options, &transfer));
         options.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
@@ -150,7 +143,6 @@ TEST(promises_hold_for_files_as_without_nixl) {
         options.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE;
         EXPECT_OK(create(host.layout, direct, to_file, &options, &transfer));
         RUN(transfer);
-        kvmem_transfer_destroy(transfer);
     }
 }
 

@@ -2,13 +2,9 @@
 // A log callback that calls kvmem for each message: no thread waits for another for ever.
 #include "harness.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 KV_PEER_ROLE
 
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6});
 
 /* What there is to ask; what is NULL is not there yet. */
 typedef struct asked {

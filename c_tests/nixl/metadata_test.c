@@ -4,7 +4,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sys/socket.h>
 #include <time.h>
 
 TEST(a_blob_is_bytes_with_a_nul_behind) {
@@ -161,8 +160,7 @@ TEST(an_address_where_nothing_listens_is_reported_at_once) {
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens at 127.0.0.1",
                    kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
-    message metadata = agent_metadata(near); /* the agent works on */
-    free(metadata.data);
+    CLEANUP(message_free) message metadata = agent_metadata(near); /* the agent works on */
 }
 
 /* Something listens there, but is no agent. */

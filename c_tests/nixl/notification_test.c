@@ -2,13 +2,10 @@
 // Notifications between processes: any bytes, none at all, many, large, and a wait that ends.
 #include "harness.h"
 
-#include <stdatomic.h>
-
 KV_PEER_ROLE
 
 static void meet(kv_peer *peer, kvmem_agent *agent) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_peer_open(peer, "listener", &config, 1);
+    kv_peer_open(peer, "listener", REF(kv_config(&kv_kinds[0])), 1);
     kv_peer_meet(peer, agent);
 }
 
@@ -35,16 +32,14 @@ TEST(an_empty_one_is_one_too) {
 
 TEST(a_large_one_arrives_whole) {
     const size_t size = MIB;
-    unsigned char *large = test_allocate(size);
+    CLEANUP(test_free) unsigned char *large = test_allocate(size);
     kv_fill(large, size, 99);
-    kvmem_agent *agent = agent_open("speaker");
+    OWNED(kvmem_agent) agent = agent_open("speaker");
     kv_peer peer;
     meet(&peer, agent);
     EXPECT_OK(kvmem_agent_notify(agent, "listener", large, size, ERR));
     kv_peer_expect_notification(&peer, "speaker", large, size);
     kv_peer_close(&peer);
-    kvmem_agent_destroy(agent);
-    free(large);
 }
 
 #define MANY 500
@@ -53,9 +48,7 @@ TEST(a_large_one_arrives_whole) {
 TEST(many_all_arrive) {
     OWNED(kvmem_agent) agent = agent_open("speaker");
     OWNED(kvmem_agent) other = agent_open("other");
-    message metadata = agent_metadata(other);
-    agent_load(agent, &metadata);
-    free(metadata.data);
+    agents_introduce(agent, other);
     for (uint32_t i = 0; i < MANY; i++) {
         EXPECT_OK(kvmem_agent_notify(agent, "other", &i, sizeof(i), ERR));
     }
@@ -120,9 +113,7 @@ TEST(an_agent_with_files_alone_receives_none) {
     REFUSE(KVMEM_STATUS_TIMED_OUT, "", kvmem_agent_take_notifications, agent, MILLISECONDS(20));
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
     kvmem_agent *speaker = agent_open("speaker");
-    message metadata = agent_metadata(agent);
-    agent_load(speaker, &metadata);
-    free(metadata.data);
+    agents_introduce(speaker, agent);
     EXPECT_OK(kvmem_agent_notify(speaker, "files", "hello", 5, ERR));
     agent_expect_notification(agent, "speaker", "hello", 5);
     kvmem_agent_destroy(agent);
@@ -139,9 +130,7 @@ TEST(strangers_cannot_be_notified) {
 TEST(the_list_is_checked_and_its_own) {
     kvmem_agent *agent = agent_open("speaker");
     kvmem_agent *other = agent_open("other");
-    message metadata = agent_metadata(other);
-    agent_load(agent, &metadata);
-    free(metadata.data);
+    agents_introduce(agent, other);
     EXPECT_OK(kvmem_agent_notify(agent, "other", "still here", 10, ERR));
     GET(kvmem_notifications *, taken, kvmem_agent_take_notifications, other, PATIENCE);
     kvmem_agent_destroy(agent);

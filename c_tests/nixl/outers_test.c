@@ -59,9 +59,8 @@ static void to_and_from_peer(kv_side *local, kv_peer *peer) {
 TEST(slots_are_read_from_a_peer_and_written_there) {
     OWNED(kvmem_agent) agent = agent_open("near");
     for (size_t there = 0; there < KV_NUM_KINDS; there++) {
-        const kvmem_layout_config remote = kv_config(&kv_kinds[there]);
         kv_peer peer;
-        kv_peer_open(&peer, kv_kinds[there].name, &remote, 100);
+        kv_peer_open(&peer, kv_kinds[there].name, REF(kv_config(&kv_kinds[there])), 100);
         kv_peer_meet(&peer, agent);
         for (size_t here = 0; here < KV_NUM_KINDS; here++) {
             const kvmem_layout_config local = kv_config(&kv_kinds[here]);
@@ -102,10 +101,8 @@ TEST(layouts_of_keys_alone_take_part) {
 
 static void out_and_back(kvmem_agent *agent, const scratch *directory, const kv_kind *here,
                          const kv_kind *there, kv_outers slots) {
-    const kvmem_layout_config memory = kv_aligned_config(here);
-    const kvmem_layout_config disk = kv_aligned_config(there);
-    OPENED(kv_side, host, &memory, agent, 1);
-    OPENED(file_side, file, &disk, agent, directory, 0, 2);
+    OPENED(kv_side, host, REF(kv_aligned_config(here)), agent, 1);
+    OPENED(file_side, file, REF(kv_aligned_config(there)), agent, directory, 0, 2);
     kvmem_transfer_options options = kv_outers_options(&all_layers, slots);
     options.path = KVMEM_PATH_NIXL_FILE_WRITE;
     kvmem_transfer_info info = kv_run_with(host.layout, file.model.layout, &options);
@@ -124,7 +121,7 @@ static void out_and_back(kvmem_agent *agent, const scratch *directory, const kv_
 TEST(slots_go_to_files_and_come_back) {
     OWNED(kvmem_agent) agent = agent_open("offload");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kv_kind *here = &kv_kinds[kinds / KV_NUM_KINDS];
         out_and_back(agent, &directory, here, &kv_kinds[kinds % KV_NUM_KINDS], outers[kinds % NUM(outers)]);

@@ -7,8 +7,7 @@
 
 KV_PEER_ROLE
 
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
 
 /* Everything that can be destroyed while the transfer is in flight. */
 typedef struct flight {
@@ -32,9 +31,8 @@ static void lay_out_with_release(flight *flight, const kvmem_layout_config *conf
 
 /* Connected by a first run, so that the next one needs nothing but the peer's help. */
 static void prepare(flight *flight, kv_peer *peer, const char *name) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     flight->agent = agent_open(name);
-    lay_out_with_release(flight, &config);
+    lay_out_with_release(flight, REF(kv_config(&kv_kinds[0])));
     kv_peer_meet(peer, flight->agent);
     flight->remote = peer->model.layout;
     peer->model.layout = NULL;
@@ -90,8 +88,7 @@ static void destroy_all(flight *flight) {
 }
 
 static void start(kv_peer *peer) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_peer_open(peer, "frozen", &config, 2);
+    kv_peer_open(peer, "frozen", REF(kv_config(&kv_kinds[0])), 2);
 }
 
 TEST(in_flight_nothing_is_repeated_or_forgotten) {
@@ -112,7 +109,7 @@ TEST(in_flight_nothing_is_repeated_or_forgotten) {
 
 TEST(killed_while_a_transfer_waits_for_it) {
     flight flight;
-    CLEANUP(kv_peer_forget) kv_peer peer;
+    CLEANUP(kv_peer_close) kv_peer peer;
     start(&peer);
     prepare(&flight, &peer, "waiting");
     take_off(&flight, &peer);
@@ -149,7 +146,7 @@ TEST(killed_in_flight_and_back_under_the_same_name) {
     kvmem_layout_destroy(risen.model.layout);
     risen.model.layout = NULL;
     destroy_all(&flight);
-    kv_peer_forget(&old);
+    kv_peer_close(&old);
     kv_peer_close(&risen);
 }
 

@@ -3,54 +3,30 @@
 // error in time, the process lives, and other peers are served.
 #include "harness.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-
 /* How soon a transfer with a dead peer must have failed. A timeout is a failure of the test. */
 #define SOON SECONDS(5)
 
 KV_PEER_ROLE
 
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
 
-typedef struct fixture {
-    kvmem_agent *agent;
-    kv_side side;
-    kv_peer peer;
-} fixture;
+typedef kv_meeting fixture;
+#define fixture_close kv_meeting_close
 
 static void fixture_open(fixture *fixture) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    fixture->agent = agent_open("survivor");
-    kv_side_open(&fixture->side, &config, fixture->agent, 1);
-    kv_peer_open(&fixture->peer, "victim", &config, 2);
-    kv_peer_meet(&fixture->peer, fixture->agent);
+    kv_meeting_open(fixture, "survivor", "victim", &config, &config);
 }
 
 /* The agent goes on: with another peer, bytes and notifications arrive. */
 static void expect_survivor_works(fixture *fixture) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    OPENED(kv_peer, next, "next", &config, 3);
+    OPENED(kv_peer, next, "next", REF(kv_config(&kv_kinds[1])), 3);
     kv_peer_meet(&next, fixture->agent);
     kv_run(fixture->side.layout, next.model.layout, &move);
     kv_expect_moved(&next.model, &fixture->side, &move);
     kv_peer_check(&next);
     kv_peer_notify(&next, "survivor", "hello", 5);
     agent_expect_notification(fixture->agent, "next", "hello", 5);
-}
-
-static void fixture_close(fixture *fixture) {
-    kv_peer_forget(&fixture->peer);
-    kv_side_close(&fixture->side);
-    kvmem_agent_destroy(fixture->agent);
-}
-
-static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination) {
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
-    return transfer;
 }
 
 static kvmem_status submit_and_wait(kvmem_transfer *transfer, uint64_t timeout) {
@@ -67,8 +43,8 @@ static void expect_peer_lost(kvmem_status status) {
 
 TEST(killed_before_a_transfer) {
     OPENED(fixture, fixture);
-    kvmem_transfer *write = create(fixture.side.layout, fixture.peer.model.layout);
-    kvmem_transfer *read = create(fixture.peer.model.layout, fixture.side.layout);
+    kvmem_transfer *write = kv_transfer(fixture.side.layout, fixture.peer.model.layout, &move);
+    kvmem_transfer *read = kv_transfer(fixture.peer.model.layout, fixture.side.layout, &move);
     EXPECT_OK(submit_and_wait(write, PATIENCE));
     kv_peer_crash(&fixture.peer);
     expect_peer_lost(submit_and_wait(write, SOON));
@@ -82,10 +58,9 @@ TEST(killed_before_a_transfer) {
 TEST(killed_before_the_first_contact) {
     OPENED(fixture, fixture);
     kv_peer_crash(&fixture.peer);
-    const kvmem_transfer_options options = kv_transfer_options(&move);
     kvmem_transfer *transfer = NULL;
-    kvmem_status status = kvmem_transfer_create(fixture.side.layout, fixture.peer.model.layout, &options,
-                                                &transfer, ERR);
+    kvmem_status status = kvmem_transfer_create(fixture.side.layout, fixture.peer.model.layout,
+                                                KV_OPTIONS(&move), &transfer, ERR);
     THEN(status, submit_and_wait(transfer, SOON));
     expect_peer_lost(status);
     kvmem_transfer_destroy(transfer);
@@ -114,8 +89,8 @@ static void *stream_until_it_fails(void *argument) {
 TEST(killed_in_the_middle_of_many) {
     OPENED(fixture, fixture);
     stream streams[] = {
-        {.transfer = create(fixture.side.layout, fixture.peer.model.layout)},
-        {.transfer = create(fixture.peer.model.layout, fixture.side.layout)},
+        {.transfer = kv_transfer(fixture.side.layout, fixture.peer.model.layout, &move)},
+        {.transfer = kv_transfer(fixture.peer.model.layout, fixture.side.layout, &move)},
     };
     pthread_t threads[NUM(streams)];
     for (size_t i = 0; i < NUM(streams); i++) {

@@ -6,8 +6,7 @@
 
 KV_PEER_ROLE
 
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
 
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination) {
     const kvmem_transfer_options options = kv_transfer_options(&move);
@@ -36,8 +35,7 @@ TEST(a_restarted_peer_is_told_apart) {
     RUN(old_transfer);
     kv_peer_crash(&old);
 
-    kv_peer risen;
-    kv_peer_open(&risen, "phoenix", &config, 3);
+    OPENED(kv_peer, risen, "phoenix", &config, 3);
     const message *news = &risen.metadata;
     EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "phoenix",
                    kvmem_agent_load_remote_metadata(agent, news->data, news->size, NULL, ERR));
@@ -51,8 +49,7 @@ TEST(a_restarted_peer_is_told_apart) {
     kv_expect_moved(&risen.model, &side, &move);
     kv_peer_check(&risen);
     kvmem_transfer_destroy(old_transfer);
-    kv_peer_forget(&old);
-    kv_peer_close(&risen);
+    kv_peer_close(&old);
 }
 
 /* Without address randomisation both lives of the peer have their memory at the same place, and only who made
@@ -66,12 +63,10 @@ TEST(an_old_descriptor_is_refused_though_its_addresses_fit) {
     kv_peer old;
     kv_peer_open(&old, "phoenix", &first, 2);
     kv_peer_crash(&old);
-    kv_peer risen;
-    kv_peer_open(&risen, "phoenix", &second, 3);
+    OPENED(kv_peer, risen, "phoenix", &second, 3);
     CHECK(personality((unsigned long)randomised) >= 0);
     kv_peer_meet(&risen, agent);
     const message *descriptor = &old.descriptor;
     REFUSE(KVMEM_STATUS_PEER_LOST, "phoenix", kvmem_layout_import, agent, descriptor->data, descriptor->size);
-    kv_peer_forget(&old);
-    kv_peer_close(&risen);
+    kv_peer_close(&old);
 }

@@ -43,7 +43,7 @@ TEST(memory_to_be_read_only_is_not_registered) {
 /* The file is there before its registration fails: no backend of the agent's takes files. */
 TEST(a_layout_that_cannot_be_registered_leaves_no_file) {
     OWNED(kvmem_agent) agent = agent_open("registrar");
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.path = scratch_file(&directory, "cache"));
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
@@ -127,12 +127,11 @@ TEST(without_a_backend_that_takes_it_nothing_is_registered) {
 TEST(deregistering_twice_is_an_error) {
     OWNED(kvmem_agent) agent = agent_open("deregister");
     OWNED(kvmem_region) region = adopt(NULL);
-    kvmem_registration *registration = register_with(region, agent);
+    OWNED(kvmem_registration) registration = register_with(region, agent);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
     CHECK_EQ(info_of(registration).registered, 0);
     CHECK_EQ(registration_count(region), 0);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_registration_deregister(registration, ERR));
-    kvmem_registration_destroy(registration);
     kvmem_registration_destroy(NULL);
 }
 
@@ -169,8 +168,7 @@ TEST(a_layout_holds_its_registration) {
     OWNED(kvmem_agent) agent = agent_open("holder");
     OWNED(kvmem_region) region = adopt(NULL);
     OWNED(kvmem_registration) registration = register_with(region, agent);
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    const kvmem_layout_options options = options_over(&config, agent, &registration);
+    const kvmem_layout_options options = options_over(REF(kv_config(&kv_kinds[0])), agent, &registration);
     GET(kvmem_layout *, layout, kvmem_layout_build, &options);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "destroy both", kvmem_registration_deregister(registration, ERR));
     CHECK_EQ(info_of(registration).registered, 1);
@@ -185,18 +183,15 @@ TEST(the_registration_of_another_agent_is_refused) {
     OWNED(kvmem_agent) other = agent_open("other");
     OWNED(kvmem_region) region = adopt(NULL);
     OWNED(kvmem_registration) registration = register_with(region, owner);
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    const kvmem_layout_options options = options_over(&config, other, &registration);
+    const kvmem_layout_options options = options_over(REF(kv_config(&kv_kinds[0])), other, &registration);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "owner", kvmem_layout_build, &options);
     CHECK_HAS(test_last_message(), "other");
 }
 
 TEST(a_layout_over_regions_registers_them) {
     OWNED(kvmem_agent) agent = agent_open("builder");
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    OPENED(kv_side, side, &config, agent, 1);
-    GET(kvmem_layout_info, info, kvmem_layout_get_info, side.layout);
-    CHECK_EQ(info.locality, KVMEM_LOCALITY_REGISTERED);
+    OPENED(kv_side, side, REF(kv_config(&kv_kinds[1])), agent, 1);
+    CHECK_EQ(layout_info(side.layout).locality, KVMEM_LOCALITY_REGISTERED);
     OWN(kvmem_blob, name, kvmem_layout_get_agent, side.layout);
     CHECK_STR((const char *)kvmem_blob_data(name), "builder");
     for (size_t i = 0; i < side.num_regions; i++) {

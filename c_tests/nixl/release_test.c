@@ -2,12 +2,9 @@
 // A release callback that calls the agent whose thread was the last to use the memory.
 #include "harness.h"
 
-#include <stdatomic.h>
-
 KV_PEER_ROLE
 
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
 
 #define RUNS 50
 
@@ -39,8 +36,7 @@ static kvmem_layout *layout_with_release(const kvmem_layout_config *config, void
 /* The frozen peer keeps the request in flight until every handle is destroyed. */
 static void destroy_in_flight(kv_peer *peer, on_release *release, void *memory) {
     kvmem_layout *local = layout_with_release(&peer->model.config, memory, release);
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, peer->model.layout, local, &options);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, peer->model.layout, local, KV_OPTIONS(&move));
     peer_freeze(&peer->process);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     kvmem_transfer_destroy(transfer);
@@ -94,13 +90,12 @@ TEST(a_callback_may_destroy_the_agent) {
 TEST(the_end_of_a_run_holds_nothing) {
     enum { ENDS = 200 };
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_agent *agent = agent_open("near");
-    kv_peer peer;
-    kv_peer_open(&peer, "far", &config, 2);
+    OWNED(kvmem_agent) agent = agent_open("near");
+    OPENED(kv_peer, peer, "far", &config, 2);
     kv_peer_meet(&peer, agent);
-    GET(kvmem_queue *, queue, kvmem_queue_create);
-    void *memory = test_allocate(kv_region_size(&config));
-    kvmem_region *region = region_adopt(memory, kv_region_size(&config));
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    CLEANUP(test_free) void *memory = test_allocate(kv_region_size(&config));
+    OWNED(kvmem_region) region = region_adopt(memory, kv_region_size(&config));
     for (int i = 0; i < ENDS; i++) {
         kvmem_layout *local = regions_lay_out(&config, &region, 1, agent);
         kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue,
@@ -114,13 +109,7 @@ TEST(the_end_of_a_run_holds_nothing) {
         kvmem_layout_destroy(local);
         const kvmem_status status = next_completion(queue).status;
         CHECK(status == KVMEM_STATUS_OK || (i % 4 >= 2 && status == KVMEM_STATUS_CANCELLED));
-        GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
-        CHECK_EQ(holders.registrations, 0);
-        CHECK_EQ(holders.references, 1);
+        CHECK_EQ(region_holders(region).registrations, 0);
+        CHECK_EQ(region_holders(region).references, 1);
     }
-    kvmem_region_destroy(region);
-    kvmem_queue_destroy(queue);
-    kv_peer_close(&peer);
-    kvmem_agent_destroy(agent);
-    free(memory);
 }

@@ -8,27 +8,6 @@ static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4,
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 static const kv_move some_layers = {scattered, NUM(scattered), 2, 0, 1};
 
-/* An agent with a layout of its own, and a peer that it knows. */
-typedef struct meeting {
-    kvmem_agent *agent;
-    kv_peer peer;
-    kv_side side;
-} meeting;
-
-static meeting meet(const kvmem_layout_config *there, const kvmem_layout_config *here) {
-    meeting met = {.agent = agent_open("near")};
-    kv_peer_open(&met.peer, "far", there, 1);
-    kv_peer_meet(&met.peer, met.agent);
-    kv_side_open(&met.side, here, met.agent, 2);
-    return met;
-}
-
-static void part(meeting *met) {
-    kv_side_close(&met->side);
-    kv_peer_close(&met->peer);
-    kvmem_agent_destroy(met->agent);
-}
-
 static void check_info(const kvmem_transfer_info *info, const kv_move *move, uint32_t path) {
     CHECK_EQ(info->path, path);
     CHECK_EQ(info->num_pieces, move->num_pairs * move->num_layers * 2);
@@ -55,9 +34,8 @@ static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move) 
 TEST(every_pair_of_kinds_is_read_and_written) {
     OWNED(kvmem_agent) agent = agent_open("near");
     for (size_t there = 0; there < KV_NUM_KINDS; there++) {
-        const kvmem_layout_config remote = kv_config(&kv_kinds[there]);
         kv_peer peer;
-        kv_peer_open(&peer, kv_kinds[there].name, &remote, 100);
+        kv_peer_open(&peer, kv_kinds[there].name, REF(kv_config(&kv_kinds[there])), 100);
         kv_peer_meet(&peer, agent);
         for (size_t here = 0; here < KV_NUM_KINDS; here++) {
             kvmem_layout_config local = WITH(kv_config(&kv_kinds[here]), it.alignment = here == 0 ? 64 : 1);
@@ -94,7 +72,7 @@ static void run_twice(kvmem_transfer *transfer, kv_peer *peer, const void *data,
 TEST(the_peer_is_notified_when_the_bytes_are_there) {
     static const unsigned char note[] = {'d', 'o', 'n', 'e', 0, 0xFF};
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    meeting met = meet(&config, &config);
+    OPENED(kv_meeting, met, "near", "far", &config, &config);
     unsigned char gone[sizeof(note)];
     memcpy(gone, note, sizeof(note));
     kvmem_transfer *write =
@@ -106,13 +84,12 @@ TEST(the_peer_is_notified_when_the_bytes_are_there) {
         create_with_notification(met.peer.model.layout, met.side.layout, note, sizeof(note));
     run_twice(read, &met.peer, note, sizeof(note));
     kv_side_check_moved(&met.side, &met.peer.model, &all_layers);
-    part(&met);
 }
 
 TEST(layers_follow_each_other_and_the_peer_hears_once) {
     static const char note[] = "all layers";
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    meeting met = meet(&config, &config);
+    OPENED(kv_meeting, met, "near", "far", &config, &config);
     kvmem_transfer_options options = kv_transfer_options(&all_layers);
     options.flags = KVMEM_TRANSFER_BY_LAYER;
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, met.side.layout, met.peer.model.layout, &options);
@@ -137,7 +114,6 @@ TEST(layers_follow_each_other_and_the_peer_hears_once) {
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     kv_peer_check(&met.peer);
     run_twice(transfer, &met.peer, note, sizeof(note));
-    part(&met);
 }
 
 static kvmem_status try_create(const kvmem_layout *source, const kvmem_layout *destination,
@@ -150,7 +126,7 @@ static kvmem_status try_create(const kvmem_layout *source, const kvmem_layout *d
 /* What is read is compared with what the peer said; what is written only the peer can compare. */
 TEST(what_is_read_from_there_is_verified) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    meeting met = meet(&config, &config);
+    OPENED(kv_meeting, met, "near", "far", &config, &config);
     uint32_t checksums[8];
     CHECK(all_layers.num_pairs <= NUM(checksums));
     for (size_t i = 0; i < all_layers.num_pairs; i++) {
@@ -177,7 +153,6 @@ TEST(what_is_read_from_there_is_verified) {
                    kvmem_layout_checksum(met.peer.model.layout, &block, 1, checksums, ERR));
     kv_side_check_moved(&met.side, &met.peer.model, &all_layers);
     kv_peer_check(&met.peer);
-    part(&met);
 }
 
 /* Two hundred blocks of many pieces, so that one request is not one message. */
@@ -192,13 +167,12 @@ TEST(large_transfers_are_exact_too) {
         pairs[i] = (kvmem_block_pair){2 * i, 199 - i};
     }
     const kv_move move = {pairs, NUM(pairs), 0, 0, 8};
-    meeting met = meet(&there, &here);
+    OPENED(kv_meeting, met, "near", "far", &here, &there);
     kv_run(met.side.layout, met.peer.model.layout, &move);
     kv_expect_moved(&met.peer.model, &met.side, &move);
     kv_peer_check(&met.peer);
     kv_run(met.peer.model.layout, met.side.layout, &move);
     kv_side_check_moved(&met.side, &met.peer.model, &move);
-    part(&met);
 }
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
@@ -241,7 +215,7 @@ TEST(no_promise_is_given_of_the_way_to_a_peer) {
     static const uint64_t flags[] = {KVMEM_TRANSFER_ZERO_COPY, KVMEM_TRANSFER_NO_HOST_BOUNCE,
                                      KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    meeting met = meet(&config, &config);
+    OPENED(kv_meeting, met, "near", "far", &config, &config);
     for (size_t i = 0; i < 2 * NUM(flags); i++) {
         const kvmem_layout *source = i % 2 == 0 ? met.side.layout : met.peer.model.layout;
         const kvmem_layout *destination = i % 2 == 0 ? met.peer.model.layout : met.side.layout;
@@ -250,5 +224,4 @@ TEST(no_promise_is_given_of_the_way_to_a_peer) {
                        try_create(source, destination, NULL, flags[i / 2], &transfer));
     }
     read_from_there(&met.side, &met.peer, &all_layers);
-    part(&met);
 }

@@ -3,9 +3,6 @@
 // default dispositions are in force afterwards. UCX installs its handler once per process, so each case has its own.
 #include "harness.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-
 #define NUM_SIGNALS 32 /* those that are not for real time */
 
 enum { READY, RAISE };
@@ -54,9 +51,7 @@ static void use_agents(const struct sigaction *before) {
     expect_unchanged(before, "a UCX backend was created");
     kvmem_agent *far = agent_open("far");
     expect_unchanged(before, "a second UCX backend was created");
-    message metadata = agent_metadata(far);
-    agent_load(near, &metadata);
-    free(metadata.data);
+    agents_introduce(near, far);
     EXPECT_OK(kvmem_agent_notify(near, "far", "hello", 5, ERR));
     agent_expect_notification(far, "near", "hello", 5);
     expect_unchanged(before, "a message was sent");

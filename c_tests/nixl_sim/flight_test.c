@@ -3,11 +3,6 @@
 // NIXL still has then, and what can be done with the peer meanwhile.
 #include "stand_in.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-
 KV_PEER_ROLE
 
 #define NUM_BLOCKS 128
@@ -25,8 +20,7 @@ static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *de
         pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
     }
     const kv_move all = {pairs, num_blocks, 0, 0, num_layers};
-    const kvmem_transfer_options options = kv_transfer_options(&all);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&all));
     return transfer;
 }
 
@@ -96,9 +90,8 @@ static void expect_failure_then_success(pair *pair) {
 }
 
 TEST(a_request_that_is_not_posted_is_released_before_the_end) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     pair pair;
-    pair_open(&pair, &config);
+    pair_open(&pair, REF(kv_config(&kv_kinds[0])));
     NIXL(nixl_sim_fail_post(1));
     expect_failure_then_success(&pair);
     pair_close(&pair);
@@ -106,9 +99,8 @@ TEST(a_request_that_is_not_posted_is_released_before_the_end) {
 }
 
 TEST(a_request_that_fails_in_flight_is_released_before_the_end) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     pair pair;
-    pair_open(&pair, &config);
+    pair_open(&pair, REF(kv_config(&kv_kinds[0])));
     EXPECT_OK(run(pair.transfer));
     CHECK_EQ(requests().alive, 1); /* for the next run */
     NIXL(nixl_sim_set_pending(1));
@@ -119,9 +111,8 @@ TEST(a_request_that_fails_in_flight_is_released_before_the_end) {
 }
 
 TEST(one_of_two_requests_that_fails_has_both_made_anew) {
-    const kvmem_layout_config config = two_requests();
     pair pair;
-    pair_open(&pair, &config);
+    pair_open(&pair, REF(two_requests()));
     NIXL(nixl_sim_fail_post(2));
     expect_failure_then_success(&pair);
     CHECK_EQ(requests().alive, 2);
@@ -152,7 +143,7 @@ static void distant_open(distant *distant) {
 static void distant_close(distant *distant) {
     NIXL(nixl_sim_set_pending(0));
     kvmem_transfer_destroy(distant->transfer);
-    kv_peer_forget(&distant->peer);
+    kv_peer_close(&distant->peer);
     kv_side_close(&distant->side);
     kvmem_agent_destroy(distant->near);
     AWAIT(requests().alive == 0);
@@ -212,10 +203,9 @@ static bool is_asleep(pid_t thread) {
 
 /* While the agent is between two requests, NIXL has none of the transfer. */
 TEST(a_peer_is_not_invalidated_between_two_requests) {
-    const kvmem_layout_config config = two_requests();
     static invalidation mine;
     pthread_t thread;
-    OPENED(pair, pair, &config);
+    OPENED(pair, pair, REF(two_requests()));
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
     EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
@@ -234,8 +224,7 @@ TEST(a_peer_is_not_invalidated_between_two_requests) {
 
 /* A call of NIXL's has no time limit. What has one, and changes nothing, ends all the same. */
 TEST(a_wait_for_notifications_ends_though_nixl_does_not_return) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OPENED(pair, pair, &config);
+    OPENED(pair, pair, REF(kv_config(&kv_kinds[0])));
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
     EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
@@ -249,8 +238,7 @@ TEST(a_wait_for_notifications_ends_though_nixl_does_not_return) {
 
 /* Which thread does it is by chance: the agent's if it has woken up before. */
 TEST(a_thread_that_waits_does_the_work_of_its_agent) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OPENED(pair, pair, &config);
+    OPENED(pair, pair, REF(kv_config(&kv_kinds[0])));
     do {
         EXPECT_OK(run(pair.transfer));
     } while (requests().last_poster != gettid()); /* the deadline of the process bounds it */

@@ -3,9 +3,6 @@
 // once.
 #include "stand_in.h"
 
-#include <sched.h>
-#include <stdatomic.h>
-
 static atomic_int warnings;
 
 static void count(uint32_t level, const char *target, const char *message, void *user_data) {

@@ -27,14 +27,7 @@ static uint64_t failing_deregister;
 static bool is_held[NIXL_SIM_NUM_CALLS];
 static uint64_t num_waiting;
 
-CAPI(create_reg_dlist)(int kind, list **made);
-CAPI(destroy_reg_dlist)(list *ended);
-CAPI(reg_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t device, const void *data, size_t length);
-CAPI(register_mem)(const agent *agent, const list *list, const arguments *arguments);
-CAPI(deregister_mem)(const agent *agent, const list *list, const arguments *arguments);
-
 CAPI(create_reg_dlist)(int kind, list **made) {
-    (void)kind;
     *made = calloc(1, sizeof(list));
     return *made != NULL ? SUCCESS : ERROR_BACKEND;
 }
@@ -45,7 +38,6 @@ CAPI(destroy_reg_dlist)(list *ended) {
 }
 
 CAPI(reg_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t device, const void *data, size_t length) {
-    (void)size, (void)device, (void)data, (void)length;
     list->address = address;
     return SUCCESS;
 }
@@ -94,30 +86,19 @@ CAPI(deregister_mem)(const agent *agent, const list *list, const arguments *argu
     if (arguments == NULL || arguments->backend == NULL || arguments->backend->owner != agent) {
         return ERROR_INVALID_PARAM;
     }
-    pthread_mutex_lock(&sim_lock);
-    const status outcome = deregister(agent, arguments->backend->plugin, list->address);
-    pthread_mutex_unlock(&sim_lock);
-    return outcome;
-}
-
-static void set(uint64_t *number, uint64_t value) {
-    pthread_mutex_lock(&sim_lock);
-    *number = value;
-    pthread_mutex_unlock(&sim_lock);
+    return LOCKED(deregister(agent, arguments->backend->plugin, list->address));
 }
 
 void nixl_sim_fail_register(uint64_t nth) {
-    set(&failing_register, nth);
+    LOCKED(failing_register = nth);
 }
 
 void nixl_sim_fail_deregister(uint64_t nth) {
-    set(&failing_deregister, nth);
+    LOCKED(failing_deregister = nth);
 }
 
 void nixl_sim_hold(int call) {
-    pthread_mutex_lock(&sim_lock);
-    is_held[call] = true;
-    pthread_mutex_unlock(&sim_lock);
+    LOCKED(is_held[call] = true);
 }
 
 void nixl_sim_go(void) {
@@ -128,10 +109,7 @@ void nixl_sim_go(void) {
 }
 
 uint64_t nixl_sim_waiting(void) {
-    pthread_mutex_lock(&sim_lock);
-    const uint64_t waiting = num_waiting;
-    pthread_mutex_unlock(&sim_lock);
-    return waiting;
+    return LOCKED(num_waiting);
 }
 
 uint64_t nixl_sim_registered(uint64_t address) {

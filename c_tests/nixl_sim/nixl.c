@@ -17,49 +17,15 @@ static const char *const plugins[NUM_PLUGINS] = {"POSIX", "UCX"};
 static uint64_t num_polls;
 static bool polls_fail;
 
-CAPI(create_configured_agent)(const char *name, const void *config, agent **made);
-CAPI(destroy_agent)(agent *ended);
-CAPI(get_local_md)(agent *agent, void **data, size_t *size);
-CAPI(load_remote_md)(agent *agent, const void *data, size_t size, char **name);
-CAPI(invalidate_remote_md)(agent *agent, const char *name);
-CAPI(check_remote_md)(agent *agent, const char *name, const void *list);
-CAPI(send_local_md)(agent *agent, const arguments *arguments);
-CAPI(fetch_remote_md)(agent *agent, const char *name, const arguments *arguments);
-CAPI(get_available_plugins)(agent *agent, void **made);
-CAPI(destroy_string_list)(void *list);
-CAPI(string_list_size)(const void *list, size_t *size);
-CAPI(string_list_get)(const void *list, size_t index, const char **text);
-CAPI(get_plugin_params)(agent *agent, const char *name, void **memory, void **made);
-CAPI(mem_list_size)(const void *list, size_t *size);
-CAPI(mem_list_get)(const void *list, size_t index, unsigned *kind);
-CAPI(destroy_mem_list)(void *list);
-CAPI(destroy_params)(void *ended);
-CAPI(create_backend)(agent *agent, const char *name, const void *params, backend **made);
-CAPI(get_backend_params)(agent *agent, const backend *backend, void **memory, void **made);
-CAPI(destroy_backend)(backend *ended);
-CAPI(create_opt_args)(arguments **made);
-CAPI(destroy_opt_args)(arguments *ended);
-CAPI(opt_args_add_backend)(arguments *arguments, const backend *backend);
-CAPI(opt_args_set_ip_addr)(arguments *arguments, const char *address);
-CAPI(opt_args_set_port)(arguments *arguments, uint16_t port);
-CAPI(create_params)(void **made);
-CAPI(params_add)(void *params, const char *key, const char *value);
-CAPI(params_create_iterator)(const void *params, void **made);
-CAPI(params_iterator_next)(void *iterator, const char **key, const char **value, bool *has_next);
-CAPI(params_destroy_iterator)(void *ended);
-CAPI(gen_notif)(agent *agent, const char *peer, const void *data, size_t size, const arguments *arguments);
-CAPI(create_notif_map)(void **made);
-CAPI(destroy_notif_map)(void *ended);
-CAPI(get_notifs)(const agent *agent, void *map, const arguments *arguments);
-CAPI(notif_map_size)(const void *map, size_t *size);
-CAPI(notif_map_get_agent_at)(const void *map, size_t index, const char **name);
-CAPI(notif_map_get_notifs_size)(const void *map, const char *name, size_t *size);
-CAPI(notif_map_get_notif)(const void *map, const char *name, size_t index, const void **data, size_t *size);
-EXPORTED bool nixl_capi_is_stub(void);
-
-bool nixl_capi_is_stub(void) {
+EXPORTED bool nixl_capi_is_stub(void) {
     return false;
 }
+
+/* A function that does nothing but answer. */
+#define ANSWERS(name, answer, ...)                                                                   \
+    CAPI(name)(__VA_ARGS__) {                                                                        \
+        return answer;                                                                               \
+    }
 
 /* An object without contents. */
 static status make_object(void **made) {
@@ -73,7 +39,6 @@ static status free_object(void *ended) {
 }
 
 CAPI(create_configured_agent)(const char *name, const void *config, agent **made) {
-    (void)config;
     *made = calloc(1, sizeof(agent));
     if (*made == NULL || strlen(name) >= NAME_SIZE) {
         return ERROR_BACKEND;
@@ -82,9 +47,7 @@ CAPI(create_configured_agent)(const char *name, const void *config, agent **made
     return SUCCESS;
 }
 
-CAPI(destroy_agent)(agent *ended) {
-    return free_object(ended);
-}
+ANSWERS(destroy_agent, free_object(ended), agent *ended)
 
 bool sim_knows(const agent *agent, const char *name) {
     for (size_t i = 0; i < MOST_PEERS; i++) {
@@ -124,9 +87,7 @@ CAPI(load_remote_md)(agent *agent, const void *data, size_t size, char **name) {
     if (size <= before || text[size - 1] != '\0' || size - before > NAME_SIZE) {
         return ERROR_BACKEND;
     }
-    pthread_mutex_lock(&sim_lock);
-    const status outcome = add_peer(agent, text + before);
-    pthread_mutex_unlock(&sim_lock);
+    const status outcome = LOCKED(add_peer(agent, text + before));
     *name = outcome == SUCCESS ? strdup(text + before) : NULL;
     return *name != NULL ? SUCCESS : ERROR_BACKEND;
 }
@@ -145,74 +106,45 @@ CAPI(invalidate_remote_md)(agent *agent, const char *name) {
 }
 
 CAPI(check_remote_md)(agent *agent, const char *name, const void *list) {
-    (void)list;
-    pthread_mutex_lock(&sim_lock);
-    const bool is_known = sim_knows(agent, name);
-    pthread_mutex_unlock(&sim_lock);
-    return is_known ? SUCCESS : ERROR_NOT_FOUND;
+    return LOCKED(sim_knows(agent, name)) ? SUCCESS : ERROR_NOT_FOUND;
 }
 
 /* It has no listen thread. */
-CAPI(send_local_md)(agent *agent, const arguments *arguments) {
-    (void)agent, (void)arguments;
-    return ERROR_INVALID_STATE;
-}
-
-CAPI(fetch_remote_md)(agent *agent, const char *name, const arguments *arguments) {
-    (void)agent, (void)name, (void)arguments;
-    return ERROR_INVALID_STATE;
-}
-
-CAPI(get_available_plugins)(agent *agent, void **made) {
-    (void)agent;
-    return make_object(made);
-}
-
-CAPI(destroy_string_list)(void *list) {
-    return free_object(list);
-}
+ANSWERS(send_local_md, ERROR_INVALID_STATE, agent *agent, const arguments *arguments)
+ANSWERS(fetch_remote_md, ERROR_INVALID_STATE, agent *agent, const char *name, const arguments *arguments)
+ANSWERS(get_available_plugins, make_object(made), agent *agent, void **made)
+ANSWERS(destroy_string_list, free_object(list), void *list)
 
 CAPI(string_list_size)(const void *list, size_t *size) {
-    (void)list;
     *size = NUM_PLUGINS;
     return SUCCESS;
 }
 
 CAPI(string_list_get)(const void *list, size_t index, const char **text) {
-    (void)list;
     *text = plugins[index];
     return SUCCESS;
 }
 
 CAPI(get_plugin_params)(agent *agent, const char *name, void **memory, void **made) {
-    (void)agent, (void)name;
     return make_object(memory) == SUCCESS ? make_object(made) : ERROR_BACKEND;
 }
 
 static const unsigned kinds[] = {0, 1, 4}; /* host memory, GPU memory, files */
 
 CAPI(mem_list_size)(const void *list, size_t *size) {
-    (void)list;
     *size = sizeof(kinds) / sizeof(kinds[0]);
     return SUCCESS;
 }
 
 CAPI(mem_list_get)(const void *list, size_t index, unsigned *kind) {
-    (void)list;
     *kind = kinds[index];
     return SUCCESS;
 }
 
-CAPI(destroy_mem_list)(void *list) {
-    return free_object(list);
-}
-
-CAPI(destroy_params)(void *ended) {
-    return free_object(ended);
-}
+ANSWERS(destroy_mem_list, free_object(list), void *list)
+ANSWERS(destroy_params, free_object(ended), void *ended)
 
 CAPI(create_backend)(agent *agent, const char *name, const void *params, backend **made) {
-    (void)params;
     for (size_t i = 0; i < NUM_PLUGINS; i++) {
         if (strcmp(plugins[i], name) == 0 && !agent->has_plugin[i]) {
             *made = malloc(sizeof(backend));
@@ -231,74 +163,42 @@ CAPI(get_backend_params)(agent *agent, const backend *backend, void **memory, vo
     return nixl_capi_get_plugin_params(agent, plugins[backend->plugin], memory, made);
 }
 
-CAPI(destroy_backend)(backend *ended) {
-    return free_object(ended);
-}
+ANSWERS(destroy_backend, free_object(ended), backend *ended)
 
 CAPI(create_opt_args)(arguments **made) {
     *made = calloc(1, sizeof(arguments));
     return *made != NULL ? SUCCESS : ERROR_BACKEND;
 }
 
-CAPI(destroy_opt_args)(arguments *ended) {
-    return free_object(ended);
-}
+ANSWERS(destroy_opt_args, free_object(ended), arguments *ended)
 
 CAPI(opt_args_add_backend)(arguments *arguments, const backend *backend) {
     arguments->backend = backend;
     return SUCCESS;
 }
 
-CAPI(opt_args_set_ip_addr)(arguments *arguments, const char *address) {
-    (void)arguments, (void)address;
-    return SUCCESS;
-}
-
-CAPI(opt_args_set_port)(arguments *arguments, uint16_t port) {
-    (void)arguments, (void)port;
-    return SUCCESS;
-}
-
-CAPI(create_params)(void **made) {
-    return make_object(made);
-}
-
-CAPI(params_add)(void *params, const char *key, const char *value) {
-    (void)params, (void)key, (void)value;
-    return SUCCESS;
-}
-
-CAPI(params_create_iterator)(const void *params, void **made) {
-    (void)params;
-    return make_object(made);
-}
+ANSWERS(opt_args_set_ip_addr, SUCCESS, arguments *arguments, const char *address)
+ANSWERS(opt_args_set_port, SUCCESS, arguments *arguments, uint16_t port)
+ANSWERS(create_params, make_object(made), void **made)
+ANSWERS(params_add, SUCCESS, void *params, const char *key, const char *value)
+ANSWERS(params_create_iterator, make_object(made), const void *params, void **made)
 
 CAPI(params_iterator_next)(void *iterator, const char **key, const char **value, bool *has_next) {
-    (void)iterator;
     *key = *value = NULL;
     *has_next = false;
     return SUCCESS;
 }
 
-CAPI(params_destroy_iterator)(void *ended) {
-    return free_object(ended);
-}
+ANSWERS(params_destroy_iterator, free_object(ended), void *ended)
 
 CAPI(gen_notif)(agent *agent, const char *peer, const void *data, size_t size, const arguments *arguments) {
-    (void)data, (void)size;
     return nixl_capi_check_remote_md(agent, peer, arguments);
 }
 
-CAPI(create_notif_map)(void **made) {
-    return make_object(made);
-}
-
-CAPI(destroy_notif_map)(void *ended) {
-    return free_object(ended);
-}
+ANSWERS(create_notif_map, make_object(made), void **made)
+ANSWERS(destroy_notif_map, free_object(ended), void *ended)
 
 CAPI(get_notifs)(const agent *agent, void *map, const arguments *arguments) {
-    (void)agent, (void)map, (void)arguments;
     pthread_mutex_lock(&sim_lock);
     num_polls++;
     const status outcome = polls_fail ? ERROR_BACKEND : SUCCESS;
@@ -307,35 +207,21 @@ CAPI(get_notifs)(const agent *agent, void *map, const arguments *arguments) {
 }
 
 CAPI(notif_map_size)(const void *map, size_t *size) {
-    (void)map;
     *size = 0;
     return SUCCESS;
 }
 
-CAPI(notif_map_get_agent_at)(const void *map, size_t index, const char **name) {
-    (void)map, (void)index, (void)name;
-    return ERROR_NOT_FOUND;
-}
-
-CAPI(notif_map_get_notifs_size)(const void *map, const char *name, size_t *size) {
-    (void)map, (void)name, (void)size;
-    return ERROR_NOT_FOUND;
-}
+ANSWERS(notif_map_get_agent_at, ERROR_NOT_FOUND, const void *map, size_t index, const char **name)
+ANSWERS(notif_map_get_notifs_size, ERROR_NOT_FOUND, const void *map, const char *name, size_t *size)
 
 CAPI(notif_map_get_notif)(const void *map, const char *name, size_t index, const void **data, size_t *size) {
-    (void)map, (void)name, (void)index, (void)data, (void)size;
     return ERROR_NOT_FOUND;
 }
 
 uint64_t nixl_sim_notification_polls(void) {
-    pthread_mutex_lock(&sim_lock);
-    const uint64_t polls = num_polls;
-    pthread_mutex_unlock(&sim_lock);
-    return polls;
+    return LOCKED(num_polls);
 }
 
 void nixl_sim_set_notifications_fail(int fail) {
-    pthread_mutex_lock(&sim_lock);
-    polls_fail = fail != 0;
-    pthread_mutex_unlock(&sim_lock);
+    LOCKED(polls_fail = fail != 0);
 }

@@ -20,27 +20,12 @@ static uint64_t failing_release;
 static bool stays_pending;
 static nixl_sim_requests counts;
 
-CAPI(create_xfer_dlist)(int kind, void **made);
-CAPI(destroy_xfer_dlist)(void *ended);
-CAPI(xfer_dlist_add_desc)(void *list, size_t address, size_t size, uint64_t device);
-CAPI(prep_xfer_dlist)(agent *agent, const char *name, void *list, void **made, const arguments *arguments);
-CAPI(release_xfer_dlist_handle)(agent *agent, void *ended);
-CAPI(make_xfer_req)(agent *agent, int operation, void *local, const int *local_indices, size_t num_local, void *remote,
-                    const int *remote_indices, size_t num_remote, request **made, const arguments *arguments);
-CAPI(create_xfer_req)(agent *agent, int operation, void *local, void *remote, const char *name, request **made,
-                      const arguments *arguments);
-CAPI(post_xfer_req)(agent *agent, request *request, const arguments *arguments);
-CAPI(get_xfer_status)(agent *agent, request *request);
-CAPI(release_xfer_req)(agent *agent, request *request);
-CAPI(destroy_xfer_req)(request *ended);
-
 static status make_list(void **made) {
     *made = malloc(1);
     return *made != NULL ? SUCCESS : ERROR_BACKEND;
 }
 
 CAPI(create_xfer_dlist)(int kind, void **made) {
-    (void)kind;
     return make_list(made);
 }
 
@@ -50,17 +35,14 @@ CAPI(destroy_xfer_dlist)(void *ended) {
 }
 
 CAPI(xfer_dlist_add_desc)(void *list, size_t address, size_t size, uint64_t device) {
-    (void)list, (void)address, (void)size, (void)device;
     return SUCCESS;
 }
 
 CAPI(prep_xfer_dlist)(agent *agent, const char *name, void *list, void **made, const arguments *arguments) {
-    (void)agent, (void)name, (void)list, (void)arguments;
     return make_list(made);
 }
 
 CAPI(release_xfer_dlist_handle)(agent *agent, void *ended) {
-    (void)agent;
     free(ended);
     return SUCCESS;
 }
@@ -70,26 +52,18 @@ static status make_request(request **made) {
     if (*made == NULL) {
         return ERROR_BACKEND;
     }
-    pthread_mutex_lock(&sim_lock);
-    counts.alive++;
-    pthread_mutex_unlock(&sim_lock);
+    LOCKED(counts.alive++);
     return SUCCESS;
 }
 
 CAPI(make_xfer_req)(agent *agent, int operation, void *local, const int *local_indices, size_t num_local, void *remote,
                     const int *remote_indices, size_t num_remote, request **made, const arguments *arguments) {
-    (void)agent, (void)operation, (void)local, (void)local_indices, (void)num_local, (void)remote;
-    (void)remote_indices, (void)num_remote, (void)arguments;
     return make_request(made);
 }
 
 CAPI(create_xfer_req)(agent *agent, int operation, void *local, void *remote, const char *name, request **made,
                       const arguments *arguments) {
-    (void)operation, (void)local, (void)remote, (void)arguments;
-    pthread_mutex_lock(&sim_lock);
-    const bool is_known = sim_knows(agent, name);
-    pthread_mutex_unlock(&sim_lock);
-    return is_known ? make_request(made) : ERROR_NOT_FOUND;
+    return LOCKED(sim_knows(agent, name)) ? make_request(made) : ERROR_NOT_FOUND;
 }
 
 static status post(request *request) {
@@ -107,11 +81,7 @@ static status post(request *request) {
 }
 
 CAPI(post_xfer_req)(agent *agent, request *request, const arguments *arguments) {
-    (void)agent, (void)arguments;
-    pthread_mutex_lock(&sim_lock);
-    const status outcome = post(request);
-    pthread_mutex_unlock(&sim_lock);
-    return outcome;
+    return LOCKED(post(request));
 }
 
 static status ask(request *request) {
@@ -133,15 +103,10 @@ static status ask(request *request) {
 }
 
 CAPI(get_xfer_status)(agent *agent, request *request) {
-    (void)agent;
-    pthread_mutex_lock(&sim_lock);
-    const status outcome = ask(request);
-    pthread_mutex_unlock(&sim_lock);
-    return outcome;
+    return LOCKED(ask(request));
 }
 
 CAPI(release_xfer_req)(agent *agent, request *request) {
-    (void)agent;
     pthread_mutex_lock(&sim_lock);
     const bool fails = request->is_released || sim_fails(&failing_release);
     if (!fails) {
@@ -161,33 +126,22 @@ CAPI(destroy_xfer_req)(request *ended) {
     return SUCCESS;
 }
 
-static void set(uint64_t *number, uint64_t value) {
-    pthread_mutex_lock(&sim_lock);
-    *number = value;
-    pthread_mutex_unlock(&sim_lock);
-}
-
 void nixl_sim_fail_post(uint64_t nth) {
-    set(&failing_post, nth);
+    LOCKED(failing_post = nth);
 }
 
 void nixl_sim_fail_status(uint64_t nth) {
-    set(&failing_status, nth);
+    LOCKED(failing_status = nth);
 }
 
 void nixl_sim_fail_release(uint64_t nth) {
-    set(&failing_release, nth);
+    LOCKED(failing_release = nth);
 }
 
 void nixl_sim_set_pending(int pending) {
-    pthread_mutex_lock(&sim_lock);
-    stays_pending = pending != 0;
-    pthread_mutex_unlock(&sim_lock);
+    LOCKED(stays_pending = pending != 0);
 }
 
 nixl_sim_requests nixl_sim_get_requests(void) {
-    pthread_mutex_lock(&sim_lock);
-    const nixl_sim_requests now = counts;
-    pthread_mutex_unlock(&sim_lock);
-    return now;
+    return LOCKED(counts);
 }

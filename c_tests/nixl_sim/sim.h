@@ -49,5 +49,17 @@ bool sim_fails(uint64_t *failing);
 /* Waits if calls of this kind are held. With the lock held. */
 void sim_pass(int call);
 
+/* The value of an expression, computed with the lock held. */
+#define LOCKED(expression)                                                                           \
+    __extension__({                                                                                  \
+        pthread_mutex_lock(&sim_lock);                                                               \
+        const __typeof__(expression) value = (expression);                                           \
+        pthread_mutex_unlock(&sim_lock);                                                             \
+        value;                                                                                       \
+    })
+
+/* Not every function needs all that NIXL's has. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 #define EXPORTED __attribute__((visibility("default")))
 #define CAPI(name) EXPORTED int nixl_capi_##name

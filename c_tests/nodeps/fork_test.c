@@ -3,12 +3,6 @@
 // refused, and does not wait for a thread that it does not have. Each case has a process that has not called kvmem yet.
 #include "harness.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-
 static const char *opened; /* a part of the file's path */
 
 static bool opens_it(const uint64_t *arguments) {
@@ -31,9 +25,8 @@ static void amid_the_first_call(void) {
 }
 
 static void share(void) {
-    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = 4096,
-                                           it.flags = KVMEM_SYSTEM_SHAREABLE);
-    OWN(kvmem_region, region, kvmem_region_create_system, &options);
+    OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = 4096,
+                                                                      it.flags = KVMEM_SYSTEM_SHAREABLE)));
     OWN(kvmem_share, made, kvmem_share_create_region, region, NULL);
 }
 

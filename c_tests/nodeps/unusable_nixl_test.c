@@ -19,7 +19,7 @@ TEST(missing_broken_and_too_old_are_told_apart) {
     char missing[1024];
     char broken[1024];
     char too_old[1024];
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     const char *path = scratch_file(&directory, "libnixl_capi.so");
     expect_unavailable(path, "missing", missing, sizeof(missing));
     write_file(path, "this is text, not a shared library\n", 35);
@@ -32,7 +32,7 @@ TEST(missing_broken_and_too_old_are_told_apart) {
 }
 
 TEST(a_directory_without_it_is_missing) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "missing", kvmem_nixl_load(directory.path, ERR));
     CHECK_HAS(test_last_message(), directory.path);
 }

@@ -56,7 +56,7 @@ TEST(cuda_is_unavailable) {
 
 TEST(gpu_memory_is_unavailable) {
     kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options, it.size = 4096);
-    kvmem_region *region = NULL;
+    OWNED(kvmem_region) region = NULL;
     EXPECT(cuda_answer(), kvmem_region_create_pinned(&pinned, &region, ERR));
     kvmem_region_destroy(region);
     kvmem_device_options device = OPTIONS(kvmem_device_options, it.size = 4096);
@@ -64,7 +64,6 @@ TEST(gpu_memory_is_unavailable) {
     kvmem_region_destroy(region);
     kvmem_elastic_options elastic = OPTIONS(kvmem_elastic_options, it.size = 64 * MIB);
     EXPECT(cuda_answer(), kvmem_region_create_elastic(&elastic, &region, ERR));
-    kvmem_region_destroy(region);
 }
 
 TEST(virtual_memory_is_unavailable) {
@@ -89,12 +88,8 @@ TEST(host_memory_is_not_taken_for_a_gpus) {
 }
 
 TEST(local_transfers_work) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 6}};
-    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-    const kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    const kvmem_layout_config to = kv_config(&kv_kinds[2]);
-    OPENED(kv_side, source, &from, NULL, 1);
-    OPENED(kv_side, destination, &to, NULL, 2);
+    const kv_move move = KV_MOVE(3, {6, 0}, {0, 6});
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[2]));
     kv_run(source.layout, destination.layout, &move);
     kv_side_check_moved(&destination, &source, &move);
 }

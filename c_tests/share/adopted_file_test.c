@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory files of an engine's: adopted by file descriptor and offset, shared, and refused if they are not what is said.
 #include "foreign.h"
-#include "holder.h"
+#include "offer.h"
 #include "kinds.h"
 #include "opened.h"
-
-#include <fcntl.h>
-#include <sys/mman.h>
 
 HOLDER_ROLE
 
@@ -82,11 +79,9 @@ TEST(importers_have_the_same_pages) {
         CHECK_BYTES(file.bytes + OFFSET, (const void *)(uintptr_t)info.address, MEMORY_SIZE);
         CHECK_FILLED(file.bytes, 0x11, OFFSET);
         CHECK_FILLED(file.bytes + OFFSET + MEMORY_SIZE, 0x11, OFFSET);
-        GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
-        CHECK_EQ(holders.importers, 1);
+        CHECK_EQ(region_holders(region).importers, 1);
         holder_close(&importer);
-        EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
-        CHECK_EQ(holders.importers, 0);
+        CHECK_EQ(region_holders(region).importers, 0);
     }
 }
 
@@ -165,16 +160,13 @@ TEST(it_is_sealed_against_truncation) {
 /* A file that is not sealed, adopted and shared; other processes must trust its owner. */
 static void share_unsealed(engine_file file, uint64_t flags) {
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.flags = flags);
-    kvmem_region *region = adopt(&options);
+    OWNED(kvmem_region) region = adopt(&options);
     CHECK(!is_sealed(&file));
     memory_fill(region, 8);
-    parcel parcel = share(region, 0);
-    peer importer = holder_start();
+    CLEANUP(parcel_close) parcel parcel = share(region, 0);
+    CLEANUP(peer_finish) peer importer = holder_start();
     CHECK_EQ(holder_open(&importer, &parcel, KVMEM_OPEN_TRUST_OWNER), KVMEM_STATUS_OK);
     holder_check(&importer, HOLDING_OPENED, 8);
-    peer_finish(&importer);
-    parcel_close(&parcel);
-    kvmem_region_destroy(region);
     engine_file_close(&file);
 }
 
@@ -185,18 +177,16 @@ TEST(what_is_not_sealed_is_shared_all_the_same) {
 }
 
 TEST(what_is_not_sealed_is_opened_by_those_who_trust_its_owner) {
-    CLEANUP(peer_finish) peer owner = holder_start();
-    holder_make(&owner, MEMORY_PART, NULL, 1);
-    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+    OPENED(offer, offer, MEMORY_PART, NULL);
     trust_owners(false);
-    kvmem_region *region = open_parcel(&parcel, 0);
+    kvmem_region *region = open_parcel(&offer.parcel, 0);
     memory_check(region, 1);
     kvmem_region_destroy(region);
     const engine_file unsealed = engine_file_open();
-    foreign_put(&parcel, 1, dup(unsealed.fd));
-    refuse_parcel(&parcel, 0, KVMEM_STATUS_UNSUPPORTED, "can be truncated");
-    refuse_parcel(&parcel, KVMEM_OPEN_READ_ONLY, KVMEM_STATUS_UNSUPPORTED, "KVMEM_OPEN_TRUST_OWNER");
-    region = open_parcel(&parcel, KVMEM_OPEN_TRUST_OWNER);
+    foreign_put(&offer.parcel, 1, dup(unsealed.fd));
+    refuse_parcel(&offer.parcel, 0, KVMEM_STATUS_UNSUPPORTED, "can be truncated");
+    refuse_parcel(&offer.parcel, KVMEM_OPEN_READ_ONLY, KVMEM_STATUS_UNSUPPORTED, "KVMEM_OPEN_TRUST_OWNER");
+    region = open_parcel(&offer.parcel, KVMEM_OPEN_TRUST_OWNER);
     memset((void *)(uintptr_t)region_info(region).address, 0x33, MEMORY_SIZE);
     kvmem_region_destroy(region);
     engine_file_close(&unsealed);

@@ -2,12 +2,6 @@
 // A process that forks before it has called kvmem: its children are as fresh as any process, and small.
 #include "crowd.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
-
 enum { CROWD_ASSEMBLE = 1 };
 
 #define PATIENCE_MS 60000

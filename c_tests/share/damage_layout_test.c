@@ -20,7 +20,8 @@ static const struct {
     {MEMORY_MAPPED, 1, BLOCKS_APART},    {MEMORY_ELASTIC, 2, BLOCKS_TOGETHER},
     {MEMORY_FABRIC, 0, BLOCKS_TOGETHER},
 #else
-    {MEMORY_SYSTEM, 0, BLOCKS_TOGETHER}, {MEMORY_SYSTEM, 1, BLOCKS_APART}, {MEMORY_PART, 1, BLOCKS_APART}, {MEMORY_DISK, 2, BLOCKS_TOGETHER},
+    {MEMORY_SYSTEM, 0, BLOCKS_TOGETHER}, {MEMORY_SYSTEM, 1, BLOCKS_APART},
+    {MEMORY_PART, 1, BLOCKS_APART},      {MEMORY_DISK, 2, BLOCKS_TOGETHER},
 #endif
 };
 
@@ -46,9 +47,8 @@ static void read_piece(const kvmem_layout *layout, uint64_t num_regions, uint64_
     OWNED(kvmem_region) region = region_around(layout, num_regions, &piece);
     CHECK(region != NULL);
     if (piece.address % 4096 == 0 && piece.size % 4096 == 0) {
-        unsigned char *bytes = test_allocate(piece.size);
+        CLEANUP(test_free) unsigned char *bytes = test_allocate(piece.size);
         memory_read(region, piece.address - region_info(region).address, bytes, piece.size);
-        free(bytes);
     }
 }
 

@@ -1,45 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Manifests that are damaged or lie: each is refused as what it is, and nothing of it stays behind.
 #include "forged.h"
-#include "holder.h"
-#include "kept_context.h"
-#include "kinds.h"
-#include "opened.h"
+#include "target.h"
 
 KEEPING_HOLDER_ROLE
-
-typedef struct fixture {
-    scratch directory;
-    peer owner;
-    parcel parcel;
-    size_t files;
-} fixture;
-
-static void fixture_open(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
-    keep_context();
-    fixture->directory = scratch_create(temporary_directory());
-    fixture->owner = holder_in_common();
-    holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
-    fixture->parcel = holder_share(&fixture->owner, options);
-    CALL(kvmem_region_destroy(open_parcel(&fixture->parcel, 0))); /* what stays for good is there now */
-    fixture->files = count_open_files();
-}
-
-/* What was refused left nothing here, and nothing over there. */
-static void check_nothing_left(const fixture *fixture) {
-    CHECK_EQ(count_open_files(), fixture->files);
-    CHECK_EQ(holder_holders(&fixture->owner, HOLDING_OWN).importers, 0);
-}
-
-static void fixture_close(fixture *fixture) {
-    check_nothing_left(fixture);
-    kvmem_region *region = open_parcel(&fixture->parcel, 0);
-    memory_check(region, 1);
-    CALL(kvmem_region_destroy(region));
-    parcel_close(&fixture->parcel);
-    holder_clear(&fixture->owner);
-    scratch_remove(&fixture->directory);
-}
 
 /* Refused as what it is; `how` names the damage if it is not. The bytes lie at the very end of an allocation,
    so that a sanitizer sees a read past them. */
@@ -58,9 +22,9 @@ static void refuse_bytes(const parcel *parcel, const void *bytes, size_t size, c
 }
 
 TEST_EACH_KIND(damaged_bytes_are_corrupt) {
-    OPENED(fixture, fixture, kind, NULL);
+    OPENED(target, fixture, kind, NULL);
     const message whole = fixture.parcel.bytes;
-    unsigned char *bytes = test_allocate(whole.size + 64);
+    CLEANUP(test_free) unsigned char *bytes = test_allocate(whole.size + 64);
     memcpy(bytes, whole.data, whole.size);
     for (size_t size = 1; size < whole.size; size++) {
         refuse_bytes(&fixture.parcel, bytes, size, "cut", size);
@@ -73,7 +37,6 @@ TEST_EACH_KIND(damaged_bytes_are_corrupt) {
         refuse_bytes(&fixture.parcel, bytes, whole.size, "bit flipped", bit);
         bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
     }
-    free(bytes);
 }
 
 /* Whatever it says of itself, what is opened can be read as a whole. */
@@ -85,9 +48,8 @@ static void open_and_read(const parcel *forged, const char *how, size_t at) {
     kvmem_share_destroy(share);
     if (status == KVMEM_STATUS_OK) {
         const uint64_t size = region_info(region).size / 4096 * 4096; /* files are read in blocks */
-        unsigned char *bytes = test_allocate(size);
+        CLEANUP(test_free) unsigned char *bytes = test_allocate(size);
         memory_read(region, 0, bytes, size);
-        free(bytes);
     } else if (status == KVMEM_STATUS_PANIC || status == KVMEM_STATUS_INVALID_ARGUMENT) {
         FAIL("%s at %zu: %s: %s", how, at, kvmem_status_name(status), test_last_message());
     }
@@ -97,8 +59,7 @@ static void open_and_read(const parcel *forged, const char *how, size_t at) {
 TEST(a_changed_byte_gives_memory_or_an_error) {
     static const unsigned char changes[] = {0x01, 0x20, 0x80, 0xFF};
     for EACH_KIND(kind) {
-        fixture fixture;
-        fixture_open(&fixture, kind, NULL);
+        OPENED(target, fixture, kind, NULL);
         parcel forged = parcel_copy(&fixture.parcel);
         fixture.files = count_open_files();
         for (size_t at = FORGED_HEADER; at < forged.bytes.size; at++) {
@@ -112,48 +73,33 @@ TEST(a_changed_byte_gives_memory_or_an_error) {
                 forged.bytes.data[at] ^= changes[i];
             }
         }
-        check_nothing_left(&fixture);
+        target_check(&fixture);
         parcel_close(&forged);
         fixture.files = count_open_files();
-        fixture_close(&fixture);
     }
 }
 
 typedef void (*forge)(parcel *parcel);
+/* Defines one that makes these calls. */
+#define FORGE(name, ...)                                                                             \
+    static void name(parcel *parcel) {                                                               \
+        __VA_ARGS__;                                                                                 \
+    }
 
-static void refuse_forged(const fixture *fixture, forge forge, kvmem_status status, const char *part) {
+static void refuse_forged(const target *fixture, forge forge, kvmem_status status, const char *part) {
     parcel forged = parcel_copy(&fixture->parcel);
     forge(&forged);
     refuse_parcel(&forged, 0, status, part);
     parcel_close(&forged);
-    check_nothing_left(fixture);
+    target_check(fixture);
 }
 
-static void of_another_boot(parcel *parcel) {
-    forge_text(parcel, "boot_id", "another");
-}
-
-static void of_another_id(parcel *parcel) {
-    forge_bytes(parcel, "id");
-}
-
-static void of_a_newer_version(parcel *parcel) {
-    parcel->bytes.data[8] = 4;
-    forge_seal(parcel);
-}
-
-static void of_flags_nobody_knows(parcel *parcel) {
-    parcel->bytes.data[10] = 1;
-    forge_seal(parcel);
-}
-
-static void of_no_size(parcel *parcel) {
-    forge_integer(parcel, "size", 0);
-}
-
-static void of_endless_size(parcel *parcel) {
-    forge_integer(parcel, "size", UINT64_MAX);
-}
+FORGE(of_another_boot, forge_text(parcel, "boot_id", "another"))
+FORGE(of_another_id, forge_bytes(parcel, "id"))
+FORGE(of_a_newer_version, parcel->bytes.data[8] = 4, forge_seal(parcel))
+FORGE(of_flags_nobody_knows, parcel->bytes.data[10] = 1, forge_seal(parcel))
+FORGE(of_no_size, forge_integer(parcel, "size", 0))
+FORGE(of_endless_size, forge_integer(parcel, "size", UINT64_MAX))
 
 static void of_another_tier(parcel *parcel) {
     const unsigned char *bytes = parcel->bytes.data;
@@ -161,20 +107,25 @@ static void of_another_tier(parcel *parcel) {
     forge_text(parcel, "tier", is_disk ? "System" : "Disk");
 }
 
-static void past_its_region(parcel *parcel) {
-    forge_integer(parcel, "offset", UINT64_MAX);
-}
+FORGE(past_its_region, forge_integer(parcel, "offset", UINT64_MAX))
+FORGE(of_no_process, forge_integer(parcel, "pid", UINT64_MAX))
 
-static void of_no_process(parcel *parcel) {
-    forge_integer(parcel, "pid", UINT64_MAX);
+typedef struct lie {
+    forge forge;
+    kvmem_status status;
+    const char *part;
+} lie;
+
+/* Each of these lies, of a region of that kind. */
+static void refuse_lies(memory_kind kind, const lie *lies, size_t count) {
+    OPENED(target, fixture, kind, NULL);
+    for (size_t i = 0; i < count; i++) {
+        refuse_forged(&fixture, lies[i].forge, lies[i].status, lies[i].part);
+    }
 }
 
 TEST(lies_are_found_out) {
-    static const struct {
-        forge forge;
-        kvmem_status status;
-        const char *part;
-    } lies[] = {
+    static const lie lies[] = {
         {of_another_boot, KVMEM_STATUS_UNSUPPORTED, "another machine"},
         {of_another_id, KVMEM_STATUS_CORRUPT, "another region"},
         {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 4"},
@@ -186,10 +137,7 @@ TEST(lies_are_found_out) {
         {of_no_process, KVMEM_STATUS_CORRUPT, ""},
     };
     for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind, NULL);
-        for (size_t i = 0; i < NUM(lies); i++) {
-            refuse_forged(&fixture, lies[i].forge, lies[i].status, lies[i].part);
-        }
+        refuse_lies(kind, lies, NUM(lies));
     }
 }
 
@@ -200,45 +148,27 @@ static void larger_than_its_memory(parcel *parcel) {
 }
 
 TEST_EACH_KIND(sizes_are_asked_of_the_memory) {
-    OPENED(fixture, fixture, kind, NULL);
+    OPENED(target, fixture, kind, NULL);
     refuse_forged(&fixture, larger_than_its_memory, KVMEM_STATUS_CORRUPT, "");
 }
 
 #ifndef KVMEM_TEST_SHARE_GPU
-static void to_be_written(parcel *parcel) {
-    forge_text(parcel, "access", "ReadWrite");
-}
+FORGE(to_be_written, forge_text(parcel, "access", "ReadWrite"))
 
 TEST(a_right_that_was_not_granted_is_not_taken) {
     const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                             .flags = KVMEM_SHARE_READ_ONLY};
     for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind, &to_be_read);
+        OPENED(target, fixture, kind, &to_be_read);
         refuse_forged(&fixture, to_be_written, KVMEM_STATUS_PERMISSION_DENIED, "");
     }
 }
 #else
-static void of_a_gpu_nobody_has(parcel *parcel) {
-    memset(forged_bytes(parcel, "device", 16), 0xA5, 16);
-    forge_seal(parcel);
-}
-
-static void of_another_size_of_extents(parcel *parcel) {
-    forge_integer(parcel, "extent_size", 2 * MEMORY_EXTENT);
-}
-
-static void of_small_extents(parcel *parcel) {
-    forge_integer(parcel, "extent_size", 1);
-}
-
-static void of_another_allocation(parcel *parcel) {
-    forge_integer(parcel, "base_size", forged_integer(parcel, "base_size") + 4096);
-}
-
-static void of_no_allocation(parcel *parcel) {
-    memset(forged_bytes(parcel, "handle", 64), 0xA5, 64);
-    forge_seal(parcel);
-}
+FORGE(of_a_gpu_nobody_has, memset(forged_bytes(parcel, "device", 16), 0xA5, 16), forge_seal(parcel))
+FORGE(of_another_size_of_extents, forge_integer(parcel, "extent_size", 2 * MEMORY_EXTENT))
+FORGE(of_small_extents, forge_integer(parcel, "extent_size", 1))
+FORGE(of_another_allocation, forge_integer(parcel, "base_size", forged_integer(parcel, "base_size") + 4096))
+FORGE(of_no_allocation, memset(forged_bytes(parcel, "handle", 64), 0xA5, 64), forge_seal(parcel))
 
 /* "size" comes first as the region's, then as each mapping's. */
 static void of_a_smaller_mapping(parcel *parcel) {
@@ -252,52 +182,49 @@ static void of_a_smaller_mapping(parcel *parcel) {
     forge_seal(parcel);
 }
 
-static void of_nowhere_in_its_mappings(parcel *parcel) {
-    forge_integer(parcel, "offset", MEMORY_EXTENT);
-}
+FORGE(of_nowhere_in_its_mappings, forge_integer(parcel, "offset", MEMORY_EXTENT))
 
 TEST(what_is_said_of_mapped_memory_is_asked_of_the_driver) {
-    fixture fixture;
-    fixture_open(&fixture, MEMORY_MAPPED, NULL);
-    refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
-    refuse_forged(&fixture, of_a_smaller_mapping, KVMEM_STATUS_CORRUPT, "does not match the share");
-    refuse_forged(&fixture, of_nowhere_in_its_mappings, KVMEM_STATUS_CORRUPT, "mappings");
-    fixture_close(&fixture);
+    static const lie of_mapped[] = {
+        {of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU"},
+        {of_a_smaller_mapping, KVMEM_STATUS_CORRUPT, "does not match the share"},
+        {of_nowhere_in_its_mappings, KVMEM_STATUS_CORRUPT, "mappings"},
+    };
+    static const lie of_fabric[] = {
+        {of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU"},
+        {of_another_size_of_extents, KVMEM_STATUS_CORRUPT, ""},
+        {of_no_allocation, KVMEM_STATUS_CORRUPT, "not a fabric handle"},
+    };
+    refuse_lies(MEMORY_MAPPED, of_mapped, NUM(of_mapped));
     if (memory_end_of_kinds() > MEMORY_FABRIC) {
-        fixture_open(&fixture, MEMORY_FABRIC, NULL);
-        refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
-        refuse_forged(&fixture, of_another_size_of_extents, KVMEM_STATUS_CORRUPT, "");
-        refuse_forged(&fixture, of_no_allocation, KVMEM_STATUS_CORRUPT, "not a fabric handle");
-        fixture_close(&fixture);
+        refuse_lies(MEMORY_FABRIC, of_fabric, NUM(of_fabric));
     }
 }
 
 /* A reader of version 1 knows no such thing, and one of version 2 takes it for what it says. */
-static void of_the_first_version(parcel *parcel) {
-    parcel->bytes.data[8] = 1;
-    forge_seal(parcel);
-}
+FORGE(of_the_first_version, parcel->bytes.data[8] = 1, forge_seal(parcel))
 
 TEST(what_a_version_does_not_have_is_corrupt_there) {
-    OPENED(fixture, fixture, MEMORY_MAPPED, NULL);
+    OPENED(target, fixture, MEMORY_MAPPED, NULL);
     refuse_forged(&fixture, of_the_first_version, KVMEM_STATUS_CORRUPT, "a memory handle of version 2");
 }
 
 TEST(what_is_said_of_gpu_memory_is_asked_of_the_driver) {
-    fixture fixture;
-    fixture_open(&fixture, MEMORY_DEVICE, NULL);
-    refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
-    refuse_forged(&fixture, of_another_allocation, KVMEM_STATUS_STALE, "");
-    refuse_forged(&fixture, of_no_allocation, KVMEM_STATUS_CORRUPT, "");
-    fixture_close(&fixture);
-    fixture_open(&fixture, MEMORY_ELASTIC, NULL);
-    refuse_forged(&fixture, of_another_size_of_extents, KVMEM_STATUS_CORRUPT, "");
-    refuse_forged(&fixture, of_small_extents, KVMEM_STATUS_CORRUPT, "");
-    fixture_close(&fixture);
+    static const lie of_device[] = {
+        {of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU"},
+        {of_another_allocation, KVMEM_STATUS_STALE, ""},
+        {of_no_allocation, KVMEM_STATUS_CORRUPT, ""},
+    };
+    static const lie of_elastic[] = {
+        {of_another_size_of_extents, KVMEM_STATUS_CORRUPT, ""},
+        {of_small_extents, KVMEM_STATUS_CORRUPT, ""},
+    };
+    refuse_lies(MEMORY_DEVICE, of_device, NUM(of_device));
+    refuse_lies(MEMORY_ELASTIC, of_elastic, NUM(of_elastic));
 }
 
 TEST(memory_of_another_gpu_is_not_what_was_said) {
-    OPENED(fixture, fixture, MEMORY_ELASTIC, NULL);
+    OPENED(target, fixture, MEMORY_ELASTIC, NULL);
     if (driver_devices() > 1) {
         GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 1);
         CLEANUP(parcel_close) parcel forged = parcel_copy(&fixture.parcel);

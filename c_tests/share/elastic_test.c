@@ -7,9 +7,6 @@
 #include "shrunk.h"
 #include "usage.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-
 KEEPING_HOLDER_ROLE
 
 static void open_shrunk(shrunk *shrunk, uint64_t num_blocks) {
@@ -51,10 +48,8 @@ TEST(what_was_taken_back_is_stale) {
 TEST(what_was_taken_back_is_no_destination) {
     CLEANUP(shrunk_close) shrunk shrunk;
     open_shrunk(&shrunk, 7);
-    const kvmem_block_pair pair = {0, 6};
-    const kv_move move = {&pair, 1, 0, 0, 3};
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, shrunk.own, shrunk.mapped, &options);
+    const kv_move move = KV_MOVE(3, {0, 6});
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, shrunk.own, shrunk.mapped, KV_OPTIONS(&move));
     holder_end_shares(&shrunk.owner);
     CHECK_EQ(holder_resize(&shrunk.owner, 1), KVMEM_STATUS_OK);
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(transfer, ERR));
@@ -76,18 +71,16 @@ TEST(shared_again_it_has_grown_here_too) {
     CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
     CLEANUP(parcel_close) parcel grown = holder_share(&shrunk.owner, NULL);
     CHECK_EQ(grown.num_fds, shrunk.parcel.num_fds + 1);
-    kvmem_layout *larger = open_layout(&grown, 0, NULL);
-    kvmem_layout *again = open_layout(&shrunk.parcel, 0, NULL); /* either has what the first share has */
-    const kvmem_block_pair pair = {1, 6};
-    const kv_move move = {&pair, 1, 0, 0, 3};
+    OWNED(kvmem_layout) larger = open_layout(&grown, 0, NULL);
+    OWNED(kvmem_layout) again = open_layout(&shrunk.parcel, 0,
+                                            NULL); /* either has what the first share has */
+    const kv_move move = KV_MOVE(3, {1, 6});
     kv_run(shrunk.own, larger, &move);
     kv_expect_moved(&shrunk.there, &shrunk.here, &move);
     FETCH(KVMEM_STATUS_OK, larger, 6);
     FETCH(KVMEM_STATUS_OK, larger, 0);
     FETCH(KVMEM_STATUS_OK, shrunk.mapped, 1);
     FETCH(KVMEM_STATUS_OK, again, 2);
-    CALL(kvmem_layout_destroy(larger));
-    CALL(kvmem_layout_destroy(again));
 }
 
 TEST(taken_back_and_shared_again_it_is_new_memory) {

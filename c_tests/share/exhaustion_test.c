@@ -2,11 +2,9 @@
 // Out of file descriptors at every step of sharing and opening: told so, with nothing left behind and nothing
 // forgotten.
 #include "driver.h"
-#include "holder.h"
 #include "kinds.h"
+#include "offer.h"
 #include "opened.h"
-
-#include <sys/resource.h>
 
 HOLDER_ROLE
 
@@ -49,16 +47,13 @@ static void check_refused(kvmem_status status, memory_kind kind, size_t more) {
 
 /* The first share of a region makes its control block: each try has a region of its own. */
 static kvmem_status share_with(memory_kind kind, size_t more) {
-    const scratch directory = scratch_create(temporary_directory());
-    kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
-    kvmem_share *share = NULL;
+    SCRATCH(directory);
+    OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+    OWNED(kvmem_share) share = NULL;
     allow(count_open_files(), more);
     const kvmem_status status = kvmem_share_create_region(region, NULL, &share, ERR);
     allow_all();
     CHECK((share == NULL) == (status != KVMEM_STATUS_OK));
-    CALL(kvmem_share_destroy(share));
-    CALL(kvmem_region_destroy(region));
-    scratch_remove(&directory);
     return status;
 }
 
@@ -122,58 +117,40 @@ static void open_with_ever_more(const parcel *parcel, memory_kind kind, uint64_t
 }
 
 TEST_EACH_KIND(opening_says_when_there_are_none) {
-    const scratch directory = scratch_create(temporary_directory());
-    peer owner = holder_start();
-    holder_make(&owner, kind, scratch_file(&directory, "region"), 1);
-    parcel parcel = holder_share(&owner, NULL);
-    open_with_ever_more(&parcel, kind, 0);
-    open_with_ever_more(&parcel, kind, KVMEM_OPEN_READ_ONLY);
-    CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
-    parcel_close(&parcel);
-    peer_finish(&owner);
-    scratch_remove(&directory);
+    OPENED(offer, offer, kind, NULL);
+    open_with_ever_more(&offer.parcel, kind, 0);
+    open_with_ever_more(&offer.parcel, kind, KVMEM_OPEN_READ_ONLY);
+    CHECK_EQ(offer_importers(&offer), 0);
 }
 
 /* A share that was made of the last file descriptors is as good as any: who made it is in it. */
 TEST_EACH_KIND(a_share_of_the_last_ones_is_whole) {
-    const scratch directory = scratch_create(temporary_directory());
-    kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+    SCRATCH(directory);
+    OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
     memory_fill(region, 1);
     const size_t files = count_open_files();
-    kvmem_share *share = NULL;
+    OWNED(kvmem_share) share = NULL;
     for (size_t more = 0; share == NULL; more++) {
         CHECK(more < TOO_MANY);
         allow(files, more);
         kvmem_share_create_region(region, NULL, &share, NULL);
         allow_all();
     }
-    parcel parcel = parcel_of(share);
-    peer importer = holder_start();
+    CLEANUP(parcel_close) parcel parcel = parcel_of(share);
+    CLEANUP(peer_finish) peer importer = holder_start();
     CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
     holder_check(&importer, HOLDING_OPENED, 1);
     CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
-    peer_finish(&importer);
-    parcel_close(&parcel);
-    CALL(kvmem_share_destroy(share));
-    CALL(kvmem_region_destroy(region));
-    scratch_remove(&directory);
 }
 
 /* Asking needs file descriptors too: without any, the living are not called dead. */
 TEST_EACH_KIND(an_owner_that_cannot_be_looked_for_is_not_lost) {
-    const scratch directory = scratch_create(temporary_directory());
-    peer owner = holder_start();
-    holder_make(&owner, kind, scratch_file(&directory, "region"), 1);
-    parcel parcel = holder_share(&owner, NULL);
-    kvmem_region *region = open_parcel(&parcel, 0);
+    OPENED(offer, offer, kind, NULL);
+    OWNED(kvmem_region) region = open_parcel(&offer.parcel, 0);
     const size_t files = count_open_files();
     for (size_t more = 0; more < 4; more++) {
         allow(files, more);
         EXPECT_OK(kvmem_region_check_owner(region, ERR));
         allow_all();
     }
-    CALL(kvmem_region_destroy(region));
-    parcel_close(&parcel);
-    peer_finish(&owner);
-    scratch_remove(&directory);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fabric handles: where the driver gives them elastic memory goes by them, and where it does not that is told at once.
-#include "holder.h"
+#include "offer.h"
 #include "kinds.h"
 #include "opened.h"
 
@@ -83,16 +83,14 @@ TEST(file_descriptors_come_first) {
 /* The share keeps its extents; without it a handle may name other memory by now, and is not believed. */
 TEST(what_was_taken_back_is_not_opened) {
     require_fabric();
-    CLEANUP(peer_finish) peer owner = holder_start();
-    holder_make(&owner, MEMORY_FABRIC, NULL, 1);
-    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-    kvmem_region *region = open_parcel(&parcel, 0);
-    CHECK_EQ(holder_decommit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_BUSY);
-    holder_end_shares(&owner);
-    CHECK_EQ(holder_decommit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
+    OPENED(offer, offer, MEMORY_FABRIC, NULL);
+    kvmem_region *region = open_parcel(&offer.parcel, 0);
+    CHECK_EQ(holder_decommit(&offer.owner, 0, MEMORY_EXTENT), KVMEM_STATUS_BUSY);
+    holder_end_shares(&offer.owner);
+    CHECK_EQ(holder_decommit(&offer.owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
     memory_check(region, 1); /* what is mapped stays */
     CALL(kvmem_region_destroy(region));
-    refuse_parcel(&parcel, 0, KVMEM_STATUS_STALE, "share them again");
-    CHECK_EQ(holder_commit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
-    refuse_parcel(&parcel, 0, KVMEM_STATUS_STALE, "share them again");
+    refuse_parcel(&offer.parcel, 0, KVMEM_STATUS_STALE, "share them again");
+    CHECK_EQ(holder_commit(&offer.owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
+    refuse_parcel(&offer.parcel, 0, KVMEM_STATUS_STALE, "share them again");
 }

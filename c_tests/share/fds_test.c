@@ -2,49 +2,16 @@
 // File descriptors that do not belong to their manifest: too few, swapped, closed, or of something else
 // altogether.
 #include "foreign.h"
-#include "holder.h"
-#include "kinds.h"
-#include "opened.h"
+#include "target.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-
-HOLDER_ROLE
-
-typedef struct fixture {
-    scratch directory;
-    peer owner;
-    parcel parcel;
-    size_t files;
-} fixture;
-
-static void fixture_open(fixture *fixture, memory_kind kind) {
-    fixture->directory = scratch_create(temporary_directory());
-    fixture->owner = holder_start();
-    holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
-    fixture->parcel = holder_share(&fixture->owner, NULL);
-    CALL(kvmem_region_destroy(open_parcel(&fixture->parcel, 0))); /* what stays for good is there now */
-    fixture->files = count_open_files();
-}
-
-static void fixture_close(fixture *fixture) {
-    CHECK_EQ(count_open_files(), fixture->files);
-    CHECK_EQ(holder_holders(&fixture->owner, HOLDING_OWN).importers, 0);
-    kvmem_region *region = open_parcel(&fixture->parcel, 0);
-    memory_check(region, 1);
-    CALL(kvmem_region_destroy(region));
-    parcel_close(&fixture->parcel);
-    peer_finish(&fixture->owner);
-    scratch_remove(&fixture->directory);
-}
+KEEPING_HOLDER_ROLE
 
 static bool has_memory_fds(memory_kind kind) {
     return !memory_goes_by_handle(kind);
 }
 
 TEST_EACH_KIND(as_many_come_as_are_said) {
-    OPENED(fixture, fixture, kind);
+    OPENED(target, fixture, kind, NULL);
     CLEANUP(parcel_close) parcel longer = parcel_copy(&fixture.parcel);
     longer.fds = realloc(longer.fds, (longer.num_fds + 1) * sizeof(int));
     CHECK(longer.fds != NULL);
@@ -59,7 +26,7 @@ TEST_EACH_KIND(as_many_come_as_are_said) {
 }
 
 TEST_EACH_KIND(a_closed_one_is_the_callers_mistake) {
-    OPENED(fixture, fixture, kind);
+    OPENED(target, fixture, kind, NULL);
     for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
         CLEANUP(parcel_close) parcel holed = parcel_copy(&fixture.parcel);
         close(holed.fds[i]);
@@ -141,7 +108,7 @@ static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_
 }
 
 TEST_EACH_KIND(anything_else_is_corrupt) {
-    OPENED(fixture, fixture, kind);
+    OPENED(target, fixture, kind, NULL);
     for (size_t index = 0; index < fixture.parcel.num_fds; index++) {
         for (size_t i = 0; i < NUM(foreign); i++) {
             CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
@@ -156,7 +123,7 @@ TEST_EACH_KIND(anything_else_is_corrupt) {
 }
 
 TEST_EACH_KIND(swapped_they_are_corrupt) {
-    OPENED(fixture, fixture, kind);
+    OPENED(target, fixture, kind, NULL);
     if (has_memory_fds(kind)) {
         CLEANUP(parcel_close) parcel swapped = parcel_copy(&fixture.parcel);
         const int control = swapped.fds[0];
@@ -167,7 +134,7 @@ TEST_EACH_KIND(swapped_they_are_corrupt) {
 }
 
 TEST_EACH_KIND(anothers_control_block_is_found_out) {
-    OPENED(fixture, fixture, kind);
+    OPENED(target, fixture, kind, NULL);
     CLEANUP(peer_finish) peer other = holder_start();
     holder_make(&other, FIRST_KIND, NULL, 2);
     parcel theirs = holder_share(&other, NULL);
@@ -194,7 +161,7 @@ TEST(a_control_block_must_be_whole) {
         {2, 0, 64, KVMEM_STATUS_VERSION_MISMATCH},
         {0, 0, 64, KVMEM_STATUS_VERSION_MISMATCH},
     };
-    OPENED(fixture, fixture, FIRST_KIND);
+    OPENED(target, fixture, FIRST_KIND, NULL);
     for (size_t i = 0; i < NUM(blocks); i++) {
         CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
         foreign_put(&odd, 0, foreign_control(&odd, blocks[i].version, blocks[i].extents, blocks[i].size));
@@ -205,7 +172,7 @@ TEST(a_control_block_must_be_whole) {
 /* Whoever has been given a region knows its id and has its control block, and may pass other memory off as
    it, in either of these ways. */
 TEST(another_memory_under_a_known_id_is_never_taken_for_it) {
-    OPENED(fixture, fixture, FIRST_KIND);
+    OPENED(target, fixture, FIRST_KIND, NULL);
     CLEANUP(parcel_close) parcel false_memory = parcel_copy(&fixture.parcel);
     foreign_put(&false_memory, 1, foreign_memory(MEMORY_SIZE));
     CLEANUP(parcel_close) parcel false_control = parcel_copy(&fixture.parcel);
@@ -222,7 +189,7 @@ TEST(another_memory_under_a_known_id_is_never_taken_for_it) {
 /* Sealed when it came, it can't be cut short under the importer afterwards either. */
 TEST_EACH_KIND(memory_that_was_opened_keeps_its_size) {
     if (memory_has_fd_mapping(kind)) {
-        OPENED(fixture, fixture, kind);
+        OPENED(target, fixture, kind, NULL);
         OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
         CHECK_EQ(ftruncate(fixture.parcel.fds[1], 0), -1);
         CHECK_EQ(ftruncate(fixture.parcel.fds[0], 0), -1);

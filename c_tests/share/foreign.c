@@ -4,9 +4,6 @@
 
 #include "forged.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-
 static int sealed(uint64_t size, unsigned flags) {
     const int fd = memfd_create("foreign", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
     CHECK(fd >= 0);

@@ -1,46 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // Senders and importers that mean harm: what they hold neither stalls nor ends the other side.
 #include "foreign.h"
-#include "holder.h"
-#include "kinds.h"
+#include "offer.h"
 #include "opened.h"
 #include "served_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mman.h>
 #include <time.h>
 
 HOLDER_ROLE
 SERVED_FILE_ROLE
 
-typedef struct fixture {
-    peer owner;
-    parcel parcel;
-} fixture;
+typedef offer honest;
 
-static void fixture_open(fixture *fixture, const kvmem_share_options *options) {
-    fixture->owner = holder_start();
-    holder_make(&fixture->owner, MEMORY_SYSTEM, NULL, 1);
-    fixture->parcel = holder_share(&fixture->owner, options);
+static void honest_open(honest *offer, const kvmem_share_options *options) {
+    offer_open(offer, MEMORY_SYSTEM, options);
 }
 
-/* The honest share is as good as before. */
-static void fixture_close(fixture *fixture) {
-    kvmem_region *region = open_parcel(&fixture->parcel, 0);
+/* It is as good as before. */
+static void honest_close(honest *offer) {
+    kvmem_region *region = open_parcel(&offer->parcel, 0);
     memory_check(region, 1);
     kvmem_region_destroy(region);
-    parcel_close(&fixture->parcel);
-    peer_finish(&fixture->owner);
+    offer_close(offer);
 }
 
 /* An open that waits for the lease to be broken takes 45 s, and then succeeds. */
 TEST(a_leased_control_block_is_refused) {
     CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR); /* tells the holder of a lease that it is to be broken */
-    OPENED(fixture, fixture, NULL);
+    OPENED(honest, fixture, NULL);
     CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
     const int control = foreign_reopen(foreign_control(&odd, 1, 0, 64), O_RDWR);
     CHECK_EQ(fcntl(control, F_SETLEASE, F_WRLCK), 0);
@@ -50,7 +37,7 @@ TEST(a_leased_control_block_is_refused) {
 
 /* Their owner can take them away: no page is mapped, so the test needs none. */
 TEST(reserved_huge_pages_need_trust) {
-    OPENED(fixture, fixture, NULL);
+    OPENED(honest, fixture, NULL);
     trust_owners(false);
     parcel odd = parcel_copy(&fixture.parcel);
     foreign_put(&odd, 1, foreign_huge_memory(MEMORY_SIZE));
@@ -64,7 +51,7 @@ TEST(reserved_huge_pages_need_trust) {
 
 /* Whoever is trusted: it is read at times that the caller does not choose. */
 TEST(a_control_block_has_no_reserved_huge_pages) {
-    OPENED(fixture, fixture, NULL);
+    OPENED(honest, fixture, NULL);
     CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
     foreign_put(&odd, 0, foreign_huge_memory(2 * MIB));
     refuse_parcel(&odd, KVMEM_OPEN_TRUST_OWNER, KVMEM_STATUS_CORRUPT, "reserved huge pages");
@@ -77,7 +64,7 @@ static void expect_no_seal(int fd, int seal) {
 
 /* Sealed, the memory could not be opened to be written any more. */
 TEST(importers_add_no_seals) {
-    OPENED(fixture, fixture, NULL);
+    OPENED(honest, fixture, NULL);
     const int memory = fixture.parcel.fds[1];
     CHECK_EQ(fcntl(memory, F_GETFL) & O_ACCMODE, O_RDWR);
     expect_no_seal(memory, F_SEAL_FUTURE_WRITE);
@@ -96,7 +83,7 @@ TEST(importers_take_no_leases) {
     static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                    .flags = KVMEM_SHARE_READ_ONLY};
     for (int read_only = 0; read_only < 2; read_only++) {
-        OPENED(fixture, fixture, read_only ? &to_be_read : NULL);
+        OPENED(honest, fixture, read_only ? &to_be_read : NULL);
         for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
             expect_no_lease(fixture.parcel.fds[i], F_WRLCK);
             if (i == 0 || read_only) {
@@ -150,9 +137,10 @@ TEST(a_file_that_its_sender_serves_stalls_no_other_share) {
     CLEANUP(peer_finish) peer owner = holder_start();
     holder_make(&owner, MEMORY_DISK, NULL, 1);
     CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-    kvmem_region *known = open_parcel(&parcel, 0); /* so that the file is compared with that of a known region */
+    OWNED(kvmem_region) known = open_parcel(&parcel,
+                                            0); /* so that the file is compared with that of a known region */
     int fd = -1;
-    peer server = served_file_start(MEMORY_SIZE, &fd);
+    CLEANUP(peer_finish) peer server = served_file_start(MEMORY_SIZE, &fd);
     for (uint64_t answers = 0; answers < MOST_ANSWERS; answers++) {
         CLEANUP(parcel_close) struct parcel served = parcel_copy(&parcel);
         foreign_put(&served, 1, fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -169,6 +157,4 @@ TEST(a_file_that_its_sender_serves_stalls_no_other_share) {
         check_ends(opener);
     }
     close(fd);
-    peer_finish(&server);
-    kvmem_region_destroy(known);
 }

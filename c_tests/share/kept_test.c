@@ -2,8 +2,8 @@
 // Device memory that others have open by handle: freed by its owner, it stays until they have closed it.
 // Needs a GPU.
 #include "engine.h"
-#include "holder.h"
 #include "kinds.h"
+#include "offer.h"
 #include "opened.h"
 
 HOLDER_ROLE
@@ -28,14 +28,13 @@ static void fixture_open(fixture *fixture, kvmem_region *region) {
     retain_device(0); /* without a context the driver would forget all memory */
     fixture->region = region;
     fixture->address = region_info(region).address;
-    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
-    fixture->parcel = parcel_of(share);
-    CALL(kvmem_share_destroy(share));
+    fixture->parcel = parcel_of_region(region, NULL);
     fixture->importer = holder_start();
     CHECK_EQ(holder_open(&fixture->importer, &fixture->parcel, 0), KVMEM_STATUS_OK);
 }
 
 static void fixture_close(fixture *fixture) {
+    peer_finish(&fixture->importer); /* unless it was killed */
     parcel_close(&fixture->parcel);
     release_device(0);
 }
@@ -75,7 +74,6 @@ TEST(it_is_kept_until_the_importer_closes) {
         holder_close(&fixture.importer);
         looks[i]();
         CHECK(!is_device_memory(fixture.address));
-        peer_finish(&fixture.importer);
     }
 }
 
@@ -97,23 +95,18 @@ TEST(without_importers_it_is_freed_at_once) {
     CALL(kvmem_region_destroy(fixture.region));
     CHECK(!is_device_memory(fixture.address));
     CHECK_EQ(holder_open(&fixture.importer, &fixture.parcel, 0), KVMEM_STATUS_PEER_LOST);
-    peer_finish(&fixture.importer);
 }
 
 TEST(the_engines_memory_is_given_back_when_nobody_has_it) {
     const uint64_t allocation = engine_allocate(0, MEMORY_SIZE);
     const int before = releases_so_far();
-    kvmem_region *region = region_adopt_on_gpu(allocation, MEMORY_SIZE, note_release);
-    fixture fixture;
-    fixture_open(&fixture, region);
+    OPENED(fixture, fixture, region_adopt_on_gpu(allocation, MEMORY_SIZE, note_release));
     CALL(kvmem_region_destroy(fixture.region));
     look_by_asking();
     CHECK_EQ(releases_so_far(), before);
     holder_close(&fixture.importer);
     look_by_asking();
     CHECK_EQ(releases_so_far(), before + 1);
-    peer_finish(&fixture.importer);
-    fixture_close(&fixture);
     engine_free(0, allocation);
 }
 
@@ -124,14 +117,9 @@ TEST(parts_of_one_allocation_are_opened_apart) {
     parcel parcels[2];
     peer importer = holder_start();
     for (size_t i = 0; i < NUM(parts); i++) {
-        kvmem_adopt_options options = OPTIONS(kvmem_adopt_options,
-                                              it.address = (void *)(uintptr_t)(allocation + i * MEMORY_SIZE),
-                                              it.size = MEMORY_SIZE);
-        EXPECT_OK(kvmem_region_adopt_device(&options, 0, &parts[i], ERR));
+        parts[i] = region_adopt_on_gpu(allocation + i * MEMORY_SIZE, MEMORY_SIZE, NULL);
         memory_fill(parts[i], (uint32_t)i + 1);
-        GET(kvmem_share *, share, kvmem_share_create_region, parts[i], NULL);
-        parcels[i] = parcel_of(share);
-        CALL(kvmem_share_destroy(share));
+        parcels[i] = parcel_of_region(parts[i], NULL);
         CHECK_EQ(holder_open(&importer, &parcels[i], 0), KVMEM_STATUS_OK);
         holder_check(&importer, HOLDING_OPENED, (uint32_t)i + 1);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layout of every kind opens in another process: the same blocks, mapped, and transfers in and out of it.
-#include "holder.h"
+#include "exchange.h"
 #include "kept_context.h"
 #include "kinds.h"
 #include "opened.h"
@@ -13,46 +13,23 @@ static const memory_kind places[] = {MEMORY_SYSTEM};
 
 KEEPING_HOLDER_ROLE
 
-typedef struct fixture {
-    kvmem_layout_config config;
-    peer owner;
-    parcel parcel;
-    kv_side there; /* what the owner's blocks must be */
-    kv_side here;  /* and those of a layout of this process */
-    kvmem_layout *own;
-    kvmem_layout *mapped;
-} fixture;
+typedef exchange fixture;
 
 /* Of an owner that has nothing. */
-static void open_fixture(fixture *fixture, peer owner, memory_kind place, size_t kind, blocks_lie lie,
-                         const kvmem_share_options *options) {
+static void open_fixture(fixture *fixture, peer owner, const exchange_terms *terms) {
     keep_context();
-    fixture->config = blocks_config(&kv_kinds[kind]);
-    fixture->owner = owner;
-    holder_build(&fixture->owner, place, kind, lie, NULL, 1);
-    fixture->parcel = holder_share(&fixture->owner, options);
-    kv_model_open(&fixture->there, &fixture->config, 1);
-    kv_model_open(&fixture->here, &fixture->config, 2);
-    fixture->own = blocks_build(MEMORY_SYSTEM, &fixture->config, BLOCKS_TOGETHER, NULL);
-    blocks_write(fixture->own, &fixture->here);
+    exchange_open(fixture, owner, terms);
     fixture->mapped = open_layout(&fixture->parcel, 0, NULL);
 }
 
-static void close_fixture(fixture *fixture) {
-    CALL(kvmem_layout_destroy(fixture->mapped));
-    CALL(kvmem_layout_destroy(fixture->own));
-    kv_side_close(&fixture->there);
-    kv_side_close(&fixture->here);
-    parcel_close(&fixture->parcel);
-}
-
 static void fixture_open(fixture *fixture, memory_kind place, size_t kind, blocks_lie lie,
-                   const kvmem_share_options *options) {
-    open_fixture(fixture, holder_start(), place, kind, lie, options);
+                         const kvmem_share_options *options) {
+    const exchange_terms terms = {.there = place, .layout_kind = kind, .lie = lie, .options = options};
+    open_fixture(fixture, holder_start(), &terms);
 }
 
 static void fixture_close(fixture *fixture) {
-    close_fixture(fixture);
+    exchange_close(fixture);
     peer_finish(&fixture->owner);
 }
 
@@ -77,24 +54,15 @@ static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 static const kv_move one_layer = {scattered, NUM(scattered), 2, 1, 1};
 
-static void check_both(const fixture *fixture) {
-    holder_check_model(&fixture->owner, &fixture->there);
-    blocks_check(fixture->mapped, &fixture->there);
-    blocks_check(fixture->own, &fixture->here);
-}
-
 static void move_both_ways(const peer *owner, memory_kind place, size_t kind, blocks_lie lie) {
-    fixture fixture;
-    open_fixture(&fixture, *owner, place, kind, lie, NULL);
+    CLEANUP(exchange_close) fixture fixture;
+    open_fixture(&fixture, *owner, &(exchange_terms){.there = place, .layout_kind = kind, .lie = lie});
     check_layout_info(fixture.mapped, &fixture.config, place);
-    check_both(&fixture);
-    kv_run(fixture.mapped, fixture.own, &all_layers);
-    kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
-    check_both(&fixture);
-    kv_run(fixture.own, fixture.mapped, &one_layer);
-    kv_expect_moved(&fixture.there, &fixture.here, &one_layer);
-    check_both(&fixture);
-    close_fixture(&fixture);
+    exchange_check(&fixture);
+    exchange_take(&fixture, fixture.mapped, &all_layers, 0);
+    exchange_check(&fixture);
+    exchange_give(&fixture, fixture.mapped, &one_layer, 0);
+    exchange_check(&fixture);
     holder_end_shares(owner);
     holder_destroy(owner);
 }
@@ -113,8 +81,7 @@ TEST(blocks_go_both_ways) {
 
 static void expect_no_transfer(const kvmem_layout *source, const kvmem_layout *destination,
                                kvmem_status status) {
-    const kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    REFUSE(status, "", kvmem_transfer_create, source, destination, &options);
+    REFUSE(status, "", kvmem_transfer_create, source, destination, KV_OPTIONS(&all_layers));
 }
 
 TEST(what_is_shared_to_be_read_is_no_destination) {
@@ -122,8 +89,7 @@ TEST(what_is_shared_to_be_read_is_no_destination) {
                                             .flags = KVMEM_SHARE_READ_ONLY};
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(fixture, fixture, places[place], 1, BLOCKS_TOGETHER, &to_be_read);
-        kv_run(fixture.mapped, fixture.own, &all_layers);
-        kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
+        exchange_take(&fixture, fixture.mapped, &all_layers, 0);
         expect_no_transfer(fixture.own, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
         expect_no_transfer(fixture.mapped, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
         static const uint64_t ways[] = {0, KVMEM_OPEN_MAPPED_ONLY, KVMEM_OPEN_REMOTE};
@@ -131,7 +97,7 @@ TEST(what_is_shared_to_be_read_is_no_destination) {
             refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_WRITE | ways[i], NULL,
                           KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY");
         }
-        check_both(&fixture);
+        exchange_check(&fixture);
     }
 }
 
@@ -139,10 +105,9 @@ TEST(what_is_opened_to_be_read_is_no_destination) {
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(fixture, fixture, places[place], 2, BLOCKS_TOGETHER, NULL);
         OWNED(kvmem_layout) reader = open_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, NULL);
-        kv_run(reader, fixture.own, &all_layers);
-        kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
+        exchange_take(&fixture, reader, &all_layers, 0);
         expect_no_transfer(fixture.own, reader, KVMEM_STATUS_PERMISSION_DENIED);
-        check_both(&fixture);
+        exchange_check(&fixture);
     }
 }
 
@@ -150,13 +115,9 @@ TEST(the_owner_may_end_and_its_blocks_be_read) {
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(fixture, fixture, places[place], 0, BLOCKS_TOGETHER, NULL);
         peer_kill(&fixture.owner);
-        kv_run(fixture.mapped, fixture.own, &all_layers);
-        kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
-        blocks_check(fixture.own, &fixture.here);
-        GET(kvmem_region *, region, kvmem_layout_get_region, fixture.mapped, 0);
+        exchange_take(&fixture, fixture.mapped, &all_layers, 0);
+        OWN(kvmem_region, region, kvmem_layout_get_region, fixture.mapped, 0);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
-        CALL(kvmem_region_destroy(region));
-        fixture.owner = holder_start(); /* for fixture_close to end */
     }
 }
 
@@ -191,8 +152,7 @@ TEST(opened_where_it_was_built_it_is_the_original) {
             CHECK_EQ(second.num_bases, first.num_bases);
             CHECK_BYTES(second.bases, first.bases, first.num_bases * sizeof(*first.bases));
             CHECK_EQ(second.block_stride, first.block_stride);
-            GET(kvmem_layout_info, info, kvmem_layout_get_info, again);
-            CHECK_EQ(info.locality, KVMEM_LOCALITY_LOCAL);
+            CHECK_EQ(layout_info(again).locality, KVMEM_LOCALITY_LOCAL);
         }
     }
 }
@@ -203,9 +163,8 @@ TEST(a_share_of_a_layout_is_no_region) {
     kvmem_region *region = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "of a layout",
                    kvmem_share_open_region(share, NULL, &region, ERR));
-    GET(kvmem_share_info, info, kvmem_share_get_info, share);
-    CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
-    CHECK(info.memory_size >= kv_num_regions(&fixture.config) * kv_region_size(&fixture.config));
+    CHECK_EQ(share_info(share).object, KVMEM_SHARED_LAYOUT);
+    CHECK(share_info(share).memory_size >= kv_num_regions(&fixture.config) * kv_region_size(&fixture.config));
     CALL(kvmem_share_destroy(share));
     share = (kvmem_share *)&region;
     EXPECT(KVMEM_STATUS_UNSUPPORTED, kvmem_share_create_layout(fixture.mapped, NULL, &share, ERR));
@@ -216,8 +175,7 @@ TEST(a_share_of_a_layout_is_no_region) {
 static void page_lock_on_demand(memory_kind kind, blocks_lie lie) {
     OPENED(fixture, fixture, kind, 1, lie, NULL);
     OWNED(kvmem_layout) locked = open_layout(&fixture.parcel, KVMEM_OPEN_PIN, NULL);
-    GET(kvmem_layout_info, info, kvmem_layout_get_info, locked);
-    CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
+    CHECK_EQ(layout_info(locked).tier, KVMEM_TIER_PINNED);
     OWNED(kvmem_layout) device = blocks_build(MEMORY_DEVICE, &fixture.config, BLOCKS_TOGETHER, NULL);
     CLEANUP(kv_side_close) kv_side moved;
     kv_model_open(&moved, &fixture.config, 5);
@@ -236,7 +194,7 @@ TEST(host_memory_is_page_locked_on_demand) {
 TEST(an_engines_memory_file_is_page_locked_by_the_engine) {
     keep_context();
     const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
-    kvmem_region *region = memory_create(MEMORY_PART, kv_region_size(&config), NULL);
+    OWNED(kvmem_region) region = memory_create(MEMORY_PART, kv_region_size(&config), NULL);
     const kvmem_region_info info = region_info(region);
     enter_device(0);
     CU(cuMemHostRegister_v2((void *)(uintptr_t)info.address, info.size, 0));
@@ -257,7 +215,6 @@ TEST(an_engines_memory_file_is_page_locked_by_the_engine) {
     enter_device(0);
     CU(cuMemHostUnregister((void *)(uintptr_t)info.address));
     leave_device(0);
-    CALL(kvmem_region_destroy(region));
     kv_side_close(&from);
     kv_side_close(&to);
 }

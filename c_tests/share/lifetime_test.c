@@ -2,55 +2,23 @@
 // Who lives how long: shares, owners and importers end in every order, by themselves or killed, and each side
 // is told.
 #include "crowd.h"
-#include "holder.h"
 #include "kinds.h"
+#include "offer.h"
 #include "opened.h"
-
-#include <fcntl.h>
 
 HOLDER_ROLE
 CROWD_ROLE
 
-typedef struct fixture {
-    scratch directory;
-    peer owner;
-    parcel parcel;
-} fixture;
-
-/* A process that shares a region of that kind, filled from seed 1. */
-static void fixture_open(fixture *fixture, memory_kind kind) {
-    fixture->directory = scratch_create(temporary_directory());
-    fixture->owner = holder_start();
-    holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
-    fixture->parcel = holder_share(&fixture->owner, NULL);
-}
-
-/* After the owner has ended. */
-static void forget(fixture *fixture) {
-    parcel_close(&fixture->parcel);
-    scratch_remove(&fixture->directory);
-}
-
-static void fixture_close(fixture *fixture) {
-    peer_finish(&fixture->owner);
-    forget(fixture);
-}
-
-static kvmem_region_holders holders_of(const kvmem_region *region) {
-    GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
-    return holders;
-}
-
 TEST_EACH_KIND(what_was_opened_outlives_the_share) {
-    OPENED(fixture, fixture, kind);
+    OPENED(offer, fixture, kind, NULL);
     OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
     holder_end_shares(&fixture.owner);
     EXPECT_OK(kvmem_region_check_owner(region, ERR));
     holder_fill(&fixture.owner, HOLDING_OWN, 2);
     memory_check(region, 2);
-    kvmem_region *again = open_parcel(&fixture.parcel, 0); /* its file descriptors are still open here */
+    OWNED(kvmem_region) again = open_parcel(&fixture.parcel,
+                                            0); /* its file descriptors are still open here */
     memory_check(again, 2);
-    CALL(kvmem_region_destroy(again));
 }
 
 /* Readable, and known to be nobody's any more. */
@@ -74,7 +42,7 @@ static void check_late_opening(const parcel *parcel, memory_kind kind) {
 }
 
 TEST_EACH_KIND(an_owner_that_frees_is_known_to_have) {
-    OPENED(fixture, fixture, kind);
+    OPENED(offer, fixture, kind, NULL);
     kvmem_region *region = open_parcel(&fixture.parcel, 0);
     GET(kvmem_region *, view, kvmem_region_create_view, region, 4096, 4096);
     holder_destroy(&fixture.owner);
@@ -87,8 +55,7 @@ TEST_EACH_KIND(an_owner_that_frees_is_known_to_have) {
 }
 
 TEST_EACH_KIND(an_owner_that_is_killed_leaves_its_memory) {
-    fixture fixture;
-    fixture_open(&fixture, kind);
+    OPENED(offer, fixture, kind, NULL);
     kvmem_region *region = open_parcel(&fixture.parcel, 0);
     GET(kvmem_region *, view, kvmem_region_create_view, region, 4096, 4096);
     peer_kill(&fixture.owner);
@@ -96,13 +63,11 @@ TEST_EACH_KIND(an_owner_that_is_killed_leaves_its_memory) {
     CALL(kvmem_region_destroy(view));
     CALL(kvmem_region_destroy(region));
     check_late_opening(&fixture.parcel, kind);
-    forget(&fixture);
 }
 
 /* Killed before, between and after the steps of the hand-over. */
 TEST_EACH_KIND(an_owner_killed_on_the_way_does_no_harm) {
-    fixture fixture;
-    fixture_open(&fixture, kind);
+    OPENED(offer, fixture, kind, NULL);
     kvmem_share *share = parcel_share(&fixture.parcel);
     peer_kill(&fixture.owner);
     kvmem_region *region = NULL;
@@ -115,72 +80,68 @@ TEST_EACH_KIND(an_owner_killed_on_the_way_does_no_harm) {
     }
     CALL(kvmem_share_destroy(share));
     CALL(kvmem_region_destroy(region));
-    forget(&fixture);
 }
 
-static void expect_importers(const peer *owner, uint64_t count) {
-    CHECK_EQ(holder_holders(owner, HOLDING_OWN).importers, count);
+static void expect_importers(const offer *offer, uint64_t count) {
+    CHECK_EQ(offer_importers(offer), count);
 }
 
 TEST_EACH_KIND(importers_are_counted_as_they_come_and_go) {
-    OPENED(fixture, fixture, kind);
+    OPENED(offer, fixture, kind, NULL);
     peer importers[5];
     for (size_t i = 0; i < NUM(importers); i++) {
         importers[i] = holder_start();
         CHECK_EQ(holder_open(&importers[i], &fixture.parcel, 0), KVMEM_STATUS_OK);
         CHECK_EQ(holder_open(&importers[i], &fixture.parcel, 0), KVMEM_STATUS_OK);
-        expect_importers(&fixture.owner, i + 1);
+        expect_importers(&fixture, i + 1);
     }
     holder_close(&importers[1]);
-    expect_importers(&fixture.owner, 4);
+    expect_importers(&fixture, 4);
     peer_kill(&importers[3]);
-    expect_importers(&fixture.owner, 3);
+    expect_importers(&fixture, 3);
     peer_finish(&importers[1]);
     peer_finish(&importers[0]);
-    expect_importers(&fixture.owner, 2);
+    expect_importers(&fixture, 2);
     holder_check(&importers[4], HOLDING_OPENED, 1);
     peer_kill(&importers[2]);
     peer_kill(&importers[4]);
-    expect_importers(&fixture.owner, 0);
+    expect_importers(&fixture, 0);
 }
 
 TEST_EACH_KIND(holders_tell_all_that_keeps_a_region) {
-    const scratch directory = scratch_create(temporary_directory());
-    kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
-    CHECK_EQ(holders_of(region).references, 1);
-    CHECK_EQ(holders_of(region).shares, 0);
+    SCRATCH(directory);
+    OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+    CHECK_EQ(region_holders(region).references, 1);
+    CHECK_EQ(region_holders(region).shares, 0);
     GET(kvmem_region *, view, kvmem_region_create_view, region, 0, 4096);
     kvmem_share *shares[2];
     EXPECT_OK(kvmem_share_create_region(region, NULL, &shares[0], ERR));
     EXPECT_OK(kvmem_share_create_region(view, NULL, &shares[1], ERR));
-    CHECK_EQ(holders_of(region).views, 1);
-    CHECK_EQ(holders_of(region).shares, 2);
-    CHECK_EQ(holders_of(view).shares, 0);
-    CHECK_EQ(holders_of(region).importers, 0);
-    parcel parcel = parcel_of(shares[1]);
+    CHECK_EQ(region_holders(region).views, 1);
+    CHECK_EQ(region_holders(region).shares, 2);
+    CHECK_EQ(region_holders(view).shares, 0);
+    CHECK_EQ(region_holders(region).importers, 0);
+    CLEANUP(parcel_close) parcel parcel = parcel_of(shares[1]);
     peer importer = holder_start();
     CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
-    const kvmem_region_holders full = holders_of(region);
+    const kvmem_region_holders full = region_holders(region);
     CHECK_EQ(full.importers, 1);
     CHECK_EQ(full.registrations, 0);
     CHECK(full.references >= 4); /* the handle, the view, two shares */
     CALL(kvmem_share_destroy(shares[0]));
-    CHECK_EQ(holders_of(region).shares, 1);
+    CHECK_EQ(region_holders(region).shares, 1);
     CALL(kvmem_share_destroy(shares[1]));
     CALL(kvmem_region_destroy(view));
     peer_kill(&importer);
-    const kvmem_region_holders alone = holders_of(region);
+    const kvmem_region_holders alone = region_holders(region);
     CHECK_EQ(alone.references, 1);
     CHECK_EQ(alone.views + alone.shares + alone.importers, 0);
-    parcel_close(&parcel);
-    CALL(kvmem_region_destroy(region));
-    scratch_remove(&directory);
 }
 
 #define MANY 1000
 
 TEST_EACH_KIND(a_thousand_openings_are_one_mapping) {
-    OPENED(fixture, fixture, kind);
+    OPENED(offer, fixture, kind, NULL);
     const size_t files = count_open_files();
     static kvmem_region *opened[MANY];
     opened[0] = open_parcel(&fixture.parcel, 0);
@@ -191,17 +152,17 @@ TEST_EACH_KIND(a_thousand_openings_are_one_mapping) {
     }
     CHECK_EQ(count_open_files(), files_of_one);
     CHECK(count_mappings() <= mappings + 8); /* the heap may have grown */
-    expect_importers(&fixture.owner, 1);
+    expect_importers(&fixture, 1);
     for (size_t i = 0; i < MANY; i++) {
         CALL(kvmem_region_destroy(opened[i]));
     }
     CHECK_EQ(count_open_files(), files);
-    expect_importers(&fixture.owner, 0);
+    expect_importers(&fixture, 0);
     for (size_t i = 0; i < MANY; i++) { /* and opened and closed as often */
         CALL(kvmem_region_destroy(open_parcel(&fixture.parcel, 0)));
     }
     CHECK_EQ(count_open_files(), files);
-    expect_importers(&fixture.owner, 0);
+    expect_importers(&fixture, 0);
 }
 
 /* docs/share-manifest.md: the control block is the first file descriptor, and importers lock bytes from here on. */
@@ -219,17 +180,17 @@ static int lock_as_an_importer(const parcel *parcel, off_t start, off_t length) 
 
 /* As importers that are not kvmem would lock, in no order. */
 TEST(a_thousand_locks_are_counted) {
-    OPENED(fixture, fixture, FIRST_KIND);
+    OPENED(offer, fixture, FIRST_KIND, NULL);
     static int locks[MANY];
     for (size_t i = 0; i < MANY; i++) {
         const off_t place = (off_t)(i * 7919 % MANY) * 10;
         locks[i] = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK + place, 1);
     }
-    expect_importers(&fixture.owner, MANY);
+    expect_importers(&fixture, MANY);
     for (size_t i = 0; i < MANY; i++) {
         close(locks[i]);
     }
-    expect_importers(&fixture.owner, 0);
+    expect_importers(&fixture, 0);
 }
 
 #define CROWD_OF_LOCKS 5000
@@ -237,34 +198,34 @@ TEST(a_thousand_locks_are_counted) {
 
 /* To find one lock the kernel passes those before it: to count them all takes the square of their number. */
 TEST(more_locks_than_are_counted_stall_nobody) {
-    OPENED(fixture, fixture, FIRST_KIND);
+    OPENED(offer, fixture, FIRST_KIND, NULL);
     const int locks = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK + 2 * CROWD_OF_LOCKS, 1);
     for (off_t i = CROWD_OF_LOCKS - 1; i > 0; i--) { /* apart from each other, the last first: that is quick */
         struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
         lock.l_start = FIRST_IMPORTER_LOCK + 2 * i;
         CHECK_EQ(fcntl(locks, F_OFD_SETLK, &lock), 0);
     }
-    expect_importers(&fixture.owner, MOST_COUNTED);
+    expect_importers(&fixture, MOST_COUNTED);
     close(locks);
-    expect_importers(&fixture.owner, 0);
+    expect_importers(&fixture, 0);
 }
 
 #ifndef KVMEM_TEST_SHARE_GPU
 /* A context for each of them would be more than a GPU has room for. */
 TEST(a_thousand_processes_are_counted) {
-    OPENED(fixture, fixture, MEMORY_SYSTEM);
+    OPENED(offer, fixture, MEMORY_SYSTEM, NULL);
     peer crowd = crowd_start(&fixture.parcel, MANY, 1);
-    expect_importers(&fixture.owner, MANY);
+    expect_importers(&fixture, MANY);
     crowd_end(&crowd);
-    expect_importers(&fixture.owner, 0);
+    expect_importers(&fixture, 0);
     holder_check(&fixture.owner, HOLDING_OWN, 1);
 }
 #endif
 
 TEST(a_lock_on_everything_holds_nobody_up) {
-    OPENED(fixture, fixture, FIRST_KIND);
+    OPENED(offer, fixture, FIRST_KIND, NULL);
     const int lock = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK, 0);
-    expect_importers(&fixture.owner, 1);
+    expect_importers(&fixture, 1);
     close(lock);
-    expect_importers(&fixture.owner, 0);
+    expect_importers(&fixture, 0);
 }

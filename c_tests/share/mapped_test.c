@@ -2,8 +2,8 @@
 // Memory that an engine has mapped itself, adopted and shared: a part of some mappings, none more than it needs, and
 // none that was created to stay.
 #include "engine.h"
+#include "exchange.h"
 #include "filled.h"
-#include "holder.h"
 #include "kinds.h"
 #include "opened.h"
 
@@ -104,27 +104,15 @@ TEST(plain_memory_has_its_own_way) {
     engine_free(0, address);
 }
 
-static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
-
 TEST(a_layout_of_it_is_moved_both_ways) {
-    const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
+    const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3});
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-        const kvmem_layout_config config = blocks_config(&kv_kinds[kind]);
         CLEANUP(peer_finish) peer owner = holder_start();
-        holder_build(&owner, MEMORY_MAPPED, kind, BLOCKS_APART, NULL, 1);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-        CLEANUP(kv_side_close) kv_side there;
-        kv_model_open(&there, &config, 1);
-        CLEANUP(kv_side_close) kv_side here;
-        kv_model_open(&here, &config, 2);
-        OWNED(kvmem_layout) own = blocks_build(MEMORY_DEVICE, &config, BLOCKS_TOGETHER, NULL);
-        blocks_write(own, &here);
-        OWNED(kvmem_layout) mapped = open_layout(&parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
-        kv_run_by(mapped, own, &move, KVMEM_PATH_CUDA_KERNEL);
-        kv_expect_moved(&here, &there, &move);
-        blocks_check(own, &here);
-        kv_run(own, mapped, &move);
-        kv_expect_moved(&there, &here, &move);
-        holder_check_model(&owner, &there);
+        CLEANUP(exchange_close) exchange both;
+        exchange_open(&both, owner, &(exchange_terms){.there = MEMORY_MAPPED, .here = MEMORY_DEVICE,
+                                                      .layout_kind = kind, .lie = BLOCKS_APART});
+        both.mapped = open_layout(&both.parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
+        exchange_take(&both, both.mapped, &move, KVMEM_PATH_CUDA_KERNEL);
+        exchange_give(&both, both.mapped, &move, 0);
     }
 }

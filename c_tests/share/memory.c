@@ -5,9 +5,6 @@
 #include "driver.h"
 #include "engine.h"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
-
 #define PAGE 4096
 #define ADOPTED_OFFSET 8192 /* in its allocation */
 

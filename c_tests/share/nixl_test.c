@@ -1,64 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shares and NIXL: layouts that are reached by it where they can't be mapped, and mapped ones that are
 // registered.
+#include "exchange.h"
 #include "forged.h"
-#include "holder.h"
 #include "opened.h"
 
 HOLDER_ROLE
 
-static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
-static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
+static const kv_move all_layers = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3});
 
-typedef struct fixture {
-    kvmem_layout_config config;
-    kvmem_agent *agent;
-    peer owner;
-    parcel parcel;
-    kv_side there; /* what the owner's blocks must be */
-    kv_side here;  /* and those of a layout of this process */
-    kvmem_layout *own;
-} fixture;
+typedef exchange fixture;
+static kvmem_agent *agent;
 
 /* A process that shares a layout; both register theirs. */
 static void fixture_open(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
-    fixture->config = blocks_config(&kv_kinds[1]);
-    fixture->agent = agent_open("importer");
-    EXPECT_OK(kvmem_agent_create_backend(fixture->agent, "POSIX", NULL, 0, ERR));
-    fixture->owner = holder_start();
-    holder_build(&fixture->owner, kind, 1, BLOCKS_TOGETHER, "owner", 1);
-    fixture->parcel = holder_share(&fixture->owner, options);
-    kv_model_open(&fixture->there, &fixture->config, 1);
-    kv_model_open(&fixture->here, &fixture->config, 2);
-    fixture->own = blocks_build(MEMORY_SYSTEM, &fixture->config, BLOCKS_TOGETHER, fixture->agent);
-    blocks_write(fixture->own, &fixture->here);
+    agent = agent_open("importer");
+    EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
+    exchange_open(fixture, holder_start(), &(exchange_terms){.there = kind, .layout_kind = 1, .agent_there = "owner",
+                                                             .agent = agent, .options = options});
 }
 
 static void fixture_close(fixture *fixture) {
-    kvmem_layout_destroy(fixture->own);
-    kv_side_close(&fixture->there);
-    kv_side_close(&fixture->here);
-    parcel_close(&fixture->parcel);
+    exchange_close(fixture);
     peer_finish(&fixture->owner);
-    kvmem_agent_destroy(fixture->agent);
+    kvmem_agent_destroy(agent);
 }
 
 static uint32_t locality_of(const kvmem_layout *layout) {
-    GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
-    return info.locality;
+    return layout_info(layout).locality;
 }
 
 /* Blocks go in and out of it, by these paths. */
 static void move_both_ways(fixture *fixture, const kvmem_layout *shared, uint32_t in, uint32_t out) {
-    CHECK_EQ(kv_run_by(shared, fixture->own, &all_layers, in).path, in);
-    kv_expect_moved(&fixture->here, &fixture->there, &all_layers);
-    blocks_check(fixture->own, &fixture->here);
+    const kv_move back = KV_MOVE(3, {3, 4});
+    CHECK_EQ(exchange_take(fixture, shared, &all_layers, in).path, in);
     blocks_write(fixture->own, &fixture->here);
-    static const kvmem_block_pair back[] = {{3, 4}};
-    const kv_move move = {back, NUM(back), 0, 0, 3};
-    CHECK_EQ(kv_run_by(fixture->own, shared, &move, out).path, out);
-    kv_expect_moved(&fixture->there, &fixture->here, &move);
-    holder_check_model(&fixture->owner, &fixture->there);
+    CHECK_EQ(exchange_give(fixture, shared, &back, out).path, out);
 }
 
 static void refuse_transfer(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
@@ -82,19 +59,19 @@ TEST(without_memory_it_is_reached_by_nixl) {
     CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
     kvmem_share_destroy(share);
     refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "agent");
-    refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, agent, KVMEM_STATUS_UNSUPPORTED,
                   "no memory");
-    OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, 0, fixture.agent);
+    OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, 0, agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
     move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
 }
 
 TEST(the_importer_chooses_between_mapping_and_nixl) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
-    OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, 0, fixture.agent);
+    OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, 0, agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     move_both_ways(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
-    OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent);
+    OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
     move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
     blocks_check(mapped, &fixture.there);
@@ -106,11 +83,11 @@ TEST(what_cannot_be_mapped_is_reached_by_nixl) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     forge_text(&fixture.parcel, "boot_id", "another");
     refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "another machine");
-    refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, agent, KVMEM_STATUS_UNSUPPORTED,
                   "another machine");
-    refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, agent, KVMEM_STATUS_UNSUPPORTED,
                   "another machine");
-    OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, 0, fixture.agent);
+    OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, 0, agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
     move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
 }
@@ -119,19 +96,19 @@ TEST(what_cannot_be_mapped_is_reached_by_nixl) {
 TEST(what_is_corrupt_is_not_reached_by_nixl) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     forge_bytes(&fixture.parcel, "id");
-    refuse_layout(&fixture.parcel, 0, fixture.agent, KVMEM_STATUS_CORRUPT, "another region");
+    refuse_layout(&fixture.parcel, 0, agent, KVMEM_STATUS_CORRUPT, "another region");
 }
 
 TEST(nixl_is_not_told_what_is_only_to_be_read) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, &to_be_read);
-    refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, agent, KVMEM_STATUS_UNSUPPORTED,
                   "read-only");
-    kvmem_layout *mapped = open_layout(&fixture.parcel, 0, fixture.agent);
+    kvmem_layout *mapped = open_layout(&fixture.parcel, 0, agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     kvmem_layout_destroy(mapped);
     parcel_close(&fixture.parcel);
     fixture.parcel = holder_share(&fixture.owner, NULL);
-    refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE | KVMEM_OPEN_READ_ONLY, fixture.agent,
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE | KVMEM_OPEN_READ_ONLY, agent,
                   KVMEM_STATUS_UNSUPPORTED, "no read-only access");
     kvmem_share_options both = by_nixl;
     both.flags = KVMEM_SHARE_READ_ONLY;
@@ -141,7 +118,7 @@ TEST(nixl_is_not_told_what_is_only_to_be_read) {
 TEST(a_mapped_layout_is_registered_on_demand) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, NULL, KVMEM_STATUS_INVALID_ARGUMENT, "agent");
-    OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     for (size_t i = 0; i < kv_num_regions(&fixture.config); i++) {
         OWN(kvmem_region, region, kvmem_layout_get_region, mapped, i);
@@ -155,14 +132,13 @@ TEST(mapped_memory_and_a_remote_layout) {
     static const kvmem_block_pair back[] = {{2, 4}, {5, 1}};
     const kv_move some = {back, NUM(back), 0, 1, 2};
     OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
-    kvmem_layout *remote = open_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent);
+    OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, agent);
     CLEANUP(peer_finish) peer neighbour = holder_start();
     holder_build(&neighbour, MEMORY_SYSTEM, 2, BLOCKS_APART, NULL, 3);
-    parcel parcel = holder_share(&neighbour, NULL);
-    const kvmem_layout_config config = blocks_config(&kv_kinds[2]);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&neighbour, NULL);
     kv_side beside;
-    kv_model_open(&beside, &config, 3);
-    kvmem_layout *mapped = open_layout(&parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    kv_model_open(&beside, REF(blocks_config(&kv_kinds[2])), 3);
+    OWNED(kvmem_layout) mapped = open_layout(&parcel, KVMEM_OPEN_REGISTER, agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     CHECK_EQ(kv_run(remote, mapped, &all_layers).path, KVMEM_PATH_NIXL_READ);
     kv_expect_moved(&beside, &fixture.there, &all_layers);
@@ -183,18 +159,15 @@ TEST(mapped_memory_and_a_remote_layout) {
     parcel_close(&parcel);
     holder_build(&neighbour, MEMORY_DISK, 2, BLOCKS_APART, NULL, 3);
     parcel = holder_share(&neighbour, NULL);
-    mapped = open_layout(&parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    mapped = open_layout(&parcel, KVMEM_OPEN_REGISTER, agent);
     refuse_transfer(mapped, remote, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
     refuse_transfer(remote, mapped, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
-    kvmem_layout_destroy(mapped);
-    kvmem_layout_destroy(remote);
     kv_side_close(&beside);
-    parcel_close(&parcel);
 }
 
 TEST(a_file_is_mapped_and_registered) {
     OPENED(fixture, fixture, MEMORY_DISK, NULL);
-    kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     blocks_check(mapped, &fixture.there);
     move_both_ways(&fixture, mapped, KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_NIXL_FILE_WRITE);
@@ -206,12 +179,10 @@ TEST(a_file_is_mapped_and_registered) {
 
 TEST(a_file_to_be_read_is_read) {
     OPENED(fixture, fixture, MEMORY_DISK, &to_be_read);
-    OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, agent);
     const uint32_t paths[] = {KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_PREAD};
     for (size_t i = 0; i < NUM(paths); i++) {
-        CHECK_EQ(kv_run_by(mapped, fixture.own, &all_layers, paths[i]).path, paths[i]);
-        kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
-        blocks_check(fixture.own, &fixture.here);
+        CHECK_EQ(exchange_take(&fixture, mapped, &all_layers, paths[i]).path, paths[i]);
     }
     const kvmem_transfer_options options = kv_transfer_options(&all_layers);
     REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "", kvmem_transfer_create, fixture.own, mapped, &options);
@@ -277,13 +248,12 @@ static void expect_logged(const parcel *parcel, kvmem_agent *agent, uint32_t loc
 
 /* Nobody asked for the one or the other. */
 TEST(why_it_is_reached_by_nixl_is_logged) {
-    fixture fixture;
-    fixture_open(&fixture, MEMORY_SYSTEM, &by_nixl);
-    expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "contains no memory handles");
-    fixture_close(&fixture);
-    fixture_open(&fixture, MEMORY_SYSTEM, NULL);
-    expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_MAPPED, "");
+    {
+        OPENED(fixture, fixture, MEMORY_SYSTEM, &by_nixl);
+        expect_logged(&fixture.parcel, agent, KVMEM_LOCALITY_REMOTE, "contains no memory handles");
+    }
+    OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
+    expect_logged(&fixture.parcel, agent, KVMEM_LOCALITY_MAPPED, "");
     forge_text(&fixture.parcel, "boot_id", "another");
-    expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "another machine");
-    fixture_close(&fixture);
+    expect_logged(&fixture.parcel, agent, KVMEM_LOCALITY_REMOTE, "another machine");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of another process's on one GPU, opened for another GPU of this one: its kernels reach it, both ways.
 // Skipped with one GPU; if the two GPUs do not reach each other, most cases are skipped.
-#include "holder.h"
+#include "offer.h"
 #include "kinds.h"
 #include "opened.h"
 #include "sides.h"
@@ -124,62 +124,55 @@ TEST(out_of_reach_it_is_not_opened) {
         SKIP("GPUs that do not reach each other: %d and %d of this machine do", OWNER, USER);
     }
     for (size_t place = 0; place < NUM(places); place++) {
-        CLEANUP(peer_finish) peer owner = holder_start();
-        holder_make(&owner, places[place].memory, NULL, 1);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-        refuse_parcel_for(&parcel, 0, USER, KVMEM_STATUS_UNSUPPORTED, "cannot access");
+        OPENED(offer, offer, places[place].memory, NULL);
+        refuse_parcel_for(&offer.parcel, 0, USER, KVMEM_STATUS_UNSUPPORTED, "cannot access");
     }
 }
 
 /* What the region holds, through the GPU it was opened for. */
 static void check_through_user(const kvmem_region *region, uint32_t seed) {
     const kvmem_region_info info = region_info(region);
-    unsigned char *expected = test_allocate(info.size);
-    unsigned char *bytes = test_allocate(info.size);
+    CLEANUP(test_free) unsigned char *expected = test_allocate(info.size);
+    CLEANUP(test_free) unsigned char *bytes = test_allocate(info.size);
     kv_fill(expected, info.size, seed);
     read_device(USER, bytes, info.address, info.size);
     CHECK_BYTES(bytes, expected, info.size);
-    free(bytes);
-    free(expected);
 }
 
 /* One mapping for each GPU, each counted for itself; or a driver that has one a process, which is told. */
 TEST(each_gpu_has_a_mapping_of_its_own) {
     require_reach();
     retain_both();
-    peer owner = holder_start();
-    holder_make(&owner, MEMORY_DEVICE, NULL, 1);
-    parcel parcel = holder_share(&owner, NULL);
-    kvmem_region *own = open_parcel(&parcel, 0);
-    kvmem_region *named = open_parcel_for(&parcel, 0, OWNER);
+    OPENED(offer, offer, MEMORY_DEVICE, NULL);
+    kvmem_region *own = open_parcel(&offer.parcel, 0);
+    kvmem_region *named = open_parcel_for(&offer.parcel, 0, OWNER);
     CHECK_EQ(region_info(own).address, region_info(named).address);
-    CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 1);
+    CHECK_EQ(holder_holders(&offer.owner, HOLDING_OWN).importers, 1);
     kvmem_region *other = NULL;
-    const kvmem_status status = try_parcel_for(&parcel, 0, USER, &other);
+    const kvmem_status status = try_parcel_for(&offer.parcel, 0, USER, &other);
     if (status == KVMEM_STATUS_UNSUPPORTED) {
         CHECK_HAS(test_last_message(), "maps it once");
         CALL(kvmem_region_destroy(own));
         CALL(kvmem_region_destroy(named));
         own = named = NULL;
-        other = open_parcel_for(&parcel, 0, USER);
+        other = open_parcel_for(&offer.parcel, 0, USER);
     } else {
         CHECK_EQ(status, KVMEM_STATUS_OK);
-        CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 2);
+        CHECK_EQ(holder_holders(&offer.owner, HOLDING_OWN).importers, 2);
     }
-    kvmem_region *again = open_parcel_for(&parcel, 0, USER);
+    kvmem_region *again = open_parcel_for(&offer.parcel, 0, USER);
     CHECK_EQ(region_info(other).address, region_info(again).address);
     CHECK_EQ(region_info(other).device_id, OWNER); /* where it lies */
     CALL(kvmem_region_destroy(own));
     CALL(kvmem_region_destroy(named));
-    CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 1);
+    CHECK_EQ(holder_holders(&offer.owner, HOLDING_OWN).importers, 1);
     check_through_user(other, 1);
-    holder_fill(&owner, HOLDING_OWN, 2);
+    holder_fill(&offer.owner, HOLDING_OWN, 2);
     check_through_user(again, 2);
     CALL(kvmem_region_destroy(other));
     CALL(kvmem_region_destroy(again));
-    CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
-    parcel_close(&parcel);
-    peer_finish(&owner);
+    CHECK_EQ(holder_holders(&offer.owner, HOLDING_OWN).importers, 0);
+    peer_finish(&offer.owner);
     release_both();
 }
 
@@ -205,19 +198,15 @@ TEST(opened_for_another_it_is_left_to_the_driver) {
 TEST(other_memory_is_opened_as_ever) {
     static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK, MEMORY_PINNED};
     for (size_t i = 0; i < NUM(kinds); i++) {
-        CLEANUP(peer_finish) peer owner = holder_start();
-        holder_make(&owner, kinds[i], NULL, 1);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-        OWNED(kvmem_region) region = open_parcel_for(&parcel, 0, USER);
+        OPENED(offer, offer, kinds[i], NULL);
+        OWNED(kvmem_region) region = open_parcel_for(&offer.parcel, 0, USER);
         memory_check(region, 1);
     }
 }
 
 TEST(a_gpu_that_is_not_there_is_refused) {
-    CLEANUP(peer_finish) peer owner = holder_start();
-    holder_make(&owner, MEMORY_DEVICE, NULL, 1);
-    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-    refuse_parcel_for(&parcel, 0, driver_devices(), KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
-    refuse_parcel_for(&parcel, 0, -1, KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
-    CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
+    OPENED(offer, offer, MEMORY_DEVICE, NULL);
+    refuse_parcel_for(&offer.parcel, 0, driver_devices(), KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
+    refuse_parcel_for(&offer.parcel, 0, -1, KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
+    CHECK_EQ(holder_holders(&offer.owner, HOLDING_OWN).importers, 0);
 }

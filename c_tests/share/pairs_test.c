@@ -86,12 +86,10 @@ typedef struct visitor {
 
 static void check_way(const parcel *parcel, memory_kind kind) {
     OWNED(kvmem_share) share = parcel_share(parcel);
-    GET(kvmem_share_info, info, kvmem_share_get_info, share);
-    CHECK_EQ(info.transport, memory_way_found(kind));
+    CHECK_EQ(share_info(share).transport, memory_way_found(kind));
 }
 
 static void visitor_open(visitor *visitor, const guest *from, peer owner, size_t layout_kind, uint32_t seed) {
-    const kvmem_layout_config config = blocks_config(&kv_kinds[layout_kind]);
     /* Apart, so that bytes lie behind the blocks that must stay; elastic layouts are allocated whole. */
     const blocks_lie lie = from->tier == KVMEM_TIER_ELASTIC ? BLOCKS_TOGETHER : BLOCKS_APART;
     visitor->from = from;
@@ -100,10 +98,9 @@ static void visitor_open(visitor *visitor, const guest *from, peer owner, size_t
     visitor->parcel = holder_share(&visitor->owner, NULL);
     check_way(&visitor->parcel, from->kind);
     visitor->layout = open_layout(&visitor->parcel, KVMEM_OPEN_MAPPED_ONLY | from->flags, NULL);
-    kv_model_open(&visitor->model, &config, seed);
-    GET(kvmem_layout_info, info, kvmem_layout_get_info, visitor->layout);
-    CHECK_EQ(info.locality, KVMEM_LOCALITY_MAPPED);
-    CHECK_EQ(info.tier, from->tier);
+    kv_model_open(&visitor->model, REF(blocks_config(&kv_kinds[layout_kind])), seed);
+    CHECK_EQ(layout_info(visitor->layout).locality, KVMEM_LOCALITY_MAPPED);
+    CHECK_EQ(layout_info(visitor->layout).tier, from->tier);
 }
 
 /* The owner has nothing afterwards. */

@@ -2,8 +2,6 @@
 // Takes shares apart and puts them together, with the functions for engines that have a channel of their own.
 #include "parcel.h"
 
-#include <fcntl.h>
-
 enum { BYTES = 100, COUNT };
 
 parcel parcel_of(const kvmem_share *share) {

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Owners that live, and that /proc does not show as others: their main thread has ended, another user may not see them,
 // or they count time differently. They are not called gone, and share and open like any other.
-#include "holder.h"
+#include "offer.h"
 #include "kinds.h"
 #include "opened.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 HOLDER_ROLE
 
@@ -72,16 +66,14 @@ TEST(an_owner_whose_main_thread_has_ended_lives) {
 
 TEST(an_importer_whose_main_thread_has_ended_opens) {
     for (size_t i = 0; i < NUM(kinds); i++) {
-        CLEANUP(peer_finish) peer owner = holder_start();
+        OPENED(offer, offer, kinds[i], NULL);
         peer importer = start_headless();
-        holder_make(&owner, kinds[i], NULL, 1);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-        CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
+        CHECK_EQ(holder_open(&importer, &offer.parcel, 0), KVMEM_STATUS_OK);
         holder_check(&importer, HOLDING_OPENED, 1);
         CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
-        CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 1);
+        CHECK_EQ(holder_holders(&offer.owner, HOLDING_OWN).importers, 1);
         peer_kill(&importer);
-        CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
+        CHECK_EQ(holder_holders(&offer.owner, HOLDING_OWN).importers, 0);
     }
 }
 
@@ -105,13 +97,11 @@ ROLE(blinded) {
 TEST(an_owner_that_proc_hides_lives) {
     require_other_users("an importer of another user");
     for (size_t i = 0; i < NUM(kinds); i++) {
-        peer owner = holder_start();
+        OPENED(offer, offer, kinds[i], NULL);
         CLEANUP(peer_finish) peer importer = peer_start("blinded");
-        holder_make(&owner, kinds[i], NULL, 1);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-        CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
+        CHECK_EQ(holder_open(&importer, &offer.parcel, 0), KVMEM_STATUS_OK);
         CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
-        peer_kill(&owner);
+        peer_kill(&offer.owner);
         CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_PEER_LOST);
         holder_check(&importer, HOLDING_OPENED, 1);
     }

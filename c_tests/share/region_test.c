@@ -1,27 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A region of every kind opens in another process: the same bytes, what it is, as a whole and in parts.
-#include "holder.h"
 #include "kinds.h"
+#include "offer.h"
 #include "opened.h"
 
 HOLDER_ROLE
-
-typedef struct fixture {
-    scratch directory;
-    peer holder;
-} fixture;
-
-/* A process with a region of that kind, filled from seed 1. */
-static void fixture_open(fixture *fixture, memory_kind kind) {
-    fixture->directory = scratch_create(temporary_directory());
-    fixture->holder = holder_start();
-    holder_make(&fixture->holder, kind, scratch_file(&fixture->directory, "region"), 1);
-}
-
-static void fixture_close(fixture *fixture) {
-    peer_finish(&fixture->holder);
-    scratch_remove(&fixture->directory);
-}
 
 static void check_share(const parcel *parcel, memory_kind kind, const peer *holder) {
     OWNED(kvmem_share) share = parcel_share(parcel);
@@ -55,15 +38,14 @@ static void check_info(const kvmem_region *region, memory_kind kind, const peer 
 }
 
 TEST_EACH_KIND(bytes_are_seen_both_ways) {
-    OPENED(fixture, fixture, kind);
-    CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
-    check_share(&parcel, kind, &fixture.holder);
-    OWNED(kvmem_region) region = open_parcel(&parcel, 0);
-    check_info(region, kind, &fixture.holder);
+    OPENED(offer, fixture, kind, NULL);
+    check_share(&fixture.parcel, kind, &fixture.owner);
+    OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
+    check_info(region, kind, &fixture.owner);
     memory_check(region, 1);
     memory_fill(region, 2);
-    holder_check(&fixture.holder, HOLDING_OWN, 2);
-    holder_fill(&fixture.holder, HOLDING_OWN, 3);
+    holder_check(&fixture.owner, HOLDING_OWN, 2);
+    holder_fill(&fixture.owner, HOLDING_OWN, 3);
     memory_check(region, 3);
     EXPECT_OK(kvmem_region_check_owner(region, ERR));
 }
@@ -71,11 +53,11 @@ TEST_EACH_KIND(bytes_are_seen_both_ways) {
 TEST(views_are_shared_as_parts) {
     static const uint64_t offsets[] = {0, MEMORY_EXTENT, 4096};
     for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
+        OPENED(offer, fixture, kind, NULL);
         uint64_t start = 0;
         kvmem_region *parts[NUM(offsets)];
         for (size_t i = 0; i < NUM(offsets); i++) {
-            CLEANUP(parcel_close) parcel parcel = holder_share_part(&fixture.holder, offsets[i],
+            CLEANUP(parcel_close) parcel parcel = holder_share_part(&fixture.owner, offsets[i],
                                                                     2 * MEMORY_EXTENT);
             parts[i] = open_parcel(&parcel, 0);
             const kvmem_region_info info = region_info(parts[i]);
@@ -85,7 +67,7 @@ TEST(views_are_shared_as_parts) {
             CHECK_EQ(info.address, start + offsets[i]); /* of one mapping */
             memory_check_part(parts[i], offsets[i], 1);
         }
-        CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 1);
+        CHECK_EQ(holder_holders(&fixture.owner, HOLDING_OWN).importers, 1);
         memory_fill(parts[0], 2);
         memory_check_part(parts[0], 0, 2);
         for (size_t i = 0; i < NUM(offsets); i++) {
@@ -95,42 +77,40 @@ TEST(views_are_shared_as_parts) {
 }
 
 TEST_EACH_KIND(opened_twice_it_is_mapped_once) {
-    OPENED(fixture, fixture, kind);
-    CLEANUP(parcel_close) parcel first = holder_share(&fixture.holder, NULL);
-    CLEANUP(parcel_close) parcel second = holder_share(&fixture.holder, NULL);
+    OPENED(offer, fixture, kind, NULL);
+    CLEANUP(parcel_close) parcel second = holder_share(&fixture.owner, NULL);
     const size_t before = count_mappings();
-    kvmem_region *one = open_parcel(&first, 0);
+    kvmem_region *one = open_parcel(&fixture.parcel, 0);
     const size_t once = count_mappings();
-    kvmem_region *again = open_parcel(&first, 0);
+    kvmem_region *again = open_parcel(&fixture.parcel, 0);
     kvmem_region *other = open_parcel(&second, 0);
     CHECK(before < once);
     CHECK_EQ(count_mappings(), once);
     CHECK_EQ(region_info(again).address, region_info(one).address);
     CHECK_EQ(region_info(other).address, region_info(one).address);
     CHECK_EQ(region_info(other).fd, region_info(one).fd);
-    CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 1);
+    CHECK_EQ(holder_holders(&fixture.owner, HOLDING_OWN).importers, 1);
     CALL(kvmem_region_destroy(one));
     CALL(kvmem_region_destroy(again));
     memory_check(other, 1);
     CALL(kvmem_region_destroy(other));
-    CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 0);
+    CHECK_EQ(holder_holders(&fixture.owner, HOLDING_OWN).importers, 0);
 }
 
 /* One mapping for each right that it is opened with, however often. */
 TEST_EACH_KIND(each_right_has_one_mapping) {
-    OPENED(fixture, fixture, kind);
-    CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
+    OPENED(offer, fixture, kind, NULL);
     kvmem_region *both[2][2];
     for (size_t i = 0; i < 2; i++) {
-        both[i][0] = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
-        both[i][1] = open_parcel(&parcel, 0);
+        both[i][0] = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_ONLY);
+        both[i][1] = open_parcel(&fixture.parcel, 0);
     }
     for (size_t right = 0; right < 2; right++) {
         CHECK_EQ(region_info(both[0][right]).address, region_info(both[1][right]).address);
         CHECK_EQ(region_info(both[0][right]).flags & KVMEM_REGION_READ_ONLY,
                  right ? 0 : KVMEM_REGION_READ_ONLY);
     }
-    CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 2);
+    CHECK_EQ(holder_holders(&fixture.owner, HOLDING_OWN).importers, 2);
     for (size_t i = 0; i < 4; i++) {
         memory_check(both[i / 2][i % 2], 1);
         CALL(kvmem_region_destroy(both[i / 2][i % 2]));
@@ -144,10 +124,10 @@ static kvmem_share *share_region(const kvmem_region *region, memory_kind kind) {
 }
 
 TEST_EACH_KIND(opened_where_it_was_made_it_is_the_original) {
-    const scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
     kvmem_share *share = share_region(region, kind);
-    parcel parcel = parcel_of(share);
+    CLEANUP(parcel_close) parcel parcel = parcel_of(share);
     kvmem_region *opened = open_parcel(&parcel, 0);
     CHECK_EQ(region_info(opened).address, region_info(region).address);
     CHECK(region_info(opened).origin != KVMEM_ORIGIN_IMPORTED);
@@ -157,22 +137,19 @@ TEST_EACH_KIND(opened_where_it_was_made_it_is_the_original) {
     CALL(kvmem_region_destroy(opened));
     CALL(kvmem_share_destroy(share));
     refuse_parcel(&parcel, 0, KVMEM_STATUS_NOT_FOUND, "has freed it");
-    parcel_close(&parcel);
-    scratch_remove(&directory);
 }
 
 TEST_EACH_KIND(what_was_opened_is_its_owners_to_share) {
-    OPENED(fixture, fixture, kind);
-    CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
-    OWNED(kvmem_region) region = open_parcel(&parcel, 0);
+    OPENED(offer, fixture, kind, NULL);
+    OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
     OWN(kvmem_region, view, kvmem_region_create_view, region, 0, 4096);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "belongs to another process", kvmem_share_create_region, region, NULL);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "", kvmem_share_create_region, view, NULL);
 }
 
 TEST_EACH_KIND(the_way_is_taken_or_refused) {
-    const scratch directory = scratch_create(temporary_directory());
-    kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+    SCRATCH(directory);
+    OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
     const bool by_ipc = kind == MEMORY_DEVICE || kind == MEMORY_ADOPTED;
     const bool by_fabric = kind == MEMORY_FABRIC;
     const struct {
@@ -191,6 +168,4 @@ TEST_EACH_KIND(the_way_is_taken_or_refused) {
         OWNED(kvmem_share) share = NULL;
         EXPECT(ways[i].status, kvmem_share_create_region(region, &options, &share, ERR));
     }
-    CALL(kvmem_region_destroy(region));
-    scratch_remove(&directory);
 }

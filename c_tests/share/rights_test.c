@@ -1,56 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory shared to be read is read and nothing more: by this process's CPU, by its files, and by the library.
 #include "driver.h"
-#include "holder.h"
 #include "kinds.h"
+#include "offer.h"
 #include "opened.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 
 #define NOBODY 65534
 
 HOLDER_ROLE
 
-typedef struct fixture {
-    scratch directory;
-    peer owner;
-    parcel parcel;
-} fixture;
-
 static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                .flags = KVMEM_SHARE_READ_ONLY};
 
-static void fixture_open(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
-    fixture->directory = scratch_create(temporary_directory());
-    fixture->owner = holder_start();
-    holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
-    fixture->parcel = holder_share(&fixture->owner, options);
-}
-
-static void fixture_close(fixture *fixture) {
-    parcel_close(&fixture->parcel);
-    peer_finish(&fixture->owner);
-    scratch_remove(&fixture->directory);
-}
-
 /* The kernel writes there in this process's name, and is refused where this process would be killed. */
-static void check_cpu_cannot_write(const kvmem_region *region) {
-    const kvmem_region_info info = region_info(region);
-    void *start = (void *)(uintptr_t)info.address;
+static void check_mapping_cannot_be_written(const kvmem_region *region) {
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
     CHECK_EQ(write(ends[1], "x", 1), 1);
-    CHECK_EQ(read(ends[0], start, 1), -1);
+    CHECK_EQ(read(ends[0], (void *)(uintptr_t)region_info(region).address, 1), -1);
     CHECK_EQ(errno, EFAULT);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void check_cpu_cannot_write(const kvmem_region *region) {
+    void *start = (void *)(uintptr_t)region_info(region).address;
+    check_mapping_cannot_be_written(region);
     CHECK_EQ(mprotect(start, 4096, PROT_READ | PROT_WRITE), -1);
     CHECK_EQ(errno, EACCES);
     CHECK_EQ(madvise(start, 4096, MADV_REMOVE), -1);
-    close(ends[0]);
-    close(ends[1]);
 }
 
 static void check_file_cannot_be_written(int fd) {
@@ -90,12 +68,10 @@ static void check_cannot_be_written(const kvmem_region *region, memory_kind kind
 }
 
 TEST_EACH_KIND(what_is_shared_to_be_read_is_read) {
-    OPENED(fixture, fixture, kind, &to_be_read);
-    kvmem_share *share = parcel_share(&fixture.parcel);
-    GET(kvmem_share_info, info, kvmem_share_get_info, share);
-    CHECK_EQ(info.read_only, 1);
-    CHECK_EQ(info.transport, memory_way_found(kind));
-    kvmem_share_destroy(share);
+    OPENED(offer, fixture, kind, &to_be_read);
+    OWNED(kvmem_share) share = parcel_share(&fixture.parcel);
+    CHECK_EQ(share_info(share).read_only, 1);
+    CHECK_EQ(share_info(share).transport, memory_way_found(kind));
     OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
     memory_check(region, 1);
     check_cannot_be_written(region, kind);
@@ -108,17 +84,11 @@ TEST_EACH_KIND(what_is_shared_to_be_read_is_read) {
 }
 
 TEST_EACH_KIND(an_importer_may_take_less_than_is_granted) {
-    OPENED(fixture, fixture, kind, NULL);
+    OPENED(offer, fixture, kind, NULL);
     OWNED(kvmem_region) reader = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_ONLY);
     OWNED(kvmem_region) writer = open_parcel(&fixture.parcel, 0);
     if (region_info(reader).tier == KVMEM_TIER_SYSTEM) {
-        int ends[2];
-        CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
-        CHECK_EQ(write(ends[1], "x", 1), 1);
-        CHECK_EQ(read(ends[0], (void *)(uintptr_t)region_info(reader).address, 1), -1);
-        CHECK_EQ(errno, EFAULT);
-        close(ends[0]);
-        close(ends[1]);
+        check_mapping_cannot_be_written(reader);
     } else if (memory_is_mapped_apart(kind)) {
         check_driver_cannot_write(reader);
         memory_check(reader, 1);
@@ -131,26 +101,21 @@ TEST_EACH_KIND(an_importer_may_take_less_than_is_granted) {
 
 /* Asked for by name it is all or nothing; without a flag it is what is granted. */
 TEST_EACH_KIND(writing_is_asked_for_or_left_to_the_grant) {
-    fixture fixture;
-    fixture_open(&fixture, kind, &to_be_read);
-    refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED,
+    OPENED(offer, reading, kind, &to_be_read);
+    refuse_parcel(&reading.parcel, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED,
                   "KVMEM_SHARE_READ_ONLY");
-    refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE | KVMEM_OPEN_READ_ONLY,
+    refuse_parcel(&reading.parcel, KVMEM_OPEN_READ_WRITE | KVMEM_OPEN_READ_ONLY,
                   KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
-    fixture_close(&fixture);
-    fixture_open(&fixture, kind, NULL);
-    kvmem_region *asked = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE);
-    kvmem_region *given = open_parcel(&fixture.parcel, 0);
+    OPENED(offer, writing, kind, NULL);
+    OWNED(kvmem_region) asked = open_parcel(&writing.parcel, KVMEM_OPEN_READ_WRITE);
+    OWNED(kvmem_region) given = open_parcel(&writing.parcel, 0);
     CHECK_EQ(region_info(asked).address, region_info(given).address);
     CHECK_EQ(region_info(asked).flags & KVMEM_REGION_READ_ONLY, 0);
-    CALL(kvmem_region_destroy(asked));
-    CALL(kvmem_region_destroy(given));
-    fixture_close(&fixture);
 }
 
 /* Every file descriptor of a share to be read. */
 TEST_EACH_KIND(its_descriptors_can_only_be_read) {
-    OPENED(fixture, fixture, kind, &to_be_read);
+    OPENED(offer, fixture, kind, &to_be_read);
     check_file_cannot_be_written(fixture.parcel.fds[0]); /* the control block */
     if (memory_tier(kind) != KVMEM_TIER_DEVICE && memory_tier(kind) != KVMEM_TIER_ELASTIC) {
         CHECK_EQ(fixture.parcel.num_fds, 2);
@@ -160,7 +125,7 @@ TEST_EACH_KIND(its_descriptors_can_only_be_read) {
 
 /* Also where all is granted, the control block is its owner's to write, whoever opens it anew. */
 TEST(nobody_writes_the_owners_control_block) {
-    OPENED(fixture, fixture, FIRST_KIND, NULL);
+    OPENED(offer, fixture, FIRST_KIND, NULL);
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fixture.parcel.fds[0]);
     const int again = open(path, O_RDWR | O_CLOEXEC); /* who may do anything gets this far */
@@ -194,7 +159,7 @@ static int reopened_by_another_user(int fd) {
 
 /* The kernel lets whoever may write a file open a descriptor of it anew: that must be its owner alone. */
 TEST_EACH_KIND(no_other_user_opens_it_anew_to_write) {
-    OPENED(fixture, fixture, kind, &to_be_read);
+    OPENED(offer, fixture, kind, &to_be_read);
     struct stat file;
     CHECK_EQ(fstat(fixture.parcel.fds[1], &file), 0);
     CHECK_EQ(file.st_mode & 0077, 0);
@@ -224,13 +189,14 @@ static void check_on_gpu(const kvmem_region *locked, uint32_t seed) {
 }
 
 /* Opened so, it is page-locked to be read where the GPU can, and refused with the reason where it can't. */
-static void lock_to_read(const parcel *parcel, uint64_t flags) {
+static void lock_to_read(memory_kind kind, const kvmem_share_options *options, uint64_t flags) {
+    OPENED(offer, fixture, kind, options);
     if (!gpu_locks_read_only()) {
-        refuse_parcel(parcel, KVMEM_OPEN_PIN | flags, KVMEM_STATUS_UNSUPPORTED,
+        refuse_parcel(&fixture.parcel, KVMEM_OPEN_PIN | flags, KVMEM_STATUS_UNSUPPORTED,
                       "READ_ONLY_HOST_REGISTER_SUPPORTED");
         return;
     }
-    OWNED(kvmem_region) locked = open_parcel(parcel, KVMEM_OPEN_PIN | flags);
+    OWNED(kvmem_region) locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN | flags);
     const kvmem_region_info info = region_info(locked);
     CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
     CHECK(info.flags & KVMEM_REGION_READ_ONLY);
@@ -239,22 +205,15 @@ static void lock_to_read(const parcel *parcel, uint64_t flags) {
 }
 
 TEST(what_is_only_read_is_page_locked_where_the_gpu_can) {
-    fixture fixture;
-    fixture_open(&fixture, MEMORY_PINNED, &to_be_read);
-    lock_to_read(&fixture.parcel, 0);
-    fixture_close(&fixture);
-    fixture_open(&fixture, MEMORY_PINNED, NULL);
-    lock_to_read(&fixture.parcel, KVMEM_OPEN_READ_ONLY);
-    fixture_close(&fixture);
-    fixture_open(&fixture, MEMORY_SYSTEM, &to_be_read);
-    lock_to_read(&fixture.parcel, 0);
-    fixture_close(&fixture);
+    lock_to_read(MEMORY_PINNED, &to_be_read, 0);
+    lock_to_read(MEMORY_PINNED, NULL, KVMEM_OPEN_READ_ONLY);
+    lock_to_read(MEMORY_SYSTEM, &to_be_read, 0);
 }
 
 /* Plain first, then page-locked: the one does not serve for the other, the other does for the one. */
 TEST(page_locked_is_more_than_plain) {
-    OPENED(fixture, fixture, MEMORY_PINNED, NULL);
-    kvmem_region *plain = open_parcel(&fixture.parcel, 0);
+    OPENED(offer, fixture, MEMORY_PINNED, NULL);
+    OWNED(kvmem_region) plain = open_parcel(&fixture.parcel, 0);
     CHECK_EQ(region_info(plain).tier, KVMEM_TIER_SYSTEM);
     CHECK_EQ(region_info(plain).device_id, -1);
     OWNED(kvmem_region) locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
@@ -267,12 +226,11 @@ TEST(page_locked_is_more_than_plain) {
     CALL(kvmem_region_destroy(plain));
     plain = open_parcel(&fixture.parcel, 0);
     CHECK_EQ(region_info(plain).address, region_info(locked).address);
-    CALL(kvmem_region_destroy(plain));
 }
 
 /* The driver can copy to and from it as to what was page-locked here. */
 TEST(page_locked_memory_is_the_gpus_to_reach) {
-    OPENED(fixture, fixture, MEMORY_PINNED, NULL);
+    OPENED(offer, fixture, MEMORY_PINNED, NULL);
     OWNED(kvmem_region) locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
     unsigned type = 0;
     const uint64_t address = region_info(locked).address;

@@ -5,12 +5,8 @@
 
 #include "parcel.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/fuse.h>
-#include <pthread.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 
 enum { SERVED_OPEN = 1, SERVED_STALL_AFTER, SERVED_STALLS, SERVED_GO_ON };

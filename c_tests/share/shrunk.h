@@ -2,18 +2,10 @@
 // A layout on another process's elastic memory, and transfers out of it that may find that taken back.
 #pragma once
 
-#include "holder.h"
+#include "exchange.h"
 
 /* Blocks 0 to 3 lie in the first extent, 4 to 6 in the second. */
-typedef struct shrunk {
-    kvmem_layout_config config;
-    peer owner;
-    parcel parcel;
-    kv_side there;
-    kv_side here;
-    kvmem_layout *own; /* of this process */
-    kvmem_layout *mapped;
-} shrunk;
+typedef exchange shrunk;
 
 /* The owner shares it with so many blocks. */
 void shrunk_open(shrunk *shrunk, uint64_t num_blocks);

@@ -4,11 +4,9 @@
 #include "control.h"
 #include "foreign.h"
 #include "forged.h"
-#include "holder.h"
+#include "offer.h"
 #include "kinds.h"
 #include "opened.h"
-
-#include <sys/resource.h>
 
 HOLDER_ROLE
 
@@ -18,10 +16,8 @@ HOLDER_ROLE
 /* Page-locked, it would be allocated, until the kernel ends the process. */
 TEST(sparse_memory_is_not_page_locked) {
     static const uint64_t flags[] = {0, KVMEM_OPEN_READ_ONLY};
-    CLEANUP(peer_finish) peer owner = holder_start();
-    holder_make(&owner, MEMORY_PINNED, NULL, 1);
-    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-    CLEANUP(parcel_close) struct parcel sparse = parcel_copy(&parcel);
+    OPENED(offer, offer, MEMORY_PINNED, NULL);
+    CLEANUP(parcel_close) struct parcel sparse = parcel_copy(&offer.parcel);
     forge_integer(&sparse, "size", TEBIBYTE); /* of the region: the first of that name */
     foreign_put(&sparse, 1, foreign_memory(TEBIBYTE));
     for (size_t i = 0; i < NUM(flags); i++) {
@@ -31,7 +27,7 @@ TEST(sparse_memory_is_not_page_locked) {
         SIM(sim_reset());
         CHECK_EQ(try_parcel(&sparse, flags[i]), KVMEM_STATUS_OK); /* mapped alone it takes none */
     }
-    CHECK_EQ(try_parcel(&parcel, KVMEM_OPEN_PIN), KVMEM_STATUS_OK);
+    CHECK_EQ(try_parcel(&offer.parcel, KVMEM_OPEN_PIN), KVMEM_STATUS_OK);
 }
 
 #define EXTENT (2 * MIB)
@@ -41,7 +37,7 @@ TEST(sparse_memory_is_not_page_locked) {
 /* A layout with each layer in a part of the region, so far from each other. */
 static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvmem_region *whole, uint64_t size,
                                    uint64_t stride) {
-    kvmem_region **parts = test_allocate(config->num_layers * sizeof(*parts));
+    CLEANUP(test_free) kvmem_region **parts = test_allocate(config->num_layers * sizeof(*parts));
     for (uint64_t i = 0; i < config->num_layers; i++) {
         EXPECT_OK(kvmem_region_create_view(whole, i * stride, size, &parts[i], ERR));
     }
@@ -49,7 +45,6 @@ static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvme
     for (uint64_t i = 0; i < config->num_layers; i++) {
         CALL(kvmem_region_destroy(parts[i]));
     }
-    free(parts);
     return layout;
 }
 
@@ -82,15 +77,13 @@ TEST(a_transfer_takes_memory_for_the_extents_it_touches) {
     OWNED(kvmem_region) system = memory_create(MEMORY_SYSTEM, size * MANY_LAYERS, NULL);
     OWNED(kvmem_layout) from = lay_out_parts(&config, elastic, size, EXTENT);
     OWNED(kvmem_layout) to = lay_out_parts(&config, system, size, size);
-    const kvmem_block_pair pair = {0, 1};
-    const kv_move move = {&pair, 1, 0, 0, 1};
+    const kv_move move = KV_MOVE(1, {0, 1});
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
+    OWNED(kvmem_transfer) transfer = NULL;
     EXPECT_OK(kvmem_transfer_create(from, to, &options, &transfer, ERR)); /* what stays for good is there now */
     CALL(kvmem_transfer_destroy(transfer));
     const struct rlimit before = limit_addresses(512 * MIB);
     EXPECT_OK(kvmem_transfer_create(from, to, &options, &transfer, ERR));
     RUN(transfer);
     CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
-    CALL(kvmem_transfer_destroy(transfer));
 }

@@ -3,6 +3,7 @@
 // stand-in.
 #include "control.h"
 #include "kinds.h"
+#include "offer.h"
 #include "opened.h"
 #include "shrunk.h"
 
@@ -47,12 +48,10 @@ TEST(an_owner_that_ends_meanwhile_leaves_the_bytes) {
 }
 
 TEST_EACH_KIND(everything_is_given_back) {
-    CLEANUP(peer_finish) peer owner = holder_start();
-    holder_make(&owner, kind, NULL, 1);
-    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+    OPENED(offer, offer, kind, NULL);
     CLEANUP(await_live) const sim_counts before = sim_live_now();
-    OWNED(kvmem_region) region = open_parcel(&parcel, kind == MEMORY_PINNED ? KVMEM_OPEN_PIN : 0);
-    OWNED(kvmem_region) reader = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
+    OWNED(kvmem_region) region = open_parcel(&offer.parcel, kind == MEMORY_PINNED ? KVMEM_OPEN_PIN : 0);
+    OWNED(kvmem_region) reader = open_parcel(&offer.parcel, KVMEM_OPEN_READ_ONLY);
     memory_check(reader, 1);
 }
 
@@ -62,8 +61,7 @@ TEST(without_file_descriptors_handles_are_taken) {
     kvmem_region *region = memory_create(MEMORY_FABRIC, MEMORY_SIZE, NULL);
     kvmem_share_options options = {.struct_size = sizeof(options)};
     GET(kvmem_share *, share, kvmem_share_create_region, region, &options);
-    GET(kvmem_share_info, info, kvmem_share_get_info, share);
-    CHECK_EQ(info.num_fds, 1); /* the control block */
+    CHECK_EQ(share_info(share).num_fds, 1); /* the control block */
     CALL(kvmem_share_destroy(share));
     options.transport = KVMEM_SHARE_FD;
     share = NULL;
@@ -75,8 +73,7 @@ TEST(without_file_descriptors_handles_are_taken) {
 
 /* A device that locks what may only be read: a layout that is shared so is read by the GPU where it lies. */
 TEST(what_is_only_read_is_page_locked_to_be_read) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
-    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kv_move move = KV_MOVE(3, {6, 0}, {0, 5});
     const kvmem_share_options to_read = {.struct_size = sizeof(to_read), .flags = KVMEM_SHARE_READ_ONLY};
     const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
     CLEANUP(holder_clear) peer owner = holder_in_common();

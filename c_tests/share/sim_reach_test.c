@@ -3,7 +3,7 @@
 // runs there or the caller asks for it, and each once. Needs the stand-in.
 #include "control.h"
 #include "driver.h"
-#include "holder.h"
+#include "offer.h"
 #include "kinds.h"
 #include "opened.h"
 #include "sides.h"
@@ -40,11 +40,9 @@ static kvmem_region *open_for_all(const parcel *parcel, uint64_t flags) {
 
 TEST(it_is_opened_for_its_own_gpu_in_one_call) {
     for (size_t i = 0; i < NUM(kinds); i++) {
-        CLEANUP(peer_finish) peer owner = holder_start();
-        holder_make(&owner, kinds[i], NULL, 1);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+        OPENED(offer, offer, kinds[i], NULL);
         SIM(sim_reset());
-        OWNED(kvmem_region) region = open_parcel(&parcel, 0);
+        OWNED(kvmem_region) region = open_parcel(&offer.parcel, 0);
         CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
         expect_access(region, BOTH, NONE);
     }
@@ -52,35 +50,30 @@ TEST(it_is_opened_for_its_own_gpu_in_one_call) {
 
 TEST(another_gpu_is_asked_for) {
     for (size_t i = 0; i < NUM(kinds); i++) {
-        CLEANUP(peer_finish) peer owner = holder_start();
-        holder_make(&owner, kinds[i], NULL, 1);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+        OPENED(offer, offer, kinds[i], NULL);
         SIM(sim_reset());
-        kvmem_region *region = open_parcel_for(&parcel, 0, OTHER);
+        OWNED(kvmem_region) region = open_parcel_for(&offer.parcel, 0, OTHER);
         CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
         expect_access(region, BOTH, BOTH);
         CALL(kvmem_region_destroy(region));
-        region = open_for_all(&parcel, KVMEM_OPEN_READ_ONLY);
+        region = open_for_all(&offer.parcel, KVMEM_OPEN_READ_ONLY);
         CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 2);
         expect_access(region, READ, READ);
-        CALL(kvmem_region_destroy(region));
     }
 }
 
 /* The region that is open already gets what is missing, with its own rights. */
 TEST(opened_again_it_is_open_for_more) {
     for (size_t i = 0; i < NUM(kinds); i++) {
-        CLEANUP(peer_finish) peer owner = holder_start();
-        holder_make(&owner, kinds[i], NULL, 1);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-        OWNED(kvmem_region) region = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
+        OPENED(offer, offer, kinds[i], NULL);
+        OWNED(kvmem_region) region = open_parcel(&offer.parcel, KVMEM_OPEN_READ_ONLY);
         expect_access(region, READ, NONE);
         SIM(sim_reset());
-        OWNED(kvmem_region) again = open_parcel_for(&parcel, KVMEM_OPEN_READ_ONLY, OTHER);
+        OWNED(kvmem_region) again = open_parcel_for(&offer.parcel, KVMEM_OPEN_READ_ONLY, OTHER);
         CHECK_EQ(region_info(again).address, region_info(region).address);
         CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
         expect_access(region, READ, READ);
-        OWNED(kvmem_region) all = open_for_all(&parcel, KVMEM_OPEN_READ_ONLY);
+        OWNED(kvmem_region) all = open_for_all(&offer.parcel, KVMEM_OPEN_READ_ONLY);
         CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
     }
 }
@@ -138,9 +131,7 @@ TEST(own_memory_is_opened_for_the_gpu_that_needs_it) {
 }
 
 TEST(one_gpu_and_all_exclude_each_other) {
-    CLEANUP(peer_finish) peer owner = holder_start();
-    holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
-    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-    refuse_parcel_for(&parcel, KVMEM_OPEN_FOR_ALL_DEVICES, OTHER, KVMEM_STATUS_INVALID_ARGUMENT,
+    OPENED(offer, offer, MEMORY_ELASTIC, NULL);
+    refuse_parcel_for(&offer.parcel, KVMEM_OPEN_FOR_ALL_DEVICES, OTHER, KVMEM_STATUS_INVALID_ARGUMENT,
                       "exclude each other");
 }

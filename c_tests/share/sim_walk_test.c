@@ -29,8 +29,7 @@ void operations_open(void) {
         holder_make(&owners[kind], kind, NULL, 1);
         parcels[kind] = holder_share(&owners[kind], NULL);
     }
-    const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
-    own_layout = blocks_build(MEMORY_ELASTIC, &config, BLOCKS_TOGETHER, NULL);
+    own_layout = blocks_build(MEMORY_ELASTIC, REF(blocks_config(&kv_kinds[1])), BLOCKS_TOGETHER, NULL);
     layout_owner = holder_start();
     holder_build(&layout_owner, MEMORY_ELASTIC, 1, BLOCKS_TOGETHER, NULL, 1);
     layout_parcel = holder_share(&layout_owner, NULL);
@@ -72,13 +71,11 @@ OPERATION(open_device_memory, try_parcel(&parcels[MEMORY_DEVICE], 0))
 
 /* By device 1, which its owner's process knows as a peer. */
 static kvmem_status open_for_another_device(void) {
-    kvmem_share *share = parcel_share(&parcels[MEMORY_DEVICE]);
+    OWNED(kvmem_share) share = parcel_share(&parcels[MEMORY_DEVICE]);
     const kvmem_open_options options = {
         .struct_size = sizeof(options), .flags = KVMEM_OPEN_FOR_DEVICE, .device = 1};
-    kvmem_region *region = NULL;
+    OWNED(kvmem_region) region = NULL;
     const kvmem_status status = kvmem_share_open_region(share, &options, &region, ERR);
-    kvmem_share_destroy(share);
-    kvmem_region_destroy(region);
     return status;
 }
 
@@ -88,19 +85,17 @@ OPERATION(open_elastic_memory, try_parcel(&parcels[MEMORY_ELASTIC], 0))
 OPERATION(open_elastic_memory_to_read, try_parcel(&parcels[MEMORY_ELASTIC], KVMEM_OPEN_READ_ONLY))
 
 static kvmem_status open_a_layout(void) {
-    kvmem_share *share = parcel_share(&layout_parcel);
-    kvmem_layout *layout = NULL;
+    OWNED(kvmem_share) share = parcel_share(&layout_parcel);
+    OWNED(kvmem_layout) layout = NULL;
     const kvmem_status status = kvmem_share_open_layout(share, NULL, &layout, ERR);
-    kvmem_share_destroy(share);
-    kvmem_layout_destroy(layout);
     return status;
 }
 
 /* From memory of its owner's process, which is mapped here. */
 static kvmem_status copy_from_a_mapped_share(uint32_t path) {
     kvmem_share *share = parcel_share(&layout_parcel);
-    kvmem_layout *layout = NULL;
-    kvmem_layout *destination = NULL;
+    OWNED(kvmem_layout) layout = NULL;
+    OWNED(kvmem_layout) destination = NULL;
     kvmem_status status = kvmem_share_open_layout(share, NULL, &layout, ERR);
     kvmem_share_destroy(share);
     if (status == KVMEM_STATUS_OK) {
@@ -108,8 +103,6 @@ static kvmem_status copy_from_a_mapped_share(uint32_t path) {
         status = build_on_device(0, &config, &destination);
     }
     THEN(status, move_by(layout, destination, path, ON_ITS_OWN));
-    kvmem_layout_destroy(destination);
-    kvmem_layout_destroy(layout);
     return status;
 }
 

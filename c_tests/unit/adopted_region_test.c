@@ -2,8 +2,6 @@
 // Adopted memory and views: never freed by the library, released once, when the last holder has gone.
 #include "harness.h"
 
-#include <sys/mman.h>
-
 static unsigned char memory[64 * 1024];
 
 static void count_release(void *user_data) {
@@ -24,8 +22,7 @@ static kvmem_adopt_options adopt_options(int *releases) {
 }
 
 static kvmem_region *adopt(int *releases) {
-    const kvmem_adopt_options options = adopt_options(releases);
-    GET(kvmem_region *, region, kvmem_region_adopt_host, &options);
+    GET(kvmem_region *, region, kvmem_region_adopt_host, REF(adopt_options(releases)));
     CHECK(region != NULL);
     return region;
 }
@@ -164,8 +161,7 @@ TEST(read_only_memory_is_a_source_and_no_destination) {
     kvmem_region *destination = region_adopt(&byte, 1);
     kvmem_layout *from = region_lay_out(view);
     kvmem_layout *to = region_lay_out(destination);
-    const kvmem_block_pair pair = {0, 0};
-    const kv_move move = {&pair, 1, 0, 0, 1};
+    const kv_move move = KV_MOVE(1, {0, 0});
     kv_run(from, to, &move);
     CHECK_EQ(byte, 0x42);
     const kvmem_transfer_options back = kv_transfer_options(&move);

@@ -17,10 +17,9 @@ static void check_checksums(const kvmem_layout *layout, const kv_side *model) {
 
 /* The check value that catalogues of CRCs give for CRC-32C. */
 TEST(it_is_the_checksum_it_says_it_is) {
-    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1,
-                                      it.outer_dim = 1, it.page_size = 1, it.inner_dim = 9,
-                                      it.dtype_width = 1, it.num_heads = 0);
-    OPENED(kv_side, side, &config, NULL, 1);
+    OPENED(kv_side, side, REF(WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1,
+                                   it.outer_dim = 1, it.page_size = 1, it.inner_dim = 9, it.dtype_width = 1,
+                                   it.num_heads = 0)), NULL, 1);
     memcpy(kv_side_piece(&side, 0, 0, 0), "123456789", 9);
     const uint32_t block = 0;
     GET(uint32_t, checksum, kvmem_layout_checksum, side.layout, &block, 1);
@@ -32,9 +31,7 @@ TEST(kind_and_alignment_make_no_difference) {
     for (size_t i = 0; i < KV_NUM_KINDS * NUM(alignments); i++) {
         kvmem_layout_config config = kv_config(&kv_kinds[i % KV_NUM_KINDS]);
         config.alignment = alignments[i / KV_NUM_KINDS];
-        const kvmem_layout_config plain = kv_config(&kv_kinds[0]);
-        OPENED(kv_side, first, &plain, NULL, 1);
-        OPENED(kv_side, side, &config, NULL, 2);
+        KV_SIDES(first, side, kv_config(&kv_kinds[0]), config);
         kv_run(first.layout, side.layout, &all_layers);
         kv_expect_moved(&side, &first, &all_layers);
         check_checksums(side.layout, &side);
@@ -47,9 +44,8 @@ TEST(kind_and_alignment_make_no_difference) {
 
 /* 24 blocks of 1 MiB, which several threads read. */
 TEST(many_bytes_are_read_by_several_threads) {
-    kvmem_layout_config config = WITH(kv_config(&kv_kinds[2]), it.num_blocks = 24, it.num_layers = 4,
-                                      it.page_size = 64, it.inner_dim = 1024);
-    OPENED(kv_side, side, &config, NULL, 3);
+    OPENED(kv_side, side, REF(WITH(kv_config(&kv_kinds[2]), it.num_blocks = 24, it.num_layers = 4,
+                                   it.page_size = 64, it.inner_dim = 1024)), NULL, 3);
     check_checksums(side.layout, &side);
 }
 
@@ -58,7 +54,7 @@ TEST(files_have_the_same_checksums) {
         kvmem_layout_config (*config)(const kv_kind *);
         uint64_t flags;
     } files[] = {{kv_config, KVMEM_DISK_BUFFERED}, {kv_aligned_config, 0}};
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     for (size_t i = 0; i < NUM(files) * KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = files[i / KV_NUM_KINDS].config(&kv_kinds[i % KV_NUM_KINDS]);
         OPENED(file_side, file, &config, NULL, &directory, files[i / KV_NUM_KINDS].flags, 4);
@@ -90,8 +86,7 @@ TEST(a_large_file_is_read_part_by_part) {
 
 TEST(bad_input_is_refused) {
     static const uint32_t outside[] = {0, 7};
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OPENED(kv_side, side, &config, NULL, 1);
+    OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     uint32_t checksums[2] = {11, 22};
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "block 1 of 2 is 7, the layout has 7 blocks",
                    kvmem_layout_checksum(side.layout, outside, 2, checksums, ERR));
@@ -153,22 +148,18 @@ TEST(transfers_in_memory_are_verified) {
         const kvmem_layout_config from = kv_config(&kv_kinds[0]);
         const kvmem_layout_config to = kv_config(&kv_kinds[i % KV_NUM_KINDS]);
         const kv_move *move = &moves[i / KV_NUM_KINDS];
-        kv_side source;
-        kv_side destination;
-        kv_side_open(&source, &from, NULL, 1);
-        kv_side_open(&destination, &to, NULL, 2);
+        OPENED(kv_side, source, &from, NULL, 1);
+        OPENED(kv_side, destination, &to, NULL, 2);
         verify_between(source.layout, &source, destination.layout, move);
         kv_expect_moved(&destination, &source, move);
         kv_side_check(&source);
         kv_side_check(&destination);
-        kv_side_close(&source);
-        kv_side_close(&destination);
     }
 }
 
 TEST(transfers_from_and_to_files_are_verified) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     OPENED(kv_side, host, &config, NULL, 1);
     OPENED(file_side, file, &config, NULL, &directory, 0, 2);
     verify_between(host.layout, &host, file.model.layout, &all_layers);
@@ -187,9 +178,7 @@ static void refuse(const kv_side *source, const kv_side *destination, uint64_t f
 
 TEST(what_can_not_be_verified_is_refused) {
     static const uint32_t checksums[NUM(pairs)];
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OPENED(kv_side, source, &config, NULL, 1);
-    OPENED(kv_side, destination, &config, NULL, 2);
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     refuse(&source, &destination, KVMEM_TRANSFER_VERIFY | KVMEM_TRANSFER_BY_LAYER, NULL,
            KVMEM_STATUS_UNSUPPORTED, "by layer");
     refuse(&source, &destination, KVMEM_TRANSFER_BY_LAYER, checksums, KVMEM_STATUS_UNSUPPORTED, "by layer");
@@ -202,9 +191,7 @@ TEST(what_can_not_be_verified_is_refused) {
 /* Nobody waits for it: it holds what it needs and still tells. */
 TEST(a_transfer_that_was_given_up_is_verified_too) {
     static const uint32_t wrong[NUM(pairs)];
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OPENED(kv_side, source, &config, NULL, 1);
-    OPENED(kv_side, destination, &config, NULL, 2);
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     OWN(kvmem_queue, queue, kvmem_queue_create);
     kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.checksums = wrong,
                                           it.queue = queue);

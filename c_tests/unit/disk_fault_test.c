@@ -2,13 +2,7 @@
 // Files and kernels that fail a transfer: what is not all moved is an error, and says which.
 #include "harness.h"
 
-#include <errno.h>
-#include <sched.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-
-static const kvmem_block_pair all_pairs[] = {{0, 0}, {6, 1}, {1, 2}, {5, 3}, {2, 4}, {4, 5}, {3, 6}};
-static const kv_move all = {all_pairs, NUM(all_pairs), 0, 0, 3};
+static const kv_move all = KV_MOVE(3, {0, 0}, {6, 1}, {1, 2}, {5, 3}, {2, 4}, {4, 5}, {3, 6});
 /* Of which no two are one request, on whatever side the file is. */
 static const kvmem_block_pair apart_pairs[] = {{0, 0}, {2, 2}, {4, 4}, {6, 6}};
 static const kv_move apart = {apart_pairs, NUM(apart_pairs), 0, 0, 3};
@@ -35,10 +29,9 @@ static void sides_close(pair_of_sides *sides) {
 
 static kvmem_transfer *create_of(const pair_of_sides *sides, const kv_move *move, bool to_file,
                                  uint32_t path) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path);
     const kvmem_layout *file = sides->file.model.layout;
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, to_file ? sides->host.layout : file,
-        to_file ? file : sides->host.layout, &options);
+        to_file ? file : sides->host.layout, KV_OPTIONS(move, it.path = path));
     return transfer;
 }
 
@@ -145,8 +138,7 @@ static void answer_in_the_middle(void) {
     sides_open(&sides, KVMEM_DISK_BUFFERED);
     OWNED(kvmem_transfer) write = create_of(&sides, &apart, true, KVMEM_PATH_PREAD);
     OWNED(kvmem_transfer) read = create_of(&sides, &apart, false, KVMEM_PATH_PREAD);
-    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, read);
-    CHECK_EQ(info.num_requests, NUM(apart_pairs));
+    CHECK_EQ(transfer_info(read).num_requests, NUM(apart_pairs));
     const kv_side *model = &sides.file.model;
     const uint32_t middle = (uint32_t)(model->starts[0] + 4 * kv_block_stride(&model->config));
     refuse_system_call_from(SYS_pwritev, middle, injected);
@@ -183,8 +175,7 @@ static void without_a_ring(void) {
     refuse_system_call(SYS_io_uring_setup, injected);
     CHECK(!has_io_uring());
     kvmem_transfer *transfer = create(&sides, true, 0);
-    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-    CHECK_EQ(info.path, KVMEM_PATH_PREAD);
+    CHECK_EQ(transfer_info(transfer).path, KVMEM_PATH_PREAD);
     GET(kvmem_blob *, text, kvmem_transfer_explain, transfer, NULL);
     char said[2048] = {0};
     CHECK(kvmem_blob_size(text) < sizeof(said));
@@ -224,8 +215,7 @@ static void a_ring_that_does_not_work(void) {
     refuse_system_call(SYS_io_uring_enter, EPERM);
     expect_to_work(&sides, 0);
     OWNED(kvmem_transfer) transfer = create(&sides, true, 0);
-    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-    CHECK_EQ(info.path, KVMEM_PATH_PREAD);
+    CHECK_EQ(transfer_info(transfer).path, KVMEM_PATH_PREAD);
 }
 
 TEST_CALL(a_ring_that_does_not_work_is_not_taken, in_a_forked_child(a_ring_that_does_not_work))
@@ -252,14 +242,12 @@ TEST(a_ring_taken_away_is_an_error) {
 static pair_of_sides parents;
 
 static void in_the_child(void) {
-    const kvmem_transfer_options options = kv_transfer_options(&all);
     REFUSE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_create, parents.host.layout,
-           parents.file.model.layout, &options);
+           parents.file.model.layout, KV_OPTIONS(&all));
     CLEANUP(sides_close) pair_of_sides sides;
     sides_open(&sides, 0);
     kvmem_transfer *transfer = create(&sides, true, 0);
-    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-    CHECK_EQ(info.path, has_io_uring() ? KVMEM_PATH_URING : KVMEM_PATH_PREAD);
+    CHECK_EQ(transfer_info(transfer).path, has_io_uring() ? KVMEM_PATH_URING : KVMEM_PATH_PREAD);
     kvmem_transfer_destroy(transfer);
     expect_to_work(&sides, 0);
     expect_to_work(&sides, KVMEM_PATH_PREAD);

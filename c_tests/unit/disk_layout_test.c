@@ -2,10 +2,6 @@
 // Layouts in named files: the file says which layout it holds, and a layout of another shape is refused.
 #include "harness.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-
 #define FINGERPRINT 4096
 
 static kvmem_status build(const kvmem_layout_config *config, const char *path, uint64_t flags,
@@ -55,8 +51,7 @@ static off_t length_of(const char *path) {
 }
 
 TEST(the_same_layout_finds_its_blocks_again) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    const char *path = scratch_file(&directory, "cache");
+    SCRATCH_FILE(path, "cache");
     const uint64_t ways[] = {KVMEM_DISK_OPEN_OR_CREATE, KVMEM_DISK_OPEN_OR_CREATE, KVMEM_DISK_OPEN_EXISTING,
                              KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY};
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
@@ -80,12 +75,10 @@ TEST(the_same_layout_finds_its_blocks_again) {
 
 /* With direct I/O too, and with blocks that end where the fingerprint begins. */
 TEST(all_blocks_can_be_written_beside_the_fingerprint) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    const char *path = scratch_file(&directory, "cache");
+    SCRATCH_FILE(path, "cache");
     kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.page_size = 16, it.inner_dim = 128,
                                       it.alignment = 4096);
-    static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
-    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kv_move move = KV_MOVE(3, {0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6});
     OWNED(kvmem_layout) memory = layout_allocate_system(&config);
     const kvmem_region_info info = info_of(memory);
     unsigned char *bytes = (unsigned char *)(uintptr_t)info.address;
@@ -115,8 +108,7 @@ TEST(another_layout_is_refused_by_name) {
         {offsetof(kvmem_layout_config, dtype_width), 4, "dtype_width"},
         {offsetof(kvmem_layout_config, alignment), 4096, "alignment"},
     };
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    const char *path = scratch_file(&directory, "cache");
+    SCRATCH_FILE(path, "cache");
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_layout_destroy(must_build(&config, path, 0));
     for (size_t i = 0; i < NUM(others); i++) {
@@ -132,21 +124,17 @@ TEST(another_layout_is_refused_by_name) {
 }
 
 TEST(two_layouts_do_not_write_one_file) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    const char *path = scratch_file(&directory, "cache");
+    SCRATCH_FILE(path, "cache");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_layout *layout = must_build(&config, path, 0);
+    OWNED(kvmem_layout) layout = must_build(&config, path, 0);
     refuse(&config, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_BUSY, path);
-    kvmem_layout *reader = must_build(&config, path, KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY);
+    OWNED(kvmem_layout) reader = must_build(&config, path, KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY);
     kvmem_layout_destroy(layout);
     layout = must_build(&config, path, KVMEM_DISK_OPEN_EXISTING);
-    kvmem_layout_destroy(reader);
-    kvmem_layout_destroy(layout);
 }
 
 TEST(a_file_without_a_whole_fingerprint_is_refused) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    const char *path = scratch_file(&directory, "cache");
+    SCRATCH_FILE(path, "cache");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout *layout = must_build(&config, path, 0);
     const off_t blocks = end_of_pages(end_of_blocks(layout, &config));
@@ -179,7 +167,7 @@ TEST(a_file_without_a_whole_fingerprint_is_refused) {
 
 /* A region's file has the size that was asked for, and nothing else in it. */
 TEST(a_plain_region_has_no_fingerprint) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.path = scratch_file(&directory, "plain"),
                                       it.size = 12345);
     GET(kvmem_region *, region, kvmem_region_create_disk, &disk);
@@ -200,7 +188,7 @@ static kvmem_status lay_out_two(kvmem_region *first, kvmem_region *second) {
 }
 
 TEST(one_file_opened_twice_is_no_two_regions) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
     char link_path[160];
     strcpy(link_path, scratch_file(&directory, "another_name"));

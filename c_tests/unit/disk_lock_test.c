@@ -2,11 +2,6 @@
 // The lock of a file's writer: a second writer is refused, a reader is not, and forked children keep nothing.
 #include "harness.h"
 
-#include <pthread.h>
-#include <signal.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-
 static kvmem_status open_with(const char *path, uint64_t flags, kvmem_region **region) {
     kvmem_disk_options options = OPTIONS(kvmem_disk_options, it.path = path, it.flags = flags,
                                          it.size = 4096);
@@ -27,9 +22,7 @@ static void expect_busy(const char *path, uint64_t flags) {
 }
 
 TEST(a_second_writer_is_refused) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    char path[160];
-    strcpy(path, scratch_file(&directory, "cache"));
+    SCRATCH_FILE(path, "cache");
     kvmem_region *first = must_open(path, 0);
     const size_t files = count_open_files();
     expect_busy(path, KVMEM_DISK_OPEN_EXISTING);
@@ -43,12 +36,10 @@ TEST(a_second_writer_is_refused) {
 
 /* It can be a source beside the writer, and never a destination. */
 TEST(a_reader_needs_no_lock) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    char path[160];
-    strcpy(path, scratch_file(&directory, "cache"));
+    SCRATCH_FILE(path, "cache");
     OWNED(kvmem_region) writer = must_open(path, KVMEM_DISK_BUFFERED);
     CHECK_EQ(pwrite(region_info(writer).fd, "x", 1, 0), 1);
-    kvmem_region *reader =
+    OWNED(kvmem_region) reader =
         must_open(path, KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY | KVMEM_DISK_BUFFERED);
     CHECK(region_info(reader).flags & KVMEM_REGION_READ_ONLY);
     CHECK_EQ(region_info(writer).flags & KVMEM_REGION_READ_ONLY, 0);
@@ -56,8 +47,7 @@ TEST(a_reader_needs_no_lock) {
     OWNED(kvmem_region) memory = region_adopt(&byte, 1);
     OWNED(kvmem_layout) file_layout = region_lay_out(reader);
     OWNED(kvmem_layout) memory_layout = region_lay_out(memory);
-    const kvmem_block_pair pair = {0, 0};
-    const kv_move move = {&pair, 1, 0, 0, 1};
+    const kv_move move = KV_MOVE(1, {0, 0});
     kv_run(file_layout, memory_layout, &move);
     CHECK_EQ(byte, 'x');
     const kvmem_transfer_options options = kv_transfer_options(&move);
@@ -69,7 +59,6 @@ TEST(a_reader_needs_no_lock) {
                    kvmem_share_create_region(reader, &share_options, &share, ERR));
     share_options.flags = KVMEM_SHARE_READ_ONLY;
     EXPECT_OK(kvmem_share_create_region(reader, &share_options, &share, ERR));
-    kvmem_region_destroy(reader);
 }
 
 enum { OPENERS = 8, ROUNDS = 50 };
@@ -93,9 +82,7 @@ static void *open_or_create(void *argument) {
 
 /* Of threads that open or create one file at once, one becomes its writer, and no other error comes of it. */
 TEST(one_of_many_at_once_becomes_the_writer) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    char path[160];
-    strcpy(path, scratch_file(&directory, "cache"));
+    SCRATCH_FILE(path, "cache");
     for (int round = 0; round < ROUNDS; round++) {
         pthread_barrier_t start;
         CHECK_EQ(pthread_barrier_init(&start, NULL, OPENERS), 0);
@@ -135,9 +122,7 @@ ROLE(writer_role) {
 }
 
 TEST(a_writer_of_another_process_counts_until_it_ends) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    char path[160];
-    strcpy(path, scratch_file(&directory, "cache"));
+    SCRATCH_FILE(path, "cache");
     kvmem_region_destroy(must_open(path, 0));
     peer writer = peer_start("writer_role");
     frame_send(writer.socket, OPEN, path, strlen(path) + 1);
@@ -161,9 +146,7 @@ static pid_t fork_one_that_stays(void) {
 }
 
 TEST(a_forked_child_keeps_no_lock_of_its_parents) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    char path[160];
-    strcpy(path, scratch_file(&directory, "cache"));
+    SCRATCH_FILE(path, "cache");
     kvmem_region *region = must_open(path, 0);
     const pid_t child = fork_one_that_stays();
     kvmem_region_destroy(region);
@@ -195,9 +178,7 @@ ROLE(forking_writer_role) {
 }
 
 TEST(a_forked_child_of_a_killed_writer_keeps_no_lock) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    char path[160];
-    strcpy(path, scratch_file(&directory, "cache"));
+    SCRATCH_FILE(path, "cache");
     kvmem_region_destroy(must_open(path, 0));
     peer writer = peer_start("forking_writer_role");
     frame_send(writer.socket, OPEN, path, strlen(path) + 1);

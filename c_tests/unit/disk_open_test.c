@@ -3,13 +3,7 @@
 // what to do.
 #include "harness.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 
 static kvmem_disk_options disk_options(const char *path, uint64_t flags, uint64_t size) {
     return OPTIONS(kvmem_disk_options, it.path = path, it.flags = flags, it.size = size);
@@ -92,7 +86,7 @@ TEST(without_direct_io_a_file_is_buffered_or_removed) {
 
 /* The file exists when the limit is found to be too low. The signal's default action would end the child. */
 static void limited_file(void) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     const struct rlimit limit = {12345, 12345};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     kvmem_disk_options options = disk_options(scratch_file(&directory, "limited"), 0, MIB);
@@ -128,7 +122,7 @@ static void limited_descriptors(void) {
 TEST_CALL(a_limit_on_descriptors_is_told_with_its_value, in_a_forked_child(limited_descriptors))
 
 TEST(a_file_that_exists_names_the_flags) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     kvmem_disk_options options = disk_options(scratch_file(&directory, "there"), 0, 4096);
     write_file(options.path, "there", 5);
     REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "KVMEM_DISK_OPEN_EXISTING", kvmem_region_create_disk, &options);
@@ -139,7 +133,7 @@ TEST(a_file_that_exists_names_the_flags) {
 }
 
 TEST(open_or_create_does_either) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     kvmem_disk_options options = disk_options(scratch_file(&directory, "cache"), KVMEM_DISK_OPEN_OR_CREATE, 8192);
     options.flags |= KVMEM_DISK_BUFFERED;
     for (int i = 0; i < 2; i++) {
@@ -177,7 +171,7 @@ TEST(flags_that_contradict_each_other_are_refused) {
 
 /* An open of a FIFO without a writer would block for ever. */
 TEST(a_fifo_is_no_file) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     kvmem_disk_options options =
         disk_options(scratch_file(&directory, "fifo"), KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY, 4096);
     CHECK_EQ(mkfifo(options.path, 0600), 0);
@@ -189,7 +183,7 @@ static void expect_no_path(const kvmem_region *region) {
 }
 
 TEST(a_path_that_is_not_the_files_any_more_is_not_returned) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     char first[160], second[160];
     strcpy(first, scratch_file(&directory, "first"));
     strcpy(second, scratch_file(&directory, "second"));

@@ -2,9 +2,6 @@
 // Regions on disk: nameless temporaries, the caller's files, and what happens to a file when things go wrong.
 #include "harness.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #define MEMORY_FILE_SYSTEM "/dev/shm"
@@ -39,7 +36,7 @@ static bool takes_direct_io(const char *directory) {
 }
 
 TEST(a_temporary_has_no_name_and_goes_with_its_region) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     KEEPS_FILES;
     kvmem_disk_options options = WITH(disk_options(MIB), it.directory = directory.path);
     OWNED(kvmem_region) region = region_create_disk(&options);
@@ -55,8 +52,7 @@ TEST(a_temporary_has_no_name_and_goes_with_its_region) {
 }
 
 TEST(info_says_what_it_is) {
-    const kvmem_disk_options options = disk_options(MIB);
-    OWNED(kvmem_region) region = region_create_disk(&options);
+    OWNED(kvmem_region) region = region_create_disk(REF(disk_options(MIB)));
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.tier, KVMEM_TIER_DISK);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
@@ -72,8 +68,7 @@ TEST(info_says_what_it_is) {
 }
 
 TEST(the_file_is_allocated_in_advance) {
-    const kvmem_disk_options options = disk_options(4 * MIB);
-    OWNED(kvmem_region) region = region_create_disk(&options);
+    OWNED(kvmem_region) region = region_create_disk(REF(disk_options(4 * MIB)));
     const kvmem_region_info info = region_info(region);
     struct stat state;
     CHECK_EQ(fstat(info.fd, &state), 0);
@@ -90,7 +85,7 @@ TEST(buffered_means_no_direct_io) {
 }
 
 TEST(a_named_file_stays_when_its_region_goes) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     const size_t files = count_open_files();
     kvmem_disk_options options = WITH(disk_options(MIB), it.path = scratch_file(&directory, "cache"));
     kvmem_region *region = region_create_disk(&options);
@@ -104,7 +99,7 @@ TEST(a_named_file_stays_when_its_region_goes) {
 }
 
 TEST(the_path_is_returned_as_text) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     kvmem_disk_options options = WITH(disk_options(4096), it.path = scratch_file(&directory, "named"));
     OWNED(kvmem_region) region = region_create_disk(&options);
     OWN(kvmem_blob, path, kvmem_region_get_path, region);
@@ -113,7 +108,7 @@ TEST(the_path_is_returned_as_text) {
 }
 
 TEST(a_file_that_exists_is_left_alone) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     kvmem_disk_options options = WITH(disk_options(4096), it.path = scratch_file(&directory, "precious"));
     write_file(options.path, "precious", 8);
     refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, options.path);
@@ -123,7 +118,7 @@ TEST(a_file_that_exists_is_left_alone) {
 }
 
 TEST(a_directory_is_no_file) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     kvmem_disk_options options = WITH(disk_options(4096), it.path = directory.path);
     refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, directory.path);
     options.flags = KVMEM_DISK_OPEN_EXISTING;
@@ -131,9 +126,8 @@ TEST(a_directory_is_no_file) {
 }
 
 TEST(a_device_is_no_file) {
-    kvmem_disk_options options = WITH(disk_options(4096), it.path = "/dev/zero",
-                                      it.flags = KVMEM_DISK_OPEN_EXISTING);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "/dev/zero");
+    refuse(REF(WITH(disk_options(4096), it.path = "/dev/zero", it.flags = KVMEM_DISK_OPEN_EXISTING)),
+           KVMEM_STATUS_INVALID_ARGUMENT, "/dev/zero");
 }
 
 TEST(a_missing_directory_is_named) {
@@ -202,7 +196,7 @@ TEST(sizes_that_cannot_be_are_refused) {
 }
 
 TEST(an_existing_file_is_opened_as_it_is) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     static unsigned char bytes[8192];
     memset(bytes, 0x5A, sizeof(bytes));
     const char *path = scratch_file(&directory, "existing");
@@ -221,7 +215,7 @@ TEST(an_existing_file_is_opened_as_it_is) {
 }
 
 TEST(an_existing_file_must_be_there_and_large_enough) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     kvmem_disk_options options = WITH(disk_options(100), it.path = scratch_file(&directory, "small"),
                                       it.flags = KVMEM_DISK_OPEN_EXISTING);
     refuse(&options, KVMEM_STATUS_NOT_FOUND, options.path);

@@ -40,7 +40,7 @@ static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_lay
 }
 
 static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), uint64_t flags) {
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     uint32_t paths[3];
     const size_t num_paths = paths_here(paths);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
@@ -88,7 +88,7 @@ TEST(large_transfers_are_exact_too) {
         pairs[i] = (kvmem_block_pair){2 * i, 31 - i};
     }
     const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     uint32_t paths[3];
     const size_t num_paths = paths_here(paths);
     for (size_t i = 0; i < num_paths; i++) {
@@ -104,7 +104,7 @@ TEST(neighbours_in_the_file_are_one_request) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair pairs[] = {{6, 1}, {0, 2}, {4, 3}, {2, 4}, {1, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     OPENED(kv_side, host, &config, NULL, 1);
     OPENED(file_side, file, &config, NULL, &directory, 0, 2);
     const kvmem_transfer_info info = kv_run(host.layout, file.model.layout, &move);
@@ -120,8 +120,7 @@ TEST(neighbours_in_the_file_are_one_request) {
 static void take_off(const kvmem_layout *source, const kvmem_layout *destination, kvmem_queue *queue,
                      uint32_t path, kvmem_transfer **transfers) {
     for (uint32_t i = 0; i < MANY; i++) {
-        const kvmem_block_pair pair = {i, MANY - 1 - i};
-        const kv_move move = {&pair, 1, 0, 0, 1};
+        const kv_move move = KV_MOVE(1, {i, MANY - 1 - i});
         kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue, it.user_data = i,
                                               it.path = path);
         EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfers[i], ERR));
@@ -148,9 +147,9 @@ static void await_all(kvmem_queue *queue, uint64_t bytes) {
 TEST(thousands_in_flight_lose_nothing) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
                                       it.num_layers = 1, it.outer_dim = 1);
-    kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
-    scratch directory = scratch_create(temporary_directory());
-    GET(kvmem_queue *, queue, kvmem_queue_create);
+    CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
+    SCRATCH(directory);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
     uint32_t paths[3];
     const size_t num_paths = paths_here(paths);
     for (size_t i = 0; i < 2 * num_paths; i++) {
@@ -162,24 +161,20 @@ TEST(thousands_in_flight_lose_nothing) {
         take_off(source->layout, destination->layout, queue, paths[i / 2], transfers);
         await_all(queue, 4096);
         for (uint32_t block = 0; block < MANY; block++) {
-            const kvmem_block_pair pair = {block, MANY - 1 - block};
-            const kv_move move = {&pair, 1, 0, 0, 1};
+            const kv_move move = KV_MOVE(1, {block, MANY - 1 - block});
             kv_expect_moved(destination, source, &move);
             kvmem_transfer_destroy(transfers[block]);
         }
         kv_side_check(&host);
         file_side_check(&file);
     }
-    kvmem_queue_destroy(queue);
-    scratch_remove(&directory);
-    free(transfers);
 }
 
 /* What is in flight holds what it needs. */
 TEST(handles_may_go_while_it_is_in_flight) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
                                       it.num_layers = 1, it.outer_dim = 1);
-    kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
+    CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     uint32_t paths[3];
     const size_t num_paths = paths_here(paths);
     for (size_t i = 0; i < num_paths; i++) {
@@ -193,13 +188,12 @@ TEST(handles_may_go_while_it_is_in_flight) {
         }
         await_all(queue, 4096);
     }
-    free(transfers);
 }
 
 TEST(spans_that_direct_io_does_not_take_are_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_transfer_options options = kv_transfer_options(&out);
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     OPENED(kv_side, host, &config, NULL, 1);
     OPENED(file_side, file, &config, NULL, &directory, KVMEM_DISK_DIRECT_REQUIRED, 2);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", kvmem_transfer_create, host.layout, file.model.layout,

@@ -2,11 +2,6 @@
 // The harness itself: its checks do fail, say where and why, and its counters and peers are true.
 #include "harness.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-
 ROLE(echo) {
     uint32_t tag = 0;
     CLEANUP(message_free) message received = frame_receive(socket, &tag);

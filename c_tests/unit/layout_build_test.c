@@ -55,9 +55,8 @@ TEST(impossible_dimensions_are_refused_before_allocation) {
 }
 
 TEST(unknown_kinds_are_refused) {
-    kvmem_system_options system = OPTIONS(kvmem_system_options);
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    const kvmem_layout_options options = allocate_options(&config, &system);
+    const kvmem_layout_options options = allocate_options(&config, REF(OPTIONS(kvmem_system_options)));
     const uint32_t kinds[] = {0, 3, UINT32_MAX};
     for (size_t i = 0; i < NUM(kinds); i++) {
         config.kind = kinds[i];
@@ -72,10 +71,9 @@ TEST(unknown_kinds_are_refused) {
 }
 
 TEST(heads_must_divide_the_inner_dimension) {
-    kvmem_system_options system = OPTIONS(kvmem_system_options);
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.num_heads = 4; /* of an inner dimension of 6 */
-    const kvmem_layout_options options = allocate_options(&config, &system);
+    const kvmem_layout_options options = allocate_options(&config, REF(OPTIONS(kvmem_system_options)));
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "num_heads", kvmem_layout_build, &options);
 }
 

@@ -3,8 +3,6 @@
 // that at lower levels.
 #include "harness.h"
 
-#include <sys/socket.h>
-
 /* The messages of a case. The log's thread writes them, and is done with them when the callback is removed. */
 static struct line {
     uint32_t level;
@@ -69,17 +67,15 @@ static const kvmem_block_pair pair = {0, 1};
 static const kv_move move = {&pair, 1, 0, 0, 3};
 
 static void move_once(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status expected) {
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&move));
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     EXPECT(expected, kvmem_transfer_wait(transfer, PATIENCE, ERR));
 }
 
 TEST(a_layout_and_its_memory_have_lines) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side side;
     begin_log(KVMEM_LOG_DEBUG);
-    kv_side_open(&side, &config, NULL, 1);
+    kv_side_open(&side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     kv_side_close(&side);
     end_log();
     char layout[32], region[32];
@@ -90,9 +86,8 @@ TEST(a_layout_and_its_memory_have_lines) {
 }
 
 TEST(a_transfer_has_a_line_for_each_step) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side side;
-    kv_side_open(&side, &config, NULL, 1);
+    kv_side_open(&side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     begin_log(KVMEM_LOG_DEBUG);
     move_once(side.layout, side.layout, KVMEM_STATUS_OK);
     end_log();

@@ -2,10 +2,6 @@
 // The log callback: when it is called, with what, at which levels, and that it may call kvmem.
 #include "harness.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-
 typedef struct log_record {
     atomic_uint messages;
     atomic_uint highest_level;

@@ -57,8 +57,7 @@ TEST(layouts_of_keys_alone_take_part) {
 
 /* The slots of a block are apart: its keys may be copied over its values. */
 TEST(keys_are_copied_over_values_of_the_same_block) {
-    static const kvmem_block_pair pairs[] = {{2, 2}, {3, 3}, {0, 6}};
-    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kv_move move = KV_MOVE(3, {2, 2}, {3, 3}, {0, 6});
     const kv_outers keys_over_values = {0, 1, 1};
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
@@ -76,11 +75,8 @@ TEST(keys_are_copied_over_values_of_the_same_block) {
 
 /* All blocks of slots that lie apart, each slot in one stretch. */
 TEST(a_slot_in_one_stretch_is_one_move_a_layer) {
-    static const kvmem_block_pair all[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
-    const kv_move move = {all, NUM(all), 0, 0, 3};
-    const kvmem_layout_config config = kv_config(&kv_kinds[2]);
-    OPENED(kv_side, source, &config, NULL, 1);
-    OPENED(kv_side, destination, &config, NULL, 2);
+    const kv_move move = KV_MOVE(3, {0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6});
+    KV_SIDES(source, destination, kv_config(&kv_kinds[2]), kv_config(&kv_kinds[2]));
     const kvmem_transfer_options options = kv_outers_options(&move, outers[1]);
     CHECK_EQ(kv_run_with(source.layout, destination.layout, &options).num_moves, 3);
     kv_expect_outers_moved(&destination, &source, &move, outers[1]);
@@ -110,10 +106,8 @@ static void verify_between(kv_side *source, kv_side *destination, const kv_move 
 
 TEST(the_checksums_of_what_is_moved_are_compared) {
     for (size_t i = 0; i < KV_NUM_KINDS * NUM(moves) * 4; i++) {
-        const kvmem_layout_config from = kv_config(&kv_kinds[i % KV_NUM_KINDS]);
-        const kvmem_layout_config to = kv_config(&kv_kinds[i / KV_NUM_KINDS % KV_NUM_KINDS]);
-        OPENED(kv_side, source, &from, NULL, 1);
-        OPENED(kv_side, destination, &to, NULL, 2);
+        KV_SIDES(source, destination, kv_config(&kv_kinds[i % KV_NUM_KINDS]),
+                 kv_config(&kv_kinds[i / KV_NUM_KINDS % KV_NUM_KINDS]));
         verify_between(&source, &destination, &moves[i / 4 % NUM(moves)], outers[i % 4]);
         kv_side_check(&source);
         kv_side_check(&destination);
@@ -140,7 +134,7 @@ static void out_and_back(const scratch *directory, const kvmem_layout_config *me
 
 TEST(slots_go_to_files_and_come_back) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, 0, KVMEM_PATH_URING};
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     for (size_t i = 0; i < KV_NUM_KINDS * KV_NUM_KINDS * 2; i++) {
         const bool is_direct = i % 2 == 0;
         const kv_kind *here = &kv_kinds[i / 2 % KV_NUM_KINDS];
@@ -179,10 +173,7 @@ TEST(slots_that_are_not_there_are_refused) {
         {{0, 1, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "num_outers is missing"},
         {{0, 0, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "outer_dim is 2 in the source layout and 1"},
     };
-    const kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    kvmem_layout_config to = WITH(kv_config(&kv_kinds[1]), it.outer_dim = 1);
-    OPENED(kv_side, source, &from, NULL, 1);
-    OPENED(kv_side, destination, &to, NULL, 2);
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), WITH(kv_config(&kv_kinds[1]), it.outer_dim = 1));
     for (size_t i = 0; i < NUM(wrong); i++) {
         refuse(&source, &destination, wrong[i].outers, wrong[i].status, wrong[i].part);
     }

@@ -2,11 +2,7 @@
 // Completion queues: the event fd and the counts tell the truth, and no completion is lost.
 #include "harness.h"
 
-#include <fcntl.h>
-#include <poll.h>
-
-static const kvmem_block_pair pairs[] = {{0, 6}, {3, 1}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move move = KV_MOVE(3, {0, 6}, {3, 1});
 
 static kvmem_queue *create(void) {
     GET(kvmem_queue *, queue, kvmem_queue_create);
@@ -27,9 +23,8 @@ static bool is_readable(int fd, int timeout_ms) {
 
 static kvmem_transfer *create_transfer(const kv_side *source, const kv_side *destination, kvmem_queue *queue,
                                        uint64_t user_data) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue,
-                                          it.user_data = user_data);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout,
+        KV_OPTIONS(&move, it.queue = queue, it.user_data = user_data));
     return transfer;
 }
 
@@ -110,8 +105,8 @@ TEST(a_thousand_in_flight_all_arrive_once) {
     CLEANUP(kv_side_close) kv_side destination;
     open_sides(&source, &destination);
     OWNED(kvmem_queue) queue = create();
-    kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
-    unsigned char *seen = test_allocate(MANY);
+    CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
+    CLEANUP(test_free) unsigned char *seen = test_allocate(MANY);
     for (size_t i = 0; i < MANY; i++) {
         transfers[i] = create_transfer(&source, &destination, queue, i);
     }
@@ -134,8 +129,6 @@ TEST(a_thousand_in_flight_all_arrive_once) {
         kvmem_transfer_destroy(transfers[i]);
     }
     kv_side_check_moved(&destination, &source, &move);
-    free(transfers);
-    free(seen);
 }
 
 TEST(a_queue_may_go_before_its_transfers) {

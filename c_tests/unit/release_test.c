@@ -3,9 +3,6 @@
 // transfer's thread is the last to use the memory. The callback needs that thread itself.
 #include "harness.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 #define BLOCKS 512
 #define RUNS 20
 
@@ -72,15 +69,13 @@ static void *page_aligned(uint64_t size) {
 /* Submits a transfer from memory with the callback, and destroys all of its handles. The gate may be NULL. */
 static void destroy_in_flight(const kvmem_layout_config *config, void *memory, kvmem_layout *destination,
                               on_release *release, void *gate) {
-    kvmem_layout *source = adopted_layout(config, memory, release);
+    OWNED(kvmem_layout) source = adopted_layout(config, memory, release);
     kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = release->sides.path);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
     if (gate != NULL) {
         gate_close(gate, 4096);
     }
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    kvmem_transfer_destroy(transfer);
-    kvmem_layout_destroy(source);
     kvmem_layout_destroy(destination);
 }
 

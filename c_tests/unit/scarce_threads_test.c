@@ -3,10 +3,7 @@
 // ever. Each case needs other threads of the library, so that none is left over from the case before.
 #include "harness.h"
 
-#include <stdatomic.h>
-
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
-static const kv_move some = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move some = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3});
 
 static kvmem_status submit(void *transfer) {
     return kvmem_transfer_submit(transfer, NULL);
@@ -21,11 +18,8 @@ static kvmem_transfer *create(const kv_side *source, const kv_side *destination,
 
 /* More than a submitting call copies itself as a rule. */
 TEST(a_copy_is_made_by_the_caller) {
-    static const kvmem_block_pair many[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
-    static const kv_move move = {many, NUM(many), 0, 0, 4};
-    const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
-    OPENED(kv_side, source, &config, NULL, 1);
-    OPENED(kv_side, destination, &config, NULL, 2);
+    const kv_move move = KV_MOVE(4, {0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7});
+    KV_SIDES(source, destination, kv_large_config(&kv_kinds[0]), kv_large_config(&kv_kinds[0]));
     OWNED(kvmem_transfer) transfer = create(&source, &destination, &move, KVMEM_PATH_MEMCPY, 0);
     CHECK_EQ(without_new_threads(submit, transfer), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
@@ -76,9 +70,7 @@ TEST(io_uring_without_its_thread_fails_and_works_later) {
 }
 
 TEST(a_verification_without_its_thread_fails_and_works_later) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OPENED(kv_side, source, &config, NULL, 1);
-    OPENED(kv_side, destination, &config, NULL, 2);
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     OWNED(kvmem_transfer) transfer = create(&source, &destination, &some, KVMEM_PATH_MEMCPY,
                                             KVMEM_TRANSFER_VERIFY);
     CHECK_EQ(without_new_threads(submit, transfer), KVMEM_STATUS_OK);

@@ -2,8 +2,6 @@
 // Versions, statuses and their names, and error objects with their native cause.
 #include "harness.h"
 
-#include <errno.h>
-
 TEST(version_is_the_headers) {
     char text[32];
     snprintf(text, sizeof(text), "%d.%d.%d", KVMEM_VERSION_MAJOR, KVMEM_VERSION_MINOR, KVMEM_VERSION_PATCH);

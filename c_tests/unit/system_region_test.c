@@ -2,9 +2,6 @@
 // Regions of system memory: zeroed, page-aligned, huge pages, NUMA, prefault, and gone when destroyed.
 #include "harness.h"
 
-#include <errno.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 
 static kvmem_system_options system_options(uint64_t size) {
@@ -24,8 +21,7 @@ static kvmem_region *create(const kvmem_system_options *options) {
 TEST(memory_is_zeroed_aligned_and_writable) {
     const uint64_t sizes[] = {1, 4095, 4096, 4097, 3 * MIB + 123};
     for (size_t i = 0; i < NUM(sizes); i++) {
-        const kvmem_system_options options = system_options(sizes[i]);
-        OWNED(kvmem_region) region = create(&options);
+        OWNED(kvmem_region) region = create(REF(system_options(sizes[i])));
         const kvmem_region_info info = region_info(region);
         unsigned char *bytes = (unsigned char *)(uintptr_t)info.address;
         CHECK_EQ(info.size, sizes[i]);
@@ -37,8 +33,7 @@ TEST(memory_is_zeroed_aligned_and_writable) {
 }
 
 TEST(info_says_what_it_is) {
-    const kvmem_system_options options = system_options(10000);
-    OWNED(kvmem_region) region = create(&options);
+    OWNED(kvmem_region) region = create(REF(system_options(10000)));
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
@@ -55,8 +50,7 @@ TEST(info_says_what_it_is) {
 }
 
 TEST(destroying_unmaps) {
-    const kvmem_system_options options = system_options(8 * MIB);
-    kvmem_region *region = create(&options);
+    kvmem_region *region = create(REF(system_options(8 * MIB)));
     const uint64_t address = region_info(region).address;
     CHECK(is_mapped(address));
     kvmem_region_destroy(region);
@@ -76,20 +70,17 @@ TEST(nothing_leaks) {
 }
 
 TEST(sizes_that_cannot_be_are_refused) {
-    const kvmem_system_options none = system_options(0);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_region_create_system, &none);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_region_create_system, REF(system_options(0)));
     const kvmem_system_options beyond_the_machine = system_options(UINT64_C(1) << 56);
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936", kvmem_region_create_system, &beyond_the_machine);
-    const kvmem_system_options overflowing = system_options(UINT64_MAX);
     kvmem_region *region = NULL;
-    const kvmem_status status = kvmem_region_create_system(&overflowing, &region, ERR);
+    const kvmem_status status = kvmem_region_create_system(REF(system_options(UINT64_MAX)), &region, ERR);
     CHECK(status == KVMEM_STATUS_INVALID_ARGUMENT || status == KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK(region == NULL);
 }
 
 TEST(huge_pages_are_had_or_their_fallback_is_visible) {
-    kvmem_system_options options = WITH(system_options(4 * MIB), it.huge_page_size = 2 * MIB);
-    OWNED(kvmem_region) region = create(&options);
+    OWNED(kvmem_region) region = create(REF(WITH(system_options(4 * MIB), it.huge_page_size = 2 * MIB)));
     const kvmem_region_info info = region_info(region);
     if (ready_huge_pages() >= 2) {
         CHECK_EQ(info.page_size, 2 * MIB);
@@ -147,8 +138,7 @@ TEST(transparent_huge_pages_are_counted) {
 TEST(what_is_resident_is_counted) {
     const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE};
     for (size_t i = 0; i < NUM(flags); i++) {
-        kvmem_system_options options = WITH(system_options(4 * MIB), it.flags = flags[i]);
-        OWNED(kvmem_region) region = create(&options);
+        OWNED(kvmem_region) region = create(REF(WITH(system_options(4 * MIB), it.flags = flags[i])));
         OWN(kvmem_region, view, kvmem_region_create_view, region, MIB, MIB);
         /* The kernel may have joined a private mapping with a neighbour, whose pages then count too. */
         const bool is_alone = flags[i] == KVMEM_SYSTEM_SHAREABLE;
@@ -163,8 +153,7 @@ TEST(what_is_resident_is_counted) {
 
 /* Figures that cannot be read are an error, and never 0; what a region is needs none of them. */
 static void count_without_proc(void) {
-    const kvmem_system_options options = system_options(MIB);
-    OWNED(kvmem_region) region = create(&options);
+    OWNED(kvmem_region) region = create(REF(system_options(MIB)));
     refuse_system_call(SYS_openat, EACCES);
     CHECK_EQ(region_info(region).size, MIB);
     kvmem_region_residency residency;

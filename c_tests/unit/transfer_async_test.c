@@ -1,65 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers in flight: a gate in the source holds the copy until the test has seen what it came to see.
+#include "flight.h"
 #include "harness.h"
 
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
 
-typedef struct flight {
-    kv_side source;
-    kv_side destination;
-    kvmem_queue *queue;
-    kvmem_transfer *transfer;
-} flight;
-
-static void flight_open(flight *flight) {
-    const kvmem_layout_config from = kv_large_config(&kv_kinds[0]);
-    const kvmem_layout_config to = kv_large_config(&kv_kinds[1]);
-    kv_side_open(&flight->source, &from, NULL, 7);
-    kv_side_open(&flight->destination, &to, NULL, 8);
-    EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue,
-                                          it.user_data = 42);
-    flight->transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(flight->source.layout, flight->destination.layout, &options,
-                                    &flight->transfer, ERR));
-}
-
-/* Submits, and returns with the copy standing at the gate. */
-static void take_off(flight *flight) {
-    gate_close(kv_side_piece(&flight->source, 0, 0, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
-    gate_await();
-}
-
-static void expect_landed(flight *flight) {
-    const kvmem_completion completion = next_completion(flight->queue);
-    CHECK_EQ(completion.user_data, 42);
-    CHECK_EQ(completion.status, KVMEM_STATUS_OK);
-    CHECK_EQ(completion.bytes, NUM(pairs) * 4 * 2 * 32768);
-    kv_side_check_moved(&flight->destination, &flight->source, &move);
-}
-
-static void flight_close(flight *flight) {
-    kvmem_transfer_destroy(flight->transfer);
-    kvmem_queue_destroy(flight->queue);
-    kv_side_close(&flight->source);
-    kv_side_close(&flight->destination);
-}
-
 TEST(before_the_first_submit_there_is_no_result) {
-    OPENED(flight, flight);
+    OPENED(flight, flight, &move, 0);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait(flight.transfer, 0, ERR));
-    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, flight.transfer);
-    CHECK_EQ(info.duration_ns, 0);
-    CHECK_EQ(info.bytes, NUM(pairs) * 4 * 2 * 32768);
+    CHECK_EQ(transfer_info(flight.transfer).duration_ns, 0);
+    CHECK_EQ(transfer_info(flight.transfer).bytes, NUM(pairs) * 4 * 2 * 32768);
     kv_side_check(&flight.destination); /* creating moves nothing */
 }
 
 TEST(in_flight_it_is_in_progress_and_waits_time_out) {
-    OPENED(flight, flight);
-    take_off(&flight);
+    OPENED(flight, flight, &move, 0);
+    flight_hold(&flight, 0, 0);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
@@ -67,36 +25,35 @@ TEST(in_flight_it_is_in_progress_and_waits_time_out) {
     gate_open();
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, KVMEM_TIMEOUT_FOREVER, ERR));
     EXPECT_OK(kvmem_transfer_poll(flight.transfer, ERR));
-    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, flight.transfer);
-    CHECK(info.duration_ns >= MILLISECONDS(20)); /* the wait above was part of it */
-    expect_landed(&flight);
+    CHECK(transfer_info(flight.transfer).duration_ns >= MILLISECONDS(20)); /* the wait above was part of it */
+    flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
 /* A wait may copy along, but begins nothing when its time is over. With all of the source behind the gate, it
    would be caught there. */
 TEST(a_wait_of_no_time_copies_nothing) {
-    OPENED(flight, flight);
+    OPENED(flight, flight, &move, 0);
     gate_close(kv_side_piece(&flight.source, 0, 0, 0), kv_region_size(&flight.source.config));
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     gate_await();
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR));
     gate_open();
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
-    expect_landed(&flight);
+    flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
 TEST(in_flight_it_cannot_be_submitted_again) {
-    OPENED(flight, flight);
-    take_off(&flight);
+    OPENED(flight, flight, &move, 0);
+    flight_hold(&flight, 0, 0);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "poll it or wait for it", kvmem_transfer_submit(flight.transfer, ERR));
     gate_open();
-    expect_landed(&flight);
+    flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
-    expect_landed(&flight);
+    flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
 TEST(the_pairs_are_the_callers_after_create) {
-    OPENED(flight, flight);
+    OPENED(flight, flight, &move, 0);
     kvmem_transfer_destroy(flight.transfer);
     kvmem_block_pair mine[NUM(pairs)];
     memcpy(mine, pairs, sizeof(pairs));
@@ -107,16 +64,16 @@ TEST(the_pairs_are_the_callers_after_create) {
                                     &flight.transfer, ERR));
     memset(mine, 0xFF, sizeof(mine));
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
-    expect_landed(&flight);
+    flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
 TEST(destroyed_in_flight_it_still_arrives) {
-    OPENED(flight, flight);
-    take_off(&flight);
+    OPENED(flight, flight, &move, 0);
+    flight_hold(&flight, 0, 0);
     kvmem_transfer_destroy(flight.transfer);
     flight.transfer = NULL;
     gate_open();
-    expect_landed(&flight);
+    flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
 /* The memory of one side, adopted a second time with a release callback, under a layout of its own. */
@@ -141,9 +98,7 @@ static void destroy_handle(int handle, kvmem_layout **layouts, kvmem_transfer *t
 }
 
 static void destroy_in_order_while_in_flight(const int *order) {
-    const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
-    OPENED(kv_side, source, &config, NULL, 1);
-    OPENED(kv_side, destination, &config, NULL, 2);
+    KV_SIDES(source, destination, kv_large_config(&kv_kinds[0]), kv_large_config(&kv_kinds[0]));
     kvmem_layout *layouts[] = {layout_with_release(&source), layout_with_release(&destination)};
     GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
@@ -166,11 +121,8 @@ TEST(handles_may_go_in_any_order_while_in_flight) {
 }
 
 TEST(nothing_leaks) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OPENED(kv_side, source, &config, NULL, 1);
-    OPENED(kv_side, destination, &config, NULL, 2);
-    const kvmem_block_pair pair[] = {{1, 2}};
-    const kv_move small = {pair, 1, 0, 0, 3};
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
+    const kv_move small = KV_MOVE(3, {1, 2});
     kv_run(source.layout, destination.layout, &small);
     KEEPS_FILES;
     for (int i = 0; i < 100; i++) {

@@ -24,9 +24,7 @@ TEST(every_pair_of_kinds_copies) {
     const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
     for (size_t from = 0; from < KV_NUM_KINDS; from++) {
         for (size_t to = 0; to < KV_NUM_KINDS; to++) {
-            const kvmem_layout_config source = kv_config(&kv_kinds[from]);
-            const kvmem_layout_config destination = kv_config(&kv_kinds[to]);
-            copy_between(&source, &destination, &all_layers);
+            copy_between(REF(kv_config(&kv_kinds[from])), REF(kv_config(&kv_kinds[to])), &all_layers);
         }
     }
 }
@@ -83,11 +81,8 @@ TEST(one_source_may_feed_many_destinations) {
 }
 
 TEST(whole_neighbouring_blocks_merge_into_one_move) {
-    static const kvmem_block_pair run[] = {{2, 3}, {3, 4}, {4, 5}};
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    const kv_move move = {run, NUM(run), 0, 0, 3};
-    OPENED(kv_side, source, &config, NULL, 1);
-    OPENED(kv_side, destination, &config, NULL, 2);
+    const kv_move move = KV_MOVE(3, {2, 3}, {3, 4}, {4, 5});
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     const kvmem_transfer_info info = kv_run(source.layout, destination.layout, &move);
     CHECK_EQ(info.num_pieces, 3 * 3 * 2);
     CHECK_EQ(info.num_moves, 1);
@@ -107,11 +102,9 @@ TEST(a_layout_copies_to_itself) {
 }
 
 TEST(a_submit_again_copies_again) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[2]);
     const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    OPENED(kv_side, source, &config, NULL, 4);
-    OPENED(kv_side, destination, &config, NULL, 5);
+    KV_SIDES(source, destination, kv_config(&kv_kinds[2]), kv_config(&kv_kinds[2]));
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
     for (uint32_t round = 0; round < 50; round++) {
         kv_fill(source.memory, source.size, round);

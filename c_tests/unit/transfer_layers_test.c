@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers that tell of their layers, and that are taken back: a gate in the source holds the copy where the
 // test wants it.
+#include "flight.h"
 #include "harness.h"
-
-#include <sched.h>
 
 #define PIECE 32768
 #define LAYERS 4
@@ -11,49 +10,8 @@
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, LAYERS};
 
-typedef struct flight {
-    kv_side source;
-    kv_side destination;
-    kvmem_queue *queue;
-    kvmem_transfer *transfer;
-} flight;
-
-static kvmem_transfer *create(flight *flight, const kv_move *what, uint64_t flags, uint64_t user_data) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(what), it.flags = flags,
-                                          it.queue = flight->queue, it.user_data = user_data);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, flight->source.layout, flight->destination.layout,
-        &options);
-    return transfer;
-}
-
-static void flight_open(flight *flight, uint64_t flags) {
-    const kvmem_layout_config from = kv_large_config(&kv_kinds[0]);
-    const kvmem_layout_config to = kv_large_config(&kv_kinds[1]);
-    kv_side_open(&flight->source, &from, NULL, 7);
-    kv_side_open(&flight->destination, &to, NULL, 8);
-    EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    flight->transfer = create(flight, &move, flags, 42);
-}
-
-static void flight_close(flight *flight) {
-    kvmem_transfer_destroy(flight->transfer);
-    kvmem_queue_destroy(flight->queue);
-    kv_side_close(&flight->source);
-    kv_side_close(&flight->destination);
-}
-
-/* Submits, and returns with the copy standing at a block of a layer. */
-static void take_off(flight *flight, uint64_t block, uint64_t layer) {
-    gate_close(kv_side_piece(&flight->source, block, layer, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
-    gate_await();
-}
-
 static void expect_end(flight *flight, kvmem_status status) {
-    const kvmem_completion completion = next_completion(flight->queue);
-    CHECK_EQ(completion.user_data, 42);
-    CHECK_EQ(completion.status, status);
-    CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? NUM(pairs) * LAYERS * 2 * PIECE : 0);
+    flight_expect_end(flight, &move, FLIGHT_USER_DATA, status);
     EXPECT(status, kvmem_transfer_poll(flight->transfer, ERR));
 }
 
@@ -78,8 +36,8 @@ static void check_layer(const flight *flight, uint64_t layer) {
 }
 
 TEST(layers_are_told_while_later_ones_move) {
-    OPENED(flight, flight, KVMEM_TRANSFER_BY_LAYER);
-    take_off(&flight, 5, 2);
+    OPENED(flight, flight, &move, KVMEM_TRANSFER_BY_LAYER);
+    flight_hold(&flight, 5, 2);
     EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 2, PATIENCE, ERR));
     CHECK_EQ(moved_layers(&flight), 2);
     check_layer(&flight, 0);
@@ -97,8 +55,8 @@ TEST(layers_are_told_while_later_ones_move) {
 }
 
 TEST(without_the_flag_all_layers_come_with_the_end) {
-    OPENED(flight, flight, 0);
-    take_off(&flight, 5, 2);
+    OPENED(flight, flight, &move, 0);
+    flight_hold(&flight, 5, 2);
     CHECK_EQ(moved_layers(&flight), 0);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(flight.transfer, 1, 0, ERR));
     gate_open();
@@ -108,7 +66,7 @@ TEST(without_the_flag_all_layers_come_with_the_end) {
 }
 
 TEST(what_can_not_be_asked_is_refused) {
-    OPENED(flight, flight, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(flight, flight, &move, KVMEM_TRANSFER_BY_LAYER);
     uint64_t layers = 99;
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_get_layers(flight.transfer, &layers, ERR));
     CHECK_EQ(layers, 99);
@@ -119,7 +77,7 @@ TEST(what_can_not_be_asked_is_refused) {
                    kvmem_transfer_wait_layers(flight.transfer, LAYERS + 1, 0, ERR));
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE,
            kvmem_transfer_wait_on_stream(flight.transfer, LAYERS + 1, NULL, ERR));
-    take_off(&flight, 5, 1);
+    flight_hold(&flight, 5, 1);
     EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 1, PATIENCE, ERR));
     EXPECT_OK(kvmem_transfer_wait_on_stream(flight.transfer, 1, NULL, ERR)); /* nothing is left to wait for */
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "memcpy",
@@ -131,8 +89,8 @@ TEST(what_can_not_be_asked_is_refused) {
 }
 
 TEST(layers_that_have_not_begun_are_taken_back) {
-    OPENED(flight, flight, KVMEM_TRANSFER_BY_LAYER);
-    take_off(&flight, 5, 0);
+    OPENED(flight, flight, &move, KVMEM_TRANSFER_BY_LAYER);
+    flight_hold(&flight, 5, 0);
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR)); /* what has begun goes on */
@@ -145,15 +103,14 @@ TEST(layers_that_have_not_begun_are_taken_back) {
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait_layers(flight.transfer, 2, PATIENCE, ERR));
     expect_end(&flight, KVMEM_STATUS_CANCELLED);
     const kv_move first = {pairs, NUM(pairs), 0, 0, 1};
-    kv_expect_moved(&flight.destination, &flight.source, &first);
-    kv_side_check(&flight.destination); /* of the other layers not a byte */
+    kv_side_check_moved(&flight.destination, &flight.source, &first); /* of the other layers not a byte */
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     expect_all_moved(&flight);
 }
 
 TEST(chunks_that_have_not_begun_are_taken_back) {
-    OPENED(flight, flight, 0);
-    take_off(&flight, 63, 0); /* in the first of two chunks */
+    OPENED(flight, flight, &move, 0);
+    flight_hold(&flight, 63, 0); /* in the first of two chunks */
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
     gate_open();
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
@@ -164,8 +121,8 @@ TEST(chunks_that_have_not_begun_are_taken_back) {
 }
 
 TEST(too_late_it_ends_as_it_would_have) {
-    OPENED(flight, flight, KVMEM_TRANSFER_BY_LAYER);
-    take_off(&flight, 5, LAYERS - 1);
+    OPENED(flight, flight, &move, KVMEM_TRANSFER_BY_LAYER);
+    flight_hold(&flight, 5, LAYERS - 1);
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
     gate_open();
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
@@ -199,8 +156,7 @@ TEST(small_copies_and_files_go_by_layer_too) {
                 GET(uint64_t, layers, kvmem_transfer_get_layers, transfer);
                 CHECK_EQ(layers, 2);
             }
-            GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-            CHECK_EQ(info.bytes, 3 * 2 * 2 * kv_piece_size(&config));
+            CHECK_EQ(transfer_info(transfer).bytes, 3 * 2 * 2 * kv_piece_size(&config));
         }
         const kv_move there_and_back = {(const kvmem_block_pair[]){{6, 2}, {0, 3}, {1, 4}}, 3, 1, 0, 2};
         kv_side_check_moved(&host, &host, &there_and_back);
@@ -229,7 +185,7 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
         scattered[i] = (kvmem_block_pair){2 * i, 31 - 2 * i};
     }
     const kv_move all = {scattered, NUM(scattered), 0, 0, 2};
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     kv_side host;
     file_side file;
     const size_t files = count_open_files();
@@ -237,9 +193,8 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
     file_side_open(&file, &config, NULL, &directory, 0, 2);
     kv_side *source = to_file ? &host : &file.model;
     kv_side *destination = to_file ? &file.model : &host;
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all),
-                                          it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.path = path);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout,
+        KV_OPTIONS(&all, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.path = path));
     for (int again = 0; again < 3; again++) {
         submit_and_take_back(transfer, by_layer);
     }
@@ -269,13 +224,12 @@ TEST(file_transfers_are_taken_back_too) {
 TEST(thousands_in_flight_are_each_reported_once) {
     /* No two write one block under ThreadSanitizer: they write the same bytes, but it reports them. */
     enum { MANY = UNDER_THREAD_SANITIZER ? 64 : 3000, EACH = 3 };
-    OPENED(flight, flight, 0);
-    kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
+    OPENED(flight, flight, &move, 0);
+    CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     CLEANUP(test_free) bool *reported = test_allocate(MANY * sizeof(*reported));
     for (uint32_t i = 0; i < MANY; i++) {
-        const kvmem_block_pair pair = {i % 64, i % 64};
-        const kv_move one = {&pair, 1, 0, 0, LAYERS};
-        transfers[i] = create(&flight, &one, i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0, i);
+        const kv_move one = KV_MOVE(LAYERS, {i % 64, i % 64});
+        transfers[i] = flight_transfer(&flight, &one, i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0, i);
         if (i < 64) {
             kv_expect_moved(&flight.destination, &flight.source, &one);
         }
@@ -313,5 +267,4 @@ TEST(thousands_in_flight_are_each_reported_once) {
     for (size_t i = 0; i < MANY; i++) {
         kvmem_transfer_destroy(transfers[i]);
     }
-    free(transfers);
 }

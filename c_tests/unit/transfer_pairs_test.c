@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers that get new pairs with each submission, between host layouts: a gate in the source holds the copy until the
 // test has seen what it came to see.
+#include "flight.h"
 #include "harness.h"
-
-#include <pthread.h>
 
 #define PIECE 32768
 #define LAYERS 4
@@ -18,71 +17,20 @@ static const kvmem_block_pair outside[] = {{1, 8}, {64, 9}};
 
 #define MOVE(pairs) ((kv_move){pairs, NUM(pairs), 0, 0, LAYERS})
 
-typedef struct steps {
-    kv_side source;
-    kv_side destination;
-    kvmem_queue *queue;
-    kvmem_transfer *transfer;
-} steps;
-
 static kvmem_submit_options step_of(const kv_move *move, uint64_t user_data) {
     return OPTIONS(kvmem_submit_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs,
                    it.user_data = user_data);
 }
 
-static void prepare_config(steps *steps, kvmem_layout_config from, kvmem_layout_config to, uint64_t flags) {
-    const kv_move move = MOVE(first);
-    kv_side_open(&steps->source, &from, NULL, 7);
-    kv_side_open(&steps->destination, &to, NULL, 8);
-    EXPECT_OK(kvmem_queue_create(&steps->queue, ERR));
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.flags = flags,
-                                          it.queue = steps->queue, it.user_data = 42);
-    steps->transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(steps->source.layout, steps->destination.layout, &options,
-                                    &steps->transfer, ERR));
-}
-
-static void prepare(steps *steps, uint64_t flags) {
-    prepare_config(steps, kv_large_config(&kv_kinds[0]), kv_large_config(&kv_kinds[1]), flags);
-}
-
-static void clean_up(steps *steps) {
-    kvmem_transfer_destroy(steps->transfer);
-    kvmem_queue_destroy(steps->queue);
-    kv_side_close(&steps->source);
-    kv_side_close(&steps->destination);
-}
-
-static void expect_end(steps *steps, const kv_move *move, uint64_t user_data, kvmem_status status) {
-    const kvmem_completion completion = next_completion(steps->queue);
-    CHECK_EQ(completion.user_data, user_data);
-    CHECK_EQ(completion.status, status);
-    CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? move->num_pairs * BLOCK : 0);
-}
-
-static void expect_moved(steps *steps, const kv_move *move, uint64_t user_data) {
-    expect_end(steps, move, user_data, KVMEM_STATUS_OK);
-    kv_expect_moved(&steps->destination, &steps->source, move);
-    kv_side_check(&steps->destination);
-}
-
-static void run_step(steps *steps, const kv_move *move, uint64_t user_data) {
-    const kvmem_submit_options step = step_of(move, user_data);
-    EXPECT_OK(kvmem_transfer_submit_pairs(steps->transfer, &step, ERR));
+static void run_step(flight *steps, const kv_move *move, uint64_t user_data) {
+    EXPECT_OK(kvmem_transfer_submit_pairs(steps->transfer, REF(step_of(move, user_data)), ERR));
     EXPECT_OK(kvmem_transfer_wait(steps->transfer, PATIENCE, ERR));
-    expect_moved(steps, move, user_data);
-}
-
-static void expect_no_completion(steps *steps) {
-    kvmem_completion completion;
-    GET(size_t, count, kvmem_queue_poll, steps->queue, &completion, 1);
-    CHECK_EQ(count, 0);
+    flight_expect_moved(steps, move, user_data);
 }
 
 TEST(each_submission_moves_its_own_pairs) {
     const kv_move moves[] = {MOVE(more), MOVE(fewer), MOVE(first), MOVE(more)};
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, 0);
+    OPENED(flight, steps, &MOVE(first), 0);
     for (size_t i = 0; i < NUM(moves); i++) {
         run_step(&steps, &moves[i], 100 + i);
         GET(kvmem_transfer_info, info, kvmem_transfer_get_info, steps.transfer);
@@ -93,53 +41,39 @@ TEST(each_submission_moves_its_own_pairs) {
 }
 
 TEST(a_small_step_is_done_when_the_call_returns) {
-    kvmem_layout_config from = kv_config(&kv_kinds[1]);
-    kvmem_layout_config to = kv_config(&kv_kinds[0]);
     static const kvmem_block_pair small[][2] = {{{0, 1}, {3, 2}}, {{6, 0}, {5, 3}}, {{2, 6}, {1, 5}}};
-    static const kvmem_block_pair initial[] = {{4, 4}};
-    const kv_move start = {initial, 1, 0, 0, 3};
-    kv_side source, destination;
-    kv_side_open(&source, &from, NULL, 1);
-    kv_side_open(&destination, &to, NULL, 2);
-    kvmem_transfer_options options = kv_transfer_options(&start);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+    const kv_move start = KV_MOVE(3, {4, 4});
+    KV_SIDES(source, destination, kv_config(&kv_kinds[1]), kv_config(&kv_kinds[0]));
+    OWNED(kvmem_transfer) transfer = kv_transfer(source.layout, destination.layout, &start);
     for (size_t i = 0; i < NUM(small); i++) {
         const kv_move move = {small[i], 2, 0, 0, 3};
-        const kvmem_submit_options step = step_of(&move, i);
-        EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
+        EXPECT_OK(kvmem_transfer_submit_pairs(transfer, REF(step_of(&move, i)), ERR));
         EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
-        kv_expect_moved(&destination, &source, &move);
-        kv_side_check(&destination);
+        kv_side_check_moved(&destination, &source, &move);
     }
-    kvmem_transfer_destroy(transfer);
-    kv_side_close(&source);
-    kv_side_close(&destination);
 }
 
 TEST(a_plain_submission_repeats_the_last_pairs) {
     const kv_move move = MOVE(more);
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, 0);
+    OPENED(flight, steps, &MOVE(first), 0);
     run_step(&steps, &move, 7);
     RUN(steps.transfer);
-    expect_moved(&steps, &move, 7);
+    flight_expect_moved(&steps, &move, 7);
 }
 
 TEST(the_pairs_are_the_callers_after_the_call) {
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, 0);
+    OPENED(flight, steps, &MOVE(first), 0);
     kvmem_block_pair mine[NUM(more)];
     memcpy(mine, more, sizeof(more));
     const kv_move my_move = {mine, NUM(mine), 0, 0, LAYERS};
-    const kvmem_submit_options step = step_of(&my_move, 1);
     gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, REF(step_of(&my_move, 1)), ERR));
     gate_await();
     memset(mine, 0xFF, sizeof(mine));
     gate_open();
     EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
     const kv_move move = MOVE(more);
-    expect_moved(&steps, &move, 1);
+    flight_expect_moved(&steps, &move, 1);
 }
 
 /* Refused pairs start nothing, and the transfer goes on with the pairs that it has. */
@@ -155,8 +89,7 @@ TEST(bad_pairs_change_nothing) {
         {{NULL, 3, 0, 0, LAYERS}, KVMEM_STATUS_INVALID_ARGUMENT, "pairs is NULL"},
     };
     const kv_move before = MOVE(more);
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, 0);
+    OPENED(flight, steps, &MOVE(first), 0);
     for (size_t i = 0; i < NUM(bad); i++) {
         const kvmem_submit_options step = step_of(&bad[i].move, 99);
         EXPECT_MESSAGE(bad[i].status, bad[i].text, kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
@@ -167,18 +100,16 @@ TEST(bad_pairs_change_nothing) {
         const kvmem_submit_options step = step_of(&bad[i].move, 99);
         EXPECT(bad[i].status, kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
         EXPECT_OK(kvmem_transfer_poll(steps.transfer, ERR)); /* of the run before */
-        GET(kvmem_transfer_info, info, kvmem_transfer_get_info, steps.transfer);
-        CHECK_EQ(info.bytes, before.num_pairs * BLOCK);
+        CHECK_EQ(transfer_info(steps.transfer).bytes, before.num_pairs * BLOCK);
     }
-    expect_no_completion(&steps);
+    flight_expect_none(&steps);
     RUN(steps.transfer);
-    expect_moved(&steps, &before, 5);
+    flight_expect_moved(&steps, &before, 5);
 }
 
 TEST(a_notification_without_a_peer_is_refused_and_changes_nothing) {
     const kv_move move = MOVE(fewer);
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, 0);
+    OPENED(flight, steps, &MOVE(first), 0);
     kvmem_submit_options step = WITH(step_of(&move, 1), it.notification = "moved", it.notification_size = 5);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "neither layout is remote",
                    kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
@@ -187,8 +118,7 @@ TEST(a_notification_without_a_peer_is_refused_and_changes_nothing) {
 
 TEST(while_in_flight_new_pairs_are_refused_and_the_run_keeps_its_own) {
     const kv_move move = MOVE(more), other = MOVE(fewer);
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, 0);
+    OPENED(flight, steps, &MOVE(first), 0);
     const kvmem_submit_options step = step_of(&move, 1), refused = step_of(&other, 2);
     gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
     EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
@@ -198,22 +128,20 @@ TEST(while_in_flight_new_pairs_are_refused_and_the_run_keeps_its_own) {
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(steps.transfer, ERR));
     gate_open();
     EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
-    expect_moved(&steps, &move, 1);
+    flight_expect_moved(&steps, &move, 1);
     run_step(&steps, &other, 2);
 }
 
 TEST(a_cancelled_step_is_followed_by_others) {
     const kv_move move = MOVE(more), other = MOVE(first);
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, 0);
-    const kvmem_submit_options step = step_of(&move, 1);
+    OPENED(flight, steps, &MOVE(first), 0);
     gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, REF(step_of(&move, 1)), ERR));
     gate_await();
     EXPECT_OK(kvmem_transfer_cancel(steps.transfer, ERR));
     gate_open();
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
-    expect_end(&steps, &move, 1, KVMEM_STATUS_CANCELLED);
+    flight_expect_end(&steps, &move, 1, KVMEM_STATUS_CANCELLED);
     /* Any part of those blocks may have been written: all of them once more. */
     run_step(&steps, &move, 3);
     run_step(&steps, &other, 4);
@@ -221,8 +149,7 @@ TEST(a_cancelled_step_is_followed_by_others) {
 
 TEST(by_layer_each_step_reports_its_layers) {
     const kv_move moves[] = {MOVE(fewer), MOVE(more)};
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(flight, steps, &MOVE(first), KVMEM_TRANSFER_BY_LAYER);
     for (size_t i = 0; i < NUM(moves); i++) {
         const kvmem_submit_options step = step_of(&moves[i], i);
         uint64_t layers = 9;
@@ -234,14 +161,13 @@ TEST(by_layer_each_step_reports_its_layers) {
         gate_open();
         EXPECT_OK(kvmem_transfer_wait_layers(steps.transfer, 0, PATIENCE, ERR));
         EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
-        expect_moved(&steps, &moves[i], i);
+        flight_expect_moved(&steps, &moves[i], i);
     }
 }
 
 TEST(checksums_belong_to_the_step_that_gives_them) {
     const kv_move move = MOVE(first), other = MOVE(fewer);
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, 0);
+    OPENED(flight, steps, &MOVE(first), 0);
     uint32_t ids[NUM(first)], sums[NUM(first)];
     for (size_t i = 0; i < NUM(first); i++) {
         ids[i] = first[i].source;
@@ -250,19 +176,18 @@ TEST(checksums_belong_to_the_step_that_gives_them) {
     kvmem_submit_options step = WITH(step_of(&move, 1), it.checksums = sums);
     EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
     EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
-    expect_moved(&steps, &move, 1);
+    flight_expect_moved(&steps, &move, 1);
     sums[2]++;
     EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "pair 2", kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
-    expect_end(&steps, &move, 1, KVMEM_STATUS_CORRUPT);
+    flight_expect_end(&steps, &move, 1, KVMEM_STATUS_CORRUPT);
     run_step(&steps, &other, 2); /* which gives none */
 }
 
 TEST(a_transfer_that_verifies_does_so_for_new_pairs) {
     const kv_move move = MOVE(more);
     const uint32_t sums[NUM(more)] = {0};
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, KVMEM_TRANSFER_VERIFY);
+    OPENED(flight, steps, &MOVE(first), KVMEM_TRANSFER_VERIFY);
     run_step(&steps, &move, 1);
     kvmem_submit_options step = WITH(step_of(&move, 2), it.checksums = sums);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_TRANSFER_VERIFY",
@@ -272,38 +197,34 @@ TEST(a_transfer_that_verifies_does_so_for_new_pairs) {
 
 /* Within one layout: which blocks are read and which are written is checked for each step. */
 TEST(pairs_that_read_what_they_write_are_refused_by_step) {
-    const kvmem_layout_config config = kv_large_config(&kv_kinds[2]);
     static const kvmem_block_pair apart[] = {{0, 1}, {2, 3}}, chained[] = {{0, 1}, {1, 2}}, others[] = {{1, 0}, {3, 2}};
-    OPENED(kv_side, side, &config, NULL, 3);
+    OPENED(kv_side, side, REF(kv_large_config(&kv_kinds[2])), NULL, 3);
     const kv_move move = MOVE(apart), bad = MOVE(chained), back = MOVE(others);
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, side.layout, side.layout, &options);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, side.layout, side.layout, KV_OPTIONS(&move));
     const kvmem_submit_options refused = step_of(&bad, 0), step = step_of(&back, 0);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_submit_pairs(transfer, &refused, ERR));
     EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    kv_expect_moved(&side, &side, &back);
-    kv_side_check(&side);
+    kv_side_check_moved(&side, &side, &back);
 }
 
 TEST(one_call_creates_and_starts) {
     const kv_move move = MOVE(more), bad = MOVE(outside);
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, 0);
+    OPENED(flight, steps, &MOVE(first), 0);
     kvmem_transfer_destroy(steps.transfer);
     steps.transfer = NULL;
     kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = steps.queue,
                                           it.user_data = 6);
     EXPECT_OK(kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options, &steps.transfer, ERR));
     EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
-    expect_moved(&steps, &move, 6);
+    flight_expect_moved(&steps, &move, 6);
     options = kv_transfer_options(&bad);
     options.queue = steps.queue;
     kvmem_transfer *none = steps.transfer;
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE,
            kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options, &none, ERR));
     CHECK(none == NULL);
-    expect_no_completion(&steps);
+    flight_expect_none(&steps);
 }
 
 #define THREADS 4
@@ -319,7 +240,7 @@ static size_t pairs_of_round(kvmem_block_pair *pairs, uint32_t thread, uint32_t 
 }
 
 typedef struct worker {
-    steps *steps;
+    flight *steps;
     kvmem_transfer *transfer;
     uint32_t number;
 } worker;
@@ -337,8 +258,7 @@ static void *work(void *argument) {
 }
 
 TEST(threads_each_with_a_transfer_do_not_disturb_each_other) {
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, 0);
+    OPENED(flight, steps, &MOVE(first), 0);
     const kv_move initial = MOVE(first);
     const kvmem_transfer_options options = kv_transfer_options(&initial);
     worker workers[THREADS];
@@ -381,8 +301,7 @@ static void *share(void *argument) {
 
 TEST(threads_that_share_a_transfer_start_one_run_at_a_time) {
     const kv_move move = MOVE(more), other = MOVE(fewer);
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, 0);
+    OPENED(flight, steps, &MOVE(first), 0);
     run_step(&steps, &move, move.num_pairs);
     worker workers[THREADS];
     pthread_t threads[THREADS];
@@ -402,6 +321,6 @@ TEST(threads_that_share_a_transfer_start_one_run_at_a_time) {
         CHECK_EQ(completion.status, KVMEM_STATUS_OK);
         CHECK_EQ(completion.bytes, completion.user_data * BLOCK);
     }
-    expect_no_completion(&steps);
+    flight_expect_none(&steps);
     run_step(&steps, &other, 1); /* which some thread may have been alone to move */
 }

@@ -22,10 +22,8 @@ static void refuse(const kv_side *source, const kv_side *destination, const kvme
 }
 
 static void open_sides(kv_side *source, kv_side *destination) {
-    const kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    const kvmem_layout_config to = kv_config(&kv_kinds[1]);
-    kv_side_open(source, &from, NULL, 1);
-    kv_side_open(destination, &to, NULL, 2);
+    kv_side_open(source, REF(kv_config(&kv_kinds[0])), NULL, 1);
+    kv_side_open(destination, REF(kv_config(&kv_kinds[1])), NULL, 2);
 }
 
 static void close_sides(kv_side *source, kv_side *destination) {
@@ -53,8 +51,7 @@ TEST(a_destination_twice_is_named) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
-    const kvmem_transfer_options options = options_for(twice, 3);
-    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "3");
+    refuse(&source, &destination, REF(options_for(twice, 3)), KVMEM_STATUS_INVALID_ARGUMENT, "3");
     CHECK_HAS(test_last_message(), "destination");
     close_sides(&source, &destination);
 }
@@ -102,14 +99,11 @@ TEST(all_layers_means_from_the_first) {
 }
 
 TEST(all_layers_needs_as_many_on_both_sides) {
-    const kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    kvmem_layout_config to = WITH(kv_config(&kv_kinds[0]), it.num_layers = 5);
     kv_side source;
     kv_side destination;
-    kv_side_open(&source, &from, NULL, 1);
-    kv_side_open(&destination, &to, NULL, 2);
-    const kvmem_transfer_options options = options_for(one_pair, 1);
-    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "layers");
+    kv_side_open(&source, REF(kv_config(&kv_kinds[0])), NULL, 1);
+    kv_side_open(&destination, REF(WITH(kv_config(&kv_kinds[0]), it.num_layers = 5)), NULL, 2);
+    refuse(&source, &destination, REF(options_for(one_pair, 1)), KVMEM_STATUS_INVALID_ARGUMENT, "layers");
     CHECK_HAS(test_last_message(), "3");
     CHECK_HAS(test_last_message(), "5");
     close_sides(&source, &destination);
@@ -151,8 +145,7 @@ TEST(heads_that_both_sides_state_must_agree) {
     kv_side destination;
     kv_side_open(&source, &from, NULL, 1);
     kv_side_open(&destination, &to, NULL, 2);
-    const kvmem_transfer_options options = options_for(one_pair, 1);
-    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "num_heads");
+    refuse(&source, &destination, REF(options_for(one_pair, 1)), KVMEM_STATUS_INVALID_ARGUMENT, "num_heads");
     close_sides(&source, &destination);
 }
 
@@ -164,8 +157,7 @@ TEST(a_block_read_and_written_at_once_is_refused) {
         const kvmem_block_pair *pairs;
         size_t count;
     } overlapping[] = {{onto_itself, 1}, {chain, 2}, {swap, 2}};
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OPENED(kv_side, side, &config, NULL, 1);
+    OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     for (size_t i = 0; i < NUM(overlapping); i++) {
         const kvmem_transfer_options options = options_for(overlapping[i].pairs, overlapping[i].count);
         refuse(&side, &side, &options, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");

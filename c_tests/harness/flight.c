@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two sides, a queue and a transfer.
+#include "flight.h"
+
+#include "harness.h"
+
+kvmem_transfer *flight_transfer(const flight *flight, const kv_move *move, uint64_t flags, uint64_t user_data) {
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, flight->source.layout, flight->destination.layout,
+        KV_OPTIONS(move, it.flags = flags, it.queue = flight->queue, it.user_data = user_data));
+    return transfer;
+}
+
+void flight_open(flight *flight, const kv_move *move, uint64_t flags) {
+    kv_side_open(&flight->source, REF(kv_large_config(&kv_kinds[0])), NULL, 7);
+    kv_side_open(&flight->destination, REF(kv_large_config(&kv_kinds[1])), NULL, 8);
+    EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
+    flight->transfer = flight_transfer(flight, move, flags, FLIGHT_USER_DATA);
+}
+
+void flight_close(flight *flight) {
+    kvmem_transfer_destroy(flight->transfer);
+    kvmem_queue_destroy(flight->queue);
+    kv_side_close(&flight->source);
+    kv_side_close(&flight->destination);
+}
+
+void flight_hold(flight *flight, uint64_t block, uint64_t layer) {
+    gate_close(kv_side_piece(&flight->source, block, layer, 0), 4096);
+    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
+    gate_await();
+}
+
+void flight_expect_end(flight *flight, const kv_move *move, uint64_t user_data, kvmem_status status) {
+    const kvmem_layout_config *config = &flight->source.config;
+    const uint64_t bytes = move->num_pairs * move->num_layers * config->outer_dim * kv_piece_size(config);
+    const kvmem_completion completion = next_completion(flight->queue);
+    CHECK_EQ(completion.user_data, user_data);
+    CHECK_EQ(completion.status, status);
+    CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? bytes : 0);
+}
+
+void flight_expect_moved(flight *flight, const kv_move *move, uint64_t user_data) {
+    flight_expect_end(flight, move, user_data, KVMEM_STATUS_OK);
+    kv_side_check_moved(&flight->destination, &flight->source, move);
+}
+
+void flight_expect_none(const flight *flight) {
+    kvmem_completion completion;
+    GET(size_t, count, kvmem_queue_poll, flight->queue, &completion, 1);
+    CHECK_EQ(count, 0);
+}

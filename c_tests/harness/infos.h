@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What objects say of themselves, as values: `CHECK_EQ(transfer_info(transfer).path, KVMEM_PATH_MEMCPY)`.
+#pragma once
+
+#include "framework.h"
+
+#define INFO(type, name, get, object)                                                                \
+    static inline type name(const object *of) {                                                      \
+        GET(type, info, get, of);                                                                    \
+        return info;                                                                                 \
+    }
+INFO(kvmem_layout_info, layout_info, kvmem_layout_get_info, kvmem_layout)
+INFO(kvmem_region_holders, region_holders, kvmem_region_get_holders, kvmem_region)
+INFO(kvmem_region_info, region_info, kvmem_region_get_info, kvmem_region)
+INFO(kvmem_region_residency, region_residency, kvmem_region_get_residency, kvmem_region)
+INFO(kvmem_registration_info, registration_info, kvmem_registration_get_info, kvmem_registration)
+INFO(kvmem_share_info, share_info, kvmem_share_get_info, kvmem_share)
+INFO(kvmem_transfer_info, transfer_info, kvmem_transfer_get_info, kvmem_transfer)
+#undef INFO
