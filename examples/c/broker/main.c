@@ -46,7 +46,8 @@ static void publish(int channel)
     kvmem_error *error = NULL;
     kvmem_layout *layout = build_cache(&error);
     kvmem_broker_options service = {.struct_size = sizeof service, .path = socket_path(getpid())};
-    kvmem_publish_options once = {.struct_size = sizeof once, .flags = KVMEM_PUBLISH_READ_ONLY, .max_uses = 1};
+    kvmem_publish_options once = {
+        .struct_size = sizeof once, .flags = KVMEM_PUBLISH_READ_ONLY, .max_uses = 1};
     kvmem_share *share;
     kvmem_broker *broker;
     kvmem_token token;
