@@ -42,7 +42,17 @@ add_custom_command(
         "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/licences.py" "${licences}"
     DEPENDS Cargo.toml Cargo.lock scripts/licences.py
     COMMENT "Collecting the licences of the crates in ${KVMEM_FILE_NAME}" VERBATIM)
-add_custom_target(kvmem_package ALL DEPENDS "${stripped}" "${debug_file}" "${licences}")
+# The pages link to headers and to each other, as they are installed.
+set(pages "${generated}/pages")
+file(GLOB page_sources CONFIGURE_DEPENDS README.md CHANGELOG.md docs/*.md examples/README.md)
+file(RELATIVE_PATH pages_to_headers "/${CMAKE_INSTALL_DOCDIR}" "/${CMAKE_INSTALL_INCLUDEDIR}")
+add_custom_command(
+    OUTPUT "${pages}.stamp"
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/installed_pages.py" "${pages}" "${pages_to_headers}"
+    COMMAND "${CMAKE_COMMAND}" -E touch "${pages}.stamp"
+    DEPENDS ${page_sources} scripts/installed_pages.py
+    COMMENT "Writing the pages with the links of an installation" VERBATIM)
+add_custom_target(kvmem_package ALL DEPENDS "${stripped}" "${debug_file}" "${licences}" "${pages}.stamp")
 
 # ---- where it goes ----------------------------------------------------------------------------------------------------
 
@@ -56,9 +66,7 @@ install(FILES include/kvmem.h include/kvmem_cuda.h include/kvmem_nixl.h
 install(FILES "${generated}/kvmem-config.cmake" "${generated}/kvmem-config-version.cmake"
     DESTINATION "${package_dir}" COMPONENT Development)
 install(FILES "${generated}/kvmem.pc" DESTINATION "${pkgconfig_dir}" COMPONENT Development)
-install(FILES README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Development)
-install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Development)
-install(FILES examples/README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT Development)
+install(DIRECTORY "${pages}/" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Development)
 install(DIRECTORY examples/c examples/cpp DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT Development)
 
 install(FILES "${debug_file}" DESTINATION "${CMAKE_INSTALL_LIBDIR}/.debug" COMPONENT Debug)

@@ -645,6 +645,8 @@ typedef void (*kvmem_release_callback)(void *user_data);
 /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source of
 /// transfers, and cannot be registered with an agent.
 #define KVMEM_ADOPT_READ_ONLY 1
+/// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_file only.
+#define KVMEM_ADOPT_KEEP_SEALS 2
 
 /// Memory of the caller to adopt.
 typedef struct kvmem_adopt_options {
@@ -713,9 +715,6 @@ kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        kvmem_region **region,
                                        kvmem_error **error);
 
-/// Memory files: do not add F_SEAL_SHRINK to the seals of the file.
-#define KVMEM_ADOPT_KEEP_SEALS 2
-
 /// Part of a memory file to adopt.
 typedef struct kvmem_adopt_file_options {
     /// sizeof(kvmem_adopt_file_options)
@@ -734,7 +733,8 @@ typedef struct kvmem_adopt_file_options {
     /// Passed to release.
     void *user_data;
     /// File from memfd_create, or on tmpfs or hugetlbfs, open with O_RDWR, or with O_RDONLY for
-    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call.
+    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call. Not 0, which
+    /// is a field that was not set: duplicate a file that is open as fd 0 (dup).
     int32_t fd;
     /// Must be 0.
     uint32_t reserved;
@@ -758,7 +758,7 @@ void kvmem_adopt_file_options_init(kvmem_adopt_file_options *options, size_t str
 /// @param options the memory
 /// @param region receives the region; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not open, not open as the flags require, or not a memory
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
 ///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
 ///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
 ///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file
@@ -831,7 +831,8 @@ typedef struct kvmem_region_info {
     uint32_t tier;
     /// KVMEM_ORIGIN_* value.
     uint32_t origin;
-    /// GPU that the memory is located on, or was page-locked for; -1 for none.
+    /// GPU that the memory is located on, or was page-locked for; -1 for none. The id in NIXL, which
+    /// kvmem_layout_info has, is another number.
     int32_t device_id;
     /// NUMA node of the pages; -1 for any.
     int32_t numa_node;
@@ -1823,6 +1824,10 @@ kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
 ///
 /// The socket is of type SOCK_STREAM or SOCK_SEQPACKET, blocking or non-blocking. The caller keeps the share,
 /// and can send it again. docs/share-transport.md specifies the bytes on the socket.
+///
+/// After KVMEM_STATUS_OK the share and the memory may be destroyed if file descriptors carry the memory.
+/// Memory that an IPC handle or a fabric handle carries must exist until the peer has opened it, and memory
+/// that is reached by NIXL as long as the peer uses it.
 ///
 /// After a failure, close the socket, unless the message says that the call may be tried again.
 ///

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks all committed pages: links resolve, to files and to headings; files of the source tree that a page names in
-`code` exist; names that begin with kvmem_ or KVMEM_ are declared in a header, or used by a build file or a test."""
+`code` exist; names that begin with kvmem_ or KVMEM_ are declared in a header, or used by a build file or a test.
+
+pages.py PREFIX checks the links of all pages that are installed there."""
 
 import pathlib
 import re
@@ -22,6 +24,8 @@ EXTERNAL = re.compile(r"^[a-z][a-z0-9+.-]*:")
 
 
 def main():
+    if len(sys.argv) > 1:
+        return check_installed(pathlib.Path(sys.argv[1]).resolve())
     pages = committed("*.md")
     names = declared_names()
     if not pages or not names:
@@ -30,6 +34,17 @@ def main():
     if found:
         sys.exit("\n".join(found))
     print(f"pages.py: {len(pages)} pages have no broken link and no unknown name")
+
+
+def check_installed(prefix):
+    pages = sorted(prefix.rglob("*.md"))
+    if not pages:
+        sys.exit(f"pages.py: {prefix} has no pages")
+    texts = [(page, FENCE.sub("", page.read_text())) for page in pages]
+    found = [f"{page}: {fault}" for page, text in texts for fault in link_faults(text, page, prefix)]
+    if found:
+        sys.exit("\n".join(found))
+    print(f"pages.py: {len(pages)} installed pages have no broken link")
 
 
 def committed(*patterns):
@@ -51,20 +66,24 @@ def faults(text, page, names):
     for path in SOURCE.findall(text):
         if not (ROOT / path).exists():
             yield f"{path}: no such file"
+    yield from link_faults(text, page, ROOT)
+
+
+def link_faults(text, page, root):
     prose = CODE.sub("", text)
     for link in LINK.findall(prose) + REFERENCE.findall(prose):
-        if fault := link_fault(page, link):
+        if fault := link_fault(page, link, root):
             yield f"{link}: {fault}"
 
 
-def link_fault(page, link):
+def link_fault(page, link, root):
     if EXTERNAL.match(link):
         return None
     path, _, anchor = link.partition("#")
     target = (page.parent / urllib.parse.unquote(path)).resolve() if path else page
     if not target.exists():
         return "no such file"
-    if not target.is_relative_to(ROOT):
+    if not target.is_relative_to(root):
         return "outside the project"
     if anchor and anchor not in anchors(target):
         return "no such heading"

@@ -25,6 +25,9 @@ debug=$(dirname "$library")/.debug/$(basename "$library").debug
 readelf --sections --wide "$debug" | grep -q ' \.debug_line '
 readelf --string-dump=.gnu_debuglink "$library" | grep -qF "$(basename "$debug")"
 
+# The pages link to files that are installed.
+"$source/scripts/pages.py" "$moved"
+
 # What it links is under licences that come with it.
 licences=$(find "$moved" -name THIRD-PARTY-LICENSES)
 for crate in cudarc rustix serde; do grep -q "^  $crate [0-9]" "$licences"; done

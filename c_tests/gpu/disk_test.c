@@ -184,7 +184,7 @@ TEST(why_it_is_not_gds_is_told) {
         CHECK(kvmem_blob_size(text) < sizeof(said));
         memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
         char line[256];
-        snprintf(line, sizeof(line), "%s: not taken: %s", kvmem_path_name(path), reason);
+        snprintf(line, sizeof(line), "%s: not used: %s", kvmem_path_name(path), reason);
         CHECK_HAS(said, line);
     }
 }

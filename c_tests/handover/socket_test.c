@@ -136,9 +136,9 @@ TEST(what_is_no_share_is_corrupt) {
     }
 }
 
-static void expect_refused(const kvmem_share *share, int fd) {
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_share_receive, fd, PATIENCE);
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_share_send(share, fd, PATIENCE, ERR));
+static void expect_refused(const kvmem_share *share, int fd, const char *part) {
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_share_receive, fd, PATIENCE);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_share_send(share, fd, PATIENCE, ERR));
     close(fd);
 }
 
@@ -146,20 +146,20 @@ TEST(what_is_no_connected_unix_socket_is_refused) {
     OPENED(goods, goods);
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
-    expect_refused(goods.share, ends[0]);
-    expect_refused(goods.share, ends[1]);
+    expect_refused(goods.share, ends[0], "is not a socket; pass");
+    expect_refused(goods.share, ends[1], "is not a socket; pass");
     OPENED(socket_pair, datagrams, SOCK_DGRAM);
-    expect_refused(goods.share, dup(datagrams.fds[0]));
-    expect_refused(goods.share, open_socket(SOCK_STREAM));
+    expect_refused(goods.share, dup(datagrams.fds[0]), "neither SOCK_STREAM nor SOCK_SEQPACKET");
+    expect_refused(goods.share, open_socket(SOCK_STREAM), "is not connected");
     const int listening = open_socket(SOCK_STREAM);
     const struct sockaddr_un unnamed = {.sun_family = AF_UNIX};
     CHECK_EQ(bind(listening, (const struct sockaddr *)&unnamed, sizeof(sa_family_t)), 0);
     CHECK_EQ(listen(listening, 1), 0);
-    expect_refused(goods.share, listening);
-    expect_refused(goods.share, listening); /* closed by now */
-    expect_refused(goods.share, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    expect_refused(goods.share, socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    expect_refused(goods.share, open("/dev/null", O_RDWR | O_CLOEXEC));
+    expect_refused(goods.share, listening, "listens");
+    expect_refused(goods.share, listening, "is not open in this process"); /* closed by now */
+    expect_refused(goods.share, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "is not a Unix socket");
+    expect_refused(goods.share, socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "is not a Unix socket");
+    expect_refused(goods.share, open("/dev/null", O_RDWR | O_CLOEXEC), "is not a socket; pass");
 }
 
 TEST(without_room_for_files_the_limit_is_named) {

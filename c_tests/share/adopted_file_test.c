@@ -252,7 +252,22 @@ TEST(the_part_must_be_in_the_file) {
     options.size = FILE_SIZE - OFFSET + 1;
     refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "the file has");
     options.size = 0;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "missing: size");
+    engine_file_close(&file);
+}
+
+/* fd 0 could be a memory file, but a program that forgets the field would adopt its standard input. */
+TEST(a_forgotten_fd_is_refused) {
+    const engine_file file = engine_file_open();
+    const int input = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    CHECK_EQ(dup2(file.fd, STDIN_FILENO), STDIN_FILENO);
+    const kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.fd = 0);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "missing: fd");
+    CHECK_EQ(close(STDIN_FILENO), 0);
+    if (input >= 0) {
+        CHECK_EQ(dup2(input, STDIN_FILENO), STDIN_FILENO);
+        CHECK_EQ(close(input), 0);
+    }
     engine_file_close(&file);
 }
 

@@ -9,6 +9,7 @@
 //!
 //! These are the shapes of NVIDIA Dynamo's KVBM. An alignment rounds the block stride up.
 
+use super::axis::Axis;
 use super::config::{BlockDim, Dimensions, LayoutKind};
 use crate::error::{Error, Result, Status, ensure};
 
@@ -89,6 +90,45 @@ impl Geometry {
     /// Bytes from an outer slot to the next.
     pub fn outer_stride(&self) -> u64 {
         self.outer_stride
+    }
+
+    /// The number of indices of an axis. Without a number of heads, all elements of a token belong to one head.
+    pub fn count(&self, axis: Axis) -> u64 {
+        let Dimensions { num_blocks, num_layers, outer_dim, page_size, inner_dim, num_heads, .. } =
+            self.dimensions;
+        match axis {
+            Axis::Block => num_blocks,
+            Axis::Layer => num_layers,
+            Axis::Outer => outer_dim,
+            Axis::Token => page_size,
+            Axis::Head => num_heads.unwrap_or(1),
+            Axis::Element => inner_dim / num_heads.unwrap_or(1),
+        }
+    }
+
+    /// Bytes within a region from an index of an axis to the next; 0 if each index has regions of its own.
+    pub fn stride(&self, axis: Axis) -> u64 {
+        match axis {
+            Axis::Block => self.block_stride,
+            Axis::Layer => self.layer_stride,
+            Axis::Outer => self.outer_stride,
+            Axis::Token => self.dimensions.inner_dim * self.dimensions.dtype_width,
+            Axis::Head => self.count(Axis::Element) * self.dimensions.dtype_width,
+            Axis::Element => self.dimensions.dtype_width,
+        }
+    }
+
+    /// Regions from an index of an axis to the next; 0 if its indices share regions.
+    pub fn region_step(&self, axis: Axis) -> usize {
+        match (self.kind, axis) {
+            (LayoutKind::LayerSeparate(_), Axis::Layer) => 1,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of an element. [`Axis::Element`] counts elements, whether or not they are contiguous.
+    pub fn element_size(&self) -> u64 {
+        self.dimensions.dtype_width
     }
 
     /// The number of its regions.
@@ -227,6 +267,35 @@ mod tests {
             for (region, offset) in spans {
                 prop_assert!(region < geometry.num_regions());
                 prop_assert!(offset + geometry.piece_size() <= geometry.region_size());
+            }
+        }
+
+        #[test]
+        fn counts_and_strides_of_axes_give_the_address_of_every_element(
+            dimensions in any_dimensions(), kind in any_kind(), has_heads: bool,
+        ) {
+            let heads = dimensions.inner_dim;
+            let dimensions = Dimensions { num_heads: has_heads.then_some(heads), ..dimensions };
+            let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+            let mut inside = 0;
+            for token in 0..geometry.count(Axis::Token) {
+                for head in 0..geometry.count(Axis::Head) {
+                    for element in 0..geometry.count(Axis::Element) {
+                        let offset = token * geometry.stride(Axis::Token)
+                            + head * geometry.stride(Axis::Head)
+                            + element * geometry.stride(Axis::Element);
+                        prop_assert_eq!(offset, inside);
+                        inside += geometry.element_size();
+                    }
+                }
+            }
+            prop_assert_eq!(inside, geometry.piece_size());
+            for (block, layer, outer) in pieces(&dimensions) {
+                let indices = [(Axis::Block, block), (Axis::Layer, layer), (Axis::Outer, outer)];
+                let region: usize =
+                    indices.iter().map(|(axis, index)| *index as usize * geometry.region_step(*axis)).sum();
+                let offset: u64 = indices.iter().map(|(axis, index)| index * geometry.stride(*axis)).sum();
+                prop_assert_eq!((region, offset), geometry.offset(block, layer, outer));
             }
         }
 

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod axis;
 mod builder;
 mod config;
 mod descriptor;
@@ -22,6 +23,7 @@ mod whole_blocks;
 use std::any::Any;
 use std::sync::Arc;
 
+pub use axis::Axis;
 pub use builder::{AllocationConfig, Builder, NeedsMemory, Ready};
 pub use config::{BlockDim, Dimensions, LayoutKind};
 pub use extents::TouchedExtents;

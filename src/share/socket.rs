@@ -129,11 +129,13 @@ pub(super) fn receive_kind(
 /// The message boundaries of the socket. Fails for a socket that cannot carry a share.
 fn boundaries(socket: BorrowedFd<'_>) -> Result<Boundaries> {
     let fd = socket.as_raw_fd();
-    let refused = |errno| match errno {
-        Errno::NOTSOCK => {
-            Error::errno(format!("file descriptor {fd}"), errno).with_status(Status::InvalidArgument)
-        }
-        _ => Error::errno(format!("get the type of socket {fd}"), errno).with_status(Status::InvalidArgument),
+    let refused = |errno| {
+        let what = match errno {
+            Errno::NOTSOCK => format!("fd {fd} is not a socket; pass one end of a connected Unix socket"),
+            Errno::BADF => format!("fd {fd} is not open in this process"),
+            _ => format!("get the type of socket {fd}"),
+        };
+        Error::errno(what, errno).with_status(Status::InvalidArgument)
     };
     let is_unix = socket_domain(socket).map_err(refused)? == AddressFamily::UNIX;
     ensure!(

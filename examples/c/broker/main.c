@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // A KV cache is published by name. Another process that has the token fetches and maps it.
+#include "../two_processes.h"
+
 #include <kvmem.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static void check(kvmem_status status, kvmem_error **error)
 {
     if (status >= 0) return;
     fprintf(stderr, "%s\n", kvmem_error_message(*error, NULL));
-    exit(EXIT_FAILURE);
-}
-
-static void fail(const char *what)
-{
-    perror(what);
     exit(EXIT_FAILURE);
 }
 
@@ -37,13 +32,22 @@ static kvmem_layout *build_cache(kvmem_error **error)
     return layout;
 }
 
+/* Where the broker of a process listens. */
+static const char *socket_path(pid_t owner)
+{
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/kvmem-broker-%d", (int)owner);
+    return path;
+}
+
 /* Publishes the cache until the other process has fetched it and closed its end of the channel. */
-static void publish(const char *path, int channel)
+static void publish(int channel)
 {
     kvmem_error *error = NULL;
     kvmem_layout *layout = build_cache(&error);
-    kvmem_broker_options service = {.struct_size = sizeof service, .path = path};
-    kvmem_publish_options once = {.struct_size = sizeof once, .flags = KVMEM_PUBLISH_READ_ONLY, .max_uses = 1};
+    kvmem_broker_options service = {.struct_size = sizeof service, .path = socket_path(getpid())};
+    kvmem_publish_options once = {
+        .struct_size = sizeof once, .flags = KVMEM_PUBLISH_READ_ONLY, .max_uses = 1};
     kvmem_share *share;
     kvmem_broker *broker;
     kvmem_token token;
@@ -60,11 +64,11 @@ static void publish(const char *path, int channel)
     kvmem_layout_destroy(layout);
 }
 
-static void fetch(const char *path, int channel)
+static void fetch(int channel)
 {
     kvmem_token token;
-    kvmem_fetch_options request = {.struct_size = sizeof request, .path = path, .name = "cache",
-        .token = &token};
+    kvmem_fetch_options request = {.struct_size = sizeof request, .path = socket_path(getppid()),
+        .name = "cache", .token = &token};
     kvmem_share *share;
     kvmem_layout *layout;
     kvmem_block block;
@@ -80,26 +84,4 @@ static void fetch(const char *path, int channel)
     kvmem_layout_destroy(layout);
 }
 
-int main(int argc, char **argv)
-{
-    alarm(60);
-    if (argc > 2) {
-        fetch(argv[1], atoi(argv[2]));
-        return EXIT_SUCCESS;
-    }
-    int ends[2], status;
-    char path[64], number[16];
-    snprintf(path, sizeof path, "/tmp/kvmem-broker-%d", (int)getpid());
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) fail("socketpair");
-    pid_t child = fork();
-    if (child < 0) fail("fork");
-    if (child == 0) {
-        snprintf(number, sizeof number, "%d", ends[1]);
-        close(ends[0]);
-        execl("/proc/self/exe", argv[0], path, number, (char *)NULL);
-        fail("start the other process");
-    }
-    close(ends[1]);
-    publish(path, ends[0]);
-    return waitpid(child, &status, 0) == child && status == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+int main(int argc, char **argv) { return run_two_processes(argc, argv, publish, fetch); }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU memory goes to another process by the driver's IPC handle, which the engine sends itself.
+#include "../two_processes.h"
+
 #include <kvmem.h>
 #include <kvmem_cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define BYTES (4u << 20)
 
@@ -15,12 +15,6 @@ static void check(kvmem_status status, kvmem_error **error)
 {
     if (status >= 0) return;
     fprintf(stderr, "%s\n", kvmem_error_message(*error, NULL));
-    exit(EXIT_FAILURE);
-}
-
-static void fail(const char *what)
-{
-    perror(what);
     exit(EXIT_FAILURE);
 }
 
@@ -66,25 +60,4 @@ static void take(int socket)
     kvmem_region_destroy(region);
 }
 
-int main(int argc, char **argv)
-{
-    alarm(60);
-    if (argc > 1) {
-        take(atoi(argv[1]));
-        return EXIT_SUCCESS;
-    }
-    int ends[2], status;
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) fail("socketpair");
-    pid_t child = fork();
-    if (child < 0) fail("fork");
-    if (child == 0) {
-        char number[16];
-        snprintf(number, sizeof number, "%d", ends[1]);
-        close(ends[0]);
-        execl("/proc/self/exe", argv[0], number, (char *)NULL);
-        fail("start the other process");
-    }
-    close(ends[1]);
-    give(ends[0]);
-    return waitpid(child, &status, 0) == child && status == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+int main(int argc, char **argv) { return run_two_processes(argc, argv, give, take); }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // One process maps another's KV cache and reads a block where it lies: nothing is copied, NIXL is not needed.
+#include "../two_processes.h"
+
 #include <kvmem.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static const uint64_t patience_ns = 30ull * 1000 * 1000 * 1000;
 
@@ -14,12 +13,6 @@ static void check(kvmem_status status, kvmem_error **error)
 {
     if (status >= 0) return;
     fprintf(stderr, "%s\n", kvmem_error_message(*error, NULL));
-    exit(EXIT_FAILURE);
-}
-
-static void fail(const char *what)
-{
-    perror(what);
     exit(EXIT_FAILURE);
 }
 
@@ -41,7 +34,7 @@ static void give(int socket)
     check(kvmem_layout_get_block(layout, 3, 0, 0, &block, &error), &error);
     strcpy((char *)block.address, "the owner's keys");
 
-    // What is open there stays, also when the share, the layout and this process are gone.
+    // Once it is sent, the file descriptors on the socket keep the memory.
     check(kvmem_share_create_layout(layout, &grant, &share, &error), &error);
     check(kvmem_share_send(share, socket, patience_ns, &error), &error);
     kvmem_share_destroy(share);
@@ -64,25 +57,4 @@ static void take(int socket)
     kvmem_layout_destroy(layout);
 }
 
-int main(int argc, char **argv)
-{
-    alarm(60);
-    if (argc > 1) {
-        take(atoi(argv[1]));
-        return EXIT_SUCCESS;
-    }
-    int ends[2], status;
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) fail("socketpair");
-    pid_t child = fork();
-    if (child < 0) fail("fork");
-    if (child == 0) {
-        char number[16];
-        snprintf(number, sizeof number, "%d", ends[1]);
-        close(ends[0]);
-        execl("/proc/self/exe", argv[0], number, (char *)NULL);
-        fail("start the other process");
-    }
-    close(ends[1]);
-    give(ends[0]);
-    return waitpid(child, &status, 0) == child && status == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+int main(int argc, char **argv) { return run_two_processes(argc, argv, give, take); }

@@ -32,13 +32,29 @@ Handle make(auto function, auto... arguments) {
     return Handle(handle);
 }
 
+// An options struct with its defaults.
+template <typename Options>
+Options defaults(void (*init)(Options *, std::size_t)) {
+    Options options;
+    init(&options, sizeof options);
+    return options;
+}
+
 constexpr std::size_t layers = 4, blocks = 64, piece_bytes = 16 * 8 * 128 * 2;
 alignas(4096) std::byte cache[layers][2][blocks][piece_bytes];  // the engine's
 
 kvmem_layout_config model_shape(std::uint32_t kind, std::uint32_t block_dim) {
-    return {.struct_size = sizeof(kvmem_layout_config), .num_blocks = blocks, .num_layers = layers,
-        .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2, .alignment = 4096,
-        .kind = kind, .block_dim = block_dim};
+    auto shape = defaults(kvmem_layout_config_init);
+    shape.num_blocks = blocks;
+    shape.num_layers = layers;
+    shape.outer_dim = 2;
+    shape.page_size = 16;
+    shape.inner_dim = 8 * 128;
+    shape.dtype_width = 2;
+    shape.alignment = 4096;
+    shape.kind = kind;
+    shape.block_dim = block_dim;
+    return shape;
 }
 
 // One tensor per layer, [keys and values][block][token][head][dim], as vLLM's FlashAttention backend has them.
@@ -46,29 +62,36 @@ Layout describe_cache() {
     std::vector<Region> tensors;
     std::vector<kvmem_region *> regions;
     for (auto &tensor : cache) {
-        const kvmem_adopt_options memory{
-            .struct_size = sizeof memory, .address = tensor, .size = sizeof tensor};
+        auto memory = defaults(kvmem_adopt_options_init);
+        memory.address = tensor;
+        memory.size = sizeof tensor;
         tensors.push_back(make<Region>(kvmem_region_adopt_host, &memory));
         regions.push_back(tensors.back().get());
     }
     const auto shape = model_shape(KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_SECOND);
-    const kvmem_layout_options options{.struct_size = sizeof options, .config = &shape,
-        .regions = regions.data(), .count = regions.size(), .source = KVMEM_LAYOUT_REGIONS};
+    auto options = defaults(kvmem_layout_options_init);
+    options.config = &shape;
+    options.regions = regions.data();
+    options.count = regions.size();
+    options.source = KVMEM_LAYOUT_REGIONS;
     return make<Layout>(kvmem_layout_build, &options);
 }
 
 // In the file a block is contiguous, whatever the cache looks like.
 Layout create_file() {
     const auto shape = model_shape(KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_BLOCK_DIM_FIRST);
-    const kvmem_disk_options file{.struct_size = sizeof file};
-    const kvmem_layout_options options{.struct_size = sizeof options, .config = &shape, .disk = &file,
-        .source = KVMEM_LAYOUT_ALLOCATE};
+    const auto file = defaults(kvmem_disk_options_init);
+    auto options = defaults(kvmem_layout_options_init);
+    options.config = &shape;
+    options.disk = &file;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
     return make<Layout>(kvmem_layout_build, &options);
 }
 
 void move(const Layout &from, const Layout &to, const std::vector<kvmem_block_pair> &pairs) {
-    const kvmem_transfer_options options{
-        .struct_size = sizeof options, .pairs = pairs.data(), .num_pairs = pairs.size()};
+    auto options = defaults(kvmem_transfer_options_init);
+    options.pairs = pairs.data();
+    options.num_pairs = pairs.size();
     const auto transfer = make<Transfer>(kvmem_transfer_start, from.get(), to.get(), &options);
     call(kvmem_transfer_wait, transfer.get(), KVMEM_TIMEOUT_FOREVER);
 }

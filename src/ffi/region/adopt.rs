@@ -3,14 +3,11 @@
 
 use std::ffi::c_void;
 
+use crate::error::ensure;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::Out;
-use crate::ffi::common::handle::UserData;
-use crate::ffi::common::options::check_flags;
-use crate::ffi::common::options::init;
-use crate::ffi::common::options::options;
-use crate::ffi::common::options::read;
+use crate::ffi::common::handle::{Out, UserData};
+use crate::ffi::common::options::{check_flags, init, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{Access, AdoptedMemory, DeviceMemory, Region, ReleaseCallback};
@@ -29,6 +26,8 @@ pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_
 /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source of
 /// transfers, and cannot be registered with an agent.
 pub const KVMEM_ADOPT_READ_ONLY: u64 = 1;
+/// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_file only.
+pub const KVMEM_ADOPT_KEEP_SEALS: u64 = 2;
 
 /// Memory of the caller to adopt.
 #[repr(C)]
@@ -84,6 +83,11 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        ensure!(
+            options.flags & KVMEM_ADOPT_KEEP_SEALS == 0,
+            InvalidArgument,
+            "KVMEM_ADOPT_KEEP_SEALS is a flag of kvmem_region_adopt_file; memory adopted by address has no seals"
+        );
         check_flags("kvmem_adopt_options", options.flags, KVMEM_ADOPT_READ_ONLY)?;
         let access = access(options.flags);
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));

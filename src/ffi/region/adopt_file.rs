@@ -3,19 +3,18 @@
 
 use std::ffi::c_void;
 
-use super::adopt::{KVMEM_ADOPT_READ_ONLY, access, kvmem_release_callback, release_once};
+use super::adopt::{
+    KVMEM_ADOPT_KEEP_SEALS, KVMEM_ADOPT_READ_ONLY, access, kvmem_release_callback, release_once,
+};
 use super::kvmem_region;
 use crate::error::ensure;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::fd::open_fd;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, UserData};
-use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::options::{check_flags, ensure_given, init, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::region::{AdoptedFileConfig, AdoptedMemory, Region};
-
-/// Memory files: do not add F_SEAL_SHRINK to the seals of the file.
-pub const KVMEM_ADOPT_KEEP_SEALS: u64 = 2;
 
 /// Part of a memory file to adopt.
 #[repr(C)]
@@ -37,7 +36,8 @@ pub struct kvmem_adopt_file_options {
     /// Passed to release.
     pub user_data: *mut c_void,
     /// File from memfd_create, or on tmpfs or hugetlbfs, open with O_RDWR, or with O_RDONLY for
-    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call.
+    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call. Not 0, which
+    /// is a field that was not set: duplicate a file that is open as fd 0 (dup).
     pub fd: i32,
     /// Must be 0.
     pub reserved: u32,
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn kvmem_adopt_file_options_init(
 /// @param options the memory
 /// @param region receives the region; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not open, not open as the flags require, or not a memory
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
 ///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
 ///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
 ///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file
@@ -92,6 +92,8 @@ pub unsafe extern "C" fn kvmem_region_adopt_file(
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
         let known = KVMEM_ADOPT_READ_ONLY | KVMEM_ADOPT_KEEP_SEALS;
         check_flags("kvmem_adopt_file_options", options.flags, known)?;
+        let given = [("fd", options.fd != 0), ("size", options.size != 0)];
+        ensure_given("kvmem_adopt_file_options", &given)?;
         ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
         let config = AdoptedFileConfig {

@@ -51,7 +51,8 @@ pub struct kvmem_region_info {
     pub tier: u32,
     /// KVMEM_ORIGIN_* value.
     pub origin: u32,
-    /// GPU that the memory is located on, or was page-locked for; -1 for none.
+    /// GPU that the memory is located on, or was page-locked for; -1 for none. The id in NIXL, which
+    /// kvmem_layout_info has, is another number.
     pub device_id: i32,
     /// NUMA node of the pages; -1 for any.
     pub numa_node: i32,

@@ -20,6 +20,10 @@ use crate::share::{Share, socket};
 /// The socket is of type SOCK_STREAM or SOCK_SEQPACKET, blocking or non-blocking. The caller keeps the share,
 /// and can send it again. docs/share-transport.md specifies the bytes on the socket.
 ///
+/// After KVMEM_STATUS_OK the share and the memory may be destroyed if file descriptors carry the memory.
+/// Memory that an IPC handle or a fabric handle carries must exist until the peer has opened it, and memory
+/// that is reached by NIXL as long as the peer uses it.
+///
 /// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
 /// @param share a share

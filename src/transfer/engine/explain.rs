@@ -47,14 +47,14 @@ pub fn explain(
         "{} bytes in {} moves by {path}{}{}\n",
         summary.bytes,
         summary.moves,
-        expected(rate),
+        estimate(rate),
         if assumed { ": assumed, not measured, because nothing has been moved on this path yet" } else { "" }
     );
     if let Some(layers) = layers {
         text += &format!("layer by layer: {layers} layers in order, and no move spans two layers\n");
     }
     if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
-        text += &format!("{path}: taken, but {remark}\n");
+        text += &format!("{path}: used, but {remark}\n");
     }
     for candidate in candidates.iter().filter(|candidate| candidate.path != path) {
         text += &line(candidate, rate, summary.bytes);
@@ -65,17 +65,17 @@ pub fn explain(
 fn line(candidate: &Candidate, taken: u64, bytes: u64) -> String {
     let rate = rate(candidate, bytes);
     let verdict = match &candidate.reason {
-        Some(reason) => format!("not taken: {reason}"),
-        None if rate > taken => "not taken: another path was requested".to_string(),
+        Some(reason) => format!("not used: {reason}"),
+        None if rate > taken => "not used: another path was requested".to_string(),
         None => "slower".to_string(),
     };
-    format!("{}{}: {verdict}\n", candidate.path, expected(rate))
+    format!("{}{}: {verdict}\n", candidate.path, estimate(rate))
 }
 
 fn rate(candidate: &Candidate, bytes: u64) -> u64 {
     if candidate.seconds > 0.0 { (bytes as f64 / candidate.seconds) as u64 } else { 0 }
 }
 
-fn expected(rate: u64) -> String {
-    if rate == 0 { String::new() } else { format!(", {:.2} GB/s expected", rate as f64 / 1e9) }
+fn estimate(rate: u64) -> String {
+    if rate == 0 { String::new() } else { format!(", estimated {:.2} GB/s", rate as f64 / 1e9) }
 }

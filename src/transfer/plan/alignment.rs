@@ -20,13 +20,20 @@ pub fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan) -
         _ => address,
     };
     for each in plan.moves() {
-        let all = counted(source, each.source) | counted(destination, each.destination) | each.size;
+        // Padding separates pieces, but makes none longer.
         ensure!(
-            all.is_multiple_of(alignment),
+            each.size.is_multiple_of(alignment),
             InvalidArgument,
-            "direct I/O on this file needs multiples of {alignment} bytes, and a move of {} bytes from {:#x} to \
-             {:#x} is none; build both layouts with that alignment, or the disk one buffered",
-            each.size,
+            "direct I/O on this file needs multiples of {alignment} bytes, and a move has {} bytes, which no alignment \
+             of the layouts changes; create the disk region with KVMEM_DISK_BUFFERED",
+            each.size
+        );
+        let both = counted(source, each.source) | counted(destination, each.destination);
+        ensure!(
+            both.is_multiple_of(alignment),
+            InvalidArgument,
+            "direct I/O on this file needs multiples of {alignment} bytes, and a move is from {:#x} to {:#x}; build \
+             both layouts with that alignment, or create the disk region with KVMEM_DISK_BUFFERED",
             each.source,
             each.destination
         );

@@ -31,13 +31,17 @@ struct Scratch {
 impl BlockRuns {
     /// Finds the runs of `pairs`, whose ids must be below `sources` and `destinations`.
     pub(super) fn fill(&mut self, pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<()> {
-        ensure!(!pairs.is_empty(), InvalidArgument, "the list of block pairs is empty");
+        ensure!(
+            !pairs.is_empty(),
+            InvalidArgument,
+            "num_pairs is 0: the list of block pairs is empty, and a transfer moves at least one block"
+        );
         check_range(pairs, sources, destinations)?;
         join(&mut self.runs, pairs.iter().copied());
         if !are_in_order(&self.runs) {
             // Ids are dense, so a table sorts them in one pass; a few runs of a huge cache are not worth the table.
             if self.runs.len() <= FEW || destinations > 16 * self.runs.len() as u64 {
-                self.sort()?;
+                self.sort(pairs)?;
             } else {
                 self.sort_by_table(pairs, destinations as usize)?;
             }
@@ -79,7 +83,7 @@ impl BlockRuns {
         }));
     }
 
-    fn sort(&mut self) -> Result<()> {
+    fn sort(&mut self, pairs: &[BlockPair]) -> Result<()> {
         let Scratch { runs, keys, .. } = &mut self.scratch;
         // Words are sorted in half the time that runs are.
         keys.clear();
@@ -92,7 +96,7 @@ impl BlockRuns {
         for key in keys.iter() {
             let run = self.runs[*key as u32 as usize];
             if reached > u64::from(run.destination) {
-                return Err(twice(run.destination));
+                return Err(twice(pairs, run.destination));
             }
             reached = end(&run);
             push(runs, run);
@@ -110,7 +114,7 @@ impl BlockRuns {
         for pair in pairs {
             let slot = &mut table[pair.destination as usize];
             if *slot != NONE {
-                return Err(twice(pair.destination));
+                return Err(twice(pairs, pair.destination));
             }
             *slot = pair.source;
         }
@@ -169,8 +173,11 @@ fn end(run: &BlockRun) -> u64 {
 }
 
 #[cold]
-fn twice(destination: u32) -> Error {
-    Error::new(Status::InvalidArgument, format!("block {destination} is a destination twice"))
+fn twice(pairs: &[BlockPair], destination: u32) -> Error {
+    let with_it = pairs.iter().enumerate().filter(|(_, pair)| pair.destination == destination);
+    let indices: Vec<_> = with_it.take(2).map(|(index, _)| index.to_string()).collect();
+    let message = format!("block {destination} is a destination twice: of pairs {}", indices.join(" and "));
+    Error::new(Status::InvalidArgument, message)
 }
 
 #[cfg(test)]
@@ -187,7 +194,7 @@ mod tests {
 
     fn sorted(pairs: &[BlockPair]) -> Result<Vec<BlockRun>> {
         let mut found = as_given(pairs);
-        found.sort().map(|()| found.runs)
+        found.sort(pairs).map(|()| found.runs)
     }
 
     fn sorted_by_table(pairs: &[BlockPair], destinations: usize) -> Result<Vec<BlockRun>> {
@@ -252,7 +259,7 @@ mod tests {
         let pairs: Vec<_> =
             [(0, 5), (1, 3), (2, 5)].map(|(source, destination)| BlockPair { source, destination }).into();
         for error in [sorted_by_table(&pairs, 12).unwrap_err(), sorted(&pairs).unwrap_err()] {
-            assert_eq!(error.message(), "block 5 is a destination twice");
+            assert_eq!(error.message(), "block 5 is a destination twice: of pairs 0 and 2");
         }
     }
 

@@ -8,7 +8,7 @@ use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
 use crate::ffi::common::options::not_one_of;
-use crate::ffi::common::pointer::out;
+use crate::ffi::common::pointer::{out, write_span};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::cuda::vmm::memory::kvmem_vmm_memory;
 use crate::ffi::cuda::vmm::range::kvmem_vmm_range;
@@ -134,11 +134,8 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_span(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let (address, size) = (out(address, "address")?, out(size, "size")?);
             let mapping = borrow(scope, mapping)?;
-            address.write(mapping.address());
-            size.write(mapping.size());
-            Ok(())
+            write_span(address, size, mapping.address(), mapping.size())
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::cuda::vmm::AddressRange;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
-use crate::ffi::common::pointer::out;
+use crate::ffi::common::pointer::write_span;
 use crate::ffi::common::status::kvmem_status;
 
 /// A reserved range of device addresses. It has no memory until memory is mapped into it.
@@ -61,11 +61,8 @@ pub unsafe extern "C" fn kvmem_vmm_range_get_span(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let (address, size) = (out(address, "address")?, out(size, "size")?);
             let range = borrow(scope, range)?;
-            address.write(range.address());
-            size.write(range.size());
-            Ok(())
+            write_span(address, size, range.address(), range.size())
         })
     }
 }

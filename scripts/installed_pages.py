@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""installed_pages.py DESTINATION INCLUDE: copies the pages that are installed to DESTINATION, with links that resolve
+there. INCLUDE is the path of the installed headers, relative to that of the pages. A link to a file that is not
+installed becomes its path in the source tree."""
+
+import os
+import pathlib
+import re
+import shutil
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGES = ["README.md", "CHANGELOG.md", "docs/*.md", "examples/README.md"]
+ALSO_INSTALLED = ["LICENSE", "examples/c/", "examples/cpp/"]
+FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
+EXTERNAL = re.compile(r"^[a-z][a-z0-9+.-]*:")
+
+
+def main():
+    destination, include = pathlib.Path(sys.argv[1]), sys.argv[2]
+    pages = [page.relative_to(ROOT) for pattern in PAGES for page in sorted(ROOT.glob(pattern))]
+    installed = tuple(str(page) for page in pages) + tuple(ALSO_INSTALLED)
+    shutil.rmtree(destination, ignore_errors=True)
+    for page in pages:
+        # Every other part is a fence.
+        parts = FENCE.split((ROOT / page).read_text())
+        parts[::2] = [LINK.sub(lambda link: installed_link(page, link, installed, include), part) for part in parts[::2]]
+        (destination / page).parent.mkdir(parents=True, exist_ok=True)
+        (destination / page).write_text("".join(parts))
+
+
+def installed_link(page, link, installed, include):
+    text, target = link.groups()
+    path = target.partition("#")[0]
+    if not path or EXTERNAL.match(path):
+        return link[0]
+    path = os.path.normpath(page.parent / path)
+    if path.startswith("include/"):
+        headers = os.path.join(os.path.relpath(".", page.parent), include, os.path.basename(path))
+        return f"[{text}]({os.path.normpath(headers)})"
+    if f"{path}/".startswith(tuple(f"{name.rstrip('/')}/" for name in installed)):
+        return link[0]
+    return f"{text} (in the source tree)" if text == path else f"{text} (`{path}` in the source tree)"
+
+
+if __name__ == "__main__":
+    main()
