@@ -135,7 +135,7 @@ TEST(unknown_flags_are_refused) {
             const uint64_t flags = UINT64_C(1) << bit;
             memcpy(options + sizeof(size_t), &flags, sizeof(flags));
             expect_answer(&subjects[i], options, KVMEM_STATUS_INVALID_ARGUMENT, "flag bit", bit);
-            CHECK_HAS(test_last_message(), "flags");
+            CHECK_HAS(test_last_message(), "flag");
             free(options);
         }
     }

@@ -147,7 +147,7 @@ TEST(the_protection_is_checked_before_a_copy_finds_out) {
     CHECK_EQ(mprotect(none, size, PROT_READ | PROT_WRITE), 0);
     expect_adoption(invalid, "not mapped", none, size + 1, 0);
     expect_adoption(ok, "", none, size, 0);
-    expect_adoption(invalid, "known", writable, size, 2);
+    expect_adoption(invalid, "known", writable, size, 4);
     munmap(pages.start, 3 * size);
 }
 

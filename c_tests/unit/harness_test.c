@@ -57,37 +57,19 @@ static void expect_fails(void (*check)(void), const char *part) {
     CHECK_HAS(printed, part);
 }
 
-static void fail_condition(void) {
-    CHECK(1 + 1 == 3);
-}
-
-static void fail_number(void) {
-    CHECK_EQ(40 + 2, 43);
-}
-
-static void fail_string(void) {
-    CHECK_STR("left", "right");
-}
-
-static void fail_part(void) {
-    CHECK_HAS("haystack", "needle");
-}
-
-static void fail_bytes(void) {
-    CHECK_BYTES("abcd", "abxd", 4);
-}
-
-static void fail_filled(void) {
-    CHECK_FILLED("aab", 'a', 3);
-}
-
-static void fail_status(void) {
-    EXPECT_OK(kvmem_queue_create(NULL, ERR));
-}
-
-static void fail_message(void) {
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no such words", kvmem_queue_create(NULL, ERR));
-}
+/* Defines a function that makes a check. */
+#define FAILS(name, check)                                                                           \
+    static void name(void) {                                                                         \
+        check;                                                                                       \
+    }
+FAILS(fail_condition, CHECK(1 + 1 == 3))
+FAILS(fail_number, CHECK_EQ(40 + 2, 43))
+FAILS(fail_string, CHECK_STR("left", "right"))
+FAILS(fail_part, CHECK_HAS("haystack", "needle"))
+FAILS(fail_bytes, CHECK_BYTES("abcd", "abxd", 4))
+FAILS(fail_filled, CHECK_FILLED("aab", 'a', 3))
+FAILS(fail_status, EXPECT_OK(kvmem_queue_create(NULL, ERR)))
+FAILS(fail_message, EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no such words", kvmem_queue_create(NULL, ERR)))
 
 static void fail_lost_error(void) {
     kvmem_error **slot = ERR; /* asked for, and then nothing is filled in */
@@ -147,16 +129,9 @@ TEST(a_peer_answers_and_is_reaped) {
     CHECK_BYTES(answer.data, "hello", 5);
 }
 
-static void passes(void) {
-}
-
-static void fails(void) {
-    FAIL("deliberate");
-}
-
-static void skips(void) {
-    SKIP("a %s: this machine has none", "unicorn");
-}
+FAILS(passes, (void)0)
+FAILS(fails, FAIL("deliberate"))
+FAILS(skips, SKIP("a %s: this machine has none", "unicorn"))
 
 static void skips_a_part(void) {
     for (int i = 0; i < 3; i++) {
@@ -185,8 +160,10 @@ static int run_suite(const void *what) {
     return test_main(1, (char *[]){"nested", NULL}, own->suite);
 }
 
+static char record[1024];
+
 /* Runs a table of cases in a child that must exit with `code`; keeps what it prints and what it records. */
-static void run_nested(const test_suite *suite, int code, char *record, size_t record_size) {
+static void run_nested(const test_suite *suite, int code) {
     /* Not a scratch file: the child removes those when its cases end. */
     CLEANUP(test_close) const int record_file = memfd_create("record", MFD_CLOEXEC);
     CHECK(record_file >= 0);
@@ -194,50 +171,41 @@ static void run_nested(const test_suite *suite, int code, char *record, size_t r
     snprintf(record_path, sizeof(record_path), "/proc/self/fd/%d", record_file);
     const nested what = {suite, record_path};
     run_in_child(run_suite, &what, code);
-    memset(record, 0, record_size);
-    const ssize_t recorded = pread(record_file, record, record_size, 0);
-    CHECK(recorded >= 0 && (size_t)recorded < record_size);
+    memset(record, 0, sizeof(record));
+    const ssize_t recorded = pread(record_file, record, sizeof(record), 0);
+    CHECK(recorded >= 0 && (size_t)recorded < sizeof(record));
 }
 
-#define NESTED(...) {.cases = (const test_case[]){__VA_ARGS__}, .num_cases = NUM(((const test_case[]){__VA_ARGS__}))}
+#define NESTED(...)                                                                                  \
+    (&(test_suite){.cases = (const test_case[]){__VA_ARGS__}, .num_cases = NUM(((const test_case[]){__VA_ARGS__}))})
 
 TEST(a_skip_is_printed_recorded_and_the_exit_code) {
-    char record[1024];
-    const test_suite whole = NESTED(CASE(passes), CASE(skips), CASE(passes));
-    run_nested(&whole, EXIT_SKIPPED, record, sizeof(record));
+    run_nested(NESTED(CASE(passes), CASE(skips), CASE(passes)), EXIT_SKIPPED);
     CHECK_HAS(printed, "ok      passes\nskipped skips: a unicorn: this machine has none\nok      passes\n"
                        "3 cases, 0 failed, 1 skipped or skipped in part\n");
     CHECK_STR(record, "unit_harness\tskips\ta unicorn: this machine has none\n");
-    const test_suite part = NESTED(CASE(skips_a_part));
-    run_nested(&part, EXIT_SKIPPED, record, sizeof(record));
+    run_nested(NESTED(CASE(skips_a_part)), EXIT_SKIPPED);
     CHECK_HAS(printed, "partly  skips_a_part: a unicorn's horn\npartly  skips_a_part: a unicorn's mane\n"
                        "ok      skips_a_part\n1 cases, 0 failed, 1 skipped or skipped in part\n");
     CHECK_STR(record, "unit_harness\tskips_a_part\ta unicorn's horn\nunit_harness\tskips_a_part\ta unicorn's mane\n");
 }
 
 TEST(a_failure_outweighs_a_skip) {
-    char record[1024];
-    const test_suite other = NESTED(CASE(skips), CASE(fails));
-    run_nested(&other, EXIT_FAILURE, record, sizeof(record));
-    const test_suite same = NESTED(CASE(fails_after_a_skipped_part));
-    run_nested(&same, EXIT_FAILURE, record, sizeof(record));
+    run_nested(NESTED(CASE(skips), CASE(fails)), EXIT_FAILURE);
+    run_nested(NESTED(CASE(fails_after_a_skipped_part)), EXIT_FAILURE);
     CHECK_HAS(printed, "FAILED  fails_after_a_skipped_part");
-    const test_suite none = NESTED(CASE(passes));
-    run_nested(&none, EXIT_SUCCESS, record, sizeof(record));
+    run_nested(NESTED(CASE(passes)), EXIT_SUCCESS);
     CHECK_STR(record, "");
 }
 
 TEST(what_a_suite_lacks_skips_its_cases) {
-    char record[1024];
     const test_case table[] = {CASE(passes), CASE(fails)};
     const test_suite suite = {.cases = table, .num_cases = NUM(table), .lacks = lacks_all};
-    run_nested(&suite, EXIT_SKIPPED, record, sizeof(record));
+    run_nested(&suite, EXIT_SKIPPED);
     CHECK_STR(record, "unit_harness\tpasses\teverything\nunit_harness\tfails\teverything\n");
 }
 
-static void skip_outside_a_case(void) {
-    SKIP("nothing");
-}
+FAILS(skip_outside_a_case, SKIP("nothing"))
 
 TEST_CALL(a_skip_outside_a_case_is_a_failure, expect_fails(skip_outside_a_case, "a skip outside a case"))
 

@@ -54,27 +54,22 @@ TEST(impossible_dimensions_are_refused_before_allocation) {
     }
 }
 
-TEST(unknown_kinds_are_refused) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+/* A layout of system memory, and of a configuration that is not possible. */
+static void refuse_config(kvmem_layout_config config, const char *part) {
     const kvmem_layout_options options = allocate_options(&config, REF(OPTIONS(kvmem_system_options)));
-    const uint32_t kinds[] = {0, 3, UINT32_MAX};
-    for (size_t i = 0; i < NUM(kinds); i++) {
-        config.kind = kinds[i];
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "kind", kvmem_layout_build, &options);
-    }
-    config = kv_config(&kv_kinds[1]);
-    config.block_dim = 3;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "block_dim", kvmem_layout_build, &options);
-    config = kv_config(&kv_kinds[0]);
-    config.block_dim = KVMEM_BLOCK_DIM_SECOND;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "block_dim", kvmem_layout_build, &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_layout_build, &options);
+}
+
+TEST(unknown_kinds_are_refused) {
+    refuse_config(WITH(kv_config(&kv_kinds[0]), it.kind = 0), "kind");
+    refuse_config(WITH(kv_config(&kv_kinds[0]), it.kind = 3), "kind");
+    refuse_config(WITH(kv_config(&kv_kinds[0]), it.kind = UINT32_MAX), "kind");
+    refuse_config(WITH(kv_config(&kv_kinds[1]), it.block_dim = 3), "block_dim");
+    refuse_config(WITH(kv_config(&kv_kinds[0]), it.block_dim = KVMEM_BLOCK_DIM_SECOND), "block_dim");
 }
 
 TEST(heads_must_divide_the_inner_dimension) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_heads = 4; /* of an inner dimension of 6 */
-    const kvmem_layout_options options = allocate_options(&config, REF(OPTIONS(kvmem_system_options)));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "num_heads", kvmem_layout_build, &options);
+    refuse_config(WITH(kv_config(&kv_kinds[0]), it.num_heads = 4), "num_heads"); /* of an inner dimension of 6 */
 }
 
 static kvmem_layout_options region_options(const kvmem_layout_config *config, kvmem_region *const *regions,
@@ -83,135 +78,106 @@ static kvmem_layout_options region_options(const kvmem_layout_config *config, kv
                    it.regions = regions, it.count = count);
 }
 
-static void destroy_all(kvmem_region **regions, size_t count) {
+static _Alignas(4096) unsigned char memory[4][8192];
+
+/* Memory of a layer, whose 7 blocks of 2 x 48 bytes are 672; without an address that of a file, and of 0 bytes none. */
+typedef struct span {
+    void *address;
+    uint64_t size;
+} span;
+
+/* Builds a layout of three layers over the first `count` of the spans, with this status. */
+static void build_over(const span *spans, size_t count, kvmem_status status, const char *part) {
+    kvmem_region *regions[4] = {NULL};
+    CHECK(count <= NUM(regions));
+    for (size_t i = 0; i < count; i++) {
+        regions[i] = spans[i].address != NULL ? region_adopt(spans[i].address, spans[i].size)
+                     : spans[i].size != 0     ? region_create_temporary_file(spans[i].size)
+                                              : NULL;
+    }
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    OWNED(kvmem_layout) layout = NULL;
+    EXPECT_MESSAGE(status, part, kvmem_layout_build(REF(region_options(&config, regions, count)), &layout, ERR));
+    CHECK_EQ(layout != NULL, status == KVMEM_STATUS_OK);
     for (size_t i = 0; i < count; i++) {
         kvmem_region_destroy(regions[i]);
     }
 }
 
-static _Alignas(4096) unsigned char memory[4][8192];
-
 TEST(the_number_of_regions_is_exact) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_region *regions[4];
-    for (size_t i = 0; i < 4; i++) {
-        regions[i] = region_adopt(memory[i], sizeof(memory[i]));
-    }
-    const size_t counts[] = {0, 1, 2, 4};
-    for (size_t i = 0; i < NUM(counts); i++) {
-        const kvmem_layout_options options = region_options(&config, regions, counts[i]);
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "3", kvmem_layout_build, &options);
-    }
-    destroy_all(regions, 4);
+    const span spans[] = {{memory[0], 8192}, {memory[1], 8192}, {memory[2], 8192}, {memory[3], 8192}};
+    build_over(spans, 0, KVMEM_STATUS_INVALID_ARGUMENT, "3");
+    build_over(spans, 1, KVMEM_STATUS_INVALID_ARGUMENT, "3");
+    build_over(spans, 2, KVMEM_STATUS_INVALID_ARGUMENT, "3");
+    build_over(spans, 4, KVMEM_STATUS_INVALID_ARGUMENT, "3");
 }
 
 TEST(a_small_region_is_named_with_both_sizes) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]); /* 7 blocks x 2 x 48 bytes = 672 */
-    kvmem_region *regions[] = {
-        region_adopt(memory[0], 672),
-        region_adopt(memory[1], 671),
-        region_adopt(memory[2], 672),
-    };
-    const kvmem_layout_options options = region_options(&config, regions, 3);
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "region 1", kvmem_layout_build, &options);
+    const span spans[] = {{memory[0], 672}, {memory[1], 671}, {memory[2], 672}};
+    build_over(spans, 3, KVMEM_STATUS_OUT_OF_RANGE, "region 1");
     CHECK_HAS(test_last_message(), "671");
     CHECK_HAS(test_last_message(), "672");
-    destroy_all(regions, 3);
 }
 
 TEST(a_large_region_is_fine) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_region *regions[] = {
-        region_adopt(memory[0], 8192),
-        region_adopt(memory[1], 672),
-        region_adopt(memory[2], 673),
-    };
-    const kvmem_layout_options options = region_options(&config, regions, 3);
-    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
-    kvmem_layout_destroy(layout);
-    destroy_all(regions, 3);
+    const span spans[] = {{memory[0], 8192}, {memory[1], 672}, {memory[2], 673}};
+    build_over(spans, 3, KVMEM_STATUS_OK, "");
 }
 
 TEST(mixed_memory_is_refused_naming_both) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_region *file = region_create_temporary_file(8192);
-    kvmem_region *regions[] = {region_adopt(memory[0], 8192), region_adopt(memory[1], 8192), file};
-    const kvmem_layout_options options = region_options(&config, regions, 3);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "system", kvmem_layout_build, &options);
+    const span spans[] = {{memory[0], 8192}, {memory[1], 8192}, {NULL, 8192}};
+    build_over(spans, 3, KVMEM_STATUS_INVALID_ARGUMENT, "system");
     CHECK_HAS(test_last_message(), "disk");
-    destroy_all(regions, 3);
 }
 
 TEST(a_region_off_the_alignment_is_refused) {
-    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.alignment = 256);
+    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.alignment = 256);
     OWNED(kvmem_region) region = region_adopt(memory[0] + 128, 8000);
-    const kvmem_layout_options options = region_options(&config, &region, 1);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "256", kvmem_layout_build, &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "256", kvmem_layout_build, REF(region_options(&config, &region, 1)));
 }
 
 TEST(overlapping_regions_are_refused) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_region *regions[] = {
-        region_adopt(memory[0], 672),
-        region_adopt(memory[0] + 671, 672),
-        region_adopt(memory[1], 672),
-    };
-    const kvmem_layout_options options = region_options(&config, regions, 3);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_layout_build, &options);
-    destroy_all(regions, 3);
+    const span spans[] = {{memory[0], 672}, {memory[0] + 671, 672}, {memory[1], 672}};
+    build_over(spans, 3, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
 }
 
 TEST(a_missing_region_is_named) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_region *regions[] = {region_adopt(memory[0], 672), NULL, region_adopt(memory[2], 672)};
-    const kvmem_layout_options options = region_options(&config, regions, 3);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "1", kvmem_layout_build, &options);
-    destroy_all(regions, 3);
+    const span spans[] = {{memory[0], 672}, {NULL, 0}, {memory[2], 672}};
+    build_over(spans, 3, KVMEM_STATUS_INVALID_ARGUMENT, "1");
+}
+
+static void refuse_options(kvmem_layout_options options, const char *part) {
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_layout_build, &options);
 }
 
 TEST(the_source_and_what_it_needs_must_agree) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_system_options system = OPTIONS(kvmem_system_options);
-    kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
+    const kvmem_system_options system = OPTIONS(kvmem_system_options);
+    const kvmem_system_options sized = OPTIONS(kvmem_system_options, it.size = 4096);
+    const kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
+    const kvmem_device_options device = OPTIONS(kvmem_device_options);
     OWNED(kvmem_region) region = region_adopt(memory[0], sizeof(memory[0]));
-    kvmem_layout_options options = WITH(allocate_options(&config, &system), it.disk = &disk);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "disk", kvmem_layout_build, &options);
-    options = allocate_options(&config, NULL);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "system", kvmem_layout_build, &options);
-    system.size = 4096;
-    options = allocate_options(&config, &system);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "size", kvmem_layout_build, &options);
-    system.size = 0;
-    options.regions = &region;
-    options.count = 1;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "regions", kvmem_layout_build, &options);
-    options = region_options(&config, &region, 1);
-    options.system = &system;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "system", kvmem_layout_build, &options);
-    kvmem_device_options device = OPTIONS(kvmem_device_options);
-    options = region_options(&config, &region, 1);
-    options.device = &device;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "device", kvmem_layout_build, &options);
-    options = region_options(&config, &region, 1);
-    options.source = KVMEM_LAYOUT_REGISTRATIONS;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "does not take regions", kvmem_layout_build, &options);
-    options.source = 0;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "source", kvmem_layout_build, &options);
-    options.source = 4;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "source", kvmem_layout_build, &options);
+    refuse_options(WITH(allocate_options(&config, &system), it.disk = &disk), "disk");
+    refuse_options(allocate_options(&config, NULL), "system");
+    refuse_options(allocate_options(&config, &sized), "size");
+    refuse_options(WITH(allocate_options(&config, &system), it.regions = &region, it.count = 1), "regions");
+    refuse_options(WITH(region_options(&config, &region, 1), it.system = &system), "system");
+    refuse_options(WITH(region_options(&config, &region, 1), it.device = &device), "device");
+    refuse_options(WITH(region_options(&config, &region, 1), it.source = KVMEM_LAYOUT_REGISTRATIONS),
+                   "does not take regions");
+    refuse_options(WITH(region_options(&config, &region, 1), it.source = 0), "source");
+    refuse_options(WITH(region_options(&config, &region, 1), it.source = 4), "source");
 }
 
 TEST(a_failed_allocation_leaves_no_file) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.page_size = UINT64_C(1) << 40; /* half a PiB: fits 64 bits, not the machine */
-    kvmem_system_options system = OPTIONS(kvmem_system_options);
-    const kvmem_layout_options options = allocate_options(&config, &system);
+    /* Half a PiB: fits 64 bits, not the machine. */
+    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.page_size = UINT64_C(1) << 40);
+    const kvmem_layout_options options = allocate_options(&config, REF(OPTIONS(kvmem_system_options)));
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "bytes", kvmem_layout_build, &options);
     KEEPS_FILES;
-    kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
     CLEANUP(scratch_remove) scratch directory = scratch_create("/dev/shm");
-    disk.directory = directory.path;
-    kvmem_layout_options on_disk = WITH(allocate_options(&config, NULL), it.disk = &disk);
+    const kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.directory = directory.path);
+    const kvmem_layout_options on_disk = WITH(allocate_options(&config, NULL), it.disk = &disk);
     kvmem_layout *layout = NULL;
     CHECK(kvmem_layout_build(&on_disk, &layout, ERR) < 0);
     CHECK(layout == NULL);
@@ -219,9 +185,7 @@ TEST(a_failed_allocation_leaves_no_file) {
 
 TEST(a_local_layout_cannot_be_exported) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_system_options system = OPTIONS(kvmem_system_options);
-    const kvmem_layout_options options = allocate_options(&config, &system);
-    OWN(kvmem_layout, layout, kvmem_layout_build, &options);
+    OWNED(kvmem_layout) layout = layout_allocate_system(&config);
     REFUSE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_layout_export, layout);
     REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_layout_get_agent, layout);
 }
