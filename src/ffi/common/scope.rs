@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Result, ensure};
 
-/// The handles that a call uses, however many; they become unusable if the call panics.
+/// The handles that a call uses. They become unusable if the call panics.
 #[derive(Default)]
 pub struct Scope<'a> {
-    /// As many as nearly every call uses, without an allocation.
+    /// The first handles, without an allocation: enough for nearly every call.
     first: [Cell<Option<&'a AtomicBool>>; 4],
     count: Cell<usize>,
-    /// The others: calls may take arrays of handles.
+    /// Further handles, of calls with arrays of handles.
     more: RefCell<Vec<&'a AtomicBool>>,
 }
 
