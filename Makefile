@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# The commands of this project; `make help` lists them. Everything they make lies under build/.
+# The commands of this project; `make help` lists them. All output is in build/.
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
-# What set-up found, as the one NIXL that tests, demo and benchmarks load. Expanded after set-up has run.
+# The NIXL that tests, demo and benchmarks load. `make setup` writes the file, so it is expanded only in recipes.
 NIXL_LIBRARY = $$(cat build/nixl-library)
 WITH_NIXL = KVMEM_NIXL_LIBRARY="$(NIXL_LIBRARY)"
 
@@ -12,7 +12,7 @@ SANITIZED := build/sanitized
 STARTED := $(shell date +%s)
 
 .DEFAULT_GOAL := all
-# One thing after the other, each with all cores; what runs inside must not look for this make's job server.
+# Targets run in order, each with all cores. The tools must not use the job server of this make.
 .NOTPARALLEL:
 unexport MAKEFLAGS
 .PHONY: all help setup configure library build test lint rust-test c-test sanitized-test race-test fuzz-calls demo bench \
@@ -25,14 +25,14 @@ help:
 	@echo "make test     all of that, then every check and every test"
 	@echo "              (SKIPS=allowed: also if this machine skips more than .ci/expected-skips lists)"
 	@echo "make demo     install the package, build the prefill/decode program against it, run it"
-	@echo "              (DEMO_ARGS='--blocks 512' and the like go to the program)"
+	@echo "              (DEMO_ARGS='--blocks 512' passes options to the program)"
 	@echo "make bench    measure kvmem and the references; rows and plots under build/bench"
-	@echo "              (BENCH_ARGS=--quick only shows that they work; bench/run --help lists the options)"
+	@echo "              (BENCH_ARGS=--quick only checks that they work; bench/run --help lists the options)"
 	@echo "make sanitized-test"
-	@echo "              only the C tests under the address and undefined behaviour sanitizers"
+	@echo "              only the C tests, under the address and undefined behaviour sanitizers"
 	@echo "make race-test"
 	@echo "              the C tests under ThreadSanitizer; slow, and not a part of make test"
-	@echo "              (RACE_TESTS=^unit: only these; a regular expression of CTest's)"
+	@echo "              (RACE_TESTS=^unit: only these; a regular expression for CTest)"
 	@echo "make package  a tarball and Debian packages of the library, under build/packages"
 	@echo "make fuzz-calls"
 	@echo "              random sequences of calls for FUZZ_SECONDS=600; see fuzz/README.md"
@@ -40,8 +40,8 @@ help:
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "make setup    only fetch what is missing: tools, crates, the wheels of NIXL and NVRTC"
 	@echo "make lint     rustfmt, clippy, links and names in pages, import cycles, unsafe, words"
-	@echo "make kernels  write src/cuda/kernels/*.ptx anew from their sources"
-	@echo "make header   write the headers in include/ anew from src/ffi, and docs/reference.md from them"
+	@echo "make kernels  compile src/cuda/kernels/*.cu to the committed *.ptx"
+	@echo "make header   generate the headers in include/ from src/ffi, and docs/reference.md from the headers"
 	@echo "make clean    remove build/"
 
 setup:
@@ -65,8 +65,8 @@ lint: setup
 	scripts/unsafe_modules.py
 	scripts/words.py
 
-# The tests append what they skip to a record, one for each target. A skip that .ci/expected-skips does not list fails
-# the target, unless it is called with SKIPS=allowed: for machines that have less than the one that runs CI.
+# The tests append each skip to a record, one per target. A skip that .ci/expected-skips does not list fails the target.
+# SKIPS=allowed permits all skips, for machines that lack something that the CI machine has.
 RECORD = $(CURDIR)/build/skips/$@
 NEW_RECORD = mkdir -p build/skips && : >$(RECORD)
 CHECK_SKIPS = scripts/skips.py $(if $(filter allowed,$(SKIPS)),--allow) $(RECORD)
@@ -81,10 +81,9 @@ c-test: build
 	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure
 	@$(CHECK_SKIPS)
 
-# The same C tests under the address and undefined behaviour sanitizers: the library as it is, its callers watched for
-# what they write past its memory and what either leaks. Left out: NIXL, whose UCX puts hooks of its own under malloc,
-# what would take longer than the rest together, or leaves behind what NIXL never lets go of, and what measures the
-# process, which is larger then.
+# The C tests under the address and undefined behaviour sanitizers. The library is the same; the sanitizers detect callers
+# that write outside its memory, and leaks of both. Excluded tests: those with NIXL, because UCX hooks malloc and NIXL
+# never frees some memory; those that take longer than all others together; and those that measure the process's memory.
 UNSANITIZED := gpu_sim\.((transfer_|staged_|peer_)?walk|gds|registration)|gpu\.(copy|cycles|paths)
 UNSANITIZED := $(UNSANITIZED)|gpu_share\.damage
 sanitized-test: library
@@ -99,17 +98,18 @@ sanitized-test: library
 	    --exclude-regex '^($(UNSANITIZED))$$'
 	@$(CHECK_SKIPS)
 
-# The C tests under ThreadSanitizer, with the library compiled for it too. Takes about an hour on two cores, so it is not
-# a part of `make test`. The flags need RUSTC_BOOTSTRAP with a stable compiler, and dependencies with build scripts need a
-# target of their own, so that the sanitizer's runtime is linked into the test programs alone. C and Rust both have
-# frame pointers for the stacks of a report. A child of a process with threads may start threads: die_after_fork=0.
+# The C tests under ThreadSanitizer, with the library compiled for it too. This takes about an hour on two cores, so it is
+# not a part of `make test`. The flags need RUSTC_BOOTSTRAP with a stable compiler. An explicit target keeps the flags away
+# from build scripts, so that only the test programs link the sanitizer's runtime. C and Rust have frame pointers for the
+# stacks of a report. A forked child of a process with threads may start threads: die_after_fork=0.
 RACE := build/race
 RACE_HOST = $$(rustc -vV | sed -n 's/^host: //p')
 RACE_TESTS ?= .
 RACE_FLAGS := -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg kvmem_race -Cforce-frame-pointers=yes
 RACE_CARGO := RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(RACE_FLAGS)" CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
     CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-# Left out: what does everything as often as it calls the driver, what measures the process, and what needs NIXL.
+# Excluded tests: those that repeat an operation for each driver call, those that measure the process's memory, and those
+# with NIXL.
 UNRACED := gpu_sim\.(([a-z]+_)?walk|gds|registration)|gpu\.(cycles|repeat)
 RACE_OPTIONS = suppressions="$(CURDIR)/c_tests/races.supp" history_size=7 exitcode=66 die_after_fork=0
 race-test: setup
@@ -124,8 +124,8 @@ race-test: setup
 	    --exclude-regex '^($(UNRACED))$$'
 	@$(CHECK_SKIPS)
 
-# The fuzzer of call sequences with new seeds, a third of the time each without NIXL, with it, and from several threads.
-# A run that finds nothing adds its rows to fuzz/records.md.
+# The fuzzer of call sequences with new seeds, for a third of the time each: on one thread, on several, and with NIXL. A run
+# without findings adds its rows to fuzz/records.md.
 FUZZ_SECONDS ?= 600
 fuzz-calls: build
 	scripts/fuzz-calls.sh $(TREE) "$(NIXL_LIBRARY)" $(FUZZ_SECONDS)
@@ -133,7 +133,7 @@ fuzz-calls: build
 test: lint rust-test c-test sanitized-test
 	@echo "make test: all passed, in $$(($$(date +%s) - $(STARTED))) s"
 
-# A project of its own that uses only the installed package.
+# A separate project that uses only the installed package.
 DEMO := build/demo
 demo: library
 	@cmake --install $(TREE) --prefix $(DEMO)/prefix >/dev/null

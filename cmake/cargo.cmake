@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Builds the Rust library by cargo, stages it under its three names, and offers it as the target kvmem::kvmem.
+# Builds the Rust library with cargo, stages it under its three names, and defines the target kvmem::kvmem.
 
 find_program(KVMEM_CARGO cargo HINTS "$ENV{CARGO_HOME}/bin" "$ENV{HOME}/.cargo/bin" DOC "cargo, which builds kvmem")
 if(NOT KVMEM_CARGO)
-    message(FATAL_ERROR "kvmem needs cargo to build and none was found. Install Rust by rustup, "
-                        "or give -DKVMEM_CARGO=/path/to/cargo")
+    message(FATAL_ERROR "kvmem needs cargo to build, and it was not found. Install Rust with rustup, "
+                        "or set -DKVMEM_CARGO=/path/to/cargo")
 endif()
 
 set(default "${CMAKE_CURRENT_BINARY_DIR}/cargo")
@@ -20,8 +20,8 @@ if(KVMEM_RUST_TARGET)
 endif()
 set(built "${KVMEM_CARGO_TARGET_DIR}/${KVMEM_RUST_TARGET}/release/libkvmem.so")
 
-# File names and line tables say kvmem/src/... and crates/... instead of where this machine keeps them. As a cargo
-# setting, and not in RUSTFLAGS, it yields to flags that a user sets.
+# File names and line tables contain kvmem/src/... and crates/... instead of paths of this machine. This is a cargo setting
+# rather than RUSTFLAGS, so that the flags of a user take precedence.
 set(cargo_home "$ENV{CARGO_HOME}")
 if(NOT cargo_home)
     set(cargo_home "$ENV{HOME}/.cargo")
@@ -34,8 +34,8 @@ set(KVMEM_LINK_NAME libkvmem.so)
 set(KVMEM_SONAME ${KVMEM_LINK_NAME}.${KVMEM_SOVERSION})
 set(KVMEM_FILE_NAME ${KVMEM_LINK_NAME}.${PROJECT_VERSION})
 
-# Always the release profile: CMAKE_BUILD_TYPE speaks for the C and C++ around it. A new file is moved into place, so
-# that a process which has the old one mapped keeps it whole.
+# Always the release profile: CMAKE_BUILD_TYPE applies only to C and C++. A new file is renamed into place, so that a
+# process that has the old file mapped is not affected.
 file(GLOB_RECURSE rust_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/src/*")
 add_custom_command(
     OUTPUT "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
@@ -51,7 +51,7 @@ add_custom_command(
     COMMAND "${CMAKE_COMMAND}" -E create_symlink ${KVMEM_SONAME} "${KVMEM_STAGE}/${KVMEM_LINK_NAME}"
     DEPENDS ${rust_sources} Cargo.toml Cargo.lock
     WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
-    COMMENT "Building ${KVMEM_FILE_NAME} by cargo"
+    COMMENT "Building ${KVMEM_FILE_NAME} with cargo"
     USES_TERMINAL VERBATIM)
 add_custom_target(kvmem ALL DEPENDS "${KVMEM_STAGE}/${KVMEM_FILE_NAME}")
 

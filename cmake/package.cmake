@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs a package that may be moved as a whole. Components: Runtime (the library), Development (header, CMake
-# package, pkg-config file, documentation, examples) and Debug (the library's line tables).
+# Installs a relocatable package. Components: Runtime (the library), Development (headers, CMake package, pkg-config file,
+# documentation, examples) and Debug (the library's line tables).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 foreach(dir LIBDIR INCLUDEDIR DOCDIR)
     if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
-        message(FATAL_ERROR "CMAKE_INSTALL_${dir} is ${CMAKE_INSTALL_${dir}}, but the package must stay movable: "
-                            "give a path below the prefix, and the prefix with CMAKE_INSTALL_PREFIX")
+        message(FATAL_ERROR "CMAKE_INSTALL_${dir} is ${CMAKE_INSTALL_${dir}}, but the package must be relocatable: "
+                            "set a path relative to the prefix, and the prefix with CMAKE_INSTALL_PREFIX")
     endif()
 endforeach()
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/kvmem")
@@ -21,9 +21,9 @@ file(RELATIVE_PATH KVMEM_PKGCONFIG_TO_PREFIX "/${pkgconfig_dir}" "/")
 string(REGEX REPLACE "/$" "" KVMEM_PKGCONFIG_TO_PREFIX "${KVMEM_PKGCONFIG_TO_PREFIX}")
 configure_file(cmake/kvmem.pc.in "${generated}/kvmem.pc" @ONLY)
 
-# ---- what is installed besides the files of the source tree -----------------------------------------------------------
+# ---- generated files --------------------------------------------------------------------------------------------------
 
-# A debugger finds the line tables in .debug beside the library; an installation without them works the same.
+# A debugger finds the line tables in the folder .debug next to the library. They are optional.
 set(stripped "${generated}/${KVMEM_FILE_NAME}")
 set(debug_file "${generated}/${KVMEM_FILE_NAME}.debug")
 add_custom_command(
@@ -54,7 +54,7 @@ add_custom_command(
     COMMENT "Writing the pages with the links of an installation" VERBATIM)
 add_custom_target(kvmem_package ALL DEPENDS "${stripped}" "${debug_file}" "${licences}" "${pages}.stamp")
 
-# ---- where it goes ----------------------------------------------------------------------------------------------------
+# ---- installed files --------------------------------------------------------------------------------------------------
 
 install(FILES "${stripped}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Runtime)
 install(FILES "${KVMEM_STAGE}/${KVMEM_SONAME}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Runtime)
@@ -79,7 +79,7 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "KV-cache memory for LLM inference engines
 set(CPACK_RESOURCE_FILE_LICENSE "${CMAKE_CURRENT_SOURCE_DIR}/LICENSE")
 set(CPACK_PACKAGE_FILE_NAME "kvmem-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
 set(CPACK_COMPONENTS_ALL Runtime Development Debug)
-# The archive holds all components; Debian packages are one per component, named as Debian does.
+# The archive contains all components. There is one Debian package per component, with Debian's usual names.
 set(CPACK_ARCHIVE_COMPONENT_INSTALL OFF)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)

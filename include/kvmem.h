@@ -1493,7 +1493,7 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source,
 ///         KVMEM_STATUS_STALE: the peer was invalidated
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 ///
-/// Notes: a copy between host layouts of at most 64 KiB is done when the call returns, unless it is verified.
+/// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.
 /// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
 /// cache. kvmem_region_sync makes them durable.
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, kvmem_error **error);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # fuzz-calls.sh TREE NIXL_LIBRARY SECONDS: fuzzes call sequences of the C ABI with new seeds, in three forms, and adds a row
-# for each to fuzz/records.md. What fails is printed with the command that replays it; --minimise then finds fewer calls.
+# for each to fuzz/records.md. A failure is printed with the command that replays it; --minimise reduces the calls.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tree=$1 nixl=$2 seconds=$(($3 / 3))
@@ -15,7 +15,7 @@ fuzz() {
     local form=$1 output seed
     shift
     echo "-- $form, $seconds s"
-    # Other seeds each time; KVMEM_FUZZ_SEED repeats a run.
+    # A new seed for each run; KVMEM_FUZZ_SEED repeats a run.
     seed=${KVMEM_FUZZ_SEED:-$(date +%s)000000}
     output=$("$tree/gpu_tests/calls_fuzz" --seed "$seed" --seconds "$seconds" "$@" 2>/dev/null | tee /dev/stderr | tail -n 1)
     [[ $output == *"nothing found" ]] || exit 1

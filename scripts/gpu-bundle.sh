@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes build/gpu-bundle from what `make build` built: a folder that tests, measures and shows kvmem on a GPU host
-# which has neither Rust nor a network. Copy it there whole; its `run` tells the rest.
+# Creates build/gpu-bundle from the output of `make build`: a folder with the tests, the benches and the demo of kvmem, for
+# a GPU host without Rust or a network. Copy the folder there; `./run` lists the commands.
 #
 # KVMEM_GPU_NIXL_WHEEL  a pip requirement or a wheel file of NIXL for CUDA 13  (default: nixl-cu13==1.5.1)
 # KVMEM_PYTHON          the Python whose venv holds the wheel                  (default: python3)
@@ -13,16 +13,16 @@ python=${KVMEM_PYTHON:-python3}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly bundle=build/gpu-bundle
-readonly fresh=build/gpu-bundle.new # made and tried here, then moved
+readonly fresh=build/gpu-bundle.new # created and tested here, then renamed
 readonly venv=build/nixl-cu13
 readonly prefix=build/gpu-prefix      # kvmem as installed, stripped
 readonly demo=build/gpu-demo
 readonly most_bytes=60000000
 
-readonly libraries=.nixl_cu13.mesonpy.libs # where the wheel keeps NIXL itself, seen from site-packages
-readonly others=nixl_cu13.libs             # and what NIXL needs
+readonly libraries=.nixl_cu13.mesonpy.libs # the folder of NIXL in site-packages
+readonly others=nixl_cu13.libs             # the folder of the libraries that NIXL needs
 readonly plugins=(UCX POSIX GDS_MT)
-readonly ucx_modules=(libucm_cuda libuct_cuda libuct_cma) # found by UCX itself, so that nothing needs them by name
+readonly ucx_modules=(libucm_cuda libuct_cuda libuct_cma) # loaded by UCX at run time, so no library has them as NEEDED
 
 main() {
     rm -rf "$fresh"
@@ -34,28 +34,28 @@ main() {
     cp LICENSE "$fresh/"
     install -m 755 scripts/gpu-run.sh "$fresh/run"
     about >"$fresh/about"
-    see_that_it_fits
-    see_that_it_runs
+    check_size
+    check_demo
     rm -rf "$bundle"
     mv "$fresh" "$bundle"
     echo "$bundle: $(bytes "$bundle" | numfmt --to=si)B, $(cat "$bundle/about")"
 }
 
-# ---- what goes in ----------------------------------------------------------------------------------------------------
+# ---- contents --------------------------------------------------------------------------------------------------------
 
 kvmem() {
     cmake --install build/cmake --prefix "$prefix" --strip >/dev/null
-    # Under its SONAME, which is what the programs look for.
+    # Named as its SONAME, by which the programs load it.
     cp -L "$prefix/lib/libkvmem.so" "$fresh/lib/$(soname "$prefix/lib/libkvmem.so")"
 }
 
-# All of them look for libkvmem in ../lib.
+# All programs have ../lib as their RPATH.
 programs() {
     shopt -s nullglob
     local tests=(build/cmake/gpu_tests/gpu_*) test bench
     ((${#tests[@]})) || fail "build/cmake/gpu_tests has no tests." "Run make gpu-bundle, which builds them first."
     for test in "${tests[@]}"; do
-        # Those need the stand-in driver.
+        # These tests need the stand-in driver.
         [[ $test == */gpu_sim_* ]] || add_program "$test" tests
     done
     for bench in build/cmake/gpu_bench/*; do add_program "$bench" bench; done
@@ -83,12 +83,12 @@ fetch_wheel() {
     wheel_identity >"$venv/wheel"
 }
 
-# A wheel file counts as another one once it is written anew.
+# Identifies a wheel: a file by its name, size and time, so that a rewritten file is installed again.
 wheel_identity() {
     if [[ -f $nixl_wheel ]]; then stat -c '%n %s %Y' "$nixl_wheel"; else echo "$nixl_wheel"; fi
 }
 
-# NIXL with the plugins that are wanted here, and nothing that they do not need: a third of the wheel.
+# Copies NIXL, the plugins that tests and benches use, and the libraries that these need: a third of the wheel.
 nixl() (
     local target=$PWD/$fresh/nixl roots=() name
     cd "$venv"/lib/python3*/site-packages
@@ -98,7 +98,7 @@ nixl() (
     needed_by "${roots[@]}" | xargs cp --parents -t "$target"
 )
 
-# The files, and all that they need of the wheel's, directly or not.
+# Prints the given files and, recursively, the libraries of the wheel that they need.
 needed_by() {
     local -A seen=()
     local queue=("$@") file name folder
@@ -123,23 +123,23 @@ about() {
         "$(basename "$nixl_wheel"); needs glibc $(newest_glibc) or newer"
 }
 
-# The newest version of glibc that anything in the bundle asks for.
+# The newest version of glibc that a file of the bundle needs.
 newest_glibc() {
     find "$fresh" -type f -exec readelf -V {} + 2>/dev/null | grep -o 'GLIBC_2\.[0-9]*' | sort -Vu | tail -n 1 |
         cut -d _ -f 2
 }
 
-# ---- whether it is any good ------------------------------------------------------------------------------------------
+# ---- checks ----------------------------------------------------------------------------------------------------------
 
-see_that_it_fits() {
+check_size() {
     local size
     size=$(bytes "$fresh")
     ((size < most_bytes)) || fail "the bundle has $size bytes; it must stay below $most_bytes." \
-        "See what grew: du -a $fresh | sort -n | tail"
+        "List the largest files: du -a $fresh | sort -n | tail"
 }
 
-# All but the GPU: the library, NIXL, UCX and POSIX as they came, found without any help from outside.
-see_that_it_runs() {
+# Runs the demo without a GPU and with an empty environment: the library, NIXL, UCX and POSIX must be found in the bundle.
+check_demo() {
     env -i "$fresh/run" demo --tier system --blocks 16 --timeout 60 >build/gpu-bundle.log 2>&1 ||
         fail "the demo does not run from the bundle." "$(tail -n 5 build/gpu-bundle.log)"
 }

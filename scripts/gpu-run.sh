@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The bundle's runner: tests, measures and demonstrates kvmem on the GPU of this host, with the files beside it.
+# The runner of the GPU bundle: runs tests, benches and the demo of kvmem on the GPU of this host, from this folder.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here
 readonly out=${OUT:-results}
-readonly deadline=600 # seconds a test has
-export KVMEM_TEST_DEADLINE=$((deadline / 2 - 10)) # half of it for each of two rounds of its cases
-readonly skipped_status=77 # of a test that failed nothing and skipped something
+readonly deadline=600 # seconds per test
+export KVMEM_TEST_DEADLINE=$((deadline / 2 - 10)) # a test runs its cases in two rounds
+readonly skipped_status=77 # exit status of a test without failures and with skips
 
-# NIXL and its UCX are the bundle's own. UCX reaches GPU memory by the CUDA runtime, which comes with the toolkit.
+# NIXL and UCX are those of the bundle. UCX needs the CUDA runtime for GPU memory, which is part of the toolkit.
 export KVMEM_NIXL_LIBRARY=$here/nixl/.nixl_cu13.mesonpy.libs/libnixl_capi.so
 if [[ -d /usr/local/cuda/lib64 ]]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64
@@ -38,7 +38,7 @@ usage() {
 ./run bench [NAME...] [OPTION...]
                         measures, and writes results.json to \$OUT, or to ./results: all benches, or the named ones of
                         $(names bench | xargs)
-                        --quick only shows that they work; --seconds N limits the duration of each;
+                        --quick only checks that they work; --seconds N limits the duration of each;
                         --only POINT selects the points with that text in their titles (bench/README.md in the project)
 ./run demo [OPTION...]  runs prefill and decode on every tier, over NIXL and by shared memory, or with the given options
                         (--help lists them)
@@ -51,8 +51,8 @@ END
 
 names() { find "$here/$1" -type f -printf '%f\n' | sort; }
 
-# Prints a line per program, and at the end how many passed. A failed program is followed by its output, one that skipped
-# something by the reasons.
+# Prints a line per program, and finally the number that passed. The output of a failed program follows its line, or the
+# reasons of skips.
 run_tests() {
     local passed=0 failed=0 skipped=0 name status
     cat "$here/about"
@@ -67,7 +67,7 @@ run_tests() {
         *) failed=$((failed + 1)) ;;
         esac
     done
-    echo "$passed passed, $failed failed, $skipped skipped something"
+    echo "$passed passed, $failed failed, $skipped with skips"
     ((passed > 0 && failed == 0))
 }
 
@@ -84,7 +84,7 @@ run_test() {
         return "$status"
     fi
     local why="exit status $status"
-    ((status != 124 && status != 137)) || why="not done after $deadline s"
+    ((status != 124 && status != 137)) || why="timed out after $deadline s"
     echo "FAILED  $1  $why"
     echo "        ${printed//$'\n'/$'\n'        }"
     return 1
@@ -92,7 +92,7 @@ run_test() {
 
 client_names() { printf '%s\n' driver cupy torch; }
 
-# A line a check, from each client; then how many of them passed in all.
+# Each client prints a line per check; finally prints the number of clients that passed.
 run_clients() {
     local name failed=()
     cat "$here/about"
@@ -106,7 +106,7 @@ run_clients() {
     ((!${#failed[@]}))
 }
 
-# One that fails has written the rows it has, and does not keep the others from running.
+# A bench that fails keeps the rows that it has written, and the others run nevertheless.
 run_benches() {
     local chosen=() files=() failed=() name
     cat "$here/about"
@@ -132,7 +132,7 @@ run_benches() {
     ((${#failed[@]} == 0))
 }
 
-# One JSON list of several, each of which has its brackets on lines of their own.
+# Joins JSON lists. Each has its brackets on separate lines.
 join_lists() {
     local file comma=
     echo "["

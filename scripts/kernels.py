@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the kernels to PTX, which the library carries: no machine that runs it needs a compiler.
+"""Compiles the kernels to PTX, which is part of the library, so that no machine that runs it needs a compiler.
 
 scripts/kernels.py          writes src/cuda/kernels/*.ptx
-scripts/kernels.py --check  compares, and fails where one is not what its source gives
+scripts/kernels.py --check  fails if a committed file differs from the output of its source
 
-The compiler is NVRTC of one version, from the wheel that scripts/setup.sh fetches into build/nvrtc: the same
-source gives the same bytes everywhere, and PTX that drivers from 525 on take.
+The compiler is a fixed version of NVRTC, from the wheel that scripts/setup.sh installs in build/nvrtc: the same source
+compiles to the same bytes on every machine, and to PTX that drivers since 525 accept.
 """
 import ctypes
 import glob
@@ -15,7 +15,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KERNELS = os.path.join(ROOT, "src", "cuda", "kernels")
-# In the site-packages of an environment of its own.
+# In a separate virtual environment.
 LIBRARY = os.path.join("build", "nvrtc", "lib", "python3*", "site-packages", "nvidia", "cuda_nvrtc", "lib",
                        "libnvrtc.so.12")
 OPTIONS = [b"--gpu-architecture=compute_75", b"--std=c++03"]
@@ -24,15 +24,15 @@ OPTIONS = [b"--gpu-architecture=compute_75", b"--std=c++03"]
 def load():
     found = glob.glob(os.path.join(ROOT, LIBRARY))
     if not found:
-        sys.exit(f"{LIBRARY} is missing; run scripts/setup.sh, which fetches it")
-    # NVRTC looks for its other half beside itself only when that is loaded.
+        sys.exit(f"{LIBRARY} is missing; run scripts/setup.sh, which installs it")
+    # Loaded explicitly, because NVRTC does not search its own folder for the builtins.
     for builtins in glob.glob(os.path.join(os.path.dirname(found[0]), "libnvrtc-builtins.so*")):
         ctypes.CDLL(builtins, mode=ctypes.RTLD_GLOBAL)
     return ctypes.CDLL(found[0])
 
 
 def text_of(nvrtc, program, what):
-    """A text that NVRTC has for a program: its size is asked first."""
+    """Returns a text of a program from NVRTC, by two calls: size and contents."""
     size = ctypes.c_size_t()
     getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
     text = ctypes.create_string_buffer(size.value)
@@ -67,7 +67,7 @@ def main():
             with open(target, "w") as file:
                 file.write(compiled)
         elif not os.path.exists(target) or open(target).read() != compiled:
-            sys.exit(f"{os.path.relpath(target, ROOT)} is not what its source gives; run `make kernels`")
+            sys.exit(f"{os.path.relpath(target, ROOT)} differs from the output of its source; run `make kernels`")
 
 
 main()

@@ -4,8 +4,8 @@
 
     licences.py OUTPUT
 
-A crate is listed if it is a normal dependency for this platform. Procedural macros and what only they need run in the
-compiler, so they are not in the library. Fails if a crate has no licence, or one that nobody has allowed yet.
+A crate is listed if it is a normal dependency for this platform. Procedural macros and their own dependencies run in the
+compiler, so they are not in the library. Fails if a crate has no licence, or one that ALLOWED does not contain.
 """
 import json
 import os
@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Each lets a binary be passed on together with its text.
+# Each permits redistributing binaries together with the licence text.
 ALLOWED = {"Apache-2.0", "MIT", "ISC", "BSD-2-Clause", "BSD-3-Clause", "Unicode-3.0", "Zlib"}
 TEXT_FILES = re.compile(r"^(licen[cs]e|copying|copyright|notice|unlicense)", re.IGNORECASE)
 RULE = "=" * 100

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fetches all that building, testing and the demo need. Run it as often as you like: it adds only what is missing.
+# Installs everything that building, testing and the demo need. It installs only what is missing.
 #
-# KVMEM_NIXL_WHEEL    a pip requirement or a wheel file to take NIXL from   (default: nixl-cu12==1.5.1)
-# KVMEM_NIXL_LIBRARY  a libnixl_capi.so that is there already; no wheel is fetched then
+# KVMEM_NIXL_WHEEL    a pip requirement or a wheel file that contains NIXL  (default: nixl-cu12==1.5.1)
+# KVMEM_NIXL_LIBRARY  an installed libnixl_capi.so to use instead of a wheel
 # KVMEM_PYTHON        the Python whose venv holds the wheel                 (default: python3)
 set -euo pipefail
 
@@ -13,7 +13,7 @@ own_nixl=${KVMEM_NIXL_LIBRARY:+$(realpath -m "$KVMEM_NIXL_LIBRARY")}
 python=${KVMEM_PYTHON:-python3}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# One version: the same source must give the same PTX everywhere, and PTX that drivers from 525 on take.
+# A fixed version: the same source must compile to the same PTX on every machine, and to PTX that drivers since 525 accept.
 readonly nvrtc_wheel=nvidia-cuda-nvrtc-cu12==12.0.140
 readonly venv=build/venv
 readonly log=build/setup.log              # output of the command that ran last
@@ -26,7 +26,7 @@ ticker=
 main() {
     mkdir -p build
     exec 9>build/setup.lock
-    flock -n 9 || { echo "another set-up runs in this tree; waiting for it"; flock 9; }
+    flock -n 9 || { echo "waiting for another set-up in this tree"; flock 9; }
     trap stop_ticker EXIT
     tools
     rust
@@ -49,8 +49,8 @@ tools() {
     # shellcheck disable=SC2086
     apt_install $missing
     missing=$(missing_packages | xargs)
-    [[ ! $missing ]] || fail "apt-get installed them, yet these do not answer: $missing" \
-        "kvmem needs cmake 3.20 and gcc 10 or newer: see that none older comes first in PATH."
+    [[ ! $missing ]] || fail "apt-get installed them, but these do not run: $missing" \
+        "kvmem needs cmake 3.20 and gcc 10 or newer; an older one may come first in PATH."
     done_with "installed"
 }
 
@@ -135,9 +135,9 @@ kernel_compiler() {
     done_with "installed"
 }
 
-# ---- what they are made of -------------------------------------------------------------------------------------------
+# ---- helpers ---------------------------------------------------------------------------------------------------------
 
-# Prints the Debian packages of what does not answer here, however it was meant to be installed.
+# Prints the Debian packages of missing tools.
 missing_packages() {
     has gcc || echo gcc
     has g++ || echo g++
@@ -186,7 +186,7 @@ install_wheel() {
         fail "KVMEM_NIXL_WHEEL is $nixl_wheel, and no such file exists." "Correct it, or unset it."
     fi
     note "pip install $nixl_wheel"
-    # NIXL's C library needs nothing of Python, so neither do we fetch what its Python face would.
+    # Without dependencies: NIXL's C library does not need the Python packages that its bindings need.
     logged "$venv/bin/python" -m pip install --disable-pip-version-check --retries 2 --no-input --no-compile \
         --no-deps --only-binary :all: "$nixl_wheel" && return
     if grep -qi 'connection\|retrying\|name resolution\|timed out\|ssl' "$log"; then
@@ -197,7 +197,7 @@ install_wheel() {
         "KVMEM_PYTHON picks another Python, KVMEM_NIXL_WHEEL another wheel."
 }
 
-# What the venv was filled from: a wheel file counts as another one once it is written anew.
+# Identifies a wheel: a file by its name, size and time, so that a rewritten file is installed again.
 wheel_identity() {
     if [[ -f $nixl_wheel ]]; then stat -c '%n %s %Y' "$nixl_wheel"; else echo "$nixl_wheel"; fi
 }
@@ -208,7 +208,7 @@ has() { command -v "$1" >/dev/null; }
 
 at_least() { [[ $(printf '%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]; }
 
-# ---- one line a step -------------------------------------------------------------------------------------------------
+# ---- one line per step -----------------------------------------------------------------------------------------------
 
 begin() {
     step=$((step + 1))
@@ -217,7 +217,7 @@ begin() {
     printf '%s' "$line"
 }
 
-# Adds to the line what takes its time now.
+# Adds the current action to the line.
 note() {
     line+="$1 ... "
     printf '%s' "$1 ... "
@@ -240,7 +240,7 @@ fail() {
     exit 1
 }
 
-# Runs a command into the log; on a terminal its line counts the seconds.
+# Runs a command with its output in the log. On a terminal, its line shows the elapsed seconds.
 logged() {
     local status=0
     [[ ! -t 1 ]] || { tick & ticker=$!; }

@@ -9,11 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::{Error, Result, Status};
 
 /// Runs some work. Converts a panic to an error.
+#[inline]
 pub fn guarded<R>(work: impl FnOnce() -> R) -> Result<R> {
     catch_unwind(AssertUnwindSafe(work)).map_err(panicked)
 }
 
 /// The error for a panic.
+#[cold]
 fn panicked(payload: Box<dyn Any + Send>) -> Error {
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());

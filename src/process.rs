@@ -16,7 +16,8 @@ pub use local_fd::LocalFd;
 
 /// A number that is constant for the life of a process, and different in its forked descendants.
 ///
-/// Costs one load, because every call reads it. The kernel zeroes its page in every forked child.
+/// Costs two loads, because every call reads it. The kernel zeroes its page in every forked child.
+#[inline]
 pub fn generation() -> u64 {
     let cell = generation_cell();
     match cell.load(Ordering::Relaxed) {
@@ -35,6 +36,7 @@ fn begin_generation(cell: &AtomicU64) -> u64 {
     cell.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(own)
 }
 
+#[inline]
 fn generation_cell() -> &'static AtomicU64 {
     static CELL: OnceRef<'static, AtomicU64> = OnceRef::new();
     // Concurrent threads may each map a page; one page is used.

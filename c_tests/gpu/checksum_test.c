@@ -113,8 +113,7 @@ static void verify_between(place from, place to, const kv_move *move) {
     checksums[2] += 1;
     char found[160];
     snprintf(found, sizeof(found),
-             "1 of 4 blocks are not what they should be after they were moved: the first is pair 2, of source "
-             "block 1 and destination block 6");
+             "1 of 4 moved blocks are corrupt: the first is pair 2, source block 1 and destination block 6");
     run(&source, &destination, move, checksums, 0, KVMEM_STATUS_CORRUPT, found);
     kv_expect_moved(&destination.model, &source.model, move);
     side_check(&source);

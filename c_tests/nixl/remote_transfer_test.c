@@ -220,7 +220,7 @@ TEST(no_promise_is_given_of_the_way_to_a_peer) {
         const kvmem_layout *source = i % 2 == 0 ? met.side.layout : met.peer.model.layout;
         const kvmem_layout *destination = i % 2 == 0 ? met.peer.model.layout : met.side.layout;
         kvmem_transfer *transfer = NULL;
-        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "no promise can be given",
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "can't be guaranteed",
                        try_create(source, destination, NULL, flags[i / 2], &transfer));
     }
     read_from_there(&met.side, &met.peer, &all_layers);

@@ -133,10 +133,10 @@ static void verify_between(const kvmem_layout *source, kv_side *from, const kvme
     checksums[1] ^= 1;
     checksums[2] ^= 0x80000000u;
     char found[128];
-    snprintf(found, sizeof(found), "2 of %zu blocks", move->num_pairs);
+    snprintf(found, sizeof(found), "2 of %zu moved blocks are corrupt", move->num_pairs);
     CHECK_EQ(run(source, destination, move, checksums, 0, found), KVMEM_STATUS_CORRUPT);
     snprintf(found, sizeof(found),
-             "pair 1, of source block %u and destination block %u, whose CRC32C is 0x%08x, and 0x%08x",
+             "pair 1, source block %u and destination block %u, with CRC32C 0x%08x; expected 0x%08x",
              move->pairs[1].source, move->pairs[1].destination, checksums[1] ^ 1, checksums[1]);
     CHECK_EQ(run(source, destination, move, checksums, 0, found), KVMEM_STATUS_CORRUPT);
 }

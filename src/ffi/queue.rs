@@ -140,7 +140,7 @@ pub unsafe extern "C" fn kvmem_queue_destroy(queue: *mut kvmem_queue) {
     unsafe { destroy(queue) };
 }
 
-/// How many completions are copied at a time.
+/// Maximum number of completions per call.
 const BATCH: usize = 64;
 
 /// # Safety
@@ -151,7 +151,7 @@ unsafe fn collect(
     count: *mut usize,
     take: impl FnOnce(&mut [Entry]) -> Result<usize>,
 ) -> Result<()> {
-    ensure!(capacity > 0, InvalidArgument, "there is no room for a completion");
+    ensure!(capacity > 0, InvalidArgument, "capacity is 0; at least one completion must fit");
     // SAFETY: the caller's promise.
     let count = unsafe { out(count, "count") }?;
     check_items(completions, capacity, "completions")?;

@@ -37,7 +37,7 @@ pub struct Agent {
     thread: Option<JoinHandle<()>>,
     thread_id: ThreadId,
     has_listen_thread: bool,
-    /// Where it was seen to move bytes between a GPU and a file.
+    /// Results of trial transfers between a GPU and a file.
     pub trials: GdsTrials,
 }
 

@@ -28,7 +28,7 @@ struct Running {
     tasks: TaskQueue,
 }
 
-// SAFETY: NIXL's objects may be used by any thread, one at a time, which the lock around this sees to; no pointer to them
+// SAFETY: NIXL's objects may be used by any thread, one at a time, which the lock around this ensures; no pointer to them
 // is anywhere else. The rest is `Send` by itself.
 unsafe impl Send for Running {}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! GPUDirect Storage: which backend of an agent moves bytes between files and GPUs, and where that was seen to work.
+//! GPUDirect Storage: the backend of an agent that moves bytes between files and GPUs, and the results of trial transfers.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ pub struct GdsEndpoints {
     pub is_direct: bool,
 }
 
-/// Where an agent was seen to move bytes, or why it does not.
+/// The results of trial transfers, by GPU and file system.
 #[derive(Default)]
 pub struct GdsTrials {
     states: Mutex<HashMap<GdsEndpoints, State>>,
@@ -65,7 +65,7 @@ impl GdsTrials {
                 Some(State::Running) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return Some(Err("another thread has been trying it out for long".to_string()));
+                        return Some(Err("the trial transfer of another thread has not ended".to_string()));
                     }
                     states = self.ended.wait_timeout(states, left).0;
                 }

@@ -119,7 +119,7 @@ fn install_handlers() {
 
 /// Threads that open or close one now.
 static CHANGING: AtomicU32 = AtomicU32::new(0);
-/// Forks that wait for them, or are under way. Counts and not a lock: a child could not unlock what its parent's thread
+/// Forks that wait for them, or are in progress. Counts and not a lock: a child could not unlock what its parent's thread
 /// has locked, and handlers that are installed twice must not wait for themselves.
 static FORKING: AtomicU32 = AtomicU32::new(0);
 

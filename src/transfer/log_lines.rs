@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Log lines about a new transfer, and about the paths that it does not take.
+//! Log messages about a new transfer, and about the paths that it does not take.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -57,7 +57,8 @@ fn write_creation(
     }
 }
 
-/// No duration is known for the candidates of a file. Those marked as impossible would be taken if they were possible.
+/// A faster path that is not possible, and the reason. The candidates of files have no estimates; those marked as
+/// impossible would be taken if they were possible.
 fn faster_but_impossible(seconds: f64, candidates: &[Candidate]) -> Option<(TransferPath, &str)> {
     let faster = candidates.iter().filter(|other| other.is_impossible && other.seconds < seconds);
     faster.filter_map(|other| Some((other.path, other.reason.as_deref()?))).next()
@@ -67,7 +68,8 @@ fn microseconds(seconds: f64) -> Microseconds {
     Microseconds(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
-/// Whether it was not logged before that one path is taken for another: an engine creates transfers by the thousand.
+/// Whether this replacement of one path by another was not logged yet. It is logged once, because an engine may create
+/// thousands of transfers.
 fn is_news(taken: TransferPath, faster: TransferPath) -> bool {
     static LOGGED: [AtomicU32; 32] = [const { AtomicU32::new(0) }; 32];
     let bit = 1u32 << (faster as u32 % 32);
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_is_taken_for_another_is_news_once() {
+    fn a_replaced_path_is_logged_once() {
         assert!(is_news(TransferPath::PreadStaged, TransferPath::Memcpy));
         assert!(!is_news(TransferPath::PreadStaged, TransferPath::Memcpy));
         assert!(is_news(TransferPath::PreadStaged, TransferPath::NixlFileRead));

@@ -47,20 +47,20 @@ pub struct Transfer {
     preferences: Preferences,
     /// Each run compares the blocks with their source.
     verifies_source: bool,
-    /// Of the memory of both layouts.
+    /// The CUDA contexts of the memory of both layouts.
     contexts: Contexts,
     runs: Runs,
-    /// What the next run does. Only replaced by a thread that has the lock below, while no run is in flight.
+    /// The work of the next run. Only replaced by a thread that has the lock below, while no run is in flight.
     work: Mutex<Arc<Work>>,
-    /// RunHolds by the thread that submits.
+    /// Held by the thread that submits.
     submitting: Mutex<()>,
-    /// What graphs were captured from.
+    /// The work that graphs were captured from.
     captured: Mutex<Vec<Arc<Work>>>,
     /// Memory for the blocks of the next list of pairs.
     spare: Mutex<Option<Arc<BlockRuns>>>,
 }
 
-/// The pairs of a transfer as an engine has them, and what else belongs to them.
+/// A list of pairs, prepared for an engine.
 struct Work {
     path: TransferPath,
     bytes: u64,
@@ -70,7 +70,7 @@ struct Work {
     blocks: Arc<BlockRuns>,
     /// Throughput of earlier runs on the same path, if no model predicts it.
     record: Option<Arc<Record>>,
-    /// What is compared after the last byte.
+    /// Compares the blocks after the last byte.
     verification: Option<Arc<Verification>>,
 }
 
@@ -131,7 +131,8 @@ impl Transfer {
         self.start(&self.work()).inspect_err(|_| self.restore(before))
     }
 
-    /// The same on a stream of the caller, or into the graph that the stream is captured into.
+    /// Replaces the pairs, and starts a run on a stream of the caller. If the stream is being captured, the copies become
+    /// part of the graph.
     pub fn submit_pairs_on(&self, step: Step<'_>, stream: CallerStream) -> Result<()> {
         let is_captured = self.check_stream(stream)?;
         let _turn = self.turn()?;
@@ -144,8 +145,7 @@ impl Transfer {
         started.inspect_err(|_| self.restore(before))
     }
 
-    /// Makes other threads that submit the transfer fail until it is dropped: none of them begins a run, or changes what the
-    /// next run does.
+    /// Locks the transfer for a submission. Other threads that submit it fail until the lock is dropped.
     fn turn(&self) -> Result<MutexGuard<'_, ()>> {
         self.submitting.try_lock().ok_or_else(|| {
             Error::new(
@@ -155,7 +155,7 @@ impl Transfer {
         })
     }
 
-    /// Prepares other pairs for the next run. Returns what the last run did.
+    /// Prepares other pairs for the next run. Returns the previous work.
     fn replace(&self, step: Step<'_>) -> Result<Arc<Work>> {
         self.runs.ensure_idle()?;
         ensure_notifiable(self.path, &step)?;
@@ -199,7 +199,7 @@ impl Transfer {
     fn check_stream(&self, stream: CallerStream) -> Result<bool> {
         let work = self.work();
         let on_streams = work.on_streams()?;
-        // Checked first: the driver can't be asked about a stream that went with the same context.
+        // Checked first: the driver can't be queried about a stream of a context that no longer exists.
         work.needs.ensure_alive()?;
         on_streams.check_stream(stream)
     }
@@ -208,10 +208,11 @@ impl Transfer {
         ensure!(
             work.verification.is_none(),
             Unsupported,
-            "runs of a graph can't be verified, because the host takes no part in them; create the transfer without checksums"
+            "runs of a graph can't be verified, because the host does not take part in them; create the transfer without \
+             checksums"
         );
         log!(Debug, "transfer {} captured into a graph", self.completion().log_id());
-        // Kept before the driver sees it, because the graph may use it even if the driver reports a failure.
+        // Kept before the driver is called, because the graph may use it even if the driver reports a failure.
         let mut captured = self.captured.lock();
         if !captured.iter().any(|known| Arc::ptr_eq(known, work)) {
             captured.push(work.clone());
@@ -236,7 +237,7 @@ impl Transfer {
         self.runs.wait(&*self.work().engine, timeout)
     }
 
-    /// How many layers of the last run have moved, from the first on. Without `by_layer`, all at its end.
+    /// Number of layers of the last run that have moved, from the first on. Without `by_layer`, all of them at its end.
     pub fn moved_layers(&self) -> Result<u64> {
         self.work().engine.poll();
         self.completion().moved()
@@ -264,33 +265,33 @@ impl Transfer {
             return Ok(());
         };
         if on_streams.check_stream(stream)? {
-            fail!(InvalidState, "a graph can't wait for a run that began outside it");
+            fail!(InvalidState, "a graph can't wait for a run that is not part of it");
         }
         self.completion().poll()?;
         // Only transfers by layer have an event per layer; others have one at the end.
         on_streams.delay(stream, wanted.filter(|_| self.preferences.by_layer))
     }
 
-    /// Cancels what of the last run has not begun. Copies that have begun go on.
+    /// Cancels the parts of the last run that have not begun. Copies that have begun complete.
     pub fn cancel(&self) -> Result<()> {
         self.completion().cancel()?;
         self.work().engine.cancel();
         Ok(())
     }
 
-    /// Fails if there are fewer layers. Returns `None` for all.
+    /// Fails if the transfer has fewer layers. Returns `None` for all layers.
     fn wanted(&self, layers: u64) -> Result<Option<u64>> {
         let have = self.completion().layers();
         ensure!(layers <= have, OutOfRange, "the transfer moves {have} layers, and {layers} are requested");
         Ok((layers > 0).then_some(layers))
     }
 
-    /// The path that it takes with the pairs that it has.
+    /// The path that it takes with its current pairs.
     pub fn path(&self) -> TransferPath {
         self.work().path
     }
 
-    /// Its size with the pairs that it has.
+    /// Its size with its current pairs.
     pub fn summary(&self) -> Summary {
         self.work().summary()
     }
@@ -329,7 +330,7 @@ fn ensure_notifiable(path: TransferPath, step: &Step<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What preparing an engine depends on, whatever the pairs.
+/// The inputs for preparing an engine that do not depend on the pairs.
 struct Route<'a> {
     path: TransferPath,
     sides: [&'a Arc<Layout>; 2],
@@ -338,7 +339,7 @@ struct Route<'a> {
 }
 
 impl Route<'_> {
-    /// Plans some pairs, and prepares the engine for them: from that of the pairs before, if there is one.
+    /// Plans some pairs, and prepares the engine for them. Reuses the engine of the previous pairs if possible.
     fn prepare(
         &self,
         outline: &Arc<Outline>,
@@ -367,7 +368,7 @@ impl Route<'_> {
         let account = Account {
             bytes,
             user_data: step.user_data,
-            // The duration of a comparison says nothing about the path.
+            // With verification, the duration is not that of the path alone.
             record: record.clone().filter(|_| verification.is_none()),
         };
         let needs = Needs::of(&*engine, touched, self.contexts.clone(), account);

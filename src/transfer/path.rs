@@ -2,7 +2,7 @@
 //! The paths of transfers.
 #![forbid(unsafe_code)]
 
-/// How bytes travel between two layouts.
+/// The path by which bytes move between two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferPath {
     /// Copied by the CPU.
@@ -15,15 +15,15 @@ pub enum TransferPath {
     NixlFileRead,
     /// Written to a file by NIXL.
     NixlFileWrite,
-    /// Copied by the CUDA driver, one copy a move.
+    /// Copied by the CUDA driver, one call per copy.
     CudaCopy,
     /// Copied by the CUDA driver, all in one call.
     CudaBatch,
-    /// Copied by the CUDA driver, in rows at regular distances.
+    /// Copied by the CUDA driver, as rows with a constant stride.
     Cuda2d,
     /// Copied by a kernel.
     CudaKernel,
-    /// Gathered or scattered by a kernel in device memory, and copied from or to there by the CUDA driver.
+    /// Gathered or scattered by a kernel in staging memory, which the CUDA driver copies to or from the host.
     CudaStaged,
     /// Read from or written to a file by io_uring.
     Uring,
@@ -31,7 +31,7 @@ pub enum TransferPath {
     Pread,
     /// Between a file and a GPU through host memory, the file's side by io_uring.
     UringStaged,
-    /// The same with threads.
+    /// Between a file and a GPU through host memory, the file's side by threads.
     PreadStaged,
 }
 
@@ -42,7 +42,7 @@ impl std::fmt::Display for TransferPath {
 }
 
 impl TransferPath {
-    /// Its name, for people.
+    /// Its name in messages.
     pub fn name(self) -> &'static std::ffi::CStr {
         match self {
             Self::Memcpy => c"memcpy",
@@ -62,17 +62,17 @@ impl TransferPath {
         }
     }
 
-    /// Between GPU memory and what a GPU reaches, by the driver or a kernel.
+    /// Whether it is executed by the CUDA driver or a kernel.
     pub fn is_cuda(self) -> bool {
         matches!(self, Self::CudaCopy | Self::CudaBatch | Self::Cuda2d | Self::CudaKernel | Self::CudaStaged)
     }
 
-    /// To or from a file, by kvmem itself.
+    /// Whether kvmem itself reads or writes a file.
     pub fn is_disk(self) -> bool {
         matches!(self, Self::Uring | Self::Pread | Self::UringStaged | Self::PreadStaged)
     }
 
-    /// Between the same two kinds of memory as another way.
+    /// Whether it connects the same two types of memory as another path.
     pub fn is_alike(self, other: Self) -> bool {
         let staged = |path| matches!(path, Self::UringStaged | Self::PreadStaged);
         (self.is_cuda() && other.is_cuda())

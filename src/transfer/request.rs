@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the caller asks for: blocks, layers and outer slots, preferences, expected checksums.
+//! The caller's request: blocks, layers and outer slots, preferences, expected checksums.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct PairedRange {
     pub count: u64,
 }
 
-/// The part of each block that is moved. `None` selects all, and then both sides must have the same number.
+/// The part of each block that is moved. `None` selects all; then both sides must have the same number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     /// Layers.
@@ -41,19 +41,19 @@ pub struct Wanted {
 /// Everything that a new transfer is created from, except the two layouts.
 #[derive(Default)]
 pub struct TransferRequest<'a> {
-    /// The first blocks.
+    /// The blocks of the first run.
     pub step: Step<'a>,
-    /// The part of each block.
+    /// The part of each block that is moved.
     pub wanted: Wanted,
     /// Receives the completions.
     pub queue: Option<Arc<Queue>>,
-    /// How the bytes may travel.
+    /// Constraints on the path.
     pub preferences: Preferences,
-    /// Each run compares the destination's blocks with those of the source before it ends.
+    /// Each run compares the destination's blocks with the source's before it ends.
     pub verifies_source: bool,
 }
 
-/// Blocks to move, and what belongs to them: what changes from one step of an engine to the next.
+/// The part of a request that changes from one step of an engine to the next.
 #[derive(Default)]
 pub struct Step<'a> {
     /// Blocks to move.
@@ -62,24 +62,24 @@ pub struct Step<'a> {
     pub user_data: u64,
     /// Sent to the remote agent after the last byte.
     pub notification: Option<Vec<u8>>,
-    /// CRC32C of the destination's blocks, one per pair, which are compared before the run ends.
+    /// Expected CRC32C of the destination's blocks, one per pair. They are compared before the run ends.
     pub checksums: Option<&'a [u32]>,
 }
 
 impl<'a> Step<'a> {
-    /// What the destination's blocks are compared with, in a transfer that compares them with the source's or not.
+    /// The expected contents of the destination's blocks, or `None` if they are not compared.
     pub fn expected(&self, verifies_source: bool) -> Result<Option<Expected<'a>>> {
         ensure!(
             self.checksums.is_none() || !verifies_source,
             InvalidArgument,
-            "checksums are given, and KVMEM_TRANSFER_VERIFY asks for the source's; one of the two says what is expected"
+            "the request has both checksums and KVMEM_TRANSFER_VERIFY; use only one of the two"
         );
         let by_source = verifies_source.then_some(Expected::Source);
         Ok(self.checksums.map(Expected::Checksums).or(by_source))
     }
 }
 
-/// How the bytes may travel.
+/// Constraints on the path of a transfer.
 #[derive(Clone, Debug, Default)]
 pub struct Preferences {
     /// No other kernel runs on the GPU during the transfer.
@@ -88,9 +88,9 @@ pub struct Preferences {
     pub max_ctas: u32,
     /// Bytes of staging memory; 0 for the default.
     pub staging_size: u64,
-    /// Refuse paths with any memory between source and destination.
+    /// Exclude paths with any memory between source and destination.
     pub zero_copy: bool,
-    /// Refuse paths through host memory that is neither source nor destination.
+    /// Exclude paths through host memory that is neither source nor destination.
     pub no_host_bounce: bool,
     /// Move one layer after the other, and report how many have moved.
     pub by_layer: bool,

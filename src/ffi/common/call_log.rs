@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the log says of calls: failed ones at DEBUG, all others at TRACE. Every C function passes here, so none of them
-//! logs its own failures.
+//! Logs calls: failed ones at DEBUG, all others at TRACE. Every C function is logged here, so none logs its own failures.
 
 use crate::error::{Error, Status};
 use crate::ffi::common::status::kvmem_status;
@@ -22,7 +21,7 @@ fn write_returned(body_name: &'static str, status: kvmem_status) {
     write(Level::Trace, module, format!("{function}: {}", name(status)));
 }
 
-/// Logs a call that failed. A timeout is what a caller that polls asks for, so it is logged like a success.
+/// Logs a call that failed. A timeout is logged like a success, because callers that poll expect it.
 pub fn failed(body_name: &'static str, error: &Error) {
     let level = if error.status() == Status::TimedOut { Level::Trace } else { Level::Debug };
     if enabled(level) && !body_name.is_empty() {

@@ -19,7 +19,7 @@ pub struct kvmem_error {
 }
 opaque!(kvmem_error, Failure, "error");
 
-/// An error in the types of C.
+/// An error as C types.
 pub struct Failure {
     status: kvmem_status,
     message: CString,

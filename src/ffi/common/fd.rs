@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::{Result, ensure};
 
-/// A descriptor of the caller's, if it is open.
+/// Returns a file descriptor of the caller. Fails if it is not open.
 ///
 /// # Safety
 /// The caller must keep it open as long as the result is used.
@@ -13,6 +13,6 @@ pub unsafe fn open_fd<'a>(fd: i32) -> Result<BorrowedFd<'a>> {
     // SAFETY: queries a flag; for a descriptor that is not open it fails with EBADF.
     let is_open = unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
     ensure!(is_open, InvalidArgument, "fd {fd} is not open in this process");
-    // SAFETY: open, so not -1; it stays so by promise.
+    // SAFETY: it is open, so it is not -1. The caller keeps it open, by promise.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }

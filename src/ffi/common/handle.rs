@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handles: what an opaque pointer points at, and what is checked each time one comes in.
+//! Handles: the objects behind opaque pointers, and the checks on each pointer that a caller passes.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,18 @@ use crate::guarded::guarded;
 use crate::log::log;
 use crate::process;
 
-/// What every handle starts with, whatever its type: it is read before the type is known to be right.
+/// The first fields of every handle. They are read before the type of the handle is known.
 #[repr(C)]
 struct Header {
     generation: u64,
     poisoned: AtomicBool,
-    /// An allocator keeps its own data in the first words of free memory. The kind lies behind these words,
-    /// so that it mostly outlives the handle, and a destroyed handle is recognized until its memory is used
-    /// again.
+    /// An allocator keeps its own data in the first words of free memory. The kind is stored after these words, so that it
+    /// usually survives the handle, and a destroyed handle is recognized until its memory is used again.
     _unused: [u64; 2],
     kind: Kind,
 }
 
-/// The inside of every opaque type.
+/// The contents of every opaque type.
 #[repr(C)]
 pub struct Handle<T> {
     header: Header,
@@ -44,15 +43,15 @@ impl<T> Handle<T> {
 /// # Safety
 /// It must start with its handle, and must be made by [`opaque!`].
 pub unsafe trait Opaque: Sized + 'static {
-    /// What it stands for.
+    /// The core object.
     type Value;
-    /// What to call it in messages.
+    /// Its name in messages.
     const NAME: &'static str;
-    /// What tells its handles from those of other types.
+    /// Distinguishes its handles from those of other types.
     const KIND: Kind;
-    /// Its inside.
+    /// The handle that it starts with.
     fn handle(&self) -> &Handle<Self::Value>;
-    /// The opposite.
+    /// Creates it from a handle.
     fn wrap(handle: Handle<Self::Value>) -> Self;
 }
 
@@ -77,7 +76,7 @@ macro_rules! opaque {
 }
 pub(in crate::ffi) use opaque;
 
-/// The kind of handle that a pointer points at, if it points at one.
+/// Reads the kind of handle that a pointer points to, if it points to one.
 ///
 /// # Safety
 /// `pointer` must be readable for the size of a header.
@@ -87,12 +86,11 @@ unsafe fn kind_at<T>(pointer: *const T) -> Kind {
     unsafe { (&raw const (*pointer.cast::<Header>()).kind).read_unaligned() }
 }
 
-/// A handle, if it is not NULL, not destroyed, and of this type, as far as that can be seen: the memory of a
-/// destroyed handle may hold another handle by now.
+/// Returns a handle, if it is not NULL, not destroyed, and of this type. A destroyed handle is not recognized if its memory
+/// was used for another handle of this type.
 ///
 /// # Safety
-/// `pointer` must be NULL or point at a handle of ours, of any type; one that is destroyed must not be
-/// destroyed again at the same time.
+/// `pointer` must be NULL or point to a handle of kvmem, of any type. No other thread may destroy it concurrently.
 #[inline]
 unsafe fn checked<'a, T: Opaque>(pointer: *const T) -> Result<&'a Handle<T::Value>> {
     if pointer.is_null() {
@@ -107,8 +105,8 @@ unsafe fn checked<'a, T: Opaque>(pointer: *const T) -> Result<&'a Handle<T::Valu
     Ok(unsafe { &*pointer }.handle())
 }
 
-/// What a handle stands for, if it may be used: of this type, not destroyed, of this process, and not left
-/// behind by a panic.
+/// Returns the core object of a handle. Fails if the handle has another type, is destroyed, was created by another process,
+/// or if an earlier call on it panicked.
 ///
 /// # Safety
 /// `pointer` must be NULL or a handle of ours.
@@ -126,7 +124,7 @@ pub unsafe fn borrow<'a, T: Opaque>(scope: &Scope<'a>, pointer: *const T) -> Res
     Ok(&handle.value)
 }
 
-/// The same where NULL means "none".
+/// Like [`borrow`], but returns `None` for NULL.
 ///
 /// # Safety
 /// As for [`borrow`].
@@ -138,7 +136,7 @@ pub unsafe fn borrow_nullable<'a, T: Opaque>(
     if pointer.is_null() { Ok(None) } else { unsafe { borrow(scope, pointer) }.map(Some) }
 }
 
-/// What each handle of an array stands for. All of them are used by the call.
+/// Returns the core objects of an array of handles, which the call uses.
 ///
 /// # Safety
 /// `items` must be NULL or readable for `count` handles, each as for [`borrow`].
@@ -158,8 +156,8 @@ pub unsafe fn borrow_each<'a, T: Opaque>(
     items.iter().enumerate().map(value).collect()
 }
 
-/// What a handle stands for, for the few questions that cannot fail: `None` if it is NULL, destroyed or of
-/// another type.
+/// Returns the core object of a handle, for the few functions that cannot fail. Returns `None` if the handle is NULL,
+/// destroyed or of another type.
 ///
 /// # Safety
 /// `pointer` must be NULL or a handle of ours.
@@ -168,7 +166,7 @@ pub unsafe fn peek<'a, T: Opaque>(pointer: *const T) -> Option<&'a T::Value> {
     unsafe { checked(pointer) }.ok().map(|handle| &handle.value)
 }
 
-/// Where a function puts the handle it makes. Holds NULL until then, so that every failure leaves NULL.
+/// The output parameter for a new handle. It is set to NULL first, so that it is NULL after a failure.
 pub struct Out<T>(*mut *mut T);
 
 impl<T: Opaque> Out<T> {
@@ -189,24 +187,23 @@ impl<T: Opaque> Out<T> {
         })
     }
 
-    /// Hands a new handle to C.
+    /// Passes a new handle to the caller.
     pub fn set(self, value: T::Value) {
         let handle = new_handle(value);
-        // SAFETY: checked and written to when this was made, in the same call.
+        // SAFETY: checked and written when this was created, in the same call.
         unsafe { *self.0 = handle };
     }
 }
 
-/// A new handle, for C to hold.
+/// Creates a handle, which the caller owns.
 pub fn new_handle<T: Opaque>(value: T::Value) -> *mut T {
     let handle = Box::into_raw(Box::new(T::wrap(Handle::new(value, T::KIND))));
     log!(Trace, "{} handle {handle:p} created", T::NAME);
     handle
 }
 
-/// Frees a handle. In a forked child nothing happens, because the parent still owns what it stands for. A
-/// pointer that is no live handle of this type is logged, and nothing is freed: freeing it would end the
-/// process.
+/// Destroys a handle. Does nothing in a forked child, because the parent owns the object. If the pointer is not a live
+/// handle of this type, logs an error and frees nothing: freeing it could crash the process.
 ///
 /// # Safety
 /// `pointer` must be NULL or a handle of ours that is not used again.
@@ -222,7 +219,7 @@ pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
         };
         if handle.header.generation == process::generation() {
             log!(Trace, "{} handle {pointer:p} destroyed", T::NAME);
-            // SAFETY: made by `new_handle`, and marked as destroyed below, so that this happens once.
+            // SAFETY: created by `new_handle`, and marked as destroyed below, so that this happens once.
             unsafe {
                 let kind = &raw mut (*pointer.cast::<Header>()).kind;
                 // Volatile, because the compiler may drop a store to memory that is about to be freed.
@@ -247,7 +244,7 @@ fn quiet<R>(fallback: R, body: impl FnOnce() -> R) -> R {
     })
 }
 
-/// A word of the caller's for a callback of the caller's.
+/// The user data of a callback.
 pub struct UserData(pub *mut c_void);
 
 // SAFETY: the caller promises that the callback may run on any thread with it.
@@ -275,7 +272,8 @@ fn wrong_kind(wanted: &str, found: Kind) -> Error {
 
 #[cold]
 fn forked(name: &str) -> Error {
-    let message = format!("the {name} was made before this process was forked; the child must make its own");
+    let message =
+        format!("the {name} was created before this process was forked; the child must create its own");
     Error::new(Status::InvalidState, message)
 }
 

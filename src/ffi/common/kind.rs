@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What tells handles of one type from those of another, and live ones from destroyed ones.
+//! Kinds distinguish the types of handles, and live handles from destroyed ones.
 
 /// Every opaque type, by the name that messages use.
 pub const NAMES: [&str; 14] = [
@@ -24,7 +24,7 @@ pub const NAMES: [&str; 14] = [
 #[repr(transparent)]
 pub struct Kind(u64);
 
-/// What a kind says of the handle that it was read from.
+/// The state of the handle that a kind was read from.
 #[derive(Debug, PartialEq, Eq)]
 pub enum State {
     /// A handle of this type.
@@ -47,7 +47,7 @@ impl Kind {
         Self(!self.0)
     }
 
-    /// What it says.
+    /// The state of the handle.
     pub fn state(self) -> State {
         let named = |kind: Self| NAMES.into_iter().find(|name| hash(name) == kind.0);
         match (named(self), named(self.destroyed())) {
@@ -69,7 +69,7 @@ const fn is_listed(name: &str) -> bool {
     false
 }
 
-/// FNV-1a: a number that memory holds by chance as rarely as any other.
+/// FNV-1a, a hash that other memory is unlikely to contain.
 const fn hash(name: &str) -> u64 {
     let bytes = name.as_bytes();
     let mut hash = 0xcbf2_9ce4_8422_2325u64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every function of the C interface needs: statuses, errors, handles, options, text, the log.
+//! The common parts of the C interface: statuses, errors, handles, options, text, the log.
 
 pub mod blob;
 mod call_log;

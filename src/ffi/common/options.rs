@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options structs: how a struct of another size than ours is read and written, and what every field may hold.
+//! Options structs: reads and writes structs of another version's size, and checks fields.
 
 use crate::error::{Error, Result, Status, ensure};
 use crate::ffi::common::pointer::null;
 
-/// More than any options struct will ever have: a larger size is garbage.
+/// A limit that no options struct will exceed: a larger size is not initialised.
 const MOST_BYTES: usize = 4096;
 
 /// A struct with `size_t struct_size` first and no padding.
@@ -14,13 +14,13 @@ const MOST_BYTES: usize = 4096;
 pub unsafe trait Options: Copy {
     /// Its C name, for messages.
     const NAME: &'static str;
-    /// The size of the struct as it was first published. Every caller has at least these fields, so a smaller
-    /// size is a mistake, and what it cuts off would be lost in silence.
+    /// The size of the struct as it was first published. Every caller has at least these fields, so a smaller size is an
+    /// error, and the fields behind it would be ignored silently.
     const FIRST_SIZE: usize;
 }
 
-/// Makes a struct an options struct: `options!(kvmem_x_options)` as long as it is what was first published.
-/// Once it is published, new fields go behind the last one, which the macro then names:
+/// Defines an options struct: `options!(kvmem_x_options)` until it is changed after its publication. New fields are then
+/// added at the end, and the macro names the last field of the first published version:
 /// `options!(kvmem_x_options, last_field)`.
 macro_rules! options {
     ($type:ident) => {
@@ -73,7 +73,7 @@ pub unsafe fn read<T: Options>(pointer: *const T) -> Result<T> {
     Ok(options)
 }
 
-/// The same where NULL means the defaults.
+/// Like [`read`], but returns the defaults for NULL.
 ///
 /// # Safety
 /// As for [`read`].
@@ -82,7 +82,7 @@ pub unsafe fn read_nullable<T: Options>(pointer: *const T) -> Result<Option<T>> 
     if pointer.is_null() { Ok(None) } else { unsafe { read(pointer) }.map(Some) }
 }
 
-/// Fills the caller's struct with defaults: zeroes, and its size. Never writes more than the caller has.
+/// Initialises the caller's struct with defaults: zeroes, and its size. Never writes beyond the caller's struct.
 ///
 /// # Safety
 /// `pointer` must be NULL or writable for `size` bytes.
@@ -97,7 +97,7 @@ pub unsafe fn init<T: Options>(pointer: *mut T, size: usize) {
     }
 }
 
-/// The size that a struct states, if a caller can have a struct of that size.
+/// Returns the size that a struct states. Fails if no version of the struct has that size.
 ///
 /// # Safety
 /// `pointer` must be readable for the size of a `usize`.
@@ -117,7 +117,7 @@ fn wrong_size(name: &str, size: usize, first: usize) -> Error {
     } else {
         format!("no multiple of {}", size_of::<usize>())
     };
-    // sizeof of a pointer to the struct: the struct was taken through a pointer, or passed to a function.
+    // A frequent error is sizeof of a pointer to the struct.
     let hint = match size == size_of::<*const ()>() {
         true => format!("; {size} is the size of a pointer: is it the sizeof of a pointer to the struct?"),
         false => String::new(),
@@ -129,19 +129,19 @@ fn wrong_size(name: &str, size: usize, first: usize) -> Error {
 #[cold]
 fn unknown_tail(name: &str, size: usize, known: usize, at: usize) -> Error {
     let message = format!(
-        "{name} has {size} bytes, this library knows the first {known}, and byte {at} is not 0: the caller asks for \
-         something of a newer version"
+        "{name} has {size} bytes, this library knows the first {known}, and byte {at} is not 0: the caller uses an option \
+         of a newer version"
     );
     Error::new(Status::InvalidArgument, message)
 }
 
-/// Refuses flags this library does not know.
+/// Fails for unknown flags.
 pub fn check_flags(what: &str, flags: u64, known: u64) -> Result<()> {
     ensure!(flags & !known == 0, InvalidArgument, "{what} has unknown flags {:#x}", flags & !known);
     Ok(())
 }
 
-/// Refuses a struct in which required fields are zero, and names all of these at once.
+/// Fails if required fields of a struct are zero, and lists all of them.
 pub fn ensure_given(name: &str, required: &[(&str, bool)]) -> Result<()> {
     let missing: Vec<_> =
         required.iter().filter(|(_, is_given)| !is_given).map(|(field, _)| *field).collect();
@@ -154,7 +154,7 @@ pub fn ensure_given(name: &str, required: &[(&str, bool)]) -> Result<()> {
     Ok(())
 }
 
-/// The error for an enum that has a value this library does not know.
+/// The error for an unknown value of an enum.
 #[cold]
 pub fn not_one_of(name: &str, value: u32, values: &str) -> Error {
     Error::new(Status::InvalidArgument, format!("{name} is {value}, which is no {values} value"))

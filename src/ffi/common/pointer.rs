@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pointers of callers: places for results, and arrays.
+//! Pointers of callers: output parameters and arrays.
 
 use std::mem::MaybeUninit;
 
 use crate::error::{Error, Result, Status, ensure};
 
-/// Where a function puts a plain value; NULL is refused.
+/// An output parameter for a plain value. Fails for NULL.
 ///
 /// # Safety
 /// `slot` must be NULL or writable for as long as the call lasts.
 pub unsafe fn out<'a, T>(slot: *mut T, name: &str) -> Result<&'a mut MaybeUninit<T>> {
-    // SAFETY: the caller's promise; the value there need not be initialised.
+    // SAFETY: the caller's promise. The value need not be initialised.
     unsafe { slot.cast::<MaybeUninit<T>>().as_mut() }.ok_or_else(|| null(name))
 }
 
@@ -43,7 +43,7 @@ pub unsafe fn items<'a, T>(items: *const T, count: usize, name: &str) -> Result<
     Ok(unsafe { std::slice::from_raw_parts(items, count) })
 }
 
-/// Refuses an array that can't be one.
+/// Fails for an array that is NULL, too large or not aligned.
 pub fn check_items<T>(items: *const T, count: usize, name: &str) -> Result<()> {
     ensure!(!items.is_null(), InvalidArgument, "{name} is NULL and has {count} items");
     let fits = count.checked_mul(size_of::<T>()).is_some_and(|size| size <= isize::MAX as usize);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The handles that a call uses.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Result, ensure};
 
-/// The handles that a call uses, however many; they become unusable if the call panics.
+/// The handles that a call uses. They become unusable if the call panics.
 #[derive(Default)]
 pub struct Scope<'a> {
-    /// As many as nearly every call uses, without an allocation.
+    /// The first handles, without an allocation: enough for nearly every call.
     first: [Cell<Option<&'a AtomicBool>>; 4],
     count: Cell<usize>,
-    /// The others: calls may take arrays of handles.
-    more: RefCell<Vec<&'a AtomicBool>>,
+    /// Further handles, of calls with arrays of handles.
+    more: Cell<Vec<&'a AtomicBool>>,
 }
 
 impl<'a> Scope<'a> {
@@ -29,10 +29,13 @@ impl<'a> Scope<'a> {
 
     #[cold]
     fn uses_more(&self, poisoned: &'a AtomicBool) -> Result<()> {
-        let mut more = self.more.borrow_mut();
+        let mut more = self.more.take();
         let grown = more.try_reserve(1);
+        if grown.is_ok() {
+            more.push(poisoned);
+        }
+        self.more.set(more);
         ensure!(grown.is_ok(), OutOfMemory, "there is no memory to record the handles of this call");
-        more.push(poisoned);
         Ok(())
     }
 

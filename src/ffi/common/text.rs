@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Strings and byte spans across the boundary.
+//! Strings and byte arrays of callers.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;

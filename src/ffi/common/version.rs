@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Versions: Cargo.toml is the source, a test holds the rest to it.
+//! Versions. Cargo.toml is the source; a test compares the other places with it.
 
 use std::ffi::c_char;
 

@@ -129,7 +129,7 @@ pub(in crate::ffi) unsafe fn created(
 ///         KVMEM_STATUS_STALE: the peer was invalidated
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 ///
-/// Notes: a copy between host layouts of at most 64 KiB is done when the call returns, unless it is verified.
+/// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.
 /// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
 /// cache. kvmem_region_sync makes them durable.
 #[unsafe(no_mangle)]

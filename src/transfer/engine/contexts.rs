@@ -10,12 +10,12 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::region::Backing;
 
-/// Each context once, so that many regions cost no more than one.
+/// A set of contexts: each is checked once, however many regions belong to it.
 #[derive(Clone, Default)]
 pub struct Contexts {
-    /// The contexts of memory of kvmem.
+    /// The contexts of memory that kvmem allocated.
     own: Vec<ContextIdentity>,
-    /// One allocation in each context of adopted memory: it exists as long as the context.
+    /// One allocation per context of adopted memory. It exists as long as the context.
     adopted: Vec<AllocationStamp>,
 }
 
@@ -36,7 +36,7 @@ impl Contexts {
         contexts
     }
 
-    /// Adds a context of memory of kvmem.
+    /// Adds a context of memory that kvmem allocated.
     pub fn add(&mut self, identity: ContextIdentity) {
         if !self.own.contains(&identity) {
             self.own.push(identity);

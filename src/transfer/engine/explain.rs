@@ -12,7 +12,7 @@ pub struct Summary {
     pub bytes: u64,
     /// Number of (block, layer, outer slot) units.
     pub pieces: u64,
-    /// Number of contiguous spans after merging neighbours.
+    /// Number of contiguous spans after merging adjacent ones.
     pub moves: u64,
     /// Number of NIXL requests, or of reads and writes of a file.
     pub requests: u64,
@@ -25,11 +25,11 @@ pub struct Explanation {
     pub path: TransferPath,
     /// Number of contiguous spans that it moves.
     pub moves: u64,
-    /// Expected throughput: by the rates of the device, of this machine's memory, or of earlier runs.
+    /// Estimated throughput, from the rates of the device, of host memory, or of earlier runs.
     pub bytes_per_second: u64,
     /// No run has been timed yet, so a usual rate is assumed.
     pub assumed: bool,
-    /// For people: a line per path.
+    /// A description with one line per path.
     pub text: String,
 }
 

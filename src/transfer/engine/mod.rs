@@ -36,7 +36,7 @@ pub struct Candidate {
     pub is_impossible: bool,
 }
 
-/// Begins a run: fails if one is in flight, or if memory that it needs is gone.
+/// Begins a run. Fails if one is in flight, or if memory that it needs no longer exists.
 pub type BeginRun<'a> = &'a dyn Fn() -> Result<Run>;
 
 /// Prepared copies between two layouts, which can be run again and again.
@@ -47,13 +47,13 @@ pub trait Engine: Send + Sync {
     /// The path that it takes.
     fn path(&self) -> TransferPath;
 
-    /// Prepares the same kind of copies for other blocks between the same layouts, with what does not depend on the blocks.
-    /// `None` if there is nothing to keep, and the engine is to be selected as for a new transfer.
+    /// Prepares the same kind of copies for other blocks between the same layouts. Reuses all state that does not depend on
+    /// the blocks. Returns `None` if there is no such state; then an engine is selected as for a new transfer.
     fn prepare_next(&self, _plan: &Plan, _preferences: &Preferences) -> Option<Result<Box<dyn Engine>>> {
         None
     }
 
-    /// All paths that were compared, with their own among them.
+    /// All paths that were compared, including the one that it takes.
     fn candidates(&self) -> Vec<Candidate>;
 
     /// Whether the duration of a run is estimated from earlier runs on the same path, because no model predicts it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the caller's flags exclude for files, whichever engine reads and writes them.
+//! Checks files against the caller's flags, for all engines that read and write them.
 #![forbid(unsafe_code)]
 
 use crate::error::{Result, ensure};

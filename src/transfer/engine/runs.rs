@@ -14,7 +14,7 @@ use crate::transfer::plan::Plan;
 use crate::transfer::run::completion::{Account, Completion};
 use crate::transfer::run::{Run, RunHolds};
 
-/// Runs of one transfer, whichever engine carries them.
+/// The runs of one transfer, with any engine.
 pub struct Runs {
     layouts: [Arc<Layout>; 2],
     completion: Arc<Completion>,
@@ -22,7 +22,7 @@ pub struct Runs {
     busy: Arc<AtomicBool>,
 }
 
-/// What each run of a prepared engine needs, and what its end reports.
+/// The memory that each run of a prepared engine needs, and the data that its end reports.
 pub struct Needs {
     /// The extents on either side that must have memory during the run.
     touched: [TouchedExtents; 2],
@@ -31,7 +31,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Those of `engine`, beside the memory and the contexts of the layouts.
+    /// Adds the contexts of `engine` to those of the layouts.
     pub fn of(
         engine: &dyn Engine,
         touched: [TouchedExtents; 2],
@@ -42,7 +42,7 @@ impl Needs {
         Self { touched, contexts, account }
     }
 
-    /// Fails if memory of the transfer went with a CUDA context.
+    /// Fails if a CUDA context with memory of the transfer was reset or destroyed.
     pub fn ensure_alive(&self) -> Result<()> {
         self.contexts.ensure_alive()
     }
@@ -82,7 +82,7 @@ impl Runs {
         Ok(Run::start(self.completion.clone(), self.busy.clone(), needs.account.clone(), held))
     }
 
-    /// Waits for the last run; without a timeout, until it ends. The calling thread takes part in the work where it can.
+    /// Waits for the last run; without a timeout, until it ends. The calling thread does a part of the work if it can.
     pub fn wait(&self, engine: &dyn Engine, timeout: Option<Duration>) -> Result<()> {
         let deadline = deadline(timeout);
         engine.assist(deadline, &|| !self.completion.is_running());
@@ -103,7 +103,7 @@ fn in_flight() -> Error {
     Error::new(Status::Busy, "the transfer is in flight; poll it or wait for it, then submit it again")
 }
 
-/// What a plan touches on either side.
+/// The extents that a plan accesses on both sides.
 pub fn touched(source: &Layout, destination: &Layout, plan: &Plan) -> [TouchedExtents; 2] {
     [
         source.touched_extents(plan.moves().map(|each| (each.source_region, each.source, each.size))),

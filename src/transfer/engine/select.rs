@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Selects the engine for two layouts, by their kinds of memory.
+//! Selects the engine for two layouts, by their memory types.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -45,15 +45,15 @@ fn natural_path(
     match (side(source), side(destination)) {
         ((true, _), (true, _)) => fail!(
             Unsupported,
-            "both layouts are remote; one of the two agents must move the blocks, or they go through a local layout"
+            "both layouts are remote; let one of their owners move the blocks, or move them through a local layout"
         ),
         ((false, File), (false, File)) => {
-            fail!(Unsupported, "both layouts are on disk; blocks go through a host layout")
+            fail!(Unsupported, "both layouts are on disk; move the blocks through a host layout")
         }
         ((true, _), (_, File)) | ((_, File), (true, _)) => {
             fail!(
                 Unsupported,
-                "NIXL moves no blocks between a file and a peer; they go through a host layout"
+                "NIXL can't move blocks between a file and a peer; move them through a host layout"
             )
         }
         ((true, _), (false, _)) => Ok(TransferPath::NixlRead),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state of a transfer's last run as its caller sees it: the outcome, the duration and the layers that have moved, by
-//! polling, by waiting, or from a completion queue.
+//! The state of a transfer's last run as its caller sees it, by polling, by waiting, or from a completion queue: the
+//! outcome, the duration, and the number of layers that have moved.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const NEVER_RUN: u8 = 0;
 const RUNNING: u8 = 1;
 const OVER: u8 = 2;
 
-/// The state of one transfer, shared with whatever runs it.
+/// The state of a transfer's last run. The transfer and the engine that executes the run share it.
 pub struct Completion {
     log_id: LogId,
     phase: AtomicU8,
@@ -31,12 +31,12 @@ pub struct Completion {
     layers: u64,
     /// Layers of the last run that have moved, from the first on.
     moved: AtomicU64,
-    /// The parts of the last run that have not begun must not begin.
+    /// The caller cancelled the last run: parts that have not begun must not begin.
     is_cancelled: Arc<AtomicBool>,
     queue: Option<Arc<Queue>>,
 }
 
-/// What the end of a run reports beside its outcome. Each run of a transfer may have other values.
+/// The data that the end of a run reports together with its outcome. It may differ between runs of a transfer.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     /// Bytes that it moves.
@@ -56,12 +56,12 @@ pub(super) struct Before {
 struct Last {
     outcome: Outcome,
     duration: Duration,
-    /// Of the run that is under way.
+    /// Of the run in flight.
     account: Account,
 }
 
 impl Completion {
-    /// A transfer of so many layers that has not run yet.
+    /// The state of a transfer of `layers` layers that was never submitted.
     pub fn new(layers: u64, queue: Option<Arc<Queue>>) -> Self {
         Self {
             log_id: LogId::next(),
@@ -75,12 +75,12 @@ impl Completion {
         }
     }
 
-    /// The number that the log names the transfer by.
+    /// The number of the transfer in log messages.
     pub fn log_id(&self) -> LogId {
         self.log_id
     }
 
-    /// The layers of a run.
+    /// Number of layers of a run.
     pub fn layers(&self) -> u64 {
         self.layers
     }
@@ -91,10 +91,10 @@ impl Completion {
         Ok(self.moved.load(Ordering::Acquire))
     }
 
-    /// Has nothing more of the last run begin. One that is over is left as it is.
+    /// Cancels the last run: parts that have not begun will not begin. A run that has ended is unchanged.
     pub fn cancel(&self) -> Result<()> {
         self.ensure_submitted()?;
-        // Under the lock that starts the next run, so that it is not that one which is cancelled.
+        // Under the lock that the start of a run takes, so that this never cancels a run that starts concurrently.
         let last = self.last();
         if self.phase.load(Ordering::Acquire) == RUNNING {
             self.is_cancelled.store(true, Ordering::Release);
@@ -111,7 +111,7 @@ impl Completion {
         }
     }
 
-    /// The outcome of the last run, or `None` while it is under way.
+    /// The outcome of the last run, or `None` while it is in flight.
     pub fn poll(&self) -> Result<Option<()>> {
         match self.phase.load(Ordering::Acquire) {
             RUNNING => Ok(None),
@@ -119,24 +119,24 @@ impl Completion {
         }
     }
 
-    /// Whether a run is under way.
+    /// Whether a run is in flight.
     pub fn is_running(&self) -> bool {
         self.phase.load(Ordering::Acquire) == RUNNING
     }
 
-    /// Waits for the outcome of the last run; `None` waits for ever.
+    /// Waits for the outcome of the last run; `None` waits without a timeout.
     pub fn wait(&self, deadline: Option<Instant>) -> Result<()> {
         self.wait_until(deadline, || self.phase.load(Ordering::Acquire) != RUNNING)?;
         self.outcome()
     }
 
-    /// The outcome of the last run. A run that could not be started leaves a transfer that was never submitted without one.
+    /// The outcome of the last run that was started. Fails if there is none.
     fn outcome(&self) -> Outcome {
         self.ensure_submitted()?;
         self.last().outcome.clone()
     }
 
-    /// Waits until that many layers of the last run have moved; its failure where they never will.
+    /// Waits until `layers` layers of the last run have moved. Fails with the run's error if it ends before.
     pub fn wait_layers(&self, layers: u64, deadline: Option<Instant>) -> Result<()> {
         let have_moved = || self.have_moved(layers);
         self.wait_until(deadline, || have_moved() || self.phase.load(Ordering::Acquire) != RUNNING)?;
@@ -165,7 +165,7 @@ impl Completion {
         Ok(())
     }
 
-    /// Starts a run: it is under way, not cancelled, and no layer has moved. Returns the state before, for
+    /// Marks the start of a run: it is in flight, not cancelled, and no layer has moved. Returns the previous state for
     /// [`Self::withdraw`].
     pub(super) fn begin(&self, account: Account) -> Before {
         let mut last = self.last();
@@ -177,7 +177,7 @@ impl Completion {
         Before { phase, moved }
     }
 
-    /// Restores the state before a run of which nothing was started. Clears `busy` under the same lock as [`Self::finish`].
+    /// Restores the state before a run that could not be started. Clears `busy` under the same lock as [`Self::finish`].
     pub(super) fn withdraw(&self, before: &Before, busy: &AtomicBool) {
         let last = self.last();
         busy.store(false, Ordering::Release);
@@ -187,17 +187,17 @@ impl Completion {
         self.over.notify_all();
     }
 
-    /// Whether at least that many layers of the last run have moved.
+    /// Whether at least `layers` layers of the last run have moved.
     pub(super) fn have_moved(&self, layers: u64) -> bool {
         self.moved.load(Ordering::Acquire) >= layers
     }
 
-    /// Set while the parts of the run that have not begun must not begin.
+    /// Set if the caller cancelled the run.
     pub(super) fn cancellation(&self) -> &Arc<AtomicBool> {
         &self.is_cancelled
     }
 
-    /// Reports that this many layers have moved.
+    /// Reports that `moved` layers have moved.
     pub(super) fn advance(&self, moved: u64) {
         let last = self.last();
         self.moved.store(moved, Ordering::Release);
@@ -205,13 +205,13 @@ impl Completion {
         self.over.notify_all();
     }
 
-    /// How long the last finished run took.
+    /// Duration of the last run that ended.
     pub fn duration(&self) -> Duration {
         self.last().duration
     }
 
-    /// Reports the end of a run. `busy` is cleared before the end can be seen, and under the lock that
-    /// [`Self::begin`] takes: the next run begins after this one was reported.
+    /// Reports the end of a run. Clears `busy` before the end is visible, and under the lock that [`Self::begin`] takes, so
+    /// that the next run begins after this one was reported.
     pub(super) fn finish(&self, outcome: Outcome, duration: Duration, busy: Option<&AtomicBool>) {
         let status = outcome.as_ref().err().map(Error::status);
         let mut last = self.last();

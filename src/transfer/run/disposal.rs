@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Drops objects on a thread that nobody waits for: freeing device memory or unlocking pages can wait for all work that
-//! the device has queued.
+//! Drops objects on a separate thread: freeing device memory or unlocking pages can block until all work that is queued on
+//! the device has completed.
 #![forbid(unsafe_code)]
 
 use super::threads::Pool;
 
 /// Drops objects on another thread.
-pub fn dispose_of<T: Send + 'static>(things: Vec<T>) {
-    if !things.is_empty() {
-        dispose_of_then(things, || ());
+pub fn dispose_of<T: Send + 'static>(objects: Vec<T>) {
+    if !objects.is_empty() {
+        dispose_of_then(objects, || ());
     }
 }
 
 /// Drops an object on another thread, and then calls `then` there.
-pub fn dispose_of_then<T: Send + 'static>(thing: T, then: impl FnOnce() + Send + 'static) {
-    Pool::releases().hand_over(move |_| {
-        drop(thing);
+pub fn dispose_of_then<T: Send + 'static>(object: T, then: impl FnOnce() + Send + 'static) {
+    Pool::releases().run_once(move |_| {
+        drop(object);
         then();
     });
 }

@@ -25,13 +25,13 @@ struct Tally {
 }
 
 impl Tally {
-    /// With one run more. Each counts by its bytes, and less with every later one.
+    /// Adds a run. A run is weighted by its bytes, and less after each later run.
     fn with(self, bytes: u64, taken: Duration) -> Self {
         const KEPT: f64 = 0.75;
         Self { bytes: KEPT * self.bytes + bytes as f64, seconds: KEPT * self.seconds + taken.as_secs_f64() }
     }
 
-    /// 0 where nothing was moved.
+    /// The throughput; 0 without runs.
     fn bytes_per_second(self) -> f64 {
         if self.seconds > 0.0 { self.bytes / self.seconds } else { 0.0 }
     }
@@ -49,7 +49,7 @@ impl Record {
         Self { runs: Mutex::default(), assumed: bytes_per_second }
     }
 
-    /// One run more.
+    /// Adds a run.
     pub fn add(&self, bytes: u64, taken: Duration) {
         let mut tally = lock(&self.runs);
         *tally = tally.with(bytes, taken);
@@ -80,21 +80,21 @@ fn usual(source: &Layout, destination: &Layout) -> f64 {
     if files.all(|file| file.is_direct()) { DIRECT_FILE } else { CACHED_FILE }
 }
 
-/// A path between two sides, each known by its file, its peer or its kind of memory.
-type Way = (u32, u64, u64);
+/// A path, and hashes that identify source and destination by file, peer or kind of memory.
+type Key = (u32, u64, u64);
 
-/// More entries than this are dropped once no transfer uses them.
-const MOST_WAYS: usize = 256;
+/// If there are more entries than this, entries that no transfer uses are dropped.
+const MOST_ENTRIES: usize = 256;
 
 /// The runs on a path between two layouts.
 pub fn of(path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Record> {
-    static WAYS: PerProcess<Mutex<HashMap<Way, Arc<Record>>>> = PerProcess::new();
-    let mut ways = lock(WAYS.get(Mutex::default));
-    if ways.len() > MOST_WAYS {
-        ways.retain(|_, record| Arc::strong_count(record) > 1);
+    static RECORDS: PerProcess<Mutex<HashMap<Key, Arc<Record>>>> = PerProcess::new();
+    let mut records = lock(RECORDS.get(Mutex::default));
+    if records.len() > MOST_ENTRIES {
+        records.retain(|_, record| Arc::strong_count(record) > 1);
     }
-    let way = (path as u32, side(source), side(destination));
-    ways.entry(way).or_insert_with(|| Arc::new(Record::assuming(usual(source, destination)))).clone()
+    let key = (path as u32, side(source), side(destination));
+    records.entry(key).or_insert_with(|| Arc::new(Record::assuming(usual(source, destination)))).clone()
 }
 
 fn side(layout: &Layout) -> u64 {
@@ -109,7 +109,7 @@ fn side(layout: &Layout) -> u64 {
     hasher.finish()
 }
 
-/// Identifies a file whatever its name, and distinguishes it from an earlier file with the same inode.
+/// Identifies a file independently of its name. Distinguishes it from an earlier file with the same inode number.
 fn identity(file: BorrowedFd<'_>) -> Option<(u32, u32, u64, i64, u32)> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_expected_lies_between_the_slowest_run_and_the_fastest(
+        fn the_estimated_throughput_is_between_those_of_the_slowest_and_the_fastest_run(
             runs in prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 1..20),
         ) {
             let record = Record::assuming(1.0);
@@ -146,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_was_never_taken_is_as_is_usual() {
+    fn without_runs_the_usual_throughput_is_assumed() {
         assert_eq!(Record::assuming(2e9).seconds(1_000_000_000), (0.5, false));
     }
 
     #[test]
-    fn a_run_that_took_no_time_says_nothing() {
+    fn a_run_without_duration_does_not_count() {
         let record = Record::assuming(5.0);
         record.add(5, Duration::ZERO);
         assert_eq!(record.seconds(5), (1.0, false));

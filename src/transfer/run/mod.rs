@@ -25,42 +25,43 @@ use crate::region::ExtentHold;
 
 /// One run of a transfer. Its outcome is reported once: at the latest when it is dropped.
 ///
-/// The run keeps the layouts, so that the engines need not: it drops them before it reports its end, however it ends. After the
-/// report the caller may deregister and free their memory. Whatever else of the caller's an engine uses, it drops before it
-/// ends the run, and declares before the run where both are fields of one struct, because fields are dropped in that order.
+/// The run holds the layouts, so that engines need not. It drops them before it reports its end, with any outcome: after
+/// the report the caller may deregister and free their memory. An engine drops its own references to objects of the caller
+/// before it ends the run. In a struct, such fields are declared before the run, because fields are dropped in that order.
 pub struct Run {
     completion: Arc<Completion>,
     before: Before,
     busy: Arc<AtomicBool>,
     started: Instant,
-    told: bool,
-    ended: bool,
+    /// The outcome was reported.
+    is_reported: bool,
+    has_ended: bool,
     /// Dropped before the end is reported.
     held: Option<RunHolds>,
     /// The parts that run in order, and the index of the current one.
     steps: Option<(Arc<dyn Steps>, u64)>,
-    /// What is compared when all has moved.
+    /// Compares the blocks after the last byte.
     verification: Option<Arc<dyn Verify>>,
-    /// Deregisters memory that the run was the last to use.
+    /// Deregisters memory if the run was its last user.
     agent: Option<Arc<Agent>>,
 }
 
-/// A run in parts, each of which begins when the one before has ended: a part is a layer.
+/// The parts of a run, one per layer. Each begins when the one before has ended.
 pub trait Steps: Send + Sync {
-    /// How many parts.
+    /// Number of parts.
     fn count(&self) -> u64;
-    /// Prepares the start of one.
+    /// Prepares the start of a part.
     fn prepare(&self, part: u64, run: Run) -> Result<Start>;
 }
 
-/// Compares moved blocks with what is expected, before the run ends.
+/// Compares moved blocks with their expected contents, before the run ends.
 pub trait Verify: Send + Sync {
     /// Fails if the blocks differ.
     fn outcome(&self, layouts: &[Arc<Layout>; 2]) -> Outcome;
 }
 
-/// Starts a part. It holds only what the run holds too: the run may end on another thread before this
-/// returns, and the caller must not keep what the parts hold until then.
+/// Starts a part. It holds no objects of the caller that the run does not hold: the run may end on another thread before
+/// this returns, and the caller may free its memory then.
 pub type Start = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// Reports whether the caller cancelled the run.
@@ -68,23 +69,23 @@ pub type Start = Box<dyn FnOnce() -> Result<()> + Send>;
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Whether nothing more shall begin.
+    /// Whether the caller cancelled the run: then no further part may begin.
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// The outcome of a run of which something has not begun.
+/// The outcome of a run that was cancelled before all of it had begun.
 pub fn cancelled() -> Error {
     Error::new(Status::Cancelled, "the transfer was cancelled before all of it had begun")
 }
 
-/// What a run keeps of the caller's.
+/// The objects of the caller that a run holds.
 #[derive(Default)]
 pub struct RunHolds {
     /// The source and the destination.
     pub layouts: Option<[Arc<Layout>; 2]>,
-    /// The extents of the two that it touches.
+    /// The extents of both layouts that it accesses.
     pub extents: [Vec<ExtentHold>; 2],
     /// The peer's metadata, which must stay loaded.
     pub peer: Option<RemoteHold>,
@@ -113,8 +114,8 @@ impl Run {
             before,
             busy,
             started,
-            told: false,
-            ended: false,
+            is_reported: false,
+            has_ended: false,
             held: Some(held),
             steps: None,
             verification: None,
@@ -122,14 +123,14 @@ impl Run {
         }
     }
 
-    /// Notes the agent that carries the run. If the run is the last holder of a layout, the agent's thread deregisters the
-    /// memory later than it ends the run, and the end is reported after that.
-    pub fn carried_by(mut self, agent: Arc<Agent>) -> Self {
+    /// Sets the agent that executes the run. If the run is the last holder of a layout, the agent's thread deregisters the
+    /// memory after the run has ended, and the end is reported after that.
+    pub fn executed_by(mut self, agent: Arc<Agent>) -> Self {
         self.agent = Some(agent);
         self
     }
 
-    /// Compares what was moved before the run ends.
+    /// Makes the run compare the moved blocks before it ends.
     pub fn verified_by(mut self, verification: Arc<dyn Verify>) -> Self {
         self.verification = Some(verification);
         self
@@ -160,9 +161,9 @@ impl Run {
         [source, destination].into_iter().any(|layout| Arc::strong_count(layout) <= own)
     }
 
-    /// Reports that so many layers have moved, unless the owner of their memory has decommitted it meanwhile.
+    /// Reports that `moved` layers have moved, unless the owner of their memory has decommitted it meanwhile.
     pub fn advance(&self, moved: u64) {
-        if !self.told && !self.completion.have_moved(moved) && self.ensure_unchanged().is_ok() {
+        if !self.is_reported && !self.completion.have_moved(moved) && self.ensure_unchanged().is_ok() {
             self.completion.advance(moved);
         }
     }
@@ -172,7 +173,7 @@ impl Run {
         self.completion.cancellation().load(Ordering::Acquire)
     }
 
-    /// The same, for threads without the run.
+    /// Lets threads without access to the run check whether it was cancelled.
     pub fn stop(&self) -> Stop {
         Stop(self.completion.cancellation().clone())
     }
@@ -182,10 +183,10 @@ impl Run {
         extents.flatten().try_for_each(ExtentHold::ensure_unchanged)
     }
 
-    /// Reports the outcome before the run ends, because the caller need not wait for requests that can't be
-    /// stopped. No new run can begin before the end, and later reports are ignored.
-    pub fn tell_early(&mut self, outcome: Outcome) {
-        if !std::mem::replace(&mut self.told, true) {
+    /// Reports the outcome before the run ends, so that the caller does not wait for requests that can't be cancelled. No
+    /// new run can begin before the end, and later reports are ignored.
+    pub fn report_early(&mut self, outcome: Outcome) {
+        if !std::mem::replace(&mut self.is_reported, true) {
             self.completion.finish(outcome, self.started.elapsed(), None);
         }
     }
@@ -200,7 +201,7 @@ impl Run {
         self.advance(next);
         if self.is_cancelled() {
             drop(steps);
-            return self.over(Err(cancelled()));
+            return self.finish(Err(cancelled()));
         }
         self.steps = Some((steps.clone(), next));
         if let Err(error) = Self::start_part(steps, next, self) {
@@ -208,60 +209,60 @@ impl Run {
         }
     }
 
-    /// Compares what was moved if that was requested and the outcome is not reported yet; otherwise ends the
-    /// run.
+    /// Compares the moved blocks if this was requested and the outcome was not reported. Then ends the run.
     fn verify(mut self, outcome: Outcome) {
-        let Some(verification) = self.verification.take().filter(|_| outcome.is_ok() && !self.told) else {
-            return self.over(outcome);
+        let verifies = outcome.is_ok() && !self.is_reported;
+        let Some(verification) = self.verification.take().filter(|_| verifies) else {
+            return self.finish(outcome);
         };
-        // The thread that moved the blocks has others to look after. It may also have to move them for the checksums, and
-        // must not wait for itself.
-        Pool::checks().hand_over(move |handed_over| {
+        // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread
+        // may have to do, and it must not wait for itself.
+        Pool::checks().run_once(move |has_own_thread| {
             let outcome = match self.layouts() {
-                Some(layouts) if handed_over => verification.outcome(layouts),
+                Some(layouts) if has_own_thread => verification.outcome(layouts),
                 _ => {
                     Err(Error::new(Status::OutOfMemory, "no thread could be started to verify moved blocks"))
                 }
             };
             drop(verification);
-            self.over(outcome);
+            self.finish(outcome);
         });
     }
 
-    /// Ends the run because its engine could not begin it, or its next part. If nothing has begun, the failure is that of
-    /// the submission, so no completion is reported.
+    /// Ends the run because its engine could not begin it, or its next part. If no part has begun, the submission itself
+    /// fails, so no completion is reported.
     pub fn not_begun(mut self, error: &Error) {
         if self.steps.as_ref().is_some_and(|(_, part)| *part > 0) {
-            return self.over(Err(error.clone()));
+            return self.finish(Err(error.clone()));
         }
-        self.ended = true;
+        self.has_ended = true;
         self.release();
         log!(Debug, "transfer {} could not be started: {error}", self.completion.log_id());
         self.completion.withdraw(&self.before, &self.busy);
     }
 
-    /// Drops what the run keeps. Returns whether it was the last holder of a layout.
+    /// Drops the objects that the run holds. Returns whether it was the last holder of a layout.
     fn release(&mut self) -> bool {
         drop((self.steps.take(), self.verification.take()));
         self.held.take().is_some_and(RunHolds::release)
     }
 
-    /// Ends the run while something may still move its bytes and no longer reports when it is done. Intentionally leaks
-    /// what the run holds.
-    pub fn end_for_good(mut self, error: Error) {
+    /// Ends the run while hardware may still move its bytes and the end of that can't be detected. Intentionally leaks the
+    /// objects that the run holds.
+    pub fn abandon(mut self, error: Error) {
         leak::intentionally(self.held.take());
-        self.over(Err(error));
+        self.finish(Err(error));
     }
 
-    fn over(&mut self, outcome: Outcome) {
-        if std::mem::replace(&mut self.ended, true) {
+    fn finish(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.has_ended, true) {
             return;
         }
         // The data is invalid if the owner, another process, has decommitted its memory meanwhile.
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
         let was_last = self.release();
         let report = Report {
-            outcome: (!std::mem::replace(&mut self.told, true)).then_some(outcome),
+            outcome: (!std::mem::replace(&mut self.is_reported, true)).then_some(outcome),
             completion: self.completion.clone(),
             busy: self.busy.clone(),
             started: self.started,
@@ -273,9 +274,9 @@ impl Run {
     }
 }
 
-/// Reports the end of a run when it is dropped: then the caller may free the memory, and start the next run.
+/// Reports the end of a run when it is dropped. After that the caller may free the memory and start the next run.
 struct Report {
-    /// None if it was reported early.
+    /// `None` if it was reported early.
     outcome: Option<Outcome>,
     completion: Arc<Completion>,
     busy: Arc<AtomicBool>,
@@ -293,7 +294,7 @@ impl Drop for Report {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.over(Err(Error::new(Status::Panic, "the transfer was dropped before its end")));
+        self.finish(Err(Error::new(Status::Panic, "the transfer was dropped before its end")));
     }
 }
 
@@ -303,7 +304,7 @@ mod tests {
 
     use super::*;
 
-    /// Two parts. The start of the second returns only after the run has ended on another thread and that was reported.
+    /// Two parts. The start of the second returns after another thread has ended the run and the end was reported.
     struct Parts {
         completion: Arc<Completion>,
         own: Weak<Parts>,
@@ -321,10 +322,10 @@ mod tests {
                     run.end(Ok(()));
                     return Ok(());
                 }
-                let elsewhere = std::thread::spawn(move || run.end(Ok(())));
+                let other = std::thread::spawn(move || run.end(Ok(())));
                 completion.wait(None)?;
                 assert!(parts.upgrade().is_none(), "the parts are held after the end was reported");
-                elsewhere.join().unwrap();
+                other.join().unwrap();
                 Ok(())
             }))
         }

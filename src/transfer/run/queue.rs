@@ -19,31 +19,31 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The word given with the transfer.
+    /// The caller's value from the submission.
     pub user_data: u64,
     /// Bytes moved; 0 after a failure.
     pub bytes: u64,
-    /// What failed, or `None`.
+    /// The status of a failure, or `None`.
     pub status: Option<Status>,
 }
 
-/// Completions in the order they came. None is lost: the queue grows as it must.
+/// Completions in order of arrival. The queue grows as needed, so no completion is lost.
 pub struct Queue {
     log_id: LogId,
     state: Mutex<State>,
-    /// Whether there are any; read without the lock.
+    /// Whether there are completions; read without the lock.
     has_some: AtomicBool,
     arrival: Condvar,
 }
 
 struct State {
     entries: VecDeque<Entry>,
-    /// None once the queue is closed.
+    /// `None` if the queue is closed.
     event: Option<OwnedFd>,
 }
 
-/// The caller's hold of a queue. When it is dropped the queue is closed: its event fd at once, because the thread that
-/// reports the end of a run keeps the queue a moment longer than the caller may see.
+/// The caller's reference to a queue. Dropping it closes the queue and its event fd at once: a thread that reports the end
+/// of a run may hold the queue slightly longer than the run.
 pub struct OpenQueue(pub Arc<Queue>);
 
 impl std::ops::Deref for OpenQueue {
@@ -66,7 +66,7 @@ impl Queue {
     /// An empty queue.
     pub fn create() -> Result<Arc<Self>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::errno("make an event fd", errno))?;
+            .map_err(|errno| Error::errno("create an event fd", errno))?;
         let log_id = LogId::next();
         log!(Debug, "queue {log_id} created: event fd {}", event.as_raw_fd());
         Ok(Arc::new(Self {
@@ -77,7 +77,7 @@ impl Queue {
         }))
     }
 
-    /// Readable while completions wait; -1 once the queue is closed.
+    /// The event fd, which is readable while there are completions; -1 if the queue is closed.
     pub fn fd(&self) -> RawFd {
         self.lock().event.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
@@ -95,12 +95,12 @@ impl Queue {
         self.arrival.notify_one();
     }
 
-    /// Takes up to `out.len()` completions and returns their number.
+    /// Removes up to `out.len()` completions, and returns their number.
     pub fn poll(&self, out: &mut [Entry]) -> usize {
         self.take(&mut self.lock(), out)
     }
 
-    /// Takes at least one; `None` waits for ever.
+    /// Waits for a completion, then removes up to `out.len()` of them. `None` waits without a timeout.
     pub fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         is_met_soon(deadline, || self.has_some.load(Ordering::Acquire));
@@ -150,7 +150,7 @@ fn signal(event: &OwnedFd) {
 }
 
 fn clear(event: &OwnedFd) {
-    // An event that was not signalled is fine.
+    // The event may be clear already, which is fine.
     let _ = rustix::io::read(event, &mut [0u8; 8]);
 }
 
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_event_fd_is_readable_exactly_while_completions_wait() {
+    fn the_event_fd_is_readable_only_while_there_are_completions() {
         let queue = Queue::create().unwrap();
         assert!(!readable(&queue));
         for user_data in 1..=3 {
@@ -212,7 +212,7 @@ mod tests {
                     while let Ok(count) = queue.wait(&mut out, Some(Duration::from_secs(20))) {
                         seen.extend(out[..count].iter().map(|entry| entry.user_data));
                         if seen.contains(&0) {
-                            queue.push(NONE); // Hands the end on.
+                            queue.push(NONE); // Ends the next thread.
                             break;
                         }
                     }

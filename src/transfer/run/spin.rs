@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// How long a waiting thread polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// Polls until a condition is met; false if it is not met by the deadline, or soon.
+/// Polls a condition until it is met, until the deadline, or for a short time. Returns whether it is met.
 pub fn is_met_soon(deadline: Option<Instant>, is_met: impl Fn() -> bool) -> bool {
     let now = Instant::now();
     let until = deadline.map_or(now + SPIN, |deadline| deadline.min(now + SPIN));

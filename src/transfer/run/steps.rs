@@ -14,7 +14,7 @@ pub trait Part: Send + Sync + 'static {
     fn prepare_start(&self, run: Run) -> Start;
 }
 
-/// All parts of a transfer: one, or one a layer.
+/// All parts of a transfer: one, or one per layer.
 pub struct PartSequence<P>(Arc<Parts<P>>);
 
 struct Parts<P>(Vec<P>);

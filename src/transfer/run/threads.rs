@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads that copy, read and write files, or watch work under way. They start when there is work and
-//! end after a while without any, so that an idle process has none.
+//! Threads that copy, that read and write files, or that watch work in flight. They start when there is work, and end after
+//! some seconds without work, so an idle process has none.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -15,22 +15,22 @@ use crate::log::log;
 use crate::process::PerProcess;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// Work that several threads can do together.
+/// Work that several threads share.
 pub trait Shared: Send + Sync {
-    /// Does a share of the work, or returns at once if none is left. A panic is logged and ends the share,
-    /// not the thread; the work itself must report it to its waiters.
+    /// Does a part of the work, or returns at once if none is left. A panic is logged and ends this call, not the thread.
+    /// The implementation must report it to threads that wait for the work.
     fn run(&self);
 }
 
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(5);
-/// More threads than this gain nothing: memory is the limit.
+/// The maximum number of threads that copy: memory bandwidth limits them.
 const MOST_THREADS: usize = 16;
 
-/// Starts a thread of that name.
+/// Starts a thread with a name.
 type StartThread = fn(&'static str, Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
 
-/// Some threads of this process.
+/// A pool of threads of this process.
 pub struct Pool {
     name: &'static str,
     most: usize,
@@ -47,7 +47,7 @@ struct State {
 }
 
 impl Pool {
-    /// The threads of this process that copy.
+    /// The threads that copy.
     pub fn get() -> &'static Self {
         static COPIES: PerProcess<Pool> = PerProcess::new();
         COPIES.get(|| Self::new("kvmem-copy", MOST_THREADS))
@@ -59,7 +59,7 @@ impl Pool {
         FILES.get(|| Self::new("kvmem-file", MOST_THREADS))
     }
 
-    /// The threads that compare moved blocks. They wait for copies and files, which never wait for them.
+    /// The threads that compare moved blocks. They are separate, because they wait for copies and files.
     pub fn checks() -> &'static Self {
         static CHECKS: PerProcess<Pool> = PerProcess::new();
         CHECKS.get(|| Self::new("kvmem-check", MOST_THREADS))
@@ -71,15 +71,14 @@ impl Pool {
         STARTS.get(|| Self::new("kvmem-start", MOST_THREADS))
     }
 
-    /// The threads that watch the driver or the kernel while work is under way there. Each service has its
-    /// own thread ([`Self::run_alone`]), so that copies, files and other services do not delay the report of
-    /// an end.
+    /// The threads that watch work of the driver or the kernel. Each service has its own thread ([`Self::run_alone`]), so
+    /// that copies, files and other services do not delay the report of an end.
     pub fn services() -> &'static Self {
         static SERVICES: PerProcess<Pool> = PerProcess::new();
         SERVICES.get(|| Self::new("kvmem-serve", usize::MAX))
     }
 
-    /// The threads that free objects, which may take long.
+    /// The threads that free objects, which may block.
     pub fn releases() -> &'static Self {
         static RELEASES: PerProcess<Pool> = PerProcess::new();
         RELEASES.get(|| Self::new("kvmem-free", MOST_THREADS))
@@ -89,9 +88,9 @@ impl Pool {
         Self { name, most, start_thread, state: Mutex::default(), work: Condvar::new() }
     }
 
-    /// How many threads are worth having, the caller's included.
+    /// The useful number of threads, including the calling thread.
     pub fn parallelism() -> usize {
-        // Asked once: std opens and reads the files of control groups each time, which takes longer than waking a thread.
+        // Queried once: std reads the files of control groups each time, which takes longer than waking a thread.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         match COUNT.load(Ordering::Relaxed) {
             0 => {
@@ -104,7 +103,7 @@ impl Pool {
         }
     }
 
-    /// Has up to `threads` threads run `shared`. If there is no thread and none can be started, the caller runs it.
+    /// Runs `shared` on up to `threads` threads. If there is no thread and none can be started, the calling thread runs it.
     pub fn run(&'static self, shared: &Arc<dyn Shared>, threads: usize) {
         let mut state = self.lock();
         state.queue.extend(std::iter::repeat_n(shared.clone(), threads));
@@ -113,12 +112,12 @@ impl Pool {
         let failure = (0..wanted).try_for_each(|_| self.add_thread(&mut state)).err();
         let is_callers = state.threads == 0;
         if is_callers {
-            // Within the lock: a thread that another caller starts after it would run this work at the same time.
+            // Under the lock: otherwise a thread that another caller starts could run this work concurrently.
             state.queue.retain(|queued| !Arc::ptr_eq(queued, shared));
         }
         drop(state);
-        // Each thread that takes work wakes the next: waking one takes the caller some microseconds, and waking all that
-        // are idle, whether there is work for them or not, takes it as many times that.
+        // Each thread that takes work wakes the next. Waking a thread takes some microseconds, so waking all of them here
+        // would delay the caller.
         self.work.notify_one();
         if let Some(error) = failure {
             log!(Warn, "{error}; fewer threads do the work");
@@ -128,17 +127,18 @@ impl Pool {
         }
     }
 
-    /// Runs `work` on another thread. It gets false, on the calling thread, if no thread can be started.
-    pub fn hand_over(&'static self, work: impl FnOnce(bool) + Send + 'static) {
+    /// Runs `work` once, on another thread, and passes it true. If no thread can be started, runs it on the calling thread
+    /// and passes it false.
+    pub fn run_once(&'static self, work: impl FnOnce(bool) + Send + 'static) {
         let once = Once { work: Mutex::new(Some(Box::new(work))), caller: std::thread::current().id() };
         self.run(&(Arc::new(once) as Arc<dyn Shared>), 1);
     }
 
-    /// Has a thread run `shared` that runs nothing else until that returns. Fails if there is none to spare and none can be
-    /// started: waiting for another would not end, because services run as long as there is anything to serve.
+    /// Runs `shared` on a thread that runs nothing else until it returns. Fails if no thread is idle and none can be
+    /// started: waiting for another thread could take for ever, because services run while they have work.
     pub fn run_alone(&'static self, shared: Arc<dyn Shared>) -> Result<()> {
         let mut state = self.lock();
-        // Each idle thread will take one entry of the queue.
+        // Each idle thread takes one entry of the queue.
         if state.queue.len() >= state.idle {
             self.add_thread(&mut state)?;
         }
@@ -251,19 +251,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_after_waits_for_no_copies() {
+    fn a_service_does_not_wait_for_copies_and_files() {
         let (copy, _seen, go) = gated();
         Pool::get().run(&copy, 4 * MOST_THREADS);
         Pool::files().run(&copy, 4 * MOST_THREADS);
-        let (tell, told) = channel();
-        let tell = Mutex::new(tell);
-        Pool::services().run_alone(does(move || tell.lock().send(()).unwrap())).unwrap();
-        told.recv_timeout(PATIENCE).unwrap();
+        let (sender, receiver) = channel();
+        let sender = Mutex::new(sender);
+        Pool::services().run_alone(does(move || sender.lock().send(()).unwrap())).unwrap();
+        receiver.recv_timeout(PATIENCE).unwrap();
         drop(go);
     }
 
     #[test]
-    fn services_have_a_thread_each() {
+    fn each_service_has_its_own_thread() {
         const MANY: usize = 3 * MOST_THREADS;
         let together = Arc::new(Barrier::new(MANY + 1));
         for _ in 0..MANY {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_a_share_and_not_its_thread() {
+    fn a_panic_ends_the_work_and_not_the_thread() {
         let pool = pool(1);
         pool.run(&does(|| panic!("deliberate")), 1);
         let (work, seen, go) = gated();
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(pool.lock().threads, 1);
     }
 
-    /// A pool that starts threads so.
+    /// A pool that starts threads by `start_thread`.
     fn pool_that_fails(start_thread: StartThread) -> &'static Pool {
         Box::leak(Box::new(Pool { start_thread, ..Pool::new("kvmem-test", MOST_THREADS) }))
     }
@@ -300,21 +300,21 @@ mod tests {
     #[test]
     fn without_threads_the_caller_does_the_work_once() {
         let pool = pool_that_fails(start_none);
-        let (tell, told) = channel();
-        let tell = Mutex::new(tell);
-        pool.run(&does(move || tell.lock().send(std::thread::current().id()).unwrap()), 3);
-        assert!(told.iter().eq([std::thread::current().id()]));
+        let (sender, receiver) = channel();
+        let sender = Mutex::new(sender);
+        pool.run(&does(move || sender.lock().send(std::thread::current().id()).unwrap()), 3);
+        assert!(receiver.iter().eq([std::thread::current().id()]));
         assert!(pool.lock().queue.is_empty());
     }
 
-    /// Threads of the pool end at once here, so that there is often none, and every other start fails.
+    /// Every second start of a thread fails, so the pool often has no thread.
     #[test]
     fn work_for_one_thread_is_done_once_while_others_start_threads() {
         fn start_some(name: &'static str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
             static STARTS: AtomicUsize = AtomicUsize::new(0);
             match STARTS.fetch_add(1, Ordering::Relaxed) % 2 {
                 0 => {
-                    // Meanwhile the other callers come to wait for the lock.
+                    // Meanwhile the other callers block on the lock.
                     (0..20).for_each(|_| std::thread::yield_now());
                     start_none(name, body)
                 }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_gets_no_thread_is_refused_and_waits_for_no_other() {
+    fn a_service_fails_if_no_thread_can_be_started() {
         fn start_one(name: &'static str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
             static STARTS: AtomicUsize = AtomicUsize::new(0);
             match STARTS.fetch_add(1, Ordering::Relaxed) {
@@ -360,6 +360,6 @@ mod tests {
         let error = pool.run_alone(other).unwrap_err();
         assert_eq!(error.status(), Status::OutOfMemory);
         drop(go);
-        assert!(other_begun.recv_timeout(PATIENCE).is_err(), "it was refused, and does not run later");
+        assert!(other_begun.recv_timeout(PATIENCE).is_err(), "it failed, and must not run later");
     }
 }

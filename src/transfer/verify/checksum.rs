@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CRC32C of blocks: over a block's pieces in the order layer, outer slot, and over nothing else. The same bytes give the
-//! same number whatever kind, alignment or memory the layout is of.
+//! CRC32C of blocks: over a block's pieces, ordered by layer, then by outer slot. Padding is not included, so the same
+//! bytes have the same checksum in a layout of any kind, alignment and memory.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::transfer::engine::select;
 use crate::transfer::plan::Slots;
 use crate::transfer::request::{BlockPair, PairedRange, Wanted};
 
-/// Bytes of host memory for blocks that the CPU can't read in place.
+/// Size of the host buffer for blocks that the CPU can't access directly.
 const BUFFER: u64 = 16 << 20;
 
-/// The checksums of all of some blocks, in their order.
+/// The checksums of whole blocks, in the order of `blocks`.
 pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
     let have = layout.geometry().dimensions();
     for (index, block) in blocks.iter().enumerate() {
@@ -33,7 +33,7 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
     of_slots(layout, blocks, Slots::all(have))
 }
 
-/// The same for some layers and outer slots, all of which must exist.
+/// The checksums of some layers and outer slots of blocks. All of them must exist.
 pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {
     ensure_readable(layout)?;
     match layout.memory_type() {
@@ -42,14 +42,14 @@ pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Ve
             Contexts::of([&**layout], false).ensure_alive()?;
             match gpu::of_slots(layout, blocks, &slots)? {
                 Some(checksums) => Ok(checksums),
-                None => by_way_of_host(layout, blocks, slots),
+                None => through_host(layout, blocks, slots),
             }
         }
-        _ => by_way_of_host(layout, blocks, slots),
+        _ => through_host(layout, blocks, slots),
     }
 }
 
-/// Fails for a layout whose memory can't be accessed from here.
+/// Fails for a layout whose memory this process can't access.
 pub fn ensure_readable(layout: &Layout) -> Result<()> {
     ensure!(
         layout.memory().locality() != Locality::Remote,
@@ -59,22 +59,22 @@ pub fn ensure_readable(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Brings as many blocks as the buffer holds to host memory, and goes on with the next.
-fn by_way_of_host(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {
+/// Copies as many blocks as fit a buffer to host memory, computes their checksums, and repeats this for the next blocks.
+fn through_host(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {
     let geometry = layout.geometry();
-    let here = |there: std::ops::Range<u64>| PairedRange {
-        source: there.start,
+    let to_buffer = |range: std::ops::Range<u64>| PairedRange {
+        source: range.start,
         destination: 0,
-        count: there.end - there.start,
+        count: range.end - range.start,
     };
-    let (layers, outers) = (here(slots.layers), here(slots.outers));
+    let (layers, outers) = (to_buffer(slots.layers), to_buffer(slots.outers));
     let wanted = Wanted { layers: Some(layers), outers: Some(outers) };
     let block_size = (geometry.total_size()? / geometry.dimensions().num_blocks).max(1);
-    let room = (BUFFER / block_size).clamp(1, blocks.len() as u64);
-    let buffer = buffer_for(layout, room, layers.count, outers.count)?;
+    let capacity = (BUFFER / block_size).clamp(1, blocks.len() as u64);
+    let buffer = buffer_for(layout, capacity, layers.count, outers.count)?;
     let all = Slots::all(buffer.geometry().dimensions());
     let mut checksums = Vec::with_capacity(blocks.len());
-    for part in blocks.chunks(room as usize) {
+    for part in blocks.chunks(capacity as usize) {
         fetch(layout, part, wanted, &buffer)?;
         let ids: Arc<[u32]> = (0..part.len() as u32).collect();
         checksums.extend(host::checksums(&buffer, ids, &all)?);
@@ -82,8 +82,7 @@ fn by_way_of_host(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<
     Ok(checksums)
 }
 
-/// Host memory for some blocks, with the same strides as in the layout, so that any path between the two
-/// works.
+/// Host memory for some blocks, with the same kind and alignment as the layout, so that every path supports the copy.
 fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64) -> Result<Arc<Layout>> {
     let like = layout.geometry().dimensions();
     let io_alignment = layout.memory().regions().iter().map(|region| region.io_alignment()).max();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums of blocks in GPU memory: a kernel computes the remainder of each tile, and combines those of a
-//! block.
+//! Checksums of blocks in GPU memory: a kernel computes the remainder of each tile, and combines the remainders of a block.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,45 +20,46 @@ use crate::transfer::engine::cuda::device::pool::ResourcePool;
 use crate::transfer::engine::cuda::device::state::DeviceState;
 use crate::transfer::plan::Slots;
 
-/// What a warp divides at a time.
+/// Bytes that a warp processes at a time.
 const TILE: u64 = 4096;
-/// Tiles of a block that one launch divides.
+/// Maximum number of tiles per block in one launch.
 const MOST_TILES: u64 = 1 << 16;
-/// Blocks of one launch.
+/// Maximum number of blocks in one launch.
 const MOST_BLOCKS: u64 = 1 << 18;
-/// Tiles of one launch: the kernel counts them in 32 bits.
+/// Maximum number of tiles in one launch: the kernel counts them in 32 bits.
 const MOST_IN_ALL: u64 = 1 << 30;
-/// Bytes of an id, of a power, and of a checksum.
+/// Bytes of a block id, of a factor, and of a checksum.
 const WORD: u64 = 4;
-/// How long the thread that waits looks all the time: a GPU divides 1 GiB in less.
+/// How long a waiting thread polls before it sleeps between polls: a GPU processes 1 GiB in less time.
 const PATIENCE: Duration = Duration::from_millis(1);
+/// How long it then sleeps between polls.
 const SLEEP: Duration = Duration::from_micros(50);
 
 /// The resources for checksums on one device, used by one thread at a time.
 pub struct Checker {
     kernel: ChecksumKernel,
     stream: Stream,
-    /// What each bit of a remainder is a row further.
+    /// For each bit of a remainder, the remainder of that bit followed by one row.
     further: [u32; 32],
-    /// What is behind each word of a row, and the word.
+    /// For each word of a row, the factor of the word and the bytes after it.
     words: [u32; ROW],
-    /// Page-locked: block ids, the factor of each tile of a block, checksums.
+    /// Page-locked memory: block ids, checksums, and the factor of each tile of a block.
     host: PinnedMemory,
-    /// The same on the device: the kernel must not wait for the link at each tile.
+    /// The same data on the device, so that the kernel does not wait for the link at each tile.
     device: Allocation,
 }
 
 impl Checker {
-    /// Makes one for an engine's device.
-    pub fn new(engine: &DeviceState) -> Result<Self> {
-        let ordinal = engine.context().device().ordinal();
+    /// Creates the resources on a device.
+    pub fn new(device: &DeviceState) -> Result<Self> {
+        let ordinal = device.context().device().ordinal();
         let size = (2 * MOST_BLOCKS + MOST_TILES) * WORD;
         let config =
             PinnedConfig { size, ordinal, threads: 1, no_huge_pages: true, ..PinnedConfig::default() };
         let row = power(ROW as u64 * WORD);
         Ok(Self {
-            kernel: ChecksumKernel::load(engine.context())?,
-            stream: Stream::new(engine.context())?,
+            kernel: ChecksumKernel::load(device.context())?,
+            stream: Stream::new(device.context())?,
             further: std::array::from_fn(|bit| product(1 << bit, row)),
             words: std::array::from_fn(|word| power((ROW - word) as u64 * WORD)),
             host: PinnedMemory::allocate(&config, &mut |_, _| true)?,
@@ -71,12 +71,12 @@ impl Checker {
     fn compute(&self, blocks: &[u32], pieces: &Pieces) -> Result<Vec<u32>> {
         let ended = self.start(blocks, pieces).and_then(|()| self.wait());
         if let Err(error) = ended {
-            // What was started must be over before its memory goes.
+            // The memory is freed after this, so work that was started must complete first.
             let _ = self.wait();
             return Err(error);
         }
         let mut checksums = vec![0; blocks.len()];
-        // SAFETY: the device has written as many.
+        // SAFETY: the device has written `blocks.len()` checksums.
         unsafe {
             std::ptr::copy_nonoverlapping(CHECKSUMS.of(self.host()), checksums.as_mut_ptr(), blocks.len())
         };
@@ -92,7 +92,7 @@ impl Checker {
         self.put(IDS, blocks);
         {
             let on = self.stream.activate()?;
-            // SAFETY: memory of this value's, which is kept until the stream is done.
+            // SAFETY: memory of this object, which is kept until the stream has completed.
             unsafe { on.clear(CHECKSUMS.at(self.device.address()), bytes)? };
             self.upload(&on, IDS, bytes)?;
         }
@@ -135,8 +135,8 @@ impl Checker {
         };
         let on = self.stream.activate()?;
         self.upload(&on, BEHIND, powers.len() as u64 * WORD)?;
-        // SAFETY: whoever asks has seen that the device reaches the blocks, and holds them; the rest is memory of this
-        // value's, which is used until the stream is done.
+        // SAFETY: the caller has checked that the device can access the blocks, and holds them. The other memory belongs to
+        // this object, which is kept until the stream has completed.
         unsafe { self.kernel.launch(&on, &tiles) }
     }
 
@@ -145,13 +145,13 @@ impl Checker {
     }
 
     fn put(&self, part: Part, words: &[u32]) {
-        // SAFETY: no part is given more words than it has, and nobody else uses the memory.
+        // SAFETY: no caller passes more words than the part has, and only this thread uses the memory.
         unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), part.of(self.host()), words.len()) };
     }
 
     fn upload(&self, on: &Active<'_>, part: Part, size: u64) -> Result<()> {
         let (source, destination) = (part.at(self.host()), part.at(self.device.address()));
-        // SAFETY: memory of this value's, which is kept until the stream is done.
+        // SAFETY: memory of this object, which is kept until the stream has completed.
         unsafe { on.copy(Copy { source, destination, size }) }
     }
 
@@ -165,7 +165,7 @@ impl Checker {
     }
 }
 
-/// A part of a checker's memories: how many words are before it.
+/// A part of a checker's memory: its offset in words.
 #[derive(Clone, Copy)]
 struct Part(u64);
 
@@ -214,18 +214,19 @@ pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<O
     Ok(Some(checksums))
 }
 
-/// How many tiles some layers of a block are.
+/// Number of tiles of `layers` layers of a block.
 fn tiles_of_layers(pieces: &Pieces, layers: u64) -> u64 {
     pieces.size.div_ceil(TILE).saturating_mul(pieces.outers).saturating_mul(layers)
 }
 
 /// The number of layers per launch; 0 if one layer has too many tiles.
 fn most_layers(pieces: &Pieces) -> u64 {
-    let room = MOST_TILES / tiles_of_layers(pieces, 1).max(1);
-    room.min(MOST_LAYERS as u64).min(pieces.layers.len() as u64)
+    let layers = MOST_TILES / tiles_of_layers(pieces, 1).max(1);
+    layers.min(MOST_LAYERS as u64).min(pieces.layers.len() as u64)
 }
 
-/// What the bytes behind each tile of some layers multiply its remainder by; `after` bytes are behind the last.
+/// For each tile of some layers, the factor by which the bytes behind it multiply its remainder. `after` bytes are behind
+/// the last tile.
 fn behind_tiles(pieces: &Pieces, layers: usize, after: u64) -> Vec<u32> {
     let tiles = pieces.size.div_ceil(TILE);
     let (whole, last) = (power(TILE), power(pieces.size - (tiles - 1) * TILE));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums of blocks in host memory, computed by threads where they lie.
+//! Checksums of blocks in host memory, computed by several threads without copying the blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::transfer::plan::Slots;
 use crate::transfer::run::threads::{Pool, Shared};
 
-/// The least a further thread is woken for.
+/// The minimum amount of work for another thread.
 const BYTES_A_THREAD: u64 = 1 << 20;
-/// Bytes that a thread takes at a time, but at least a block: much more than the cost of taking.
+/// Bytes that a thread takes at a time, but at least one block. Processing them takes much longer than taking them.
 const BYTES_A_TAKING: u64 = 256 << 10;
-/// What is divided at a time: twice three streams of 256 bytes, which the crate has the CPU divide side by side.
+/// Bytes processed at a time: twice three streams of 256 bytes, which the crc32c crate processes in parallel.
 const STEP: usize = 1536;
-/// How many steps before they are divided bytes are asked for: a CPU looks ahead by itself within a page, not from a
-/// scattered block to the next.
+/// Number of steps by which bytes are prefetched. The CPU's own prefetcher works within a page, not from one scattered
+/// block to the next.
 const STEPS_AHEAD: usize = 4;
-/// Bytes that a CPU fetches at a time.
+/// Size of a cache line.
 const LINE: usize = 64;
 
 /// The checksums of some layers and outer slots of blocks of host memory.
 ///
-/// The caller keeps the layout, and this returns only when all blocks were read. Threads that come later find nothing left to
-/// read, so they need not keep it, and must not: the caller may deregister its memory once this has returned.
+/// The caller holds the layout, and this returns only after all blocks were read. Threads that start later have nothing to
+/// read. They do not hold the layout, because the caller may deregister its memory after this has returned.
 pub fn checksums(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Result<Vec<u32>> {
     Reading::start(layout, blocks, slots).results()
 }
@@ -43,7 +43,7 @@ struct Reading {
     taking: usize,
     next: AtomicUsize,
     checksums: Box<[AtomicU32]>,
-    /// A thread ended its share by a panic.
+    /// A thread panicked.
     failure: OnceCell<Error>,
     left: Mutex<usize>,
     done: Condvar,
@@ -72,7 +72,7 @@ impl Reading {
         reading
     }
 
-    /// Takes part, and waits for the other threads.
+    /// Reads blocks on the calling thread too, and waits for the other threads.
     fn results(self: Arc<Self>) -> Result<Vec<u32>> {
         self.run();
         let mut left = self.left();
@@ -85,25 +85,24 @@ impl Reading {
         }
     }
 
-    /// Passes the checksums of the blocks that a thread has taken to `tell`.
-    fn of_each(&self, taken: &[u32], mut tell: impl FnMut(u32)) {
+    /// Passes the checksum of each block that a thread has taken to `store`.
+    fn of_each(&self, taken: &[u32], mut store: impl FnMut(u32)) {
         let mut ahead = taken.iter().flat_map(|block| self.steps(*block));
         ahead.by_ref().take(STEPS_AHEAD).for_each(prefetch);
         for block in taken {
-            tell(self.steps(*block).fold(0, |checksum, step| {
+            store(self.steps(*block).fold(0, |checksum, step| {
                 if let Some(later) = ahead.next() {
                     prefetch(later);
                 }
-                // SAFETY: a part of the layout, which is host memory, and which the caller of `checksums` keeps until all
-                // blocks are read; users who write to it meanwhile get a
-                // checksum of neither what was there nor what will be.
+                // SAFETY: a part of the layout, which is host memory. The caller of `checksums` holds it until all blocks
+                // are read. If it is written concurrently, the checksum matches neither the old nor the new contents.
                 let bytes = unsafe { std::slice::from_raw_parts(step.start as *const u8, step.len()) };
                 crc32c::crc32c_append(checksum, bytes)
             }));
         }
     }
 
-    /// The addresses of a block's bytes, a step after the other.
+    /// The address ranges of a block's bytes, one per step.
     fn steps(&self, block: u32) -> impl Iterator<Item = Range<usize>> + '_ {
         self.pieces.addresses(block).flat_map(|address| {
             let (start, end) = (address as usize, (address + self.pieces.size) as usize);
@@ -125,13 +124,13 @@ impl Shared for Reading {
             if taken.is_empty() {
                 return;
             }
-            let mut places = self.checksums[first..].iter();
-            let tell = |checksum| {
-                if let Some(place) = places.next() {
-                    place.store(checksum, Ordering::Release);
+            let mut results = self.checksums[first..].iter();
+            let store = |checksum| {
+                if let Some(result) = results.next() {
+                    result.store(checksum, Ordering::Release);
                 }
             };
-            if let Err(panic) = guarded(|| self.of_each(taken, tell)) {
+            if let Err(panic) = guarded(|| self.of_each(taken, store)) {
                 drop(self.failure.set(panic));
             }
             let mut left = self.left();
@@ -143,17 +142,17 @@ impl Shared for Reading {
     }
 }
 
-/// Asks the CPU for bytes that will be needed.
+/// Prefetches bytes.
 #[cfg(target_arch = "x86_64")]
 fn prefetch(bytes: Range<usize>) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     for line in bytes.step_by(LINE) {
-        // SAFETY: every CPU of this architecture has the instruction, which fails for no address and changes nothing.
+        // SAFETY: every CPU of this architecture has the instruction. It accepts any address and changes no data.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line as *const i8) };
     }
 }
 
-/// Other architectures have no stable intrinsic for it.
+/// Does nothing: other architectures have no stable intrinsic for it.
 #[cfg(not(target_arch = "x86_64"))]
 fn prefetch(_: Range<usize>) {}
 
@@ -166,7 +165,7 @@ mod tests {
     use crate::region::SystemConfig;
     use crate::transfer::plan::Slots;
 
-    /// Work that keeps a thread until the sender is dropped.
+    /// Work that occupies a thread until the sender is dropped.
     struct Blocks(Mutex<Receiver<()>>);
 
     impl Shared for Blocks {
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_come_late_do_not_hold_the_layout() {
+    fn threads_that_start_late_do_not_hold_the_layout() {
         let dimensions = Dimensions {
             num_blocks: 64,
             num_layers: 1,
@@ -191,7 +190,7 @@ mod tests {
         let layout = builder.allocate(AllocationConfig::System(SystemConfig::default())).build().unwrap();
         let (go, gate) = channel::<()>();
         let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
-        // All threads of the pool, so that the shares of the reading stay in its queue.
+        // Occupies all threads of the pool, so that the work stays in its queue.
         Pool::get().run(&blocks, 64);
         let all = Slots::all(layout.geometry().dimensions());
         checksums(&layout, (0..64).collect(), &all).unwrap();

@@ -16,7 +16,7 @@ use super::run::completion::Outcome;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Locality};
 
-/// What is compared when all has moved.
+/// The comparison of moved blocks with their expected contents.
 pub struct Verification {
     pairs: Box<[BlockPair]>,
     selection: Selection,
@@ -29,7 +29,7 @@ enum Against {
 }
 
 impl Verification {
-    /// Fails for what can't be verified.
+    /// Fails if the transfer can't be verified.
     pub fn new(
         [source, destination]: [&Arc<Layout>; 2],
         pairs: &[BlockPair],
@@ -41,13 +41,13 @@ impl Verification {
             !by_layer,
             Unsupported,
             "a transfer by layer can't be verified: layers would be reported before they are compared; \
-             take one of the two flags away, or compare with kvmem_layout_checksum"
+             remove one of the two flags, or compare with kvmem_layout_checksum"
         );
         let is_remote = |layout: &Layout| layout.memory().locality() == Locality::Remote;
         ensure!(
             !is_remote(destination),
             Unsupported,
-            "blocks of a remote destination can't be accessed from here; its owner verifies them with \
+            "this process can't access blocks of a remote destination; its owner can verify them with \
              kvmem_layout_checksum"
         );
         let against = match expected {
@@ -56,8 +56,8 @@ impl Verification {
                 ensure!(
                     !is_remote(source),
                     Unsupported,
-                    "blocks of a remote source can't be accessed from here; its owner must send what \
-                     kvmem_layout_checksum gives, and pass that as checksums"
+                    "this process can't access blocks of a remote source; let its owner call kvmem_layout_checksum, \
+                     and pass the result as checksums"
                 );
                 Against::Source
             }
@@ -72,8 +72,8 @@ impl Verification {
         let BlockPair { source, destination } = self.pairs[first];
         fail!(
             Corrupt,
-            "{} of {} blocks are not what they should be after they were moved: the first is pair {first}, of source \
-             block {source} and destination block {destination}, whose CRC32C is {:#010x}, and {:#010x} is expected",
+            "{} of {} moved blocks are corrupt: the first is pair {first}, source block {source} and destination block \
+             {destination}, with CRC32C {:#010x}; expected {:#010x}",
             1 + different.count(),
             self.pairs.len(),
             found[first],

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pieces of blocks, in the order in which their bytes count. Those that follow one another in memory are one: the
-//! longer a piece, the less there is to do besides reading it.
+//! The pieces of blocks, in checksum order. Pieces that are adjacent in memory are merged: longer pieces have less overhead.
 #![forbid(unsafe_code)]
 
 use crate::layout::Layout;
 use crate::transfer::plan::Slots;
 
-/// Pieces of one size, at the same places from the start of each block on.
+/// Pieces of equal size, at the same offsets in each block.
 pub struct Pieces {
     /// The address of block 0 in each layer, in the first of its outer slots.
     pub layers: Vec<u64>,
-    /// How many outer slots of a layer.
+    /// Number of outer slots per layer.
     pub outers: u64,
-    /// Bytes from an outer slot to the next.
+    /// Bytes from one outer slot to the next.
     pub outer_stride: u64,
     /// Bytes of a piece.
     pub size: u64,
-    /// Bytes from a block to the next.
+    /// Bytes from one block to the next.
     pub block_stride: u64,
 }
 
 impl Pieces {
-    /// Those of some layers and outer slots.
+    /// The pieces of some layers and outer slots.
     pub fn of(layout: &Layout, Slots { layers, outers }: &Slots) -> Self {
         let geometry = layout.geometry();
         let mut pieces = Self {
@@ -39,12 +38,12 @@ impl Pieces {
         pieces
     }
 
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub fn block_size(&self) -> u64 {
         self.layers.len() as u64 * self.outers * self.size
     }
 
-    /// Where the pieces of a block are.
+    /// The addresses of a block's pieces.
     pub fn addresses(&self, block: u32) -> impl Iterator<Item = u64> + '_ {
         let offset = u64::from(block) * self.block_stride;
         let of_layer = move |start: &u64| {
@@ -87,19 +86,19 @@ mod tests {
     }
 
     #[test]
-    fn a_block_in_one_piece_is_one() {
+    fn contiguous_pieces_are_merged() {
         assert_eq!(found(&pieces(&[0, 32, 64], 2, 16)), (vec![2000], 96, 96));
         assert_eq!(found(&pieces(&[5], 1, 0)), (vec![2005], 16, 16));
     }
 
     #[test]
-    fn slots_that_follow_one_another_are_one_though_layers_do_not() {
+    fn adjacent_outer_slots_are_merged_and_layers_that_are_apart_are_not() {
         assert_eq!(found(&pieces(&[0, 100], 2, 16)), (vec![2000, 2100], 32, 64));
         assert_eq!(found(&pieces(&[100, 0], 2, 16)), (vec![2100, 2000], 32, 64));
     }
 
     #[test]
-    fn slots_apart_stay_apart() {
+    fn outer_slots_that_are_apart_are_not_merged() {
         assert_eq!(found(&pieces(&[0, 16], 2, 500)), (vec![2000, 2500, 2016, 2516], 16, 64));
     }
 }

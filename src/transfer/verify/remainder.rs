@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Remainders of bytes divided by the polynomial of CRC32C, and how to combine the remainders of parts. Pure.
-//! The highest power is in the lowest bit, as in the checksum itself.
+//! Remainders of the polynomial division of CRC32C, and how to combine the remainders of parts. Pure.
+//! The highest power is in the lowest bit, as in the checksum.
 #![forbid(unsafe_code)]
 
 /// CRC32C's polynomial, without its highest power.
@@ -19,7 +19,7 @@ fn times_x(a: u32) -> u32 {
 pub fn product(a: u32, mut b: u32) -> u32 {
     let mut sum = 0;
     for power in 0..32 {
-        // All ones where the power is there: a branch would be guessed wrong every second time.
+        // A mask: all ones if the bit is set. A branch would be mispredicted half of the time.
         sum ^= b & ((a << power) as i32 >> 31) as u32;
         b = times_x(b);
     }
@@ -37,7 +37,7 @@ fn powers<const COUNT: usize>() -> [u32; COUNT] {
     })
 }
 
-/// The factor by which so many following bytes multiply a remainder.
+/// The factor by which `bytes` following bytes multiply a remainder.
 pub fn power(bytes: u64) -> u32 {
     let powers: [u32; 64] = powers();
     let set = powers.iter().enumerate().filter(|(bit, _)| bytes >> bit & 1 == 1);
@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// Bit by bit, from a remainder on.
+    /// Divides bit by bit, starting with a remainder.
     fn divide(remainder: u32, bytes: &[u8]) -> u32 {
         bytes.iter().fold(remainder, |remainder, byte| {
             (0..8).fold(remainder ^ u32::from(*byte), |remainder, _| times_x(remainder))
@@ -59,7 +59,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn remainders_of_parts_make_the_checksum(
+        fn combined_remainders_of_parts_are_the_checksum(
             bytes in prop::collection::vec(any::<u8>(), 0..600), cuts in prop::collection::vec(0usize..600, 0..6),
         ) {
             let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_powers_are_those_of_few_bytes() {
+    fn the_table_has_the_powers_of_1_2_4_and_8_bytes() {
         let table: [u32; 4] = powers();
         assert_eq!(table, [1, 2, 4, 8].map(power));
         assert_eq!(power(0), ONE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The direction of a copy, as the device that copies sees it.
+//! The direction of a copy, from the point of view of the device that executes it.
 #![forbid(unsafe_code)]
 
 /// The direction of a copy.
@@ -11,8 +11,8 @@ pub enum Direction {
     ToHost,
     /// Within one device.
     OnDevice,
-    /// To the device that does the work, from another one.
+    /// From a peer to the device that executes the copy.
     FromPeer,
-    /// From the device that does the work, to another one.
+    /// From the device that executes the copy to a peer.
     ToPeer,
 }

@@ -5,9 +5,9 @@
 use super::direction::Direction;
 use crate::cuda::kernel::{Blocks, KernelRun, Layer, MOST_LAYERS};
 
-/// One round of eight 16-byte loads by each thread of a warp.
+/// Size of a tile: one round of eight 16-byte loads by each thread of a warp.
 pub const TILE: u64 = 4096;
-/// Enough for all warps of a device, with two rounds each.
+/// Bytes from which all warps of a device have two rounds each.
 const LARGE: u64 = 16 << 20;
 /// Tiles start at a cache line of the device.
 const LINE: u64 = 128;
@@ -29,7 +29,7 @@ pub struct LaunchShape {
 }
 
 impl LaunchShape {
-    /// The parameters of a launch for these layers of the runs from `first_run` on.
+    /// The parameters of a launch for these layers, and for `num_runs` runs starting at `first_run`.
     pub fn blocks(&self, layers: &[Layer], first_run: usize, num_runs: usize) -> Blocks {
         let are_joined = self.block_strides.iter().all(|stride| *stride == self.unit_size);
         let stretch = self.unit_size * if are_joined { u64::from(self.most_blocks) } else { 1 };
@@ -56,7 +56,7 @@ impl LaunchShape {
     }
 }
 
-/// The maximum size of a tile, in a launch that moves so many bytes.
+/// The maximum size of a tile in a launch that moves `bytes` bytes.
 pub fn most_tile(bytes: u64) -> u64 {
     if bytes < LARGE { TILE } else { 2 * TILE }
 }
@@ -68,18 +68,18 @@ fn tile(stretch: u64, most: u64) -> (u32, u32) {
     (size as u32, u32::try_from(stretch.div_ceil(size)).unwrap_or(u32::MAX))
 }
 
-/// Average number of blocks per run. Runs are cut to it, so that a few long ones do not leave most tiles of
-/// the others empty.
+/// Average number of blocks per run. Runs are cut to it: the grid has tiles for the longest run in each, so a few long runs
+/// would leave most tiles of the others empty.
 pub fn typical_length(runs: usize, blocks: u64) -> u32 {
     u32::try_from(blocks / (runs as u64).max(1)).unwrap_or(u32::MAX).max(1)
 }
 
-/// Cuts runs to `most` blocks, and where a destination is a multiple of `every`.
+/// Cuts runs to `most` blocks, and at destinations that are multiples of `every`.
 pub fn cut_runs(runs: impl Iterator<Item = KernelRun>, most: u32, every: u32) -> Vec<KernelRun> {
     let mut cut = Vec::with_capacity(runs.size_hint().0);
     for mut left in runs {
         while left.length > 0 {
-            // Avoids a division in the common case: there may be tens of thousands of runs.
+            // Avoids a division in the common case, because there may be tens of thousands of runs.
             let into = if left.destination < every { left.destination } else { left.destination % every };
             let length = left.length.min(most).min(every - into);
             cut.push(KernelRun::new(left.source, left.destination, length));
@@ -91,7 +91,7 @@ pub fn cut_runs(runs: impl Iterator<Item = KernelRun>, most: u32, every: u32) ->
     cut
 }
 
-/// Number of CTAs for moves of so many bytes, if the caller sets no limit.
+/// Number of CTAs for moves of `move_size` bytes, if the caller sets no limit.
 pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32, move_size: u64) -> u32 {
     match (direction, computes) {
         (Direction::OnDevice, _) => 4 * multiprocessors,
@@ -102,15 +102,15 @@ pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32, move_siz
     }
 }
 
-/// CTAs that write to the host beside compute at almost no cost. One more costs compute a twentieth of its
-/// speed, two more an eighth, four times as many most of it.
+/// Number of CTAs that write to the host almost without slowing down concurrent compute. One more costs compute 5% of its
+/// throughput, two more 12%, and four times as many most of it.
 pub const UNNOTICED: u32 = 4;
-/// With these CTAs, moves of fewer bytes leave a quarter of the link idle, which one more CTA fills.
+/// Bytes of a move below which these CTAs leave a quarter of the link idle. Then one more CTA saturates it.
 pub const SMALL: u64 = 8 << 10;
 
-/// CTAs that gather or scatter for staged copies: enough to saturate the link, but no more, because they
-/// compete with the copy engine for device memory. Beside compute three times as many: they all start when a
-/// large kernel ends, and the next kernel waits for them.
+/// Number of CTAs that gather or scatter for staged copies: enough to saturate the link, but no more, because they compete
+/// with the copy engine for device memory. Concurrently with compute, three times as many: they all start when a large
+/// kernel ends, and the next kernel waits for them.
 pub fn staging_ctas(computes: bool) -> u32 {
     if computes { 96 } else { 32 }
 }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_long_runs_among_many_short_ones_do_not_set_the_length() {
+    fn a_few_long_runs_among_many_short_ones_do_not_determine_the_length() {
         assert_eq!(typical_length(1000, 1999), 1);
         assert_eq!(typical_length(1, 64), 64);
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CUDA engine: copies between GPU memory and GPU or host memory, by the method with the shortest
-//! estimated duration.
+//! The CUDA engine: copies between GPU memory and GPU or host memory, by the path with the shortest estimated duration.
 
 mod choice;
 pub mod device;
@@ -43,7 +42,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 pub struct CudaCopy {
     tasks: Arc<TaskSequence>,
     path: TransferPath,
-    /// Starting it takes the caller little time.
+    /// The calling thread starts it, because that takes little time.
     is_quick: bool,
     candidates: Vec<Candidate>,
     plan: Plan,
@@ -58,7 +57,7 @@ pub struct CudaCopy {
 }
 
 impl CudaCopy {
-    /// Compares all methods and prepares the best.
+    /// Compares all paths and prepares the best.
     pub fn prepare(
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
@@ -80,8 +79,8 @@ impl CudaCopy {
     ) -> Result<Self> {
         ensure_apart(&sides.source, &sides.destination, &plan)?;
         let layer = preferences.by_layer.then(|| plan.layer(0));
-        let weighed = layer.as_ref().unwrap_or(&plan);
-        let mut comparison = Comparison::new(&sides, weighed, preferences, &device)?;
+        let compared = layer.as_ref().unwrap_or(&plan);
+        let mut comparison = Comparison::new(&sides, compared, preferences, &device)?;
         let (path, task) = comparison.prepare_best()?;
         let observer = comparison.observer(path);
         let mut candidates = comparison.candidates;
@@ -138,8 +137,8 @@ impl Engine for CudaCopy {
         self.candidates.clone()
     }
 
-    /// Keeps what the driver has said of both sides. Not of memory of another device: whether a kernel reaches that may
-    /// change while it is elastic.
+    /// Reuses the results of driver queries about both sides. Not if one side is on another device: whether a kernel can
+    /// access elastic memory there may change.
     fn prepare_next(&self, plan: &Plan, preferences: &Preferences) -> Option<Result<Box<dyn Engine>>> {
         let is_current =
             self.device.is_sound() && self.sides.peer.is_none() && self.sides.locks.check().is_ok();
@@ -149,7 +148,7 @@ impl Engine for CudaCopy {
         })
     }
 
-    /// Counted at the first call: the kernel needs no list of them.
+    /// Counts them at the first call: the kernel needs no list of moves.
     fn moves(&self) -> u64 {
         *self.moves.get_or_init(|| self.plan.count_moves(self.by_layer))
     }
@@ -157,22 +156,22 @@ impl Engine for CudaCopy {
     /// The context of the device, and those of page locks that it relies on.
     fn add_contexts(&self, contexts: &mut Contexts) {
         contexts.add(self.device.context().identity());
-        self.sides.locks.sightings().iter().for_each(|lock| contexts.add_adopted(*lock));
+        self.sides.locks.stamps().iter().for_each(|lock| contexts.add_adopted(*lock));
     }
 
-    /// Starts the copy: on the calling thread if that takes little time, otherwise on another one.
+    /// Starts the copy: on the calling thread if that takes little time, otherwise on another thread.
     fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
         let reservation = Watcher::get().reserve()?;
-        let flight = CudaRun::new(&self.tasks, &self.device, begin()?);
-        self.watch(reservation, InFlight::new(flight, self.is_quick));
+        let run = CudaRun::new(&self.tasks, &self.device, begin()?);
+        self.watch(reservation, InFlight::new(run, self.is_quick));
         Ok(())
     }
 
-    /// The caller sees the end without waiting for the watcher.
+    /// Detects the end without waiting for the watcher.
     fn poll(&self) {
         let current = self.current().clone();
         if let Some(in_flight) = current {
-            in_flight.look();
+            in_flight.check();
         }
     }
 
@@ -181,7 +180,7 @@ impl Engine for CudaCopy {
         let current = self.current().clone();
         if let Some(in_flight) = current {
             let until = Instant::now() + PATIENCE;
-            in_flight.look_until(deadline.map_or(until, |deadline| deadline.min(until)), is_enough);
+            in_flight.check_until(deadline.map_or(until, |deadline| deadline.min(until)), is_enough);
         }
     }
 
@@ -199,14 +198,14 @@ impl OnStreams for CudaCopy {
     fn submit_on(&self, stream: CallerStream, begin: BeginRun<'_>) -> Result<()> {
         let reservation = Watcher::get().reserve()?;
         let resources = self.tasks.take_now(&self.device)?;
-        let flight = CudaRun::new(&self.tasks, &self.device, begin()?);
-        // SAFETY: the plan checked all spans against their layouts, which are held until the run is over; the stream is
-        // alive, by contract.
+        let run = CudaRun::new(&self.tasks, &self.device, begin()?);
+        // SAFETY: the plan checked all spans against their layouts, which are held until the run has ended. The stream is
+        // valid, by contract.
         let outcome = unsafe { self.tasks.start_on(&self.device, stream, &resources) };
         match outcome {
-            Ok(outcome) => self.watch(reservation, InFlight::started(flight.started(resources, outcome))),
+            Ok(outcome) => self.watch(reservation, InFlight::started(run.started(resources, outcome))),
             Err(EndNotRecorded(error)) => {
-                *self.current() = Some(InFlight::unmarked(flight.started(resources, Ok(())), error))
+                *self.current() = Some(InFlight::without_event(run.started(resources, Ok(())), error))
             }
         }
         Ok(())
@@ -222,8 +221,8 @@ impl OnStreams for CudaCopy {
         if captured.is_none() {
             *captured = self.tasks.slot_for_graphs(&self.device)?;
         }
-        // SAFETY: the plan checked all spans against their layouts; that those and this copy outlive the graph, and
-        // that the stream is alive, is the caller's contract.
+        // SAFETY: the plan checked all spans against their layouts. By contract, the layouts and this copy outlive the
+        // graph, and the stream is valid.
         unsafe { self.tasks.capture(&self.device, stream, captured.as_deref()) }
     }
 

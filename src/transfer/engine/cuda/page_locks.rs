@@ -19,13 +19,13 @@ use crate::sync::Mutex;
 #[derive(Default)]
 pub struct PageLocks {
     /// Start → end of the known ranges.
-    pieces: Mutex<BTreeMap<u64, u64>>,
+    ranges: Mutex<BTreeMap<u64, u64>>,
     /// All of the memory is page-locked, and mapped for devices.
     are_complete: bool,
     /// There may be unknown ranges, for which the driver is queried.
     may_be_more: bool,
-    /// One per context.
-    sightings: Vec<AllocationStamp>,
+    /// One allocation per context.
+    stamps: Vec<AllocationStamp>,
     failure: Mutex<Option<Error>>,
 }
 
@@ -39,13 +39,13 @@ impl PageLocks {
         let context = Context::retain(Device::get(ordinal)?)?;
         let entered = context.enter()?;
         for region in host.memory().regions() {
-            locks.look(region, &entered)?;
+            locks.add_region(region, &entered)?;
         }
         Ok(locks)
     }
 
-    /// Follows the ranges of a region to the first address that is not page-locked.
-    fn look(&mut self, region: &Region, entered: &Entered<'_>) -> Result<()> {
+    /// Adds the ranges of a region up to the first address that is not page-locked.
+    fn add_region(&mut self, region: &Region, entered: &Entered<'_>) -> Result<()> {
         let mut next = region.address();
         while next < region.address() + region.size() {
             let Some(range) = host_range(next)? else {
@@ -55,16 +55,16 @@ impl PageLocks {
                 return Ok(());
             };
             self.are_complete &= is_mapped_at(entered, next)?;
-            self.see(next)?;
-            self.pieces.get_mut().insert(range.start, range.end);
+            self.add_stamp(next)?;
+            self.ranges.get_mut().insert(range.start, range.end);
             next = range.end;
         }
         Ok(())
     }
 
-    fn see(&mut self, address: u64) -> Result<()> {
-        let is_new = |new: &AllocationStamp| !self.sightings.iter().any(|known| known.is_of_context_of(new));
-        self.sightings.extend(AllocationStamp::of(address)?.filter(is_new));
+    fn add_stamp(&mut self, address: u64) -> Result<()> {
+        let is_new = |new: &AllocationStamp| !self.stamps.iter().any(|known| known.is_of_context_of(new));
+        self.stamps.extend(AllocationStamp::of(address)?.filter(is_new));
         Ok(())
     }
 
@@ -73,9 +73,9 @@ impl PageLocks {
         self.are_complete
     }
 
-    /// For checking that the page locks that kernels rely on still exist, one per context.
-    pub fn sightings(&self) -> &[AllocationStamp] {
-        if self.are_complete { &self.sightings } else { &[] }
+    /// One allocation per context, to check that the page locks that kernels rely on still exist.
+    pub fn stamps(&self) -> &[AllocationStamp] {
+        if self.are_complete { &self.stamps } else { &[] }
     }
 
     /// Whether no copy within a region can cross the end of a range.
@@ -94,7 +94,7 @@ impl PageLocks {
         match host_range(address) {
             Ok(None) => u64::MAX,
             Ok(Some(range)) => {
-                self.pieces.lock().insert(range.start, range.end);
+                self.ranges.lock().insert(range.start, range.end);
                 range.end - address
             }
             Err(error) => {
@@ -105,12 +105,12 @@ impl PageLocks {
     }
 
     fn known_left(&self, address: u64) -> Option<u64> {
-        let pieces = self.pieces.lock();
-        let (_, end) = pieces.range(..=address).next_back()?;
+        let ranges = self.ranges.lock();
+        let (_, end) = ranges.range(..=address).next_back()?;
         (*end > address).then(|| end - address)
     }
 
-    /// Fails if a query of the driver failed.
+    /// Fails if a query of the driver has failed.
     pub fn check(&self) -> Result<()> {
         self.failure.lock().clone().map_or(Ok(()), Err)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two sides of a copy as the device sees them: which one is host memory, and what a kernel can access.
+//! The two sides of a copy: the direction, the device that executes it, and the memory that a kernel can access.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -42,8 +42,8 @@ impl CudaSides {
     pub fn of(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<Self> {
         let (from, to) = (place(source), place(destination));
         let neither = || Error::new(Status::Unsupported, "neither layout is GPU memory");
-        // The driver's copies cross devices by themselves, executed by the destination's device. Memory of
-        // another process is accessible to the device that it was opened for; then that device executes them.
+        // The destination's device executes copies between two devices. Memory of another process is accessible only to
+        // the device that it was opened for; then that device executes them.
         let ordinal = to.or(from).ok_or_else(neither)?.user;
         let (direction, peer) = match (from, to) {
             (Some(from), Some(_)) if from.owner != ordinal => (Direction::FromPeer, Some(from.owner)),
@@ -63,11 +63,11 @@ impl CudaSides {
             kernel_reaches: Ok(()),
             devices_are_apart: false,
         };
-        sides.look()?;
+        sides.query()?;
         Ok(sides)
     }
 
-    fn look(&mut self) -> Result<()> {
+    fn query(&mut self) -> Result<()> {
         if let Some(host) = self.host() {
             self.locks = PageLocks::of(host, self.ordinal)?;
             if !self.locks.are_complete() {
@@ -88,9 +88,9 @@ impl CudaSides {
         Ok(())
     }
 
-    /// Whether kernels of the copying device can access a side that is on another device, or was opened for
-    /// another one. VMM memory has this in its access rights. For plain memory of this process, of an engine
-    /// or of kvmem, the driver is asked to map it.
+    /// Whether kernels of the copying device can access a side that is on another device, or was opened for another device.
+    /// The access rights of VMM memory define this. Plain memory of this process, of an engine or of kvmem, is mapped by
+    /// enabling peer access.
     fn reach_of_peer(&self, side: &Layout, place: DevicePair) -> Result<std::result::Result<(), String>> {
         let DevicePair { owner, user } = place;
         let own = Device::get(self.ordinal)?;
@@ -104,9 +104,9 @@ impl CudaSides {
                 PeerMemory::Opened if user == self.ordinal => {}
                 PeerMemory::Opened => {
                     return Ok(Err(format!(
-                        "memory of device {owner} was opened for device {user}, and device {} does the copy: open it for \
-                         that one",
-                        self.ordinal
+                        "memory of device {owner} was opened for device {user}, and device {} executes the copy; open it \
+                         for device {}",
+                        self.ordinal, self.ordinal
                     )));
                 }
                 PeerMemory::Vmm(address) if is_accessible(own, address, false)? => {}
@@ -142,7 +142,7 @@ impl CudaSides {
         }
     }
 
-    /// The other side.
+    /// The side in device memory, if the other side is host memory.
     pub fn device(&self) -> Option<&Layout> {
         match self.direction {
             Direction::ToDevice => Some(&self.destination),
@@ -197,7 +197,7 @@ fn place(layout: &Layout) -> Option<DevicePair> {
 
 /// How a kernel of another device can access a region.
 enum PeerMemory {
-    /// Mapped, with the same access for all of it; an address that has memory.
+    /// VMM memory with the same access for all of it. Contains an address that is mapped.
     Vmm(u64),
     /// One allocation of this process.
     Plain,
@@ -205,7 +205,7 @@ enum PeerMemory {
     Opened,
     /// Memory of an engine, of unknown kind: the driver is queried.
     Adopted { address: u64, size: u64 },
-    /// No memory.
+    /// An elastic region without memory, or host memory.
     Unknown,
 }
 

@@ -40,7 +40,7 @@ pub fn start(work: Work, most_threads: usize) {
     Pool::files().run(&(Arc::new(job) as Arc<dyn Shared>), threads);
 }
 
-/// FileRequests that threads take in order.
+/// Requests that threads execute in order.
 struct FileJob {
     requests: Arc<FileRequests>,
     range: Range<usize>,
@@ -61,7 +61,7 @@ impl Shared for FileJob {
             if index >= self.range.end {
                 return;
             }
-            if let Err(error) = guarded(|| self.carry_out(index)).and_then(|outcome| outcome) {
+            if let Err(error) = guarded(|| self.execute(index)).and_then(|outcome| outcome) {
                 self.failure().get_or_insert(error);
             }
             if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -72,7 +72,7 @@ impl Shared for FileJob {
 }
 
 impl FileJob {
-    fn carry_out(&self, index: usize) -> Result<()> {
+    fn execute(&self, index: usize) -> Result<()> {
         if self.failure().is_some() {
             return Ok(());
         }
@@ -81,10 +81,9 @@ impl FileJob {
         }
         let mut operation = Operation::new(index);
         loop {
-            // SAFETY: the plan checked all spans against their layouts; whoever gave the work holds these until it
-            // hears of the end.
-            let answer = unsafe { call(operation.ask(&self.requests), self.requests.writes()) };
-            match operation.advance(&self.requests, answer) {
+            // SAFETY: the plan checked all spans against their layouts, which the run holds until `ending` is called.
+            let result = unsafe { call(operation.next_call(&self.requests), self.requests.writes()) };
+            match operation.advance(&self.requests, result) {
                 IoStep::Done => return Ok(()),
                 IoStep::Failed(error) => return Err(error),
                 IoStep::Again if operation.is_delayed() => std::thread::yield_now(),
@@ -108,14 +107,14 @@ impl FileJob {
 
 /// # Safety
 /// The spans are memory of this process that may be read or written; the file is open.
-unsafe fn call(ask: IoCall<'_>, writes: bool) -> std::result::Result<u64, Errno> {
-    let (spans, count) = (ask.spans.as_ptr().cast::<libc::iovec>(), ask.spans.len() as libc::c_int);
-    let offset = ask.offset as libc::off_t;
-    // SAFETY: a span is laid out as an iovec; the caller's promise.
+unsafe fn call(call: IoCall<'_>, writes: bool) -> std::result::Result<u64, Errno> {
+    let (spans, count) = (call.spans.as_ptr().cast::<libc::iovec>(), call.spans.len() as libc::c_int);
+    let offset = call.offset as libc::off_t;
+    // SAFETY: a span has the layout of an iovec; the caller's promise.
     let moved = unsafe {
         match writes {
-            true => libc::pwritev(ask.file, spans, count, offset),
-            false => libc::preadv(ask.file, spans, count, offset),
+            true => libc::pwritev(call.file, spans, count, offset),
+            false => libc::preadv(call.file, spans, count, offset),
         }
     };
     u64::try_from(moved).map_err(|_| {

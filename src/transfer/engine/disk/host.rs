@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_held_last_is_freed_by_no_thread_that_serves_files() {
+    fn objects_that_a_run_holds_last_are_freed_on_a_separate_thread() {
         let memory = layout(AllocationConfig::System(SystemConfig::default()));
         let file = layout(AllocationConfig::Disk(DiskConfig::default()));
         let (dropped, seen) = channel();

@@ -54,7 +54,7 @@ impl Io {
     ///
     /// io_uring is better for direct I/O: one thread saturates the device. For a buffered file the kernel
     /// copies the bytes within the call, so several threads are faster than one ring.
-    pub fn choose(is_direct: bool, writes: bool, asked: Option<IoMethod>) -> Result<(Self, Reasons)> {
+    pub fn choose(is_direct: bool, writes: bool, requested: Option<IoMethod>) -> Result<(Self, Reasons)> {
         let threads = match (is_direct, writes) {
             (true, _) => AT_DEVICE,
             (false, false) => Pool::parallelism().clamp(FEWEST_READERS, AT_DEVICE),
@@ -62,9 +62,9 @@ impl Io {
         };
         let calls = Self::Calls { threads };
         let because = |reason: &str| Some(reason.to_string());
-        let wanted = asked.unwrap_or(if is_direct { IoMethod::Ring } else { IoMethod::Threads });
+        let wanted = requested.unwrap_or(if is_direct { IoMethod::Ring } else { IoMethod::Threads });
         if wanted == IoMethod::Threads {
-            let reason = match asked {
+            let reason = match requested {
                 Some(_) => because("another path was requested"),
                 None => because("the file is buffered, and several threads copy faster"),
             };
@@ -72,13 +72,13 @@ impl Io {
         }
         match Uring::get() {
             Ok(uring) => {
-                let reason = match asked {
+                let reason = match requested {
                     Some(_) => because("another path was requested"),
                     None => because("one ring keeps the device busier than threads, for less CPU time"),
                 };
                 Ok((Self::Uring(uring), Reasons { calls: reason, ..Reasons::default() }))
             }
-            Err(reason) if asked.is_some() => {
+            Err(reason) if requested.is_some() => {
                 Err(Error::new(Status::Unsupported, format!("the requested path is not possible: {reason}")))
             }
             Err(reason) => {
@@ -88,7 +88,7 @@ impl Io {
     }
 
     /// The name of the method.
-    pub fn who(&self) -> IoMethod {
+    pub fn method(&self) -> IoMethod {
         match self {
             Self::Uring(_) => IoMethod::Ring,
             Self::Calls { .. } => IoMethod::Threads,

@@ -58,18 +58,18 @@ impl DiskMove {
         let against_gds = match is_staged {
             false => None,
             true => match gds::choose(&sides, plan, preferences)? {
-                Ok(taken) => return Ok(Self::by_gds(&sides, taken)),
+                Ok(chosen) => return Ok(Self::by_gds(&sides, chosen)),
                 Err(reason) => Some(reason),
             },
         };
         sides.ensure_allowed(against_gds.as_deref(), preferences)?;
-        let asked = preferences.path.map(asked_for);
-        let is_gds_impossible = against_gds.is_some() && asked.is_none() && gds::is_worth_it(plan);
-        let (io, reasons) = Io::choose(sides.is_direct(), sides.writes, asked)?;
+        let requested = preferences.path.map(method_of);
+        let is_gds_impossible = against_gds.is_some() && requested.is_none() && gds::is_worth_it(plan);
+        let (io, reasons) = Io::choose(sides.is_direct(), sides.writes, requested)?;
         if let Io::Uring(uring) = &io {
             sides.file.keep(uring.clone());
         }
-        let path = path(io.who(), is_staged);
+        let path = path(io.method(), is_staged);
         let engine = match is_staged {
             true => Kind::Staged(StagedIo::prepare(&sides, plan, io, preferences.staging_size)?),
             false => Kind::Host(HostIo::prepare(&sides, plan, io)),
@@ -77,8 +77,8 @@ impl DiskMove {
         Ok(Self { engine, path, candidates: candidates(&sides, against_gds, reasons, is_gds_impossible) })
     }
 
-    fn by_gds(sides: &FileSides<'_>, taken: gds::Taken) -> Self {
-        let (path, gds::Taken { moved, doubt }) = (gds::path(sides), taken);
+    fn by_gds(sides: &FileSides<'_>, chosen: gds::Chosen) -> Self {
+        let (path, gds::Chosen { moved, doubt }) = (gds::path(sides), chosen);
         let staged = || Some("its bytes pass through host memory".to_string());
         let candidates = vec![
             candidate(path, doubt),
@@ -160,8 +160,8 @@ impl Part for DiskMove {
     }
 }
 
-fn path(who: IoMethod, is_staged: bool) -> TransferPath {
-    match (who, is_staged) {
+fn path(method: IoMethod, is_staged: bool) -> TransferPath {
+    match (method, is_staged) {
         (IoMethod::Ring, false) => TransferPath::Uring,
         (IoMethod::Threads, false) => TransferPath::Pread,
         (IoMethod::Ring, true) => TransferPath::UringStaged,
@@ -169,7 +169,7 @@ fn path(who: IoMethod, is_staged: bool) -> TransferPath {
     }
 }
 
-fn asked_for(path: TransferPath) -> IoMethod {
+fn method_of(path: TransferPath) -> IoMethod {
     if matches!(path, TransferPath::Uring | TransferPath::UringStaged) {
         IoMethod::Ring
     } else {
@@ -185,7 +185,7 @@ fn candidates(
 ) -> Vec<Candidate> {
     let is_staged = against_gds.is_some();
     let against_nixl = against_gds
-        .unwrap_or_else(|| "it does not merge neighbours in the file, and needs an agent".to_string());
+        .unwrap_or_else(|| "it does not merge adjacent blocks of the file, and needs an agent".to_string());
     vec![
         Candidate {
             is_impossible: reasons.is_uring_impossible,
@@ -196,7 +196,7 @@ fn candidates(
     ]
 }
 
-/// The speed of files is unknown.
+/// A candidate without an estimate: the throughput of files is unknown.
 fn candidate(path: TransferPath, reason: Option<String>) -> Candidate {
     Candidate { path, seconds: 0.0, reason, is_impossible: false }
 }

@@ -50,7 +50,7 @@ impl Operation {
     }
 
     /// The arguments for the remaining bytes.
-    pub fn ask<'a>(&'a self, requests: &'a FileRequests) -> IoCall<'a> {
+    pub fn next_call<'a>(&'a self, requests: &'a FileRequests) -> IoCall<'a> {
         let FileRequest { file, offset, .. } = *requests.get(self.request);
         let spans = if self.done == 0 { requests.spans(self.request) } else { &self.left };
         IoCall { file, offset: offset + self.done, spans }
@@ -67,10 +67,10 @@ impl Operation {
     }
 
     /// Handles the result of a system call.
-    pub fn advance(&mut self, requests: &FileRequests, answer: std::result::Result<u64, Errno>) -> IoStep {
+    pub fn advance(&mut self, requests: &FileRequests, result: std::result::Result<u64, Errno>) -> IoStep {
         let size = self.size(requests);
-        match answer {
-            Ok(0) => IoStep::Failed(self.ended(requests, None)),
+        match result {
+            Ok(0) => IoStep::Failed(self.end_of_file(requests, None)),
             Ok(moved) => {
                 self.done += moved;
                 self.delays = 0;
@@ -85,36 +85,40 @@ impl Operation {
                 IoStep::Again
             }
             // Direct I/O fails with EINVAL at the unaligned end of a truncated file.
-            Err(Errno::INVAL) if self.done > 0 => IoStep::Failed(self.ended(requests, Some(Errno::INVAL))),
-            Err(errno) => IoStep::Failed(self.refused(requests, errno)),
+            Err(Errno::INVAL) if self.done > 0 => {
+                IoStep::Failed(self.end_of_file(requests, Some(Errno::INVAL)))
+            }
+            Err(errno) => IoStep::Failed(self.failed(requests, errno)),
         }
     }
 
-    fn doing(&self, requests: &FileRequests) -> String {
+    fn description(&self, requests: &FileRequests) -> String {
         let FileRequest { offset, size, .. } = *requests.get(self.request);
-        let (verb, way) = if requests.writes() { ("write", "to") } else { ("read", "from") };
-        format!("{verb} {} bytes {way} a file at {}", size - self.done, offset + self.done)
+        let (verb, preposition) = if requests.writes() { ("write", "to") } else { ("read", "from") };
+        format!("{verb} {} bytes {preposition} a file at {}", size - self.done, offset + self.done)
     }
 
-    fn refused(&self, requests: &FileRequests, errno: Errno) -> Error {
+    fn failed(&self, requests: &FileRequests, errno: Errno) -> Error {
         let file = requests.get(self.request).file;
         // SAFETY: the transfer holds the layout, and so the region with the open file, until its run is over.
         let file = unsafe { BorrowedFd::borrow_raw(file) };
         let advice = (errno == Errno::NOSPC).then(|| advice::free_space(file)).flatten();
-        Error::errno(self.doing(requests), errno).with_advice(advice)
+        Error::errno(self.description(requests), errno).with_advice(advice)
     }
 
     /// The kernel transferred nothing and reported no error: the file was truncated.
-    fn ended(&self, requests: &FileRequests, errno: Option<Errno>) -> Error {
-        let doing = self.doing(requests);
+    fn end_of_file(&self, requests: &FileRequests, errno: Option<Errno>) -> Error {
+        let description = self.description(requests);
         let length = length(requests.get(self.request).file);
         match (length, errno) {
             (Ok(length), _) if !requests.writes() && length < self.end(requests) => Error::new(
                 Status::Io,
-                format!("{doing}: the file ends at {length}; it was truncated after its region was created"),
+                format!(
+                    "{description}: the file ends at {length}; it was truncated after its region was created"
+                ),
             ),
-            (_, Some(errno)) => Error::errno(doing, errno),
-            _ => Error::new(Status::Io, format!("{doing}: the kernel transferred 0 bytes")),
+            (_, Some(errno)) => Error::errno(description, errno),
+            _ => Error::new(Status::Io, format!("{description}: the kernel transferred 0 bytes")),
         }
     }
 
@@ -142,17 +146,17 @@ mod tests {
     }
 
     #[test]
-    fn a_short_answer_is_asked_again_for_the_rest() {
+    fn after_a_short_write_the_rest_is_written() {
         let requests = requests(true);
         let mut operation = Operation::new(0);
         assert!(matches!(operation.advance(&requests, Ok(130)), IoStep::Again));
-        let ask = operation.ask(&requests);
-        assert_eq!((ask.offset, ask.spans), (1130, &[IoSpan { address: 5030, size: 70 }][..]));
+        let call = operation.next_call(&requests);
+        assert_eq!((call.offset, call.spans), (1130, &[IoSpan { address: 5030, size: 70 }][..]));
         assert!(matches!(operation.advance(&requests, Ok(70)), IoStep::Done));
     }
 
     #[test]
-    fn an_interruption_is_asked_again_but_not_for_ever() {
+    fn an_interrupted_call_is_repeated_a_limited_number_of_times() {
         let requests = requests(false);
         let mut operation = Operation::new(0);
         for _ in 0..MOST_DELAYS {
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_keeps_its_cause() {
+    fn an_error_keeps_the_errno_of_the_kernel() {
         let requests = requests(true);
         for (errno, status) in [(Errno::NOSPC, Status::OutOfMemory), (Errno::IO, Status::Io)] {
             let IoStep::Failed(error) = Operation::new(0).advance(&requests, Err(errno)) else {
@@ -177,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_and_no_error_is_an_error() {
+    fn a_write_of_no_bytes_without_an_errno_fails() {
         let IoStep::Failed(error) = Operation::new(0).advance(&requests(true), Ok(0)) else {
             panic!("goes on")
         };

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_adjacent_in_the_file_is_one_request() {
+    fn adjacent_pieces_of_a_file_are_one_request() {
         let pieces = vec![piece(4096, 100, 4096), piece(0, 90_000, 4096), piece(12288, 0, 10)];
         let requests = FileRequests::gather(pieces, false);
         assert_eq!(requests.len(), 2);
@@ -156,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_apart() {
+    fn pieces_of_different_files_are_not_merged() {
         let other = Piece { file: 4, ..piece(4096, 100, 4096) };
         assert_eq!(FileRequests::gather(vec![piece(0, 0, 4096), other], true).len(), 2);
     }
 
     #[test]
-    fn what_is_left_begins_where_it_ended() {
+    fn remaining_spans_start_after_the_bytes_that_are_done() {
         let spans = [IoSpan { address: 1000, size: 10 }, IoSpan { address: 50, size: 5 }];
         assert_eq!(after(&spans, 0), spans);
         assert_eq!(after(&spans, 4), [IoSpan { address: 1004, size: 6 }, spans[1]]);
@@ -190,8 +190,8 @@ mod tests {
         }
 
         #[test]
-        fn every_byte_is_asked_for_once(sizes in prop::collection::vec((1u64..3 << 20, 0u64..3, 1i32..3), 1..40),
-                                        turn in 0usize..40) {
+        fn every_byte_is_requested_once(sizes in prop::collection::vec((1u64..3 << 20, 0u64..3, 1i32..3), 1..40),
+                                      turn in 0usize..40) {
             let (mut offset, mut pieces) = (0, Vec::new());
             for (size, gap, file) in sizes {
                 offset += gap * 512;

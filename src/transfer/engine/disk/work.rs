@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads or writes that are handed to io_uring or to threads.
+//! Reads or writes for io_uring or for threads.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;

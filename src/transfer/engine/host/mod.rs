@@ -5,6 +5,7 @@
 mod rate;
 mod streaming;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -22,9 +23,9 @@ use crate::transfer::plan::{Move, Plan};
 use crate::transfer::run::threads::{Pool, Shared};
 use crate::transfer::run::{Run, cancelled};
 
-/// A copy up to this size completes before the submitting call returns: passing it to a thread would cost as
-/// much.
-const INLINE: u64 = 64 << 10;
+/// A copy up to this size completes before the submitting call returns: passing it to a thread would take the caller as
+/// long, also where blocks come from far memory.
+const INLINE: u64 = 32 << 10;
 /// Size of a chunk.
 const CHUNK: u64 = 1 << 20;
 /// The minimum amount of work for another thread.
@@ -35,7 +36,7 @@ const NONE_LEFT: usize = usize::MAX / 2;
 
 /// A prepared copy.
 pub struct HostCopy {
-    chunks: Arc<Chunks>,
+    chunks: Chunks,
     moves: OnceCell<u64>,
     current: Mutex<Option<Arc<HostRun>>>,
 }
@@ -49,7 +50,7 @@ impl HostCopy {
         by_layer: bool,
     ) -> Result<Self> {
         ensure_apart(source, destination, &plan)?;
-        let chunks = Arc::new(Chunks::of(plan, by_layer));
+        let chunks = Chunks::of(plan, by_layer);
         Ok(Self { chunks, moves: OnceCell::new(), current: Mutex::new(None) })
     }
 
@@ -89,7 +90,7 @@ impl Engine for HostCopy {
 
     /// Counted at the first call: the copy needs no list of them.
     fn moves(&self) -> u64 {
-        *self.moves.get_or_init(|| self.chunks.plan.count_moves(!self.chunks.layers.is_empty()))
+        *self.moves.get_or_init(|| self.chunks.plan.count_moves(self.chunks.layers > 0))
     }
 
     fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
@@ -114,11 +115,12 @@ impl Engine for HostCopy {
 
 /// What is copied, in chunks of equal size. A chunk is a range of the plan's bytes: no list of moves is made, because there
 /// may be many times as many moves as blocks.
+#[derive(Clone)]
 struct Chunks {
     /// Of all that is copied.
     plan: Plan,
-    /// The plan of each layer, in order; empty if layers are not moved one by one.
-    layers: Vec<Plan>,
+    /// How many layers are moved one by one; 0 if they are not.
+    layers: usize,
     /// Chunks of a layer, or of all.
     each: usize,
     /// Bypass the caches.
@@ -128,10 +130,9 @@ struct Chunks {
 impl Chunks {
     fn of(plan: Plan, by_layer: bool) -> Self {
         let layers = if by_layer { plan.layers().count } else { 0 };
-        let layers: Vec<_> = (0..layers).map(|layer| plan.layer(layer)).collect();
-        let bytes = layers.first().unwrap_or(&plan).bytes();
+        let bytes = plan.bytes() / layers.max(1);
         let is_streamed = streaming::suits(plan.bytes());
-        Self { plan, layers, each: bytes.div_ceil(CHUNK) as usize, is_streamed }
+        Self { plan, layers: layers as usize, each: bytes.div_ceil(CHUNK) as usize, is_streamed }
     }
 
     fn bytes(&self) -> u64 {
@@ -139,26 +140,34 @@ impl Chunks {
     }
 
     fn count(&self) -> usize {
-        self.each * self.layers.len().max(1)
+        self.each * self.layers.max(1)
     }
 
     /// How many chunks each layer has; allocates nothing unless layers are moved one by one.
     fn of_layers(&self) -> Box<[AtomicUsize]> {
-        self.layers.iter().map(|_| AtomicUsize::new(self.each)).collect()
+        (0..self.layers).map(|_| AtomicUsize::new(self.each)).collect()
     }
 
     fn layer_of(&self, chunk: usize) -> usize {
         chunk / self.each
     }
 
-    fn moves(&self, chunk: usize) -> impl Iterator<Item = Move> {
-        let plan = self.layers.get(self.layer_of(chunk)).unwrap_or(&self.plan);
+    /// The plan that a chunk is a part of.
+    fn plan_of(&self, chunk: usize) -> Cow<'_, Plan> {
+        match self.layers {
+            0 => Cow::Borrowed(&self.plan),
+            _ => Cow::Owned(self.plan.layer(self.layer_of(chunk) as u64)),
+        }
+    }
+
+    fn for_each_move(&self, chunk: usize, act: impl FnMut(Move)) {
+        let plan = self.plan_of(chunk);
         let first = (chunk % self.each) as u64 * CHUNK;
-        plan.moves_in(first..plan.bytes().min(first + CHUNK))
+        plan.moves_in(first..plan.bytes().min(first + CHUNK)).for_each(act);
     }
 
     fn copy(&self, chunk: usize) {
-        self.moves(chunk).for_each(|each| self.copy_one(&each));
+        self.for_each_move(chunk, |each| self.copy_one(&each));
         if self.is_streamed {
             streaming::settle();
         }
@@ -188,7 +197,7 @@ struct HostRun {
     is_cut_short: AtomicBool,
     /// A chunk ended by a panic.
     failure: OnceCell<Error>,
-    chunks: Arc<Chunks>,
+    chunks: Chunks,
     /// Until it is over.
     run: Mutex<Option<Run>>,
 }
@@ -200,7 +209,7 @@ impl Shared for HostRun {
 }
 
 impl HostRun {
-    fn new(chunks: Arc<Chunks>, run: Run) -> Self {
+    fn new(chunks: Chunks, run: Run) -> Self {
         Self {
             next: AtomicUsize::new(0),
             left: AtomicUsize::new(chunks.count()),

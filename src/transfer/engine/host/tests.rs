@@ -51,10 +51,10 @@ fn chunks_are_all_bytes_of_the_plan_once_whether_layers_are_apart_or_not() {
             let chunks = Chunks::of(whole.clone(), by_layer);
             let parts = if by_layer { 2 } else { 1 };
             assert_eq!(chunks.count() as u64, parts * (whole.bytes() / parts).div_ceil(CHUNK));
-            let mut moved: Vec<_> = (0..chunks.count())
-                .flat_map(|chunk| chunks.moves(chunk).collect::<Vec<_>>())
-                .map(|each| (each.destination, each.source, each.size))
-                .collect();
+            let mut moved = Vec::new();
+            for chunk in 0..chunks.count() {
+                chunks.for_each_move(chunk, |each| moved.push((each.destination, each.source, each.size)));
+            }
             moved.sort_unstable();
             let mut expected: Vec<_> =
                 whole.moves().map(|each| (each.destination, each.source, each.size)).collect();
@@ -83,6 +83,6 @@ fn a_chunk_that_panics_ends_the_run() {
     // One more than there is: it starts behind the last byte.
     chunks.each += 1;
     let (completion, run) = run(1);
-    HostRun::new(Arc::new(chunks), run).work(|| true);
+    HostRun::new(chunks, run).work(|| true);
     assert_eq!(completion.poll().unwrap_err().status(), Status::Panic);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the caller's flags exclude for NIXL.
+//! Checks paths of NIXL against the caller's flags.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::transfer::engine::promises::ensure_no_page_cache;
 use crate::transfer::path::TransferPath;
 use crate::transfer::request::Preferences;
 
-/// Fails if the path breaks a promise, or if that is unknown.
+/// Fails if the caller's flags exclude the path, or if it is unknown whether they do.
 pub fn ensure_allowed(
     path: TransferPath,
     [source, destination]: [&Arc<Layout>; 2],
@@ -23,9 +23,9 @@ pub fn ensure_allowed(
     ensure!(
         !preferences.zero_copy && !preferences.no_host_bounce,
         Unsupported,
-        "the way to a peer is chosen inside NIXL, by UCX for the most part, which may pass bytes through memory of its own \
-         and tells nobody: no promise can be given there; leave KVMEM_TRANSFER_ZERO_COPY and \
-         KVMEM_TRANSFER_NO_HOST_BOUNCE out, or map the peer's memory where it is on this machine"
+        "NIXL and UCX choose the path to a peer, and may copy through their own memory without reporting it, so \
+         KVMEM_TRANSFER_ZERO_COPY and KVMEM_TRANSFER_NO_HOST_BOUNCE can't be guaranteed; omit these flags, or share the \
+         memory if the peer runs on this machine"
     );
     Ok(())
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Detects whether the owner of a peer's elastic memory has decommitted extents, before the first byte of a
-//! transfer and after its last. NIXL does not report that; the owner's control block does, and is read by
-//! NIXL too.
+//! transfer and after its last. NIXL does not report that. The owner's control block does, and NIXL reads it.
+
+use std::sync::Arc;
 
 use super::request_plan::RequestPlan;
 use crate::error::{Result, ensure, fail};
@@ -10,9 +11,8 @@ use crate::nixl::AgentState;
 use crate::nixl::request::Side;
 use crate::nixl::{Agent, Descriptor, MemoryType, Operation, RequestId, Span};
 use crate::region::{Control, Region, Registration, RegistrationHold, SystemConfig};
-use std::sync::Arc;
 
-/// Own memory for a copy of the control block, and the expected state of the extents that are used.
+/// A local copy of the control block, and the expected state of the extents that are used.
 pub(super) struct Guard {
     copy: RegistrationHold,
     control: Descriptor,
@@ -50,7 +50,7 @@ impl Guard {
     pub fn check(&self) -> Result<()> {
         let region = self.copy.region();
         for (index, changes) in &self.used {
-            // SAFETY: registered host memory of our own, held by this value; NIXL has written it before this is called.
+            // SAFETY: registered host memory that this object holds. NIXL has written it before this is called.
             let now = unsafe { Control::changes_in_copy(region.address(), region.size(), *index) };
             ensure!(
                 now == Some(*changes),

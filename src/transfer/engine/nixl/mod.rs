@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The NIXL engine: requests to peers and to files.
 //!
-//! A transfer is cut into requests of bounded size. For host memory, NIXL copies within the posting call, so
-//! a large request would block the agent; and with many requests a failure is seen early.
+//! A transfer is cut into requests of bounded size. For host memory, NIXL copies within the posting call, so a large
+//! request would block the agent. Many small requests also report a failure early.
 
 mod allowed;
 mod run;
@@ -36,7 +36,7 @@ pub struct NixlMove {
     shared: Arc<PreparedRequests>,
 }
 
-/// What all runs of a transfer share; released with the last of them.
+/// The part of a prepared transfer that all its runs share. Released with the last of them.
 struct PreparedRequests {
     path: TransferPath,
     agent: Arc<Agent>,
@@ -53,21 +53,21 @@ struct PreparedRequests {
 struct RequestCache {
     generation: u64,
     requests: Vec<RequestId>,
-    look: Option<RequestId>,
-    /// A step of a run has panicked. What NIXL does for it is unknown, so nothing is released and no run
-    /// begins.
+    /// Reads the peer's control block.
+    control_read: Option<RequestId>,
+    /// A step of a run has panicked. The state of its requests is unknown, so nothing is released and no run begins.
     is_abandoned: bool,
 }
 
 /// The requests of one run.
 struct RunRequests {
     requests: VecDeque<RequestId>,
-    /// Reads the peer's control block, before and after those.
-    look: Option<RequestId>,
+    /// Reads the peer's control block, before and after the requests.
+    control_read: Option<RequestId>,
 }
 
 impl NixlMove {
-    /// Checks all that can be checked without NIXL.
+    /// Prepares a transfer. Fails for errors that can be detected without NIXL.
     pub fn prepare(
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
@@ -119,7 +119,7 @@ impl Engine for PartSequence<NixlMove> {
         self.first().shared.path
     }
 
-    /// NIXL alone knows how it moves bytes, so nothing is estimated.
+    /// Contains no estimate: NIXL does not report how it moves bytes.
     fn candidates(&self) -> Vec<Candidate> {
         vec![Candidate { path: self.path(), seconds: 0.0, reason: None, is_impossible: false }]
     }
@@ -156,8 +156,8 @@ impl Engine for PartSequence<NixlMove> {
 impl Part for NixlMove {
     fn prepare_start(&self, run: Run) -> Start {
         let agent = self.shared.agent.clone();
-        let flight = NixlRun::new(self.shared.clone(), run.carried_by(agent.clone()));
-        Box::new(move || agent.start(Box::new(flight)))
+        let run = NixlRun::new(self.shared.clone(), run.executed_by(agent.clone()));
+        Box::new(move || agent.start(Box::new(run)))
     }
 }
 
@@ -165,7 +165,7 @@ impl Drop for PreparedRequests {
     fn drop(&mut self) {
         let made = self.made.get_mut();
         let mut requests = std::mem::take(&mut made.requests);
-        requests.extend(made.look.take());
+        requests.extend(made.control_read.take());
         if !requests.is_empty() {
             self.agent.defer(move |state| state.release_idle_requests(requests));
         }
@@ -194,19 +194,19 @@ impl PreparedRequests {
             made.requests = self.request_plan.make(state)?;
             made.generation = generation;
         }
-        if let (Some(guard), None) = (&self.guard, made.look) {
-            made.look = Some(guard.request(state, &self.request_plan)?);
+        if let (Some(guard), None) = (&self.guard, made.control_read) {
+            made.control_read = Some(guard.request(state, &self.request_plan)?);
         }
-        Ok(RunRequests { requests: made.requests.iter().copied().collect(), look: made.look })
+        Ok(RunRequests { requests: made.requests.iter().copied().collect(), control_read: made.control_read })
     }
 
     /// Releases all requests after one has failed; the next run creates new ones. If that fails, NIXL may
     /// still use the memory.
     fn release_requests(&self, state: &mut AgentState) -> Result<()> {
         let mut made = self.made();
-        let look = made.look.take();
+        let control_read = made.control_read.take();
         let mut outcome = Ok(());
-        for id in made.requests.drain(..).chain(look) {
+        for id in made.requests.drain(..).chain(control_read) {
             outcome = outcome.and(state.release_request(id));
         }
         outcome
@@ -224,18 +224,18 @@ impl RequestCache {
             !self.is_abandoned,
             Panic,
             "an earlier run of this transfer hit a bug in kvmem, and NIXL may still move its bytes; create another \
-             transfer, over other memory"
+             transfer with other memory"
         );
         Ok(())
     }
 }
 
-/// The one agent that knows both layouts.
+/// The agent that knows both layouts.
 fn shared_agent<'a>(local: &'a Layout, remote: &'a Layout) -> Result<&'a Arc<Agent>> {
     let missing = |what: &str| {
         let message = format!(
-            "the {what} layout is local only; NIXL moves its blocks once it is built with an agent (for files one \
-             that has a POSIX backend)"
+            "the {what} layout has no agent, so NIXL can't move its blocks; build it with an agent (for files one that \
+             has a POSIX backend)"
         );
         Error::new(Status::InvalidState, message)
     };

@@ -14,13 +14,13 @@ use crate::transfer::plan::{BlockRun, Move, Plan, Slots};
 
 /// Maximum size of a request in bytes.
 const REQUEST_BYTES: u64 = 16 << 20;
-/// Maximum number of units of a layout's prepared list, which takes about 100 bytes per unit.
+/// Maximum number of units in the prepared list of a layout, which needs about 100 bytes per unit.
 const MOST_UNITS: u64 = 1 << 20;
-/// A listed move costs NIXL as much as this many units of a prepared list that merge: 25 ns per pair of
-/// descriptors, against 12.5 ns per move and 0.5 ns per unit, measured with 10,000 blocks.
+/// A move that is listed by itself takes NIXL as long as this many units of a prepared list that merge. Measured with
+/// 10,000 blocks: 25 ns per pair of descriptors, 12.5 ns per move, and 0.5 ns per unit.
 const UNITS_A_MOVE: u64 = 25;
 
-/// What to request.
+/// The input for the requests of a transfer.
 pub(super) struct RequestPlan {
     pub local: Arc<Layout>,
     pub remote: Arc<Layout>,
@@ -42,8 +42,8 @@ impl RequestPlan {
         result.map(|()| made)
     }
 
-    /// PreparedRequests lists avoid listing spans, but each unit of each run has to be named: a few large moves are
-    /// cheaper to list.
+    /// The unit of prepared lists, or `None` to list each span. Prepared lists avoid listing spans, but each unit of each
+    /// run must be listed: for a few large moves, spans are cheaper.
     fn chosen_unit(&self) -> Option<Unit> {
         // A list of all units would contain memory that an elastic layout does not have.
         if self.local.is_elastic() || self.remote.is_elastic() {
@@ -124,8 +124,8 @@ impl RequestPlan {
         (here, there)
     }
 
-    /// Runs of blocks in the order in which UCX copies them. Reads are ordered by source: reading memory in order is
-    /// prefetched, and writes to scattered addresses do not wait for memory. Bench row 8 measures it on scattered blocks.
+    /// Runs of blocks in the order in which UCX copies them. Reads are sorted by source: sequential reads are prefetched,
+    /// and writes to scattered addresses do not wait for memory. Bench row 8 measures this with scattered blocks.
     fn runs(&self) -> Cow<'_, [BlockRun]> {
         let runs = self.plan.runs();
         if !self.reads {
@@ -199,9 +199,9 @@ impl RequestPlan {
     }
 }
 
-/// Cuts moves so that each request has `most` bytes, except the last. Passes each part, and whether it is the
-/// first of a further request.
-fn fill(moves: impl Iterator<Item = Move>, most: u64, mut tell: impl FnMut(Move, bool)) {
+/// Cuts moves so that each request has `most` bytes, except the last. Passes each part to `add`, and whether it begins
+/// another request.
+fn fill(moves: impl Iterator<Item = Move>, most: u64, mut add: impl FnMut(Move, bool)) {
     let mut filled = 0;
     for mut left in moves {
         while left.size > 0 {
@@ -210,7 +210,7 @@ fn fill(moves: impl Iterator<Item = Move>, most: u64, mut tell: impl FnMut(Move,
                 filled = 0;
             }
             let size = left.size.min(most - filled);
-            tell(Move { size, ..left }, begins);
+            add(Move { size, ..left }, begins);
             filled += size;
             left = Move {
                 source: left.source + size,

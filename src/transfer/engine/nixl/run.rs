@@ -19,24 +19,23 @@ use crate::transfer::run::{Run, cancelled};
 const WINDOW: usize = 4;
 /// Interval between checks of a peer that makes no progress.
 const LIVENESS: Duration = Duration::from_millis(250);
-/// How long a failure waits for the peer's process to end: its sockets close first.
+/// How long the report of a failure waits for the peer's process to end: its sockets close before it ends.
 const DYING: Duration = Duration::from_millis(500);
 
-/// One run, executed in steps on the agent's thread. It ends when NIXL no longer uses the memory, whatever
-/// happens to the peer.
+/// One run, executed in steps on the agent's thread. It ends when NIXL no longer uses the memory, even if the peer is lost.
 pub(super) struct NixlRun {
     /// `None` until the first step has created the requests.
     waiting: Option<VecDeque<RequestId>>,
-    look: Option<ControlRead>,
+    control_read: Option<ControlRead>,
     in_flight: Vec<RequestId>,
     failure: Option<(Error, Instant)>,
-    /// NIXL reported the failure of a request. The backend may still be busy with parts of it.
+    /// NIXL reported the failure of a request. The backend may still execute parts of it.
     has_failed_request: bool,
     last_progress: Instant,
     /// The outcome was reported while requests were still in flight.
     is_reported: bool,
-    /// Dropped before the end of the run is reported, because then the caller may free the memory. Declared before the
-    /// run, so that this holds for a flight that is dropped too.
+    /// Dropped before the end of the run is reported, because the caller may free the memory after that. Declared before
+    /// `run`, so that this also holds if the run is dropped.
     prepared: Option<Arc<PreparedRequests>>,
     run: Option<Run>,
 }
@@ -57,12 +56,12 @@ enum ControlReadState {
 
 impl AgentTask for NixlRun {
     fn step(&mut self, state: &mut AgentState) -> Step {
-        self.give_up_if_cancelled();
+        self.fail_if_cancelled();
         if self.waiting.is_none() {
             self.begin(state);
             return Step::Progressed;
         }
-        if let Some(step) = self.look(state) {
+        if let Some(step) = self.read_control(state) {
             return step;
         }
         let before = self.left();
@@ -70,7 +69,7 @@ impl AgentTask for NixlRun {
         self.post_next(state);
         let left = self.left();
         if left == (0, 0) {
-            if self.wants_last_look() {
+            if self.begins_last_control_read() {
                 return Step::Progressed;
             }
             if self.peer_may_be_dying() {
@@ -83,7 +82,7 @@ impl AgentTask for NixlRun {
             self.last_progress = Instant::now();
             return Step::Progressed;
         }
-        self.look_after_peer();
+        self.check_peer();
         if self.failure.is_some() { Step::Waiting } else { Step::InFlight }
     }
 
@@ -99,7 +98,7 @@ impl AgentTask for NixlRun {
             prepared.abandon();
         }
         if let Some(run) = self.run.take() {
-            run.end_for_good(error);
+            run.abandon(error);
         }
     }
 }
@@ -108,7 +107,7 @@ impl NixlRun {
     pub fn new(prepared: Arc<PreparedRequests>, run: Run) -> Self {
         Self {
             waiting: None,
-            look: None,
+            control_read: None,
             in_flight: Vec::new(),
             failure: None,
             has_failed_request: false,
@@ -133,17 +132,17 @@ impl NixlRun {
         let made = prepared.requests(state);
         self.waiting = Some(VecDeque::new());
         match made {
-            Ok(RunRequests { requests, look }) => {
+            Ok(RunRequests { requests, control_read }) => {
                 self.waiting = Some(requests);
-                self.look =
-                    look.map(|request| ControlRead { request, state: ControlReadState::Due, last: false });
+                let due = |request| ControlRead { request, state: ControlReadState::Due, last: false };
+                self.control_read = control_read.map(due);
             }
             Err(error) => self.fail(error),
         }
     }
 
     /// Cancels the requests that were not posted, if the caller cancelled the run.
-    fn give_up_if_cancelled(&mut self) {
+    fn fail_if_cancelled(&mut self) {
         let has_more = self.waiting.as_ref().is_none_or(|waiting| !waiting.is_empty());
         if has_more && self.failure.is_none() && self.run.as_ref().is_some_and(Run::is_cancelled) {
             self.fail(cancelled());
@@ -151,23 +150,23 @@ impl NixlRun {
     }
 
     /// Continues a read of the peer's control block, if one is due.
-    fn look(&mut self, state: &mut AgentState) -> Option<Step> {
-        let look = self.look.as_mut().filter(|look| look.state != ControlReadState::Over)?;
-        let seen = match look.state {
-            ControlReadState::Due => state.post(look.request),
-            _ => state.is_done(look.request),
+    fn read_control(&mut self, state: &mut AgentState) -> Option<Step> {
+        let read = self.control_read.as_mut().filter(|read| read.state != ControlReadState::Over)?;
+        let result = match read.state {
+            ControlReadState::Due => state.post(read.request),
+            _ => state.is_done(read.request),
         };
-        look.state = if let Ok(false) = seen { ControlReadState::InFlight } else { ControlReadState::Over };
-        self.has_failed_request |= seen.is_err();
+        read.state = if let Ok(false) = result { ControlReadState::InFlight } else { ControlReadState::Over };
+        self.has_failed_request |= result.is_err();
         let guard = self.prepared.as_ref().and_then(|prepared| prepared.guard.as_ref());
-        let outcome = seen.and_then(|done| match guard {
+        let outcome = result.and_then(|done| match guard {
             Some(guard) if done => guard.check().map(|()| true),
             _ => Ok(done),
         });
         match outcome {
             Ok(true) => self.last_progress = Instant::now(),
             Ok(false) => {
-                self.look_after_peer();
+                self.check_peer();
                 return Some(if self.failure.is_some() { Step::Waiting } else { Step::InFlight });
             }
             Err(error) => self.fail(error),
@@ -175,12 +174,14 @@ impl NixlRun {
         Some(Step::Progressed)
     }
 
-    /// Starts the last read of the control block; the end is reported after it.
-    fn wants_last_look(&mut self) -> bool {
+    /// Begins the last read of the control block, unless it was begun or is not needed. The end is reported after it.
+    fn begins_last_control_read(&mut self) -> bool {
         let failed = self.failure.is_some();
-        let Some(look) = self.look.as_mut().filter(|look| !look.last && !failed) else { return false };
-        look.last = true;
-        look.state = ControlReadState::Due;
+        let Some(read) = self.control_read.as_mut().filter(|read| !read.last && !failed) else {
+            return false;
+        };
+        read.last = true;
+        read.state = ControlReadState::Due;
         true
     }
 
@@ -198,7 +199,7 @@ impl NixlRun {
         }
     }
 
-    /// One request per step: each may take as long as its copy.
+    /// Posts one request: the call may take as long as its copy.
     fn post_next(&mut self, state: &mut AgentState) {
         if self.in_flight.len() >= WINDOW {
             return;
@@ -216,7 +217,7 @@ impl NixlRun {
         self.fail(error);
     }
 
-    /// Posts no further request; those in flight are waited for.
+    /// Prevents further requests from being posted. Those in flight complete.
     fn fail(&mut self, error: Error) {
         self.waiting = Some(VecDeque::new());
         if self.failure.is_none() {
@@ -232,7 +233,7 @@ impl NixlRun {
         recent && self.peer().is_some_and(|remote| !remote.process.is_gone())
     }
 
-    /// NIXL does not report that a peer died, so its process is checked.
+    /// Adds to an error whether the peer's process has ended, which NIXL does not report.
     fn explain(&self, error: Error) -> Error {
         match self.peer() {
             // The cause is already known.
@@ -249,9 +250,9 @@ impl NixlRun {
         }
     }
 
-    /// A request to a dead peer may never end, also after a cancellation or a failure. So the outcome is
-    /// reported now, and the memory stays allocated until NIXL no longer uses it.
-    fn look_after_peer(&mut self) {
+    /// Reports the outcome early if the peer's process has ended: a request to it may never end, even after a cancellation
+    /// or a failure. The memory stays allocated until NIXL no longer uses it.
+    fn check_peer(&mut self) {
         if self.is_reported || self.last_progress.elapsed() < LIVENESS {
             return;
         }
@@ -265,7 +266,7 @@ impl NixlRun {
         log!(Warn, "{explained}");
         self.is_reported = true;
         if let Some(run) = &mut self.run {
-            run.tell_early(Err(explained));
+            run.report_early(Err(explained));
         }
         self.fail(failure);
     }
@@ -285,14 +286,14 @@ impl NixlRun {
                 run.end(outcome);
             }
             (Err(unreleased), outcome) => {
-                log!(Error, "{unreleased}; the memory of both layouts is never freed");
+                log!(Error, "{unreleased}; kvmem intentionally leaks the memory of both layouts");
                 leak::intentionally(prepared);
-                run.end_for_good(outcome.err().unwrap_or(unreleased));
+                run.abandon(outcome.err().unwrap_or(unreleased));
             }
         }
     }
 
-    /// Releases the requests if NIXL reported a failure of one: until then the backend may use the memory.
+    /// Releases the requests if NIXL reported a failure of one: the backend may use the memory until they are released.
     fn release_failed(&self, state: &mut AgentState) -> Result<()> {
         match &self.prepared {
             Some(prepared) if self.has_failed_request => prepared.release_requests(state),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs that an agent does not carry to their end.
+//! Runs that an agent does not complete.
 #![forbid(unsafe_code)]
 
 use std::any::Any;
@@ -37,7 +37,7 @@ fn layout() -> Arc<Layout> {
     blocks.allocate(AllocationConfig::System(SystemConfig::default())).build().unwrap()
 }
 
-/// A move of one block; how far it gets does not matter to these tests.
+/// A transfer of one block.
 fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMove {
     let pairs = [BlockPair { source: 0, destination: 0 }];
     let plan = Plan::once(&remote, &local, &pairs, Wanted::default()).unwrap();
@@ -53,7 +53,7 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
     NixlMove { shared: Arc::new(prepared) }
 }
 
-/// A flight whose next step panics.
+/// A run whose next step panics.
 struct Panics(NixlRun);
 
 impl AgentTask for Panics {
@@ -84,7 +84,7 @@ fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
     assert!(layouts.iter().all(|layout| layout.upgrade().is_some()));
 }
 
-/// Submits a transfer over an agent whose thread is gone.
+/// Submits a transfer with an agent whose thread has ended.
 fn fails_to_submit(completion: &Arc<Completion>, parts: usize) {
     let (agent, commands) = Agent::unattended();
     drop(commands);

@@ -28,9 +28,9 @@ use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 
-/// Default size of staging memory: what the link transfers while our kernel waits for a large one.
+/// Default size of staging memory: the bytes that the link transfers while kvmem's kernel waits for a large one.
 const STAGING: u64 = 128 << 20;
-/// The same without compute: kernel and copy engine alternate sooner.
+/// Default size without concurrent compute: kernel and copy engine alternate sooner.
 const STAGING_ALONE: u64 = 64 << 20;
 /// Fewer bytes are not staged: the copy engine would mostly wait for the kernel.
 const LEAST_STAGED: u64 = 256 << 10;
@@ -42,7 +42,7 @@ const MOST_QUEUED: u64 = 512;
 /// A shorter wait can't be distinguished from other delays of a host.
 const LEAST_WAIT: f64 = 100e-6;
 
-const WAYS: [TransferPath; 5] = [
+const PATHS: [TransferPath; 5] = [
     TransferPath::CudaCopy,
     TransferPath::CudaBatch,
     TransferPath::Cuda2d,
@@ -55,7 +55,7 @@ pub struct Comparison<'a> {
     pub(super) sides: &'a CudaSides,
     pub(super) plan: &'a Plan,
     pub(super) preferences: &'a Preferences,
-    engine: &'a Arc<DeviceState>,
+    device: &'a Arc<DeviceState>,
     pub(super) case: CopyCase,
     costs: Costs,
     order: Option<HostOrder>,
@@ -69,18 +69,18 @@ impl<'a> Comparison<'a> {
         sides: &'a CudaSides,
         plan: &'a Plan,
         preferences: &'a Preferences,
-        engine: &'a Arc<DeviceState>,
+        device: &'a Arc<DeviceState>,
     ) -> Result<Self> {
         let computes = !preferences.compute_is_idle;
-        let multiprocessors = engine.context().device().multiprocessors();
+        let multiprocessors = device.context().device().multiprocessors();
         let move_size = plan.bytes() / plan.most_moves().max(1);
         let ctas = launch::ctas(sides.direction, computes, multiprocessors, move_size);
-        let costs = known::costs(engine, sides.peer, sides.direction);
+        let costs = known::costs(device, sides.peer, sides.direction);
         let mut comparison = Self {
             sides,
             plan,
             preferences,
-            engine,
+            device,
             case: CopyCase {
                 direction: sides.direction,
                 bytes: plan.bytes(),
@@ -97,7 +97,7 @@ impl<'a> Comparison<'a> {
             division: Err("neither side is host memory".to_string()),
             candidates: Vec::new(),
         };
-        for path in WAYS {
+        for path in PATHS {
             if path == TransferPath::CudaStaged {
                 comparison.divide();
             }
@@ -111,7 +111,7 @@ impl<'a> Comparison<'a> {
         Ok(comparison)
     }
 
-    /// The observer of runs on this path, if they show anything.
+    /// The observer of runs on this path, if their durations show a cost.
     pub fn observer(&self, path: TransferPath) -> Option<CostObserver> {
         let observed = self.costs.observed.clone();
         let direction = match self.sides.direction {
@@ -119,21 +119,21 @@ impl<'a> Comparison<'a> {
             Direction::ToHost => BatchDirection::ToHost,
             _ => return None,
         };
-        let lesson = match path {
-            TransferPath::CudaBatch => self.batch_lesson(direction),
+        let measurement = match path {
+            TransferPath::CudaBatch => self.batch_measurement(direction),
             TransferPath::CudaKernel | TransferPath::CudaStaged if self.case.computes => {
-                let expected @ [alone, beside] = cost::turns(path, &self.case, &self.costs.rates);
+                let expected @ [alone, beside] = cost::alone_and_beside(path, &self.case, &self.costs.rates);
                 (beside - alone > alone.max(LEAST_WAIT)).then_some(Measurement::Kernel { expected })
             }
             _ => None,
         };
-        lesson.map(|lesson| CostObserver::new(observed, lesson))
+        measurement.map(|measurement| CostObserver::new(observed, measurement))
     }
 
-    /// Fewer copies show the first call rather than themselves. If there are more than the driver queues, it
-    /// takes the later ones when the copy engine has executed earlier ones: those must be small, or the
-    /// duration is that of their bytes.
-    fn batch_lesson(&self, direction: BatchDirection) -> Option<Measurement> {
+    /// What a batch shows. With few copies, the duration is mostly that of the first call. With more copies than the
+    /// driver queues, it takes the later ones only when the copy engine has executed earlier ones: these must be small, or
+    /// the duration is that of their bytes.
+    fn batch_measurement(&self, direction: BatchDirection) -> Option<Measurement> {
         let (copies, measured) = (self.case.moves, self.costs.measured_batch?);
         let bytes = self.case.bytes as f64 / copies as f64 / self.costs.rates.of(self.sides.direction).link;
         let shows = copies >= LEAST_COPIES && (copies <= MOST_QUEUED || bytes < measured);
@@ -141,16 +141,16 @@ impl<'a> Comparison<'a> {
         shows.then_some(Measurement::Batch { direction, copies, calls, measured })
     }
 
-    /// Determines how it would be staged, if it can be.
+    /// Divides the transfer into chunks for staging, or stores why it can't be staged.
     fn divide(&mut self) {
         let Some(host) = self.sides.host() else { return };
-        if self.plan.bytes() < LEAST_STAGED && self.preferences.path != Some(TransferPath::CudaStaged) {
+        let is_requested = self.preferences.path == Some(TransferPath::CudaStaged);
+        if self.plan.bytes() < LEAST_STAGED && !is_requested {
             self.division = Err(format!("less than {LEAST_STAGED} bytes are too few for staging"));
             return;
         }
-        let is_asked = self.preferences.path == Some(TransferPath::CudaStaged);
-        if !is_asked && cost::least_staged(&self.case, &self.costs.rates) > self.least_unstaged() {
-            // Sorting the blocks by their place on the host is most of what weighing a few dozen takes.
+        if !is_requested && cost::least_staged(&self.case, &self.costs.rates) > self.least_unstaged() {
+            // Avoids sorting the blocks by host address, which is the slowest step of comparing a few dozen.
             self.division = Err("its launches alone take longer than another path".to_string());
             return;
         }
@@ -158,7 +158,7 @@ impl<'a> Comparison<'a> {
         let wanted = match self.preferences.staging_size {
             0 if self.case.computes => STAGING,
             0 => STAGING_ALONE,
-            asked => asked,
+            given => given,
         };
         self.division = Division::of(
             host.geometry(),
@@ -172,14 +172,14 @@ impl<'a> Comparison<'a> {
                 chunk: division.part_size.min(self.plan.bytes()),
                 parts: division.parts as u64,
                 copies: division.copies,
-                are_batched: self.engine.context().driver().copies_batches(),
+                are_batched: self.device.context().driver().copies_batches(),
                 is_quick: is_quick(division.chunks as usize, division.copies as usize),
             });
         }
         self.order = Some(order);
     }
 
-    /// Duration of the fastest path without staging and rows, whose calls are not counted yet.
+    /// Duration of the fastest path without staging. Leaves out rows, whose calls are not counted yet.
     fn least_unstaged(&self) -> f64 {
         let others =
             self.candidates.iter().filter(|each| each.path != TransferPath::Cuda2d && each.reason.is_none());
@@ -189,7 +189,7 @@ impl<'a> Comparison<'a> {
     /// Why a path is not possible, or excluded.
     fn reason_against(&self, path: TransferPath) -> Option<String> {
         let own = match path {
-            TransferPath::CudaBatch if !self.engine.context().driver().copies_batches() => {
+            TransferPath::CudaBatch if !self.device.context().driver().copies_batches() => {
                 Some("the driver has no cuMemcpyBatchAsync".to_string())
             }
             TransferPath::CudaBatch if self.sides.is_pageable => {
@@ -206,11 +206,11 @@ impl<'a> Comparison<'a> {
             }
             _ => None,
         };
-        own.or_else(|| self.refused(path))
+        own.or_else(|| self.excluded_by_flags(path))
     }
 
-    /// What the caller's flags exclude.
-    fn refused(&self, path: TransferPath) -> Option<String> {
+    /// Why the caller's flags exclude a path.
+    fn excluded_by_flags(&self, path: TransferPath) -> Option<String> {
         let bounces = self.sides.bounces(path);
         if bounces && (self.preferences.no_host_bounce || self.preferences.zero_copy) {
             return Some(
@@ -227,7 +227,7 @@ impl<'a> Comparison<'a> {
             return self.prepare_forced(forced);
         }
         loop {
-            let Some(best) = self.best() else { return Err(self.no_way()) };
+            let Some(best) = self.best() else { return Err(self.no_path()) };
             let path = self.candidates[best].path;
             match self.prepare(path) {
                 Ok(task) => {
@@ -273,7 +273,7 @@ impl<'a> Comparison<'a> {
         });
     }
 
-    fn no_way(&self) -> Error {
+    fn no_path(&self) -> Error {
         let reasons: Vec<_> =
             self.candidates.iter().filter_map(|candidate| candidate.reason.clone()).collect();
         let first = reasons.first().cloned().unwrap_or_default();
@@ -291,7 +291,7 @@ impl<'a> Comparison<'a> {
             TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)),
             TransferPath::CudaKernel => {
                 let copy = KernelCopy::prepare(self.plan, self.case.ctas);
-                CopyTask::Kernel(copy.map_err(unsupported)?, self.engine.kernel()?)
+                CopyTask::Kernel(copy.map_err(unsupported)?, self.device.kernel()?)
             }
             TransferPath::CudaStaged => self.prepare_staged()?,
             _ => CopyTask::Driver(DriverCopies::one_by_one(self.sides, self.plan)),
@@ -314,9 +314,9 @@ impl<'a> Comparison<'a> {
         };
         let copy = StagedCopy::prepare(self.sides, [host, device], self.plan, order, division, ctas);
         let copy = copy.map_err(unsupported)?;
-        let kernel = self.engine.kernel()?;
+        let kernel = self.device.kernel()?;
         // Allocated now, so that no run has to.
-        copy.provide_staging(self.engine)?;
+        copy.provide_staging(self.device)?;
         Ok(CopyTask::Staged(Box::new(copy), kernel))
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which way a copy goes: an estimate of the time that each way takes, from sizes, counts, direction, and whether
-//! compute runs beside. Pure.
+//! The cost model: estimates the duration of a copy on each path, from sizes, counts, direction, and whether compute runs
+//! concurrently. Pure.
 //!
-//! Each path costs something once, something per call or copy, and the bytes at its rate; no bound alone decides. These
-//! terms hold for any size: nothing here is a table of sizes. What differs from machine to machine is measured there
-//! ([`Rates`]), and what changes from hour to hour is observed while transfers run (`rates::observed`). The constants
-//! are of H200 hosts with PCIe 5 x16, fitted to 300 transfers drawn at random (`bench/notes/19-regret.md`).
+//! The duration of a path is the sum of a fixed cost, a cost per call or copy, and the bytes at its rate. This holds for
+//! any size: no table of sizes is needed. Costs that differ between machines are measured ([`Rates`]), and costs that
+//! change over time are observed while transfers run (`rates::observed`). The constants are those of H200 hosts with PCIe 5
+//! x16, fitted to 300 random transfers (`bench/notes/19-regret.md`).
 #![forbid(unsafe_code)]
 
 use super::super::direction::Direction;
@@ -15,105 +15,107 @@ use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, call_sizes};
 use crate::transfer::path::TransferPath;
 
-/// What decides.
+/// The properties of a copy that its duration depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyCase {
-    /// Where bytes come from and go.
+    /// The direction of the copy.
     pub direction: Direction,
-    /// How many.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Stretches that lie together on both sides.
+    /// Number of spans that are contiguous on both sides.
     pub moves: u64,
     /// The host's side is not page-locked.
     pub is_pageable: bool,
-    /// Compute may run beside: kernels get few CTAs.
+    /// Compute may run concurrently, so kernels get few CTAs.
     pub computes: bool,
-    /// How busy compute keeps the device: 0 if a kernel starts at once, 1 if it waits as it does beside large kernels.
+    /// How busy compute keeps the device: 0 if a kernel starts at once, 1 if it waits as it does for large kernels.
     pub busy: f64,
-    /// CTAs of the kernel.
+    /// Number of CTAs of the kernel.
     pub ctas: u32,
-    /// Calls it takes as rows.
+    /// Number of calls if it is copied as rows.
     pub row_calls: u64,
-    /// How it would be staged.
+    /// Its division into chunks, if it can be staged.
     pub staged: Option<Staged>,
 }
 
-/// A transfer in chunks that go through staging memory.
+/// The division of a copy into chunks that pass through staging memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Staged {
     /// Bytes of a chunk.
     pub chunk: u64,
-    /// Chunks that the staging memory holds.
+    /// Number of chunks that fit the staging memory.
     pub parts: u64,
-    /// Copies to or from the host.
+    /// Number of copies from or to the host.
     pub copies: u64,
-    /// They go to the driver by batches.
+    /// They are submitted to the driver in batches.
     pub are_batched: bool,
-    /// The caller's thread starts it: no other one has to be woken.
+    /// The calling thread starts it, so no other thread is woken.
     pub is_quick: bool,
 }
 
 const US: f64 = 1e-6;
-/// What every run costs once, from its submission to the first byte.
+/// From the submission of a run to its first byte.
 const START: f64 = 6.0 * US;
-/// A call of a batch, beside its copies.
+/// A call of a batch, without its copies.
 const CALL: f64 = 0.4 * US;
-/// Each of the first copies of a run, until the driver's code and data are in the caches.
+/// Additional time for each of the first copies of a run, until the driver's code and data are cached.
 const COLD_COPY: f64 = 0.8 * US;
-/// Copies in the first call of a batch: so many are cold.
+/// Number of copies with cold caches: those of a batch's first call.
 const COLD_COPIES: u64 = FIRST_CALL as u64;
-/// Another thread of the library's is woken to make many calls.
+/// Waking another thread of kvmem to make many calls.
 const WAKE: f64 = 20.0 * US;
-/// A single copy needs no list.
+/// A single copy.
 const ONLY_COPY: f64 = 0.3 * US;
-/// What the copy engine does between two copies of a batch.
+/// Time of the copy engine between two copies of a batch.
 const GAP: f64 = 0.06 * US;
-/// One stretch of the kernel, with all CTAs at work.
+/// A contiguous span that the kernel copies with all CTAs.
 const KERNEL_MOVE: f64 = 0.002 * US;
-/// The same with the few CTAs that it has where compute may run, alone and beside it.
+/// A contiguous span with the few CTAs that the kernel gets if compute may run: without compute, and concurrently with it.
 const KERNEL_MOVE_FEW: f64 = 0.008 * US;
 const KERNEL_MOVE_BESIDE: f64 = 0.02 * US;
-/// What six CTAs that read host memory move, of what many do.
+/// The rate of six CTAs that read host memory, relative to that of many.
 const FEW_READERS: f64 = 0.93;
 /// The two launches and the events of a staged copy of one or two chunks.
 const STAGE: f64 = 26.0 * US;
-/// The same of more chunks, whose calls another thread of the library's makes once it is woken.
+/// The same for more chunks: another thread of kvmem is woken and makes the calls.
 const HAND_OVER: f64 = 45.0 * US;
-/// A launch and four events per chunk, none of which the copies hide.
+/// A launch and four events per chunk, which do not overlap with the copies.
 const CHUNK: f64 = 6.0 * US;
-/// A transfer that takes longer is not short: its submission is a small part of it.
+/// The duration from which the submission is a negligible part of a transfer.
 const SHORT: f64 = 60.0 * US;
-/// A launch of the kernel, for the thread that makes it: 5.4 us on an H200 host.
+/// A launch of the kernel, in CPU time: 5.4 us on an H200 host.
 const LAUNCH: f64 = 5.4 * US;
-/// A call for rows, beside its rows.
+/// A call that copies rows, without its rows.
 const ROW_CALL: f64 = 3.0 * US;
-/// A copy within a GPU or between two, for the thread that submits it, by itself or in a batch: 64 of them took 223 to
-/// 255 us of an H200 host (row 2 of `bench/results/2026-11-21-nvidia-h200`).
+/// A row.
+const ROW: f64 = 0.05 * US;
+/// A copy within a GPU or between two, in CPU time, by a call of its own or in a batch: 64 of them took 223 to 255 us on an
+/// H200 host (row 2 of `bench/results/2026-11-21-nvidia-h200`).
 const DEVICE_COPY: f64 = 3.5 * US;
-/// Beside large kernels one of ours gets onto the device about once in this time.
+/// Interval in which a kernel of kvmem starts once on a device that executes large kernels.
 const TURN: f64 = 1700.0 * US;
-/// How long the first of ours, or the last, waits for its turn.
+/// Time until the first kernel of a staged copy, or its last, starts on such a device.
 const WAIT: f64 = 0.35 * TURN;
 
-/// How long a kernel beside large ones takes at least: with few bytes one CTA, which gets onto the device when any of
-/// theirs ends, does all of it; with more bytes all CTAs must have got there, which is when the large kernel ends.
-struct Turn {
+/// Minimum duration of a kernel on a device that executes large kernels. A few bytes are copied by one CTA, which starts
+/// when any CTA of the large kernel ends. For more bytes all CTAs must start, which is when the large kernel ends.
+struct LeastBeside {
     least: f64,
     per_byte: f64,
     most: f64,
 }
 
-const KERNEL_TURN: Turn = Turn { least: 180.0 * US, per_byte: 180e-12, most: 1600.0 * US };
-/// The same of a staged copy, whose kernel has many CTAs.
-const STAGED_TURN: Turn = Turn { least: 300.0 * US, per_byte: 190e-12, most: 1530.0 * US };
+const KERNEL_BESIDE: LeastBeside = LeastBeside { least: 180.0 * US, per_byte: 180e-12, most: 1600.0 * US };
+/// A staged copy, whose kernel has many CTAs.
+const STAGED_BESIDE: LeastBeside = LeastBeside { least: 300.0 * US, per_byte: 190e-12, most: 1530.0 * US };
 
-impl Turn {
+impl LeastBeside {
     fn of(&self, bytes: f64) -> f64 {
         (self.least + self.per_byte * bytes).min(self.most)
     }
 }
 
-/// Seconds that a path takes on a device of such rates.
+/// Estimated seconds of a path on a device with these rates.
 pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     let (bytes, moves) = (case.bytes as f64, case.moves as f64);
     let own = rates.of(case.direction);
@@ -121,10 +123,10 @@ pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     match path {
         TransferPath::CudaBatch => batch(case.moves, bytes / moves.max(1.0) / rate, own.batched),
         TransferPath::Cuda2d => {
-            START + case.row_calls as f64 * 3.0 * US + moves * 0.05 * US + bytes / (0.98 * rate)
+            START + case.row_calls as f64 * ROW_CALL + moves * ROW + bytes / (0.98 * rate)
         }
         TransferPath::CudaKernel | TransferPath::CudaStaged => {
-            let [alone, beside] = turns(path, case, rates);
+            let [alone, beside] = alone_and_beside(path, case, rates);
             alone + case.busy * (beside - alone).max(0.0)
         }
         _ => {
@@ -136,7 +138,7 @@ pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     }
 }
 
-/// Seconds of one of many small copies, a call each. Within a GPU and between two, a call takes as long as in a batch.
+/// Seconds per small copy, if each is a call. Within a GPU and between two, it takes as long as in a batch.
 fn copy_call(case: &CopyCase, rates: &Rates) -> f64 {
     match host_is_a_side(case.direction) {
         true => rates.copy,
@@ -144,15 +146,15 @@ fn copy_call(case: &CopyCase, rates: &Rates) -> f64 {
     }
 }
 
-/// What paths are compared by. That of a short transfer counts the time of the thread that submits it, too: an engine
-/// submits small transfers in every step, and the thread that does so has other work.
+/// The value by which paths are compared: the duration. For a short transfer, the CPU time of its submission is added: an
+/// engine submits small transfers in every step, and the submitting thread has other work.
 pub fn weight(path: TransferPath, seconds: f64, case: &CopyCase, rates: &Rates) -> f64 {
     let share = (1.0 - seconds / SHORT).max(0.0);
-    seconds + share * calling(path, case, rates)
+    seconds + share * submission(path, case, rates)
 }
 
-/// Seconds that the driver's calls of a path take the thread that makes them.
-fn calling(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
+/// CPU time of a path's driver calls, in seconds.
+fn submission(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     let moves = case.moves as f64;
     let is_host_a_side = host_is_a_side(case.direction);
     match path {
@@ -172,8 +174,8 @@ fn calling(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     }
 }
 
-/// Seconds of a batch: the CPU makes one call after the other, and the copy engine does the copies of those that have
-/// ended.
+/// Seconds of a batch. The CPU makes one call after the other, and the copy engine executes the copies of the calls that
+/// have returned.
 fn batch(copies: u64, bytes: f64, batched: f64) -> f64 {
     let wake = if copies > QUICK_BATCH as u64 { WAKE } else { 0.0 };
     let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
@@ -186,14 +188,14 @@ fn batch(copies: u64, bytes: f64, batched: f64) -> f64 {
     engine
 }
 
-/// Seconds that the calls of a batch take the CPU, beside what each copy costs.
+/// CPU time of the calls of a batch, in seconds, without the time per copy.
 pub fn calls_of_batch(copies: u64) -> f64 {
     let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
     cold + call_sizes(copies as usize, EngineLoad::Idle).count() as f64 * CALL
 }
 
-/// Seconds that a path with a kernel takes on a device that does nothing else, and beside large kernels.
-pub fn turns(path: TransferPath, case: &CopyCase, rates: &Rates) -> [f64; 2] {
+/// Seconds of a path with a kernel: on an idle device, and on one that executes large kernels.
+pub fn alone_and_beside(path: TransferPath, case: &CopyCase, rates: &Rates) -> [f64; 2] {
     match path {
         TransferPath::CudaStaged => staged(case, rates),
         _ => kernel(case, rates),
@@ -211,12 +213,12 @@ fn kernel(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     if !host_is_a_side(case.direction) {
         return [alone; 2];
     }
-    let turn = KERNEL_TURN.of(bytes);
+    let least = KERNEL_BESIDE.of(bytes);
     let moving = with(KERNEL_MOVE_BESIDE, kernel_rate_beside(case, rates));
-    [alone, turn.max(moving + 0.15 * turn)]
+    [alone, least.max(moving + 0.15 * least)]
 }
 
-/// By CTAs: beside compute each moves less, and all of them a tenth less than alone.
+/// Bytes per second of the kernel concurrently with compute: each CTA is slower, and all together reach nine tenths.
 fn kernel_rate_beside(case: &CopyCase, rates: &Rates) -> f64 {
     let own = rates.of(case.direction);
     let (most, each) = match case.direction {
@@ -232,7 +234,7 @@ fn host_is_a_side(direction: Direction) -> bool {
     matches!(direction, Direction::ToDevice | Direction::ToHost)
 }
 
-/// No staged copy takes less, however it is divided.
+/// Minimum seconds of a staged copy, for any division into chunks.
 pub fn least_staged(case: &CopyCase, rates: &Rates) -> f64 {
     START + STAGE + case.bytes as f64 / rates.of(case.direction).link
 }
@@ -245,18 +247,18 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     let own = rates.of(case.direction);
     let (copies, rate) = (copies as f64, 0.985 * own.link);
     let link = match are_batched {
-        // The CPU submits the next chunk's copies while the copy engine is at this one's.
+        // The CPU submits the next chunk's copies while the copy engine executes this one's.
         true => (copies * own.batched).max(copies * GAP + bytes / rate),
         false => copies * rates.copy + bytes / rate,
     };
     let calls = if is_quick { STAGE } else { HAND_OVER + (bytes / chunk).ceil() * CHUNK };
-    // The copy engine waits for the first chunk, or the kernel for the last. Beside compute the kernel fills or empties
-    // all parts when it gets its turn, and the copy engine works on them until the next.
+    // The copy engine waits for the first chunk, or the kernel for the last. Concurrently with compute, the kernel fills
+    // or drains all parts whenever it starts, and the copy engine works on them until it starts again.
     let gather = case.moves as f64 * chunk / bytes.max(1.0) * KERNEL_MOVE + chunk / 400e9;
     let alone = START + calls + gather + link;
     let turns = bytes / (parts as f64 * chunk) * TURN;
     let beside = START + calls + chunk / 800e9 + WAIT + link.max(turns);
-    [alone, beside.max(STAGED_TURN.of(bytes))]
+    [alone, beside.max(STAGED_BESIDE.of(bytes))]
 }
 
 #[cfg(test)]
@@ -283,10 +285,10 @@ mod tests {
         }
     }
 
-    fn best(case: &CopyCase, ways: &[TransferPath]) -> TransferPath {
+    fn best(case: &CopyCase, paths: &[TransferPath]) -> TransferPath {
         let by_time =
             |a: &&TransferPath, b: &&TransferPath| seconds(**a, case).total_cmp(&seconds(**b, case));
-        *ways.iter().min_by(by_time).unwrap()
+        *paths.iter().min_by(by_time).unwrap()
     }
 
     const DIRECT: [TransferPath; 3] =
@@ -294,31 +296,33 @@ mod tests {
 
     const HOST_OR_DEVICE: [Direction; 3] = [Direction::ToDevice, Direction::ToHost, Direction::OnDevice];
 
-    /// The path of so many pairs of eight pieces of 2 KiB, all of which are rows of one call at best.
+    /// The path of `pairs` pairs, each of eight pieces of 2 KiB, which one call copies as rows.
     fn path_of_pairs(direction: Direction, pairs: u64, computes: bool) -> (TransferPath, CopyCase) {
         let moves = 8 * pairs;
         let case = CopyCase { row_calls: pairs, ..case(direction, 2 << 10, moves, computes) };
-        let ways =
+        let paths =
             [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::Cuda2d, TransferPath::CudaKernel];
         let weight = |path| weight(path, seconds(path, &case), &case, &DEFAULT);
-        (*ways.iter().min_by(|a, b| weight(**a).total_cmp(&weight(**b))).unwrap(), case)
+        (*paths.iter().min_by(|a, b| weight(**a).total_cmp(&weight(**b))).unwrap(), case)
     }
 
     #[test]
-    fn few_pairs_take_the_submitting_thread_no_longer_than_more_do() {
-        for (direction, computes) in HOST_OR_DEVICE.into_iter().flat_map(|way| [(way, false), (way, true)]) {
-            let calling = |pairs| {
+    fn submitting_few_pairs_takes_no_longer_than_submitting_more() {
+        let both = |direction| [(direction, false), (direction, true)];
+        for (direction, computes) in HOST_OR_DEVICE.into_iter().flat_map(both) {
+            let submission = |pairs| {
                 let (path, case) = path_of_pairs(direction, pairs, computes);
-                super::calling(path, &case, &DEFAULT)
+                super::submission(path, &case, &DEFAULT)
             };
             for pairs in [1, 2, 4, 16] {
-                assert!(calling(pairs) <= calling(64) + 0.1 * US, "{pairs} pairs, {direction:?}, {computes}");
+                let (few, many) = (submission(pairs), submission(64));
+                assert!(few <= many + 0.1 * US, "{pairs} pairs, {direction:?}, {computes}");
             }
         }
     }
 
     #[test]
-    fn one_copy_is_the_drivers_however_short() {
+    fn the_driver_makes_a_single_short_copy() {
         for direction in HOST_OR_DEVICE {
             let one = case(direction, 2 << 10, 1, true);
             let of = |path| weight(path, seconds(path, &one), &one, &DEFAULT);
@@ -327,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_the_kernel_takes_small_blocks_and_the_batch_large_ones() {
+    fn on_an_idle_device_the_kernel_copies_small_blocks_and_a_batch_large_ones() {
         for direction in [Direction::ToDevice, Direction::ToHost] {
             assert_eq!(best(&case(direction, 4 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
             assert_eq!(best(&case(direction, 16 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
@@ -344,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_compute_few_ctas_write_small_blocks_and_the_batch_larger_ones() {
+    fn beside_compute_few_ctas_copy_small_blocks_and_a_batch_larger_ones() {
         assert_eq!(best(&case(Direction::ToHost, 4 << 10, 10_000, true), &DIRECT), TransferPath::CudaKernel);
         assert_eq!(best(&case(Direction::ToHost, 256 << 10, 1000, true), &DIRECT), TransferPath::CudaBatch);
         assert_eq!(
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn one_large_copy_is_the_drivers() {
+    fn the_driver_makes_a_single_large_copy() {
         for direction in [Direction::ToDevice, Direction::ToHost, Direction::OnDevice] {
             let one = case(direction, 1 << 30, 1, false);
             assert!(seconds(TransferPath::CudaCopy, &one) < seconds(TransferPath::CudaKernel, &one));
@@ -363,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_lies_together_is_staged_alone_and_in_large_chunks_beside_compute() {
+    fn blocks_that_are_contiguous_on_the_host_are_staged() {
         let in_chunks = |computes, chunk: u64| CopyCase {
             staged: Some(Staged {
                 chunk,
@@ -374,13 +378,13 @@ mod tests {
             }),
             ..case(Direction::ToHost, 16 << 10, 1 << 16, computes)
         };
-        let ways = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
-        assert_eq!(best(&in_chunks(false, 8 << 20), &ways), TransferPath::CudaStaged);
-        assert_eq!(best(&in_chunks(true, 16 << 20), &ways), TransferPath::CudaStaged);
+        let paths = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
+        assert_eq!(best(&in_chunks(false, 8 << 20), &paths), TransferPath::CudaStaged);
+        assert_eq!(best(&in_chunks(true, 16 << 20), &paths), TransferPath::CudaStaged);
     }
 
     #[test]
-    fn a_millisecond_is_too_short_to_be_worth_staging_alone() {
+    fn on_an_idle_device_a_transfer_of_a_millisecond_is_not_staged() {
         let of = |count: u64| CopyCase {
             staged: Some(Staged {
                 chunk: 8 << 20,
@@ -391,16 +395,16 @@ mod tests {
             }),
             ..case(Direction::ToDevice, 4 << 10, count, false)
         };
-        let ways = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
-        assert_eq!(best(&of(10_000), &ways), TransferPath::CudaKernel);
-        assert_eq!(best(&of(1 << 16), &ways), TransferPath::CudaStaged);
+        let paths = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
+        assert_eq!(best(&of(10_000), &paths), TransferPath::CudaKernel);
+        assert_eq!(best(&of(1 << 16), &paths), TransferPath::CudaStaged);
     }
 
     #[test]
-    fn beside_compute_small_moves_to_the_host_get_one_more_cta_and_no_large_ones_do() {
+    fn beside_compute_only_small_moves_to_the_host_get_one_more_cta() {
         let of = |block| case(Direction::ToHost, block, 10_000, true);
         assert_eq!((of(4 << 10).ctas, of(16 << 10).ctas), (UNNOTICED + 1, UNNOTICED));
-        // As an H200 moved them beside a GEMM, of 55 GB/s.
+        // Measured on an H200 beside a GEMM, over a link of 55 GB/s.
         for (block, measured) in [(4 << 10, 47.0), (16 << 10, 48.2)] {
             let rate = kernel_rate_beside(&of(block), &DEFAULT) / 1e9;
             assert!((rate / measured - 1.0).abs() < 0.1, "{rate} for {measured}");
@@ -409,8 +413,8 @@ mod tests {
     }
 
     #[test]
-    fn beside_compute_staged_copies_take_what_they_took_beside_a_gemm() {
-        // 320 MiB in pieces that lie together on the host, all of them or 64 at a time, through four parts of 32 MiB.
+    fn beside_compute_the_estimate_of_staged_copies_is_within_a_twentieth_of_the_measurement() {
+        // 320 MiB in pieces that are contiguous on the host, all of them or 64 at a time, through four parts of 32 MiB.
         for (direction, piece, copies, measured) in [
             (Direction::ToHost, 16 << 10, 10, 49.7),
             (Direction::ToHost, 16 << 10, 320, 49.6),
@@ -419,18 +423,18 @@ mod tests {
         ] {
             let staged =
                 Some(Staged { chunk: 32 << 20, parts: 4, copies, are_batched: true, is_quick: false });
-            let asked = CopyCase { staged, ..case(direction, piece, (320 << 20) / piece, true) };
-            let rate = asked.bytes as f64 / seconds(TransferPath::CudaStaged, &asked) / 1e9;
+            let case = CopyCase { staged, ..case(direction, piece, (320 << 20) / piece, true) };
+            let rate = case.bytes as f64 / seconds(TransferPath::CudaStaged, &case) / 1e9;
             assert!((rate / measured - 1.0).abs() < 0.05, "{rate} for {measured}");
             assert_eq!(
-                best(&asked, &[TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged]),
+                best(&case, &[TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged]),
                 TransferPath::CudaStaged
             );
         }
     }
 
     #[test]
-    fn the_table_that_was_measured_is_met_within_a_third() {
+    fn estimates_are_within_a_third_of_the_measured_table() {
         let rows: [(TransferPath, Direction, u64, f64); 13] = [
             (TransferPath::CudaCopy, Direction::ToDevice, 4 << 10, 1.4),
             (TransferPath::CudaCopy, Direction::ToDevice, 64 << 10, 16.5),
@@ -446,13 +450,13 @@ mod tests {
             (TransferPath::CudaKernel, Direction::OnDevice, 4 << 10, 762.0),
             (TransferPath::CudaKernel, Direction::OnDevice, 64 << 10, 1503.0),
         ];
-        // Of batches that followed each other at once: those of transfers take longer.
+        // The batches of the table followed each other at once, so their caches were warm.
         let mut warm = DEFAULT;
         warm.to_device.batched /= 1.5;
         warm.to_host.batched /= 1.5;
         for (path, direction, block, measured) in rows {
-            let asked = case(direction, block, 10_000, false);
-            let rate = asked.bytes as f64 / super::seconds(path, &asked, &warm) / 1e9;
+            let case = case(direction, block, 10_000, false);
+            let rate = case.bytes as f64 / super::seconds(path, &case, &warm) / 1e9;
             assert!(
                 (rate / measured).ln().abs() < 0.29,
                 "{path:?} {direction:?} {block}: {rate} for {measured}"

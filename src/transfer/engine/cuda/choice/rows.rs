@@ -43,7 +43,7 @@ impl Comparison<'_> {
         let limit = match self.preferences.path {
             Some(TransferPath::Cuda2d) => u64::MAX,
             Some(_) => 0,
-            // Negative values become 0, and too large ones the maximum.
+            // The cast turns negative values into 0, and too large ones into the maximum.
             None => ((self.least_seconds() - seconds(0)) / (seconds(1) - seconds(0))) as u64,
         };
         let counted = match self.candidates[rows].reason {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Machines that are simulated, copy by copy and chunk by chunk: each is calibrated as a real one, shows what its batches
-//! cost as a real one, and then the choice must be right for transfers of any size.
+//! Simulates machines, copy by copy and chunk by chunk. Each is calibrated and observed like a real one. Then the choice
+//! must be right for transfers of any size.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -23,37 +23,38 @@ use crate::transfer::path::TransferPath;
 
 const US: f64 = 1e-6;
 const MULTIPROCESSORS: u32 = 132;
-/// As [`super::weighing`] divides where nothing computes.
+/// The chunk size that [`super::comparison`] selects without concurrent compute.
 const CHUNK: u64 = 8 << 20;
 const PARTS: usize = 8;
 /// Copies in the first call of a batch.
 const COLD_COPIES: u64 = 8;
 const LEAST_STAGED: u64 = 256 << 10;
 
-/// A host and its GPU, one direction of it.
+/// One direction of a host and its GPU.
 #[derive(Clone, Copy, Debug)]
 struct Machine {
-    /// Bytes a second of the copy engine, of the kernel with all CTAs and with one, and within the GPU.
+    /// Bytes per second of the copy engine, of the kernel with all CTAs and with one, and within the GPU.
     link: f64,
     kernel: f64,
     cta: f64,
     gather: f64,
-    /// Seconds of the CPU: from submission to the driver's call, of a call, of a copy in a batch, and that against a loop.
+    /// Seconds of the CPU: from submission to the driver's call, per call, and per copy in a batch. `cold` is the factor
+    /// from a copy in a loop to one in a transfer.
     submit: f64,
     call: f64,
     batched: f64,
     cold: f64,
-    /// Seconds more for each of the first copies, and until another thread has begun to make many calls.
+    /// Additional seconds for each of the first copies, and until another thread has begun to make many calls.
     cold_copy: f64,
     hand_over: f64,
-    /// Seconds of the copy engine between two copies, of one call each and of a batch.
+    /// Seconds of the copy engine between two copies: of separate calls, and of a batch.
     gap: f64,
     batch_gap: f64,
-    /// Seconds until a kernel moves bytes, and of its CTAs for each piece, together.
+    /// Seconds until a kernel moves bytes, and per piece with all CTAs.
     kernel_start: f64,
     piece: f64,
-    /// Seconds of the events around a staged copy, until another thread has begun one, and of the events and launches of
-    /// a chunk.
+    /// Seconds of the events around a staged copy, until another thread has begun one, and of the events and launches
+    /// per chunk.
     stage: f64,
     wake: f64,
     chunk: f64,
@@ -63,7 +64,7 @@ struct Machine {
 struct Transfer {
     piece: u64,
     pieces: u64,
-    /// Copies that the host's side takes once the pieces are gathered.
+    /// Number of copies between staging memory and host.
     copies: u64,
 }
 
@@ -81,11 +82,11 @@ impl Machine {
             host += self.call + if copy < COLD_COPIES { self.cold_copy } else { 0.0 };
             engine = engine.max(host) + self.gap + size as f64 / self.link;
         }
-        // Of the last one nothing follows that the gap would keep waiting.
+        // No copy follows the last one, so its gap delays nothing.
         engine - self.gap
     }
 
-    /// Seconds, and those of them that the submission takes.
+    /// Seconds in all, and of the submission.
     fn batch(&self, count: u64, size: u64, each: f64) -> (f64, f64) {
         let woken = if count > QUICK_BATCH as u64 { self.hand_over } else { 0.0 };
         let start = self.submit + woken;
@@ -102,7 +103,7 @@ impl Machine {
         self.submit + self.kernel_start + pieces * self.piece + bytes / rate
     }
 
-    /// To the host: gathers fill the parts, the copy engine drains them.
+    /// Seconds of a staged copy to the host: the kernel fills the parts, and the copy engine drains them.
     fn staged(&self, transfer: &Transfer) -> f64 {
         let chunks = transfer.bytes().div_ceil(CHUNK);
         let copies = transfer.copies.max(chunks).div_ceil(chunks);
@@ -138,7 +139,7 @@ impl Machine {
         }
     }
 
-    /// As a calibration sees it, in tight loops, on the GPU's clock.
+    /// The duration that a calibration measures, in tight loops and by the GPU's clock.
     fn task(&self, task: Task, amount: u64) -> f64 {
         let tight = self.batched / self.cold;
         let warm = Self { cold_copy: 0.0, hand_over: 0.0, ..*self };
@@ -151,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// What the library knows of it after some transfers.
+    /// The rates that kvmem has for it after some transfers.
     fn rates(&self) -> Rates {
         let mut rates = Rates::plausible(&Times::simulated(|task, amount| self.task(task, amount)).rates());
         let (mut observed, mut now) = (ObservedCosts::default(), Instant::now());
@@ -159,7 +160,7 @@ impl Machine {
             now += Duration::from_millis(50);
             let submission = self.batch(count, 4096, self.batched).1;
             let each = (submission - calls_of_batch(count)) / count as f64;
-            observed.see_batch(BatchDirection::ToHost, each, rates.to_host.batched, now);
+            observed.add_batch(BatchDirection::ToHost, each, rates.to_host.batched, now);
         }
         rates.to_host.batched *= observed.batch_factor(BatchDirection::ToHost, now);
         rates
@@ -169,7 +170,7 @@ impl Machine {
 const PATHS: [TransferPath; 4] =
     [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
 
-/// The time of the path that is chosen, of the time of the best one.
+/// The duration of the chosen path relative to that of the best one, and both paths.
 fn regret(machine: &Machine, rates: &Rates, transfer: &Transfer) -> (f64, TransferPath, TransferPath) {
     let bytes = transfer.bytes();
     let chunks = bytes.div_ceil(CHUNK);
@@ -197,7 +198,7 @@ fn regret(machine: &Machine, rates: &Rates, transfer: &Transfer) -> (f64, Transf
     (machine.seconds(chosen, transfer) / machine.seconds(best, transfer), chosen, best)
 }
 
-/// Between hosts on PCIe 3 and 5, slow CPUs and fast ones.
+/// Hosts with PCIe 3 to 5, and with slow and fast CPUs.
 fn any_machine() -> impl Strategy<Value = Machine> {
     let rates = (12e9..60e9f64, 0.6..0.97f64, 0.2..0.8f64, 300e9..900e9f64);
     let cpu = (5.0..7.0f64, 0.2..0.6f64, 0.25..1.6f64, 1.0..2.5f64);
@@ -228,7 +229,8 @@ fn any_machine() -> impl Strategy<Value = Machine> {
     })
 }
 
-/// 512 bytes to 8 MiB, one to 65,536 of them, 160 MiB at most; on the host apart, in runs of 8, or together.
+/// One to 65,536 pieces of 512 bytes to 8 MiB, at most 160 MiB. On the host they are scattered, in runs of 8, or
+/// contiguous.
 fn any_transfer() -> impl Strategy<Value = Transfer> {
     (9.0..23.0f64, 0.0..16.0f64, 0usize..3).prop_map(|(size, count, host)| {
         let piece = (size.exp2() as u64).next_multiple_of(16);
@@ -238,8 +240,8 @@ fn any_transfer() -> impl Strategy<Value = Transfer> {
     })
 }
 
-/// Of transfers of any size on any machine, the choice is within a tenth of the best but for one in a thousand, where
-/// constants that are not measured are off in the same direction; and never far away.
+/// For transfers of any size on any machine, the chosen path takes at most a tenth longer than the best. One in a thousand
+/// may take up to a quarter longer, because several constants that are not measured may be wrong in the same direction.
 #[test]
 fn on_any_machine_the_choice_is_within_a_tenth_of_the_best() {
     const MACHINES: usize = 300;
@@ -263,9 +265,9 @@ fn on_any_machine_the_choice_is_within_a_tenth_of_the_best() {
     assert!(worst.0 <= 1.25, "{}: {}", worst.0, worst.1);
 }
 
-/// What was measured once, and not observed since, is not enough on a host whose CPU has become slow.
+/// On a host whose CPU has become slow, the initial measurement alone selects the wrong path.
 #[test]
-fn what_batches_show_makes_the_choice_follow_the_host() {
+fn the_choice_follows_the_observed_cost_of_batches() {
     let fast = Machine {
         link: 56e9,
         kernel: 50e9,
@@ -289,7 +291,11 @@ fn what_batches_show_makes_the_choice_follow_the_host() {
     let transfer = Transfer { piece: 60_000, pieces: 1000, copies: 1000 };
     let measured = fast.rates();
     assert_eq!(regret(&fast, &measured, &transfer).1, TransferPath::CudaBatch);
-    assert_eq!(regret(&slow, &measured, &transfer).1, TransferPath::CudaBatch, "nothing tells of the change");
+    assert_eq!(
+        regret(&slow, &measured, &transfer).1,
+        TransferPath::CudaBatch,
+        "nothing has observed the change"
+    );
     let (regret, chosen, _) = regret(&slow, &slow.rates(), &transfer);
     assert_eq!((chosen, regret), (TransferPath::CudaKernel, 1.0));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The descriptor ring: page-locked memory that the host writes runs of blocks to, and kernels read them
-//! from. One half is for runs under way: a slot is freed when its run ends, and nothing is allocated in
-//! between. The other half is for prepared transfers, until it is full.
+//! The descriptor ring: page-locked memory that the host writes runs of blocks to, and that kernels read them from. One half
+//! is for transfers in flight: a slot is freed when its transfer ends, so submissions allocate nothing. The other half is
+//! for prepared transfers, until it is full.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,8 +41,7 @@ impl DescriptorRing {
 
     fn with_parts(ordinal: i32, passing: u64, kept: u64) -> Result<Arc<Self>> {
         let size = passing + kept;
-        // Huge pages are allocated faster: small ones would take longer than the rest of a device's first
-        // copy.
+        // Huge pages, because small ones would take longer to allocate than the rest of a device's first copy.
         let config = PinnedConfig { size, ordinal, threads: 1, ..PinnedConfig::default() };
         let memory = PinnedMemory::allocate(&config, &mut |_, _| true)?;
         let part = |begin, size| Mutex::new(Spans::new(begin, size));
@@ -63,7 +62,7 @@ impl DescriptorRing {
         let size = slot_size(runs);
         let offset = self.free(is_kept).take(size)?;
         let slot = DescriptorSlot { ring: self.clone(), offset, size, is_kept };
-        // SAFETY: the slot is this value's alone, large enough and aligned; the ring's memory lives as long as it.
+        // SAFETY: only this object uses the slot, which is large enough and aligned. It holds the ring's memory.
         unsafe {
             let to = slot.address() as *mut KernelRun;
             std::ptr::copy_nonoverlapping(runs.as_ptr(), to, runs.len());
@@ -98,7 +97,7 @@ impl DescriptorSlot {
 
 impl Drop for DescriptorSlot {
     fn drop(&mut self) {
-        self.ring.free(self.is_kept).put_back(self.offset, self.size);
+        self.ring.free(self.is_kept).release(self.offset, self.size);
     }
 }
 
@@ -121,7 +120,7 @@ impl Spans {
         Some(offset)
     }
 
-    fn put_back(&mut self, mut offset: u64, mut size: u64) {
+    fn release(&mut self, mut offset: u64, mut size: u64) {
         if let Some(after) = self.0.remove(&(offset + size)) {
             size += after;
         }
@@ -143,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn spans_never_overlap_and_all_come_back(sizes in prop::collection::vec(1u64..300, 1..60)) {
+        fn spans_never_overlap_and_released_ones_are_free_again(sizes in prop::collection::vec(1u64..300, 1..60)) {
             let mut spans = Spans::new(0, 4096);
             let mut taken: Vec<(u64, u64)> = Vec::new();
             for (step, size) in sizes.into_iter().enumerate() {
@@ -157,11 +156,11 @@ mod tests {
                 }
                 if step % 3 == 2 && !taken.is_empty() {
                     let (offset, size) = taken.swap_remove(step % taken.len());
-                    spans.put_back(offset, size);
+                    spans.release(offset, size);
                 }
             }
             for (offset, size) in taken {
-                spans.put_back(offset, size);
+                spans.release(offset, size);
             }
             prop_assert_eq!(spans.0, BTreeMap::from([(0, 4096)]));
         }

@@ -25,7 +25,7 @@ struct State<T> {
 }
 
 impl<T: Send + Sync + 'static> ResourcePool<T> {
-    /// An empty pool, of which at most `most` objects are in use at a time.
+    /// An empty pool. At most `most` of its objects are in use at a time.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(State { idle: Vec::new(), taken: 0 }), most })
     }
@@ -79,7 +79,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
         make: impl Fn() -> Result<T>,
     ) -> Result<Pooled<T>> {
         state.taken += 1;
-        // Mostly all suit, and then nothing is allocated.
+        // In most cases all are suitable, and then nothing is allocated.
         let unsuitable: Vec<_> = match state.idle.iter().all(|item| suits(item)) {
             true => Vec::new(),
             false => state.idle.extract_if(.., |item| !suits(item)).collect(),
@@ -88,7 +88,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
         drop(state);
         let made = found.map_or_else(|| make().map(Arc::new), Ok);
         let made = match made {
-            // There may be no space beside the unsuitable ones: only then is freeing them waited for.
+            // There may be no memory beside the unsuitable ones. Only then wait until they are freed.
             Err(error) if error.status() == Status::OutOfMemory && !unsuitable.is_empty() => {
                 drop(unsuitable);
                 make().map(Arc::new)
@@ -99,7 +99,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
             }
         };
         match made {
-            Ok(item) => Ok(Pooled { item, is_spoiled: false, shelf: self.clone() }),
+            Ok(item) => Ok(Pooled { item, is_spoiled: false, pool: self.clone() }),
             Err(error) => {
                 self.lock().taken -= 1;
                 Err(error)
@@ -118,7 +118,7 @@ impl<T> ResourcePool<T> {
 pub struct Pooled<T> {
     item: Arc<T>,
     is_spoiled: bool,
-    shelf: Arc<ResourcePool<T>>,
+    pool: Arc<ResourcePool<T>>,
 }
 
 impl<T> Pooled<T> {
@@ -138,7 +138,7 @@ impl<T> Deref for Pooled<T> {
 
 impl<T> Drop for Pooled<T> {
     fn drop(&mut self) {
-        let mut state = self.shelf.lock();
+        let mut state = self.pool.lock();
         state.taken -= 1;
         if !self.is_spoiled {
             state.idle.push(self.item.clone());
@@ -151,73 +151,72 @@ mod tests {
     use super::*;
     use crate::error::{Error, Status};
 
-    fn take(shelf: &Arc<ResourcePool<u8>>, made: u8) -> Option<Pooled<u8>> {
-        shelf.take(|_| true, || Ok(made)).unwrap()
+    fn take(pool: &Arc<ResourcePool<u8>>, made: u8) -> Option<Pooled<u8>> {
+        pool.take(|_| true, || Ok(made)).unwrap()
     }
 
     #[test]
-    fn things_are_made_once_and_no_more_than_the_most_are_out() {
-        let shelf = ResourcePool::new(2);
-        let first = take(&shelf, 1).unwrap();
-        let mut second = take(&shelf, 2).unwrap();
-        assert!(take(&shelf, 3).is_none());
+    fn objects_are_reused_and_no_more_than_the_maximum_are_in_use() {
+        let pool = ResourcePool::new(2);
+        let first = take(&pool, 1).unwrap();
+        let mut second = take(&pool, 2).unwrap();
+        assert!(take(&pool, 3).is_none());
         drop(first);
-        assert_eq!(*take(&shelf, 3).unwrap(), 1);
+        assert_eq!(*take(&pool, 3).unwrap(), 1);
         second.spoil();
         drop(second);
-        let again = (take(&shelf, 4).unwrap(), take(&shelf, 5).unwrap());
+        let again = (take(&pool, 4).unwrap(), take(&pool, 5).unwrap());
         assert_eq!((*again.0, *again.1), (1, 5));
     }
 
     #[test]
-    fn what_is_provided_is_never_in_use() {
-        let shelf = ResourcePool::new(1);
-        let (other, taken) = (shelf.clone(), std::cell::RefCell::new(None));
+    fn providing_an_object_does_not_take_it() {
+        let pool = ResourcePool::new(1);
+        let (other, taken) = (pool.clone(), std::cell::RefCell::new(None));
         // Another thread takes one while this one is being created: that one stays in use.
-        shelf
-            .provide(
-                |_| true,
-                || {
-                    taken.replace(take(&other, 7));
-                    Ok(1)
-                },
-            )
-            .unwrap();
-        assert_eq!(taken.borrow().as_deref(), Some(&7), "it was free to take");
-        assert!(take(&shelf, 2).is_none(), "the most are in use");
-        shelf.provide(|_| true, || panic!("one was made")).unwrap();
+        pool.provide(
+            |_| true,
+            || {
+                taken.replace(take(&other, 7));
+                Ok(1)
+            },
+        )
+        .unwrap();
+        assert_eq!(taken.borrow().as_deref(), Some(&7), "the pool was not exhausted");
+        assert!(take(&pool, 2).is_none(), "the maximum is in use");
+        pool.provide(|_| true, || panic!("an object was created")).unwrap();
         taken.take();
-        shelf.provide(|_| true, || panic!("one is idle")).unwrap();
-        assert_eq!(*take(&shelf, 3).unwrap(), 7);
+        pool.provide(|_| true, || panic!("an object is idle")).unwrap();
+        assert_eq!(*take(&pool, 3).unwrap(), 7);
     }
 
     #[test]
-    fn what_is_provided_takes_the_place_of_what_does_not_suit() {
-        let shelf: Arc<ResourcePool<u8>> = ResourcePool::new(1);
-        shelf.provide(|_| true, || Ok(1)).unwrap();
-        shelf.provide(|item| *item > 1, || Ok(2)).unwrap();
-        assert_eq!(*take(&shelf, 3).unwrap(), 2);
-        assert_eq!(shelf.lock().idle.len(), 1);
+    fn a_provided_object_replaces_unsuitable_ones() {
+        let pool: Arc<ResourcePool<u8>> = ResourcePool::new(1);
+        pool.provide(|_| true, || Ok(1)).unwrap();
+        pool.provide(|item| *item > 1, || Ok(2)).unwrap();
+        assert_eq!(*take(&pool, 3).unwrap(), 2);
+        assert_eq!(pool.lock().idle.len(), 1);
     }
 
     #[test]
-    fn where_there_is_no_room_beside_it_what_does_not_suit_goes_first() {
-        let shelf: Arc<ResourcePool<Arc<()>>> = ResourcePool::new(1);
-        let room = Arc::new(());
-        let make = || match Arc::strong_count(&room) {
-            1 => Ok(room.clone()),
-            _ => Err(Error::new(Status::OutOfMemory, "no room")),
+    fn unsuitable_objects_are_freed_first_if_memory_is_exhausted() {
+        let pool: Arc<ResourcePool<Arc<()>>> = ResourcePool::new(1);
+        let memory = Arc::new(());
+        let make = || match Arc::strong_count(&memory) {
+            1 => Ok(memory.clone()),
+            _ => Err(Error::new(Status::OutOfMemory, "exhausted")),
         };
-        drop(shelf.take(|_| true, make).unwrap().unwrap());
-        assert!(shelf.take(|_| false, make).unwrap().is_some());
+        drop(pool.take(|_| true, make).unwrap().unwrap());
+        assert!(pool.take(|_| false, make).unwrap().is_some());
     }
 
     #[test]
-    fn what_can_not_be_made_does_not_count_and_what_does_not_suit_goes() {
-        let shelf: Arc<ResourcePool<u8>> = ResourcePool::new(1);
-        assert!(shelf.take(|_| true, || Err(Error::new(Status::Cuda, "no"))).is_err());
-        drop(take(&shelf, 1));
-        assert_eq!(*shelf.take(|item| *item > 1, || Ok(2)).unwrap().unwrap(), 2);
-        assert_eq!(*take(&shelf, 3).unwrap(), 2);
+    fn an_object_that_cannot_be_created_does_not_count_as_in_use() {
+        let pool: Arc<ResourcePool<u8>> = ResourcePool::new(1);
+        assert!(pool.take(|_| true, || Err(Error::new(Status::Cuda, "no"))).is_err());
+        drop(take(&pool, 1));
+        assert_eq!(*pool.take(|item| *item > 1, || Ok(2)).unwrap().unwrap(), 2);
+        assert_eq!(*take(&pool, 3).unwrap(), 2);
     }
 }

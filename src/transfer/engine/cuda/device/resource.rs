@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Result;
 
-/// A resource that a run needs, and others may be using.
+/// A resource that a run needs, and that other runs may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// A stream.
     Stream,
-    /// Space for its runs of blocks in the descriptor ring.
+    /// Space in the descriptor ring.
     DescriptorSlot,
     /// Staging memory for copies to the host.
     StagingToHost,
@@ -20,7 +20,7 @@ pub enum Resource {
     StagingToDevice,
 }
 
-/// A resource, or the one that is in use.
+/// The acquired object, or the resource that other runs use.
 pub type Acquired<T> = Result<std::result::Result<T, Resource>>;
 
 /// The number of runs that wait for each resource.
@@ -33,7 +33,7 @@ impl WaitCounts {
         self.0[resource as usize].fetch_add(1, Ordering::AcqRel);
     }
 
-    /// One run less waits.
+    /// One run fewer waits.
     pub fn remove(&self, resource: Resource) {
         self.0[resource as usize].fetch_sub(1, Ordering::AcqRel);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which runs have a device to themselves.
+//! Detects runs during which no other run was in flight on the device.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 /// Counts the runs on a device.
 #[derive(Default)]
 pub struct RunCounter {
-    under_way: AtomicUsize,
+    in_flight: AtomicUsize,
     begun: AtomicU64,
 }
 
-/// A run under way, until it is dropped.
+/// Counts a run as in flight until it is dropped.
 pub struct CountedRun {
     run_counter: Arc<RunCounter>,
     started: Instant,
-    /// Its number, if no other was under way when it began.
+    /// Its number, if no other run was in flight when it began.
     alone: Option<u64>,
 }
 
 impl CountedRun {
-    /// Counts a run from now on.
+    /// Begins to count a run.
     pub fn begin(run_counter: &Arc<RunCounter>) -> Self {
-        let others = run_counter.under_way.fetch_add(1, Ordering::AcqRel);
+        let others = run_counter.in_flight.fetch_add(1, Ordering::AcqRel);
         let number = run_counter.begun.fetch_add(1, Ordering::AcqRel) + 1;
         Self {
             run_counter: run_counter.clone(),
@@ -33,7 +33,7 @@ impl CountedRun {
         }
     }
 
-    /// Time since it began, if no other run was under way meanwhile.
+    /// Time since it began; `None` if another run was in flight meanwhile.
     pub fn alone_for(&self) -> Option<Duration> {
         let is_last = self.alone == Some(self.run_counter.begun.load(Ordering::Acquire));
         is_last.then(|| self.started.elapsed())
@@ -42,7 +42,7 @@ impl CountedRun {
 
 impl Drop for CountedRun {
     fn drop(&mut self) {
-        self.run_counter.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.run_counter.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

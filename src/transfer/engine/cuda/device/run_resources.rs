@@ -35,7 +35,7 @@ impl RunResources {
         Self { slot, staging, stream: Some(stream), event: None, layers: Vec::new() }
     }
 
-    /// For a run on the caller's stream, where `event` is recorded behind it; `stream` is an additional one.
+    /// For a run on the caller's stream, on which `event` is recorded behind it. `stream` is an additional stream.
     pub fn on_callers(
         event: Option<Pooled<Event>>,
         stream: Option<Pooled<Stream>>,
@@ -46,9 +46,9 @@ impl RunResources {
     }
 
     /// Adds an event for each layer.
-    pub fn with_layers(mut self, engine: &DeviceState, layers: usize) -> Result<Self> {
+    pub fn with_layers(mut self, device: &DeviceState, layers: usize) -> Result<Self> {
         for _ in 0..layers {
-            self.layers.extend(engine.event()?);
+            self.layers.extend(device.event()?);
         }
         Ok(self)
     }
@@ -89,16 +89,16 @@ impl RunResources {
     }
 
     /// Makes later work on a stream of the caller wait for the first `layers`, or for the whole run.
-    pub fn delay(&self, engine: &DeviceState, stream: CallerStream, layers: Option<u64>) -> Result<()> {
-        let on = stream.activate(engine.context())?;
-        let marked = layers.and_then(|layers| self.layer((layers as usize).wrapping_sub(1)));
-        if let Some(event) = marked.or(self.event()) {
+    pub fn delay(&self, device: &DeviceState, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+        let on = stream.activate(device.context())?;
+        let of_layer = layers.and_then(|layers| self.layer((layers as usize).wrapping_sub(1)));
+        if let Some(event) = of_layer.or(self.event()) {
             return on.wait_for(event);
         }
-        let (Some(own), Some(event)) = (self.stream(), engine.event()?) else {
+        let (Some(own), Some(event)) = (self.stream(), device.event()?) else {
             fail!(Panic, "a run has no completion event");
         };
-        // The stream waits for what is recorded now, so the event may be used again at once.
+        // The wait refers to the event as it is recorded now, so the event may be reused at once.
         own.activate()?.record(&event)?;
         on.wait_for(&event)
     }
@@ -119,9 +119,9 @@ impl RunResources {
         all
     }
 
-    /// Returns what can be used again to its pools. After a failure nothing can, so all of it is returned to
-    /// be dropped.
-    pub fn put_back(mut self, is_sound: bool) -> Option<Self> {
+    /// Returns the resources to their pools. After a failure they can't be reused: marks them so, and returns them to the
+    /// caller, who drops them.
+    pub fn release(mut self, is_sound: bool) -> Option<Self> {
         if is_sound {
             return None;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Staging memory on a device.
+//! Staging memory on a device, and its events.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Event};
 use crate::error::Result;
 
-/// Number of parts of the staging memory. Beside compute, few and large ones: each part takes a launch, and
-/// each launch may wait for the end of a large kernel. With 8 parts of 16 MiB and 32 CTAs the link of an H200
-/// was idle during every fourth kernel; with these it runs at 0.90 and more.
+/// Number of parts of the staging memory. Concurrently with compute, there are few and large parts: each needs a launch, and
+/// each launch may wait for the end of a large kernel. With 8 parts of 16 MiB and 32 CTAs the link of an H200 was idle
+/// during every fourth kernel; with 4 parts it is used to 90% and more.
 pub fn staging_parts(computes: bool) -> u64 {
     if computes { 4 } else { MOST_PARTS }
 }
@@ -19,8 +19,7 @@ pub fn staging_parts(computes: bool) -> u64 {
 /// The maximum number of parts.
 pub const MOST_PARTS: u64 = 8;
 
-/// Device memory in parts that are filled and drained in turn, and the events that synchronise kernel and
-/// copy engine.
+/// Device memory in parts that are filled and drained in rotation, and the events that synchronise kernel and copy engine.
 pub struct Staging {
     memory: Allocation,
     parts: Vec<Part>,

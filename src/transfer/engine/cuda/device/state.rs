@@ -37,15 +37,15 @@ pub struct DeviceState {
     stagings: [Arc<ResourcePool<Staging>>; 2],
     /// Submitted runs that wait for one of the resources above.
     pub waiting: WaitCounts,
-    /// Runs that are under way.
+    /// Runs in flight.
     pub run_counter: Arc<RunCounter>,
     is_broken: AtomicBool,
     /// State that a module above attaches to the device.
     attached: OnceCell<Arc<dyn Any + Send + Sync>>,
 }
 
-/// By ordinal. Dropped ones stay until the next is created.
-static ENGINES: Mutex<Vec<(i32, Weak<DeviceState>)>> = Mutex::new(Vec::new());
+/// By ordinal. Entries of dropped states are removed when the next state is created.
+static STATES: Mutex<Vec<(i32, Weak<DeviceState>)>> = Mutex::new(Vec::new());
 
 impl DeviceState {
     /// The state of a device.
@@ -54,12 +54,12 @@ impl DeviceState {
         // Dropped after the lock: the last holder of an unusable state frees its memory, which may wait for
         // the GPU.
         let known: Vec<Arc<Self>>;
-        let mut engines = ENGINES.lock();
-        known = engines.iter().filter(|(of, _)| *of == ordinal).filter_map(|(_, it)| it.upgrade()).collect();
-        if let Some(engine) = known.iter().find(|engine| engine.is_usable()) {
-            return Ok(engine.clone());
+        let mut states = STATES.lock();
+        known = states.iter().filter(|(of, _)| *of == ordinal).filter_map(|(_, it)| it.upgrade()).collect();
+        if let Some(state) = known.iter().find(|state| state.is_usable()) {
+            return Ok(state.clone());
         }
-        let engine = Arc::new(Self {
+        let state = Arc::new(Self {
             context: Arc::new(Context::retain(device)?),
             kernel: Mutex::default(),
             rings: Mutex::default(),
@@ -71,9 +71,9 @@ impl DeviceState {
             is_broken: AtomicBool::new(false),
             attached: OnceCell::new(),
         });
-        engines.retain(|(_, engine)| engine.strong_count() > 0);
-        engines.push((ordinal, Arc::downgrade(&engine)));
-        Ok(engine)
+        states.retain(|(_, state)| state.strong_count() > 0);
+        states.push((ordinal, Arc::downgrade(&state)));
+        Ok(state)
     }
 
     /// The device's context.
@@ -141,19 +141,19 @@ impl DeviceState {
 
     /// Staging memory of at least `size` bytes for one direction; `None` while it is in use.
     pub fn staging(&self, size: u64, to_host: bool) -> Result<Option<Pooled<Staging>>> {
-        let shelf = &self.stagings[usize::from(to_host)];
-        shelf.take(|staging| staging.size() >= size, || Staging::new(&self.context, size))
+        let pool = &self.stagings[usize::from(to_host)];
+        pool.take(|staging| staging.size() >= size, || Staging::new(&self.context, size))
     }
 
     /// Allocates staging memory of at least `size` bytes for a later run, unless there is enough or it is in
     /// use.
     pub fn provide_staging(&self, size: u64, to_host: bool) -> Result<()> {
-        let shelf = &self.stagings[usize::from(to_host)];
-        shelf.provide(|staging| staging.size() >= size, || Staging::new(&self.context, size))
+        let pool = &self.stagings[usize::from(to_host)];
+        pool.provide(|staging| staging.size() >= size, || Staging::new(&self.context, size))
     }
 
-    /// State of a module above, created once and always of the same type. It lives as long as the device's
-    /// state.
+    /// State that a module above attaches to the device, created once and always of the same type. It lives as long as the
+    /// device's state.
     pub fn attached<T: Any + Send + Sync>(&self, create: impl FnOnce() -> Arc<T>) -> Result<Arc<T>> {
         let attached = self.attached.get_or_init(|| create());
         let other = |_| Error::new(Status::Panic, "two types of state are attached to one device");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A run that several threads check: the watcher, threads that wait for the run, and threads that poll it.
-//! The first that sees its end reports it. A poll never blocks on the driver.
+//! A run that several threads check: the watcher, threads that wait for the run, and threads that poll it. The first thread
+//! that detects its end reports it. A poll never blocks in the driver.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::transfer::run::threads::{Pool, Shared};
 /// A run and its state.
 pub struct InFlight {
     state: Mutex<State>,
-    /// Signalled when the state is no longer `InHand`.
+    /// Signalled when the state is no longer `Locked`.
     settled: Condvar,
     /// Starting it takes a thread little time. Otherwise a thread of the pool starts it.
     is_quick: bool,
@@ -34,10 +34,10 @@ enum State {
     Waiting(Box<CudaRun>),
     /// Has all its resources, and waits for a thread that starts it.
     Queued(Box<CudaRun>),
-    /// A thread starts it, or makes a stream wait for it; both may block in the driver.
-    InHand,
+    /// A thread starts it, or makes a stream wait for it. Both may block in the driver.
+    Locked,
     /// Started, or failed to start.
-    UnderWay(Box<CudaRun>),
+    Started(Box<CudaRun>),
     Over(Result<()>),
 }
 
@@ -59,9 +59,9 @@ impl Drop for Waiter<'_> {
 
 impl InFlight {
     /// Creates a run, and starts it unless earlier runs wait for the same resources.
-    pub fn new(flight: CudaRun, is_quick: bool) -> Arc<Self> {
-        let is_behind = flight.is_behind();
-        let in_flight = Self::with(State::Waiting(Box::new(flight)), is_quick);
+    pub fn new(run: CudaRun, is_quick: bool) -> Arc<Self> {
+        let is_behind = run.is_behind();
+        let in_flight = Self::with(State::Waiting(Box::new(run)), is_quick);
         if !is_behind {
             // If a resource is in use, the watcher starts it later.
             let _ = in_flight.start();
@@ -70,20 +70,20 @@ impl InFlight {
     }
 
     /// A run that was started on a stream of the caller.
-    pub fn started(flight: CudaRun) -> Arc<Self> {
-        Self::with(State::UnderWay(Box::new(flight)), true)
+    pub fn started(run: CudaRun) -> Arc<Self> {
+        Self::with(State::Started(Box::new(run)), true)
     }
 
     /// A run on a stream of the caller whose completion event could not be recorded. Its end can't be
     /// detected, because the stream may be destroyed before it is queried. So the run ends now, and its
     /// resources are intentionally leaked.
-    pub fn unmarked(flight: CudaRun, error: Error) -> Arc<Self> {
+    pub fn without_event(run: CudaRun, error: Error) -> Arc<Self> {
         let error = error.context(
             "the completion event could not be recorded on the stream: the transfer may still move blocks until the stream has passed it",
         );
         log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
         let in_flight = Self::with(State::Over(Err(error.clone())), true);
-        flight.abandon(error);
+        run.abandon(error);
         in_flight
     }
 
@@ -96,48 +96,48 @@ impl InFlight {
     /// use.
     fn start(self: &Arc<Self>) -> std::result::Result<bool, Resource> {
         let is_waiting = |state: &State| matches!(state, State::Waiting(_));
-        let Some(mut flight) = self.take_if(is_waiting) else { return Ok(false) };
-        if let Some(cancelled) = flight.cancelled() {
-            self.end(flight, Err(cancelled));
+        let Some(mut run) = self.take_if(is_waiting) else { return Ok(false) };
+        if let Some(cancelled) = run.cancelled() {
+            self.end(run, Err(cancelled));
             return Ok(true);
         }
-        if let Err(resource) = flight.take() {
-            self.settle(State::Waiting(flight));
+        if let Err(resource) = run.take() {
+            self.settle(State::Waiting(run));
             return Err(resource);
         }
         if self.is_quick {
-            let _ = self.begin(flight).map(|flight| self.settle(State::UnderWay(flight)));
+            let _ = self.begin(run).map(|run| self.settle(State::Started(run)));
         } else {
-            self.settle(State::Queued(flight));
+            self.settle(State::Queued(run));
             Pool::starts().run(&(Arc::new(Start(self.clone())) as Arc<dyn Shared>), 1);
         }
         Ok(true)
     }
 
     /// Starts a run that has its resources, or ends it if it was cancelled.
-    fn begin(&self, mut flight: Box<CudaRun>) -> Result<Box<CudaRun>> {
-        if let Some(cancelled) = flight.cancelled() {
-            self.end(flight, Err(cancelled.clone()));
+    fn begin(&self, mut run: Box<CudaRun>) -> Result<Box<CudaRun>> {
+        if let Some(cancelled) = run.cancelled() {
+            self.end(run, Err(cancelled.clone()));
             return Err(cancelled);
         }
-        flight.start();
-        Ok(flight)
+        run.start();
+        Ok(run)
     }
 
-    fn end(&self, flight: Box<CudaRun>, outcome: Result<()>) {
+    fn end(&self, run: Box<CudaRun>, outcome: Result<()>) {
         self.settle(State::Over(outcome.clone()));
-        flight.end(outcome);
+        run.end(outcome);
     }
 
-    /// Takes the run out of a state, and sets `InHand`.
-    fn take_if(&self, stands: impl FnOnce(&State) -> bool) -> Option<Box<CudaRun>> {
+    /// Takes the run out of a state, and sets `Locked`.
+    fn take_if(&self, is_expected: impl FnOnce(&State) -> bool) -> Option<Box<CudaRun>> {
         let mut state = self.lock();
-        if !stands(&state) {
+        if !is_expected(&state) {
             return None;
         }
-        match take_in_hand(&mut state) {
-            State::Waiting(flight) | State::Queued(flight) | State::UnderWay(flight) => Some(flight),
-            State::InHand | State::Over(_) => None,
+        match lock_run(&mut state) {
+            State::Waiting(run) | State::Queued(run) | State::Started(run) => Some(run),
+            State::Locked | State::Over(_) => None,
         }
     }
 
@@ -147,30 +147,30 @@ impl InFlight {
     }
 
     /// Checks whether the run has ended, and reports its end. Returns whether it has.
-    pub fn look(&self) -> bool {
-        self.look_at(self.lock())
+    pub fn check(&self) -> bool {
+        self.check_locked(self.lock())
     }
 
-    fn look_at(&self, mut state: MutexGuard<'_, State>) -> bool {
+    fn check_locked(&self, mut state: MutexGuard<'_, State>) -> bool {
         let outcome = match &mut *state {
-            State::Waiting(flight) | State::Queued(flight) => flight.cancelled().map(Err),
-            State::InHand => None,
-            State::UnderWay(flight) => flight.ended(),
+            State::Waiting(run) | State::Queued(run) => run.cancelled().map(Err),
+            State::Locked => None,
+            State::Started(run) => run.ended(),
             State::Over(_) => return true,
         };
         let Some(outcome) = outcome else { return false };
         let ended = std::mem::replace(&mut *state, State::Over(outcome.clone()));
         drop(state);
-        if let State::Waiting(flight) | State::Queued(flight) | State::UnderWay(flight) = ended {
-            flight.end(outcome);
+        if let State::Waiting(run) | State::Queued(run) | State::Started(run) = ended {
+            run.end(outcome);
         }
         true
     }
 
-    /// Polls until the run has ended, until the deadline, or until it `is_enough`.
-    pub fn look_until(&self, until: Instant, is_enough: impl Fn() -> bool) {
+    /// Polls until the run has ended, until the deadline, or until `is_enough`.
+    pub fn check_until(&self, until: Instant, is_enough: impl Fn() -> bool) {
         let _waiter = Waiter::begin(&self.waiters);
-        while !self.look() && !is_enough() && Instant::now() < until {
+        while !self.check() && !is_enough() && Instant::now() < until {
             std::thread::yield_now();
         }
     }
@@ -179,67 +179,66 @@ impl InFlight {
     /// that has not begun is started now: otherwise it could wait for a resource that is freed only after the
     /// stream's wait, and both would deadlock.
     pub fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
-        self.look_at(self.settled());
-        let taken = take_in_hand(&mut self.settled());
-        let flight = match taken {
-            State::Waiting(flight) => self.start_urgently(flight)?,
-            State::Queued(flight) => self.begin(flight)?,
-            State::UnderWay(flight) => flight,
-            State::InHand | State::Over(_) => return self.outcome(),
+        self.check_locked(self.settled());
+        let taken = lock_run(&mut self.settled());
+        let run = match taken {
+            State::Waiting(run) => self.start_urgently(run)?,
+            State::Queued(run) => self.begin(run)?,
+            State::Started(run) => run,
+            State::Locked | State::Over(_) => return self.outcome(),
         };
-        let delayed = guarded(|| flight.delay(stream, layers)).and_then(|outcome| outcome);
-        self.settle(State::UnderWay(flight));
+        let delayed = guarded(|| run.delay(stream, layers)).and_then(|outcome| outcome);
+        self.settle(State::Started(run));
         delayed
     }
 
-    fn start_urgently(&self, mut flight: Box<CudaRun>) -> Result<Box<CudaRun>> {
-        if flight.take_urgently().is_err() {
-            self.settle(State::Waiting(flight));
+    fn start_urgently(&self, mut run: Box<CudaRun>) -> Result<Box<CudaRun>> {
+        if run.take_urgently().is_err() {
+            self.settle(State::Waiting(run));
             fail!(Busy, "the run has not begun: it waits for staging memory that other transfers use");
         }
-        self.begin(flight)
+        self.begin(run)
     }
 
     /// The outcome of a run that has ended.
     fn outcome(&self) -> Result<()> {
         match &*self.lock() {
             State::Over(outcome) => outcome.clone(),
-            _ => fail!(Panic, "a run that had ended is under way"),
+            _ => fail!(Panic, "a run that had ended is in flight"),
         }
     }
 
     /// The device of a run that waits, unless one of its resources is exhausted there.
     fn may_start(&self, full: &Exhausted) -> Option<*const DeviceState> {
         let state = self.lock();
-        let State::Waiting(flight) = &*state else { return None };
-        let engine = Arc::as_ptr(flight.engine());
-        let is_behind = flight.resources_needed().any(|resource| full.contains(&(engine, resource)));
-        (!is_behind).then_some(engine)
+        let State::Waiting(run) = &*state else { return None };
+        let device = Arc::as_ptr(run.device());
+        let is_behind = run.resources_needed().any(|resource| full.contains(&(device, resource)));
+        (!is_behind).then_some(device)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// The state, once no thread has the run in hand.
+    /// Waits until no thread has locked the run.
     fn settled(&self) -> MutexGuard<'_, State> {
-        let is_in_hand = |state: &mut State| matches!(state, State::InHand);
-        self.settled.wait_while(self.lock(), is_in_hand)
+        self.settled.wait_while(self.lock(), |state| matches!(state, State::Locked))
     }
 }
 
 impl Watched for InFlight {
     fn start_unless(self: Arc<Self>, full: &mut Exhausted) -> bool {
-        let Some(engine) = self.may_start(full) else { return false };
+        let Some(device) = self.may_start(full) else { return false };
         self.start().unwrap_or_else(|resource| {
-            full.insert((engine, resource));
+            full.insert((device, resource));
             false
         })
     }
 
     fn is_over(&self) -> bool {
         match self.waiters.load(Ordering::Acquire) {
-            0 => self.look(),
+            0 => self.check(),
             // The polling threads report its end.
             _ => matches!(*self.lock(), State::Over(_)),
         }
@@ -248,18 +247,18 @@ impl Watched for InFlight {
     fn abandon(&self, error: &Error) {
         let left = std::mem::replace(&mut *self.lock(), State::Over(Err(error.clone())));
         self.settled.notify_all();
-        if let State::Waiting(flight) | State::Queued(flight) | State::UnderWay(flight) = left {
-            flight.abandon(error.clone());
+        if let State::Waiting(run) | State::Queued(run) | State::Started(run) = left {
+            run.abandon(error.clone());
         }
     }
 }
 
-/// Sets `InHand` and returns the state before; a state that is in hand or over stays.
-fn take_in_hand(state: &mut State) -> State {
+/// Sets `Locked` and returns the state before. A run that is locked or has ended is unchanged.
+fn lock_run(state: &mut State) -> State {
     match state {
-        State::InHand => State::InHand,
+        State::Locked => State::Locked,
         State::Over(outcome) => State::Over(outcome.clone()),
-        _ => std::mem::replace(state, State::InHand),
+        _ => std::mem::replace(state, State::Locked),
     }
 }
 
@@ -269,8 +268,8 @@ struct Start(Arc<InFlight>);
 impl Shared for Start {
     fn run(&self) {
         let is_queued = |state: &State| matches!(state, State::Queued(_));
-        if let Some(flight) = self.0.take_if(is_queued) {
-            let _ = self.0.begin(flight).map(|flight| self.0.settle(State::UnderWay(flight)));
+        if let Some(run) = self.0.take_if(is_queued) {
+            let _ = self.0.begin(run).map(|run| self.0.settle(State::Started(run)));
         }
     }
 }

@@ -20,34 +20,35 @@ use crate::transfer::run::{Run, cancelled};
 /// One run.
 pub struct CudaRun {
     tasks: Arc<TaskSequence>,
-    engine: Arc<DeviceState>,
+    device: Arc<DeviceState>,
     /// The first failure.
     failure: Option<Error>,
-    /// What it uses, once started.
+    /// The resources that it uses, once started.
     resources: Option<RunResources>,
-    /// Counts it as under way, once started.
+    /// Counts it as in flight, once started.
     counted: Option<CountedRun>,
     /// The resource that it waits for.
     waits: Option<Resource>,
-    layers_told: usize,
+    /// Number of layers that were reported.
+    reported_layers: usize,
     /// Started on its own stream, and its duration is to be observed.
     is_observed: bool,
-    /// Some of it was passed to the driver.
+    /// Parts of it were passed to the driver.
     has_begun: bool,
     run: Run,
 }
 
 impl CudaRun {
     /// A run that has not begun.
-    pub fn new(tasks: &Arc<TaskSequence>, engine: &Arc<DeviceState>, run: Run) -> Self {
+    pub fn new(tasks: &Arc<TaskSequence>, device: &Arc<DeviceState>, run: Run) -> Self {
         Self {
             tasks: tasks.clone(),
-            engine: engine.clone(),
+            device: device.clone(),
             failure: None,
             resources: None,
             counted: None,
             waits: None,
-            layers_told: 0,
+            reported_layers: 0,
             is_observed: false,
             has_begun: false,
             run,
@@ -57,7 +58,7 @@ impl CudaRun {
     /// A run that was started on a stream of the caller.
     pub fn started(mut self, resources: RunResources, outcome: Result<()>) -> Self {
         // It waits for earlier work on the stream, so its duration is not observed.
-        self.counted = Some(CountedRun::begin(&self.engine.run_counter));
+        self.counted = Some(CountedRun::begin(&self.device.run_counter));
         self.failure = outcome.err();
         self.resources = Some(resources);
         self.has_begun = true;
@@ -65,8 +66,8 @@ impl CudaRun {
     }
 
     /// The device that it runs on.
-    pub fn engine(&self) -> &Arc<DeviceState> {
-        &self.engine
+    pub fn device(&self) -> &Arc<DeviceState> {
+        &self.device
     }
 
     /// The resources that it can't start without.
@@ -76,18 +77,18 @@ impl CudaRun {
 
     /// Whether earlier runs wait for a resource that it needs.
     pub fn is_behind(&self) -> bool {
-        self.resources_needed().any(|resource| self.engine.waiting.has(resource))
+        self.resources_needed().any(|resource| self.device.waiting.has(resource))
     }
 
     /// Takes all resources, or returns the one that is in use. A failure becomes the outcome of the run.
     pub fn take(&mut self) -> std::result::Result<(), Resource> {
-        let taken = guarded(|| self.tasks.take(&self.engine)).and_then(|taken| taken);
+        let taken = guarded(|| self.tasks.take(&self.device)).and_then(|taken| taken);
         self.keep(taken)
     }
 
     /// Takes all resources before other runs that wait, and beyond the usual limits.
     pub fn take_urgently(&mut self) -> std::result::Result<(), Resource> {
-        let taken = guarded(|| self.tasks.take_urgently(&self.engine)).and_then(|taken| taken);
+        let taken = guarded(|| self.tasks.take_urgently(&self.device)).and_then(|taken| taken);
         self.keep(taken)
     }
 
@@ -106,8 +107,8 @@ impl CudaRun {
 
     fn wait_for(&mut self, resource: Option<Resource>) {
         if resource != self.waits {
-            resource.into_iter().for_each(|resource| self.engine.waiting.add(resource));
-            self.waits.into_iter().for_each(|resource| self.engine.waiting.remove(resource));
+            resource.into_iter().for_each(|resource| self.device.waiting.add(resource));
+            self.waits.into_iter().for_each(|resource| self.device.waiting.remove(resource));
             self.waits = resource;
         }
     }
@@ -116,9 +117,9 @@ impl CudaRun {
     pub fn start(&mut self) {
         let Some(resources) = &self.resources else { return };
         self.has_begun = true;
-        self.counted = Some(CountedRun::begin(&self.engine.run_counter));
+        self.counted = Some(CountedRun::begin(&self.device.run_counter));
         let begun = Instant::now();
-        // SAFETY: the plan checked all spans against their layouts, which are held until the run is over.
+        // SAFETY: the plan checked all spans against their layouts, which are held until the run has ended.
         let started = guarded(|| unsafe { self.tasks.start(resources) });
         self.failure = started.and_then(|outcome| outcome).err();
         if let (Some(observer), None) = (self.tasks.observer(), &self.failure) {
@@ -132,10 +133,10 @@ impl CudaRun {
         (!self.has_begun && self.run.is_cancelled()).then(cancelled)
     }
 
-    /// The outcome; `None` while the driver executes the run. Reports the layers that have moved. A query of
-    /// an event that fails for another reason is repeated, and does not fail the run.
+    /// The outcome; `None` while the driver executes the run. Reports the layers that have moved. If the query of an event
+    /// fails for a reason other than the run's own failure, it is repeated.
     pub fn ended(&mut self) -> Option<Result<()>> {
-        self.tell_layers();
+        self.report_layers();
         let is_done = self.resources.as_ref().is_none_or(|resources| resources.is_done(&mut self.failure));
         if is_done {
             self.observe_end();
@@ -152,11 +153,11 @@ impl CudaRun {
         }
     }
 
-    fn tell_layers(&mut self) {
+    fn report_layers(&mut self) {
         let (Some(resources), None) = (&self.resources, &self.failure) else { return };
-        let done = resources.layers_done(self.layers_told, &mut self.failure);
-        if done > self.layers_told {
-            self.layers_told = done;
+        let done = resources.layers_done(self.reported_layers, &mut self.failure);
+        if done > self.reported_layers {
+            self.reported_layers = done;
             self.run.advance(done as u64);
         }
     }
@@ -164,27 +165,27 @@ impl CudaRun {
     /// Makes later work on a stream of the caller wait for the first `layers`, or for the whole run.
     pub fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
         match (&self.failure, &self.resources) {
-            (None, Some(resources)) => resources.delay(&self.engine, stream, layers),
+            (None, Some(resources)) => resources.delay(&self.device, stream, layers),
             (Some(error), _) => Err(error.clone()),
             _ => Ok(()),
         }
     }
 
-    /// Reports the end, after everything of the caller was dropped: the caller may then free memory. Freeing
-    /// memory may wait for the device, so the watcher leaves it to another thread.
+    /// Drops all references to objects of the caller, then reports the end: after that the caller may free memory. Dropping
+    /// may block until the device is idle, so another thread does it.
     pub fn end(mut self, outcome: Result<()>) {
         self.wait_for(None);
-        let Self { tasks, engine, run, resources, has_begun, .. } = self;
+        let Self { tasks, device, run, resources, has_begun, .. } = self;
         if outcome.as_ref().is_err_and(is_fatal) {
-            engine.retire();
+            device.retire();
         }
         let is_sound = outcome.is_ok() || !has_begun;
         disposal::dispose_of(
-            resources.and_then(|resources| resources.put_back(is_sound)).into_iter().collect(),
+            resources.and_then(|resources| resources.release(is_sound)).into_iter().collect(),
         );
-        match (Arc::into_inner(tasks), Arc::into_inner(engine), run.is_last_holder()) {
+        match (Arc::into_inner(tasks), Arc::into_inner(device), run.is_last_holder()) {
             (None, None, false) => run.end(outcome),
-            (tasks, engine, _) => disposal::dispose_of_then((tasks, engine), move || run.end(outcome)),
+            (tasks, device, _) => disposal::dispose_of_then((tasks, device), move || run.end(outcome)),
         }
     }
 
@@ -192,9 +193,9 @@ impl CudaRun {
     /// intentionally leaked.
     pub fn abandon(mut self, error: Error) {
         self.wait_for(None);
-        let Self { tasks, engine, run, resources, .. } = self;
-        engine.retire();
-        leak::intentionally((tasks, engine, resources));
-        run.end_for_good(error);
+        let Self { tasks, device, run, resources, .. } = self;
+        device.retire();
+        leak::intentionally((tasks, device, resources));
+        run.abandon(error);
     }
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that starts runs when their resources are free, and checks them until they end. It exists while
-//! there are runs.
+//! The thread that starts runs when their resources are free, and checks them until they end. It exists while there are runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -53,13 +52,13 @@ impl Drop for Reservation {
     }
 }
 
-/// How long the thread polls after a run came or ended, before it sleeps between checks.
+/// How long the thread polls after a run arrived or ended, before it sleeps between checks.
 const SPIN: Duration = Duration::from_micros(200);
-/// The maximum where threads wake late.
+/// The maximum if threads wake late.
 const MOST_SPIN: Duration = Duration::from_millis(2);
+/// How long it sleeps between checks.
 const SLEEP: Duration = Duration::from_micros(20);
-/// How long the thread stays without runs: starting it again takes several times as long as one of these
-/// sleeps.
+/// How long the thread stays without runs. Starting it again takes several times as long as one sleep.
 const STAY: Duration = Duration::from_millis(5);
 
 impl Watcher {
@@ -83,8 +82,8 @@ impl Watcher {
         Ok(Reservation(self.clone()))
     }
 
-    /// Moves new runs to `runs_in_flight`, and returns whether there were any; `None` if the thread may end. The list of new
-    /// runs keeps its memory, so that adding to it allocates nothing.
+    /// Moves new runs to `runs_in_flight`, and returns whether there were any. Returns `None` if the thread may end. The
+    /// list of new runs keeps its capacity, so that adding to it allocates nothing.
     fn take_new(&self, runs_in_flight: &mut Vec<Arc<dyn Watched>>, idle: bool) -> Option<bool> {
         let mut watch = self.lock();
         if watch.new.is_empty() && watch.reservations == 0 && idle {
@@ -126,9 +125,9 @@ impl Shared for Watcher {
     }
 }
 
-/// Waits between two checks: polls for a while after a run came or ended, then sleeps. The time to poll
-/// depends on the machine: where threads wake late, as on cores that enter a sleep state, an end would be
-/// reported late by more than the run took.
+/// Waits between two checks: polls for a while after a run arrived or ended, then sleeps. The time to poll depends on the
+/// machine. If threads wake late, as on cores that enter a sleep state, a sleep would delay the report of an end by more
+/// than the run's duration.
 struct Rest {
     progress: Instant,
     /// How late the last sleep ended.
@@ -140,7 +139,7 @@ impl Rest {
         Self { progress: Instant::now(), late: Duration::ZERO }
     }
 
-    /// Time since a run came or ended.
+    /// Time since a run arrived or ended.
     fn quiet(&self) -> Duration {
         self.progress.elapsed()
     }
@@ -163,8 +162,8 @@ impl Rest {
     }
 }
 
-/// Starts runs in order of submission: none overtakes one that waits for the same resource. Returns whether
-/// any was started.
+/// Starts runs in order of submission: no run overtakes another that waits for the same resource. Returns whether any was
+/// started.
 fn start_all(runs_in_flight: &mut Vec<Arc<dyn Watched>>) -> bool {
     let mut full = Exhausted::new();
     let mut any = false;
@@ -176,7 +175,7 @@ fn start_all(runs_in_flight: &mut Vec<Arc<dyn Watched>>) -> bool {
     any
 }
 
-/// One step of a run. A panic ends that run only, and returns `None`.
+/// Executes one step of a run. A panic ends only that run, and returns `None`.
 fn step<R>(in_flight: &Arc<dyn Watched>, step: impl FnOnce() -> R) -> Option<R> {
     guarded(step)
         .inspect_err(|error| {
@@ -186,8 +185,8 @@ fn step<R>(in_flight: &Arc<dyn Watched>, step: impl FnOnce() -> R) -> Option<R> 
         .ok()
 }
 
-/// Makes this thread, which belongs to the library, wake on time: by default the kernel delays wake-ups by 50
-/// µs to batch them.
+/// Makes this thread wake on time: by default the kernel delays wake-ups by up to 50 µs to batch them. The thread belongs
+/// to kvmem.
 fn wake_precisely() {
     const SLACK_NANOSECONDS: libc::c_ulong = 1000;
     // SAFETY: changes nothing but the calling thread's timer slack.
@@ -207,8 +206,8 @@ mod tests {
     /// A run that panics when it is checked, or ends after a few checks.
     struct Fake {
         panics: bool,
-        looks: AtomicUsize,
-        tell: Mutex<Sender<Option<Status>>>,
+        checks: AtomicUsize,
+        ends: Mutex<Sender<Option<Status>>>,
     }
 
     impl Watched for Fake {
@@ -218,35 +217,35 @@ mod tests {
 
         fn is_over(&self) -> bool {
             assert!(!self.panics, "deliberate");
-            let is_over = self.looks.fetch_add(1, Ordering::Relaxed) > 3;
+            let is_over = self.checks.fetch_add(1, Ordering::Relaxed) > 3;
             if is_over {
-                self.tell.lock().send(None).unwrap();
+                self.ends.lock().send(None).unwrap();
             }
             is_over
         }
 
         fn abandon(&self, error: &Error) {
-            self.tell.lock().send(Some(error.status())).unwrap();
+            self.ends.lock().send(Some(error.status())).unwrap();
         }
     }
 
     #[test]
-    fn a_thread_that_wakes_late_polls_for_longer() {
+    fn a_thread_that_wakes_late_polls_longer() {
         let spin = |late| Rest { progress: Instant::now(), late }.spin();
         assert_eq!(spin(Duration::ZERO), SPIN);
         assert_eq!(spin(Duration::from_micros(100)), Duration::from_millis(1));
-        assert_eq!(spin(Duration::from_secs(1)), MOST_SPIN, "it was kept from the CPU");
+        assert_eq!(spin(Duration::from_secs(1)), MOST_SPIN, "it was preempted");
     }
 
     #[test]
-    fn a_panic_ends_one_run_and_the_others_are_watched_on() {
-        let runs_in_flight = Arc::new(Watcher::default());
-        let (tell, told) = channel();
+    fn a_panic_ends_one_run_and_the_watcher_continues_with_the_others() {
+        let watcher = Arc::new(Watcher::default());
+        let (sender, receiver) = channel();
         for panics in [false, true, false] {
-            let (looks, tell) = (AtomicUsize::new(0), Mutex::new(tell.clone()));
-            runs_in_flight.reserve().unwrap().add(Arc::new(Fake { panics, looks, tell }));
+            let (checks, ends) = (AtomicUsize::new(0), Mutex::new(sender.clone()));
+            watcher.reserve().unwrap().add(Arc::new(Fake { panics, checks, ends }));
         }
-        let mut ends: Vec<_> = (0..3).map(|_| told.recv_timeout(PATIENCE).unwrap()).collect();
+        let mut ends: Vec<_> = (0..3).map(|_| receiver.recv_timeout(PATIENCE).unwrap()).collect();
         ends.sort_by_key(|end| end.is_some());
         assert_eq!(ends, [None, None, Some(Status::Panic)]);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Buffers and a stream on which copies are timed to see what they cost.
+//! A stream and buffers for timing copies on a device.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ use crate::cuda::{Context, Device, Event};
 use crate::error::{Error, Result, Status};
 use crate::region::{PinnedConfig, PinnedMemory};
 
-/// Bytes of a copy that take no time.
+/// Bytes of a copy whose duration is the call's alone.
 const TINY: u64 = 512;
 
-/// A stream, and buffers on the device, at the host and, where it is about one, on a peer.
+/// A stream, and buffers on the device, in host memory and, if a peer is measured, on the peer.
 pub struct Bench<'a> {
-    engine: &'a DeviceState,
+    device: &'a DeviceState,
     stream: Stream,
     begun: Event,
     ended: Event,
@@ -36,7 +36,7 @@ pub struct Bench<'a> {
 
 struct Memory {
     device: Allocation,
-    /// With the kernel's runs at its end.
+    /// The last `BLOCK` bytes hold the descriptor of the kernel's run.
     host: PinnedMemory,
     pageable: Vec<u8>,
     peer: Option<Peer>,
@@ -44,9 +44,9 @@ struct Memory {
 
 /// Memory of another device.
 enum Peer {
-    /// Mapped for the device, which needs no context of the peer's.
+    /// Mapped for the device. This needs no context of the peer.
     Mapped(Arc<DeviceMapping>),
-    /// Out of the device's reach: the driver's copies alone get there.
+    /// The device cannot access it: only the driver copies from and to it.
     Apart(Allocation),
 }
 
@@ -75,49 +75,49 @@ impl Peer {
 }
 
 impl<'a> Bench<'a> {
-    /// For what one device does.
-    pub fn open(engine: &'a DeviceState) -> Result<Self> {
-        Self::with(engine, DEVICE_SIZE, HOST_SIZE, PAGEABLE_SIZE, None)
+    /// For copies of one device.
+    pub fn open(device: &'a DeviceState) -> Result<Self> {
+        Self::with(device, DEVICE_SIZE, HOST_SIZE, PAGEABLE_SIZE, None)
     }
 
-    /// For what a device does with memory of another.
-    pub fn open_with_peer(engine: &'a DeviceState, peer: i32) -> Result<Self> {
-        Self::with(engine, PEER_SIZE / 2, 0, 0, Some(peer))
+    /// For copies between a device and a peer.
+    pub fn open_with_peer(device: &'a DeviceState, peer: i32) -> Result<Self> {
+        Self::with(device, PEER_SIZE / 2, 0, 0, Some(peer))
     }
 
-    /// Two buffers of the size that is given for the device, side by side.
+    /// Allocates two adjacent buffers of `device_size` bytes each on the device, and host memory.
     fn with(
-        engine: &'a DeviceState,
-        device: u64,
-        host: u64,
-        pageable: u64,
+        device: &'a DeviceState,
+        device_size: u64,
+        host_size: u64,
+        pageable_size: u64,
         peer: Option<i32>,
     ) -> Result<Self> {
-        let context: &Arc<Context> = engine.context();
+        let context: &Arc<Context> = device.context();
         let ordinal = context.device().ordinal();
-        let config = PinnedConfig { size: host + BLOCK, ordinal, threads: 1, ..PinnedConfig::default() };
+        let config = PinnedConfig { size: host_size + BLOCK, ordinal, threads: 1, ..PinnedConfig::default() };
         let memory = Memory {
-            device: Allocation::new(ordinal, 2 * device)?,
+            device: Allocation::new(ordinal, 2 * device_size)?,
             host: PinnedMemory::allocate(&config, &mut |_, _| true)?,
-            pageable: vec![1; pageable as usize],
+            pageable: vec![1; pageable_size as usize],
             peer: peer.map(|peer| Peer::allocate(context.device(), peer)).transpose()?,
         };
         Ok(Self {
-            engine,
+            device,
             stream: Stream::new(context)?,
             begun: Event::timed(context)?,
             ended: Event::timed(context)?,
-            kernel: engine.kernel(),
+            kernel: device.kernel(),
             memory: Some(memory),
         })
     }
 
-    /// Whether there is a kernel, or why not.
+    /// Fails if the kernel could not be loaded.
     pub fn kernel(&self) -> Result<()> {
         self.kernel.as_ref().map(drop).map_err(Clone::clone)
     }
 
-    /// Seconds of the device's clock, from before a task to after it.
+    /// Duration of a task in seconds, by the device's clock.
     pub fn time(&self, task: Task, amount: u64) -> Result<f64> {
         let Some(memory) = &self.memory else { return Ok(f64::INFINITY) };
         let on = self.stream.activate()?;
@@ -127,10 +127,10 @@ impl<'a> Bench<'a> {
             Task::Pageable => memory.copy_pageable(&on, amount)?,
             Task::Copies => memory.copy_tiny(&on, amount)?,
             Task::Batch(direction) => {
-                self.engine.context().driver().copies_batches() && memory.batch(&on, direction, amount)?
+                self.device.context().driver().copies_batches() && memory.batch(&on, direction, amount)?
             }
             Task::Kernel(direction) => {
-                let multiprocessors = self.engine.context().device().multiprocessors();
+                let multiprocessors = self.device.context().device().multiprocessors();
                 let ctas = launch::ctas(direction, false, multiprocessors, BLOCK);
                 self.launch(memory, &on, direction, amount, ctas)?
             }
@@ -145,7 +145,7 @@ impl<'a> Bench<'a> {
         &self,
         memory: &Memory,
         on: &Active<'_>,
-        way: Direction,
+        direction: Direction,
         bytes: u64,
         ctas: u32,
     ) -> Result<bool> {
@@ -153,10 +153,10 @@ impl<'a> Bench<'a> {
         if matches!(memory.peer, Some(Peer::Apart(_))) {
             return Ok(false);
         }
-        memory.launch(kernel, on, way, bytes, ctas).map(|()| true)
+        memory.launch(kernel, on, direction, bytes, ctas).map(|()| true)
     }
 
-    /// Whether the stream has nothing to do any more.
+    /// Waits up to two seconds for the stream. Returns whether it has completed.
     fn is_over(&self) -> bool {
         const PATIENCE: Duration = Duration::from_secs(2);
         let until = Instant::now() + PATIENCE;
@@ -173,14 +173,14 @@ impl<'a> Bench<'a> {
 impl Drop for Bench<'_> {
     fn drop(&mut self) {
         if !self.is_over() {
-            // A copy is still under way: its memory must stay.
+            // A copy is in progress and still uses the memory.
             std::mem::forget(self.memory.take());
         }
     }
 }
 
 impl Memory {
-    /// Where a copy reads and writes.
+    /// The addresses of source and destination.
     fn ends(&self, direction: Direction) -> (u64, u64) {
         let (device, host) = (self.device.address(), self.host.memory().address() as u64);
         let peer = self.peer.as_ref().map_or(0, Peer::address);
@@ -216,9 +216,9 @@ impl Memory {
         (0..count).map(copy).try_for_each(|copy| unsafe { on.copy(copy) }).map(|()| true)
     }
 
-    /// Blocks in another order than they lie in at the source, so that no two are one; in full calls, which most of a
-    /// large batch goes in; and read in turn: where the driver may read small ones at once, the first few hundred take it
-    /// several times as long as those after them, and as larger ones.
+    /// Copies blocks in an order in which no two neighbours can be merged, in calls of full size, as most of a large
+    /// batch is submitted. The sources are read in stream order: if the driver may read small sources at submission, the
+    /// first few hundred take several times as long as later ones.
     fn batch(&self, on: &Active<'_>, direction: Direction, count: u64) -> Result<bool> {
         let blocks = HOST_SIZE / BATCH_BLOCK;
         let (source, destination) = self.ends(direction);
@@ -235,15 +235,15 @@ impl Memory {
         &self,
         kernel: &CopyKernel,
         on: &Active<'_>,
-        way: Direction,
+        direction: Direction,
         bytes: u64,
         ctas: u32,
     ) -> Result<()> {
-        let (source, destination) = self.ends(way);
+        let (source, destination) = self.ends(direction);
         let length = u32::try_from(bytes / BLOCK)
             .map_err(|_| Error::new(Status::Panic, "the buffer has more blocks than one run can have"))?;
         let runs = self.host.memory().address() as u64 + self.host.memory().size() as u64 - BLOCK;
-        // SAFETY: the end of the page-locked buffer, which is aligned; no kernel reads it now, for each is waited for.
+        // SAFETY: the end of the page-locked buffer, which is aligned. No kernel reads it now: `time` waits for each.
         unsafe { (runs as *mut KernelRun).write(KernelRun::new(0, 0, length)) };
         let shape = LaunchShape {
             unit_size: BLOCK,
@@ -255,8 +255,8 @@ impl Memory {
         };
         let mut blocks = shape.blocks(&[Layer { source, destination }], 0, 1);
         blocks.runs = runs;
-        // SAFETY: as above; the kernel reaches page-locked memory, its own device's, and a peer's that is mapped
-        // for it, and no two overlap.
+        // SAFETY: as above. The kernel can access page-locked memory, memory of its device, and memory of a peer that is
+        // mapped for it. Source and destination do not overlap.
         unsafe { kernel.launch(on, &blocks, ctas) }
     }
 }

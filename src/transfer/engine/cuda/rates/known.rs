@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What copies cost on the devices of this process, and between two of them: measured when it is first asked for,
-//! unless the caller has said it.
+//! The copy rates of the devices of this process, and of pairs of them: measured at first use, unless the caller has
+//! set them.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -19,52 +19,52 @@ use crate::error::{Result, ensure, fail};
 use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What is known of something. Whoever measures holds it, and others wait for that.
+/// Rates, once known. The thread that measures holds the lock, and other threads wait for it.
 type Known<R> = Arc<Mutex<Option<R>>>;
 
-/// What is known, by what it is about.
+/// Rates by device, or by pair of devices.
 struct Store<K, R>(Mutex<Vec<(K, Known<R>)>>);
 
 static DEVICES: Store<i32, Rates> = Store(Mutex::new(Vec::new()));
-/// By the device that does the work, and the other one.
+/// Keys are the device that executes the copies, and its peer.
 static PEERS: Store<(i32, i32), PeerRates> = Store(Mutex::new(Vec::new()));
 
 impl<K: Copy + PartialEq, R: Clone> Store<K, R> {
-    fn known(&self, about: K) -> Known<R> {
+    fn known(&self, key: K) -> Known<R> {
         let mut all = lock(&self.0);
-        if let Some((_, known)) = all.iter().find(|(of, _)| *of == about) {
+        if let Some((_, known)) = all.iter().find(|(of, _)| *of == key) {
             return known.clone();
         }
         let known = Known::default();
-        all.push((about, known.clone()));
+        all.push((key, known.clone()));
         known
     }
 
-    /// Returns what is known, or else measures it.
-    fn get_or(&self, about: K, measure: impl FnOnce() -> R) -> R {
-        lock(&self.known(about)).get_or_insert_with(measure).clone()
+    /// Returns the known value, or measures it.
+    fn get_or(&self, key: K, measure: impl FnOnce() -> R) -> R {
+        lock(&self.known(key)).get_or_insert_with(measure).clone()
     }
 }
 
-/// What transfers have shown of the devices.
+/// Costs that runs of transfers have shown, by device.
 static OBSERVED: Store<i32, Arc<Mutex<ObservedCosts>>> = Store(Mutex::new(Vec::new()));
 
-/// What a transfer is weighed by.
+/// The inputs of the cost model for one transfer.
 pub struct Costs {
-    /// What was measured or given; with what batches have shown since, where it was measured.
+    /// The rates. If they were measured, later batches have corrected them.
     pub rates: Rates,
-    /// How busy compute keeps the device.
+    /// How busy compute keeps the device, from 0 to 1.
     pub busy: f64,
-    /// Seconds of a copy of a batch, as measured; none where the caller has given the rates, which stay as given.
+    /// Measured seconds per copy of a batch. `None` if the caller has set the rates, which are not corrected.
     pub measured_batch: Option<f64>,
-    /// Takes what transfers show.
+    /// Where runs record their costs.
     pub observed: Arc<Mutex<ObservedCosts>>,
 }
 
-/// What a transfer of an engine is weighed by, with the other device, if any, that it goes from or to.
-pub fn costs(engine: &DeviceState, peer: Option<i32>, direction: Direction) -> Costs {
-    let mut rates = between(engine, peer, direction);
-    let observed = observed(engine.context().device().ordinal());
+/// The costs of a transfer on a device, in one direction, with its peer if it has one.
+pub fn costs(device: &DeviceState, peer: Option<i32>, direction: Direction) -> Costs {
+    let mut rates = between(device, peer, direction);
+    let observed = observed(device.context().device().ordinal());
     let (seen, now) = (*lock(&observed), Instant::now());
     let measured_batch = (rates.source != Source::Loaded).then_some(rates.of(direction).batched);
     if measured_batch.is_some() {
@@ -78,12 +78,12 @@ fn observed(ordinal: i32) -> Arc<Mutex<ObservedCosts>> {
     OBSERVED.get_or(ordinal, Arc::default)
 }
 
-/// What copies of an engine cost; never fails.
-pub fn of(engine: &DeviceState) -> Rates {
-    let ordinal = engine.context().device().ordinal();
+/// The rates of a device. Defaults replace rates that cannot be measured.
+pub fn of(device: &DeviceState) -> Rates {
+    let ordinal = device.context().device().ordinal();
     DEVICES.get_or(ordinal, || {
         let started = Instant::now();
-        let (times, outcome) = measure::measure(engine);
+        let (times, outcome) = measure::measure(device);
         log_failure(&format!("device {ordinal}"), outcome);
         let rates = Rates::plausible(&times.rates());
         log_rates(ordinal, &rates, started.elapsed());
@@ -91,17 +91,17 @@ pub fn of(engine: &DeviceState) -> Rates {
     })
 }
 
-/// The same of an engine and the other device, if any, that a transfer goes from or to.
-fn between(engine: &DeviceState, peer: Option<i32>, direction: Direction) -> Rates {
-    let own = of(engine);
-    peer.map_or(own, |peer| of_peer(engine, peer).complete(own, direction))
+/// The rates of a device, with those of its peer if it has one.
+fn between(device: &DeviceState, peer: Option<i32>, direction: Direction) -> Rates {
+    let own = of(device);
+    peer.map_or(own, |peer| of_peer(device, peer).complete(own, direction))
 }
 
-fn of_peer(engine: &DeviceState, peer: i32) -> PeerRates {
-    let ordinal = engine.context().device().ordinal();
+fn of_peer(device: &DeviceState, peer: i32) -> PeerRates {
+    let ordinal = device.context().device().ordinal();
     PEERS.get_or((ordinal, peer), || {
         let started = Instant::now();
-        let (times, outcome) = measure::measure_peer(engine, peer);
+        let (times, outcome) = measure::measure_peer(device, peer);
         log_failure(&format!("device {ordinal} and its peer {peer}"), outcome);
         let rates = PeerRates::plausible(&times.peer_rates());
         log_peer_rates(ordinal, peer, &rates, started.elapsed());
@@ -109,9 +109,9 @@ fn of_peer(engine: &DeviceState, peer: i32) -> PeerRates {
     })
 }
 
-fn log_failure(whose: &str, outcome: Result<()>) {
+fn log_failure(devices: &str, outcome: Result<()>) {
     if let Err(error) = outcome {
-        log!(Warn, "measure copies of {whose}: {error}; defaults replace the missing rates");
+        log!(Warn, "measure copies of {devices}: {error}; defaults replace the missing rates");
     }
 }
 
@@ -133,7 +133,7 @@ fn log_rates(ordinal: i32, rates: &Rates, duration: Duration) {
     );
 }
 
-/// Without peer access there is no kernel to measure, which is worth no warning.
+/// Logs defaults without a warning: without peer access there is no kernel to measure.
 fn log_peer_rates(ordinal: i32, peer: i32, rates: &PeerRates, duration: Duration) {
     let milliseconds = milliseconds(duration);
     log!(
@@ -150,39 +150,39 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// What copies of a device cost.
+/// Returns the rates of a device. Measures them if they are unknown.
 pub fn get(ordinal: i32) -> Result<Rates> {
     Device::get(ordinal)?;
-    let answer = *lock(&DEVICES.known(ordinal));
-    match answer {
+    let known = *lock(&DEVICES.known(ordinal));
+    match known {
         Some(rates) => Ok(rates),
         None => Ok(of(&*DeviceState::of(ordinal)?)),
     }
 }
 
-/// What copies between a device, which does the work, and a peer cost.
+/// Returns the rates between a device, which executes the copies, and a peer. Measures them if they are unknown.
 pub fn get_peer(ordinal: i32, peer: i32) -> Result<PeerRates> {
     ensure_two(ordinal, peer)?;
-    let answer = *lock(&PEERS.known((ordinal, peer)));
-    match answer {
+    let known = *lock(&PEERS.known((ordinal, peer)));
+    match known {
         Some(rates) => Ok(rates),
         None => Ok(of_peer(&*DeviceState::of(ordinal)?, peer)),
     }
 }
 
-/// Serializes what copies of a device cost, for a later process.
+/// Serializes the rates of a device, for a later process.
 pub fn save(ordinal: i32) -> Result<Vec<u8>> {
     let rates = get(ordinal)?;
     Saved::Device(Device::get(ordinal)?.uuid()?, rates).write()
 }
 
-/// The same of a device and a peer.
+/// Serializes the rates between a device and a peer.
 pub fn save_peer(ordinal: i32, peer: i32) -> Result<Vec<u8>> {
     let rates = get_peer(ordinal, peer)?;
     Saved::Pair(Device::get(ordinal)?.uuid()?, Device::get(peer)?.uuid()?, rates).write()
 }
 
-/// Uses saved rates of a device. Without any they are measured when they are needed next.
+/// Uses saved rates of a device. `None` discards the known rates: they are measured when they are next needed.
 pub fn load(ordinal: i32, saved: Option<&[u8]>) -> Result<()> {
     let device = Device::get(ordinal)?;
     let Some(bytes) = saved else { return set(ordinal, None) };
@@ -192,12 +192,15 @@ pub fn load(ordinal: i32, saved: Option<&[u8]>) -> Result<()> {
             set(ordinal, Some(rates))
         }
         Saved::Pair(..) => {
-            fail!(InvalidArgument, "these are rates of two GPUs; kvmem_cuda_set_peer_rates takes them")
+            fail!(
+                InvalidArgument,
+                "the blob has the rates between two GPUs; pass it to kvmem_cuda_set_peer_rates"
+            )
         }
     }
 }
 
-/// The same of a device and a peer.
+/// Uses saved rates between a device and a peer.
 pub fn load_peer(ordinal: i32, peer: i32, saved: Option<&[u8]>) -> Result<()> {
     ensure_two(ordinal, peer)?;
     let Some(bytes) = saved else { return set_peer(ordinal, peer, None) };
@@ -208,12 +211,12 @@ pub fn load_peer(ordinal: i32, peer: i32, saved: Option<&[u8]>) -> Result<()> {
             set_peer(ordinal, peer, Some(rates))
         }
         Saved::Device(..) => {
-            fail!(InvalidArgument, "these are rates of one GPU; kvmem_cuda_set_copy_rates takes them")
+            fail!(InvalidArgument, "the blob has the rates of one GPU; pass it to kvmem_cuda_set_copy_rates")
         }
     }
 }
 
-/// Uses the rates that the library brings for a device, and for it and each other one.
+/// Uses the built-in rates for a device, and for its copies with each peer.
 pub fn use_defaults(ordinal: i32) -> Result<()> {
     set(ordinal, Some(Rates::default()))?;
     for peer in (0..driver::get()?.device_count()).filter(|peer| *peer != ordinal) {
@@ -239,7 +242,7 @@ fn ensure_device(device: Device, ordinal: i32, expected: &Uuid) -> Result<()> {
     ensure!(
         found == *expected,
         InvalidArgument,
-        "the rates are of {}, device {ordinal} is {}: measure them again, or set those of this GPU",
+        "the rates are of {}, device {ordinal} is {}: measure them again, or set rates that were saved on this GPU",
         UuidText(expected),
         UuidText(&found)
     );

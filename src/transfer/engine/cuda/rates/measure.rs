@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures what copies of a device cost, or of a device and a peer, by a few real ones between small buffers that are
-//! freed afterwards.
+//! Measures the copy rates of a device, or of a device and a peer, by a few copies between small buffers that are freed
+//! afterwards.
 //!
-//! Everything is done with a small and a large amount, several times in turns, and the least time of each counts: what
-//! else the machine does makes copies slower, never faster, and the difference of the two has no fixed costs in it. Of
-//! batches the median counts, because their cost is the CPU's, which the fastest turn shows at its best. The turns make a
-//! busy time hit all ways alike. It takes 10 to 20 ms, and the first time what loading the kernel takes.
+//! Each task runs with a small and a large amount, once in each of several rounds. The difference between the two amounts
+//! contains no fixed costs. The minimum over the rounds counts, because other load makes copies slower, never faster. For
+//! batches the median counts: their cost is CPU time, and the fastest round is not typical of it. Rounds spread a busy
+//! moment over all tasks. A measurement takes 10 to 20 ms; the first also loads the kernel.
 #![forbid(unsafe_code)]
 
 use super::super::device::state::DeviceState;
@@ -20,12 +20,12 @@ use crate::error::Result;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const ROUNDS: usize = 5;
-/// Transfers come one by one: the core that submits a batch has slept, and the driver's data is not in its caches. Hosts
-/// took 1.2 to 2.5 times as long for a copy between host and device as in the tight loop here.
+/// Factor from a copy in the loop here to one in a transfer. Before a transfer the submitting core was idle, and its
+/// caches do not contain the driver's data: hosts took 1.2 to 2.5 times as long per copy between host and device.
 const COLD: f64 = 1.5;
 use Direction::{FromPeer, OnDevice, ToDevice, ToHost, ToPeer};
 
-/// Of one device.
+/// The tasks for one device.
 const TASKS: [Task; 14] = [
     Task::Copy(ToDevice),
     Task::Copy(ToHost),
@@ -43,7 +43,7 @@ const TASKS: [Task; 14] = [
     Task::FewCtas(OnDevice),
 ];
 
-/// Of a device and a peer.
+/// The tasks for a device and a peer.
 const PEER_TASKS: [Task; 8] = [
     Task::Copy(FromPeer),
     Task::Copy(ToPeer),
@@ -56,7 +56,7 @@ const PEER_TASKS: [Task; 8] = [
 ];
 
 impl Task {
-    /// A small and a large amount: bytes, or copies where those are counted.
+    /// A small and a large amount: a number of copies for `Copies` and `Batch`, otherwise bytes.
     fn amounts(self) -> [u64; 2] {
         match self {
             Self::Copy(OnDevice) | Self::Kernel(OnDevice) => [DEVICE_SIZE / 4, DEVICE_SIZE],
@@ -65,13 +65,13 @@ impl Task {
             Self::Pageable => [PAGEABLE_SIZE / 4, PAGEABLE_SIZE],
             Self::Copies => [8, 32],
             Self::Batch(ToDevice | ToHost) => [FULL_CALL as u64, 3 * FULL_CALL as u64],
-            // Each takes as long as ten between host and device.
+            // Each copy takes as long as ten between host and device.
             Self::Batch(_) => [FULL_CALL as u64 / 4, FULL_CALL as u64],
             Self::FewCtas(_) => [256 * KIB, MIB],
         }
     }
 
-    /// What counts of the seconds that it took in each round.
+    /// The duration that represents all rounds: the median for batches, otherwise the minimum.
     fn typical(self, rounds: &[f64]) -> f64 {
         let mut rounds = rounds.to_vec();
         rounds.sort_by(f64::total_cmp);
@@ -80,7 +80,7 @@ impl Task {
     }
 }
 
-/// The seconds that each task took with its two amounts, in each round.
+/// Seconds per task, amount and round.
 #[derive(Clone, Debug)]
 pub struct Times(Vec<(Task, [Vec<f64>; 2])>);
 
@@ -89,13 +89,13 @@ impl Times {
         Self(tasks.iter().map(|task| (*task, Default::default())).collect())
     }
 
-    /// Those of a machine that is simulated.
+    /// The times of a simulated machine.
     #[cfg(test)]
     pub fn simulated(seconds: impl Fn(Task, u64) -> f64) -> Self {
         Self(TASKS.map(|task| (task, task.amounts().map(|amount| vec![seconds(task, amount)]))).to_vec())
     }
 
-    /// What counts of them; infinity where there are none.
+    /// The typical time for each amount; infinity if nothing was measured.
     fn of(&self, task: Task) -> [f64; 2] {
         let Some((_, taken)) = self.0.iter().find(|(known, _)| *known == task) else {
             return [f64::INFINITY; 2];
@@ -103,20 +103,20 @@ impl Times {
         taken.each_ref().map(|rounds| task.typical(rounds))
     }
 
-    /// Seconds for each byte or copy more; 0 where that is not known.
+    /// Seconds per additional byte or copy; 0 if unknown.
     fn each(&self, task: Task) -> f64 {
         let ([few, many], [small, large]) = (task.amounts(), self.of(task));
         let each = (large - small) / (many - few) as f64;
         if each.is_finite() && each > 0.0 { each } else { 0.0 }
     }
 
-    /// Bytes a second; 0 where that is not known.
+    /// Bytes per second; 0 if unknown.
     fn rate(&self, task: Task) -> f64 {
         let each = self.each(task);
         if each > 0.0 { 1.0 / each } else { 0.0 }
     }
 
-    /// What they say of the device. Nothing of it is checked yet.
+    /// The rates of the device. They are not checked for plausibility.
     pub fn rates(&self) -> Rates {
         let mut rates = Rates {
             pageable: self.rate(Task::Pageable),
@@ -132,7 +132,7 @@ impl Times {
         rates
     }
 
-    /// The same of a device and a peer.
+    /// The rates between a device and a peer. They are not checked for plausibility.
     pub fn peer_rates(&self) -> PeerRates {
         PeerRates { read: self.direction(FromPeer), write: self.direction(ToPeer), ..PeerRates::default() }
     }
@@ -146,31 +146,31 @@ impl Times {
         }
     }
 
-    /// What a copy in a batch takes the CPU of a transfer.
+    /// Seconds of CPU time per copy in a batch of a transfer.
     fn batched(&self, direction: Direction) -> f64 {
         cold(direction) * self.each(Task::Batch(direction))
     }
 
-    /// What is left of a small copy by the kernel once its bytes are taken off.
+    /// Duration of a small copy by the kernel, without the time for its bytes.
     fn kernel_start(&self) -> f64 {
         let task = Task::FewCtas(ToDevice);
         self.of(task)[0] - task.amounts()[0] as f64 * self.each(task)
     }
 }
 
-/// Between devices the copy engine is the limit, not the CPU.
+/// The factor for cold caches. Within a device and between two, the copy engine is the limit, not the CPU.
 fn cold(direction: Direction) -> f64 {
     if matches!(direction, ToDevice | ToHost) { COLD } else { 1.0 }
 }
 
-/// Measures a device, and answers what it has got when something fails, with the failure.
-pub fn measure(engine: &DeviceState) -> (Times, Result<()>) {
-    repeat(&TASKS, Bench::open(engine))
+/// Measures a device. After a failure, returns it together with the times measured so far.
+pub fn measure(device: &DeviceState) -> (Times, Result<()>) {
+    repeat(&TASKS, Bench::open(device))
 }
 
-/// The same of a device, which does the work, and a peer.
-pub fn measure_peer(engine: &DeviceState, peer: i32) -> (Times, Result<()>) {
-    repeat(&PEER_TASKS, Bench::open_with_peer(engine, peer))
+/// Measures copies between a device, which executes them, and a peer.
+pub fn measure_peer(device: &DeviceState, peer: i32) -> (Times, Result<()>) {
+    repeat(&PEER_TASKS, Bench::open_with_peer(device, peer))
 }
 
 fn repeat(tasks: &[Task], bench: Result<Bench<'_>>) -> (Times, Result<()>) {
@@ -182,7 +182,7 @@ fn repeat(tasks: &[Task], bench: Result<Bench<'_>>) -> (Times, Result<()>) {
     (times, outcome)
 }
 
-/// Each task once with each amount.
+/// Runs each task once with each amount.
 fn round(bench: &Bench<'_>, times: &mut Times) -> Result<()> {
     for (task, taken) in &mut times.0 {
         for (amount, taken) in task.amounts().into_iter().zip(taken) {
@@ -197,7 +197,7 @@ mod tests {
     use super::super::{DEFAULT, Source};
     use super::*;
 
-    /// What a device of these rates would take, each time with the same fixed cost.
+    /// The times of a device with these rates, each with the same fixed cost.
     fn times_of(rates: &Rates, fixed: f64) -> Times {
         let of = |direction| -> &DirectionRates { rates.of(direction) };
         let seconds = |task, amount: u64| {
@@ -207,7 +207,7 @@ mod tests {
                     Task::Copy(direction) => amount / of(direction).link,
                     Task::Pageable => amount / rates.pageable,
                     Task::Copies => amount * rates.copy,
-                    Task::Batch(way) => amount * of(way).batched / cold(way),
+                    Task::Batch(direction) => amount * of(direction).batched / cold(direction),
                     Task::Kernel(direction) => amount / of(direction).kernel,
                     Task::FewCtas(direction) => amount / (f64::from(FEW_CTAS) * of(direction).cta),
                 }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_costs_are_in_none_of_the_rates() {
+    fn rates_contain_no_fixed_costs() {
         let times = times_of(&DEFAULT, DEFAULT.kernel_start);
         let rates = Rates::plausible(&times.rates());
         let peer = PeerRates::plausible(&times.peer_rates());
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_measurement_there_are_defaults() {
+    fn rates_that_were_not_measured_are_defaults() {
         let rates = Rates::plausible(&Times::none(&TASKS).rates());
         assert_eq!(Rates { num_defaults: 0, ..rates }, DEFAULT);
         let rates = PeerRates::plausible(&Times::none(&PEER_TASKS).peer_rates());
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_is_not_believed() {
+    fn times_of_a_stopped_clock_are_replaced_by_defaults() {
         let still = Times(TASKS.map(|task| (task, [vec![1e-6], vec![1e-6]])).to_vec());
         assert_eq!(Rates::plausible(&still.rates()).to_device, DEFAULT.to_device);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What copies of a device cost: the figures of the cost model that differ from machine to machine. Pure.
+//! Copy rates of a device: the inputs of the cost model that differ from machine to machine.
 
 pub mod bench;
 pub mod known;
@@ -12,37 +12,37 @@ pub mod task;
 
 use super::direction::Direction;
 
-/// Figures of one direction.
+/// The rates of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DirectionRates {
-    /// Bytes a second of one large copy of the driver's.
+    /// Bytes per second of one large copy by the driver.
     pub link: f64,
-    /// Seconds that each copy of a batch takes in a transfer, however small; of larger ones its bytes hide most of it.
+    /// Seconds per copy of a batch, of any size. For large copies, most of it overlaps with the transfer of the bytes.
     pub batched: f64,
-    /// Bytes a second of the kernel, with as many CTAs as are worth having.
+    /// Bytes per second of the kernel, with as many CTAs as increase it.
     pub kernel: f64,
-    /// Bytes a second of each of a few CTAs.
+    /// Bytes per second of one CTA, if there are few.
     pub cta: f64,
 }
 
-/// Where figures come from.
+/// Where rates come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// Measured on one H200 with PCIe 5 x16, when this was written.
+    /// Built in; measured on an H200 with PCIe 5 x16.
     #[default]
     Default,
     /// Measured on the device, in this process.
     Measured,
-    /// Given by the caller.
+    /// Set by the caller.
     Loaded,
 }
 
-/// What copies of a device cost.
+/// The copy rates of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Where these come from.
+    /// Where they come from.
     pub source: Source,
-    /// Figures that were to be measured and are defaults, or follow from others by the defaults' proportions.
+    /// Number of rates that could not be measured, or were implausible, and were replaced by scaled defaults.
     pub num_defaults: u32,
     /// From page-locked host memory.
     pub to_device: DirectionRates,
@@ -50,19 +50,19 @@ pub struct Rates {
     pub to_host: DirectionRates,
     /// Within the device.
     pub on_device: DirectionRates,
-    /// Between the device and the peer that a transfer is about, its way; not a figure of the device.
+    /// Between the device and the peer of one transfer, in its direction. Not a rate of the device alone.
     pub peer: DirectionRates,
-    /// Bytes a second from host memory that is not page-locked.
+    /// Bytes per second from host memory that is not page-locked.
     pub pageable: f64,
-    /// Seconds of one copy of the driver's beside its bytes.
+    /// Seconds of one copy by the driver, without the time for its bytes.
     pub copy: f64,
-    /// Seconds until a kernel has begun to move bytes.
+    /// Seconds from a launch until the kernel moves bytes.
     pub kernel_start: f64,
 }
 
 const US: f64 = 1e-6;
 
-/// One H200 with PCIe 5 x16, and NVLink to the next.
+/// The rates of an H200 with PCIe 5 x16, and NVLink between GPUs.
 pub const DEFAULT: Rates = Rates {
     source: Source::Default,
     num_defaults: 0,
@@ -75,21 +75,21 @@ pub const DEFAULT: Rates = Rates {
     kernel_start: 6.0 * US,
 };
 
-/// How far a figure may be from where it is expected: below, and above.
+/// Plausible range of a rate, as factors of its expected value: minimum and maximum.
 pub(super) type Bounds = [f64; 2];
-/// A link of PCIe 3 x4 up to one between chips.
+/// Links from PCIe 3 x4 up to those between chips.
 const LINKS: Bounds = [1.0 / 40.0, 20.0];
-/// What a call takes, by host and driver.
+/// Durations of calls, which depend on host and driver.
 const CALLS: Bounds = [1.0 / 8.0, 25.0];
-/// A kernel against the link it uses: none is faster, and where one seems far slower something else had the device.
+/// A kernel, relative to its link: it is never faster. If it was far slower, other work occupied the device.
 const KERNELS: Bounds = [0.2, 1.1];
-/// One CTA against the whole kernel.
+/// One CTA, relative to the whole kernel.
 const CTAS: Bounds = [0.001, 1.1];
-/// The driver's own bounce against the link.
+/// The driver's copies through its own host memory, relative to the link.
 const PAGEABLES: Bounds = [0.005, 1.1];
 
 impl Rates {
-    /// The figures of a direction.
+    /// The rates of a direction.
     pub fn of(&self, direction: Direction) -> &DirectionRates {
         match direction {
             Direction::ToDevice => &self.to_device,
@@ -99,7 +99,7 @@ impl Rates {
         }
     }
 
-    /// What a caller gives, with the defaults for what is 0.
+    /// Rates that the caller sets; 0 selects the default.
     pub fn loaded(mut given: Self) -> Self {
         let mut defaults = DEFAULT;
         for (figure, default) in given.figures().into_iter().zip(defaults.figures()) {
@@ -110,15 +110,15 @@ impl Rates {
         Self { source: Source::Loaded, num_defaults: 0, peer: DEFAULT.peer, ..given }
     }
 
-    /// Whether every figure is a positive number.
+    /// Whether every rate is a positive number.
     #[cfg(test)]
     pub fn are_numbers(mut self) -> bool {
         self.figures().into_iter().all(|figure| figure.is_finite() && *figure > 0.0)
     }
 
-    /// What was measured as far as it can be; 0 stands for what was not. What can't be follows from the link by the
-    /// proportions of the defaults, since the ways are weighed against each other: a kernel that is faster than its link
-    /// would be taken for everything.
+    /// Replaces implausible rates by defaults; 0 stands for a rate that was not measured. Defaults are scaled with the
+    /// measured link, because paths are compared with each other: a kernel rate above that of its link would select the
+    /// kernel for every transfer.
     pub fn plausible(measured: &Self) -> Self {
         let mut checked = Self { source: Source::Measured, ..DEFAULT };
         let mut check = Check::default();
@@ -140,7 +140,7 @@ impl Rates {
         Self { num_defaults: check.num_defaults, ..checked }
     }
 
-    /// All figures but those of a peer.
+    /// All rates except those of a peer.
     pub fn figures(&mut self) -> [&mut f64; MEASURED_FIGURES as usize] {
         let [a, b, c, d] = self.to_device.figures();
         let [e, f, g, h] = self.to_host.figures();
@@ -150,7 +150,7 @@ impl Rates {
     }
 }
 
-/// All but those of a peer.
+/// Number of rates of a device, without those of a peer.
 const MEASURED_FIGURES: u32 = 15;
 
 impl DirectionRates {
@@ -159,22 +159,22 @@ impl DirectionRates {
     }
 }
 
-/// Counts what was not believed.
+/// Counts the rates that were replaced by defaults.
 #[derive(Default)]
 pub(super) struct Check {
     pub num_defaults: u32,
 }
 
 impl Check {
-    fn near(&mut self, measured: f64, expected: f64, [least, most]: Bounds, otherwise: f64) -> f64 {
+    fn near(&mut self, measured: f64, expected: f64, [least, most]: Bounds, default: f64) -> f64 {
         if measured.is_finite() && measured >= least * expected && measured <= most * expected {
             return measured;
         }
         self.num_defaults += 1;
-        otherwise
+        default
     }
 
-    /// The figures of a direction whose link is within `links` of what is known of one.
+    /// Checks the rates of a direction. `links` is the plausible range of its link, relative to `known`.
     pub fn direction(
         &mut self,
         found: &DirectionRates,
@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_was_measured_what_is_used_can_be(measured in any_rates()) {
+        fn rates_in_use_are_plausible_after_any_measurement(measured in any_rates()) {
             let rates = Rates::plausible(&measured);
             prop_assert!(rates.are_numbers());
             prop_assert_eq!(rates.peer, DEFAULT.peer);
@@ -231,7 +231,7 @@ mod tests {
         }
 
         #[test]
-        fn a_machine_of_other_speed_is_believed(factor in 0.05f64..8.0) {
+        fn rates_of_faster_and_slower_machines_are_accepted(factor in 0.05f64..8.0) {
             let mut measured = DEFAULT;
             let all = [&mut measured.to_device, &mut measured.to_host, &mut measured.on_device];
             for direction in all {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_keeps_its_proportion_to_the_link() {
+    fn a_default_is_scaled_with_the_measured_link() {
         let mut measured = Rates::default();
         measured.to_host.link = DEFAULT.to_host.link / 2.0;
         let rates = Rates::plausible(&measured);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_leaves_out_is_the_default() {
+    fn a_rate_that_the_caller_does_not_set_is_the_default() {
         let given = Rates { copy: 5e-6, ..Rates::default() };
         let expected = Rates { copy: 5e-6, source: Source::Loaded, ..DEFAULT };
         assert_eq!(Rates::loaded(given), expected);

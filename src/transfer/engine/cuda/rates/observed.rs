@@ -1,57 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What transfers show of a device while they run, so that the estimates follow a host that changes: what copies of a
-//! batch cost its CPU, and how long kernels wait for compute beside them. Pure.
+//! Costs that runs of transfers show, so that estimates follow a host that changes: the CPU time per copy of a batch, and
+//! the time that kernels wait for concurrent compute. Pure.
 //!
-//! Each of these is one number that moves towards a sample by a fixed share, stays within fixed bounds, and returns to
-//! what is usual while no sample comes. So one odd run changes little, no run of odd ones changes more than the bounds
-//! say, and a path that once seemed slow, and is therefore not taken, is tried again.
+//! Each is an exponential moving average within fixed bounds, which decays to a default while no samples arrive. So an
+//! outlier changes little, a series of outliers is limited by the bounds, and a path that was once slow, and is therefore
+//! not taken, is tried again later.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
-/// How an estimate moves.
-struct Habit {
-    /// What is assumed without a sample.
-    usual: f64,
+/// How an estimate follows its samples.
+struct Smoothing {
+    /// The value without samples.
+    default: f64,
     least: f64,
     most: f64,
-    /// How far one sample moves it up, and down, of the distance.
+    /// The fraction of the distance by which a higher, and a lower, sample moves it.
     shares: [f64; 2],
-    /// After this time without a sample half of the distance to what is usual is left.
+    /// The time without samples in which the distance to the default halves.
     half_life: Duration,
 }
 
-/// Of what was measured.
-const BATCH: Habit =
-    Habit { usual: 1.0, least: 0.3, most: 3.0, shares: [0.2; 2], half_life: Duration::from_secs(60) };
-/// Of the wait beside large kernels. Low, so that kernels are tried where nobody knows: they show it, batches do not. It
-/// rises at once and falls slowly, because compute has gaps: a kernel that has met one shows little of the next.
-const BUSY: Habit =
-    Habit { usual: 0.02, least: 0.0, most: 1.0, shares: [0.3, 0.1], half_life: Duration::from_secs(10) };
+/// The cost of a copy in a batch, relative to its measured cost.
+const BATCH: Smoothing =
+    Smoothing { default: 1.0, least: 0.3, most: 3.0, shares: [0.2; 2], half_life: Duration::from_secs(60) };
+/// How busy compute keeps the device. The default is low, so that kernels are tried: only kernels can show it. It rises
+/// fast and falls slowly: a kernel that did not wait may have started in a gap between two large kernels.
+const BUSY: Smoothing = Smoothing {
+    default: 0.02,
+    least: 0.0,
+    most: 1.0,
+    shares: [0.3, 0.1],
+    half_life: Duration::from_secs(10),
+};
 
 /// A number that follows samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Estimate(Option<(f64, Instant)>);
 
 impl Estimate {
-    fn value(&self, habit: &Habit, now: Instant) -> f64 {
-        let Some((value, at)) = self.0 else { return habit.usual };
-        let ages = now.saturating_duration_since(at).as_secs_f64() / habit.half_life.as_secs_f64();
-        habit.usual + (value - habit.usual) * 0.5f64.powf(ages)
+    fn value(&self, smoothing: &Smoothing, now: Instant) -> f64 {
+        let Some((value, at)) = self.0 else { return smoothing.default };
+        let half_lives = now.saturating_duration_since(at).as_secs_f64() / smoothing.half_life.as_secs_f64();
+        smoothing.default + (value - smoothing.default) * 0.5f64.powf(half_lives)
     }
 
-    fn follow(&mut self, habit: &Habit, sample: f64, now: Instant) {
+    fn follow(&mut self, smoothing: &Smoothing, sample: f64, now: Instant) {
         if !sample.is_finite() {
             return;
         }
-        let value = self.value(habit, now);
-        let distance = sample.clamp(habit.least, habit.most) - value;
-        let share = habit.shares[usize::from(distance < 0.0)];
+        let value = self.value(smoothing, now);
+        let distance = sample.clamp(smoothing.least, smoothing.most) - value;
+        let share = smoothing.shares[usize::from(distance < 0.0)];
         self.0 = Some((value + share * distance, now));
     }
 }
 
-/// Where batches are copied.
+/// The directions in which batches are observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchDirection {
     /// From host memory.
@@ -60,7 +65,7 @@ pub enum BatchDirection {
     ToHost,
 }
 
-/// What transfers have shown of a device.
+/// The observed costs of one device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ObservedCosts {
     batches: [Estimate; 2],
@@ -68,25 +73,24 @@ pub struct ObservedCosts {
 }
 
 impl ObservedCosts {
-    /// What a copy of a batch costs, of what was measured.
+    /// The cost of a copy in a batch, relative to its measured cost.
     pub fn batch_factor(&self, direction: BatchDirection, now: Instant) -> f64 {
         self.batches[direction as usize].value(&BATCH, now)
     }
 
-    /// How busy compute keeps the device: from 0, where kernels start at once, to 1, where they wait as beside large
-    /// ones.
+    /// How busy compute keeps the device: 0 if kernels start at once, 1 if they wait as they do for large kernels.
     pub fn busy(&self, now: Instant) -> f64 {
         self.busy.value(&BUSY, now)
     }
 
-    /// Submitting a batch took `each` seconds per copy, where `measured` was known.
-    pub fn see_batch(&mut self, direction: BatchDirection, each: f64, measured: f64, now: Instant) {
+    /// Adds a sample: submitting a batch took `each` seconds per copy. `measured` is the measured cost.
+    pub fn add_batch(&mut self, direction: BatchDirection, each: f64, measured: f64, now: Instant) {
         self.batches[direction as usize].follow(&BATCH, each / measured, now);
     }
 
-    /// A path with a kernel took so many seconds, where these are expected alone and beside large kernels. It has waited,
-    /// or it has not: what lies between is how a host is late.
-    pub fn see_kernel(&mut self, taken: f64, [alone, beside]: [f64; 2], now: Instant) {
+    /// Adds a sample: a path with a kernel took `taken` seconds. `alone` and `beside` are the estimates without and with
+    /// concurrent large kernels. A duration between the two counts as the nearer one: the rest is delay of the host.
+    pub fn add_kernel(&mut self, taken: f64, [alone, beside]: [f64; 2], now: Instant) {
         let has_waited = taken - alone > 0.5 * (beside - alone);
         self.busy.follow(&BUSY, if has_waited { 1.0 } else { 0.0 }, now);
     }
@@ -101,65 +105,65 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn without_a_sample_it_is_as_usual() {
+    fn without_samples_an_estimate_is_the_default() {
         let (observed, now) = (ObservedCosts::default(), Instant::now());
-        assert_eq!(observed.batch_factor(BatchDirection::ToHost, now), BATCH.usual);
-        assert_eq!(observed.busy(now), BUSY.usual);
+        assert_eq!(observed.batch_factor(BatchDirection::ToHost, now), BATCH.default);
+        assert_eq!(observed.busy(now), BUSY.default);
     }
 
     #[test]
-    fn it_follows_a_host_that_slows_down_and_recovers() {
+    fn the_estimate_follows_a_host_that_slows_down_and_recovers() {
         let (mut observed, start) = (ObservedCosts::default(), Instant::now());
         for run in 0..20 {
-            observed.see_batch(BatchDirection::ToDevice, 1.0e-6, 0.4e-6, start + run * SECOND);
+            observed.add_batch(BatchDirection::ToDevice, 1.0e-6, 0.4e-6, start + run * SECOND);
         }
         let slow = observed.batch_factor(BatchDirection::ToDevice, start + 20 * SECOND);
         assert!((slow / 2.5 - 1.0).abs() < 0.1, "{slow}");
-        assert_eq!(observed.batch_factor(BatchDirection::ToHost, start), BATCH.usual);
+        assert_eq!(observed.batch_factor(BatchDirection::ToHost, start), BATCH.default);
         for run in 20..40 {
-            observed.see_batch(BatchDirection::ToDevice, 0.4e-6, 0.4e-6, start + run * SECOND);
+            observed.add_batch(BatchDirection::ToDevice, 0.4e-6, 0.4e-6, start + run * SECOND);
         }
         let fast = observed.batch_factor(BatchDirection::ToDevice, start + 40 * SECOND);
         assert!((fast - 1.0).abs() < 0.1, "{fast}");
     }
 
     #[test]
-    fn one_run_that_was_interrupted_changes_little() {
+    fn one_interrupted_run_changes_the_estimate_little() {
         let (mut observed, now) = (ObservedCosts::default(), Instant::now());
-        observed.see_batch(BatchDirection::ToDevice, 1.0, 0.4e-6, now);
+        observed.add_batch(BatchDirection::ToDevice, 1.0, 0.4e-6, now);
         let factor = observed.batch_factor(BatchDirection::ToDevice, now);
-        assert!(factor <= BATCH.usual + BATCH.shares[0] * (BATCH.most - BATCH.usual));
+        assert!(factor <= BATCH.default + BATCH.shares[0] * (BATCH.most - BATCH.default));
     }
 
     #[test]
-    fn kernels_beside_compute_are_known_after_a_few_and_tried_again_later() {
+    fn a_few_delayed_kernels_show_compute_and_kernels_are_tried_again_later() {
         let (mut observed, start) = (ObservedCosts::default(), Instant::now());
         let expected = [20e-6, 200e-6];
-        observed.see_kernel(210e-6, expected, start);
-        assert!(observed.busy(start) < 0.4, "one may have met anything");
-        observed.see_kernel(190e-6, expected, start);
-        observed.see_kernel(190e-6, expected, start);
-        observed.see_kernel(90e-6, expected, start);
-        assert!(observed.busy(start) > 0.5, "late, but not kept waiting");
+        observed.add_kernel(210e-6, expected, start);
+        assert!(observed.busy(start) < 0.4, "one delayed kernel proves little");
+        observed.add_kernel(190e-6, expected, start);
+        observed.add_kernel(190e-6, expected, start);
+        observed.add_kernel(90e-6, expected, start);
+        assert!(observed.busy(start) > 0.5, "the last kernel was late, but did not wait for compute");
         assert!(observed.busy(start + 60 * SECOND) < 0.05);
-        observed.see_kernel(19e-6, expected, start + SECOND);
+        observed.add_kernel(19e-6, expected, start + SECOND);
         assert!(observed.busy(start + SECOND) > 0.4, "a gap between two kernels");
         for _ in 0..20 {
-            observed.see_kernel(19e-6, expected, start + SECOND);
+            observed.add_kernel(19e-6, expected, start + SECOND);
         }
         assert!(observed.busy(start + SECOND) < 0.1);
     }
 
     proptest! {
         #[test]
-        fn whatever_is_seen_the_estimates_stay_within_bounds(
+        fn estimates_stay_within_bounds_after_any_samples(
             samples in prop::collection::vec((any::<f64>(), any::<f64>(), 0u64..100_000), 0..50),
         ) {
             let (mut observed, mut now) = (ObservedCosts::default(), Instant::now());
             for (taken, other, milliseconds) in samples {
                 now += Duration::from_millis(milliseconds);
-                observed.see_batch(BatchDirection::ToHost, taken, other, now);
-                observed.see_kernel(taken, [other, taken / 2.0], now);
+                observed.add_batch(BatchDirection::ToHost, taken, other, now);
+                observed.add_kernel(taken, [other, taken / 2.0], now);
                 let (factor, busy) = (observed.batch_factor(BatchDirection::ToHost, now), observed.busy(now));
                 prop_assert!((BATCH.least..=BATCH.most).contains(&factor), "{}", factor);
                 prop_assert!((BUSY.least..=BUSY.most).contains(&busy), "{}", busy);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Takes what a run shows: how long its submission took, and how long all of it, where nothing else of the library's was
-//! under way on the device. Two looks at a clock and a lock per run.
+//! Records the costs that a run shows: the duration of its submission, and its whole duration if no other run of kvmem was
+//! in flight on the device. It costs two clock reads and one lock per run.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,55 +9,55 @@ use std::time::{Duration, Instant};
 use super::observed::{BatchDirection, ObservedCosts};
 use crate::sync::Mutex;
 
-/// What the runs of a transfer show.
+/// What is measured on the runs of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub enum Measurement {
-    /// What a copy of a batch costs.
+    /// The CPU time per copy of a batch.
     Batch {
-        /// Where they are copied.
+        /// The direction of the copies.
         direction: BatchDirection,
-        /// How many copies.
+        /// Number of copies.
         copies: u64,
-        /// Seconds of the calls, beside their copies.
+        /// Seconds of the calls, without the time per copy.
         calls: f64,
-        /// Seconds of each, as measured.
+        /// Seconds per copy, as measured before.
         measured: f64,
     },
-    /// How long a kernel waits.
+    /// The time that a kernel waits for compute.
     Kernel {
-        /// Seconds of a run, alone and beside large kernels.
+        /// Estimated seconds of a run, without and with concurrent large kernels.
         expected: [f64; 2],
     },
 }
 
-/// Passes on what the runs of a transfer show.
+/// Adds the measurements on a transfer's runs to the observed costs of its device.
 pub struct CostObserver {
     observed: Arc<Mutex<ObservedCosts>>,
-    lesson: Measurement,
+    measurement: Measurement,
 }
 
 impl CostObserver {
-    /// For runs on the device that was observed.
-    pub fn new(observed: Arc<Mutex<ObservedCosts>>, lesson: Measurement) -> Self {
-        Self { observed, lesson }
+    /// For runs on the device that `observed` belongs to.
+    pub fn new(observed: Arc<Mutex<ObservedCosts>>, measurement: Measurement) -> Self {
+        Self { observed, measurement }
     }
 
-    /// Its submission has succeeded.
+    /// Records the duration of a successful submission.
     pub fn submitted(&self, took: Duration) {
-        if let Measurement::Batch { direction, copies, calls, measured } = self.lesson {
+        if let Measurement::Batch { direction, copies, calls, measured } = self.measurement {
             let each = (took.as_secs_f64() - calls).max(0.0) / copies as f64;
-            self.with(|observed, now| observed.see_batch(direction, each, measured, now));
+            self.with(|observed, now| observed.add_batch(direction, each, measured, now));
         }
     }
 
-    /// It has ended well, and nothing else was under way meanwhile.
+    /// Records the duration of a successful run during which no other run was in flight.
     pub fn ended_alone(&self, took: Duration) {
-        if let Measurement::Kernel { expected } = self.lesson {
-            self.with(|observed, now| observed.see_kernel(took.as_secs_f64(), expected, now));
+        if let Measurement::Kernel { expected } = self.measurement {
+            self.with(|observed, now| observed.add_kernel(took.as_secs_f64(), expected, now));
         }
     }
 
-    fn with(&self, see: impl FnOnce(&mut ObservedCosts, Instant)) {
-        see(&mut self.observed.lock(), Instant::now());
+    fn with(&self, add: impl FnOnce(&mut ObservedCosts, Instant)) {
+        add(&mut self.observed.lock(), Instant::now());
     }
 }

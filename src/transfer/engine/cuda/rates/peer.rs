@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What copies between a device and a peer of it cost, where the device does the work. Pure.
+//! Copy rates between a device, which executes the copies, and a peer. Pure.
 #![forbid(unsafe_code)]
 
 use super::super::direction::Direction;
 use super::{Bounds, Check, DEFAULT, DirectionRates, Rates, Source};
 
-/// What copies between a device and a peer cost.
+/// The copy rates between a device and a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PeerRates {
-    /// Where these come from.
+    /// Where they come from.
     pub source: Source,
-    /// Figures that could not be measured, and are defaults or follow from others by the defaults' proportions.
+    /// Number of rates that could not be measured, or were implausible, and were replaced by scaled defaults.
     pub num_defaults: u32,
     /// From the peer.
     pub read: DirectionRates,
@@ -18,19 +18,18 @@ pub struct PeerRates {
     pub write: DirectionRates,
 }
 
-/// From what the driver passes through the host, on few lanes of PCIe, up to links between chips of more speed than
-/// those of an H200.
+/// Links from copies that the driver passes through the host, over few lanes of PCIe, up to links faster than an H200's.
 const LINKS: Bounds = [1.0 / 400.0, 10.0];
 const FIGURES: u32 = 8;
 
 impl PeerRates {
-    /// The device's figures, with those of the peer for the way that a transfer goes.
+    /// The device's rates, with those of the peer in the direction of a transfer.
     pub fn complete(&self, device: Rates, direction: Direction) -> Rates {
         let peer = if direction == Direction::ToPeer { self.write } else { self.read };
         Rates { peer, ..device }
     }
 
-    /// What a caller gives, with the defaults for what is 0.
+    /// Rates that the caller sets; 0 selects the default.
     pub fn loaded(mut given: Self) -> Self {
         let mut known = DEFAULT.peer;
         for direction in [&mut given.read, &mut given.write] {
@@ -43,14 +42,14 @@ impl PeerRates {
         Self { source: Source::Loaded, num_defaults: 0, ..given }
     }
 
-    /// All figures.
+    /// All rates.
     pub fn figures(&mut self) -> [&mut f64; FIGURES as usize] {
         let [a, b, c, d] = self.read.figures();
         let [e, f, g, h] = self.write.figures();
         [a, b, c, d, e, f, g, h]
     }
 
-    /// What was measured as far as it can be; 0 stands for what was not.
+    /// Replaces implausible rates by defaults; 0 stands for a rate that was not measured.
     pub fn plausible(measured: &Self) -> Self {
         let mut check = Check::default();
         let [read, write] =
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_has_its_own_figures() {
+    fn each_direction_has_its_own_rates() {
         let slow = DirectionRates { link: 20e9, kernel: 10e9, ..DEFAULT.peer };
         let rates =
             PeerRates::plausible(&PeerRates { read: DEFAULT.peer, write: slow, ..PeerRates::default() });
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_passes_through_the_host_is_believed_and_its_kernel_a_default() {
+    fn a_slow_link_through_the_host_is_accepted_and_its_kernel_rate_is_a_default() {
         let staged = DirectionRates { link: 2e9, batched: 9e-6, ..DirectionRates::default() };
         let rates = PeerRates::plausible(&PeerRates { read: staged, write: staged, ..PeerRates::default() });
         assert_eq!((rates.source, rates.num_defaults), (Source::Measured, 4));
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_leaves_out_is_the_default() {
+    fn a_rate_that_the_caller_does_not_set_is_the_default() {
         let given = PeerRates {
             write: DirectionRates { link: 1e9, ..DirectionRates::default() },
             ..PeerRates::default()

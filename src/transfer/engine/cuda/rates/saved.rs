@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Saved copy rates: the bytes in which a process keeps what it has measured, for a later one.
-
+//! Saved copy rates: their serialized form, for a later process.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
@@ -21,16 +20,16 @@ const FORM: Form = Form { magic: b"KVMEMRAT", versions: VERSIONS, name: "blob of
 /// A GPU's UUID.
 pub type Uuid = [u8; 16];
 
-/// Copy rates, and what they are rates of.
+/// Copy rates, and the GPUs that they belong to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Saved {
     /// Of one GPU.
     Device(Uuid, Rates),
-    /// Of two, the first of which does the work.
+    /// Between two GPUs; the first executes the copies.
     Pair(Uuid, Uuid, PeerRates),
 }
 
-/// As they are written. The figures come last: eight bytes each, a little-endian double.
+/// The serialized fields. A figure has eight bytes, a little-endian double.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {
@@ -59,7 +58,7 @@ impl Saved {
         )
     }
 
-    /// Reads what [`Self::write`] made. Any bytes may be given.
+    /// Reads the output of [`Self::write`]. Fails for any other bytes.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let (_, fields) = FORM.read::<Fields>(bytes)?;
         let Fields { device, peer, source, num_defaults, figures } = fields;
@@ -131,7 +130,7 @@ fn write_device(text: &mut String, device: &Uuid, rates: &Rates) -> std::fmt::Re
         ],
     )?;
     writeln!(text, "pageable host memory: {:.1} GB/s", rates.pageable / 1e9)?;
-    writeln!(text, "one copy by the driver: {:.2} us beside its bytes", rates.copy * 1e6)?;
+    writeln!(text, "one copy by the driver: {:.2} us without its bytes", rates.copy * 1e6)?;
     writeln!(text, "launch of a copy kernel: {:.2} us", rates.kernel_start * 1e6)
 }
 
@@ -216,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_rates_are_read_back() {
         for saved in [device(), pair()] {
             assert_eq!(Saved::read(&saved.write().unwrap()).unwrap(), saved);
         }
     }
 
     #[test]
-    fn damage_and_other_versions_are_found() {
+    fn damage_and_other_versions_are_rejected() {
         for saved in [device(), pair()] {
             let bytes = saved.write().unwrap();
             ensure_all_damage_is_found(&bytes, Saved::read);
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_cannot_be_are_found() {
+    fn figures_that_are_not_positive_numbers_are_rejected() {
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let rates = Rates { copy: wrong, ..DEFAULT };
             let bytes = Saved::Device([7; 16], rates).write().unwrap();

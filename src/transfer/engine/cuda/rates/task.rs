@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is measured of a device, and the sizes of the buffers.
+//! The tasks of a measurement, and the sizes of its buffers.
 #![forbid(unsafe_code)]
 
 use super::super::direction::Direction;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Two of these are more than a device keeps in its cache.
+/// Size of a buffer on the device, in bytes. Two of them exceed the device's cache.
 pub const DEVICE_SIZE: u64 = 32 * MIB;
 /// Size of the page-locked buffer, in bytes.
 pub const HOST_SIZE: u64 = 8 * MIB;
 /// Size of the pageable buffer, in bytes.
 pub const PAGEABLE_SIZE: u64 = 2 * MIB;
-/// So much takes an NVLink long enough to be told from what a start takes, and PCIe not too long.
+/// Size of a buffer on a peer, in bytes. Over NVLink, copying it takes clearly longer than starting the copy; over PCIe it
+/// is still short.
 pub const PEER_SIZE: u64 = 16 * MIB;
-/// A block of the kernel's.
+/// Bytes of a block that the kernel copies.
 pub const BLOCK: u64 = 64 * KIB;
-/// A copy of a batch: of larger ones one does not see what each takes the CPU, because their bytes take longer.
+/// Bytes of a copy in a batch. The CPU time per copy is measured; larger copies would hide it behind their bytes.
 pub const BATCH_BLOCK: u64 = 2 * KIB;
-/// So few that they don't fill a link: two do, towards the host.
+/// A number of CTAs that does not saturate a link. Two saturate the link to the host.
 pub const FEW_CTAS: u32 = 1;
 
-/// One thing that is measured.
+/// A task that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// One copy of the driver's.
+    /// One copy by the driver.
     Copy(Direction),
-    /// The same from memory that is not page-locked.
+    /// One copy by the driver from memory that is not page-locked.
     Pageable,
-    /// Many tiny copies, a call each.
+    /// Many tiny copies, one call per copy.
     Copies,
     /// Many blocks in one call.
     Batch(Direction),
-    /// The kernel with as many CTAs as it gets.
+    /// The kernel, with the number of CTAs of a transfer.
     Kernel(Direction),
-    /// The kernel with a few.
+    /// The kernel, with few CTAs.
     FewCtas(Direction),
 }

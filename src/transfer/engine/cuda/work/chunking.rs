@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What passes through staging memory at a time: the copies of the kernel, between it and the device's
-//! blocks, and those of the copy engine, between it and the host. Pure.
+//! The chunks of a staged copy: for each, the copies of the kernel, between staging memory and the device's blocks, and those
+//! of the copy engine, between staging memory and the host. Pure.
 #![forbid(unsafe_code)]
 
 use super::super::launch::{LaunchShape, most_tile};
@@ -10,7 +10,7 @@ use crate::cuda::kernel::{Blocks, KernelRun, Layer};
 use crate::layout::{BlockDim, LayoutKind, Placement};
 use crate::transfer::plan::{Move, Plan, Slots};
 
-/// What passes through a part of the staging memory at a time. Addresses in it are offsets.
+/// The bytes that pass through a part of the staging memory at a time. Addresses in the part are offsets.
 pub struct Chunk {
     /// The kernel's copies.
     pub blocks: Blocks,
@@ -18,7 +18,7 @@ pub struct Chunk {
     pub copies: Vec<Copy>,
 }
 
-/// Runs from device blocks to indices in the order of the host.
+/// Runs of blocks from device block ids to indices in host order.
 pub fn pack(order: &HostOrder) -> Vec<KernelRun> {
     let mut packed: Vec<KernelRun> = Vec::with_capacity(order.runs.len());
     let mut index = 0;
@@ -32,7 +32,7 @@ pub fn pack(order: &HostOrder) -> Vec<KernelRun> {
     packed
 }
 
-/// A transfer on its way through the staging memory.
+/// The input for dividing a transfer into chunks.
 pub struct Chunking<'a> {
     /// Addresses of blocks on the host.
     pub host: &'a Placement,
@@ -40,9 +40,9 @@ pub struct Chunking<'a> {
     pub device: &'a Placement,
     /// Bytes from an address of a host region to the end of the memory that the driver sees as one.
     pub left: &'a dyn Fn(u32, u64) -> u64,
-    /// What is moved.
+    /// The blocks that are moved.
     pub plan: &'a Plan,
-    /// The blocks in order of the host.
+    /// The blocks in host order.
     pub order: &'a HostOrder,
     /// The size of a chunk.
     pub division: &'a Division,
@@ -52,16 +52,15 @@ pub struct Chunking<'a> {
     pub most_blocks: u32,
 }
 
-/// Some of the layers and blocks, in order of the host.
+/// Some of the layers and blocks, in host order.
 struct Part {
     layers: std::ops::Range<u64>,
     blocks: std::ops::Range<u64>,
 }
 
 impl Chunking<'_> {
-    /// All chunks in order. `runs` are from blocks of the device to indices in the order of the host. Fails
-    /// with a reason if a chunk has more tiles than one launch supports: if a few runs are long and most are
-    /// short, each run counts as many tiles as a typical one.
+    /// All chunks in order. `runs` are from device block ids to indices in host order. Fails with a reason if a chunk has
+    /// more tiles than one launch supports: each run counts as many tiles as a run of typical length.
     pub fn chunks(&self, runs: &[KernelRun]) -> std::result::Result<Vec<Chunk>, String> {
         let (layers, blocks) = (self.plan.layers().count, self.order.blocks);
         let mut chunks = Vec::new();
@@ -81,7 +80,7 @@ impl Chunking<'_> {
         Ok(chunks)
     }
 
-    /// Strides in the staging memory: bytes from a block, a layer and an outer slot to the next.
+    /// Strides in the staging memory, in bytes: of blocks, layers and outer slots.
     fn staged_strides(&self, part: &Part) -> (u64, u64, u64) {
         let geometry = self.host.geometry();
         let (piece, outers) = (geometry.piece_size(), self.plan.outers().count);
@@ -138,7 +137,7 @@ impl Chunking<'_> {
             .collect()
     }
 
-    /// Spans that are contiguous on both sides, as if they came from the staging memory.
+    /// Spans that are contiguous on both sides, with the staging memory as source.
     fn spans(&self, part: &Part) -> Vec<Move> {
         let outers = self.plan.outers().count;
         let unit = HostUnit::of(self.host.geometry(), part.layers.end - part.layers.start, outers);

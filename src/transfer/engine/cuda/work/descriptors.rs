@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The runs of blocks of a prepared copy, for the kernel. A few are part of the launch. Others stay in the
-//! descriptor ring if it has space for idle copies; otherwise they are written there for each run of the
-//! copy.
+//! The runs of blocks of a prepared copy, for the kernel. A few fit the parameters of the launch. Others stay in the
+//! descriptor ring if it has space for prepared copies; otherwise they are written there for each run of the copy.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -14,32 +13,32 @@ use crate::error::{Error, Result, Status};
 
 /// Runs of blocks of a prepared copy.
 pub enum PreparedRuns {
-    /// Part of the launch, behind its layers.
+    /// In the parameters of the launch, behind its layers.
     InLaunch,
     /// In the descriptor ring.
     InRing(Arc<DescriptorSlot>),
-    /// Written to the ring for each run of the copy.
-    Here(Vec<KernelRun>),
+    /// On the heap; written to the ring for each run of the copy.
+    OnHeap(Vec<KernelRun>),
 }
 
 impl PreparedRuns {
-    /// Writes them to the ring, if it has space for idle copies.
-    pub fn keep(&mut self, engine: &DeviceState) -> Result<()> {
-        if let Self::Here(runs) = self
-            && let Some(slot) = engine.keep(runs)?
+    /// Writes them to the ring, if it has space for prepared copies.
+    pub fn keep(&mut self, device: &DeviceState) -> Result<()> {
+        if let Self::OnHeap(runs) = self
+            && let Some(slot) = device.keep(runs)?
         {
             *self = Self::InRing(Arc::new(slot));
         }
         Ok(())
     }
 
-    /// Drops them if another copy, whose slot both will use, has the same. Returns whether it has.
+    /// Drops them if another copy has the same runs: then both use the other's slot. Returns whether it has.
     pub fn share_with(&mut self, other: &Self) -> bool {
         match (&*self, other) {
-            // Each launch has its own.
+            // Each launch contains its own.
             (Self::InLaunch, Self::InLaunch) => true,
-            (Self::Here(mine), Self::Here(others)) if mine == others => {
-                *self = Self::Here(Vec::new());
+            (Self::OnHeap(mine), Self::OnHeap(others)) if mine == others => {
+                *self = Self::OnHeap(Vec::new());
                 true
             }
             _ => false,
@@ -50,29 +49,29 @@ impl PreparedRuns {
     pub fn resource(&self) -> Option<Resource> {
         match self {
             Self::InLaunch | Self::InRing(_) => None,
-            Self::Here(_) => Some(Resource::DescriptorSlot),
+            Self::OnHeap(_) => Some(Resource::DescriptorSlot),
         }
     }
 
-    /// The slot with them, unless they are part of the launch; fails with the resource if the ring is full.
-    pub fn slot(&self, engine: &DeviceState) -> std::result::Result<Option<Arc<DescriptorSlot>>, Resource> {
+    /// The slot that contains them; `None` if they are part of the launch. Fails with the resource if the ring is full.
+    pub fn slot(&self, device: &DeviceState) -> std::result::Result<Option<Arc<DescriptorSlot>>, Resource> {
         match self {
             Self::InLaunch => Ok(None),
             Self::InRing(slot) => Ok(Some(slot.clone())),
-            Self::Here(runs) => engine.put(runs).map(Arc::new).map(Some).ok_or(Resource::DescriptorSlot),
+            Self::OnHeap(runs) => device.put(runs).map(Arc::new).map(Some).ok_or(Resource::DescriptorSlot),
         }
     }
 
-    /// The same, but allocates another ring if the ring is full.
-    pub fn slot_now(&self, engine: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
+    /// Like [`Self::slot`], but allocates another ring if the ring is full.
+    pub fn slot_now(&self, device: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
         match self {
             Self::InLaunch => Ok(None),
             Self::InRing(slot) => Ok(Some(slot.clone())),
-            Self::Here(runs) => engine.put_now(runs).map(Arc::new).map(Some),
+            Self::OnHeap(runs) => device.put_now(runs).map(Arc::new).map(Some),
         }
     }
 
-    /// Their address for a launch that has this slot.
+    /// Their address for a launch with this slot.
     pub fn address(&self, slot: Option<&DescriptorSlot>) -> Result<u64> {
         match (self, slot) {
             (Self::InLaunch, _) => Ok(0),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Divides a transfer into chunks for staging memory: blocks in order of the host, and how many of them and
-//! of their layers fit. Pure.
+//! Divides a transfer into chunks for staging memory: sorts blocks in host order, and determines how many of them, and of
+//! their layers, fit a chunk. Pure.
 #![forbid(unsafe_code)]
 
 use crate::cuda::kernel::{KernelRun, MOST_LAYERS};
@@ -27,7 +27,7 @@ pub struct Division {
     pub copies: u64,
 }
 
-/// Blocks in order of the host, and which of them are adjacent there.
+/// Blocks in host order, and which of them are adjacent there.
 pub struct HostOrder {
     /// Device block, host block, number of blocks.
     pub runs: Vec<KernelRun>,
@@ -103,7 +103,7 @@ impl Division {
     }
 }
 
-/// What of a block is contiguous on the host.
+/// The part of a block that is contiguous on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostUnit {
     /// Number of layers.
@@ -117,7 +117,7 @@ pub struct HostUnit {
 }
 
 impl HostUnit {
-    /// The unit, if so many layers and outer slots of a block are moved.
+    /// The unit, if `layers` layers and `outers` outer slots of a block are moved.
     pub fn of(geometry: &Geometry, layers: u64, outers: u64) -> Self {
         let (layers, outers) = match geometry.kind() {
             LayoutKind::FullyContiguous if outers == geometry.dimensions().outer_dim => (layers, outers),

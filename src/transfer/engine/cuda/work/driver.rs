@@ -15,7 +15,7 @@ pub enum DriverCopies {
     Batch {
         /// The copies.
         batch: Batch,
-        /// They come from host memory.
+        /// The source is host memory.
         from_host: bool,
     },
     /// Rows; single copies where the stride is not constant.
@@ -89,16 +89,16 @@ impl StreamKind {
     }
 }
 
-/// Passes each contiguous span to `tell`, cut where one copy must end.
-fn each_copy(sides: &CudaSides, plan: &Plan, mut tell: impl FnMut(Copy)) {
+/// Passes each contiguous span to `add`, cut where a copy must end.
+fn each_copy(sides: &CudaSides, plan: &Plan, mut add: impl FnMut(Copy)) {
     let (source, destination) = (&*sides.source, &*sides.destination);
     let moves = plan.moves();
     // Most memory needs no cuts; then the moves are not checked one by one.
     if sides.is_one_piece(source) && sides.is_one_piece(destination) {
-        return moves.for_each(|each| tell(of_move(each)));
+        return moves.for_each(|each| add(of_move(each)));
     }
     let parts = moves.flat_map(|each| each.cut(sides.left(source), sides.left(destination)));
-    parts.for_each(|part| tell(of_move(part)));
+    parts.for_each(|part| add(of_move(part)));
 }
 
 fn of_move(Move { source, destination, size, .. }: Move) -> Copy {

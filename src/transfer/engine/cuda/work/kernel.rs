@@ -48,7 +48,7 @@ impl KernelCopy {
         };
         Ok(match with_runs {
             Some(launch) => Self { runs: PreparedRuns::InLaunch, launches: vec![launch], most_ctas },
-            None => Self { runs: PreparedRuns::Here(runs), launches, most_ctas },
+            None => Self { runs: PreparedRuns::OnHeap(runs), launches, most_ctas },
         })
     }
 
@@ -66,7 +66,7 @@ impl KernelCopy {
         let runs = self.runs.address(slot)?;
         self.launches.iter().try_for_each(|blocks| {
             let blocks = Blocks { runs: runs + blocks.runs, ..*blocks };
-            // SAFETY: the caller's promise; the plan checked that nothing is read and written.
+            // SAFETY: the caller's promise. The plan checked that source and destination do not overlap.
             unsafe { kernel.launch(on, &blocks, self.most_ctas) }
         })
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tasks of a transfer: one, or one per layer, executed in order on one stream, with an event behind
-//! each. They share a stream, staging memory and the runs of blocks, which are the same in each layer.
+//! The tasks of a transfer: one, or one per layer, executed in order on one stream, with an event behind each. They share the
+//! stream, the staging memory and the runs of blocks, which are the same in each layer.
 
 use std::sync::Arc;
 
@@ -44,10 +44,10 @@ impl TaskSequence {
         Ok(Self { tasks, observer: None })
     }
 
-    /// Writes the runs of blocks to the descriptor ring, if it has space for idle copies.
-    pub fn keep_runs(mut self, engine: &DeviceState) -> Result<Self> {
+    /// Writes the runs of blocks to the descriptor ring, if it has space for prepared copies.
+    pub fn keep_runs(mut self, device: &DeviceState) -> Result<Self> {
         if let Some(first) = self.tasks.first_mut() {
-            first.keep_runs(engine)?;
+            first.keep_runs(device)?;
         }
         Ok(self)
     }
@@ -61,8 +61,8 @@ impl TaskSequence {
         self.tasks.first().ok_or_else(|| Error::new(Status::Panic, "a transfer has nothing to do"))
     }
 
-    /// The number of events of a run.
-    fn marks(&self) -> usize {
+    /// The number of layers with an event.
+    fn layer_events(&self) -> usize {
         if self.tasks.len() > 1 { self.tasks.len() } else { 0 }
     }
 
@@ -73,45 +73,45 @@ impl TaskSequence {
     }
 
     /// Takes all resources of a run, or returns the one that is in use.
-    pub fn take(&self, engine: &DeviceState) -> Acquired<RunResources> {
+    pub fn take(&self, device: &DeviceState) -> Acquired<RunResources> {
         let first = self.first()?;
-        let Some(stream) = engine.stream()? else { return Ok(Err(Resource::Stream)) };
-        let staging = match first.staging(engine)? {
+        let Some(stream) = device.stream()? else { return Ok(Err(Resource::Stream)) };
+        let staging = match first.staging(device)? {
             Ok(staging) => staging,
             Err(resource) => return Ok(Err(resource)),
         };
-        let slot = match first.put(engine) {
+        let slot = match first.put(device) {
             Ok(slot) => slot,
             Err(resource) => return Ok(Err(resource)),
         };
-        RunResources::own(stream, slot, staging).with_layers(engine, self.marks()).map(Ok)
+        RunResources::own(stream, slot, staging).with_layers(device, self.layer_events()).map(Ok)
     }
 
-    /// The same for a run that a stream is about to wait for, beyond the usual limits: a resource may be
-    /// freed only after that wait. Staging memory has no reserve, so it may be in use.
-    pub fn take_urgently(&self, engine: &DeviceState) -> Acquired<RunResources> {
+    /// Takes all resources of a run that a stream is about to wait for. Exceeds the usual limits, because a resource may be
+    /// freed only after that wait. Staging memory is never exceeded, so it may be in use.
+    pub fn take_urgently(&self, device: &DeviceState) -> Acquired<RunResources> {
         let first = self.first()?;
-        let staging = match first.staging(engine)? {
+        let staging = match first.staging(device)? {
             Ok(staging) => staging,
             Err(resource) => return Ok(Err(resource)),
         };
-        let stream = engine.one_more_stream()?;
-        let slot = first.put_now(engine)?;
-        RunResources::own(stream, slot, staging).with_layers(engine, self.marks()).map(Ok)
+        let stream = device.one_more_stream()?;
+        let slot = first.put_now(device)?;
+        RunResources::own(stream, slot, staging).with_layers(device, self.layer_events()).map(Ok)
     }
 
-    /// The same for a run on a stream of the caller, which can't wait.
-    pub fn take_now(&self, engine: &DeviceState) -> Result<RunResources> {
+    /// Takes all resources of a run on a stream of the caller. Fails if one is in use, because the run can't wait.
+    pub fn take_now(&self, device: &DeviceState) -> Result<RunResources> {
         let first = self.first()?;
-        let event = engine.event()?;
+        let event = device.event()?;
         let busy = |what| Error::new(Status::Busy, format!("the {what} is in use by other transfers"));
-        let staging = first.staging(engine)?.map_err(|_| busy("staging memory"))?;
+        let staging = first.staging(device)?.map_err(|_| busy("staging memory"))?;
         let stream = match &staging {
-            Some(_) => Some(engine.stream()?.ok_or_else(|| busy("last stream"))?),
+            Some(_) => Some(device.stream()?.ok_or_else(|| busy("last stream"))?),
             None => None,
         };
-        let slot = first.put_now(engine)?;
-        RunResources::on_callers(event, stream, slot, staging).with_layers(engine, self.marks())
+        let slot = first.put_now(device)?;
+        RunResources::on_callers(event, stream, slot, staging).with_layers(device, self.layer_events())
     }
 
     /// Enqueues them on the stream of the resources.
@@ -125,18 +125,18 @@ impl TaskSequence {
         unsafe { self.enqueue(&on, resources, StreamKind::Own) }
     }
 
-    /// Enqueues them on a stream of the caller, and records the completion event there. Without the event
-    /// their end can't be detected.
+    /// Enqueues them on a stream of the caller, and records the completion event there. Without the event their end can't
+    /// be detected.
     ///
     /// # Safety
     /// As for [`TaskSequence::start`]; the stream is valid.
     pub unsafe fn start_on(
         &self,
-        engine: &DeviceState,
+        device: &DeviceState,
         stream: CallerStream,
         resources: &RunResources,
     ) -> std::result::Result<Result<()>, EndNotRecorded> {
-        let on = match stream.activate(engine.context()) {
+        let on = match stream.activate(device.context()) {
             Ok(on) => on,
             Err(error) => return Ok(Err(error)),
         };
@@ -149,7 +149,7 @@ impl TaskSequence {
                 Err(error) if !means_lost(&error) => {
                     return Err(EndNotRecorded(started.err().unwrap_or(error)));
                 }
-                marked => return Ok(started.and(marked)),
+                recorded => return Ok(started.and(recorded)),
             }
         }
         Ok(started)
@@ -159,14 +159,14 @@ impl TaskSequence {
         self.tasks.iter().enumerate().try_for_each(|(layer, task)| {
             // SAFETY: the caller's promise.
             unsafe { task.enqueue(on, resources, place)? };
-            resources.layer(layer).map_or(Ok(()), |mark| on.record(mark))
+            resources.layer(layer).map_or(Ok(()), |event| on.record(event))
         })
     }
 
     /// Writes the runs for the graphs that the tasks are captured into; `None` if there are none.
-    pub fn slot_for_graphs(&self, engine: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
+    pub fn slot_for_graphs(&self, device: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
         match self.first()? {
-            task @ CopyTask::Kernel(..) => task.put_now(engine),
+            task @ CopyTask::Kernel(..) => task.put_now(device),
             _ => Ok(None),
         }
     }
@@ -178,11 +178,11 @@ impl TaskSequence {
     /// As for [`TaskSequence::start`], for every run of the graph.
     pub unsafe fn capture(
         &self,
-        engine: &DeviceState,
+        device: &DeviceState,
         stream: CallerStream,
         slot: Option<&DescriptorSlot>,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        self.tasks.iter().try_for_each(|task| unsafe { task.capture(engine, stream, slot) })
+        self.tasks.iter().try_for_each(|task| unsafe { task.capture(device, stream, slot) })
     }
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Staged copies: the kernel gathers or scatters in device memory, and the copy engine copies contiguous
-//! spans between there and the host. The staging memory has parts that are used in rotation, so that both
-//! work at the same time. There are several, because a kernel starts on a busy device only now and then: the
-//! copy engine needs enough work until then.
+//! Staged copies: the kernel gathers or scatters in device memory, and the copy engine copies contiguous spans between
+//! staging memory and host. The parts of the staging memory are used in rotation, so that both work concurrently. There are
+//! several parts, so that the copy engine has work while a kernel waits to start on a busy device.
 
 use super::super::device::descriptor_ring::DescriptorSlot;
 use super::super::device::pool::Pooled;
@@ -25,11 +24,10 @@ use crate::transfer::plan::Plan;
 
 /// A prepared staged copy.
 pub struct StagedCopy {
-    /// From blocks of the device to places in the staging memory, or in the opposite direction.
+    /// Runs from device blocks to indices in the staging memory, or in the opposite direction.
     pub runs: PreparedRuns,
     chunks: Vec<Chunk>,
-    /// The copies of the chunk that is being enqueued, with capacity for any chunk, so that runs allocate
-    /// nothing.
+    /// The copies of the chunk that is being enqueued. It has capacity for any chunk, so that submissions allocate nothing.
     batch: Mutex<Batch>,
     parts: usize,
     part_size: u64,
@@ -59,9 +57,9 @@ impl StagedCopy {
                 std::mem::swap(&mut run.source, &mut run.destination);
             }
         }
-        let runs = match take_along(&mut chunks, &runs) {
+        let runs = match put_in_launches(&mut chunks, &runs) {
             true => PreparedRuns::InLaunch,
-            false => PreparedRuns::Here(runs),
+            false => PreparedRuns::OnHeap(runs),
         };
         let most_copies = chunks.iter().map(|chunk| chunk.copies.len()).max();
         let batch = Mutex::new(Batch::with_capacity(most_copies.unwrap_or(0)));
@@ -69,19 +67,19 @@ impl StagedCopy {
         Ok(Self { runs, chunks, batch, parts, part_size, to_host, most_ctas })
     }
 
-    /// Uses the runs of another copy that has the same ones and the same parts. Returns whether it has.
+    /// Uses the runs of another copy, if it has the same runs and parts. Returns whether it has.
     pub fn share_runs(&mut self, other: &Self) -> bool {
         (self.parts, self.part_size) == (other.parts, other.part_size) && self.runs.share_with(&other.runs)
     }
 
     /// Takes its staging memory; `None` while it is in use.
-    pub fn staging(&self, engine: &DeviceState) -> Result<Option<Pooled<Staging>>> {
-        engine.staging(self.parts as u64 * self.part_size, self.to_host)
+    pub fn staging(&self, device: &DeviceState) -> Result<Option<Pooled<Staging>>> {
+        device.staging(self.parts as u64 * self.part_size, self.to_host)
     }
 
     /// Allocates its staging memory, unless there is enough or it is in use.
-    pub fn provide_staging(&self, engine: &DeviceState) -> Result<()> {
-        engine.provide_staging(self.parts as u64 * self.part_size, self.to_host)
+    pub fn provide_staging(&self, device: &DeviceState) -> Result<()> {
+        device.provide_staging(self.parts as u64 * self.part_size, self.to_host)
     }
 
     /// The resource that stands for its staging memory.
@@ -95,10 +93,10 @@ impl StagedCopy {
         quick::is_quick(self.chunks.len(), copies)
     }
 
-    /// Enqueues it behind the work that is queued on `on`; later work there finds it complete.
+    /// Enqueues it after the work that is queued on `on`, and before later work there.
     ///
     /// # Safety
-    /// As for the kernel's copy. The staging memory and the stream `gather` belong to this run alone.
+    /// As for the kernel's copy. No other run uses the staging memory and the stream `gather`.
     pub unsafe fn enqueue(
         &self,
         kernel: &CopyKernel,
@@ -120,7 +118,7 @@ impl StagedCopy {
             if index >= self.parts {
                 fills.wait_for(&part.drained)?;
             }
-            // SAFETY: the caller's promise; the part is empty when its filling begins, and full when its draining does.
+            // SAFETY: the caller's promise. The part is empty when filling begins, and full when draining begins.
             let launch = || unsafe {
                 kernel.launch(&gather, &chunk.placed(runs, address, self.to_host), self.most_ctas)
             };
@@ -138,8 +136,8 @@ impl StagedCopy {
         on.wait_for(&staging.part(last, self.parts, self.part_size).1.drained)
     }
 
-    /// Enqueues the copy engine's part of a chunk. One call per copy took a quarter longer for 1 MiB each,
-    /// beside a GEMM.
+    /// Enqueues the copy engine's part of a chunk in one batch. One call per copy took a quarter longer for copies of 1 MiB,
+    /// concurrently with a GEMM.
     unsafe fn copy(&self, chunk: &Chunk, part: u64, on: &Active<'_>, ahead: EngineLoad) -> Result<()> {
         let mut batch = self.batch.lock();
         batch.clear();
@@ -154,9 +152,9 @@ impl StagedCopy {
     }
 }
 
-/// Makes the runs part of each launch, if those of all chunks fit. Returns whether they do. Warps that read
-/// them from host memory would wait behind the writes of the copy engine.
-fn take_along(chunks: &mut [Chunk], runs: &[KernelRun]) -> bool {
+/// Stores the runs in the parameters of each launch, if those of all chunks fit. Returns whether they do. Warps that read
+/// runs from host memory would wait for the writes of the copy engine.
+fn put_in_launches(chunks: &mut [Chunk], runs: &[KernelRun]) -> bool {
     let with_runs = |Chunk { blocks, .. }: &Chunk| {
         let first = blocks.runs as usize / size_of::<KernelRun>();
         blocks.with_runs(&runs[first..first + blocks.num_runs as usize])
@@ -167,7 +165,7 @@ fn take_along(chunks: &mut [Chunk], runs: &[KernelRun]) -> bool {
 }
 
 impl Chunk {
-    /// The kernel's copies, with the address of the part.
+    /// The kernel's copies, with the addresses of the runs and of the part.
     fn placed(&self, runs: u64, part: u64, to_host: bool) -> Blocks {
         let mut blocks = Blocks { runs: runs + self.blocks.runs, ..self.blocks };
         for layer in &mut blocks.layers[..self.blocks.num_layers as usize] {
@@ -183,27 +181,27 @@ mod tests {
     use super::*;
 
     fn chunk(first_run: usize, num_runs: u32) -> Chunk {
-        // SAFETY: integers, for which zero is a value.
+        // SAFETY: it has only integer fields, for which zero is valid.
         let zero: Blocks = unsafe { std::mem::zeroed() };
         let runs = (first_run * size_of::<KernelRun>()) as u64;
         Chunk { blocks: Blocks { runs, num_runs, num_layers: 2, ..zero }, copies: Vec::new() }
     }
 
     #[test]
-    fn each_launch_takes_its_own_runs_along() {
+    fn each_launch_contains_its_own_runs() {
         let runs: Vec<_> = (0..5).map(|index| KernelRun::new(index, 10 + index, 1)).collect();
         let mut chunks = [chunk(0, 3), chunk(3, 2)];
         let expected = [&runs[..3], &runs[3..]].map(|own| chunk(0, 0).blocks.with_runs(own).unwrap().layers);
-        assert!(take_along(&mut chunks, &runs));
+        assert!(put_in_launches(&mut chunks, &runs));
         assert_eq!(chunks.each_ref().map(|chunk| chunk.blocks.layers), expected);
         assert_eq!(chunks.map(|chunk| chunk.blocks.runs), [0, 0]);
     }
 
     #[test]
-    fn where_the_runs_of_one_do_not_fit_all_stay() {
+    fn no_launch_contains_runs_if_those_of_one_do_not_fit() {
         let runs = vec![KernelRun::new(1, 2, 3); 400];
         let mut chunks = [chunk(0, 1), chunk(1, 399)];
-        assert!(!take_along(&mut chunks, &runs));
+        assert!(!put_in_launches(&mut chunks, &runs));
         assert_eq!(chunks[0].blocks.layers[2..], [Default::default(); crate::cuda::kernel::MOST_LAYERS - 2]);
         assert_eq!(chunks.map(|chunk| chunk.blocks.runs), [0, size_of::<KernelRun>() as u64]);
     }

@@ -39,16 +39,16 @@ impl CopyTask {
         }
     }
 
-    /// Writes its runs to the descriptor ring, if it has space for idle copies.
-    pub fn keep_runs(&mut self, engine: &DeviceState) -> Result<()> {
+    /// Writes its runs to the descriptor ring, if it has space for prepared copies.
+    pub fn keep_runs(&mut self, device: &DeviceState) -> Result<()> {
         match self {
             Self::Driver(_) => Ok(()),
-            Self::Kernel(copy, _) => copy.runs.keep(engine),
-            Self::Staged(copy, _) => copy.runs.keep(engine),
+            Self::Kernel(copy, _) => copy.runs.keep(device),
+            Self::Staged(copy, _) => copy.runs.keep(device),
         }
     }
 
-    /// Makes this task, of another layer, use the slot of the first. Returns whether their runs are the same.
+    /// Makes this task use the slot of the first layer's task. Returns whether their runs are the same.
     pub fn share_runs(&mut self, first: &Self) -> bool {
         match (self, first) {
             (Self::Driver(_), Self::Driver(_)) => true,
@@ -67,28 +67,28 @@ impl CopyTask {
         }
     }
 
-    /// Writes its runs to the ring, if it has any; fails with the resource if the ring is full.
-    pub fn put(&self, engine: &DeviceState) -> std::result::Result<Option<Arc<DescriptorSlot>>, Resource> {
+    /// Writes its runs to the ring, if it has any. Fails with the resource if the ring is full.
+    pub fn put(&self, device: &DeviceState) -> std::result::Result<Option<Arc<DescriptorSlot>>, Resource> {
         match self {
             Self::Driver(_) => Ok(None),
-            Self::Kernel(copy, _) => copy.runs.slot(engine),
-            Self::Staged(copy, _) => copy.runs.slot(engine),
+            Self::Kernel(copy, _) => copy.runs.slot(device),
+            Self::Staged(copy, _) => copy.runs.slot(device),
         }
     }
 
-    /// The same, but allocates another ring if the ring is full.
-    pub fn put_now(&self, engine: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
+    /// Like [`Self::put`], but allocates another ring if the ring is full.
+    pub fn put_now(&self, device: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
         match self {
             Self::Driver(_) => Ok(None),
-            Self::Kernel(copy, _) => copy.runs.slot_now(engine),
-            Self::Staged(copy, _) => copy.runs.slot_now(engine),
+            Self::Kernel(copy, _) => copy.runs.slot_now(device),
+            Self::Staged(copy, _) => copy.runs.slot_now(device),
         }
     }
 
     /// Takes its staging memory.
-    pub fn staging(&self, engine: &DeviceState) -> Acquired<Option<Pooled<Staging>>> {
+    pub fn staging(&self, device: &DeviceState) -> Acquired<Option<Pooled<Staging>>> {
         match self {
-            Self::Staged(copy, _) => Ok(copy.staging(engine)?.ok_or(copy.resource()).map(Some)),
+            Self::Staged(copy, _) => Ok(copy.staging(device)?.ok_or(copy.resource()).map(Some)),
             _ => Ok(Ok(None)),
         }
     }
@@ -100,11 +100,11 @@ impl CopyTask {
     /// As for [`CopyTask::enqueue`], for every run of the graph.
     pub unsafe fn capture(
         &self,
-        engine: &DeviceState,
+        device: &DeviceState,
         stream: CallerStream,
         slot: Option<&DescriptorSlot>,
     ) -> Result<()> {
-        let on = stream.activate(engine.context())?;
+        let on = stream.activate(device.context())?;
         match (self, slot) {
             // SAFETY: the caller's promise.
             (Self::Driver(copies), _) => unsafe { copies.enqueue(&on, StreamKind::WithoutBatches) },

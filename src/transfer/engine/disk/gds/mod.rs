@@ -21,11 +21,11 @@ use crate::transfer::request::Preferences;
 /// adjacent ones into requests of up to this size.
 const LEAST_MOVE: u64 = super::requests::MOST_BYTES;
 
-/// The transfer, and doubts about it.
-pub struct Taken {
+/// A transfer by GDS, and whether it is certain that bytes do not pass through host memory.
+pub struct Chosen {
     /// The transfer.
     pub moved: NixlMove,
-    /// Why it may not be GDS.
+    /// Why bytes may pass through host memory.
     pub doubt: Option<String>,
 }
 
@@ -39,14 +39,14 @@ pub fn choose(
     sides: &FileSides<'_>,
     plan: &Plan,
     preferences: &Preferences,
-) -> Result<std::result::Result<Taken, String>> {
+) -> Result<std::result::Result<Chosen, String>> {
     let path = path(sides);
-    let is_asked = preferences.path == Some(path);
-    if preferences.path.is_some() && !is_asked {
+    let is_requested = preferences.path == Some(path);
+    if preferences.path.is_some() && !is_requested {
         return Ok(Err("another path was requested".to_string()));
     }
-    match attempt(sides, plan, preferences, is_asked) {
-        Err(reason) if is_asked => {
+    match attempt(sides, plan, preferences, is_requested) {
+        Err(reason) if is_requested => {
             let message = format!("{path} was requested and is not possible: {reason}");
             Err(Error::new(Status::Unsupported, message))
         }
@@ -58,19 +58,19 @@ fn attempt(
     sides: &FileSides<'_>,
     plan: &Plan,
     preferences: &Preferences,
-    is_asked: bool,
-) -> std::result::Result<Taken, String> {
+    is_requested: bool,
+) -> std::result::Result<Chosen, String> {
     let agent = agent(sides)?;
     let refuses_bounces = preferences.no_host_bounce || preferences.zero_copy;
     let doubt = doubt(sides);
-    if let (Some(reason), true) = (&doubt, refuses_bounces || !is_asked) {
+    if let (Some(reason), true) = (&doubt, refuses_bounces || !is_requested) {
         return Err(reason.clone());
     }
-    if !is_asked && !refuses_bounces {
+    if !is_requested && !refuses_bounces {
         ensure_worth_it(plan)?;
     }
     try_out(agent, sides)?;
-    Ok(Taken { moved: prepare(sides, plan)?, doubt })
+    Ok(Chosen { moved: prepare(sides, plan)?, doubt })
 }
 
 /// The one agent that knows both layouts and has a backend for them.
@@ -82,7 +82,7 @@ fn agent<'a>(sides: &FileSides<'a>) -> std::result::Result<&'a Arc<Agent>, Strin
     let backend = agent.call(|state| Ok(state.gds_backend())).map_err(|error| error.to_string())?;
     match backend {
         Ok(_) => Ok(agent),
-        Err(others) => Err(format!("{NONE}; '{}' does, and has {others}", agent.name())),
+        Err(others) => Err(format!("{NONE}; agent '{}' knows both, and has {others}", agent.name())),
     }
 }
 
@@ -104,12 +104,12 @@ fn doubt(sides: &FileSides<'_>) -> Option<String> {
     }
 }
 
-/// Most file systems need it, but not with all kernels.
+/// A remark if the nvidia-fs module is not loaded. Most file systems need it, but not with all kernels.
 fn nvidia_fs() -> &'static str {
     if std::path::Path::new("/proc/driver/nvidia-fs").exists() { "" } else { " (nvidia-fs is not loaded)" }
 }
 
-/// Whether its requests would be large enough to be faster than other paths.
+/// Whether its requests are large enough to be faster than other paths.
 pub fn is_worth_it(plan: &Plan) -> bool {
     ensure_worth_it(plan).is_ok()
 }
@@ -125,7 +125,7 @@ fn ensure_worth_it(plan: &Plan) -> std::result::Result<(), String> {
     ))
 }
 
-/// Moves bytes of our own, once per file system.
+/// Runs a trial transfer, once per file system.
 fn try_out(agent: &Arc<Agent>, sides: &FileSides<'_>) -> std::result::Result<(), String> {
     let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
     let ordinal = device.ok_or("the memory is not GPU memory")?;
@@ -139,7 +139,7 @@ fn try_out(agent: &Arc<Agent>, sides: &FileSides<'_>) -> std::result::Result<(),
     Ok(())
 }
 
-/// NIXL reports errors now, before anything is submitted.
+/// Prepares the transfer and its requests, so that NIXL reports errors now rather than at the first submission.
 fn prepare(sides: &FileSides<'_>, plan: &Plan) -> std::result::Result<NixlMove, String> {
     let (source, destination) = match sides.writes {
         true => (sides.memory, sides.file),

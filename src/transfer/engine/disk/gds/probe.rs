@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A trial: moves bytes of our own from a GPU to a file beside the caller's, and back. Each end is verified
-//! by an engine without NIXL.
+//! A trial transfer: moves test bytes from a GPU to a temporary file in the directory of the caller's file, and back. Each
+//! result is verified by an engine without NIXL.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::transfer::run::Run;
 use crate::transfer::run::completion::Completion;
 use crate::transfer::run::steps::Part;
 
-/// Number of bytes.
+/// Size of the trial in bytes.
 const SIZE: u64 = 1 << 20;
 /// A backend that takes longer is not used.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -105,7 +105,6 @@ fn holds(host: &Layout, byte: impl Fn(usize) -> u8) -> Result<bool> {
 
 fn with_bytes<R>(host: &Layout, work: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
     let (address, size) = host.block(0, 0, 0)?;
-    // SAFETY: host memory of a layout that the probe alone has; none of its transfers is under way now, and a slice of
-    // it is nowhere else.
+    // SAFETY: host memory of a layout that only the probe uses. No transfer is in flight, and no other slice of it exists.
     Ok(work(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, size as usize) }))
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::super::requests::Piece;
 use crate::cuda::copy::Copy;
 
-/// What passes through a slot at a time.
+/// The bytes that pass through a slot at a time.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FileChunk {
     /// Its pieces, which are contiguous in the slot in order of the file.
@@ -133,8 +133,8 @@ mod tests {
         }
 
         #[test]
-        fn every_byte_goes_once_through_a_slot(sizes in prop::collection::vec((1u64..2500, 0u64..2), 1..30),
-                                               turn in 0usize..30) {
+        fn every_byte_passes_through_a_slot_once(sizes in prop::collection::vec((1u64..2500, 0u64..2), 1..30),
+                                                 turn in 0usize..30) {
             let mut offset = 0;
             let mut pieces = Vec::new();
             for (size, gap) in sizes {

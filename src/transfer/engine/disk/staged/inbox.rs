@@ -15,7 +15,7 @@ use crate::log::log;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::transfer::run::threads::{Pool, Shared};
 
-/// What the thread has to handle.
+/// Input of the thread: new runs, and results of I/O.
 #[derive(Default)]
 pub struct Inbox {
     state: Mutex<State>,
@@ -25,14 +25,14 @@ pub struct Inbox {
 #[derive(Default)]
 struct State {
     new: Vec<StagedRun>,
-    answers: VecDeque<Answer>,
+    results: VecDeque<IoResult>,
     is_served: bool,
     /// The thread has panicked, and may have left slots in use.
     failure: Option<Error>,
 }
 
 /// The result of a slot's I/O.
-pub struct Answer {
+pub struct IoResult {
     /// Index of the slot.
     pub slot: usize,
     /// The result.
@@ -41,39 +41,39 @@ pub struct Answer {
 
 impl Inbox {
     /// Starts a run.
-    pub fn start(self: &Arc<Self>, flight: StagedRun) {
+    pub fn start(self: &Arc<Self>, run: StagedRun) {
         let mut state = self.state();
         if let Some(error) = state.failure.clone() {
             drop(state);
-            return flight.refuse(error);
+            return run.reject(error);
         }
         if !state.is_served {
             // Under the lock: other runs must not rely on a thread that could not be started.
             if let Err(error) = Pool::services().run_alone(self.clone()) {
                 drop(state);
-                return flight.refuse(error);
+                return run.reject(error);
             }
             state.is_served = true;
         }
-        state.new.push(flight);
+        state.new.push(run);
         drop(state);
         self.arrival.notify_one();
     }
 
     /// Adds the result of a slot's I/O; on any thread.
-    pub fn answer(&self, answer: Answer) {
-        self.state().answers.push_back(answer);
+    pub fn add_result(&self, result: IoResult) {
+        self.state().results.push_back(result);
         self.arrival.notify_one();
     }
 
-    /// What is new, or `None` if the thread may end.
-    pub fn take_new(&self, is_idle: bool) -> Option<(Vec<StagedRun>, VecDeque<Answer>)> {
+    /// Takes new runs and results. Returns `None` if the thread may end.
+    pub fn take_new(&self, is_idle: bool) -> Option<(Vec<StagedRun>, VecDeque<IoResult>)> {
         let mut state = self.state();
         if is_idle && state.new.is_empty() {
             state.is_served = false;
             return None;
         }
-        Some((std::mem::take(&mut state.new), std::mem::take(&mut state.answers)))
+        Some((std::mem::take(&mut state.new), std::mem::take(&mut state.results)))
     }
 
     /// Rejects all further runs with the failure.
@@ -82,13 +82,13 @@ impl Inbox {
         state.failure = Some(failure.clone());
         let left = std::mem::take(&mut state.new);
         drop(state);
-        left.into_iter().for_each(|flight| flight.refuse(failure.clone()));
+        left.into_iter().for_each(|run| run.reject(failure.clone()));
     }
 
     /// Sleeps until something arrives, or until the timeout.
     pub fn sleep(&self, at_most: Duration) {
         let state = self.state();
-        if state.new.is_empty() && state.answers.is_empty() {
+        if state.new.is_empty() && state.results.is_empty() {
             drop(self.arrival.wait_timeout(state, at_most));
         }
     }
@@ -101,9 +101,9 @@ impl Inbox {
 impl Shared for Inbox {
     fn run(&self) {
         let mut session = StagingSession::new(self);
-        if let Err(panic) = guarded(|| session.run()) {
+        if let Err(panic) = guarded(|| session.serve()) {
             log!(Error, "panic on the thread of a staging ring: {panic}");
-            session.give_up(&panic);
+            session.abandon(&panic);
             self.close(&panic);
         }
     }

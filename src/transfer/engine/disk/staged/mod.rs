@@ -32,7 +32,7 @@ pub struct StagedIo {
     requests: u64,
 }
 
-/// What all runs share.
+/// The part of a prepared transfer that all its runs share.
 pub struct PreparedChunks {
     chunks: Chunks,
     /// Blocks go to the file.
@@ -62,14 +62,14 @@ impl StagedIo {
 
     pub fn prepare_start(&self, run: Run) -> Start {
         let inbox = self.ring.inbox.clone();
-        let flight = StagedRun::new(self.prepared.clone(), self.ring.clone(), run);
+        let run = StagedRun::new(self.prepared.clone(), self.ring.clone(), run);
         Box::new(move || {
-            inbox.start(flight);
+            inbox.start(run);
             Ok(())
         })
     }
 
-    /// The context that the ring goes with.
+    /// The context that the ring belongs to.
     pub fn identity(&self) -> ContextIdentity {
         self.ring.identity()
     }
@@ -97,8 +97,8 @@ fn slot_size(sides: &FileSides<'_>, staging_size: u64) -> Result<u64> {
     ensure!(
         slot >= piece,
         InvalidArgument,
-        "staging_size is {staging_size} bytes, {SLOTS} slots of {slot}; a piece of {piece} bytes fits none, it takes {} \
-         bytes",
+        "staging_size is {staging_size} bytes, {SLOTS} slots of {slot}; a piece of {piece} bytes does not fit, it needs \
+         {} bytes of staging",
         SLOTS as u64 * piece.next_multiple_of(unit)
     );
     Ok(slot)

@@ -80,7 +80,7 @@ impl StagingRing {
         self.is_broken.store(true, Ordering::Release);
     }
 
-    /// The context that it goes with.
+    /// The context that it belongs to.
     pub fn identity(&self) -> ContextIdentity {
         self.memory.identity()
     }

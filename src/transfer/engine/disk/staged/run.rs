@@ -19,8 +19,8 @@ pub struct StagedRun {
     pub ring: Arc<StagingRing>,
     /// Index of the next chunk.
     pub next: usize,
-    /// Chunks in slots.
-    pub under_way: usize,
+    /// Number of chunks in slots.
+    pub in_slots: usize,
     failure: Option<Error>,
     run: Run,
 }
@@ -28,17 +28,17 @@ pub struct StagedRun {
 impl StagedRun {
     /// A run that has not begun.
     pub fn new(prepared: Arc<PreparedChunks>, ring: Arc<StagingRing>, run: Run) -> Self {
-        Self { prepared, ring, next: 0, under_way: 0, failure: None, run }
+        Self { prepared, ring, next: 0, in_slots: 0, failure: None, run }
     }
 
-    /// Whether no chunk is left to begin.
-    pub fn is_begun(&self) -> bool {
+    /// Whether no further chunk will begin.
+    pub fn has_begun_all(&self) -> bool {
         self.failure.is_some() || self.next == self.prepared.chunks.list.len()
     }
 
-    /// Cancels what has not begun, if the caller cancelled the run.
-    pub fn give_up_if_cancelled(&mut self) {
-        if !self.is_begun() && self.run.is_cancelled() {
+    /// Prevents further chunks from beginning if the caller cancelled the run.
+    pub fn fail_if_cancelled(&mut self) {
+        if !self.has_begun_all() && self.run.is_cancelled() {
             self.fail(cancelled());
         }
     }
@@ -66,17 +66,17 @@ impl StagedRun {
     }
 
     /// Ends a run that has not begun.
-    pub fn refuse(mut self, error: Error) {
+    pub fn reject(mut self, error: Error) {
         self.fail(error);
         self.end();
     }
 
     /// Ends a run that the kernel and the driver may still execute, with no way to detect its end. Its
     /// resources are intentionally leaked.
-    pub fn give_up(self, error: Error) {
+    pub fn abandon(self, error: Error) {
         let Self { prepared, ring, run, .. } = self;
         ring.retire();
         leak::intentionally((prepared, ring));
-        run.end_for_good(error);
+        run.abandon(error);
     }
 }

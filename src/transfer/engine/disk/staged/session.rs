@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A thread's time with a staging ring: it keeps both the file and the GPU at work, and sleeps in between.
+//! The work of a staging ring's thread: it keeps both the file and the GPU busy, and sleeps while it waits for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,30 +7,32 @@ use std::time::{Duration, Instant};
 
 use super::super::requests::FileRequests;
 use super::super::work::Work;
-use super::inbox::{Answer, Inbox};
+use super::inbox::{Inbox, IoResult};
 use super::ring::{SLOTS, StagingRing};
 use super::run::StagedRun;
 use crate::cuda::copy::{Batch, EngineLoad, SourceOrder};
 use crate::cuda::ending::{is_fatal, is_over};
 use crate::error::{Error, Result};
 
-/// How long the thread polls the GPU before it begins to sleep in between.
+/// How long the thread polls the GPU without progress before it sleeps between polls.
 const SPIN: Duration = Duration::from_micros(200);
+/// How long it then sleeps between polls.
 const SLEEP: Duration = Duration::from_micros(20);
-/// Where only answers are waited for, which wake it.
+/// The longest sleep without work of the GPU: results of I/O and new runs wake the thread.
 const LONG: Duration = Duration::from_secs(1);
 
-/// What the thread knows of runs under way.
+/// The runs in flight, and the slots of the ring.
 pub struct StagingSession<'a> {
     inbox: &'a Inbox,
-    flights: Vec<Option<StagedRun>>,
+    runs: Vec<Option<StagedRun>>,
+    /// Unused indices of `runs`.
     vacant: Vec<usize>,
-    /// Runs with chunks to begin with, in order of submission.
+    /// Indices of runs with chunks that have not begun, in order of submission.
     waiting: VecDeque<usize>,
     slots: [Slot; SLOTS],
 }
 
-/// What a slot is at.
+/// The state of a slot.
 #[derive(Clone, Copy, Default)]
 enum Slot {
     #[default]
@@ -39,13 +41,14 @@ enum Slot {
     AtFile(ChunkOfRun),
     /// The GPU copies from or to it.
     AtDevice(ChunkOfRun),
-    /// Some copies were started, and then one could not be.
+    /// A copy failed to start, or its event failed. Copies that were started may still run.
     Failing(ChunkOfRun),
 }
 
+/// Index of a run, and of one of its chunks.
 #[derive(Clone, Copy)]
 struct ChunkOfRun {
-    flight: usize,
+    run: usize,
     index: usize,
 }
 
@@ -53,23 +56,23 @@ impl<'a> StagingSession<'a> {
     pub fn new(inbox: &'a Inbox) -> Self {
         Self {
             inbox,
-            flights: Vec::new(),
+            runs: Vec::new(),
             vacant: Vec::new(),
             waiting: VecDeque::new(),
             slots: Default::default(),
         }
     }
 
-    /// Goes on until nothing is under way.
-    pub fn run(&mut self) {
+    /// Serves runs until none is in flight.
+    pub fn serve(&mut self) {
         let mut progress = Instant::now();
-        while let Some((new, answers)) = self.inbox.take_new(self.is_idle()) {
-            let came = !new.is_empty() || !answers.is_empty();
+        while let Some((new, results)) = self.inbox.take_new(self.is_idle()) {
+            let received = !new.is_empty() || !results.is_empty();
             self.begin(new);
-            answers.into_iter().for_each(|answer| self.answered(answer));
+            results.into_iter().for_each(|result| self.io_ended(result));
             let copied = self.poll();
             self.fill();
-            if came || copied || self.is_idle() {
+            if received || copied || self.is_idle() {
                 progress = Instant::now();
             } else {
                 self.rest(progress);
@@ -78,9 +81,9 @@ impl<'a> StagingSession<'a> {
     }
 
     /// Ends all runs after a panic.
-    pub fn give_up(&mut self, error: &Error) {
-        let left = std::mem::take(&mut self.flights);
-        left.into_iter().flatten().for_each(|flight| flight.give_up(error.clone()));
+    pub fn abandon(&mut self, error: &Error) {
+        let left = std::mem::take(&mut self.runs);
+        left.into_iter().flatten().for_each(|run| run.abandon(error.clone()));
     }
 
     fn is_idle(&self) -> bool {
@@ -97,11 +100,11 @@ impl<'a> StagingSession<'a> {
     }
 
     fn begin(&mut self, new: Vec<StagedRun>) {
-        for flight in new {
-            let index = self.vacant.pop().unwrap_or(self.flights.len());
-            match self.flights.get_mut(index) {
-                Some(place) => *place = Some(flight),
-                None => self.flights.push(Some(flight)),
+        for run in new {
+            let index = self.vacant.pop().unwrap_or(self.runs.len());
+            match self.runs.get_mut(index) {
+                Some(entry) => *entry = Some(run),
+                None => self.runs.push(Some(run)),
             }
             self.waiting.push_back(index);
         }
@@ -109,22 +112,22 @@ impl<'a> StagingSession<'a> {
 
     /// Puts chunks into free slots.
     fn fill(&mut self) {
-        for which in &self.waiting {
-            if let Some(flight) = &mut self.flights[*which] {
-                flight.give_up_if_cancelled();
+        for index in &self.waiting {
+            if let Some(run) = &mut self.runs[*index] {
+                run.fail_if_cancelled();
             }
         }
-        while let Some(which) = self.waiting.front().copied() {
-            let Some(flight) = self.flights[which].as_mut().filter(|flight| !flight.is_begun()) else {
+        while let Some(index) = self.waiting.front().copied() {
+            let Some(run) = self.runs[index].as_mut().filter(|run| !run.has_begun_all()) else {
                 self.waiting.pop_front();
-                self.end_if_over(which);
+                self.end_if_over(index);
                 continue;
             };
             let Some(slot) = self.slots.iter().position(|slot| matches!(slot, Slot::Free)) else { return };
-            let chunk = ChunkOfRun { flight: which, index: flight.next };
-            flight.next += 1;
-            flight.under_way += 1;
-            match flight.prepared.writes {
+            let chunk = ChunkOfRun { run: index, index: run.next };
+            run.next += 1;
+            run.in_slots += 1;
+            match run.prepared.writes {
                 true => self.copy(slot, chunk),
                 false => self.transfer(slot, chunk),
             }
@@ -133,23 +136,22 @@ impl<'a> StagingSession<'a> {
 
     /// Starts a chunk's I/O.
     fn transfer(&mut self, slot: usize, chunk: ChunkOfRun) {
-        let Some(flight) = &self.flights[chunk.flight] else { return };
-        let StagedRun { prepared, ring, .. } = flight;
+        let Some(run) = &self.runs[chunk.run] else { return };
+        let StagedRun { prepared, ring, .. } = run;
         let pieces = prepared.chunks.in_file(&prepared.chunks.list[chunk.index], ring.slot(slot));
         let requests = Arc::new(FileRequests::gather(pieces, prepared.writes));
-        let (inbox, stop) = (ring.inbox.clone(), flight.stop());
-        let ending = Box::new(move |outcome| inbox.answer(Answer { slot, outcome }));
+        let (inbox, stop) = (ring.inbox.clone(), run.stop());
+        let ending = Box::new(move |outcome| inbox.add_result(IoResult { slot, outcome }));
         self.slots[slot] = Slot::AtFile(chunk);
         prepared.io.start(Work { range: 0..requests.len(), requests, stop, ending });
     }
 
-    /// A chunk's I/O is over.
-    fn answered(&mut self, answer: Answer) {
-        let Slot::AtFile(chunk) = self.slots[answer.slot] else { return };
-        let writes = self.flights[chunk.flight].as_ref().is_some_and(|flight| flight.prepared.writes);
-        match answer.outcome {
-            Ok(()) if !writes => self.copy(answer.slot, chunk),
-            outcome => self.leave(answer.slot, chunk, outcome),
+    /// Handles the end of a chunk's I/O.
+    fn io_ended(&mut self, IoResult { slot, outcome }: IoResult) {
+        let Slot::AtFile(chunk) = self.slots[slot] else { return };
+        match outcome {
+            Ok(()) if !self.writes(chunk) => self.copy(slot, chunk),
+            outcome => self.free_slot(slot, chunk, outcome),
         }
     }
 
@@ -166,34 +168,35 @@ impl<'a> StagingSession<'a> {
     }
 
     fn enqueue(&self, slot: usize, chunk: ChunkOfRun) -> Result<()> {
-        let Some(flight) = &self.flights[chunk.flight] else { return Ok(()) };
-        let StagedRun { prepared, ring, .. } = flight;
+        let Some(StagedRun { prepared, ring, .. }) = &self.runs[chunk.run] else { return Ok(()) };
         let part = &prepared.chunks.list[chunk.index];
         let copies = prepared.chunks.on_device(part, ring.slot(slot), !prepared.writes);
-        // What comes from the file is in the slot by now.
+        // Bytes from the file are already in the slot, so the driver may read them at submission.
         let reading = if prepared.writes { SourceOrder::Stream } else { SourceOrder::Any };
         let on = ring.stream.activate()?;
-        // SAFETY: the plan checked the GPU's spans against their layout, which the flight holds; the slot is this
-        // chunk's alone until the driver is done with it.
+        // SAFETY: the plan checked the GPU's spans against their layout, which the run holds. Only this chunk uses the slot
+        // until the copies have completed.
         unsafe { on.copy_all(&Batch::new(copies.into_iter()), reading, EngineLoad::Idle)? };
         on.record(&ring.copied[slot])
     }
 
-    /// Sees to slots that the GPU is done with; answers whether there were any.
+    /// Handles slots whose copies have completed or failed. Returns whether there were any.
     fn poll(&mut self) -> bool {
         let mut any = false;
         for slot in 0..SLOTS {
             let mut failure = None;
             let (chunk, done) = match self.slots[slot] {
                 Slot::AtDevice(chunk) => {
-                    (chunk, self.ask(chunk, &mut failure, |ring| ring.copied[slot].is_done()))
+                    (chunk, self.query(chunk, &mut failure, |ring| ring.copied[slot].is_done()))
                 }
-                Slot::Failing(chunk) => (chunk, self.ask(chunk, &mut failure, |ring| ring.stream.is_done())),
+                Slot::Failing(chunk) => {
+                    (chunk, self.query(chunk, &mut failure, |ring| ring.stream.is_done()))
+                }
                 _ => continue,
             };
             let is_failing = matches!(self.slots[slot], Slot::Failing(_));
             match failure {
-                // What its mark says is not to be trusted: all of the stream is waited for.
+                // Its event may be wrong after a failure, so the thread waits for the whole stream.
                 Some(error) if !is_failing => {
                     self.slots[slot] = Slot::Failing(chunk);
                     self.fail(chunk, error);
@@ -206,51 +209,54 @@ impl<'a> StagingSession<'a> {
         any
     }
 
-    fn ask(
+    fn query(
         &self,
         chunk: ChunkOfRun,
         failure: &mut Option<Error>,
         is_done: impl Fn(&StagingRing) -> Result<bool>,
     ) -> bool {
-        let flight = self.flights[chunk.flight].as_ref();
-        flight.is_none_or(|flight| is_over(|| is_done(&flight.ring), failure))
+        let run = self.runs[chunk.run].as_ref();
+        run.is_none_or(|run| is_over(|| is_done(&run.ring), failure))
+    }
+
+    fn writes(&self, chunk: ChunkOfRun) -> bool {
+        self.runs[chunk.run].as_ref().is_some_and(|run| run.prepared.writes)
     }
 
     fn copied(&mut self, slot: usize, chunk: ChunkOfRun) {
         let is_failing = matches!(self.slots[slot], Slot::Failing(_));
-        let writes = self.flights[chunk.flight].as_ref().is_some_and(|flight| flight.prepared.writes);
-        match writes && !is_failing {
+        match self.writes(chunk) && !is_failing {
             true => self.transfer(slot, chunk),
-            false => self.leave(slot, chunk, Ok(())),
+            false => self.free_slot(slot, chunk, Ok(())),
         }
     }
 
     fn fail(&mut self, chunk: ChunkOfRun, error: Error) {
-        if let Some(flight) = &mut self.flights[chunk.flight] {
+        if let Some(run) = &mut self.runs[chunk.run] {
             if is_fatal(&error) {
-                flight.ring.retire();
+                run.ring.retire();
             }
-            flight.fail(error);
+            run.fail(error);
         }
     }
 
-    /// A chunk is done with its slot.
-    fn leave(&mut self, slot: usize, chunk: ChunkOfRun, outcome: Result<()>) {
+    /// Frees the slot of a chunk that has ended.
+    fn free_slot(&mut self, slot: usize, chunk: ChunkOfRun, outcome: Result<()>) {
         self.slots[slot] = Slot::Free;
-        if let Some(flight) = &mut self.flights[chunk.flight] {
-            flight.under_way -= 1;
+        if let Some(run) = &mut self.runs[chunk.run] {
+            run.in_slots -= 1;
             if let Err(error) = outcome {
-                flight.fail(error);
+                run.fail(error);
             }
         }
-        self.end_if_over(chunk.flight);
+        self.end_if_over(chunk.run);
     }
 
-    fn end_if_over(&mut self, which: usize) {
-        let is_over = |flight: &mut StagedRun| flight.under_way == 0 && flight.is_begun();
-        if let Some(flight) = self.flights[which].take_if(is_over) {
-            self.vacant.push(which);
-            flight.end();
+    fn end_if_over(&mut self, index: usize) {
+        let is_over = |run: &mut StagedRun| run.in_slots == 0 && run.has_begun_all();
+        if let Some(run) = self.runs[index].take_if(is_over) {
+            self.vacant.push(index);
+            run.end();
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One io_uring of this process: a thread of the pool has it while there is work, and sleeps in the kernel.
+//! The io_uring of this process. While there is work, one thread of the pool serves it, and sleeps in the kernel.
 //!
-//! Callers never submit to the ring themselves: the kernel cancels what a thread has submitted when that ends.
+//! Threads of the caller never submit to the ring: when a thread ends, the kernel cancels the requests that it submitted.
 
 mod ring;
 mod session;
@@ -23,12 +23,12 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::run::threads::{Pool, Shared};
 use session::UringSession;
 
-/// The ring, and what is to go through it. It is there while a transfer, or a layout that one was made for, is.
+/// The ring, and new work for it. Transfers, and layouts that transfers were created for, hold it.
 pub struct Uring {
     ring: IoUring,
     /// Wakes the thread that sleeps in the kernel.
     wake: OwnedFd,
-    /// The ring looks at `wake`.
+    /// The ring polls `wake`.
     is_watching: AtomicBool,
     state: Mutex<State>,
 }
@@ -37,12 +37,12 @@ pub struct Uring {
 struct State {
     new: Vec<Work>,
     is_served: bool,
-    /// The kernel takes nothing from this ring any more.
+    /// The kernel accepts no more entries of this ring.
     is_broken: bool,
 }
 
 impl Uring {
-    /// The ring of this process, or why there is none.
+    /// Returns the ring of this process. Fails with the reason if there is none.
     pub fn get() -> Result<Arc<Self>, String> {
         static CURRENT: PerProcess<Mutex<Weak<Uring>>> = PerProcess::new();
         let current = CURRENT.get(Mutex::default);
@@ -53,7 +53,7 @@ impl Uring {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::errno("create an event fd for io_uring", errno).to_string())?;
         let uring = Arc::new(Self {
-            ring: ring::make()?,
+            ring: ring::create()?,
             wake,
             is_watching: AtomicBool::new(false),
             state: Mutex::default(),
@@ -62,7 +62,7 @@ impl Uring {
         Ok(uring)
     }
 
-    /// Has some work done.
+    /// Passes work to the thread of the ring.
     pub fn start(self: &Arc<Self>, work: Work) {
         let mut state = self.state();
         if state.is_broken {
@@ -70,7 +70,7 @@ impl Uring {
             return (work.ending)(Err(broken()));
         }
         if !state.is_served {
-            // Within the lock: other work must not count on a thread that could not be started.
+            // Under the lock: other work must not rely on a thread that could not be started.
             if let Err(error) = Pool::services().run_alone(self.clone()) {
                 drop(state);
                 return (work.ending)(Err(error));
@@ -82,12 +82,12 @@ impl Uring {
         state.new.push(work);
         drop(state);
         if let Err(errno) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
-            // The counter is full: the thread has been woken often enough.
+            // The counter is full, so the thread is woken anyway.
             log!(Debug, "wake the thread of the ring: {errno}");
         }
     }
 
-    /// What is new, or `None` when the thread may go.
+    /// Takes new work. Returns `None` if the thread may end.
     fn take_new(&self, is_idle: bool) -> Option<Vec<Work>> {
         let mut state = self.state();
         if is_idle && state.new.is_empty() {
@@ -97,8 +97,8 @@ impl Uring {
         Some(std::mem::take(&mut state.new))
     }
 
-    /// Nothing goes through this ring any more: entries are left in it.
-    fn give_up(&self) {
+    /// Rejects all further work, because the ring contains entries that the kernel does not accept.
+    fn close(&self) {
         let mut state = self.state();
         state.is_broken = true;
         let left = std::mem::take(&mut state.new);
@@ -117,7 +117,7 @@ fn broken() -> Error {
 
 impl Shared for Uring {
     fn run(&self) {
-        // The kernel writes on this thread, and sends it the signal.
+        // The kernel writes on this thread, and sends it the signal of the file size limit.
         let _limit_reports_itself = FileSizeSignal::block();
         while let Err(panic) = self.serve() {
             log!(Error, "panic on the thread of io_uring: {panic}; all its runs fail");
@@ -126,7 +126,7 @@ impl Shared for Uring {
 }
 
 impl Uring {
-    /// Until nothing is left to do, or a panic, with which all runs end.
+    /// Serves work until none is left. After a panic, ends all runs and returns the panic.
     fn serve(&self) -> Result<(), Error> {
         let mut session = UringSession::new(self);
         let served = guarded(|| {

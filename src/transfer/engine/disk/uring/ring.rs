@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Making a ring, where the kernel has it and lets us: containers often do not.
+//! Creates a ring. Fails with the reason if the kernel does not support or permit it, as in many containers.
 
 use io_uring::{IoUring, Probe, opcode};
 
 use crate::advice;
 use crate::error::Error;
 
-/// FileRequests at the kernel at a time.
+/// Maximum number of requests in the kernel.
 pub const DEPTH: usize = 64;
-/// Room for those, and for looking at what wakes the thread.
+/// Size of the ring: enough for the requests and for the poll of the event fd.
 const ENTRIES: u32 = 2 * DEPTH as u32;
 
-/// A ring that was seen to work, or why there is none.
-pub fn make() -> Result<IoUring, String> {
-    // Completions need not interrupt the thread, which asks for them anyway. Kernels before 5.19 refuse that.
-    let gentle = IoUring::builder().dontfork().setup_coop_taskrun().build(ENTRIES);
-    let mut ring = match gentle {
+/// Creates a ring and tests it. Fails with the reason.
+pub fn create() -> Result<IoUring, String> {
+    // Completions need not interrupt the thread, because it enters the kernel to wait for them. Kernels before 5.19 do not
+    // support this.
+    let cooperative = IoUring::builder().dontfork().setup_coop_taskrun().build(ENTRIES);
+    let mut ring = match cooperative {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             IoUring::builder().dontfork().build(ENTRIES).map_err(refusal)?
         }
-        gentle => gentle.map_err(refusal)?,
+        cooperative => cooperative.map_err(refusal)?,
     };
     ensure_operations(&ring)?;
     try_out(&mut ring).map_err(refusal)?;
@@ -58,9 +59,9 @@ fn ensure_operations(ring: &IoUring) -> Result<(), String> {
     }
 }
 
-/// A filter may let a ring be made, and not used.
+/// Submits a request that does nothing: a seccomp filter may permit creating a ring, but not using it.
 fn try_out(ring: &mut IoUring) -> std::io::Result<()> {
-    // SAFETY: it does nothing.
+    // SAFETY: the request does nothing.
     let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
     pushed.map_err(std::io::Error::other)?;
     ring.submit_and_wait(1)?;

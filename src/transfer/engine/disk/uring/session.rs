@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A thread's time with the ring: it hands requests to the kernel, a bounded number at a time, and sleeps until one of
-//! them is over.
+//! The work of the ring's thread: it submits requests to the kernel, a bounded number at a time, and sleeps until one of
+//! them completes.
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
@@ -20,41 +20,46 @@ use crate::guarded::guarded;
 use crate::log::log;
 use crate::transfer::run::cancelled;
 
-/// Bytes at the kernel at a time; one request may be more.
+/// Maximum number of bytes in the kernel. A single request may be larger.
 const MOST_BYTES: u64 = 32 << 20;
-/// Marks what looks at the event fd.
+/// The `user_data` of the poll of the event fd.
 const WAKE: u64 = u64::MAX;
-/// How long the thread sleeps where the kernel takes nothing more and has nothing to answer.
+/// How long the thread sleeps if the kernel accepts no entries and has no completions.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What the thread knows of requests under way.
+/// The work in flight, and the requests in the kernel.
 pub struct UringSession<'a> {
     uring: &'a Uring,
-    /// Work that has come, and was not looked at.
+    /// Work that was received and has not begun.
     new: VecDeque<Work>,
-    flights: Vec<Option<WorkInFlight>>,
+    in_flight: Vec<Option<WorkInFlight>>,
+    /// Unused indices of `in_flight`.
     vacant: Vec<usize>,
-    /// Flights with requests to begin, which take turns.
+    /// Indices of work with requests that were not submitted, served round-robin.
     ready: VecDeque<usize>,
-    /// What is at the kernel; the index is the entry's `user_data`.
+    /// Requests in the kernel. The index is the entry's `user_data`.
     slots: Vec<Option<RingSlot>>,
+    /// Indices of unused slots.
     free: Vec<usize>,
-    /// Entries of the ring that the kernel has not taken yet, by their `user_data`.
-    untaken: VecDeque<u64>,
-    /// Entries that were made and not answered, but for the one that looks at the event fd.
-    unanswered: usize,
+    /// The `user_data` of entries that the kernel has not accepted yet.
+    unaccepted: VecDeque<u64>,
+    /// Number of entries without a completion, except the poll of the event fd.
+    uncompleted: usize,
+    /// Bytes of the requests in the kernel.
     bytes: u64,
 }
 
-/// Work under way.
+/// Work in flight.
 struct WorkInFlight {
     work: Work,
-    at_kernel: usize,
+    /// Number of its requests in the kernel.
+    in_kernel: usize,
     failure: Option<Error>,
 }
 
+/// A request in the kernel, and the index of the work that it belongs to.
 struct RingSlot {
-    flight: usize,
+    work: usize,
     operation: Operation,
 }
 
@@ -63,23 +68,23 @@ impl<'a> UringSession<'a> {
         Self {
             uring,
             new: VecDeque::new(),
-            flights: Vec::new(),
+            in_flight: Vec::new(),
             vacant: Vec::new(),
             ready: VecDeque::new(),
             slots: (0..DEPTH).map(|_| None).collect(),
             free: (0..DEPTH).collect(),
-            untaken: VecDeque::new(),
-            unanswered: 0,
+            unaccepted: VecDeque::new(),
+            uncompleted: 0,
             bytes: 0,
         }
     }
 
-    /// Whether nothing is under way.
+    /// Whether no work is in flight.
     pub fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.free.len() == DEPTH
     }
 
-    /// Takes in new work.
+    /// Begins new work.
     pub fn begin(&mut self, new: Vec<Work>) {
         self.new.extend(new);
         while let Some(work) = self.new.pop_front() {
@@ -87,17 +92,17 @@ impl<'a> UringSession<'a> {
                 (work.ending)(Ok(()));
                 continue;
             }
-            let flight = Some(WorkInFlight { work, at_kernel: 0, failure: None });
-            let index = self.vacant.pop().unwrap_or(self.flights.len());
-            match self.flights.get_mut(index) {
-                Some(place) => *place = flight,
-                None => self.flights.push(flight),
+            let work = Some(WorkInFlight { work, in_kernel: 0, failure: None });
+            let index = self.vacant.pop().unwrap_or(self.in_flight.len());
+            match self.in_flight.get_mut(index) {
+                Some(entry) => *entry = work,
+                None => self.in_flight.push(work),
             }
             self.ready.push_back(index);
         }
     }
 
-    /// Hands over what there is room for, sleeps until something is over, and sees to that.
+    /// Submits as many requests as the limits permit, sleeps until one completes, and handles the completions.
     pub fn step(&mut self) {
         self.fill();
         if self.is_idle() {
@@ -105,104 +110,104 @@ impl<'a> UringSession<'a> {
         }
         self.watch();
         let error = self.submit_and_wait();
-        let over = self.answers();
-        let none = over.is_empty();
-        for (what, answer) in over.into_iter().filter(|(what, _)| *what != WAKE) {
-            self.answered(what as usize, answer);
+        let completions = self.completions();
+        let has_none = completions.is_empty();
+        for (user_data, result) in completions.into_iter().filter(|(user_data, _)| *user_data != WAKE) {
+            self.completed(user_data as usize, result);
         }
-        if let (true, Some(error)) = (none, error) {
+        if let (true, Some(error)) = (has_none, error) {
             self.stalled(error);
         }
     }
 
-    /// Ends all after a panic, each once the kernel has let go of the memory of them all. What was begun goes on until
-    /// then; nothing more is.
+    /// Ends all work after a panic. Waits first until the kernel uses no memory of any of it. Begins no further requests.
     pub fn abandon(mut self, panic: &Error) {
-        while self.unanswered > 0 {
+        while self.uncompleted > 0 {
             let error = self.submit_and_wait();
-            let over = self.answers();
+            let completions = self.completions();
             match error {
-                Some(error) if over.is_empty() && !self.is_transient(&error) => {
-                    self.uring.give_up();
+                Some(error) if completions.is_empty() && !self.is_transient(&error) => {
+                    self.uring.close();
                     break;
                 }
-                Some(_) if over.is_empty() => std::thread::sleep(PAUSE),
+                Some(_) if completions.is_empty() => std::thread::sleep(PAUSE),
                 _ => {}
             }
         }
-        let begun = std::mem::take(&mut self.flights).into_iter().flatten().map(|flight| flight.work);
+        let begun = std::mem::take(&mut self.in_flight).into_iter().flatten().map(|begun| begun.work);
         for work in begun.chain(std::mem::take(&mut self.new)) {
-            // One that panics again has told its end by being dropped.
+            // If `ending` panics too, dropping it has reported the end of the run.
             if let Err(again) = guarded(|| (work.ending)(Err(panic.clone()))) {
-                log!(Error, "at the end of a run: {again}");
+                log!(Error, "panic at the end of a run: {again}");
             }
         }
     }
 
-    /// What the kernel says against it.
+    /// Submits the entries and waits for a completion. Returns the kernel's error, unless a signal interrupted the call.
     fn submit_and_wait(&mut self) -> Option<std::io::Error> {
         let error = self.uring.ring.submit_and_wait(1).err();
-        self.note_taken();
+        self.note_accepted();
         error.filter(|error| error.raw_os_error() != Some(libc::EINTR))
     }
 
     fn fill(&mut self) {
-        while let (Some(flight), true) = (self.ready.front().copied(), self.has_room()) {
+        while let (Some(index), true) = (self.ready.front().copied(), self.has_capacity()) {
             self.ready.pop_front();
-            if self.flights[flight].as_mut().is_some_and(WorkInFlight::is_cancelled) {
-                self.end_if_over(flight);
+            if self.in_flight[index].as_mut().is_some_and(WorkInFlight::fail_if_cancelled) {
+                self.end_if_over(index);
                 continue;
             }
-            let Some(request) = self.flights[flight].as_mut().and_then(WorkInFlight::take_next) else {
+            let Some(request) = self.in_flight[index].as_mut().and_then(WorkInFlight::take_next) else {
                 continue;
             };
-            self.enter(RingSlot { flight, operation: Operation::new(request) });
-            if self.flights[flight].as_ref().is_some_and(|flight| !flight.work.range.is_empty()) {
-                self.ready.push_back(flight);
+            self.add(RingSlot { work: index, operation: Operation::new(request) });
+            if self.in_flight[index].as_ref().is_some_and(|begun| !begun.work.range.is_empty()) {
+                self.ready.push_back(index);
             }
         }
     }
 
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         !self.free.is_empty() && (self.bytes < MOST_BYTES || self.free.len() == DEPTH)
     }
 
-    fn enter(&mut self, slot: RingSlot) {
-        let (Some(flight), Some(index)) = (&self.flights[slot.flight], self.free.pop()) else { return };
-        self.bytes += slot.operation.size(&flight.work.requests);
+    fn add(&mut self, slot: RingSlot) {
+        let (Some(begun), Some(index)) = (&self.in_flight[slot.work], self.free.pop()) else { return };
+        self.bytes += slot.operation.size(&begun.work.requests);
         self.slots[index] = Some(slot);
-        self.hand_over(index);
+        self.push_request(index);
     }
 
-    fn hand_over(&mut self, index: usize) {
+    /// Adds the request of a slot, or what remains of it, to the ring.
+    fn push_request(&mut self, index: usize) {
         let Some(slot) = &self.slots[index] else { return };
-        let Some(flight) = &self.flights[slot.flight] else { return };
-        let requests = &flight.work.requests;
-        let mut entry = entry(&slot.operation.ask(requests), requests.writes());
+        let Some(begun) = &self.in_flight[slot.work] else { return };
+        let requests = &begun.work.requests;
+        let mut entry = entry(&slot.operation.next_call(requests), requests.writes());
         if slot.operation.is_delayed() {
-            // By a thread of the kernel's, which may wait.
+            // A kernel thread executes it, which may wait.
             entry = entry.flags(Flags::ASYNC);
         }
         self.push(entry, index as u64);
     }
 
-    fn push(&mut self, entry: Entry, what: u64) {
-        // SAFETY: this thread alone has the ring. What the entry names stays until its completion: the memory is held
-        // by whoever gave the work, the spans by the work or the slot, neither of which is moved or freed before.
-        let pushed = unsafe { self.uring.ring.submission_shared().push(&entry.user_data(what)) };
+    fn push(&mut self, entry: Entry, user_data: u64) {
+        // SAFETY: only this thread uses the ring. The entry's pointers stay valid until its completion: the run holds the
+        // memory until `ending` is called, and the work or the slot holds the spans and is not moved or freed before.
+        let pushed = unsafe { self.uring.ring.submission_shared().push(&entry.user_data(user_data)) };
         debug_assert!(pushed.is_ok(), "there is an entry for each slot");
-        self.unanswered += usize::from(what != WAKE);
-        self.untaken.push_back(what);
+        self.uncompleted += usize::from(user_data != WAKE);
+        self.unaccepted.push_back(user_data);
     }
 
-    /// The kernel takes entries in their order.
-    fn note_taken(&mut self) {
-        // SAFETY: this thread alone has the ring.
+    /// Removes the accepted entries from `unaccepted`: the kernel accepts them in order.
+    fn note_accepted(&mut self) {
+        // SAFETY: only this thread uses the ring.
         let left = unsafe { self.uring.ring.submission_shared() }.len();
-        self.untaken.drain(..self.untaken.len().saturating_sub(left));
+        self.unaccepted.drain(..self.unaccepted.len().saturating_sub(left));
     }
 
-    /// Has the ring look at the event fd, if it does not.
+    /// Adds the poll of the event fd to the ring, unless it is pending.
     fn watch(&mut self) {
         if !self.uring.is_watching.swap(true, Ordering::Relaxed) {
             let fd = types::Fd(self.uring.wake.as_raw_fd());
@@ -210,111 +215,113 @@ impl<'a> UringSession<'a> {
         }
     }
 
-    /// What is over, and the kernel's answers. What is to be known of them all, whatever becomes of one, is noted.
-    fn answers(&mut self) -> Vec<(u64, i32)> {
-        // SAFETY: this thread alone has the ring.
-        let over: Vec<_> = unsafe { self.uring.ring.completion_shared() }
+    /// Takes all completions as pairs of `user_data` and result. Updates the counts before any of them is handled, because
+    /// handling one may panic.
+    fn completions(&mut self) -> Vec<(u64, i32)> {
+        // SAFETY: only this thread uses the ring.
+        let completions: Vec<_> = unsafe { self.uring.ring.completion_shared() }
             .map(|entry| (entry.user_data(), entry.result()))
             .collect();
-        self.unanswered -= over.iter().filter(|(what, _)| *what != WAKE).count();
-        if over.iter().any(|(what, _)| *what == WAKE) {
+        self.uncompleted -= completions.iter().filter(|(user_data, _)| *user_data != WAKE).count();
+        if completions.iter().any(|(user_data, _)| *user_data == WAKE) {
             self.woken();
         }
-        over
+        completions
     }
 
-    /// Also when the thread that had the ring watch has ended.
+    /// Handles the end of the poll of the event fd. The kernel also ends it when the thread that added it ends.
     fn woken(&self) {
-        // Empty is fine: then nobody woke us.
+        // The event fd may be empty, which is fine.
         let _ = rustix::io::read(&self.uring.wake, &mut [0u8; 8]);
         self.uring.is_watching.store(false, Ordering::Relaxed);
     }
 
-    fn answered(&mut self, index: usize, answer: i32) {
-        let Some(RingSlot { flight: which, operation }) = self.slots.get_mut(index).and_then(Option::as_mut)
-        else {
+    fn completed(&mut self, index: usize, result: i32) {
+        let Some(RingSlot { work, operation }) = self.slots.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
-        let which = *which;
-        let Some(flight) = &mut self.flights[which] else { return };
-        let answer = u64::try_from(answer).map_err(|_| Errno::from_raw_os_error(-answer));
-        match operation.advance(&flight.work.requests, answer) {
-            IoStep::Again => return self.hand_over(index),
-            IoStep::Failed(error) => flight.fail(error),
+        let work = *work;
+        let Some(begun) = &mut self.in_flight[work] else { return };
+        let result = u64::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
+        match operation.advance(&begun.work.requests, result) {
+            IoStep::Again => return self.push_request(index),
+            IoStep::Failed(error) => begun.fail(error),
             IoStep::Done => {}
         }
-        self.bytes -= operation.size(&flight.work.requests);
-        flight.at_kernel -= 1;
+        self.bytes -= operation.size(&begun.work.requests);
+        begun.in_kernel -= 1;
         self.slots[index] = None;
         self.free.push(index);
-        self.end_if_over(which);
+        self.end_if_over(work);
     }
 
-    fn end_if_over(&mut self, which: usize) {
-        let is_over = |flight: &mut WorkInFlight| flight.at_kernel == 0 && flight.work.range.is_empty();
-        let Some(flight) = self.flights[which].take_if(is_over) else { return };
-        self.vacant.push(which);
-        (flight.work.ending)(flight.failure.map_or(Ok(()), Err));
+    fn end_if_over(&mut self, index: usize) {
+        let is_over = |begun: &mut WorkInFlight| begun.in_kernel == 0 && begun.work.range.is_empty();
+        let Some(ended) = self.in_flight[index].take_if(is_over) else { return };
+        self.vacant.push(index);
+        (ended.work.ending)(ended.failure.map_or(Ok(()), Err));
     }
 
-    /// The kernel takes nothing more, for now or for good.
+    /// Handles an error of the kernel: waits if it is transient, otherwise fails all work and closes the ring.
     fn stalled(&mut self, error: std::io::Error) {
         if self.is_transient(&error) {
             return std::thread::sleep(PAUSE);
         }
-        self.uring.give_up();
+        self.uring.close();
         let code = error.raw_os_error().unwrap_or(libc::EIO);
         let error = Error::errno("submit requests to io_uring", Errno::from_raw_os_error(code));
-        for flight in std::mem::take(&mut self.flights).into_iter().flatten() {
-            (flight.work.ending)(Err(flight.failure.unwrap_or_else(|| error.clone())));
+        for failed in std::mem::take(&mut self.in_flight).into_iter().flatten() {
+            (failed.work.ending)(Err(failed.failure.unwrap_or_else(|| error.clone())));
         }
         *self = Self::new(self.uring);
     }
 
-    /// Whether there are answers to come all the same. What the kernel has it will answer; its memory is not let go
-    /// before.
+    /// Whether to retry. If the kernel has accepted requests, it will complete them, and it uses their memory until then:
+    /// so any error counts as transient.
     fn is_transient(&self, error: &std::io::Error) -> bool {
-        let untaken = self.untaken.iter().filter(|what| **what != WAKE).count();
-        let is_passing = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM));
-        is_passing || self.unanswered > untaken
+        let unaccepted = self.unaccepted.iter().filter(|user_data| **user_data != WAKE).count();
+        let is_retried = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM));
+        is_retried || self.uncompleted > unaccepted
     }
 }
 
 impl WorkInFlight {
     fn take_next(&mut self) -> Option<usize> {
         let next = self.work.range.next()?;
-        self.at_kernel += 1;
+        self.in_kernel += 1;
         Some(next)
     }
 
-    /// Whether its user wants no more of it: what has not begun is given up.
-    fn is_cancelled(&mut self) -> bool {
-        let gives_up = !self.work.range.is_empty() && self.work.stop.is_asked();
-        if gives_up {
+    /// Cancels the requests that were not submitted, if the caller cancelled the run. Returns whether it did.
+    fn fail_if_cancelled(&mut self) -> bool {
+        let is_cancelled = !self.work.range.is_empty() && self.work.stop.is_asked();
+        if is_cancelled {
             self.fail(cancelled());
         }
-        gives_up
+        is_cancelled
     }
 
-    /// Nothing more is begun; what is at the kernel is waited for.
+    /// Prevents further requests from being submitted. Those in the kernel complete.
     fn fail(&mut self, error: Error) {
         self.work.range.start = self.work.range.end;
         self.failure.get_or_insert(error);
     }
 }
 
-fn entry(ask: &IoCall<'_>, writes: bool) -> Entry {
-    let file = types::Fd(ask.file);
-    let count = ask.spans.len() as u32;
-    match ask.spans {
-        // One span costs the kernel less by itself.
+fn entry(call: &IoCall<'_>, writes: bool) -> Entry {
+    let file = types::Fd(call.file);
+    let count = call.spans.len() as u32;
+    match call.spans {
+        // For one span, these cost the kernel less than Writev and Readv.
         [span] if writes => {
-            opcode::Write::new(file, span.address as *const u8, span.size as u32).offset(ask.offset).build()
+            opcode::Write::new(file, span.address as *const u8, span.size as u32).offset(call.offset).build()
         }
         [span] => {
-            opcode::Read::new(file, span.address as *mut u8, span.size as u32).offset(ask.offset).build()
+            opcode::Read::new(file, span.address as *mut u8, span.size as u32).offset(call.offset).build()
         }
-        spans if writes => opcode::Writev::new(file, spans.as_ptr().cast(), count).offset(ask.offset).build(),
-        spans => opcode::Readv::new(file, spans.as_ptr().cast(), count).offset(ask.offset).build(),
+        spans if writes => {
+            opcode::Writev::new(file, spans.as_ptr().cast(), count).offset(call.offset).build()
+        }
+        spans => opcode::Readv::new(file, spans.as_ptr().cast(), count).offset(call.offset).build(),
     }
 }

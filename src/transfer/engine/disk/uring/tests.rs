@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of other runs when the ring's thread panics.
+//! After a panic of the ring's thread, other runs fail, and later ones work.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -21,45 +21,48 @@ fn stop() -> Stop {
     Run::start(completion, Arc::new(AtomicBool::new(true)), Default::default(), Default::default()).stop()
 }
 
-/// A read of a pipe, which is over when somebody has written there.
+/// A read of a pipe, which ends when the test has written to the pipe.
 fn read(file: i32, into: &'static mut [u8], ending: impl FnOnce(Result<()>) + Send + 'static) -> Work {
     let piece = Piece { file, offset: 0, address: into.as_mut_ptr() as u64, size: into.len() as u64 };
     let requests = Arc::new(FileRequests::gather(vec![piece], false));
     Work { range: 0..requests.len(), requests, stop: stop(), ending: Box::new(ending) }
 }
 
-fn told(work: impl FnOnce(Box<dyn FnOnce(Result<()>) + Send>) -> Work) -> (Work, Receiver<Result<()>>) {
-    let (tell, told) = channel();
-    (work(Box::new(move |outcome| tell.send(outcome).unwrap())), told)
+/// Creates work, and the receiver of its outcome.
+fn with_outcome(
+    work: impl FnOnce(Box<dyn FnOnce(Result<()>) + Send>) -> Work,
+) -> (Work, Receiver<Result<()>>) {
+    let (sender, receiver) = channel();
+    (work(Box::new(move |outcome| sender.send(outcome).unwrap())), receiver)
 }
 
 #[test]
-fn a_panic_ends_all_runs_once_the_kernel_is_done_with_their_memory_and_the_next_goes_on() {
+fn a_panic_ends_all_runs_when_the_kernel_no_longer_uses_their_memory() {
     let Ok(uring) = Uring::get() else {
         // Without a ring there is no thread that could panic.
         return crate::skip::skip("io_uring: this kernel has none, or does not permit it to this process");
     };
-    let (theirs, mut they) = std::io::pipe().unwrap();
-    let (ours, mut we) = std::io::pipe().unwrap();
+    let (other_reader, mut other_writer) = std::io::pipe().unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
     let memory = || Box::leak(Box::new([0; 8]));
 
-    let (waiting, end) = told(|ending| read(theirs.as_raw_fd(), memory(), ending));
-    let (tell, panics) = channel();
+    let (waiting, end) = with_outcome(|ending| read(other_reader.as_raw_fd(), memory(), ending));
+    let (sender, panics) = channel();
     uring.start(waiting);
-    uring.start(read(ours.as_raw_fd(), memory(), move |_| {
-        tell.send(()).unwrap();
+    uring.start(read(reader.as_raw_fd(), memory(), move |_| {
+        sender.send(()).unwrap();
         panic!("deliberate")
     }));
-    we.write_all(&[1; 8]).unwrap();
+    writer.write_all(&[1; 8]).unwrap();
     panics.recv_timeout(PATIENCE).unwrap();
-    assert!(end.try_recv().is_err(), "the kernel has its memory");
-    they.write_all(&[1; 8]).unwrap();
+    assert!(end.try_recv().is_err(), "the kernel still uses its memory");
+    other_writer.write_all(&[1; 8]).unwrap();
     let error = end.recv_timeout(PATIENCE).unwrap().unwrap_err();
     assert_eq!(error.status(), Status::Panic);
     assert!(error.message().contains("deliberate"));
 
-    let (next, end) = told(|ending| read(theirs.as_raw_fd(), memory(), ending));
+    let (next, end) = with_outcome(|ending| read(other_reader.as_raw_fd(), memory(), ending));
     uring.start(next);
-    they.write_all(&[2; 8]).unwrap();
+    other_writer.write_all(&[2; 8]).unwrap();
     assert!(end.recv_timeout(PATIENCE).unwrap().is_ok());
 }

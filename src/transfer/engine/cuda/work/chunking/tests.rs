@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What chunks must be, whatever the layouts: together the transfer that was planned, each within its part of the
-//! staging memory, and with no copy across the end of a page lock.
+//! Properties of chunks for any layouts: together they are the planned transfer, each fits its part of the staging memory,
+//! and no copy crosses the end of a page lock.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ fn any_range(most: u64) -> impl Strategy<Value = PairedRange> {
     })
 }
 
-/// What a launch copies: where each byte goes, and where it comes from.
+/// The destination and source address of each byte that a launch copies.
 fn launched(blocks: &Blocks, runs: &[KernelRun]) -> BTreeMap<u64, u64> {
     let first = blocks.runs as usize / size_of::<KernelRun>();
     let mut bytes = BTreeMap::new();
@@ -98,7 +98,7 @@ fn copied(copies: &[Copy]) -> BTreeMap<u64, u64> {
 
 proptest! {
     #[test]
-    fn chunks_are_the_transfer_and_fit_their_parts(
+    fn chunks_are_the_planned_transfer_and_fit_their_parts(
         pairs in any_pairs(), host_kind in 0usize..3, device_kind in 0usize..3, shifts in [0u32..7, 0u32..7],
         layers in any_range(3), outers in any_range(2), to_host in any::<bool>(),
         part_size in prop_oneof![12u64..200, Just(1u64 << 16)], locks in 1u64..300,
@@ -108,7 +108,7 @@ proptest! {
         let wanted = Wanted { layers: Some(layers), outers: Some(outers) };
         let plan = Plan::between(source, destination, &pairs, wanted).unwrap();
         let order = HostOrder::of(&plan, to_host);
-        // A host's block may be a source twice; then the device has it twice.
+        // A host block may be a source twice; then the chunk contains it twice.
         let division = Division::of(host.geometry(), &plan, &order, 2 * part_size, 2).unwrap();
         prop_assert_eq!(division.part_size, part_size);
         let packed = pack(&order);
@@ -151,9 +151,9 @@ proptest! {
     }
 }
 
-/// One long run next to scattered blocks: each of the scattered ones counts as many tiles as a typical run has blocks.
+/// One long run and scattered blocks: each scattered block counts as many tiles as a run of typical length.
 #[test]
-fn more_tiles_than_the_kernel_counts_are_refused() {
+fn a_chunk_with_more_tiles_than_a_launch_supports_fails() {
     const SCATTERED: u32 = 2300;
     const LONG: u32 = 1000 * SCATTERED;
     let of_kind = |kind: usize| {
