@@ -98,7 +98,7 @@ static void verify_between(kv_side *source, kv_side *destination, const kv_move 
     options.source_outer = 1 - slots.source;
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "6 of 6 blocks", kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "6 of 6 moved blocks", kvmem_transfer_wait(transfer, PATIENCE, ERR));
     kvmem_transfer_destroy(transfer);
     slots.source = options.source_outer;
     kv_expect_outers_moved(destination, source, move, slots);
