@@ -138,7 +138,7 @@ static void of_another_id(parcel *parcel) {
 }
 
 static void of_a_newer_version(parcel *parcel) {
-    parcel->bytes.data[8] = 4;
+    parcel->bytes.data[8] = 5;
     forge_seal(parcel);
 }
 
@@ -177,7 +177,7 @@ TEST(lies_are_found_out) {
     } lies[] = {
         {of_another_boot, KVMEM_STATUS_UNSUPPORTED, "another machine"},
         {of_another_id, KVMEM_STATUS_CORRUPT, "another region"},
-        {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 4"},
+        {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 5"},
         {of_flags_nobody_knows, KVMEM_STATUS_VERSION_MISMATCH, "version"},
         {of_no_size, KVMEM_STATUS_CORRUPT, "0 bytes"},
         {of_endless_size, KVMEM_STATUS_CORRUPT, ""},
