@@ -100,15 +100,11 @@ impl Cell {
         let sizes: Vec<_> = self.cells.iter_mut().map(Self::measure).collect();
         let label = self.label.chars().count() as u32 * CHARACTER + 2 * BORDER;
         let gaps = GAP * (sizes.len() as u32).saturating_sub(1);
-        let (across, along): (fn(&Size) -> u32, fn(&Size) -> u32) = match self.direction {
-            Direction::Right => (|size| size.height, |size| size.width),
-            Direction::Down => (|size| size.width, |size| size.height),
-        };
-        let along = sizes.iter().map(along).sum::<u32>() + gaps;
-        let across = sizes.iter().map(across).max().unwrap_or(0);
+        let widths = || sizes.iter().map(|size| size.width);
+        let heights = || sizes.iter().map(|size| size.height);
         let (width, height) = match self.direction {
-            Direction::Right => (along, across),
-            Direction::Down => (across, along),
+            Direction::Right => (widths().sum::<u32>() + gaps, heights().max().unwrap_or(0)),
+            Direction::Down => (widths().max().unwrap_or(0), heights().sum::<u32>() + gaps),
         };
         self.size = match (self.cells.is_empty(), self.style) {
             (true, _) => Size { width: label, height: BAR_HEIGHT },
