@@ -955,15 +955,18 @@ typedef struct kvmem_layout kvmem_layout;
 #define KVMEM_LAYOUT_FULLY_CONTIGUOUS 1
 /// One region per layer. block_dim selects the order within it.
 #define KVMEM_LAYOUT_LAYER_SEPARATE 2
+/// Any other order of axes, or strides that are not tight. The field order of kvmem_layout_config selects it.
+#define KVMEM_LAYOUT_ORDERED 3
 
 /// base[layer] + block·⌈O·R⌉ + outer·R
 #define KVMEM_BLOCK_DIM_FIRST 1
 /// base[layer] + outer·N·⌈R⌉ + block·⌈R⌉
 #define KVMEM_BLOCK_DIM_SECOND 2
 
-/// Shape of a KV cache, as in NVIDIA Dynamo's KVBM. In formulas N is num_blocks, L is num_layers, O is
+/// Shape of a KV cache. Either kind selects one of the shapes of NVIDIA Dynamo's KVBM, or order any order of
+/// axes; docs/layouts.md has the order of each engine. In formulas N is num_blocks, L is num_layers, O is
 /// outer_dim, R is page_size × inner_dim × dtype_width bytes, and ⌈x⌉ is x rounded up to alignment. All
-/// fields are required, except alignment, num_heads and block_dim.
+/// fields are required, except alignment, num_heads, block_dim, and one of kind and order.
 typedef struct kvmem_layout_config {
     /// sizeof(kvmem_layout_config)
     size_t struct_size;
@@ -981,13 +984,34 @@ typedef struct kvmem_layout_config {
     uint64_t dtype_width;
     /// Alignment of blocks in bytes, a power of two; 0 for 1. The block stride is rounded up to it.
     uint64_t alignment;
-    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown.
+    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order with H
+    /// requires it.
     uint64_t num_heads;
-    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE.
+    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE. With an order: KVMEM_LAYOUT_ORDERED or
+    /// 0.
     uint32_t kind;
     /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_BLOCK_DIM_FIRST. KVMEM_BLOCK_DIM_SECOND requires
-    /// KVMEM_LAYOUT_LAYER_SEPARATE.
+    /// KVMEM_LAYOUT_LAYER_SEPARATE. With an order: 0.
     uint32_t block_dim;
+    /// Axes from the outermost to the innermost, such as "L/OBNHC"; NULL for that of the kind. B block, L
+    /// layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs at most
+    /// once, and one that is missing must have one index. Axes before '/' have regions of their own,
+    /// row-major in the list of regions; B and C cannot. Without H, C is all elements of a token, and
+    /// num_heads must be 0 or 1.
+    const char *order;
+    /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
+    /// indices, rounded up to the alignment. A larger one describes padded pages.
+    uint64_t block_stride;
+    /// Bytes from one layer to the next; 0 if tight, and if layers have regions of their own.
+    uint64_t layer_stride;
+    /// Bytes from one outer slot to the next; 0 if tight, and if outer slots have regions of their own.
+    uint64_t outer_stride;
+    /// Bytes from one token to the next; 0 if tight, and if tokens have regions of their own.
+    uint64_t token_stride;
+    /// Bytes from one head to the next; 0 if tight, and if heads have regions of their own.
+    uint64_t head_stride;
+    /// Bytes from one element of a head to the next; 0 if tight: dtype_width if C is the innermost axis.
+    uint64_t element_stride;
 } kvmem_layout_config;
 
 /// Sets a shape to zeroes.
@@ -995,9 +1019,10 @@ void kvmem_layout_config_init(kvmem_layout_config *config, size_t struct_size);
 
 /// Memory that a shape needs.
 typedef struct kvmem_layout_requirements {
-    /// Regions: num_layers for KVMEM_LAYOUT_LAYER_SEPARATE, otherwise 1.
+    /// Regions: the product of the sizes of the axes before '/', such as num_layers for
+    /// KVMEM_LAYOUT_LAYER_SEPARATE; 1 if there are none.
     uint64_t num_regions;
-    /// Bytes of each region.
+    /// Bytes of each region: to the end of its last element, rounded up to the alignment.
     uint64_t region_size;
     /// Bytes of all regions.
     uint64_t total_size;
@@ -1052,9 +1077,10 @@ typedef struct kvmem_layout_options {
     /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
     /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
     const kvmem_elastic_options *elastic;
-    /// KVMEM_LAYOUT_REGIONS: the regions, in the order of layers.
+    /// KVMEM_LAYOUT_REGIONS: the regions, in the order of layers; of an order with several axes before '/',
+    /// row-major.
     kvmem_region *const *regions;
-    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of layers.
+    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of the regions.
     kvmem_registration *const *registrations;
     /// Number of regions or registrations.
     size_t count;
@@ -1100,23 +1126,44 @@ kvmem_status kvmem_layout_build(const kvmem_layout_options *options,
 ///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
 kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvmem_error **error);
 
-/* ---- Layouts: addresses, checksums, information ---- */
+/* ---- Layouts: addresses, checksums, information, pictures ---- */
 
-/// Numbers to compute addresses with: bases[num_bases > 1 ? layer : 0] + block·block_stride +
-/// layer·layer_stride + outer·outer_stride
+/// Numbers to compute addresses with: bases[layer·layer_step + outer·outer_step + token·token_step +
+/// head·head_step] + block·block_stride + layer·layer_stride + outer·outer_stride + token·token_stride +
+/// head·head_stride + element·element_stride. Of the kinds other than KVMEM_LAYOUT_ORDERED, a block in one
+/// layer and outer slot starts at bases[num_bases > 1 ? layer : 0] + block·block_stride +
+/// layer·layer_stride + outer·outer_stride.
 typedef struct kvmem_layout_strides {
     /// Start of each region. Valid as long as the layout.
     const uint64_t *bases;
-    /// Number of bases: 1 or num_layers.
+    /// Number of bases: the number of regions.
     uint64_t num_bases;
     /// Bytes from one block to the next.
     uint64_t block_stride;
-    /// Bytes from one layer to the next; 0 for KVMEM_LAYOUT_LAYER_SEPARATE.
+    /// Bytes from one layer to the next; 0 if layers have regions of their own, as in
+    /// KVMEM_LAYOUT_LAYER_SEPARATE.
     uint64_t layer_stride;
-    /// Bytes from one outer slot to the next.
+    /// Bytes from one outer slot to the next; 0 if outer slots have regions of their own.
     uint64_t outer_stride;
-    /// Bytes of one block in one layer and outer slot: R.
+    /// Bytes from one token to the next; 0 if tokens have regions of their own.
+    uint64_t token_stride;
+    /// Bytes from one head to the next; 0 if heads have regions of their own.
+    uint64_t head_stride;
+    /// Bytes from one element of a head to the next.
+    uint64_t element_stride;
+    /// Bases from one layer to the next; 0 if layers share regions.
+    uint64_t layer_step;
+    /// Bases from one outer slot to the next; 0 if outer slots share regions.
+    uint64_t outer_step;
+    /// Bases from one token to the next; 0 if tokens share regions.
+    uint64_t token_step;
+    /// Bases from one head to the next; 0 if heads share regions.
+    uint64_t head_step;
+    /// Bytes of one block in one layer and outer slot, R, if they are contiguous; otherwise 0.
     uint64_t size;
+    /// Contiguous bytes of one head of one token: all of its elements, or dtype_width if other elements are
+    /// in between.
+    uint64_t row_size;
 } kvmem_layout_strides;
 
 /// Returns the numbers to compute addresses with.
@@ -1127,7 +1174,7 @@ kvmem_status kvmem_layout_get_strides(const kvmem_layout *layout,
                                       kvmem_layout_strides *strides,
                                       kvmem_error **error);
 
-/// Range of one block in one layer and outer slot.
+/// Range of contiguous bytes: of one block in one layer and outer slot, or of one head of one token in it.
 typedef struct kvmem_block {
     /// First byte: an address in the process that the memory belongs to, or an offset in the file.
     uint64_t address;
@@ -1144,12 +1191,35 @@ typedef struct kvmem_block {
 /// @param out receives the range
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
+///         KVMEM_STATUS_UNSUPPORTED: the bytes are not contiguous; call kvmem_layout_get_row or
+///           kvmem_layout_get_strides
 kvmem_status kvmem_layout_get_block(const kvmem_layout *layout,
                                     uint32_t block,
                                     uint64_t layer,
                                     uint64_t outer,
                                     kvmem_block *out,
                                     kvmem_error **error);
+
+/// Returns the range of one head of one token of a block. Every layout has it, whatever its order.
+///
+/// @param layout a layout
+/// @param block block id, less than num_blocks
+/// @param layer less than num_layers
+/// @param outer less than outer_dim
+/// @param token less than page_size
+/// @param head less than num_heads; 0 if that is 0
+/// @param out receives the range. If the elements are not contiguous, it is that of the first: dtype_width
+///        bytes, and the next one is element_stride bytes further
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot, token or head
+kvmem_status kvmem_layout_get_row(const kvmem_layout *layout,
+                                  uint32_t block,
+                                  uint64_t layer,
+                                  uint64_t outer,
+                                  uint64_t token,
+                                  uint64_t head,
+                                  kvmem_block *out,
+                                  kvmem_error **error);
 
 /// Computes the CRC32C (Castagnoli, as in iSCSI) of blocks.
 ///
@@ -1164,7 +1234,8 @@ kvmem_status kvmem_layout_get_block(const kvmem_layout *layout,
 /// @param checksums receives one checksum per block, in the order of the ids
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; its owner can compute them
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them; or the bytes of a
+///           block in one layer and outer slot are not contiguous
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the context of adopted GPU memory
 ///           was destroyed
 ///         any other status: how reading a file or GPU memory failed
@@ -1209,9 +1280,9 @@ typedef struct kvmem_layout_info {
     uint64_t device_id;
     /// Number of regions.
     uint64_t num_regions;
-    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE.
+    /// KVMEM_LAYOUT_* value. An order and strides that give the same addresses as a kind are that kind.
     uint32_t kind;
-    /// KVMEM_BLOCK_DIM_* value.
+    /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_LAYOUT_ORDERED.
     uint32_t block_dim;
     /// KVMEM_TIER_* value.
     uint32_t tier;
@@ -1222,6 +1293,21 @@ typedef struct kvmem_layout_info {
     uint32_t memory_type;
     /// 0.
     uint32_t reserved;
+    /// Order of the axes, NUL-terminated, such as "L/OBNHC". For the other kinds than KVMEM_LAYOUT_ORDERED
+    /// without O if outer_dim is 1, and without H if num_heads is 0.
+    char order[8];
+    /// Bytes from one block to the next.
+    uint64_t block_stride;
+    /// Bytes from one layer to the next; 0 if layers have regions of their own.
+    uint64_t layer_stride;
+    /// Bytes from one outer slot to the next; 0 if outer slots have regions of their own.
+    uint64_t outer_stride;
+    /// Bytes from one token to the next; 0 if tokens have regions of their own.
+    uint64_t token_stride;
+    /// Bytes from one head to the next; 0 if heads have regions of their own.
+    uint64_t head_stride;
+    /// Bytes from one element of a head to the next.
+    uint64_t element_stride;
 } kvmem_layout_info;
 
 /// Returns the properties of a layout.
@@ -1247,6 +1333,19 @@ kvmem_status kvmem_layout_get_region(const kvmem_layout *layout,
 ///
 /// @param layout a layout that no other call uses; NULL does nothing
 void kvmem_layout_destroy(kvmem_layout *layout);
+
+/// Draws a layout as an SVG picture: its axes as nested boxes in the order of addresses, strides, padding,
+/// and one block highlighted. Reads no memory of the layout.
+///
+/// @param layout a layout
+/// @param block block id to highlight, less than num_blocks
+/// @param svg receives the picture as UTF-8 text; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+kvmem_status kvmem_layout_draw(const kvmem_layout *layout,
+                               uint32_t block,
+                               kvmem_blob **svg,
+                               kvmem_error **error);
 
 /* ---- Queues ---- */
 
@@ -1425,10 +1524,11 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 
 /// Checks, plans and prepares a transfer. Moves nothing.
 ///
-/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in kind,
-/// alignment, tier and num_blocks. They must be equal in page_size, inner_dim and dtype_width, in num_heads
-/// if both have it, and in num_layers and outer_dim if no range is given. Both layouts stay in use until the
-/// transfer is destroyed and its last run has ended.
+/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in
+/// kind, alignment, tier and num_blocks; layouts of the kind KVMEM_LAYOUT_ORDERED are not supported yet.
+/// They must be equal in page_size, inner_dim and dtype_width, in num_heads if both have it, and in
+/// num_layers and outer_dim if no range is given. Both layouts stay in use until the transfer is destroyed
+/// and its last run has ended.
 ///
 /// At least one pair is required. If kvmem_transfer_submit_pairs will set the pairs of each run, any valid
 /// pair will do here.
@@ -1446,8 +1546,9 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///           cannot access a range; or staging_size is too small for a piece
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
-///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative), flags
-///           exclude every path, the requested path is not possible, or the transfer cannot be verified
+///         KVMEM_STATUS_UNSUPPORTED: a layout's order is not supported; no path connects the layouts (the
+///           message has an alternative); flags exclude every path, the requested path is not possible, or
+///           the transfer cannot be verified
 ///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
 ///         KVMEM_STATUS_STALE: the peer was invalidated

@@ -72,6 +72,16 @@ static void get_block(fuzz *fuzz) {
         random_index(fuzz, 2), or_null(fuzz, &block));
 }
 
+static void get_row(fuzz *fuzz) {
+    kvmem_block row;
+    TRY(fuzz, kvmem_layout_get_row, table_pick(fuzz, LAYOUTS), random_index(fuzz, 8), random_index(fuzz, 2),
+        random_index(fuzz, 2), random_index(fuzz, 3), random_index(fuzz, 3), or_null(fuzz, &row));
+}
+
+static void draw(fuzz *fuzz) {
+    CREATE(fuzz, BLOBS, kvmem_layout_draw, table_pick(fuzz, LAYOUTS), random_index(fuzz, 8));
+}
+
 static void get_strides(fuzz *fuzz) {
     kvmem_layout_strides strides;
     const kvmem_layout *layout = table_pick(fuzz, LAYOUTS);
@@ -79,8 +89,13 @@ static void get_strides(fuzz *fuzz) {
         TRY(fuzz, kvmem_layout_get_strides, layout, NULL);
     } else if (TRY(fuzz, kvmem_layout_get_strides, layout, &strides) == KVMEM_STATUS_OK) {
         kvmem_block first;
-        const kvmem_status status = TRY(fuzz, kvmem_layout_get_block, layout, 0, 0, 0, &first);
-        if (status != KVMEM_STATUS_OK || first.address != strides.bases[0] || first.size != strides.size) {
+        kvmem_status status = TRY(fuzz, kvmem_layout_get_row, layout, 0, 0, 0, 0, 0, &first);
+        if (status != KVMEM_STATUS_OK || first.address != strides.bases[0] || first.size != strides.row_size) {
+            fuzz_fail(fuzz, "the first row is not where the strides say");
+        }
+        status = TRY(fuzz, kvmem_layout_get_block, layout, 0, 0, 0, &first);
+        if (status != (strides.size > 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED) ||
+            (status == KVMEM_STATUS_OK && (first.address != strides.bases[0] || first.size != strides.size))) {
             fuzz_fail(fuzz, "the first block is not where the strides say");
         }
     }
@@ -120,6 +135,8 @@ const operation layout_operations[] = {
     OPERATION_WITH(10, build_over_regions, BIT(REGIONS), BIT(LAYOUTS)),
     OPERATION_WITH(4, build_over_registrations, BIT(REGISTRATIONS), 0),
     OPERATION_WITH(2, get_block, BIT(LAYOUTS), 0),
+    OPERATION_WITH(2, get_row, BIT(LAYOUTS), 0),
+    OPERATION_WITH(1, draw, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, get_strides, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, layout_get_info, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, layout_get_agent, BIT(LAYOUTS), 0),

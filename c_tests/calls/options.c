@@ -108,6 +108,20 @@ kvmem_layout_config options_config(fuzz *fuzz) {
     if (config.kind == KVMEM_LAYOUT_LAYER_SEPARATE) {
         config.block_dim = (uint32_t)random_below(fuzz, 3);
     }
+    if (random_one_in(fuzz, 6)) { /* contiguous pieces and others, most of them possible, some not */
+        static const char *const orders[] = {"BLOHNC", "L/OBHNC", "LO/BNHC", "OL/BNHC", "L/BHNOC", "OBNLHC", "LO/HCBN",
+                                             "LHBNOC", "BLONHC",  "L/BNHC",  "BLBNHC",  "B/LNHC",  ""};
+        config.order = random_of(fuzz, orders);
+        config.num_heads = random_one_in(fuzz, 20) ? 0 : 4;
+        config.kind = random_one_in(fuzz, 2) ? 0 : KVMEM_LAYOUT_ORDERED;
+        config.block_dim = 0;
+    }
+    if (random_one_in(fuzz, 12)) { /* padded, or so that elements overlap */
+        uint64_t *const strides[] = {&config.block_stride, &config.layer_stride, &config.outer_stride,
+                                     &config.token_stride};
+        static const uint64_t values[] = {1, 64, 4096, 65536, UINT64_MAX};
+        *random_of(fuzz, strides) = random_of(fuzz, values);
+    }
     if (random_one_in(fuzz, 30)) { /* one field is wrong, or too large for any memory: nothing large is ever allocated */
         uint64_t *const fields[] = {&config.num_blocks, &config.num_layers,  &config.outer_dim, &config.page_size,
                                     &config.inner_dim,  &config.dtype_width, &config.alignment, &config.num_heads};

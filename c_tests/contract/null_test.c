@@ -167,6 +167,11 @@ TEST(layout_answers) {
     kvmem_block block;
     INVALID_KEEPS(block, kvmem_layout_get_block, NULL, 0, 0, 0, &block);
     INVALID(kvmem_layout_get_block, w.local.layout, 0, 0, 0, NULL);
+    INVALID_KEEPS(block, kvmem_layout_get_row, NULL, 0, 0, 0, 0, 0, &block);
+    INVALID(kvmem_layout_get_row, w.local.layout, 0, 0, 0, 0, 0, NULL);
+    kvmem_blob *svg = NULL;
+    INVALID_NULLS(svg, kvmem_layout_draw, NULL, 0, &svg);
+    INVALID(kvmem_layout_draw, w.local.layout, 0, NULL);
     kvmem_layout_strides strides;
     INVALID_KEEPS(strides, kvmem_layout_get_strides, NULL, &strides);
     INVALID(kvmem_layout_get_strides, w.local.layout, NULL);

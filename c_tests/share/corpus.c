@@ -36,6 +36,25 @@ static void write_layout(const char *name, memory_kind kind, size_t layout_kind,
     write_parcel(name, &parcel);
 }
 
+/* Token by token of each head, a region per layer. */
+static void write_ordered_layout(void) {
+    const kvmem_layout_config config = WITH(blocks_config(&kv_kinds[1]), it.kind = 0, it.block_dim = 0,
+                                            it.num_heads = 8, it.order = "L/BOHNC");
+    OWNED(kvmem_layout) layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_APART, NULL);
+    OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
+    CLEANUP(parcel_close) parcel parcel = parcel_of(share);
+    write_parcel("layout-ordered", &parcel);
+}
+
+static void write_ordered_descriptor(void) {
+    const kvmem_layout_config config = WITH(blocks_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 8,
+                                            it.order = "BHLONC");
+    OWNED(kvmem_agent) agent = agent_open("corpus");
+    OWNED(kvmem_layout) layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, agent);
+    CLEANUP(parcel_close) parcel descriptor = {.bytes = layout_descriptor(layout)};
+    write_parcel("layout-descriptor-ordered", &descriptor);
+}
+
 /* A layout that NIXL reaches, and its descriptor for itself. */
 static void write_remote_layout(void) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
@@ -67,6 +86,8 @@ int main(int argc, char **argv) {
     write_layout("layout-device", MEMORY_DEVICE, 1, BLOCKS_TOGETHER);
     write_layout("layout-mapped", MEMORY_MAPPED, 1, BLOCKS_APART);
     write_layout("layout-elastic", MEMORY_ELASTIC, 2, BLOCKS_TOGETHER);
+    write_ordered_layout();
+    write_ordered_descriptor();
     write_remote_layout();
     return EXIT_SUCCESS;
 }

@@ -51,4 +51,16 @@ impl Axis {
             Self::Element => "element",
         }
     }
+
+    /// The dimension that determines how many indices it has.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::Block => "num_blocks",
+            Self::Layer => "num_layers",
+            Self::Outer => "outer_dim",
+            Self::Token => "page_size",
+            Self::Head => "num_heads",
+            Self::Element => "inner_dim",
+        }
+    }
 }

@@ -248,10 +248,11 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
     ensure!(
         regions.len() == count,
         InvalidArgument,
-        "a {} layout of {} layers needs {count} regions, {} are given",
+        "a {} layout of {} layers needs {count} regions, {} are given; its order is {}",
         geometry.kind().name(),
         geometry.dimensions().num_layers,
-        regions.len()
+        regions.len(),
+        geometry.order()
     );
     for (index, region) in regions.iter().enumerate() {
         ensure!(

@@ -3,6 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::arrangement::Arrangement;
+use super::axis::Axis;
+use super::order::Order;
 use crate::error::{Result, ensure};
 
 /// The dimensions of a KV cache.
@@ -26,13 +29,15 @@ pub struct Dimensions {
     pub num_heads: Option<u64>,
 }
 
-/// The order of blocks, layers and outer slots in memory.
+/// The order of all axes in memory: one of the three kinds of NVIDIA Dynamo's KVBM, or any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LayoutKind {
     /// One region; a block contains all its layers, a layer its outer slots.
     FullyContiguous,
     /// One region per layer.
     LayerSeparate(BlockDim),
+    /// Any order that is none of those.
+    Ordered(Arrangement),
 }
 
 /// The position of the block dimension within a layer's region.
@@ -45,11 +50,52 @@ pub enum BlockDim {
 }
 
 impl LayoutKind {
+    /// The order of all axes, and the strides that are not tight. A block's part in one layer and outer slot is in the order
+    /// token, head, element in the three kinds.
+    pub fn arrangement(self) -> Arrangement {
+        use Axis::{Block, Element, Head, Layer, Outer, Token};
+        let order = match self {
+            Self::FullyContiguous => Order::of(&[], &[Block, Layer, Outer, Token, Head, Element]),
+            Self::LayerSeparate(BlockDim::First) => {
+                Order::of(&[Layer], &[Block, Outer, Token, Head, Element])
+            }
+            Self::LayerSeparate(BlockDim::Second) => {
+                Order::of(&[Layer], &[Outer, Block, Token, Head, Element])
+            }
+            Self::Ordered(arrangement) => return arrangement,
+        };
+        Arrangement::tight(order)
+    }
+
+    /// The order of the axes. Of the three kinds, outer slots are left out if there is one, and heads if they are unknown.
+    pub fn order(self, dimensions: &Dimensions) -> Order {
+        let order = self.arrangement().order;
+        if let Self::Ordered(_) = self {
+            return order;
+        }
+        let is_left = |axis: &&Axis| match axis {
+            Axis::Outer => dimensions.outer_dim > 1,
+            Axis::Head => dimensions.num_heads.is_some(),
+            _ => true,
+        };
+        let within: Vec<_> = order.within().iter().filter(is_left).copied().collect();
+        Order::of(order.in_regions(), &within)
+    }
+
+    /// The first version of the wire forms that can represent it.
+    pub fn version(self) -> u16 {
+        match self {
+            Self::FullyContiguous | Self::LayerSeparate(_) => 1,
+            Self::Ordered(_) => 2,
+        }
+    }
+
     /// Its name, for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::FullyContiguous => "fully contiguous",
             Self::LayerSeparate(_) => "layer separate",
+            Self::Ordered(_) => "ordered",
         }
     }
 
@@ -61,11 +107,25 @@ impl LayoutKind {
             Self::LayerSeparate(BlockDim::Second) => {
                 "KVMEM_LAYOUT_LAYER_SEPARATE with KVMEM_BLOCK_DIM_SECOND"
             }
+            Self::Ordered(_) => "KVMEM_LAYOUT_ORDERED",
         }
     }
 }
 
 impl Dimensions {
+    /// The number of indices of an axis. Without a number of heads, all elements of a token belong to one head.
+    pub fn count(&self, axis: Axis) -> u64 {
+        let heads = self.num_heads.unwrap_or(1);
+        match axis {
+            Axis::Block => self.num_blocks,
+            Axis::Layer => self.num_layers,
+            Axis::Outer => self.outer_dim,
+            Axis::Token => self.page_size,
+            Axis::Head => heads,
+            Axis::Element => self.inner_dim / heads,
+        }
+    }
+
     /// Fails for invalid dimensions.
     pub fn validate(&self) -> Result<()> {
         for (name, value) in [

@@ -17,8 +17,7 @@ use crate::process::ProcessIdentity;
 use crate::region::{Region, Tier};
 use crate::wire::Form;
 
-const VERSION: u16 = 1;
-const FORM: Form = Form { magic: b"KVMEMLAY", versions: VERSION..=VERSION, name: "layout descriptor" };
+const FORM: Form = Form { magic: b"KVMEMLAY", versions: 1..=2, name: "layout descriptor" };
 
 #[derive(Serialize, Deserialize)]
 struct Payload {
@@ -67,7 +66,7 @@ fn export(layout: &Layout) -> Result<Vec<u8>> {
         bases: layout.placement().bases().to_vec(),
         elastic: elastic(&local.regions)?,
     };
-    FORM.write(VERSION, &payload)
+    FORM.write(payload.kind.version(), &payload)
 }
 
 fn exportable(layout: &Layout) -> Result<&LocalMemory> {
@@ -135,7 +134,13 @@ fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
 }
 
 fn read(bytes: &[u8]) -> Result<(Payload, Placement, Vec<Descriptor>)> {
-    let (_, payload): (_, Payload) = FORM.read(bytes)?;
+    let (version, payload): (_, Payload) = FORM.read(bytes)?;
+    ensure!(
+        payload.kind.version() <= version,
+        Corrupt,
+        "the layout descriptor has version {version}, and contains an order, which version {} introduced",
+        payload.kind.version()
+    );
     let (placement, claimed) = validate(&payload)?;
     Ok((payload, placement, claimed))
 }
@@ -194,9 +199,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::layout::BlockDim;
+    use crate::layout::{Arrangement, Axis, BlockDim, Order, Strides};
     use crate::nixl::MemoryType;
-    use crate::wire::tests::ensure_all_damage_is_found;
+    use crate::wire::tests::{ensure_all_damage_is_found, of_version};
 
     fn payload() -> Payload {
         let dimensions =
@@ -221,14 +226,49 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let placement = read(&FORM.write(VERSION, &payload()).unwrap()).unwrap();
+        let placement = read(&FORM.write(1, &payload()).unwrap()).unwrap();
         assert_eq!(placement.bases(), &[0x10000, 0x20000]);
         assert_eq!(placement.geometry().dimensions(), &payload().dimensions);
     }
 
+    fn ordered() -> Payload {
+        let order = Order::parse("L/BOHNC").unwrap();
+        Payload { kind: LayoutKind::Ordered(Arrangement::tight(order)), ..payload() }
+    }
+
+    fn strides(payload: &mut Payload) -> &mut Strides {
+        match &mut payload.kind {
+            LayoutKind::Ordered(arrangement) => &mut arrangement.strides,
+            _ => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn an_order_needs_version_2() {
+        let bytes = FORM.write(2, &ordered()).unwrap();
+        assert_eq!(read(&bytes).unwrap().geometry().order().to_string(), "L/BOHNC");
+        let older = read(&of_version(&bytes, 1)).unwrap_err();
+        assert_eq!(older.status(), Status::Corrupt, "{older}");
+        assert!(read(&FORM.write(2, &payload()).unwrap()).is_ok(), "a kind in version 2");
+        assert_eq!(read(&of_version(&bytes, 3)).unwrap_err().status(), Status::VersionMismatch);
+    }
+
+    #[test]
+    fn hostile_strides_are_refused() {
+        for axis in Axis::ALL {
+            for stride in [1, 24, 1 << 40, 1 << 62, u64::MAX] {
+                let mut changed = ordered();
+                *strides(&mut changed) = Strides::default().with(axis, stride);
+                let error = read(&FORM.write(2, &changed).unwrap()).unwrap_err();
+                assert_eq!(error.status(), Status::Corrupt, "{axis:?} {stride}: {error}");
+            }
+        }
+    }
+
     #[test]
     fn all_damage_is_found() {
-        ensure_all_damage_is_found(&FORM.write(VERSION, &payload()).unwrap(), read);
+        ensure_all_damage_is_found(&FORM.write(1, &payload()).unwrap(), read);
+        ensure_all_damage_is_found(&FORM.write(2, &ordered()).unwrap(), read);
     }
 
     #[test]
@@ -248,7 +288,7 @@ mod tests {
             let mut changed = payload();
             change(&mut changed);
             assert_eq!(
-                read(&FORM.write(VERSION, &changed).unwrap()).unwrap_err().status(),
+                read(&FORM.write(changed.kind.version(), &changed).unwrap()).unwrap_err().status(),
                 Status::Corrupt,
                 "case {index}"
             );
@@ -260,18 +300,18 @@ mod tests {
         fn any_payload_behind_a_true_checksum_gives_a_result_or_an_error(
             body in prop::collection::vec(any::<u8>(), 0..512),
         ) {
-            let _ = read(&FORM.frame(VERSION, &body).unwrap());
+            let _ = read(&FORM.frame(2, &body).unwrap());
         }
 
         #[test]
         fn a_changed_byte_behind_a_true_checksum_gives_a_result_or_an_error(
-            position in any::<prop::sample::Index>(), byte in any::<u8>(),
+            position in any::<prop::sample::Index>(), byte in any::<u8>(), is_ordered in any::<bool>(),
         ) {
             let mut body = Vec::new();
-            ciborium::into_writer(&payload(), &mut body).unwrap();
+            ciborium::into_writer(&if is_ordered { ordered() } else { payload() }, &mut body).unwrap();
             let position = position.index(body.len());
             body[position] = byte;
-            let _ = read(&FORM.frame(VERSION, &body).unwrap());
+            let _ = read(&FORM.frame(2, &body).unwrap());
         }
     }
 }

@@ -4,10 +4,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::config::{BlockDim, Dimensions, LayoutKind};
+use super::axis::Axis;
+use super::config::{Dimensions, LayoutKind};
 use super::extent_set::ExtentSet;
 use super::geometry::Geometry;
 use super::placement::Placement;
+use super::whole_blocks::ensure_whole_planes;
 use super::{Layout, Memory, RemoteElastic};
 use crate::error::{Error, Result, Status, ensure};
 use crate::region::{ExtentHold, Region};
@@ -22,14 +24,18 @@ const STEPS: u64 = 8;
 ///
 /// With a block stride of s and a granularity of g the smallest such extent is the least common multiple of the two.
 /// Rounding s up to a multiple of a power of two p makes it smaller; the smallest p that reaches the target is used.
+///
+/// A block stride that was given is not padded: the extents are as large as it needs.
 pub fn fit(dimensions: &Dimensions, kind: LayoutKind, granularity: u64) -> Result<(Geometry, u64)> {
     let mut alignment = dimensions.alignment;
+    let is_given = kind.arrangement().strides.given(Axis::Block).is_some();
     loop {
         let geometry = Geometry::new(Dimensions { alignment, ..dimensions.clone() }, kind)?;
         let stride = geometry.block_stride();
         let smallest = granularity / common_divisor(stride, granularity);
         match stride.checked_mul(smallest) {
-            Some(extent) if extent <= TARGET || alignment >= granularity => {
+            Some(extent) if extent <= TARGET || alignment >= granularity || is_given => {
+                ensure_whole_planes(&geometry)?;
                 let wanted = TARGET.min(geometry.region_size() / STEPS);
                 return Ok((geometry, extent * (wanted / extent).max(1)));
             }
@@ -71,12 +77,13 @@ fn too_large() -> Error {
 
 /// The ranges, within one region, that the first `blocks` blocks occupy.
 pub fn spans(geometry: &Geometry, blocks: u64) -> impl Iterator<Item = (u64, u64)> {
-    let planes = match geometry.kind() {
-        LayoutKind::LayerSeparate(BlockDim::Second) => geometry.dimensions().outer_dim,
-        _ => 1,
-    };
-    let (stride, outer_stride) = (geometry.block_stride(), geometry.outer_stride());
-    (0..planes).map(move |plane| (plane * outer_stride, blocks * stride)).filter(|(_, size)| *size > 0)
+    let mut planes = vec![0];
+    for axis in geometry.outside_blocks() {
+        let (count, stride) = (geometry.count(axis), geometry.stride(axis));
+        planes = (0..count).flat_map(|index| planes.iter().map(move |at| at + index * stride)).collect();
+    }
+    let size = blocks * geometry.block_stride();
+    planes.into_iter().map(move |plane| (plane, size)).filter(|(_, size)| *size > 0)
 }
 
 impl Layout {
@@ -189,8 +196,53 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::layout::config::BlockDim;
+    use crate::layout::{Arrangement, Order, Strides};
 
     const GRANULARITY: u64 = 2 << 20;
+
+    #[test]
+    fn blocks_of_any_order_stay_within_extents() {
+        for order in ["LBNHC", "LHBNC", "BLHNC", "L/HCBN", "NBLHC"] {
+            let order = Order::parse(order).unwrap();
+            let dimensions =
+                Dimensions { num_blocks: 10, outer_dim: 1, inner_dim: 800, ..Dimensions::small() };
+            for strides in [Strides::default(), Strides::default().with(Axis::Block, 60000)] {
+                let kind = LayoutKind::Ordered(Arrangement { order, strides });
+                let Ok((geometry, extent)) = fit(&dimensions, kind, GRANULARITY) else {
+                    assert!(strides != Strides::default(), "{order}: a tight order fits");
+                    continue;
+                };
+                assert_eq!(extent % GRANULARITY, 0);
+                for blocks in 0..=dimensions.num_blocks {
+                    let spans: Vec<_> = spans(&geometry, blocks).collect();
+                    let row = |block, token, head| {
+                        let indices = [(Axis::Block, block), (Axis::Token, token), (Axis::Head, head)];
+                        let start = geometry.locate(&indices).1;
+                        start..start + geometry.row_size()
+                    };
+                    for row in
+                        (0..blocks).flat_map(|b| (0..16).flat_map(move |n| (0..8).map(move |h| row(b, n, h))))
+                    {
+                        assert_eq!(row.start / extent, (row.end - 1) / extent);
+                        assert!(
+                            spans.iter().any(|(at, size)| *at <= row.start && row.end <= at + size),
+                            "{order}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn planes_that_break_blocks_are_refused() {
+        let strides = Strides::default().with(Axis::Block, 4096).with(Axis::Layer, 50000);
+        let kind = LayoutKind::Ordered(Arrangement { order: Order::parse("LBNC").unwrap(), strides });
+        let dimensions = Dimensions { num_heads: None, outer_dim: 1, ..Dimensions::small() };
+        let error = fit(&dimensions, kind, GRANULARITY).unwrap_err();
+        assert!(error.message().contains("axis L (layer) has a stride of 50000 bytes"), "{error}");
+    }
 
     proptest! {
         #[test]

@@ -6,14 +6,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::axis::Axis;
 use super::config::{Dimensions, LayoutKind};
 use super::geometry::Geometry;
 use crate::error::{Result, Status, ensure, fail};
 use crate::region::Label;
 use crate::wire::Form;
 
-const VERSION: u16 = 1;
-const FORM: Form = Form { magic: b"KVMEMFIL", versions: VERSION..=VERSION, name: "fingerprint of a layout" };
+const FORM: Form = Form { magic: b"KVMEMFIL", versions: 1..=2, name: "fingerprint of a layout" };
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Shape {
@@ -24,7 +24,7 @@ struct Shape {
 /// The label of a file that holds a layout.
 pub fn label(geometry: &Geometry) -> Result<Label> {
     let shape = Shape { kind: geometry.kind(), dimensions: geometry.dimensions().clone() };
-    Ok(Label { bytes: FORM.write(VERSION, &shape)?, check: ensure_same })
+    Ok(Label { bytes: FORM.write(shape.kind.version(), &shape)?, check: ensure_same })
 }
 
 /// Fails if a file with the label `found` does not contain the layout of the label `wanted`.
@@ -66,14 +66,43 @@ fn differences(found: &Shape, wanted: &Shape) -> Vec<String> {
     let heads = there.num_heads.zip(here.num_heads).map(|(there, here)| ("num_heads", there, here));
     let numbers = numbers.into_iter().chain(heads).filter(|(_, there, here)| there != here);
     let numbers = numbers.map(|(name, there, here)| format!("{name} is {there} in the file and {here} here"));
-    let kind = (found.kind != wanted.kind)
-        .then(|| format!("kind is {} in the file and {} here", found.kind.c_name(), wanted.kind.c_name()));
-    kind.into_iter().chain(numbers).collect()
+    arrangement_differences(found.kind, wanted.kind).into_iter().chain(numbers).collect()
+}
+
+/// The differences of kind, order and strides, as text.
+fn arrangement_differences(found: LayoutKind, wanted: LayoutKind) -> Vec<String> {
+    if found == wanted {
+        return Vec::new();
+    }
+    let (LayoutKind::Ordered(there), LayoutKind::Ordered(here)) = (found, wanted) else {
+        let name = |kind: LayoutKind| match kind {
+            LayoutKind::Ordered(arrangement) => format!("{} {}", kind.c_name(), arrangement.order),
+            named => named.c_name().to_string(),
+        };
+        return vec![format!("kind is {} in the file and {} here", name(found), name(wanted))];
+    };
+    let order = (there.order != here.order)
+        .then(|| format!("order is {} in the file and {} here", there.order, here.order));
+    let bytes = |stride: Option<u64>| stride.map_or("tight".to_string(), |stride| format!("{stride} bytes"));
+    let strides = Axis::ALL.into_iter().filter_map(|axis| {
+        let (there, here) = (there.strides.given(axis), here.strides.given(axis));
+        let text = || {
+            format!(
+                "the stride of axis {} is {} in the file and {} here",
+                axis.letter(),
+                bytes(there),
+                bytes(here)
+            )
+        };
+        (there != here).then(text)
+    });
+    order.into_iter().chain(strides).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::config::BlockDim;
+    use super::super::{Arrangement, Order, Strides};
     use super::*;
     use crate::wire::tests::{ensure_all_damage_is_found, of_version};
 
@@ -121,6 +150,33 @@ mod tests {
     }
 
     #[test]
+    fn order_and_strides_count_and_are_named() {
+        let ordered = |order: &str, strides| {
+            of(LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides }), |_| {})
+        };
+        let padded = Strides::default().with(Axis::Block, 10000);
+        let here = ordered("BLOHNC", padded);
+        assert!(ensure_same(&here, &here).is_ok());
+        assert!(ensure_same(&ordered("BLONHC", Strides::default()), &small()).is_ok(), "the same addresses");
+        for (there, part) in [
+            (ordered("BLHONC", padded), "order is BLHONC in the file and BLOHNC here"),
+            (
+                ordered("BLOHNC", Strides::default()),
+                "the stride of axis B is tight in the file and 10000 bytes here",
+            ),
+            (
+                small(),
+                "kind is KVMEM_LAYOUT_FULLY_CONTIGUOUS in the file and KVMEM_LAYOUT_ORDERED BLOHNC here",
+            ),
+        ] {
+            let error = ensure_same(&there, &here).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidArgument);
+            assert!(error.message().contains(part), "{error}");
+        }
+        ensure_all_damage_is_found(&here, |bytes| ensure_same(bytes, &here));
+    }
+
+    #[test]
     fn what_is_no_fingerprint_is_refused() {
         let mut damaged = small();
         damaged[30] ^= 1;
@@ -128,7 +184,7 @@ mod tests {
             assert_eq!(ensure_same(bytes, &small()).unwrap_err().status(), Status::Corrupt);
         }
         ensure_all_damage_is_found(&small(), |bytes| ensure_same(bytes, &small()));
-        let newer = ensure_same(&of_version(&small(), 2), &small()).unwrap_err();
+        let newer = ensure_same(&of_version(&small(), 3), &small()).unwrap_err();
         assert_eq!(newer.status(), Status::VersionMismatch);
     }
 }

@@ -7,57 +7,50 @@
 //! - layer separate, block first: `base[layer] + block·O·R + outer·R`
 //! - layer separate, block second: `base[layer] + outer·N·R + block·R`
 //!
-//! These are the shapes of NVIDIA Dynamo's KVBM. An alignment rounds the block stride up.
+//! These are the shapes of NVIDIA Dynamo's KVBM. An alignment rounds the block stride up. Any other order of axes has an
+//! address of the same form: the region and the offset are sums of an index times a number per axis.
 
+use super::arrangement::Arrangement;
+use super::axes::{Axes, overflow, product};
 use super::axis::Axis;
 use super::config::{BlockDim, Dimensions, LayoutKind};
-use crate::error::{Error, Result, Status, ensure};
+use super::order::Order;
+use crate::error::{Result, ensure};
+
+/// The axes of a block in one layer and outer slot.
+const PIECE: [Axis; 3] = [Axis::Token, Axis::Head, Axis::Element];
 
 /// The shape of a layout: its sizes and strides, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     dimensions: Dimensions,
     kind: LayoutKind,
+    order: Order,
+    axes: Axes,
     piece_size: u64,
-    block_stride: u64,
-    layer_stride: u64,
-    outer_stride: u64,
-    region_size: u64,
+    has_contiguous_pieces: bool,
 }
 
 impl Geometry {
     /// Computes a shape. The error names the number that is invalid.
     pub fn new(dimensions: Dimensions, kind: LayoutKind) -> Result<Self> {
         dimensions.validate()?;
-        let Dimensions {
-            num_blocks,
-            num_layers,
-            outer_dim,
-            page_size,
-            inner_dim,
-            dtype_width,
-            alignment,
-            ..
-        } = dimensions;
-        let piece_size = product(&[page_size, inner_dim, dtype_width])?;
-        let slots = product(&[outer_dim, piece_size])?;
-        let (block_stride, layer_stride, outer_stride, region_size) = match kind {
-            LayoutKind::FullyContiguous => {
-                let block = aligned(product(&[num_layers, slots])?, alignment)?;
-                (block, slots, piece_size, product(&[num_blocks, block])?)
+        let Dimensions { page_size, inner_dim, dtype_width, .. } = dimensions;
+        let arrangement = kind.arrangement();
+        let axes = Axes::of(&dimensions, &arrangement)?;
+        let (kind, axes) = match kind {
+            LayoutKind::Ordered(arrangement) => {
+                ensure_heads(&dimensions, &arrangement)?;
+                let arrangement = Arrangement { strides: axes.given(), ..arrangement };
+                let found = named(&dimensions, &axes, &arrangement);
+                found.unwrap_or((LayoutKind::Ordered(arrangement), axes))
             }
-            LayoutKind::LayerSeparate(BlockDim::First) => {
-                let block = aligned(slots, alignment)?;
-                (block, 0, piece_size, product(&[num_blocks, block])?)
-            }
-            LayoutKind::LayerSeparate(BlockDim::Second) => {
-                let block = aligned(piece_size, alignment)?;
-                let outer = product(&[num_blocks, block])?;
-                (block, 0, outer, product(&[outer_dim, outer])?)
-            }
+            named => (named, axes),
         };
-        let geometry =
-            Self { dimensions, kind, piece_size, block_stride, layer_stride, outer_stride, region_size };
+        let piece_size = product(&[page_size, inner_dim, dtype_width])?;
+        let has_contiguous_pieces = axes.contiguous(&PIECE, dtype_width).is_some();
+        let order = kind.order(&dimensions);
+        let geometry = Self { dimensions, kind, order, axes, piece_size, has_contiguous_pieces };
         geometry.allocation_size(1)?;
         Ok(geometry)
     }
@@ -67,9 +60,14 @@ impl Geometry {
         &self.dimensions
     }
 
-    /// The order of blocks, layers and outer slots.
+    /// The kind; one of KVBM's if the addresses are the same.
     pub fn kind(&self) -> LayoutKind {
         self.kind
+    }
+
+    /// The order of the axes. Axes of the three kinds that have one index are left out.
+    pub fn order(&self) -> Order {
+        self.order
     }
 
     /// Bytes per block, layer and outer slot.
@@ -77,53 +75,51 @@ impl Geometry {
         self.piece_size
     }
 
+    /// Whether the bytes of a block in one layer and outer slot are contiguous.
+    pub fn has_contiguous_pieces(&self) -> bool {
+        self.has_contiguous_pieces
+    }
+
+    /// Contiguous bytes from the first element of a head of a token: all of its elements, or only that one.
+    pub fn row_size(&self) -> u64 {
+        let element = self.dimensions.dtype_width;
+        self.axes.contiguous(&[Axis::Element], element).unwrap_or(element)
+    }
+
     /// Bytes from a block to the next.
     pub fn block_stride(&self) -> u64 {
-        self.block_stride
+        self.axes.stride(Axis::Block)
     }
 
     /// Bytes from a layer to the next; 0 if each layer has its own region.
     pub fn layer_stride(&self) -> u64 {
-        self.layer_stride
+        self.axes.stride(Axis::Layer)
     }
 
-    /// Bytes from an outer slot to the next.
+    /// Bytes from an outer slot to the next; 0 if each has its own region.
     pub fn outer_stride(&self) -> u64 {
-        self.outer_stride
+        self.axes.stride(Axis::Outer)
     }
 
     /// The number of indices of an axis. Without a number of heads, all elements of a token belong to one head.
     pub fn count(&self, axis: Axis) -> u64 {
-        let Dimensions { num_blocks, num_layers, outer_dim, page_size, inner_dim, num_heads, .. } =
-            self.dimensions;
-        match axis {
-            Axis::Block => num_blocks,
-            Axis::Layer => num_layers,
-            Axis::Outer => outer_dim,
-            Axis::Token => page_size,
-            Axis::Head => num_heads.unwrap_or(1),
-            Axis::Element => inner_dim / num_heads.unwrap_or(1),
-        }
+        self.axes.count(axis)
     }
 
     /// Bytes within a region from an index of an axis to the next; 0 if each index has regions of its own.
     pub fn stride(&self, axis: Axis) -> u64 {
-        match axis {
-            Axis::Block => self.block_stride,
-            Axis::Layer => self.layer_stride,
-            Axis::Outer => self.outer_stride,
-            Axis::Token => self.dimensions.inner_dim * self.dimensions.dtype_width,
-            Axis::Head => self.count(Axis::Element) * self.dimensions.dtype_width,
-            Axis::Element => self.dimensions.dtype_width,
-        }
+        self.axes.stride(axis)
     }
 
     /// Regions from an index of an axis to the next; 0 if its indices share regions.
     pub fn region_step(&self, axis: Axis) -> usize {
-        match (self.kind, axis) {
-            (LayoutKind::LayerSeparate(_), Axis::Layer) => 1,
-            _ => 0,
-        }
+        self.axes.region_step(axis) as usize
+    }
+
+    /// The axes outside blocks within a region: those that have larger strides.
+    pub fn outside_blocks(&self) -> impl Iterator<Item = Axis> + '_ {
+        let is_outside = |axis: &Axis| *axis != Axis::Block && self.stride(*axis) >= self.block_stride();
+        self.axes.by_stride().into_iter().filter(is_outside)
     }
 
     /// Bytes of an element. [`Axis::Element`] counts elements, whether or not they are contiguous.
@@ -133,20 +129,17 @@ impl Geometry {
 
     /// The number of its regions.
     pub fn num_regions(&self) -> usize {
-        match self.kind {
-            LayoutKind::FullyContiguous => 1,
-            LayoutKind::LayerSeparate(_) => self.dimensions.num_layers as usize,
-        }
+        self.axes.num_regions() as usize
     }
 
     /// Bytes per region.
     pub fn region_size(&self) -> u64 {
-        self.region_size
+        self.axes.region_size()
     }
 
     /// Bytes of all regions.
     pub fn total_size(&self) -> Result<u64> {
-        product(&[self.num_regions() as u64, self.region_size])
+        product(&[self.num_regions() as u64, self.region_size()])
     }
 
     /// The alignment of the first region of an allocation that contains all regions: the alignment of the layout, so that a
@@ -170,16 +163,30 @@ impl Geometry {
         self.total_size()?.checked_add(gaps).and_then(|size| size.checked_add(head)).ok_or_else(overflow)
     }
 
-    /// Returns the region index and the offset in it. The indices must be in range.
+    /// Returns the region index and the offset in it of the first element. The indices must be in range.
     pub fn offset(&self, block: u64, layer: u64, outer: u64) -> (usize, u64) {
-        let within = block * self.block_stride + layer * self.layer_stride + outer * self.outer_stride;
-        let region = if self.num_regions() > 1 { layer as usize } else { 0 };
-        (region, within)
+        self.locate(&[(Axis::Block, block), (Axis::Layer, layer), (Axis::Outer, outer)])
+    }
+
+    /// The same for indices of any axes; those that are not given are 0.
+    pub fn locate(&self, indices: &[(Axis, u64)]) -> (usize, u64) {
+        let region = indices.iter().map(|(axis, index)| *index as usize * self.region_step(*axis)).sum();
+        let offset = indices.iter().map(|(axis, index)| index * self.stride(*axis)).sum();
+        (region, offset)
     }
 
     /// Fails for a layout whose pieces differ. A piece is the part of a block in one layer and outer slot, so the numbers of
     /// layers and outer slots may differ.
     pub fn ensure_same_pieces(&self, other: &Self) -> Result<()> {
+        for (side, geometry) in [("source", self), ("destination", other)] {
+            ensure!(
+                !matches!(geometry.kind, LayoutKind::Ordered(_)),
+                Unsupported,
+                "the order of the {side} layout is {}; transfers support the orders BLONHC, L/BONHC and L/OBNHC with tight \
+                 strides",
+                geometry.order
+            );
+        }
         let (a, b) = (&self.dimensions, &other.dimensions);
         for (name, source, destination) in [
             ("page_size", a.page_size, b.page_size),
@@ -203,19 +210,27 @@ impl Geometry {
     }
 }
 
-fn product(factors: &[u64]) -> Result<u64> {
-    let product = factors.iter().try_fold(1u64, |product, factor| product.checked_mul(*factor));
-    // Sizes stay below 2⁶³ so that every address difference fits a signed word.
-    product.filter(|size| *size <= i64::MAX as u64).ok_or_else(overflow)
+/// An order that names heads needs their number.
+fn ensure_heads(dimensions: &Dimensions, arrangement: &Arrangement) -> Result<()> {
+    let order = arrangement.order;
+    ensure!(
+        dimensions.num_heads.is_some() || !order.has(Axis::Head),
+        InvalidArgument,
+        "the order {order} names axis H (head), and num_heads is not given; set it, or omit H: C is then all heads of a \
+         token"
+    );
+    Ok(())
 }
 
-fn aligned(size: u64, alignment: u64) -> Result<u64> {
-    size.checked_next_multiple_of(alignment).ok_or_else(overflow)
-}
-
-/// The error for a size that exceeds the address space.
-pub(super) fn overflow() -> Error {
-    Error::new(Status::InvalidArgument, "the layout's size is more than 2^63 - 1 bytes")
+/// The kind of KVBM that gives every element the same address, and its axes.
+fn named(dimensions: &Dimensions, axes: &Axes, arrangement: &Arrangement) -> Option<(LayoutKind, Axes)> {
+    let separate = [BlockDim::First, BlockDim::Second].map(LayoutKind::LayerSeparate);
+    let kinds: &[LayoutKind] = match arrangement.order.in_regions() {
+        [] => &[LayoutKind::FullyContiguous],
+        _ => &separate,
+    };
+    let of_kind = |kind: &LayoutKind| Some((*kind, Axes::of(dimensions, &kind.arrangement()).ok()?));
+    kinds.iter().filter_map(of_kind).find(|(_, of_kind)| of_kind.same_addresses(axes))
 }
 
 #[cfg(test)]
@@ -223,7 +238,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::layout::Placement;
+    use crate::error::Status;
+    use crate::layout::{Placement, Strides};
 
     fn any_dimensions() -> impl Strategy<Value = Dimensions> {
         let sizes = (1u64..20, 1u64..6, 1u64..3, 1u64..5, 1u64..9);
@@ -310,6 +326,7 @@ mod tests {
                     LayoutKind::FullyContiguous => (0, b * l_count * o_count * r + l * o_count * r + o * r),
                     LayoutKind::LayerSeparate(BlockDim::First) => (l as usize, b * o_count * r + o * r),
                     LayoutKind::LayerSeparate(BlockDim::Second) => (l as usize, o * n * r + b * r),
+                    LayoutKind::Ordered(_) => unreachable!(),
                 };
                 prop_assert_eq!(geometry.offset(b, l, o), expected);
             }
@@ -399,5 +416,81 @@ mod tests {
             ..Dimensions::small()
         };
         assert!(geometry(Dimensions::small()).ensure_same_pieces(&geometry(unsaid)).is_ok());
+    }
+
+    fn ordered(dimensions: Dimensions, order: &str, strides: Strides) -> Result<Geometry> {
+        Geometry::new(dimensions, LayoutKind::Ordered(Arrangement { order: Order::parse(order)?, strides }))
+    }
+
+    #[test]
+    fn an_order_with_the_addresses_of_a_kind_is_that_kind() {
+        let one = Dimensions { outer_dim: 1, num_heads: None, ..Dimensions::small() };
+        let aligned = Dimensions { alignment: 4096, ..one.clone() };
+        let tight = Strides::default();
+        for (dimensions, order, strides, kind, shown) in [
+            (Dimensions::small(), "BLONHC", tight, LayoutKind::FullyContiguous, "BLONHC"),
+            (Dimensions::small(), "L/BONHC", tight, LayoutKind::LayerSeparate(BlockDim::First), "L/BONHC"),
+            (Dimensions::small(), "L/OBNHC", tight, LayoutKind::LayerSeparate(BlockDim::Second), "L/OBNHC"),
+            (one.clone(), "L/BNC", tight, LayoutKind::LayerSeparate(BlockDim::First), "L/BNC"),
+            (one.clone(), "LO/BNC", tight, LayoutKind::LayerSeparate(BlockDim::First), "L/BNC"),
+            (aligned.clone(), "BLNC", tight.with(Axis::Block, 4096), LayoutKind::FullyContiguous, "BLNC"),
+        ] {
+            let geometry = ordered(dimensions.clone(), order, strides).unwrap();
+            assert_eq!(geometry.kind(), kind, "{order}");
+            assert_eq!(geometry.order().to_string(), shown);
+            assert_eq!(geometry, Geometry::new(dimensions, kind).unwrap());
+        }
+        for (dimensions, order, strides) in [
+            (Dimensions::small(), "BLOHNC", tight),
+            (Dimensions::small(), "LO/BNHC", tight),
+            (one.clone(), "LBNC", tight),
+            (one.clone(), "BLNC", tight.with(Axis::Block, 4104)),
+            (one.clone(), "L/BNC", tight.with(Axis::Block, 4104)),
+        ] {
+            let geometry = ordered(dimensions, order, strides).unwrap();
+            let expected = Arrangement { order: Order::parse(order).unwrap(), strides };
+            assert_eq!(geometry.kind(), LayoutKind::Ordered(expected));
+        }
+        let tight_given = ordered(one, "LBNC", tight.with(Axis::Token, 128)).unwrap();
+        assert_eq!(
+            tight_given.kind(),
+            LayoutKind::Ordered(Arrangement::tight(Order::parse("LBNC").unwrap()))
+        );
+    }
+
+    #[test]
+    fn heads_and_their_number_come_together() {
+        let unknown = Dimensions { num_heads: None, ..Dimensions::small() };
+        let error = ordered(unknown, "LO/BNHC", Strides::default()).unwrap_err();
+        assert!(error.message().contains("names axis H (head), and num_heads is not given"), "{error}");
+    }
+
+    #[test]
+    fn pieces_and_rows_are_contiguous_or_not() {
+        for (order, strides, pieces, row) in [
+            ("LO/BHNC", Strides::default(), true, 16),
+            ("L/BHNOC", Strides::default(), false, 16),
+            ("LO/HCBN", Strides::default(), false, 2),
+            ("BLONHC", Strides::default().with(Axis::Head, 32), false, 16),
+            ("BLONHC", Strides::default().with(Axis::Element, 4), false, 2),
+            ("BLONHC", Strides::default().with(Axis::Outer, 4096), true, 16),
+        ] {
+            let geometry = ordered(Dimensions::small(), order, strides).unwrap();
+            assert_eq!((geometry.has_contiguous_pieces(), geometry.row_size()), (pieces, row), "{order}");
+        }
+    }
+
+    #[test]
+    fn transfers_of_other_orders_are_refused_by_name() {
+        let plain = Geometry::new(Dimensions::small(), LayoutKind::FullyContiguous).unwrap();
+        let other = ordered(Dimensions::small(), "BLOHNC", Strides::default()).unwrap();
+        for (source, destination, side) in [(&plain, &other, "destination"), (&other, &plain, "source")] {
+            let error = source.ensure_same_pieces(destination).unwrap_err();
+            assert_eq!(error.status(), Status::Unsupported);
+            assert!(
+                error.message().contains(&format!("the order of the {side} layout is BLOHNC")),
+                "{error}"
+            );
+        }
     }
 }

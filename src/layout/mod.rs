@@ -3,10 +3,13 @@
 
 #![forbid(unsafe_code)]
 
+mod arrangement;
+mod axes;
 mod axis;
 mod builder;
 mod config;
 mod descriptor;
+mod draw;
 mod extent_set;
 mod extents;
 mod fingerprint;
@@ -14,6 +17,7 @@ mod geometry;
 mod lists;
 mod mapped;
 mod memory;
+mod order;
 mod placement;
 mod prepared_list;
 mod remote_elastic;
@@ -23,12 +27,14 @@ mod whole_blocks;
 use std::any::Any;
 use std::sync::Arc;
 
+pub use arrangement::{Arrangement, Strides};
 pub use axis::Axis;
 pub use builder::{AllocationConfig, Builder, NeedsMemory, Ready};
 pub use config::{BlockDim, Dimensions, LayoutKind};
 pub use extents::TouchedExtents;
 pub use geometry::Geometry;
 pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
+pub use order::Order;
 pub use placement::Placement;
 pub use remote_elastic::RemoteElastic;
 pub use unit::Unit;
@@ -69,13 +75,14 @@ impl Layout {
         let dimensions = geometry.dimensions();
         log!(
             Debug,
-            "layout {} created: {} blocks of {} layers and {} outer slots, {} bytes each, {} over {} {} regions from {}{}",
+            "layout {} created: {} blocks of {} layers and {} outer slots, {} bytes each, {} ({}) over {} {} regions from {}{}",
             self.log_id,
             dimensions.num_blocks,
             dimensions.num_layers,
             dimensions.outer_dim,
             geometry.piece_size(),
             geometry.kind().name(),
+            geometry.order(),
             geometry.num_regions(),
             memory.tier().name(),
             memory
@@ -146,12 +153,37 @@ impl Layout {
         Ok(&regions[index])
     }
 
-    /// Address and size of the part of a block in one layer and outer slot.
+    /// Address and size of the part of a block in one layer and outer slot. Fails if it is not contiguous.
     pub fn block(&self, block: u64, layer: u64, outer: u64) -> Result<(u64, u64)> {
-        self.placement
-            .checked_address(block, layer, outer)
-            .map(|address| (address, self.geometry().piece_size()))
+        let address = self.placement.checked_address(block, layer, outer)?;
+        let geometry = self.geometry();
+        ensure!(
+            geometry.has_contiguous_pieces(),
+            Unsupported,
+            "the bytes of a block in one layer and outer slot are not contiguous in this layout, whose order is {}; use \
+             kvmem_layout_get_row for those of one head of one token, or kvmem_layout_get_strides",
+            geometry.order()
+        );
+        Ok((address, geometry.piece_size()))
     }
+
+    /// A picture of the layout, as SVG, with one of its blocks highlighted.
+    pub fn draw(&self, block: u64) -> Result<String> {
+        draw(self.geometry(), block)
+    }
+
+    /// Address and contiguous bytes of one head of one token of a block, in one layer and outer slot.
+    pub fn row(&self, indices: [u64; 5]) -> Result<(u64, u64)> {
+        let address = self.placement.checked_row(indices)?;
+        Ok((address, self.geometry().row_size()))
+    }
+}
+
+/// A picture of a shape, as SVG, with one of its blocks highlighted.
+pub fn draw(geometry: &Geometry, block: u64) -> Result<String> {
+    let blocks = geometry.count(Axis::Block);
+    ensure!(block < blocks, OutOfRange, "block {block} is to be highlighted, the layout has {blocks} blocks");
+    Ok(draw::svg(geometry, block))
 }
 
 impl Drop for Layout {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A shape at addresses. Pure, like the shape: no memory is accessed.
 
+use super::axes::overflow;
+use super::axis::Axis;
 use super::config::Dimensions;
-use super::geometry::{Geometry, overflow};
+use super::geometry::Geometry;
 use crate::error::{Error, Result, Status, ensure};
 
 /// A shape with the address where each region starts.
@@ -77,6 +79,22 @@ impl Placement {
             return Ok(self.address(block, layer, outer).1);
         }
         Err(out_of_range(dimensions, block, layer, outer))
+    }
+
+    /// The address of the first element of a head of a token, for indices of any value: block, layer, outer slot, token, head.
+    pub fn checked_row(&self, [block, layer, outer, token, head]: [u64; 5]) -> Result<u64> {
+        self.checked_address(block, layer, outer)?;
+        let (tokens, heads) = (self.geometry.count(Axis::Token), self.geometry.count(Axis::Head));
+        ensure!(
+            token < tokens && head < heads,
+            OutOfRange,
+            "token {token}, head {head} is outside a layout with {tokens} tokens per block and {heads} heads per token"
+        );
+        let indices = [block, layer, outer, token, head];
+        let axes = [Axis::Block, Axis::Layer, Axis::Outer, Axis::Token, Axis::Head];
+        let indices: Vec<_> = axes.into_iter().zip(indices).collect();
+        let (region, offset) = self.geometry.locate(&indices);
+        Ok(self.bases[region] + offset)
     }
 }
 

@@ -16,8 +16,8 @@ use crate::process::ProcessIdentity;
 use crate::region::{Access, Tier};
 use crate::wire::Form;
 
-const FORM: Form = Form { magic: b"KVMEMSHR", versions: 1..=3, name: "share" };
-/// The maximum number of regions of a share: a layout has one region, or one per layer.
+const FORM: Form = Form { magic: b"KVMEMSHR", versions: 1..=4, name: "share" };
+/// The maximum number of regions of a share: a layout has one region, or one per layer, outer slot or head.
 const MOST_REGIONS: usize = 1 << 16;
 
 /// The content of a share.
@@ -110,7 +110,11 @@ impl Manifest {
     }
 
     fn version(&self) -> u16 {
-        self.regions.iter().map(|region| region.carried.version()).max().unwrap_or(1)
+        let of_object = match &self.object {
+            Object::Layout(LayoutEntry { kind: LayoutKind::Ordered(_), .. }) => 4,
+            _ => 1,
+        };
+        self.regions.iter().map(|region| region.carried.version()).fold(of_object, u16::max)
     }
 
     /// Reads a manifest that was received with `fds` file descriptors. Returns a manifest or an error for any bytes.
@@ -124,7 +128,7 @@ impl Manifest {
         ensure!(
             self.version() <= version,
             Corrupt,
-            "it has version {version}, and contains a memory handle of version {}",
+            "it has version {version}, and contains a memory handle or an order of version {}",
             self.version()
         );
         ensure!(
@@ -212,6 +216,7 @@ pub(super) mod tests {
 
     use super::super::memory_handle::{Extent, FabricExtent, SharedHandle, SharedMapping};
     use super::*;
+    use crate::layout::{Arrangement, Axis, Order, Strides};
     use crate::wire::tests::{ensure_all_damage_is_found, of_version};
 
     /// A layout over one region of each way to carry it that has extents, with all fields in use.
@@ -274,6 +279,39 @@ pub(super) mod tests {
         manifest
     }
 
+    /// A layout with an order.
+    fn ordered() -> Manifest {
+        let mut manifest = manifest();
+        let order = Order::parse("L/BOHNC").unwrap();
+        layout(&mut manifest).kind = LayoutKind::Ordered(Arrangement::tight(order));
+        manifest
+    }
+
+    fn layout(manifest: &mut Manifest) -> &mut LayoutEntry {
+        match &mut manifest.object {
+            Object::Layout(layout) => layout,
+            Object::Region(_) => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn only_version_4_has_an_order() {
+        let bytes = ordered().write().unwrap();
+        assert_eq!(bytes[8], 4);
+        assert_eq!(Manifest::read(&bytes, 4).unwrap(), ordered());
+        let older = Manifest::read(&of_version(&bytes, 3), 4).unwrap_err();
+        assert_eq!(older.status(), Status::Corrupt, "{older}");
+        for axis in Axis::ALL {
+            for stride in [1, 24, 1 << 40, 1 << 62, u64::MAX] {
+                let mut hostile = ordered();
+                let LayoutKind::Ordered(arrangement) = &mut layout(&mut hostile).kind else { unreachable!() };
+                arrangement.strides = Strides::default().with(axis, stride);
+                let error = Manifest::read(&hostile.write().unwrap(), 4).unwrap_err();
+                assert_eq!(error.status(), Status::Corrupt, "{axis:?} {stride}: {error}");
+            }
+        }
+    }
+
     #[test]
     fn only_version_3_has_a_part_of_a_memory_file() {
         let bytes = newest().write().unwrap();
@@ -311,7 +349,7 @@ pub(super) mod tests {
 
     #[test]
     fn all_damage_is_found() {
-        for manifest in [manifest(), newer(), newest()] {
+        for manifest in [manifest(), newer(), newest(), ordered()] {
             let fds = manifest.fds as usize;
             ensure_all_damage_is_found(&manifest.write().unwrap(), |bytes| Manifest::read(bytes, fds));
         }
@@ -319,12 +357,6 @@ pub(super) mod tests {
 
     #[test]
     fn a_hostile_sender_is_found_out() {
-        fn layout(manifest: &mut Manifest) -> &mut LayoutEntry {
-            match &mut manifest.object {
-                Object::Layout(layout) => layout,
-                Object::Region(_) => unreachable!(),
-            }
-        }
         let hostile: [fn(&mut Manifest); 14] = [
             |m| m.fds = 5,
             |m| m.regions[0].control = 1,

@@ -7,24 +7,46 @@ use crate::ffi::common::handle::borrow;
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::layout::kvmem_layout;
+use crate::layout::Axis;
 
-/// Numbers to compute addresses with: bases[num_bases > 1 ? layer : 0] + block·block_stride +
-/// layer·layer_stride + outer·outer_stride
+/// Numbers to compute addresses with: bases[layer·layer_step + outer·outer_step + token·token_step +
+/// head·head_step] + block·block_stride + layer·layer_stride + outer·outer_stride + token·token_stride +
+/// head·head_stride + element·element_stride. Of the kinds other than KVMEM_LAYOUT_ORDERED, a block in one
+/// layer and outer slot starts at bases[num_bases > 1 ? layer : 0] + block·block_stride +
+/// layer·layer_stride + outer·outer_stride.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_strides {
     /// Start of each region. Valid as long as the layout.
     pub bases: *const u64,
-    /// Number of bases: 1 or num_layers.
+    /// Number of bases: the number of regions.
     pub num_bases: u64,
     /// Bytes from one block to the next.
     pub block_stride: u64,
-    /// Bytes from one layer to the next; 0 for KVMEM_LAYOUT_LAYER_SEPARATE.
+    /// Bytes from one layer to the next; 0 if layers have regions of their own, as in
+    /// KVMEM_LAYOUT_LAYER_SEPARATE.
     pub layer_stride: u64,
-    /// Bytes from one outer slot to the next.
+    /// Bytes from one outer slot to the next; 0 if outer slots have regions of their own.
     pub outer_stride: u64,
-    /// Bytes of one block in one layer and outer slot: R.
+    /// Bytes from one token to the next; 0 if tokens have regions of their own.
+    pub token_stride: u64,
+    /// Bytes from one head to the next; 0 if heads have regions of their own.
+    pub head_stride: u64,
+    /// Bytes from one element of a head to the next.
+    pub element_stride: u64,
+    /// Bases from one layer to the next; 0 if layers share regions.
+    pub layer_step: u64,
+    /// Bases from one outer slot to the next; 0 if outer slots share regions.
+    pub outer_step: u64,
+    /// Bases from one token to the next; 0 if tokens share regions.
+    pub token_step: u64,
+    /// Bases from one head to the next; 0 if heads share regions.
+    pub head_step: u64,
+    /// Bytes of one block in one layer and outer slot, R, if they are contiguous; otherwise 0.
     pub size: u64,
+    /// Contiguous bytes of one head of one token: all of its elements, or dtype_width if other elements are
+    /// in between.
+    pub row_size: u64,
 }
 
 /// Returns the numbers to compute addresses with.
@@ -49,14 +71,22 @@ pub unsafe extern "C" fn kvmem_layout_get_strides(
                 block_stride: geometry.block_stride(),
                 layer_stride: geometry.layer_stride(),
                 outer_stride: geometry.outer_stride(),
-                size: geometry.piece_size(),
+                token_stride: geometry.stride(Axis::Token),
+                head_stride: geometry.stride(Axis::Head),
+                element_stride: geometry.stride(Axis::Element),
+                layer_step: geometry.region_step(Axis::Layer) as u64,
+                outer_step: geometry.region_step(Axis::Outer) as u64,
+                token_step: geometry.region_step(Axis::Token) as u64,
+                head_step: geometry.region_step(Axis::Head) as u64,
+                size: if geometry.has_contiguous_pieces() { geometry.piece_size() } else { 0 },
+                row_size: geometry.row_size(),
             });
             Ok(())
         })
     }
 }
 
-/// Range of one block in one layer and outer slot.
+/// Range of contiguous bytes: of one block in one layer and outer slot, or of one head of one token in it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_block {
@@ -75,6 +105,8 @@ pub struct kvmem_block {
 /// @param out receives the range
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
+///         KVMEM_STATUS_UNSUPPORTED: the bytes are not contiguous; call kvmem_layout_get_row or
+///           kvmem_layout_get_strides
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_block(
     layout: *const kvmem_layout,
@@ -89,6 +121,40 @@ pub unsafe extern "C" fn kvmem_layout_get_block(
         call(error, |scope| {
             let span = crate::ffi::common::pointer::out(out, "out")?;
             let (address, size) = borrow(scope, layout)?.block(block.into(), layer, outer)?;
+            span.write(kvmem_block { address, size });
+            Ok(())
+        })
+    }
+}
+
+/// Returns the range of one head of one token of a block. Every layout has it, whatever its order.
+///
+/// @param layout a layout
+/// @param block block id, less than num_blocks
+/// @param layer less than num_layers
+/// @param outer less than outer_dim
+/// @param token less than page_size
+/// @param head less than num_heads; 0 if that is 0
+/// @param out receives the range. If the elements are not contiguous, it is that of the first: dtype_width
+///        bytes, and the next one is element_stride bytes further
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot, token or head
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_get_row(
+    layout: *const kvmem_layout,
+    block: u32,
+    layer: u64,
+    outer: u64,
+    token: u64,
+    head: u64,
+    out: *mut kvmem_block,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let span = crate::ffi::common::pointer::out(out, "out")?;
+            let (address, size) = borrow(scope, layout)?.row([block.into(), layer, outer, token, head])?;
             span.write(kvmem_block { address, size });
             Ok(())
         })

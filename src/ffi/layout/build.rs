@@ -56,9 +56,10 @@ pub struct kvmem_layout_options {
     /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
     /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
     pub elastic: *const kvmem_elastic_options,
-    /// KVMEM_LAYOUT_REGIONS: the regions, in the order of layers.
+    /// KVMEM_LAYOUT_REGIONS: the regions, in the order of layers; of an order with several axes before '/',
+    /// row-major.
     pub regions: *const *mut kvmem_region,
-    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of layers.
+    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of the regions.
     pub registrations: *const *mut kvmem_registration,
     /// Number of regions or registrations.
     pub count: usize,

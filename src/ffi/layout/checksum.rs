@@ -23,7 +23,8 @@ use crate::transfer::checksum;
 /// @param checksums receives one checksum per block, in the order of the ids
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; its owner can compute them
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them; or the bytes of a
+///           block in one layer and outer slot are not contiguous
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the context of adopted GPU memory
 ///           was destroyed
 ///         any other status: how reading a file or GPU memory failed

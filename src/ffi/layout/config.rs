@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The shape of a KV cache, and the memory that it needs.
 
-use crate::error::{Result, ensure};
+use std::ffi::c_char;
+
+use crate::error::{Result, ensure, fail};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::options::{ensure_given, init, not_one_of, options, read};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
-use crate::layout::{BlockDim, Dimensions, Geometry, LayoutKind};
+use crate::ffi::common::text;
+use crate::layout::{Arrangement, Axis, BlockDim, Dimensions, Geometry, LayoutKind, Order, Strides};
 use crate::region::DeviceMemory;
 
 /// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ + layer·O·R +
@@ -15,15 +18,18 @@ use crate::region::DeviceMemory;
 pub const KVMEM_LAYOUT_FULLY_CONTIGUOUS: u32 = 1;
 /// One region per layer. block_dim selects the order within it.
 pub const KVMEM_LAYOUT_LAYER_SEPARATE: u32 = 2;
+/// Any other order of axes, or strides that are not tight. The field order of kvmem_layout_config selects it.
+pub const KVMEM_LAYOUT_ORDERED: u32 = 3;
 
 /// base[layer] + block·⌈O·R⌉ + outer·R
 pub const KVMEM_BLOCK_DIM_FIRST: u32 = 1;
 /// base[layer] + outer·N·⌈R⌉ + block·⌈R⌉
 pub const KVMEM_BLOCK_DIM_SECOND: u32 = 2;
 
-/// Shape of a KV cache, as in NVIDIA Dynamo's KVBM. In formulas N is num_blocks, L is num_layers, O is
+/// Shape of a KV cache. Either kind selects one of the shapes of NVIDIA Dynamo's KVBM, or order any order of
+/// axes; docs/layouts.md has the order of each engine. In formulas N is num_blocks, L is num_layers, O is
 /// outer_dim, R is page_size × inner_dim × dtype_width bytes, and ⌈x⌉ is x rounded up to alignment. All
-/// fields are required, except alignment, num_heads and block_dim.
+/// fields are required, except alignment, num_heads, block_dim, and one of kind and order.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_config {
@@ -43,13 +49,34 @@ pub struct kvmem_layout_config {
     pub dtype_width: u64,
     /// Alignment of blocks in bytes, a power of two; 0 for 1. The block stride is rounded up to it.
     pub alignment: u64,
-    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown.
+    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order with H
+    /// requires it.
     pub num_heads: u64,
-    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE.
+    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE. With an order: KVMEM_LAYOUT_ORDERED or
+    /// 0.
     pub kind: u32,
     /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_BLOCK_DIM_FIRST. KVMEM_BLOCK_DIM_SECOND requires
-    /// KVMEM_LAYOUT_LAYER_SEPARATE.
+    /// KVMEM_LAYOUT_LAYER_SEPARATE. With an order: 0.
     pub block_dim: u32,
+    /// Axes from the outermost to the innermost, such as "L/OBNHC"; NULL for that of the kind. B block, L
+    /// layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs at most
+    /// once, and one that is missing must have one index. Axes before '/' have regions of their own,
+    /// row-major in the list of regions; B and C cannot. Without H, C is all elements of a token, and
+    /// num_heads must be 0 or 1.
+    pub order: *const c_char,
+    /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
+    /// indices, rounded up to the alignment. A larger one describes padded pages.
+    pub block_stride: u64,
+    /// Bytes from one layer to the next; 0 if tight, and if layers have regions of their own.
+    pub layer_stride: u64,
+    /// Bytes from one outer slot to the next; 0 if tight, and if outer slots have regions of their own.
+    pub outer_stride: u64,
+    /// Bytes from one token to the next; 0 if tight, and if tokens have regions of their own.
+    pub token_stride: u64,
+    /// Bytes from one head to the next; 0 if tight, and if heads have regions of their own.
+    pub head_stride: u64,
+    /// Bytes from one element of a head to the next; 0 if tight: dtype_width if C is the innermost axis.
+    pub element_stride: u64,
 }
 options!(kvmem_layout_config);
 
@@ -64,9 +91,10 @@ pub unsafe extern "C" fn kvmem_layout_config_init(config: *mut kvmem_layout_conf
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_requirements {
-    /// Regions: num_layers for KVMEM_LAYOUT_LAYER_SEPARATE, otherwise 1.
+    /// Regions: the product of the sizes of the axes before '/', such as num_layers for
+    /// KVMEM_LAYOUT_LAYER_SEPARATE; 1 if there are none.
     pub num_regions: u64,
-    /// Bytes of each region.
+    /// Bytes of each region: to the end of its last element, rounded up to the alignment.
     pub region_size: u64,
     /// Bytes of all regions.
     pub total_size: u64,
@@ -91,7 +119,8 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (requirements, config) = unsafe { (out(requirements, "requirements")?, read(config)?) };
-        let (dimensions, kind) = shape(&config)?;
+        // SAFETY: by contract.
+        let (dimensions, kind) = unsafe { shape(&config)? };
         let geometry = Geometry::new(dimensions, kind)?;
         requirements.write(kvmem_layout_requirements {
             num_regions: geometry.num_regions() as u64,
@@ -106,11 +135,15 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
 }
 
 /// The shape as the core has it.
-pub(in crate::ffi) fn shape(config: &kvmem_layout_config) -> Result<(Dimensions, LayoutKind)> {
+///
+/// # Safety
+/// The order must be NULL or NUL-terminated, and live through the call.
+pub(in crate::ffi) unsafe fn shape(config: &kvmem_layout_config) -> Result<(Dimensions, LayoutKind)> {
+    let has_order = !config.order.is_null();
     ensure_given(
         "kvmem_layout_config",
         &[
-            ("kind", config.kind != 0),
+            ("kind or order", config.kind != 0 || has_order),
             ("num_blocks", config.num_blocks != 0),
             ("num_layers", config.num_layers != 0),
             ("outer_dim", config.outer_dim != 0),
@@ -119,23 +152,6 @@ pub(in crate::ffi) fn shape(config: &kvmem_layout_config) -> Result<(Dimensions,
             ("dtype_width", config.dtype_width != 0),
         ],
     )?;
-    let block_dim = match config.block_dim {
-        0 | KVMEM_BLOCK_DIM_FIRST => BlockDim::First,
-        KVMEM_BLOCK_DIM_SECOND => BlockDim::Second,
-        other => return Err(not_one_of("block_dim", other, "KVMEM_BLOCK_DIM_*")),
-    };
-    let kind = match config.kind {
-        KVMEM_LAYOUT_FULLY_CONTIGUOUS => {
-            ensure!(
-                block_dim == BlockDim::First,
-                InvalidArgument,
-                "block_dim is KVMEM_BLOCK_DIM_SECOND, which only a layer separate layout has"
-            );
-            LayoutKind::FullyContiguous
-        }
-        KVMEM_LAYOUT_LAYER_SEPARATE => LayoutKind::LayerSeparate(block_dim),
-        other => return Err(not_one_of("kind", other, "KVMEM_LAYOUT_*")),
-    };
     let dimensions = Dimensions {
         num_blocks: config.num_blocks,
         num_layers: config.num_layers,
@@ -146,5 +162,69 @@ pub(in crate::ffi) fn shape(config: &kvmem_layout_config) -> Result<(Dimensions,
         alignment: if config.alignment == 0 { 1 } else { config.alignment },
         num_heads: (config.num_heads != 0).then_some(config.num_heads),
     };
-    Ok((dimensions, kind))
+    let strides = strides(config);
+    let kind = match has_order {
+        // SAFETY: the caller's promise.
+        true => LayoutKind::Ordered(Arrangement { order: unsafe { order(config)? }, strides }),
+        false => named(config)?,
+    };
+    match kind {
+        LayoutKind::Ordered(_) => Ok((dimensions, kind)),
+        named if strides == Strides::default() => Ok((dimensions, named)),
+        named => {
+            let order = named.order(&dimensions);
+            Ok((dimensions, LayoutKind::Ordered(Arrangement { order, strides })))
+        }
+    }
+}
+
+/// # Safety
+/// As for [`shape`].
+unsafe fn order(config: &kvmem_layout_config) -> Result<Order> {
+    ensure!(
+        matches!(config.kind, 0 | KVMEM_LAYOUT_ORDERED) && config.block_dim == 0,
+        InvalidArgument,
+        "kind is {} and block_dim {}, and an order is given; with an order, kind is 0 or KVMEM_LAYOUT_ORDERED, and block_dim \
+         is 0",
+        config.kind,
+        config.block_dim
+    );
+    // SAFETY: the caller's promise.
+    Order::parse(unsafe { text::required(config.order, "order")? })
+}
+
+fn strides(config: &kvmem_layout_config) -> Strides {
+    Strides::default()
+        .with(Axis::Block, config.block_stride)
+        .with(Axis::Layer, config.layer_stride)
+        .with(Axis::Outer, config.outer_stride)
+        .with(Axis::Token, config.token_stride)
+        .with(Axis::Head, config.head_stride)
+        .with(Axis::Element, config.element_stride)
+}
+
+fn named(config: &kvmem_layout_config) -> Result<LayoutKind> {
+    let block_dim = match config.block_dim {
+        0 | KVMEM_BLOCK_DIM_FIRST => BlockDim::First,
+        KVMEM_BLOCK_DIM_SECOND => BlockDim::Second,
+        other => return Err(not_one_of("block_dim", other, "KVMEM_BLOCK_DIM_*")),
+    };
+    match config.kind {
+        KVMEM_LAYOUT_FULLY_CONTIGUOUS => {
+            ensure!(
+                block_dim == BlockDim::First,
+                InvalidArgument,
+                "block_dim is KVMEM_BLOCK_DIM_SECOND, which only a layer separate layout has"
+            );
+            Ok(LayoutKind::FullyContiguous)
+        }
+        KVMEM_LAYOUT_LAYER_SEPARATE => Ok(LayoutKind::LayerSeparate(block_dim)),
+        KVMEM_LAYOUT_ORDERED => {
+            fail!(
+                InvalidArgument,
+                "kind is KVMEM_LAYOUT_ORDERED, and order is NULL; give the order of the axes"
+            )
+        }
+        other => Err(not_one_of("kind", other, "KVMEM_LAYOUT_*")),
+    }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a layout is.
 
+use std::ffi::c_char;
+
 use crate::ffi::agent::memory_type;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
@@ -8,11 +10,12 @@ use crate::ffi::common::handle::{Out, borrow, destroy};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::layout::config::{
-    KVMEM_BLOCK_DIM_FIRST, KVMEM_BLOCK_DIM_SECOND, KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_LAYOUT_LAYER_SEPARATE,
+    KVMEM_BLOCK_DIM_FIRST, KVMEM_BLOCK_DIM_SECOND, KVMEM_LAYOUT_FULLY_CONTIGUOUS,
+    KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_LAYOUT_ORDERED,
 };
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::{kvmem_region, tier};
-use crate::layout::{BlockDim, Layout, LayoutKind, Locality};
+use crate::layout::{Axis, BlockDim, Layout, LayoutKind, Locality, Order};
 
 /// Only this process can access it: it has no agent.
 pub const KVMEM_LOCALITY_LOCAL: u32 = 1;
@@ -47,9 +50,9 @@ pub struct kvmem_layout_info {
     pub device_id: u64,
     /// Number of regions.
     pub num_regions: u64,
-    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE.
+    /// KVMEM_LAYOUT_* value. An order and strides that give the same addresses as a kind are that kind.
     pub kind: u32,
-    /// KVMEM_BLOCK_DIM_* value.
+    /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_LAYOUT_ORDERED.
     pub block_dim: u32,
     /// KVMEM_TIER_* value.
     pub tier: u32,
@@ -60,6 +63,21 @@ pub struct kvmem_layout_info {
     pub memory_type: u32,
     /// 0.
     pub reserved: u32,
+    /// Order of the axes, NUL-terminated, such as "L/OBNHC". For the other kinds than KVMEM_LAYOUT_ORDERED
+    /// without O if outer_dim is 1, and without H if num_heads is 0.
+    pub order: [c_char; 8],
+    /// Bytes from one block to the next.
+    pub block_stride: u64,
+    /// Bytes from one layer to the next; 0 if layers have regions of their own.
+    pub layer_stride: u64,
+    /// Bytes from one outer slot to the next; 0 if outer slots have regions of their own.
+    pub outer_stride: u64,
+    /// Bytes from one token to the next; 0 if tokens have regions of their own.
+    pub token_stride: u64,
+    /// Bytes from one head to the next; 0 if heads have regions of their own.
+    pub head_stride: u64,
+    /// Bytes from one element of a head to the next.
+    pub element_stride: u64,
 }
 
 /// Returns the properties of a layout.
@@ -123,6 +141,7 @@ fn describe(layout: &Layout) -> kvmem_layout_info {
         LayoutKind::FullyContiguous => (KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_BLOCK_DIM_FIRST),
         LayoutKind::LayerSeparate(BlockDim::First) => (KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_FIRST),
         LayoutKind::LayerSeparate(BlockDim::Second) => (KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_SECOND),
+        LayoutKind::Ordered(_) => (KVMEM_LAYOUT_ORDERED, 0),
     };
     kvmem_layout_info {
         num_blocks: dimensions.num_blocks,
@@ -146,5 +165,21 @@ fn describe(layout: &Layout) -> kvmem_layout_info {
         },
         memory_type: memory_type(layout.memory_type()),
         reserved: 0,
+        order: letters(geometry.order()),
+        block_stride: geometry.stride(Axis::Block),
+        layer_stride: geometry.stride(Axis::Layer),
+        outer_stride: geometry.stride(Axis::Outer),
+        token_stride: geometry.stride(Axis::Token),
+        head_stride: geometry.stride(Axis::Head),
+        element_stride: geometry.stride(Axis::Element),
     }
+}
+
+/// At most six letters and a slash, all ASCII, and a NUL.
+fn letters(order: Order) -> [c_char; 8] {
+    let mut letters = [0; 8];
+    for (letter, byte) in letters[..7].iter_mut().zip(order.to_string().bytes()) {
+        *letter = byte as c_char;
+    }
+    letters
 }

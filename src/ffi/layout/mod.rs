@@ -5,6 +5,7 @@ pub mod address;
 pub mod build;
 pub mod checksum;
 pub mod config;
+pub mod draw;
 pub mod info;
 
 use std::sync::Arc;

@@ -16,10 +16,11 @@ use crate::transfer::Transfer;
 
 /// Checks, plans and prepares a transfer. Moves nothing.
 ///
-/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in kind,
-/// alignment, tier and num_blocks. They must be equal in page_size, inner_dim and dtype_width, in num_heads
-/// if both have it, and in num_layers and outer_dim if no range is given. Both layouts stay in use until the
-/// transfer is destroyed and its last run has ended.
+/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in
+/// kind, alignment, tier and num_blocks; layouts of the kind KVMEM_LAYOUT_ORDERED are not supported yet.
+/// They must be equal in page_size, inner_dim and dtype_width, in num_heads if both have it, and in
+/// num_layers and outer_dim if no range is given. Both layouts stay in use until the transfer is destroyed
+/// and its last run has ended.
 ///
 /// At least one pair is required. If kvmem_transfer_submit_pairs will set the pairs of each run, any valid
 /// pair will do here.
@@ -37,8 +38,9 @@ use crate::transfer::Transfer;
 ///           cannot access a range; or staging_size is too small for a piece
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
-///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative), flags
-///           exclude every path, the requested path is not possible, or the transfer cannot be verified
+///         KVMEM_STATUS_UNSUPPORTED: a layout's order is not supported; no path connects the layouts (the
+///           message has an alternative); flags exclude every path, the requested path is not possible, or
+///           the transfer cannot be verified
 ///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
 ///         KVMEM_STATUS_STALE: the peer was invalidated

@@ -62,7 +62,7 @@ impl Shape {
             slots_of_block: match sides[1].kind() {
                 LayoutKind::FullyContiguous => layers * outers,
                 LayoutKind::LayerSeparate(BlockDim::First) => outers,
-                LayoutKind::LayerSeparate(BlockDim::Second) => 1,
+                LayoutKind::LayerSeparate(BlockDim::Second) | LayoutKind::Ordered(_) => 1,
             },
             sides: [
                 Side::new(source, selection.layers.source, selection.outers.source, layers),

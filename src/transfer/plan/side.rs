@@ -33,7 +33,7 @@ impl Side {
         };
         let layers = match geometry.kind() {
             LayoutKind::FullyContiguous => Box::default(),
-            LayoutKind::LayerSeparate(_) => (0..layers).map(start).collect(),
+            LayoutKind::LayerSeparate(_) | LayoutKind::Ordered(_) => (0..layers).map(start).collect(),
         };
         Self {
             first: start(0),

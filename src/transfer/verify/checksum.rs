@@ -56,6 +56,12 @@ pub fn ensure_readable(layout: &Layout) -> Result<()> {
         Unsupported,
         "the layout is remote; its owner computes checksums of its blocks, or they are moved to a local layout first"
     );
+    ensure!(
+        layout.geometry().has_contiguous_pieces(),
+        Unsupported,
+        "checksums need the bytes of a block in one layer and outer slot to be contiguous, and in the order {} they are not",
+        layout.geometry().order()
+    );
     Ok(())
 }
 

@@ -2,12 +2,12 @@
 //! The pieces of blocks, in checksum order. Pieces that are adjacent in memory are merged: longer pieces have less overhead.
 #![forbid(unsafe_code)]
 
-use crate::layout::Layout;
+use crate::layout::{Axis, Layout};
 use crate::transfer::plan::Slots;
 
 /// Pieces of equal size, at the same offsets in each block.
 pub struct Pieces {
-    /// The address of block 0 in each layer, in the first of its outer slots.
+    /// The address of block 0 in each layer, in the first of its outer slots; or in each layer and outer slot.
     pub layers: Vec<u64>,
     /// Number of outer slots per layer.
     pub outers: u64,
@@ -23,12 +23,20 @@ impl Pieces {
     /// The pieces of some layers and outer slots.
     pub fn of(layout: &Layout, Slots { layers, outers }: &Slots) -> Self {
         let geometry = layout.geometry();
+        let start = |layer, outer| layout.placement().address(0, layer, outer).1;
+        // Outer slots with regions of their own have no common stride: each is counted like a layer.
+        let (starts, outers) = match geometry.region_step(Axis::Outer) {
+            0 => {
+                (layers.clone().map(|layer| start(layer, outers.start)).collect(), outers.end - outers.start)
+            }
+            _ => {
+                let of_layer = |layer| outers.clone().map(move |outer| start(layer, outer));
+                (layers.clone().flat_map(of_layer).collect(), 1)
+            }
+        };
         let mut pieces = Self {
-            layers: layers
-                .clone()
-                .map(|layer| layout.placement().address(0, layer, outers.start).1)
-                .collect(),
-            outers: outers.end - outers.start,
+            layers: starts,
+            outers,
             outer_stride: geometry.outer_stride(),
             size: geometry.piece_size(),
             block_stride: geometry.block_stride(),

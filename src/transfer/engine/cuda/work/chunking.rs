@@ -88,7 +88,9 @@ impl Chunking<'_> {
         match geometry.kind() {
             LayoutKind::FullyContiguous => (layers * outers * piece, outers * piece, piece),
             LayoutKind::LayerSeparate(BlockDim::First) => (outers * piece, blocks * outers * piece, piece),
-            LayoutKind::LayerSeparate(BlockDim::Second) => (piece, blocks * outers * piece, blocks * piece),
+            LayoutKind::LayerSeparate(BlockDim::Second) | LayoutKind::Ordered(_) => {
+                (piece, blocks * outers * piece, blocks * piece)
+            }
         }
     }
 

@@ -89,8 +89,8 @@ impl Division {
         let (chunk_layers, chunk_blocks) = match geometry.kind() {
             LayoutKind::FullyContiguous if fit < layers => (fit, 1),
             LayoutKind::FullyContiguous => (layers, (fit / layers).min(blocks)),
-            LayoutKind::LayerSeparate(_) if fit < blocks => (1, fit),
-            LayoutKind::LayerSeparate(_) => ((fit / blocks).min(layers), blocks),
+            LayoutKind::LayerSeparate(_) | LayoutKind::Ordered(_) if fit < blocks => (1, fit),
+            LayoutKind::LayerSeparate(_) | LayoutKind::Ordered(_) => ((fit / blocks).min(layers), blocks),
         };
         let chunk_layers = chunk_layers.min(MOST_LAYERS as u64);
         let chunk_blocks = chunk_blocks.min(u64::from(u32::MAX));
@@ -122,7 +122,7 @@ impl HostUnit {
         let (layers, outers) = match geometry.kind() {
             LayoutKind::FullyContiguous if outers == geometry.dimensions().outer_dim => (layers, outers),
             LayoutKind::FullyContiguous | LayoutKind::LayerSeparate(BlockDim::First) => (1, outers),
-            LayoutKind::LayerSeparate(BlockDim::Second) => (1, 1),
+            LayoutKind::LayerSeparate(BlockDim::Second) | LayoutKind::Ordered(_) => (1, 1),
         };
         let size = layers * outers * geometry.piece_size();
         Self { layers, outers, size, blocks_together: geometry.block_stride() == size }

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//! An order of axes, with the strides that are not tight.
+
+use serde::{Deserialize, Serialize};
+
+use super::axis::Axis;
+use super::order::{AXES, Order};
+
+/// A stride for each axis, in bytes; 0 for the tight one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Strides([u64; AXES]);
+
+impl Strides {
+    /// With a stride for one more axis.
+    pub fn with(mut self, axis: Axis, stride: u64) -> Self {
+        self.0[axis as usize] = stride;
+        self
+    }
+
+    /// The stride of an axis, if it is not the tight one.
+    pub fn given(&self, axis: Axis) -> Option<u64> {
+        Some(self.0[axis as usize]).filter(|stride| *stride != 0)
+    }
+}
+
+/// The order of all axes, and the strides that do not follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrangement {
+    /// The axes from the outermost to the innermost.
+    pub order: Order,
+    /// The strides of padded pages, views into larger buffers and halves of rows.
+    pub strides: Strides,
+}
+
+impl Arrangement {
+    /// An order with tight strides.
+    pub fn tight(order: Order) -> Self {
+        Self { order, strides: Strides::default() }
+    }
+}

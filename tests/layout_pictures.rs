@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The pictures of docs/layouts.md are those that the library draws. `KVMEM_BLESS=1 cargo test --test layout_pictures`
+//! writes them anew.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::path::Path;
+
+use kvmem::layout::{Arrangement, Axis, Dimensions, Geometry, LayoutKind, Order, Strides, draw};
+
+/// A file of docs/pictures, and the layout that it shows.
+struct Picture {
+    name: &'static str,
+    order: &'static str,
+    strides: Strides,
+    dimensions: Dimensions,
+}
+
+/// 128 blocks of 16 tokens, 32 layers, 8 heads of 128 elements of 2 bytes.
+fn usual() -> Dimensions {
+    Dimensions {
+        num_blocks: 128,
+        num_layers: 32,
+        outer_dim: 2,
+        page_size: 16,
+        inner_dim: 1024,
+        dtype_width: 2,
+        alignment: 1,
+        num_heads: Some(8),
+    }
+}
+
+fn pictures() -> Vec<Picture> {
+    let tight = Strides::default();
+    let combined = Dimensions { outer_dim: 1, ..usual() };
+    let pairs = Dimensions { inner_dim: 2048, ..combined.clone() };
+    vec![
+        Picture { name: "vllm-flash-attention", order: "L/OBNHC", strides: tight, dimensions: usual() },
+        Picture { name: "tensorrt-llm", order: "BLOHNC", strides: tight, dimensions: usual() },
+        Picture { name: "vllm-packed", order: "L/BHNOC", strides: tight, dimensions: usual() },
+        Picture {
+            name: "vllm-padded-pages",
+            order: "LBNHC",
+            strides: tight.with(Axis::Block, 80_000),
+            dimensions: pairs,
+        },
+        Picture { name: "llama-cpp-transposed", order: "L/HCBN", strides: tight, dimensions: combined },
+    ]
+}
+
+#[test]
+fn the_pictures_of_the_docs_are_drawn_by_the_library() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures");
+    for Picture { name, order, strides, dimensions } in pictures() {
+        let kind = LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides });
+        let drawn = draw(&Geometry::new(dimensions, kind).unwrap(), 42).unwrap();
+        let path = folder.join(format!("layout-{name}.svg"));
+        if std::env::var_os("KVMEM_BLESS").is_some() {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&path, &drawn).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(committed == drawn, "{} is stale: KVMEM_BLESS=1 writes it anew", path.display());
+    }
+}
