@@ -135,7 +135,7 @@ TEST(blocks_that_no_importer_could_align_are_not_shared) {
     GET(kvmem_region *, view, kvmem_region_create_view, region, PAGE, MIB);
     kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.alignment = MIB);
     kvmem_layout *layout = regions_lay_out(&config, &view, 1, NULL);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "no multiple of the alignment 1048576", kvmem_share_create_layout,
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "not a multiple of the alignment 1048576", kvmem_share_create_layout,
            layout, NULL);
     kvmem_layout_destroy(layout);
     kvmem_region_destroy(view);

@@ -108,7 +108,7 @@ mod tests {
     use crate::error::Status;
 
     #[test]
-    fn what_is_not_mapped_is_refused() {
+    fn adopting_unmapped_memory_fails() {
         for (address, size) in [(0, 16), (usize::MAX - 8, 16), (0x10, 16)] {
             let error = AdoptedMemory::new(address, size, Access::Read, None).err().unwrap();
             assert_eq!(error.status(), Status::InvalidArgument, "{error}");

@@ -172,7 +172,7 @@ fn ensure_within(config: &AdoptedFileConfig<'_>, file: &Inspected) -> Result<()>
     ensure!(
         is_within,
         OutOfRange,
-        "{} bytes at offset {} were asked for, the file has {}; set its size by ftruncate first",
+        "{} bytes at offset {} were requested, the file has {}; set its size with ftruncate first",
         config.size,
         config.offset,
         file.size
