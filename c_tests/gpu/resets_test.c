@@ -210,21 +210,34 @@ static void expect_moved(world *w, const transfer_in_use *transfer) {
     side_check(source);
 }
 
-/* What was prepared in a context works in that one alone. */
-static void transfer_run(world *w, transfer_in_use *transfer, bool on_stream) {
+/* What was prepared in a context works in that one alone. New pairs are prepared in the context that there is, if no
+ * memory went with the one before. */
+static void transfer_run(world *w, transfer_in_use *transfer) {
     if (transfer->handle == NULL) {
         return;
     }
     engine_begin(w);
-    const kvmem_status expected = transfer->resets == w->resets ? KVMEM_STATUS_OK : KVMEM_STATUS_INVALID_STATE;
-    if (on_stream) {
-        EXPECT(expected, kvmem_transfer_submit_on_stream(transfer->handle, w->engine.stream, ERR));
+    const bool on_stream = choose(w, 2) == 0, has_new_pairs = choose(w, 2) == 0;
+    const bool is_prepared = transfer->resets == w->resets;
+    const bool is_there = !is_lost(w, &w->sides[transfer->source]) && !is_lost(w, &w->sides[transfer->destination]);
+    const kvmem_status expected =
+        is_prepared || (has_new_pairs && is_there) ? KVMEM_STATUS_OK : KVMEM_STATUS_INVALID_STATE;
+    kvmem_transfer *handle = transfer->handle;
+    const kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = transfer->move->pairs,
+                                              it.num_pairs = transfer->move->num_pairs);
+    if (has_new_pairs && on_stream) {
+        EXPECT(expected, kvmem_transfer_submit_pairs_on_stream(handle, &step, w->engine.stream, ERR));
+    } else if (has_new_pairs) {
+        EXPECT(expected, kvmem_transfer_submit_pairs(handle, &step, ERR));
+    } else if (on_stream) {
+        EXPECT(expected, kvmem_transfer_submit_on_stream(handle, w->engine.stream, ERR));
     } else {
-        EXPECT(expected, kvmem_transfer_submit(transfer->handle, ERR));
+        EXPECT(expected, kvmem_transfer_submit(handle, ERR));
     }
     if (expected == KVMEM_STATUS_OK) {
-        EXPECT_OK(kvmem_transfer_wait(transfer->handle, PATIENCE, ERR));
+        EXPECT_OK(kvmem_transfer_wait(handle, PATIENCE, ERR));
         expect_moved(w, transfer);
+        transfer->resets = w->resets;
     }
 }
 
@@ -273,7 +286,7 @@ static void step(world *w) {
         transfer_begin(w, transfer);
         break;
     default:
-        transfer_run(w, transfer, choose(w, 2) == 0);
+        transfer_run(w, transfer);
         break;
     }
     engine_check(w);
