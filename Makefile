@@ -135,7 +135,8 @@ test: lint rust-test c-test sanitized-test
 
 # A separate project that uses only the installed package.
 DEMO := build/demo
-demo: library
+demo: configure
+	@cmake --build $(TREE) --target kvmem_package
 	@cmake --install $(TREE) --prefix $(DEMO)/prefix >/dev/null
 	@cmake -S examples/cpp/prefill_decode -B $(DEMO)/build -G Ninja -DCMAKE_BUILD_TYPE=Release \
 	    -DCMAKE_PREFIX_PATH="$(CURDIR)/$(DEMO)/prefix" >/dev/null

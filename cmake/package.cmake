@@ -44,7 +44,7 @@ add_custom_command(
     COMMENT "Collecting the licences of the crates in ${KVMEM_FILE_NAME}" VERBATIM)
 # The pages link to headers and to each other, as they are installed.
 set(pages "${generated}/pages")
-file(GLOB page_sources CONFIGURE_DEPENDS README.md CHANGELOG.md docs/*.md examples/README.md)
+file(GLOB page_sources CONFIGURE_DEPENDS README.md CHANGELOG.md docs/*.md docs/pictures/*.svg examples/README.md)
 file(RELATIVE_PATH pages_to_headers "/${CMAKE_INSTALL_DOCDIR}" "/${CMAKE_INSTALL_INCLUDEDIR}")
 add_custom_command(
     OUTPUT "${pages}.stamp"

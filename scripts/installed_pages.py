@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""installed_pages.py DESTINATION INCLUDE: copies the pages that are installed to DESTINATION, with links that resolve
+"""installed_pages.py DESTINATION INCLUDE: copies the pages and pictures that are installed to DESTINATION, with links that resolve
 there. INCLUDE is the path of the installed headers, relative to that of the pages. A link to a file that is not
 installed becomes its path in the source tree."""
 
@@ -12,7 +12,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "CHANGELOG.md", "docs/*.md", "examples/README.md"]
-ALSO_INSTALLED = ["LICENSE", "examples/c/", "examples/cpp/"]
+PICTURES = "docs/pictures"
+ALSO_INSTALLED = ["LICENSE", "examples/c/", "examples/cpp/", PICTURES]
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
 EXTERNAL = re.compile(r"^[a-z][a-z0-9+.-]*:")
@@ -29,6 +30,7 @@ def main():
         parts[::2] = [LINK.sub(lambda link: installed_link(page, link, installed, include), part) for part in parts[::2]]
         (destination / page).parent.mkdir(parents=True, exist_ok=True)
         (destination / page).write_text("".join(parts))
+    shutil.copytree(ROOT / PICTURES, destination / PICTURES)
 
 
 def installed_link(page, link, installed, include):

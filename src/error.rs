@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_errno_keeps_its_cause_and_says_its_name() {
+    fn an_errno_is_the_cause_and_is_named() {
         let error = Error::errno("allocate 10 bytes in /x", rustix::io::Errno::NOSPC);
         assert_eq!(error.status(), Status::OutOfMemory);
         assert_eq!(error.cause(), Some(&Cause::Errno(libc::ENOSPC)));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn context_goes_before_the_message_and_keeps_the_rest() {
+    fn context_is_prepended_and_keeps_status_and_cause() {
         let error = Error::new(Status::Busy, "in use").with_cause(Cause::Nixl(-3)).context("deregister");
         assert_eq!(error.to_string(), "deregister: in use");
         assert_eq!((error.status(), error.cause()), (Status::Busy, Some(&Cause::Nixl(-3))));

@@ -54,6 +54,7 @@ static void use_layouts(void) {
     kvmem_blob *blob = NULL;
     kvmem_layout *layout = NULL;
     FORKED_KEEPS(block, kvmem_layout_get_block, w.local.layout, 0, 0, 0, &block);
+    FORKED_KEEPS(block, kvmem_layout_get_row, w.local.layout, 0, 0, 0, 0, 0, &block);
     FORKED_KEEPS(strides, kvmem_layout_get_strides, w.local.layout, &strides);
     FORKED_KEEPS(info, kvmem_layout_get_info, w.local.layout, &info);
     FORKED_NULLS(blob, kvmem_layout_get_agent, w.near.layout, &blob);

@@ -99,6 +99,8 @@ TEST(indices_past_the_end) {
     REFUSED_KEEPS(notification, outside, kvmem_notifications_get, w.notifications, SIZE_MAX, &notification);
     kvmem_block block;
     REFUSED_KEEPS(block, outside, kvmem_layout_get_block, w.remote, 7, 0, 0, &block);
+    REFUSED_KEEPS(block, outside, kvmem_layout_get_row, w.remote, 7, 0, 0, 0, 0, &block);
+    REFUSED_KEEPS(block, outside, kvmem_layout_get_row, w.remote, 0, 0, 0, 0, 1, &block);
     kvmem_region *region = NULL;
     REFUSED_NULLS(region, outside, kvmem_layout_get_region, w.near.layout, 1, &region);
     REFUSED_NULLS(region, outside, kvmem_region_create_view, w.region, 65536, 1, &region);

@@ -208,3 +208,37 @@ TEST(what_cannot_be_is_refused) {
     OPENED(kv_side, host, &config, NULL, 4);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_resize(host.layout, 1, ERR));
 }
+
+static void check_row(const kvmem_block *row, uint32_t value) {
+    unsigned char written[256], read[256];
+    CHECK(row->size <= sizeof(written));
+    memset(written, (int)(value % 255 + 1), row->size);
+    CU_ON(0, cuMemcpyHtoD_v2(row->address, written, row->size));
+    CU_ON(0, cuMemcpyDtoH_v2(read, row->address, row->size));
+    CHECK_BYTES(read, written, row->size);
+}
+
+/* The rows of the blocks in use have memory, whatever the order. */
+TEST(orders_grow_by_blocks) {
+    static const char *const orders[] = {"BLOHNC", "LBONHC", "LO/BNHC", "L/BHNOC", "OBHNLC"};
+    for (size_t i = 0; i < NUM(orders); i++) {
+        const kvmem_layout_config config = WITH(config_of(&kv_kinds[0]), it.kind = 0, it.num_heads = 8,
+                                                it.order = orders[i]);
+        OWNED(kvmem_layout) layout = elastic_layout(&config, 0, NULL);
+        EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR));
+        const uint64_t of_all = elastic_layout_memory(layout).num_committed;
+        const uint32_t sizes[] = {1, 5, BLOCKS};
+        for (size_t k = 0; k < NUM(sizes); k++) {
+            EXPECT_OK(kvmem_layout_resize(layout, sizes[k], ERR));
+            /* With an axis outside blocks an extent is a plane of all blocks, as with the block second. */
+            CHECK(sizes[k] == BLOCKS || i > 0 || elastic_layout_memory(layout).num_committed < of_all);
+            for (uint32_t row = 0; row < 2 * 2 * 16 * 8; row += 5) {
+                const uint32_t head = row % 8, token = row / 8 % 16, outer = row / 128 % 2, layer = row / 256;
+                GET(kvmem_block, first, kvmem_layout_get_row, layout, 0, layer, outer, token, head);
+                GET(kvmem_block, last, kvmem_layout_get_row, layout, sizes[k] - 1, layer, outer, token, head);
+                check_row(&first, row);
+                check_row(&last, row + 1);
+            }
+        }
+    }
+}

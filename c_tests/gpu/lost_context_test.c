@@ -197,34 +197,6 @@ TEST(elastic_memory_moves_on_by_every_path) {
     check_works();
 }
 
-/* It has ended before the reset, or fails with what the driver says. */
-TEST(a_transfer_in_flight_ends) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
-    for (size_t i = 0; i < 2 * NUM(ways); i++) {
-        side host;
-        side there;
-        kvmem_transfer *transfers[2] = {NULL};
-        side_open(&host, PLACE_PINNED, 0, &in_rows, NULL, 1);
-        side_open(&there, PLACE_DEVICE, 0, &config, NULL, 2);
-        prepare(there.model.layout, host.model.layout, ways[i / 2], transfers);
-        EXPECT_OK(kvmem_transfer_submit(transfers[i % 2], ERR));
-        reset_device(0);
-        if (kvmem_transfer_wait(transfers[i % 2], PATIENCE, ERR) != KVMEM_STATUS_OK) {
-            kvmem_error_cause cause;
-            EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
-            CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
-            CHECK(cause.code != 0);
-        }
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_transfer_submit(transfers[i % 2], ERR));
-        CALL(kvmem_transfer_destroy(transfers[0]));
-        CALL(kvmem_transfer_destroy(transfers[1]));
-        side_close(&host);
-        side_close(&there);
-        check_works();
-    }
-}
-
 /* A kernel that read what is gone would take the device's context along; and other memory may lie there by then. */
 TEST(adopted_memory_goes_with_an_engines_own_context) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);

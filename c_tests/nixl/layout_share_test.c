@@ -101,3 +101,32 @@ TEST(an_agent_that_cannot_register_builds_nothing) {
                                            it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system);
     REFUSE(KVMEM_STATUS_NIXL, "bare", kvmem_layout_build, &options);
 }
+
+/* Order and strides are in the descriptor. */
+TEST(an_import_has_the_order_of_the_exported_layout) {
+    static const char *const orders[] = {"L/BHNOC", "LO/BHNC", "OBNLHC", "L/OBHNC"};
+    OWNED(kvmem_agent) near = agent_open("near");
+    OWNED(kvmem_agent) far = agent_open("far");
+    for (size_t i = 0; i < NUM(orders); i++) {
+        const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2,
+                                                it.order = orders[i], it.head_stride = i == 3 ? 64 : 0);
+        const kvmem_system_options system = OPTIONS(kvmem_system_options);
+        const kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config, it.agent = far,
+                                                     it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system);
+        OWN(kvmem_layout, original, kvmem_layout_build, &options);
+        CLEANUP(message_free) message metadata = agent_metadata(far);
+        agent_load(near, &metadata);
+        CLEANUP(message_free) message descriptor = layout_descriptor(original);
+        OWN(kvmem_layout, imported, kvmem_layout_import, near, descriptor.data, descriptor.size);
+        check_same_info(imported, original);
+        for (uint64_t row = 0; row < config.num_layers * config.outer_dim * config.page_size * 2; row++) {
+            const uint64_t head = row % 2, token = row / 2 % config.page_size;
+            const uint64_t outer = row / 2 / config.page_size % config.outer_dim;
+            const uint64_t layer = row / 2 / config.page_size / config.outer_dim;
+            GET(kvmem_block, there, kvmem_layout_get_row, original, 5, layer, outer, token, head);
+            GET(kvmem_block, here, kvmem_layout_get_row, imported, 5, layer, outer, token, head);
+            CHECK_BYTES(&here, &there, sizeof(here));
+        }
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
+    }
+}

@@ -202,3 +202,37 @@ TEST(a_transfer_that_was_given_up_is_verified_too) {
     CHECK_EQ(completion.status, KVMEM_STATUS_CORRUPT);
     CHECK_EQ(completion.bytes, 0);
 }
+
+/* Layer by layer, and in each keys before values, wherever they are. */
+TEST(pieces_of_any_order_have_checksums) {
+    static const char *const orders[] = {"LO/BNHC", "OL/BHNC", "OBLNHC", "OLBNHC", "LBONHC", "BOLHNC"};
+    for (size_t i = 0; i < NUM(orders); i++) {
+        const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2,
+                                                it.order = orders[i], it.block_stride = i == 0 ? 100 : 0);
+        OWNED(kvmem_layout) layout = layout_allocate_system(&config);
+        uint32_t expected[7] = {0}, found[7] = {0};
+        uint32_t blocks[7];
+        for (uint32_t block = 0; block < 7; block++) {
+            blocks[block] = block;
+            for (uint64_t layer = 0; layer < config.num_layers; layer++) {
+                for (uint64_t outer = 0; outer < config.outer_dim; outer++) {
+                    GET(kvmem_block, piece, kvmem_layout_get_block, layout, block, layer, outer);
+                    unsigned char *bytes = (unsigned char *)(uintptr_t)piece.address;
+                    memset(bytes, (int)(1 + block * 6 + layer * 2 + outer), piece.size);
+                    expected[block] = crc_append(expected[block], bytes, piece.size);
+                }
+            }
+        }
+        EXPECT_OK(kvmem_layout_checksum(layout, blocks, 7, found, ERR));
+        CHECK_BYTES(found, expected, sizeof(found));
+    }
+}
+
+TEST(pieces_that_are_not_contiguous_have_no_checksum) {
+    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2,
+                                            it.order = "L/BHNOC");
+    OWNED(kvmem_layout) layout = layout_allocate_system(&config);
+    const uint32_t block = 0;
+    uint32_t checksum = 0;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "L/BHNOC", kvmem_layout_checksum(layout, &block, 1, &checksum, ERR));
+}

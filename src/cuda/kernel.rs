@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_lie_behind_the_layers_while_they_fit() {
+    fn runs_are_stored_behind_the_layers_if_they_fit() {
         // SAFETY: integers, for which zero is a value.
         let mut blocks: Blocks = unsafe { std::mem::zeroed() };
         blocks.num_layers = 3;

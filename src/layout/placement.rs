@@ -90,10 +90,13 @@ impl Placement {
             OutOfRange,
             "token {token}, head {head} is outside a layout with {tokens} tokens per block and {heads} heads per token"
         );
-        let indices = [block, layer, outer, token, head];
-        let axes = [Axis::Block, Axis::Layer, Axis::Outer, Axis::Token, Axis::Head];
-        let indices: Vec<_> = axes.into_iter().zip(indices).collect();
-        let (region, offset) = self.geometry.locate(&indices);
+        let (region, offset) = self.geometry.locate(&[
+            (Axis::Block, block),
+            (Axis::Layer, layer),
+            (Axis::Outer, outer),
+            (Axis::Token, token),
+            (Axis::Head, head),
+        ]);
         Ok(self.bases[region] + offset)
     }
 }

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_hangs_keeps_no_other_from_running() {
+    fn a_trial_that_hangs_does_not_block_others() {
         let (trials, barrier) = (GdsTrials::default(), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_get_the_outcome() {
+    fn waiting_threads_receive_the_outcome() {
         let (trials, barrier) = (GdsTrials::default(), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -127,6 +127,14 @@ impl Region {
         }
     }
 
+    /// The memory file of a caller or of another process that it is a part of, and where it starts there: other regions
+    /// can be parts of the same file.
+    pub fn foreign_file_part(&self) -> Option<(FileId, u64)> {
+        let is_own = self.origin.is_none() && !matches!(self.backing, Backing::Adopted(_));
+        let part = self.memory_file().filter(|_| !is_own)?;
+        FileId::of(part.file).ok().map(|file| (file, part.offset))
+    }
+
     /// The control block, which is created when the region is first shared.
     pub fn control(&self) -> Result<&Arc<Control>> {
         match &self.backing {

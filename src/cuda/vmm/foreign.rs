@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_a_name_elsewhere_is_no_memory() {
+    fn files_devices_and_pipes_are_not_vmm_handles() {
         let file = std::fs::File::open(file!()).unwrap();
         let (what, is_foreign) = describe(file.as_fd());
         assert!(what.ends_with("foreign.rs") && is_foreign, "{what}");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_name_may_be_memory() {
+    fn an_anonymous_file_may_be_a_vmm_handle() {
         let file = rustix::fs::memfd_create("it", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         assert!(!describe(file.as_fd()).1);
     }

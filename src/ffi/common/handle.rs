@@ -288,7 +288,7 @@ mod tests {
     use crate::ffi::common::blob::kvmem_blob;
 
     #[test]
-    fn an_array_with_a_wrong_handle_is_refused_with_its_index() {
+    fn the_error_for_an_array_has_the_index_of_the_wrong_handle() {
         let handle: *mut kvmem_blob = new_handle(Vec::new());
         let items = [handle, std::ptr::null_mut()];
         let scope = Scope::default();

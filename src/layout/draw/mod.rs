@@ -12,8 +12,10 @@ use super::axis::Axis;
 use super::geometry::Geometry;
 use cell::{Cell, Direction, Style};
 
-/// Indices of an axis that are shown: the first, the last and so many between.
+/// Indices of an axis that are shown if it has more: the first two and the last.
 const SHOWN: u64 = 3;
+/// Of more axes than these, the first index and the last are shown, so that the picture stays small.
+const MOST_LEVELS: usize = 4;
 const MARGIN: u32 = 16;
 const LINE: u32 = 18;
 const MONO: &str = "ui-monospace, monospace";
@@ -102,7 +104,7 @@ impl Picture<'_> {
             self.container(label, Style::Region, &levels, inside, 0)
         };
         let mut cells = Vec::new();
-        for (index, is_after_gap) in shown(count, None) {
+        for (index, is_after_gap) in shown(count, None, SHOWN) {
             if is_after_gap {
                 cells.push(Cell::bar("⋮".to_string(), Style::Gap));
             }
@@ -152,8 +154,9 @@ impl Picture<'_> {
         let Some((axis, inner)) = levels.split_first() else { return Vec::new() };
         let also = (*axis == Axis::Block).then_some(self.block);
         let padding = self.padding(*axis);
+        let most = if self.levels().len() > MOST_LEVELS { SHOWN - 1 } else { SHOWN };
         let mut cells = Vec::new();
-        for (index, is_after_gap) in shown(self.geometry.count(*axis), also) {
+        for (index, is_after_gap) in shown(self.geometry.count(*axis), also, most) {
             if is_after_gap {
                 cells.push(Cell::bar("…".to_string(), Style::Gap));
             }
@@ -203,7 +206,7 @@ impl Picture<'_> {
                     format!("{} B", geometry.stride(*axis)),
                     format!("{padding} B are not in the layout (hatched)"),
                 ),
-                (step, _) => ("–".to_string(), format!("every {}region is its own", ordinal(step))),
+                (_, _) => ("–".to_string(), "regions of its own".to_string()),
             };
             [
                 axis.letter().to_string(),
@@ -233,16 +236,11 @@ impl Picture<'_> {
     }
 }
 
-fn ordinal(step: usize) -> String {
-    if step == 1 { String::new() } else { format!("group of {step} regions, each ") }
-}
-
 /// The indices of an axis to show, and whether some before are left out.
-fn shown(count: u64, also: Option<u64>) -> Vec<(u64, bool)> {
-    let few = count <= SHOWN;
-    let mut indices: Vec<u64> = match few {
+fn shown(count: u64, also: Option<u64>, most: u64) -> Vec<(u64, bool)> {
+    let mut indices: Vec<u64> = match count <= most {
         true => (0..count).collect(),
-        false => vec![0, 1, count - 1],
+        false => (0..most - 1).chain([count - 1]).collect(),
     };
     indices.extend(also);
     indices.sort_unstable();
@@ -276,7 +274,7 @@ mod tests {
         let contiguous = drawn("BLONHC", Strides::default());
         assert_eq!(count(&contiguous, ">block 42<"), 1);
         let planes = drawn("LBONHC", Strides::default());
-        assert_eq!(count(&planes, ">block 42<"), 3, "layers 0, 1 and 39 are shown");
+        assert_eq!(count(&planes, ">block 42<"), 2, "layers 0 and 39 are shown");
         for name in [">block 0<", ">block 99<", ">layer 39<", ">token 15<", ">head 7<", ">keys<", ">values<"]
         {
             assert!(planes.contains(name), "{name}");

@@ -5,27 +5,26 @@
 //! request would block the agent. Many small requests also report a failure early.
 
 mod allowed;
-mod run;
 mod guard;
+mod prepared;
 mod request_plan;
+mod run;
 #[cfg(test)]
 mod tests;
 
 pub use allowed::ensure_allowed;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use self::guard::Guard;
+use self::prepared::PreparedRequests;
 use self::request_plan::RequestPlan;
 use self::run::NixlRun;
 use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result, Status, ensure};
-use crate::layout::{Layout, Memory, RemoteMemory};
-use crate::nixl::AgentState;
-use crate::nixl::{Agent, RemoteHold, RequestId};
-use crate::sync::{Mutex, MutexGuard};
+use crate::layout::Layout;
+use crate::nixl::{Agent, RemoteHold};
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::run::steps::{Part, PartSequence};
@@ -34,36 +33,6 @@ use crate::transfer::run::{Run, Start};
 /// A prepared transfer.
 pub struct NixlMove {
     shared: Arc<PreparedRequests>,
-}
-
-/// The part of a prepared transfer that all its runs share. Released with the last of them.
-struct PreparedRequests {
-    path: TransferPath,
-    agent: Arc<Agent>,
-    request_plan: RequestPlan,
-    /// Created by the first run, on the agent's thread, so that the caller does not wait.
-    made: Mutex<RequestCache>,
-    notification: Option<Vec<u8>>,
-    /// For a peer's elastic memory.
-    guard: Option<Guard>,
-}
-
-/// Requests, and the generation of the memory that they were created for.
-#[derive(Default)]
-struct RequestCache {
-    generation: u64,
-    requests: Vec<RequestId>,
-    /// Reads the peer's control block.
-    control_read: Option<RequestId>,
-    /// A step of a run has panicked. The state of its requests is unknown, so nothing is released and no run begins.
-    is_abandoned: bool,
-}
-
-/// The requests of one run.
-struct RunRequests {
-    requests: VecDeque<RequestId>,
-    /// Reads the peer's control block, before and after the requests.
-    control_read: Option<RequestId>,
 }
 
 impl NixlMove {
@@ -81,8 +50,7 @@ impl NixlMove {
         crate::transfer::plan::alignment::ensure_io_alignment(source, destination, &plan)?;
         let request_plan = RequestPlan { local: local.clone(), remote: remote.clone(), reads, plan };
         let guard = Guard::prepare(&agent, &request_plan)?;
-        let shared =
-            PreparedRequests { path, agent, request_plan, made: Mutex::default(), notification, guard };
+        let shared = PreparedRequests::new(path, agent, request_plan, notification, guard);
         let this = Self { shared: Arc::new(shared) };
         this.peer_hold()?;
         Ok(this)
@@ -110,7 +78,7 @@ impl NixlMove {
 
     /// Fails if an earlier run was abandoned.
     pub fn ensure_usable(&self) -> Result<()> {
-        self.shared.made().ensure_usable()
+        self.shared.ensure_usable()
     }
 }
 
@@ -158,75 +126,6 @@ impl Part for NixlMove {
         let agent = self.shared.agent.clone();
         let run = NixlRun::new(self.shared.clone(), run.executed_by(agent.clone()));
         Box::new(move || agent.start(Box::new(run)))
-    }
-}
-
-impl Drop for PreparedRequests {
-    fn drop(&mut self) {
-        let made = self.made.get_mut();
-        let mut requests = std::mem::take(&mut made.requests);
-        requests.extend(made.control_read.take());
-        if !requests.is_empty() {
-            self.agent.defer(move |state| state.release_idle_requests(requests));
-        }
-    }
-}
-
-impl PreparedRequests {
-    fn peer(&self) -> Option<&RemoteMemory> {
-        match self.request_plan.remote.memory() {
-            Memory::Remote(remote) => Some(remote),
-            Memory::Local(_) => None,
-        }
-    }
-
-    fn made(&self) -> MutexGuard<'_, RequestCache> {
-        self.made.lock()
-    }
-
-    /// The requests, created unless an earlier run did for the current memory.
-    fn requests(&self, state: &mut AgentState) -> Result<RunRequests> {
-        let mut made = self.made();
-        made.ensure_usable()?;
-        let generation = self.request_plan.generation();
-        if made.requests.is_empty() || made.generation != generation {
-            state.release_idle_requests(made.requests.drain(..));
-            made.requests = self.request_plan.make(state)?;
-            made.generation = generation;
-        }
-        if let (Some(guard), None) = (&self.guard, made.control_read) {
-            made.control_read = Some(guard.request(state, &self.request_plan)?);
-        }
-        Ok(RunRequests { requests: made.requests.iter().copied().collect(), control_read: made.control_read })
-    }
-
-    /// Releases all requests after one has failed; the next run creates new ones. If that fails, NIXL may
-    /// still use the memory.
-    fn release_requests(&self, state: &mut AgentState) -> Result<()> {
-        let mut made = self.made();
-        let control_read = made.control_read.take();
-        let mut outcome = Ok(());
-        for id in made.requests.drain(..).chain(control_read) {
-            outcome = outcome.and(state.release_request(id));
-        }
-        outcome
-    }
-
-    /// Prevents further runs.
-    fn abandon(&self) {
-        self.made().is_abandoned = true;
-    }
-}
-
-impl RequestCache {
-    fn ensure_usable(&self) -> Result<()> {
-        ensure!(
-            !self.is_abandoned,
-            Panic,
-            "an earlier run of this transfer hit a bug in kvmem, and NIXL may still move its bytes; create another \
-             transfer with other memory"
-        );
-        Ok(())
     }
 }
 

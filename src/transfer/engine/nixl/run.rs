@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{PreparedRequests, RunRequests};
+use super::prepared::{PreparedRequests, RunRequests};
 use crate::error::{Error, Result, Status};
 use crate::layout::RemoteMemory;
 use crate::leak;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::run::NixlRun;
 use super::*;
 use crate::layout::{AllocationConfig, Dimensions};
-use crate::nixl::{AgentTask, Step, step_once};
+use crate::nixl::{AgentState, AgentTask, Step, step_once};
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
 use crate::transfer::request::{BlockPair, Wanted};
@@ -42,14 +42,7 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
     let pairs = [BlockPair { source: 0, destination: 0 }];
     let plan = Plan::once(&remote, &local, &pairs, Wanted::default()).unwrap();
     let request_plan = RequestPlan { local, remote, reads: true, plan };
-    let prepared = PreparedRequests {
-        path: TransferPath::NixlRead,
-        agent,
-        request_plan,
-        made: Mutex::default(),
-        notification: None,
-        guard: None,
-    };
+    let prepared = PreparedRequests::new(TransferPath::NixlRead, agent, request_plan, None, None);
     NixlMove { shared: Arc::new(prepared) }
 }
 

@@ -149,7 +149,7 @@ impl<'a> Comparison<'a> {
             self.division = Err(format!("less than {LEAST_STAGED} bytes are too few for staging"));
             return;
         }
-        if !is_requested && cost::least_staged(&self.case, &self.costs.rates) > self.least_unstaged() {
+        if !is_requested && cost::least_staged(&self.case, &self.costs.rates) > self.least_seconds() {
             // Avoids sorting the blocks by host address, which is the slowest step of comparing a few dozen.
             self.division = Err("its launches alone take longer than another path".to_string());
             return;
@@ -179,8 +179,8 @@ impl<'a> Comparison<'a> {
         self.order = Some(order);
     }
 
-    /// Duration of the fastest path without staging. Leaves out rows, whose calls are not counted yet.
-    fn least_unstaged(&self) -> f64 {
+    /// Duration of the fastest possible path so far. Leaves out rows, whose calls are not counted yet.
+    pub(super) fn least_seconds(&self) -> f64 {
         let others =
             self.candidates.iter().filter(|each| each.path != TransferPath::Cuda2d && each.reason.is_none());
         others.map(|each| each.seconds).fold(f64::INFINITY, f64::min)

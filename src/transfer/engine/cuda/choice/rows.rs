@@ -58,11 +58,4 @@ impl Comparison<'_> {
         candidate.seconds = seconds;
         candidate.reason = candidate.reason.take().or(counted.err());
     }
-
-    /// The shortest duration of the other possible paths.
-    fn least_seconds(&self) -> f64 {
-        let others =
-            self.candidates.iter().filter(|each| each.path != TransferPath::Cuda2d && each.reason.is_none());
-        others.map(|each| each.seconds).fold(f64::INFINITY, f64::min)
-    }
 }

@@ -6,13 +6,10 @@
 mod ring;
 mod session;
 
-use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use io_uring::IoUring;
-use rustix::event::{EventfdFlags, eventfd};
-
+use self::ring::Ring;
+use self::session::UringSession;
 use super::work::Work;
 use crate::error::{Error, Status};
 use crate::file_limit::FileSizeSignal;
@@ -21,15 +18,10 @@ use crate::log::log;
 use crate::process::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::run::threads::{Pool, Shared};
-use session::UringSession;
 
 /// The ring, and new work for it. Transfers, and layouts that transfers were created for, hold it.
 pub struct Uring {
-    ring: IoUring,
-    /// Wakes the thread that sleeps in the kernel.
-    wake: OwnedFd,
-    /// The ring polls `wake`.
-    is_watching: AtomicBool,
+    ring: Ring,
     state: Mutex<State>,
 }
 
@@ -37,8 +29,6 @@ pub struct Uring {
 struct State {
     new: Vec<Work>,
     is_served: bool,
-    /// The kernel accepts no more entries of this ring.
-    is_broken: bool,
 }
 
 impl Uring {
@@ -47,28 +37,20 @@ impl Uring {
         static CURRENT: PerProcess<Mutex<Weak<Uring>>> = PerProcess::new();
         let current = CURRENT.get(Mutex::default);
         let mut current = current.lock();
-        if let Some(uring) = current.upgrade().filter(|uring| !uring.state().is_broken) {
+        if let Some(uring) = current.upgrade().filter(|uring| !uring.ring.is_broken()) {
             return Ok(uring);
         }
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::errno("create an event fd for io_uring", errno).to_string())?;
-        let uring = Arc::new(Self {
-            ring: ring::create()?,
-            wake,
-            is_watching: AtomicBool::new(false),
-            state: Mutex::default(),
-        });
+        let uring = Arc::new(Self { ring: Ring::create()?, state: Mutex::default() });
         *current = Arc::downgrade(&uring);
         Ok(uring)
     }
 
     /// Passes work to the thread of the ring.
     pub fn start(self: &Arc<Self>, work: Work) {
-        let mut state = self.state();
-        if state.is_broken {
-            drop(state);
-            return (work.ending)(Err(broken()));
+        if self.ring.is_broken() {
+            return reject(work);
         }
+        let mut state = self.state();
         if !state.is_served {
             // Under the lock: other work must not rely on a thread that could not be started.
             if let Err(error) = Pool::services().run_alone(self.clone()) {
@@ -81,10 +63,7 @@ impl Uring {
         }
         state.new.push(work);
         drop(state);
-        if let Err(errno) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
-            // The counter is full, so the thread is woken anyway.
-            log!(Debug, "wake the thread of the ring: {errno}");
-        }
+        self.ring.wake();
     }
 
     /// Takes new work. Returns `None` if the thread may end.
@@ -97,22 +76,15 @@ impl Uring {
         Some(std::mem::take(&mut state.new))
     }
 
-    /// Rejects all further work, because the ring contains entries that the kernel does not accept.
-    fn close(&self) {
-        let mut state = self.state();
-        state.is_broken = true;
-        let left = std::mem::take(&mut state.new);
-        drop(state);
-        left.into_iter().for_each(|work| (work.ending)(Err(broken())));
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 }
 
-fn broken() -> Error {
-    Error::new(Status::Io, "io_uring has failed before; create the transfer again to use another path")
+/// Fails work that was submitted after the ring has failed.
+fn reject(work: Work) {
+    let message = "io_uring has failed before; create the transfer again to use another path";
+    (work.ending)(Err(Error::new(Status::Io, message)));
 }
 
 impl Shared for Uring {
@@ -128,11 +100,15 @@ impl Shared for Uring {
 impl Uring {
     /// Serves work until none is left. After a panic, ends all runs and returns the panic.
     fn serve(&self) -> Result<(), Error> {
-        let mut session = UringSession::new(self);
+        let mut session = UringSession::new(&self.ring);
         let served = guarded(|| {
             while let Some(new) = self.take_new(session.is_idle()) {
-                session.begin(new);
-                session.step();
+                if self.ring.is_broken() {
+                    new.into_iter().for_each(reject);
+                } else {
+                    session.begin(new);
+                    session.step();
+                }
             }
         });
         served.inspect_err(|panic| session.abandon(panic))

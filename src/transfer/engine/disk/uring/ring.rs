@@ -1,18 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Creates a ring. Fails with the reason if the kernel does not support or permit it, as in many containers.
+//! A ring, and the event fd that wakes its thread. Many containers do not permit io_uring, so creating a ring may fail.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use io_uring::{IoUring, Probe, opcode};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::advice;
 use crate::error::Error;
+use crate::log::log;
 
 /// Maximum number of requests in the kernel.
 pub const DEPTH: usize = 64;
 /// Size of the ring: enough for the requests and for the poll of the event fd.
 const ENTRIES: u32 = 2 * DEPTH as u32;
 
-/// Creates a ring and tests it. Fails with the reason.
-pub fn create() -> Result<IoUring, String> {
+/// A ring. Only its thread submits to it.
+pub struct Ring {
+    /// The ring in the kernel.
+    pub io: IoUring,
+    /// Wakes the thread that sleeps in the kernel.
+    pub event: OwnedFd,
+    /// The ring polls `event`.
+    pub is_watching: AtomicBool,
+    is_broken: AtomicBool,
+}
+
+impl Ring {
+    /// Creates a ring and tests it. Fails with the reason.
+    pub fn create() -> Result<Self, String> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::errno("create an event fd for io_uring", errno).to_string())?;
+        let (is_watching, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { io: create_io()?, event, is_watching, is_broken })
+    }
+
+    /// Wakes the thread of the ring.
+    pub fn wake(&self) {
+        if let Err(errno) = rustix::io::write(&self.event, &1u64.to_ne_bytes()) {
+            // The counter is full, so the thread is woken anyway.
+            log!(Debug, "wake the thread of the ring: {errno}");
+        }
+    }
+
+    /// Whether the ring contains entries that the kernel does not accept, so that it can't be used again.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
+    }
+
+    /// Makes further work fail.
+    pub fn set_broken(&self) {
+        self.is_broken.store(true, Ordering::Release);
+    }
+}
+
+fn create_io() -> Result<IoUring, String> {
     // Completions need not interrupt the thread, because it enters the kernel to wait for them. Kernels before 5.19 do not
     // support this.
     let cooperative = IoUring::builder().dontfork().setup_coop_taskrun().build(ENTRIES);

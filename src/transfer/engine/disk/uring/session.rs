@@ -13,8 +13,7 @@ use rustix::io::Errno;
 
 use super::super::operation::{IoCall, IoStep, Operation};
 use super::super::work::Work;
-use super::Uring;
-use super::ring::DEPTH;
+use super::ring::{DEPTH, Ring};
 use crate::error::Error;
 use crate::guarded::guarded;
 use crate::log::log;
@@ -29,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// The work in flight, and the requests in the kernel.
 pub struct UringSession<'a> {
-    uring: &'a Uring,
+    ring: &'a Ring,
     /// Work that was received and has not begun.
     new: VecDeque<Work>,
     in_flight: Vec<Option<WorkInFlight>>,
@@ -64,9 +63,9 @@ struct RingSlot {
 }
 
 impl<'a> UringSession<'a> {
-    pub fn new(uring: &'a Uring) -> Self {
+    pub fn new(ring: &'a Ring) -> Self {
         Self {
-            uring,
+            ring,
             new: VecDeque::new(),
             in_flight: Vec::new(),
             vacant: Vec::new(),
@@ -127,7 +126,7 @@ impl<'a> UringSession<'a> {
             let completions = self.completions();
             match error {
                 Some(error) if completions.is_empty() && !self.is_transient(&error) => {
-                    self.uring.close();
+                    self.ring.set_broken();
                     break;
                 }
                 Some(_) if completions.is_empty() => std::thread::sleep(PAUSE),
@@ -145,7 +144,7 @@ impl<'a> UringSession<'a> {
 
     /// Submits the entries and waits for a completion. Returns the kernel's error, unless a signal interrupted the call.
     fn submit_and_wait(&mut self) -> Option<std::io::Error> {
-        let error = self.uring.ring.submit_and_wait(1).err();
+        let error = self.ring.io.submit_and_wait(1).err();
         self.note_accepted();
         error.filter(|error| error.raw_os_error() != Some(libc::EINTR))
     }
@@ -194,7 +193,7 @@ impl<'a> UringSession<'a> {
     fn push(&mut self, entry: Entry, user_data: u64) {
         // SAFETY: only this thread uses the ring. The entry's pointers stay valid until its completion: the run holds the
         // memory until `ending` is called, and the work or the slot holds the spans and is not moved or freed before.
-        let pushed = unsafe { self.uring.ring.submission_shared().push(&entry.user_data(user_data)) };
+        let pushed = unsafe { self.ring.io.submission_shared().push(&entry.user_data(user_data)) };
         debug_assert!(pushed.is_ok(), "there is an entry for each slot");
         self.uncompleted += usize::from(user_data != WAKE);
         self.unaccepted.push_back(user_data);
@@ -203,14 +202,14 @@ impl<'a> UringSession<'a> {
     /// Removes the accepted entries from `unaccepted`: the kernel accepts them in order.
     fn note_accepted(&mut self) {
         // SAFETY: only this thread uses the ring.
-        let left = unsafe { self.uring.ring.submission_shared() }.len();
+        let left = unsafe { self.ring.io.submission_shared() }.len();
         self.unaccepted.drain(..self.unaccepted.len().saturating_sub(left));
     }
 
     /// Adds the poll of the event fd to the ring, unless it is pending.
     fn watch(&mut self) {
-        if !self.uring.is_watching.swap(true, Ordering::Relaxed) {
-            let fd = types::Fd(self.uring.wake.as_raw_fd());
+        if !self.ring.is_watching.swap(true, Ordering::Relaxed) {
+            let fd = types::Fd(self.ring.event.as_raw_fd());
             self.push(opcode::PollAdd::new(fd, libc::POLLIN as u32).build(), WAKE);
         }
     }
@@ -219,7 +218,7 @@ impl<'a> UringSession<'a> {
     /// handling one may panic.
     fn completions(&mut self) -> Vec<(u64, i32)> {
         // SAFETY: only this thread uses the ring.
-        let completions: Vec<_> = unsafe { self.uring.ring.completion_shared() }
+        let completions: Vec<_> = unsafe { self.ring.io.completion_shared() }
             .map(|entry| (entry.user_data(), entry.result()))
             .collect();
         self.uncompleted -= completions.iter().filter(|(user_data, _)| *user_data != WAKE).count();
@@ -232,8 +231,8 @@ impl<'a> UringSession<'a> {
     /// Handles the end of the poll of the event fd. The kernel also ends it when the thread that added it ends.
     fn woken(&self) {
         // The event fd may be empty, which is fine.
-        let _ = rustix::io::read(&self.uring.wake, &mut [0u8; 8]);
-        self.uring.is_watching.store(false, Ordering::Relaxed);
+        let _ = rustix::io::read(&self.ring.event, &mut [0u8; 8]);
+        self.ring.is_watching.store(false, Ordering::Relaxed);
     }
 
     fn completed(&mut self, index: usize, result: i32) {
@@ -267,13 +266,13 @@ impl<'a> UringSession<'a> {
         if self.is_transient(&error) {
             return std::thread::sleep(PAUSE);
         }
-        self.uring.close();
+        self.ring.set_broken();
         let code = error.raw_os_error().unwrap_or(libc::EIO);
         let error = Error::errno("submit requests to io_uring", Errno::from_raw_os_error(code));
         for failed in std::mem::take(&mut self.in_flight).into_iter().flatten() {
             (failed.work.ending)(Err(failed.failure.unwrap_or_else(|| error.clone())));
         }
-        *self = Self::new(self.uring);
+        *self = Self::new(self.ring);
     }
 
     /// Whether to retry. If the kernel has accepted requests, it will complete them, and it uses their memory until then:

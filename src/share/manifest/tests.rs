@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Manifests of every version, and damaged and hostile ones.
+#![forbid(unsafe_code)]
+
+use proptest::prelude::*;
+
+use super::super::memory_handle::{Extent, FabricExtent, SharedHandle, SharedMapping};
+use super::*;
+use crate::layout::{Arrangement, Axis, Order, Strides};
+use crate::wire::tests::{ensure_all_damage_is_found, of_version};
+
+/// A layout over one region of each way to carry it that has extents, with all fields in use.
+pub fn manifest() -> Manifest {
+    let dimensions = Dimensions { num_blocks: 8, inner_dim: 32, num_heads: Some(4), ..Dimensions::small() };
+    let extents = vec![Extent { index: 0, fd: 1, changes: 1 }, Extent { index: 3, fd: 2, changes: 5 }];
+    let elastic = MemoryHandle::Extents { device: [7; 16], extent_size: 8192, extents };
+    let ipc = MemoryHandle::Ipc {
+        device: [8; 16],
+        handle: [9; 64],
+        base_size: 1 << 20,
+        offset: 4096,
+        buffer_id: 77,
+    };
+    let region = |control, tier, carried| RegionEntry { id: [3; 16], control, tier, size: 32768, carried };
+    let part = |region| Part { region, offset: 1024, size: 16384 };
+    Manifest {
+        process: ProcessIdentity::sample(),
+        access: Access::Read,
+        fds: 4,
+        regions: vec![region(0, Tier::Elastic, elastic), region(3, Tier::Device, ipc)],
+        object: Object::Layout(LayoutEntry {
+            dimensions,
+            kind: LayoutKind::LayerSeparate(crate::layout::BlockDim::First),
+            parts: vec![part(0), part(1)],
+            remote: Some(RemoteEntry { metadata: vec![1, 2, 3], descriptor: vec![4; 8] }),
+        }),
+    }
+}
+
+/// The same regions carried as from version 2 on.
+pub fn newer() -> Manifest {
+    let extents = vec![
+        FabricExtent { index: 0, handle: [5; 64], changes: 1 },
+        FabricExtent { index: 3, handle: [6; 64], changes: 5 },
+    ];
+    let mapping = |size, handle| SharedMapping { size, handle };
+    let mappings = vec![
+        mapping(8192, SharedHandle::Fd(2)),
+        mapping(16384, SharedHandle::Fabric([4; 64])),
+        mapping(16384, SharedHandle::Fd(3)),
+    ];
+    let mut manifest = manifest();
+    manifest.regions[0].carried = MemoryHandle::Fabric { device: [7; 16], extent_size: 8192, extents };
+    manifest.regions[1].control = 1;
+    manifest.regions[1].carried = MemoryHandle::Mappings { device: [8; 16], offset: 4096, mappings };
+    manifest
+}
+
+/// A part of a memory file.
+fn newest() -> Manifest {
+    let mut manifest = manifest();
+    manifest.regions.truncate(1);
+    manifest.regions[0].tier = Tier::System;
+    manifest.regions[0].carried = MemoryHandle::Memory { fd: 1, offset: 4096 };
+    manifest.fds = 2;
+    manifest.object = Object::Region(Part { region: 0, offset: 0, size: 32768 });
+    manifest
+}
+
+/// A layout with an order.
+fn ordered() -> Manifest {
+    let mut manifest = manifest();
+    let order = Order::parse("L/BOHNC").unwrap();
+    layout(&mut manifest).kind = LayoutKind::Ordered(Arrangement::tight(order));
+    manifest
+}
+
+fn layout(manifest: &mut Manifest) -> &mut LayoutEntry {
+    match &mut manifest.object {
+        Object::Layout(layout) => layout,
+        Object::Region(_) => unreachable!(),
+    }
+}
+
+#[test]
+fn only_version_4_contains_an_order() {
+    let bytes = ordered().write().unwrap();
+    assert_eq!(bytes[8], 4);
+    assert_eq!(Manifest::read(&bytes, 4).unwrap(), ordered());
+    let older = Manifest::read(&of_version(&bytes, 3), 4).unwrap_err();
+    assert_eq!(older.status(), Status::Corrupt, "{older}");
+    for axis in Axis::ALL {
+        for stride in [1, 24, 1 << 40, 1 << 62, u64::MAX] {
+            let mut hostile = ordered();
+            let LayoutKind::Ordered(arrangement) = &mut layout(&mut hostile).kind else { unreachable!() };
+            arrangement.strides = Strides::default().with(axis, stride);
+            let error = Manifest::read(&hostile.write().unwrap(), 4).unwrap_err();
+            assert_eq!(error.status(), Status::Corrupt, "{axis:?} {stride}: {error}");
+        }
+    }
+}
+
+#[test]
+fn only_version_3_contains_a_part_of_a_memory_file() {
+    let bytes = newest().write().unwrap();
+    assert_eq!(bytes[8], 3);
+    assert_eq!(Manifest::read(&bytes, 2).unwrap(), newest());
+    let older = Manifest::read(&of_version(&bytes, 2), 2).unwrap_err();
+    assert_eq!(older.status(), Status::Corrupt, "{older}");
+    let with_offset = |offset| {
+        let mut changed = newest();
+        changed.regions[0].carried = MemoryHandle::Memory { fd: 1, offset };
+        changed
+    };
+    assert_eq!(with_offset(0).write().unwrap()[8], 1);
+    let past_the_end = with_offset(i64::MAX as u64).write().unwrap();
+    assert_eq!(Manifest::read(&past_the_end, 2).unwrap_err().status(), Status::Corrupt);
+}
+
+#[test]
+fn the_oldest_possible_version_is_written() {
+    assert_eq!(manifest().write().unwrap()[8], 1);
+    let bytes = newer().write().unwrap();
+    assert_eq!(bytes[8], 2);
+    assert_eq!(Manifest::read(&bytes, 4).unwrap(), newer());
+    let older = Manifest::read(&of_version(&bytes, 1), 4).unwrap_err();
+    assert_eq!(older.status(), Status::Corrupt, "{older}");
+    assert_eq!(Manifest::read(&of_version(&manifest().write().unwrap(), 2), 4).unwrap(), manifest());
+}
+
+#[test]
+fn a_written_manifest_is_read_back() {
+    let bytes = manifest().write().unwrap();
+    assert_eq!(Manifest::read(&bytes, 4).unwrap(), manifest());
+    assert_eq!(Manifest::read(&bytes, 3).unwrap_err().status(), Status::Corrupt);
+}
+
+#[test]
+fn all_damage_is_detected() {
+    for manifest in [manifest(), newer(), newest(), ordered()] {
+        let fds = manifest.fds as usize;
+        ensure_all_damage_is_found(&manifest.write().unwrap(), |bytes| Manifest::read(bytes, fds));
+    }
+}
+
+#[test]
+fn a_manifest_of_a_hostile_sender_is_rejected() {
+    let hostile: [fn(&mut Manifest); 14] = [
+        |m| m.fds = 5,
+        |m| m.regions[0].control = 1,
+        |m| m.regions[0].size = 0,
+        |m| m.regions[0].size = u64::MAX,
+        |m| m.regions[0].tier = Tier::Disk,
+        |m| m.regions[1].size = 1 << 30,
+        |m| m.regions.clear(),
+        |m| {
+            m.regions.truncate(1);
+        },
+        |m| layout(m).parts[1].offset = u64::MAX,
+        |m| layout(m).parts[1].size = 1,
+        |m| layout(m).parts.truncate(1),
+        |m| layout(m).dimensions.num_blocks = u64::MAX,
+        |m| layout(m).dimensions.num_blocks = 9,
+        |m| {
+            let MemoryHandle::Extents { extents, .. } = &mut m.regions[0].carried else { unreachable!() };
+            extents[1].index = 4;
+        },
+    ];
+    for (index, change) in hostile.iter().enumerate() {
+        let mut changed = manifest();
+        change(&mut changed);
+        let error = Manifest::read(&changed.write().unwrap(), 4).unwrap_err();
+        assert_eq!(error.status(), Status::Corrupt, "case {index}: {error}");
+    }
+}
+
+#[test]
+fn a_version_2_manifest_of_a_hostile_sender_is_rejected() {
+    fn mappings(manifest: &mut Manifest) -> (&mut u64, &mut Vec<SharedMapping>) {
+        match &mut manifest.regions[1].carried {
+            MemoryHandle::Mappings { offset, mappings, .. } => (offset, mappings),
+            _ => unreachable!(),
+        }
+    }
+    let hostile: [fn(&mut Manifest); 11] = [
+        |m| m.regions[0].tier = Tier::Device,
+        |m| m.regions[1].tier = Tier::Elastic,
+        |m| *mappings(m).0 = 8192,
+        |m| *mappings(m).0 = u64::MAX,
+        |m| mappings(m).1.clear(),
+        |m| mappings(m).1[1].size = 0,
+        |m| mappings(m).1[1].size = u64::MAX,
+        |m| mappings(m).1[2].handle = SharedHandle::Fd(2),
+        |m| mappings(m).1.truncate(2),
+        |m| m.regions[1].size = 20480,
+        |m| {
+            let MemoryHandle::Fabric { extents, .. } = &mut m.regions[0].carried else { unreachable!() };
+            extents[1].index = 0;
+        },
+    ];
+    for (index, change) in hostile.iter().enumerate() {
+        let mut changed = newer();
+        change(&mut changed);
+        let error = Manifest::read(&changed.write().unwrap(), 4).unwrap_err();
+        assert_eq!(error.status(), Status::Corrupt, "case {index}: {error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_changed_byte_with_a_valid_checksum_gives_a_result_or_an_error(
+        position in any::<prop::sample::Index>(), byte in any::<u8>(), is_newer in any::<bool>(),
+    ) {
+        let mut body = Vec::new();
+        let whole = if is_newer { newer() } else { manifest() };
+        ciborium::into_writer(&whole, &mut body).unwrap();
+        let position = position.index(body.len());
+        body[position] = byte;
+        let _ = Manifest::read(&FORM.frame(2, &body).unwrap(), 4);
+    }
+
+    #[test]
+    fn any_fields_with_a_valid_checksum_give_a_result_or_an_error(
+        body in prop::collection::vec(any::<u8>(), 0..512), fds in 0usize..9,
+    ) {
+        let _ = Manifest::read(&FORM.frame(2, &body).unwrap(), fds);
+    }
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cost model compared with measurements on H200 hosts, and the paths that it selects.
+#![forbid(unsafe_code)]
+
+use super::*;
+use crate::transfer::engine::cuda::launch::{UNNOTICED, ctas};
+use crate::transfer::engine::cuda::rates::DEFAULT;
+
+fn seconds(path: TransferPath, case: &CopyCase) -> f64 {
+    super::seconds(path, case, &DEFAULT)
+}
+
+fn case(direction: Direction, block: u64, count: u64, computes: bool) -> CopyCase {
+    CopyCase {
+        direction,
+        bytes: block * count,
+        moves: count,
+        is_pageable: false,
+        computes,
+        busy: if computes { 1.0 } else { 0.0 },
+        ctas: ctas(direction, computes, 132, block),
+        row_calls: count,
+        staged: None,
+    }
+}
+
+fn best(case: &CopyCase, paths: &[TransferPath]) -> TransferPath {
+    let by_time = |a: &&TransferPath, b: &&TransferPath| seconds(**a, case).total_cmp(&seconds(**b, case));
+    *paths.iter().min_by(by_time).unwrap()
+}
+
+const DIRECT: [TransferPath; 3] = [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::CudaKernel];
+
+const HOST_OR_DEVICE: [Direction; 3] = [Direction::ToDevice, Direction::ToHost, Direction::OnDevice];
+
+/// The path of `pairs` pairs, each of eight pieces of 2 KiB, which one call copies as rows.
+fn path_of_pairs(direction: Direction, pairs: u64, computes: bool) -> (TransferPath, CopyCase) {
+    let moves = 8 * pairs;
+    let case = CopyCase { row_calls: pairs, ..case(direction, 2 << 10, moves, computes) };
+    let paths =
+        [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::Cuda2d, TransferPath::CudaKernel];
+    let weight = |path| weight(path, seconds(path, &case), &case, &DEFAULT);
+    (*paths.iter().min_by(|a, b| weight(**a).total_cmp(&weight(**b))).unwrap(), case)
+}
+
+#[test]
+fn submitting_few_pairs_takes_no_longer_than_submitting_more() {
+    let both = |direction| [(direction, false), (direction, true)];
+    for (direction, computes) in HOST_OR_DEVICE.into_iter().flat_map(both) {
+        let submission = |pairs| {
+            let (path, case) = path_of_pairs(direction, pairs, computes);
+            super::submission(path, &case, &DEFAULT)
+        };
+        for pairs in [1, 2, 4, 16] {
+            let (few, many) = (submission(pairs), submission(64));
+            assert!(few <= many + 0.1 * US, "{pairs} pairs, {direction:?}, {computes}");
+        }
+    }
+}
+
+#[test]
+fn the_driver_makes_a_single_short_copy() {
+    for direction in HOST_OR_DEVICE {
+        let one = case(direction, 2 << 10, 1, true);
+        let of = |path| weight(path, seconds(path, &one), &one, &DEFAULT);
+        assert!(of(TransferPath::CudaCopy) < of(TransferPath::CudaKernel), "{direction:?}");
+    }
+}
+
+#[test]
+fn on_an_idle_device_the_kernel_copies_small_blocks_and_a_batch_large_ones() {
+    for direction in [Direction::ToDevice, Direction::ToHost] {
+        assert_eq!(best(&case(direction, 4 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
+        assert_eq!(best(&case(direction, 16 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
+        assert_eq!(best(&case(direction, 2 << 20, 1000, false), &DIRECT), TransferPath::CudaBatch);
+    }
+    assert_eq!(best(&case(Direction::ToDevice, 64 << 10, 10_000, false), &DIRECT), TransferPath::CudaBatch);
+    assert_eq!(best(&case(Direction::OnDevice, 256 << 10, 1000, false), &DIRECT), TransferPath::CudaKernel);
+}
+
+#[test]
+fn beside_compute_few_ctas_copy_small_blocks_and_a_batch_larger_ones() {
+    assert_eq!(best(&case(Direction::ToHost, 4 << 10, 10_000, true), &DIRECT), TransferPath::CudaKernel);
+    assert_eq!(best(&case(Direction::ToHost, 256 << 10, 1000, true), &DIRECT), TransferPath::CudaBatch);
+    assert_eq!(best(&case(Direction::ToDevice, 16 << 10, 10_000, true), &DIRECT), TransferPath::CudaKernel);
+    assert_eq!(best(&case(Direction::ToDevice, 1 << 20, 1000, true), &DIRECT), TransferPath::CudaBatch);
+}
+
+#[test]
+fn the_driver_makes_a_single_large_copy() {
+    for direction in [Direction::ToDevice, Direction::ToHost, Direction::OnDevice] {
+        let one = case(direction, 1 << 30, 1, false);
+        assert!(seconds(TransferPath::CudaCopy, &one) < seconds(TransferPath::CudaKernel, &one));
+    }
+}
+
+#[test]
+fn blocks_that_are_contiguous_on_the_host_are_staged() {
+    let in_chunks = |computes, chunk: u64| CopyCase {
+        staged: Some(Staged {
+            chunk,
+            parts: 8,
+            copies: (1 << 30) / chunk,
+            are_batched: true,
+            is_quick: false,
+        }),
+        ..case(Direction::ToHost, 16 << 10, 1 << 16, computes)
+    };
+    let paths = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
+    assert_eq!(best(&in_chunks(false, 8 << 20), &paths), TransferPath::CudaStaged);
+    assert_eq!(best(&in_chunks(true, 16 << 20), &paths), TransferPath::CudaStaged);
+}
+
+#[test]
+fn on_an_idle_device_a_transfer_of_a_millisecond_is_not_staged() {
+    let of = |count: u64| CopyCase {
+        staged: Some(Staged {
+            chunk: 8 << 20,
+            parts: 8,
+            copies: count >> 11,
+            are_batched: true,
+            is_quick: false,
+        }),
+        ..case(Direction::ToDevice, 4 << 10, count, false)
+    };
+    let paths = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
+    assert_eq!(best(&of(10_000), &paths), TransferPath::CudaKernel);
+    assert_eq!(best(&of(1 << 16), &paths), TransferPath::CudaStaged);
+}
+
+#[test]
+fn beside_compute_only_small_moves_to_the_host_get_one_more_cta() {
+    let of = |block| case(Direction::ToHost, block, 10_000, true);
+    assert_eq!((of(4 << 10).ctas, of(16 << 10).ctas), (UNNOTICED + 1, UNNOTICED));
+    // Measured on an H200 beside a GEMM, over a link of 55 GB/s.
+    for (block, measured) in [(4 << 10, 47.0), (16 << 10, 48.2)] {
+        let rate = kernel_rate_beside(&of(block), &DEFAULT) / 1e9;
+        assert!((rate / measured - 1.0).abs() < 0.1, "{rate} for {measured}");
+    }
+    assert_eq!(best(&of(4 << 10), &DIRECT), TransferPath::CudaKernel);
+}
+
+#[test]
+fn beside_compute_the_estimate_of_staged_copies_is_within_a_twentieth_of_the_measurement() {
+    // 320 MiB in pieces that are contiguous on the host, all of them or 64 at a time, through four parts of 32 MiB.
+    for (direction, piece, copies, measured) in [
+        (Direction::ToHost, 16 << 10, 10, 49.7),
+        (Direction::ToHost, 16 << 10, 320, 49.6),
+        (Direction::ToDevice, 4 << 10, 10, 49.4),
+        (Direction::ToDevice, 16 << 10, 320, 49.8),
+    ] {
+        let staged = Some(Staged { chunk: 32 << 20, parts: 4, copies, are_batched: true, is_quick: false });
+        let case = CopyCase { staged, ..case(direction, piece, (320 << 20) / piece, true) };
+        let rate = case.bytes as f64 / seconds(TransferPath::CudaStaged, &case) / 1e9;
+        assert!((rate / measured - 1.0).abs() < 0.05, "{rate} for {measured}");
+        assert_eq!(
+            best(&case, &[TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged]),
+            TransferPath::CudaStaged
+        );
+    }
+}
+
+#[test]
+fn estimates_are_within_a_third_of_the_measured_table() {
+    let rows: [(TransferPath, Direction, u64, f64); 13] = [
+        (TransferPath::CudaCopy, Direction::ToDevice, 4 << 10, 1.4),
+        (TransferPath::CudaCopy, Direction::ToDevice, 64 << 10, 16.5),
+        (TransferPath::CudaCopy, Direction::ToHost, 1 << 20, 49.2),
+        (TransferPath::CudaCopy, Direction::OnDevice, 1 << 20, 271.0),
+        (TransferPath::CudaBatch, Direction::ToHost, 4 << 10, 13.7),
+        (TransferPath::CudaBatch, Direction::ToHost, 16 << 10, 33.0),
+        (TransferPath::CudaBatch, Direction::ToDevice, 16 << 10, 41.0),
+        (TransferPath::CudaBatch, Direction::ToDevice, 64 << 10, 54.5),
+        (TransferPath::CudaBatch, Direction::ToDevice, 2 << 20, 54.9),
+        (TransferPath::CudaKernel, Direction::ToDevice, 4 << 10, 49.9),
+        (TransferPath::CudaKernel, Direction::ToHost, 16 << 10, 52.4),
+        (TransferPath::CudaKernel, Direction::OnDevice, 4 << 10, 762.0),
+        (TransferPath::CudaKernel, Direction::OnDevice, 64 << 10, 1503.0),
+    ];
+    // The batches of the table followed each other at once, so their caches were warm.
+    let mut warm = DEFAULT;
+    warm.to_device.batched /= 1.5;
+    warm.to_host.batched /= 1.5;
+    for (path, direction, block, measured) in rows {
+        let case = case(direction, block, 10_000, false);
+        let rate = case.bytes as f64 / super::seconds(path, &case, &warm) / 1e9;
+        assert!((rate / measured).ln().abs() < 0.29, "{path:?} {direction:?} {block}: {rate} for {measured}");
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One list of pairs of a transfer, prepared for an engine: plans it, and selects the engine or reuses the previous one.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::engine::contexts::Contexts;
+use super::engine::explain::Summary;
+use super::engine::runs::{self, Needs};
+use super::engine::{Candidate, Engine, OnStreams, select};
+use super::path::TransferPath;
+use super::plan::{BlockRuns, Outline, Plan};
+use super::request::{Preferences, Step};
+use super::run::completion::Account;
+use super::run::history::{self, Record};
+use super::verify::Verification;
+use crate::cuda::stream::CallerStream;
+use crate::error::{Result, ensure, fail};
+use crate::layout::Layout;
+
+/// The inputs for preparing an engine that do not depend on the pairs.
+pub(super) struct Route {
+    /// The path, or one of several that are compared for each list of pairs.
+    pub path: TransferPath,
+    pub outline: Arc<Outline>,
+    pub preferences: Preferences,
+    /// Each run compares the blocks with their source.
+    pub verifies_source: bool,
+    /// The CUDA contexts of the memory of both layouts.
+    pub contexts: Contexts,
+}
+
+impl Route {
+    /// Plans some pairs between two layouts, and prepares the engine for them. Reuses the engine of the previous pairs if
+    /// possible. `spare` is memory for the plan.
+    pub fn prepare(
+        &self,
+        sides @ [source, destination]: [&Arc<Layout>; 2],
+        step: Step<'_>,
+        before: Option<&PreparedPairs>,
+        spare: Option<Arc<BlockRuns>>,
+    ) -> Result<PreparedPairs> {
+        self.ensure_notifiable(&step)?;
+        // The state of an engine in a CUDA context is lost with it. If the memory is not, an engine is selected anew.
+        let before = before.filter(|before| before.needs.ensure_alive().is_ok());
+        if before.is_none() {
+            self.contexts.ensure_alive()?;
+        }
+        let expected = step.expected(self.verifies_source)?;
+        let plan = Plan::new(&self.outline, step.pairs, spare)?;
+        let (bytes, pieces, blocks) = (plan.bytes(), plan.pieces(), plan.shared_blocks());
+        let touched = runs::touched(source, destination, &plan);
+        let verify = |expected| {
+            let selection = *self.outline.selection();
+            Verification::new(sides, step.pairs, selection, self.preferences.by_layer, expected)
+        };
+        let verification = expected.map(verify).transpose()?.map(Arc::new);
+        let next = before.and_then(|before| before.engine.prepare_next(&plan, &self.preferences));
+        let engine = match next {
+            Some(next) => next?,
+            None => select::prepare(self.path, sides, plan, &self.preferences, step.notification)?,
+        };
+        let path = engine.path();
+        let record = engine.learns_from_runs().then(|| history::of(path, source, destination));
+        let account = Account {
+            bytes,
+            user_data: step.user_data,
+            // With verification, the duration is not that of the path alone.
+            record: record.clone().filter(|_| verification.is_none()),
+        };
+        let needs = Needs::of(&*engine, touched, self.contexts.clone(), account);
+        Ok(PreparedPairs { path, bytes, pieces, engine, needs, blocks, record, verification })
+    }
+
+    /// Fails if there is a notification and no remote agent.
+    fn ensure_notifiable(&self, step: &Step<'_>) -> Result<()> {
+        ensure!(
+            step.notification.is_none()
+                || matches!(self.path, TransferPath::NixlRead | TransferPath::NixlWrite),
+            InvalidArgument,
+            "a notification goes to a remote agent, and neither layout is remote"
+        );
+        Ok(())
+    }
+}
+
+/// A list of pairs, prepared for an engine.
+pub(super) struct PreparedPairs {
+    /// The path that the engine takes.
+    pub path: TransferPath,
+    bytes: u64,
+    pieces: u64,
+    pub engine: Box<dyn Engine>,
+    pub needs: Needs,
+    pub blocks: Arc<BlockRuns>,
+    /// Throughput of earlier runs on the same path, if no model predicts it.
+    record: Option<Arc<Record>>,
+    /// Compares the blocks after the last byte.
+    pub verification: Option<Arc<Verification>>,
+}
+
+impl PreparedPairs {
+    /// The engine's operations on streams. Fails if it has none.
+    pub fn on_streams(&self) -> Result<&dyn OnStreams> {
+        match self.engine.on_streams() {
+            Some(on_streams) => Ok(on_streams),
+            None => {
+                fail!(Unsupported, "{} does not run on streams; submit the transfer without one", self.path)
+            }
+        }
+    }
+
+    /// Fails for a stream that the transfer can't be submitted on. Returns whether it is being captured into a graph.
+    pub fn check_stream(&self, stream: CallerStream) -> Result<bool> {
+        let on_streams = self.on_streams()?;
+        // Checked first: the driver can't be queried about a stream of a context that no longer exists.
+        self.needs.ensure_alive()?;
+        on_streams.check_stream(stream)
+    }
+
+    /// The size of the transfer.
+    pub fn summary(&self) -> Summary {
+        let (moves, requests) = (self.engine.moves(), self.engine.requests());
+        Summary { bytes: self.bytes, pieces: self.pieces, moves, requests }
+    }
+
+    /// The paths that were compared, or the only one.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = self.engine.candidates();
+        if let Some(record) = &self.record {
+            let taken = candidates.iter_mut().filter(|candidate| candidate.path == self.path);
+            taken.for_each(|candidate| candidate.seconds = record.seconds(self.bytes).0);
+        }
+        candidates
+    }
+
+    /// Whether the estimated duration is an assumption, because no run on this path was timed.
+    pub fn is_assumed(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| !record.seconds(self.bytes).1)
+    }
+}
