@@ -44,7 +44,7 @@ pub trait AgentTask: Send {
     fn abandon(&mut self, error: Error);
 }
 
-/// What the rest of the library sends to the thread.
+/// Messages to the thread.
 pub enum Command {
     /// Runs once.
     Run(Box<dyn FnOnce(&mut AgentState) + Send>),

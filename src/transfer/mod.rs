@@ -38,7 +38,7 @@ use crate::layout::Layout;
 use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
 
-/// A prepared move of blocks. It keeps its layouts alive, also while a run is in flight and the handle is gone.
+/// A prepared move of blocks. It holds its layouts. A run in flight holds them too, even after the transfer is dropped.
 pub struct Transfer {
     /// The inputs for preparing pairs.
     route: Route,
