@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use crate::advice;
 
-/// What kind of failure it was. The discriminants are the C ABI's `KVMEM_STATUS_*` values and never change.
+/// The kind of failure. The discriminants are the C ABI's `KVMEM_STATUS_*` values and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
@@ -167,7 +167,7 @@ impl Error {
         Self::errno(action, rustix::io::Errno::from_raw_os_error(code))
     }
 
-    /// The same error with another status, where the caller knows better what it means.
+    /// Replaces the status, if the caller knows a more specific one.
     pub fn with_status(mut self, status: Status) -> Self {
         self.status = status;
         self

@@ -19,7 +19,7 @@ use std::sync as base;
 #[cfg(not(kvmem_race))]
 use std::sync::{PoisonError, TryLockError};
 
-/// What a locked [`Mutex`] returns.
+/// The guard of a locked [`Mutex`].
 pub type MutexGuard<'a, T> = base::MutexGuard<'a, T>;
 
 /// A mutual exclusion lock.

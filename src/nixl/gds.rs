@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{Condvar, Mutex};
 
-/// Between what.
+/// The two ends of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GdsEndpoints {
     /// The GPU.
@@ -56,7 +56,7 @@ impl GdsTrials {
         }
     }
 
-    /// What is known once no trial runs; `None` if the caller is to run it.
+    /// Waits until no trial runs, and returns its result. Returns `None` if the caller must run the trial.
     fn known_or_begun(&self, ends: GdsEndpoints, deadline: Instant) -> Option<Result<(), String>> {
         let mut states = self.states.lock();
         loop {

@@ -15,12 +15,12 @@ pub struct Taker<T>(Arc<Shared<T>>);
 /// The side that has the value, sooner or later.
 pub struct Giver<T>(Arc<Shared<T>>);
 
-/// What came of a wait.
+/// The outcome of a wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken<T> {
     /// The value.
     Value(T),
-    /// The giver is gone without a value.
+    /// The sender was dropped without a value.
     Gone,
     /// The deadline has passed. Nothing is given any more.
     TooLate,

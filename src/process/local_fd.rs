@@ -189,7 +189,7 @@ mod tests {
         unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
     }
 
-    /// What `child` returns in a forked child of this process.
+    /// Returns the result of `child` in a forked child of this process.
     fn in_a_child(child: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child calls functions that are safe after a fork, and ends at once.
         let pid = unsafe { libc::fork() };

@@ -21,7 +21,7 @@ use crate::cuda::vmm::describe_fd;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 
-/// What to adopt.
+/// The memory to adopt.
 #[derive(Clone, Copy, Debug)]
 pub struct AdoptedFileConfig<'a> {
     /// The memory file.

@@ -31,7 +31,7 @@ pub fn ensure_huge_pages_of(node: u32, size: u64, page: u64) -> Result<()> {
 /// The root directory of the kernel's files.
 struct System(PathBuf);
 
-/// A number of bytes that are available, and what limits them.
+/// A number of available bytes, and the limit that applies.
 struct Available {
     bytes: u64,
     place: String,

@@ -40,7 +40,7 @@ pub fn memory_file(size: usize, pages: Pages) -> Result<OwnedFd> {
     reopened(&file, OFlags::RDWR)
 }
 
-/// What decides how a memory file can be mapped, and whether that is safe.
+/// The properties that determine how a memory file can be mapped, and whether that is safe.
 #[derive(Clone, Copy, Debug)]
 pub struct Inspected {
     /// Its bytes.
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn reserved_pages_are_detected_before_any_is_mapped() {
-        // Needs no page of the pool: what is not mapped takes none.
+        // Needs no page of the pool: only mapped pages are reserved.
         let reserved = memory_file(2 << 20, Pages::Huge(2 << 20)).unwrap();
         assert_eq!(Inspected::new(reserved.as_fd()).unwrap().huge_page, Some(2 << 20));
         let ordinary = memory_file(2 << 20, Pages::Ordinary).unwrap();

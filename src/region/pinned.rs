@@ -35,7 +35,7 @@ const MOST_THREADS: usize = 8;
 /// cancels.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
-/// What to allocate.
+/// The memory to allocate.
 #[derive(Clone, Debug, Default)]
 pub struct PinnedConfig {
     /// Bytes.

@@ -21,7 +21,7 @@ pub struct OpenRequirements {
     pub file: Option<FileId>,
     /// The access.
     pub access: Access,
-    /// What its address is to be a multiple of, a power of two.
+    /// Required alignment of its address, a power of two.
     pub alignment: u64,
     /// The device to page-lock it for.
     pub pin: Option<i32>,

@@ -30,7 +30,7 @@ pub enum HugePages {
     Reserved(u64),
 }
 
-/// What to map.
+/// The memory to map.
 #[derive(Clone, Debug, Default)]
 pub struct SystemConfig {
     /// Size in bytes; the mapping is rounded up to whole pages.
@@ -47,14 +47,14 @@ pub struct SystemConfig {
     pub shareable: bool,
 }
 
-/// What another process has shared of a memory file, and how to map it here.
+/// The part of a memory file that another process has shared, and how to map it here.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedPart {
     /// Where in the file it starts.
     pub offset: u64,
     /// Its bytes.
     pub size: u64,
-    /// What its address is a multiple of, a power of two.
+    /// Alignment of its address, a power of two.
     pub alignment: u64,
     /// Maps it to be written, too.
     pub writable: bool,

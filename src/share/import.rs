@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry};
+use super::manifest::{LayoutEntry, Manifest, Object, RegionEntry, RegionPart};
 use super::memory_handle::MemoryHandle;
 use super::{OpenOptions, Reach, Share};
 use crate::error::{Error, Result, Status, ensure, fail};
@@ -41,7 +41,7 @@ impl Share {
         }
     }
 
-    fn open_part(&self, part: &Part, opening: &OpenOptions) -> Result<Arc<Region>> {
+    fn open_part(&self, part: &RegionPart, opening: &OpenOptions) -> Result<Arc<Region>> {
         self.ensure_granted(opening)?;
         let entry = &self.manifest.regions[part.region as usize];
         let root = self.open_root(entry, opening, 1)?;
@@ -140,7 +140,7 @@ impl Share {
     }
 }
 
-/// What regions of a layout must start at a multiple of in every process, for its blocks to be aligned. An address within
+/// The alignment of a layout's regions that every process needs, so that the blocks are aligned. An address within
 /// a page is the same in all, so that a smaller alignment needs nothing.
 pub(super) fn alignment_of_roots(alignment: u64) -> u64 {
     if alignment <= rustix::param::page_size() as u64 { 1 } else { alignment }
@@ -159,7 +159,7 @@ fn seen(entry: &RegionEntry) -> Vec<(usize, u32)> {
     }
 }
 
-fn view(root: &Arc<Region>, part: &Part) -> Result<Arc<Region>> {
+fn view(root: &Arc<Region>, part: &RegionPart) -> Result<Arc<Region>> {
     if part.offset == 0 && part.size == root.size() {
         return Ok(root.clone());
     }

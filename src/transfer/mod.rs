@@ -22,7 +22,7 @@ pub use path::TransferPath;
 pub use plan::{Outline, Plan};
 pub use request::{BlockPair, Expected, PairedRange, Preferences, Step, TransferRequest, Wanted};
 pub use run::completion::{Completion, Outcome};
-pub use run::queue::{Entry, OpenQueue, Queue};
+pub use run::queue::{OpenQueue, Queue, QueueEntry};
 pub use verify::checksum;
 
 use engine::contexts::Contexts;
@@ -38,7 +38,7 @@ use crate::layout::Layout;
 use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
 
-/// A prepared move of blocks. It keeps its layouts alive, also while a run is in flight and the handle is gone.
+/// A prepared move of blocks. It holds its layouts. A run in flight holds them too, even after the transfer is dropped.
 pub struct Transfer {
     /// The inputs for preparing pairs.
     route: Route,

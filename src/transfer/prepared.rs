@@ -41,7 +41,7 @@ impl Route {
         spare: Option<Arc<BlockRuns>>,
     ) -> Result<PreparedPairs> {
         self.ensure_notifiable(&step)?;
-        // The state of an engine in a CUDA context is lost with it. If the memory is not, an engine is selected anew.
+        // The state of an engine in a CUDA context is lost with it. If the memory is not, an engine is selected again.
         let before = before.filter(|before| before.needs.ensure_alive().is_ok());
         if before.is_none() {
             self.contexts.ensure_alive()?;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::cuda::codes::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, has_code};
 use crate::error::{Cause, Error, Status};
 
-/// Adds what the descriptor is to the driver's error. Drivers return an unknown error for a descriptor that is not memory,
+/// Adds the type of the file descriptor to the driver's error. Drivers return an unknown error for a descriptor that is not memory,
 /// and for other causes, so the status is INVALID_ARGUMENT only if the descriptor is certainly something else.
 pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
     if error.status() == Status::OutOfMemory || !matches!(error.cause(), Some(Cause::Cuda(..))) {
@@ -35,12 +35,12 @@ pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
     explained
 }
 
-/// What a descriptor is, in words.
+/// Describes the file of a file descriptor.
 pub fn describe_fd(fd: BorrowedFd<'_>) -> String {
     describe(fd).0
 }
 
-/// Describes a descriptor, and returns whether it cannot be memory of the driver. Such memory is a device of the driver, or
+/// Describes the file of a file descriptor, and returns whether it cannot be memory of the driver. Such memory is a device of the driver, or
 /// a file without a name.
 fn describe(fd: BorrowedFd<'_>) -> (String, bool) {
     // A file system that another process serves (FUSE) is not queried, because it could block this thread.

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result, Status};
-use crate::ffi::common::kind::{Kind, State};
+use crate::ffi::common::kind::{HandleState, Kind};
 use crate::ffi::common::pointer::{self, null};
 use crate::ffi::common::scope::Scope;
 use crate::guarded::guarded;
@@ -113,15 +113,43 @@ unsafe fn checked<'a, T: Opaque>(pointer: *const T) -> Result<&'a Handle<T::Valu
 #[inline]
 pub unsafe fn borrow<'a, T: Opaque>(scope: &Scope<'a>, pointer: *const T) -> Result<&'a T::Value> {
     // SAFETY: the caller's promise.
-    let handle = unsafe { checked(pointer) }?;
-    if handle.header.generation != process::generation() {
-        return Err(forked(T::NAME));
-    }
-    if handle.header.poisoned.load(Ordering::Relaxed) {
-        return Err(poisoned(T::NAME));
-    }
+    let Some(handle) = (unsafe { usable(pointer) }) else {
+        // SAFETY: see above.
+        return Err(unsafe { unusable(pointer) });
+    };
     scope.uses(&handle.header.poisoned)?;
     Ok(&handle.value)
+}
+
+/// A handle that may be used. Small enough to be inlined in every function, because all functions call it.
+///
+/// # Safety
+/// As for [`borrow`].
+#[inline]
+unsafe fn usable<'a, T: Opaque>(pointer: *const T) -> Option<&'a Handle<T::Value>> {
+    // SAFETY: the caller's promise.
+    if pointer.is_null() || unsafe { kind_at(pointer) } != T::KIND {
+        return None;
+    }
+    // SAFETY: only live handles of this type have this kind.
+    let handle = unsafe { &*pointer }.handle();
+    let header = &handle.header;
+    let is_usable = header.generation == process::generation() && !header.poisoned.load(Ordering::Relaxed);
+    is_usable.then_some(handle)
+}
+
+/// Why a handle may not be used.
+///
+/// # Safety
+/// As for [`borrow`].
+#[cold]
+unsafe fn unusable<T: Opaque>(pointer: *const T) -> Error {
+    // SAFETY: the caller's promise.
+    match unsafe { checked(pointer) } {
+        Err(error) => error,
+        Ok(handle) if handle.header.generation != process::generation() => forked(T::NAME),
+        Ok(_) => poisoned(T::NAME),
+    }
 }
 
 /// Like [`borrow`], but returns `None` for NULL.
@@ -255,14 +283,14 @@ unsafe impl Sync for UserData {}
 #[cold]
 fn wrong_kind(wanted: &str, found: Kind) -> Error {
     let message = match found.state() {
-        State::Live(other) => format!("the handle is of type {other}, the call needs type {wanted}"),
-        State::Destroyed(name) if name == wanted => {
+        HandleState::Live(other) => format!("the handle is of type {other}, the call needs type {wanted}"),
+        HandleState::Destroyed(name) if name == wanted => {
             format!("the {wanted} handle was destroyed before this call")
         }
-        State::Destroyed(other) => {
+        HandleState::Destroyed(other) => {
             format!("the handle is of type {other} and was destroyed, the call needs type {wanted}")
         }
-        State::Unknown => format!(
+        HandleState::Unknown => format!(
             "the pointer is no handle of kvmem, or one that was destroyed and whose memory was used again; the call needs \
              type {wanted}"
         ),

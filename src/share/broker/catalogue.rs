@@ -12,7 +12,7 @@ use crate::error::{Error, Result, Status, ensure, fail};
 use crate::region::Access;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What a token grants.
+/// The rights of a token.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenTerms {
     /// The access that it grants.

@@ -191,7 +191,7 @@ fn remove_stale(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a socket's path leads to.
+/// The file at a socket's path.
 enum Found {
     /// A socket that nothing listens on.
     Stale,

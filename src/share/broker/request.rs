@@ -10,17 +10,17 @@ use crate::region::Access;
 const MOST_NAME: usize = 255;
 /// The most bytes of a request.
 pub const MOST_REQUEST: usize = TOKEN_BYTES + 1 + MOST_NAME;
-/// The most bytes of a refusal's message.
+/// Maximum size of the message of an error reply, in bytes.
 const MOST_MESSAGE: usize = 4096;
 
 /// The request of a client.
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
-    /// Of what.
+    /// The name of the publication.
     pub name: String,
-    /// By what right.
+    /// The token.
     pub token: Token,
-    /// To do what; `None` for all that the token lets.
+    /// The requested access; `None` for all that the token grants.
     pub access: Option<Access>,
 }
 
