@@ -11,7 +11,8 @@ static unsigned char content(uint64_t place) {
 }
 
 static kvmem_region *shareable(uint64_t size) {
-    const kvmem_system_options memory = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE, it.size = size);
+    const kvmem_system_options memory = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE,
+                                                it.size = size);
     GET(kvmem_region *, region, kvmem_region_create_system, &memory);
     return region;
 }
