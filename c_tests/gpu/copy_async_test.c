@@ -108,9 +108,7 @@ TEST(all_handles_may_go_at_once) {
     const size_t size = kv_region_size(&config);
     const uint64_t memory[] = {engine_allocate(0, size), engine_allocate(0, size)};
     kvmem_layout *layouts[] = {
-        layout_with_release(&config, memory[0]),
-        layout_with_release(&config, memory[1]),
-    };
+        layout_with_release(&config, memory[0]), layout_with_release(&config, memory[1]), };
     GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
@@ -163,7 +161,8 @@ TEST(many_in_flight_are_each_reported_once) {
     }
 }
 
-/* More host copies than anybody keeps threads for, all of them stuck: they read memory that can't be read yet. */
+/* More host copies than anybody keeps threads for, all of them stuck: they read memory that can't be read
+   yet. */
 enum { STUCK = 40, STUCK_SIZE = 1 << 20 };
 
 static int gate[2]; /* a pipe whose other end is closed when the memory can be read */

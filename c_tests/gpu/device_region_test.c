@@ -29,8 +29,7 @@ static void refuse(int device, uint64_t size, kvmem_status status, const char *p
 static bool is_device_memory(uint64_t address) {
     unsigned type = 0;
     return driver_get()->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
-               CUDA_SUCCESS &&
-           type == CU_MEMORYTYPE_DEVICE;
+               CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE;
 }
 
 static const uint64_t sizes[] = {1, 511, 4096, 2 * MIB + 1, 64 * MIB};

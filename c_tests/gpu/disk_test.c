@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks between a file and GPU memory, through a ring of page-locked memory: every byte of both, whatever the
-// slots hold, and what is refused.
+// Blocks between a file and GPU memory, through a ring of page-locked memory: every byte of both, whatever
+// the slots hold, and what is refused.
 #include "sides.h"
 #include "stance.h"
 

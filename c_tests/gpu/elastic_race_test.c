@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two threads grow and shrink the same elastic memory at once, one to all of it and one to none. Each call takes
-// effect as a whole: afterwards all of the memory is committed, or none.
+// Two threads grow and shrink the same elastic memory at once, one to all of it and one to none. Each call
+// takes effect as a whole: afterwards all of the memory is committed, or none.
 #include "elastic_side.h"
 #include "stance.h"
 
@@ -63,7 +63,8 @@ static void check_whole(const kvmem_region *region, int trial) {
     }
 }
 
-/* One layer-separate kind, whose regions are views, and the fully contiguous one, whose region is the whole. */
+/* One layer-separate kind, whose regions are views, and the fully contiguous one, whose region is the
+   whole. */
 static kvmem_layout *layout_of(const kv_kind *kind) {
     kvmem_layout_config config = WITH(kv_config(kind), it.num_blocks = BLOCKS, it.num_layers = 2,
                                       it.outer_dim = 2, it.page_size = 16);

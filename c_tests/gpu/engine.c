@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations, each of which keeps its device's primary context alive, spans of several mappings, and memory that the
-// driver knows as several pieces.
+// Allocations, each of which keeps its device's primary context alive, spans of several mappings, and memory
+// that the driver knows as several pieces.
 #include "engine.h"
 
 #include "driver.h"

@@ -14,8 +14,8 @@ void engine_free_lost(int device);
 void *engine_allocate_host(int device, uint64_t size);
 void engine_free_host(int device, void *address);
 
-/* Host memory of whole pages that the engine page-locks piece by piece, as large pools are: piece i begins with page
- * starts[i] and ends with the page before ends[i]. What lies in no piece is not page-locked. */
+/* Host memory of whole pages that the engine page-locks piece by piece, as large pools are: piece i begins
+   with page starts[i] and ends with the page before ends[i]. What lies in no piece is not page-locked. */
 #define PIECES_MAX 8
 typedef struct pieces {
     int device;

@@ -77,14 +77,12 @@ TEST_EACH_DEVICE(a_device_says_what_it_can_do) {
              attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0);
     CHECK_EQ((can & KVMEM_CUDA_RDMA_WITH_VMM) != 0,
              attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0);
-    CHECK_EQ((can & KVMEM_CUDA_DMA_BUF) != 0,
-             attribute(device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0);
+    CHECK_EQ((can & KVMEM_CUDA_DMA_BUF) != 0, attribute(device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0);
     CHECK_EQ((can & KVMEM_CUDA_MEMORY_POOLS) != 0,
              attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0);
     CHECK_EQ((can & KVMEM_CUDA_HOST_NUMA_VMM) != 0,
              attribute(device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0);
-    CHECK_EQ((can & KVMEM_CUDA_POSIX_FD) != 0,
-             can_export(device, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    CHECK_EQ((can & KVMEM_CUDA_POSIX_FD) != 0, can_export(device, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     CHECK_EQ((can & KVMEM_CUDA_FABRIC) != 0, can_export(device, CU_MEM_HANDLE_TYPE_FABRIC));
     CHECK_EQ((can & KVMEM_CUDA_BATCH_COPIES) != 0, driver_symbol("cuMemcpyBatchAsync") != NULL);
     CHECK_EQ(can >> 8, 0);
@@ -94,10 +92,8 @@ TEST_EACH_DEVICE(a_device_says_how_large_its_processor_is) {
     const kvmem_cuda_device_info info = device_info(device);
     CHECK(info.compute_capability_major > 0);
     CHECK(info.multiprocessors > 0);
-    CHECK_EQ(info.compute_capability_major,
-             attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
-    CHECK_EQ(info.compute_capability_minor,
-             attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+    CHECK_EQ(info.compute_capability_major, attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
+    CHECK_EQ(info.compute_capability_minor, attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
     CHECK_EQ(info.multiprocessors, attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
 }
 
@@ -121,8 +117,7 @@ TEST_EACH_DEVICE(a_device_says_its_granularities) {
 
 TEST_EACH_DEVICE(a_device_says_its_numa_node) {
     int node = -1;
-    if (driver_get()->cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) !=
-        CUDA_SUCCESS) {
+    if (driver_get()->cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) != CUDA_SUCCESS) {
         node = -1;
     }
     CHECK_EQ(device_info(device).numa_node, node);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine that resets its device under the library, or destroys a context of its own: what lay there is lost, the
-// process lives, and new memory can be had.
+// An engine that resets its device under the library, or destroys a context of its own: what lay there is
+// lost, the process lives, and new memory can be had.
 #include "engine.h"
 #include "filled.h"
 #include "own_context.h"
@@ -106,7 +106,8 @@ static void expect_not_created(const kvmem_layout *source, const kvmem_layout *d
     REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_transfer_create, source, destination, &options);
 }
 
-/* The context is the engine's again, with its memory: whatever was prepared before is refused before it runs. */
+/* The context is the engine's again, with its memory: whatever was prepared before is refused before it
+   runs. */
 TEST(what_was_prepared_before_a_reset_is_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
@@ -225,7 +226,8 @@ TEST(a_transfer_in_flight_ends) {
     }
 }
 
-/* A kernel that read what is gone would take the device's context along; and other memory may lie there by then. */
+/* A kernel that read what is gone would take the device's context along; and other memory may lie there by
+   then. */
 TEST(adopted_memory_goes_with_an_engines_own_context) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that goes with its context: the library's on a device that is reset, and an engine's in a context that it has
-// made for itself and destroys.
+// Memory that goes with its context: the library's on a device that is reset, and an engine's in a context
+// that it has made for itself and destroys.
 #pragma once
 
 #include "cuda_types.h"

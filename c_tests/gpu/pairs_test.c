@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers from and to GPU memory that get new pairs with each submission: by every path, with more and fewer blocks than
-// before, on streams, in graphs, by layer, verified.
+// Transfers from and to GPU memory that get new pairs with each submission: by every path, with more and
+// fewer blocks than before, on streams, in graphs, by layer, verified.
 #include "sides.h"
 #include "stance.h"
 
@@ -132,7 +132,8 @@ TEST(bad_pairs_change_nothing) {
     expect_moved(&steps, &move);
 }
 
-/* Copies of the driver's to pageable memory apart, a run on a stream is in flight until the stream gets to it. */
+/* Copies of the driver's to pageable memory apart, a run on a stream is in flight until the stream gets to
+   it. */
 TEST(on_a_stream_each_step_takes_its_place) {
     CLEANUP(clean_up) steps steps;
     prepare(&steps, PLACE_DEVICE, PLACE_DEVICE, 0, 0);
@@ -195,8 +196,8 @@ static void launch_and_check(steps *steps, CUgraphExec graph, const kv_move *mov
     side_check(&steps->destination);
 }
 
-/* Graphs keep the pairs that they were captured with, whatever the transfer moves later: also those that do not go with a
-   launch of the kernel. */
+/* Graphs keep the pairs that they were captured with, whatever the transfer moves later: also those that do
+   not go with a launch of the kernel. */
 TEST(graphs_keep_the_pairs_that_they_were_captured_with) {
     static const uint32_t paths[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_COPY};
     for (size_t i = 0; i < NUM(paths); i++) {

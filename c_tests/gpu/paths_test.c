@@ -222,7 +222,8 @@ TEST(many_blocks_arrive_by_every_path) {
     }
 }
 
-/* As many runs of blocks as go with a launch of the kernel behind its layers, 240 in all, and some more or less. */
+/* As many runs of blocks as go with a launch of the kernel behind its layers, 240 in all, and some more or
+   less. */
 TEST(runs_go_with_a_launch_or_lie_in_the_ring) {
     enum { BLOCKS = 244 };
     kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = BLOCKS);

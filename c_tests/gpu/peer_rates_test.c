@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What copies between two GPUs cost: measured once for each that does the work, loaded, forgotten; and by which what is
-// expected of a transfer is told. Fails where there is one GPU.
+// What copies between two GPUs cost: measured once for each that does the work, loaded, forgotten; and by
+// which what is expected of a transfer is told. Fails where there is one GPU.
 #include "allocated.h"
 #include "owner.h"
 #include "rates_blob.h"

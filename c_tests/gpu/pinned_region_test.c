@@ -27,8 +27,7 @@ static unsigned char *bytes_of(const kvmem_region *region) {
 static bool is_page_locked(uint64_t address) {
     unsigned type = 0;
     return driver_get()->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
-               CUDA_SUCCESS &&
-           type == CU_MEMORYTYPE_HOST;
+               CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST;
 }
 
 static void check_page_locked(const kvmem_region *region) {

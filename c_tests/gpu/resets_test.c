@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of an engine's resets of its device and of the library's calls: no sequence crashes the process or
-// damages the engine's new context, and what can still be done works.
+// Random sequences of an engine's resets of its device and of the library's calls: no sequence crashes the
+// process or damages the engine's new context, and what can still be done works.
 #include "engine.h"
 #include "filled.h"
 #include "own_context.h"
@@ -65,7 +65,8 @@ static uint64_t illegal_accesses(void) {
     return count == NULL ? 0 : count();
 }
 
-/* ---- the engine --------------------------------------------------------------------------------------------- */
+/* ---- the engine
+   --------------------------------------------------------------------------------------------- */
 
 static void engine_begin(world *w) {
     if (w->engine.is_there) {
@@ -115,7 +116,8 @@ static void engine_retain(world *w) {
     engine_begin(w);
 }
 
-/* ---- sides -------------------------------------------------------------------------------------------------- */
+/* ---- sides
+   -------------------------------------------------------------------------------------------------- */
 
 /* Whether a side goes with the context that it was opened in. */
 static bool is_of_context(const place_in_use *used) {
@@ -177,7 +179,8 @@ static void side_compute_checksums(world *w, size_t index) {
     }
 }
 
-/* ---- transfers ---------------------------------------------------------------------------------------------- */
+/* ---- transfers
+   ---------------------------------------------------------------------------------------------- */
 
 static void transfer_begin(world *w, transfer_in_use *transfer) {
     transfer_end(transfer);
@@ -242,7 +245,8 @@ static void transfer_is_lost_in_flight(world *w, transfer_in_use *transfer) {
     }
 }
 
-/* ---- sequences ---------------------------------------------------------------------------------------------- */
+/* ---- sequences
+   ---------------------------------------------------------------------------------------------- */
 
 static void step(world *w) {
     const size_t side = choose(w, SIDES);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one staging memory of each direction: transfers that are only created do not take it from those that run.
+// The one staging memory of each direction: transfers that are only created do not take it from those that
+// run.
 #include "sides.h"
 #include "stance.h"
 

@@ -92,7 +92,8 @@ ROLE(be_blind) {
     kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     memcpy(options.handle, handle.handle, sizeof(options.handle));
     options.size = SIZE;
-    /* A driver may open it for the GPU that is seen, if that reaches it: then it is memory of that one here. */
+    /* A driver may open it for the GPU that is seen, if that reaches it: then it is memory of that one
+       here. */
     kvmem_region *region = NULL;
     if (kvmem_region_open_ipc(&options, &region, ERR) == KVMEM_STATUS_OK) {
         CHECK_EQ(region_info(region).device_id, 0);

@@ -14,7 +14,8 @@ static const kvmem_block_pair neighbour_pairs[] = {{0, 8}, {1, 9}, {2, 10}, {3, 
 static const kv_move neighbours = {neighbour_pairs, NUM(neighbour_pairs), 0, 0, 2};
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
 
-/* NULL where the plugin does not load, or cuFile does not start. Files that cuFile does not take POSIX does. */
+/* NULL where the plugin does not load, or cuFile does not start. Files that cuFile does not take POSIX
+   does. */
 static kvmem_agent *gds_agent(void) {
     GET(kvmem_agent *, agent, kvmem_agent_create, "storage", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));

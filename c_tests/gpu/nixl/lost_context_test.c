@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What went with its context is made known to no agent: NIXL would take its address for whatever lies there by now. The
-// agent has no backends, so that NIXL is given nothing before either, and runs over any.
+// What went with its context is made known to no agent: NIXL would take its address for whatever lies there
+// by now. The agent has no backends, so that NIXL is given nothing before either, and runs over any.
 #include "engine.h"
 #include "own_context.h"
 #include "stance.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between a file and a GPU in flight: the stand-in holds their copies back until the test has seen what
-// it came to see, or lets them fail in the middle.
+// Transfers between a file and a GPU in flight: the stand-in holds their copies back until the test has seen
+// what it came to see, or lets them fail in the middle.
 #include "control.h"
 #include "patience.h"
 #include "sides.h"

@@ -265,8 +265,8 @@ TEST(a_mark_without_an_answer_lets_nothing_go) {
     CU_ON(0, cuStreamDestroy_v2(stream));
 }
 
-/* What was put on the stream goes on, and nobody can be asked when it is over: the run ends with the driver's error, and
-   its memory stays. */
+/* What was put on the stream goes on, and nobody can be asked when it is over: the run ends with the driver's
+   error, and its memory stays. */
 TEST(a_run_without_a_mark_ends_and_keeps_its_memory) {
     CUstream stream = NULL;
     CLEANUP(flight_close) flight flight;

@@ -97,8 +97,7 @@ TEST(a_run_without_staging_memory_is_not_waited_for) {
 TEST(no_layer_is_told_before_it_has_moved) {
     OPENED(crowd, crowd, KVMEM_PATH_CUDA_COPY, KVMEM_TRANSFER_BY_LAYER);
     uint64_t layers = 99;
-    EXPECT(KVMEM_STATUS_TIMED_OUT,
-           kvmem_transfer_wait_layers(crowd.transfers[0], 1, MILLISECONDS(20), ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(crowd.transfers[0], 1, MILLISECONDS(20), ERR));
     EXPECT_OK(kvmem_transfer_get_layers(crowd.transfers[0], &layers, ERR));
     CHECK_EQ(layers, 0);
     SIM(sim_go());

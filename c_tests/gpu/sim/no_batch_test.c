@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver from before cuMemcpyBatchAsync: blocks go one by one, the explanation says why no batch was taken, and asked
-// for by name a batch is refused.
+// A driver from before cuMemcpyBatchAsync: blocks go one by one, the explanation says why no batch was taken,
+// and asked for by name a batch is refused.
 #include "control.h"
 #include "patience.h"
 #include "sides.h"

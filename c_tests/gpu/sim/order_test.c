@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU transfers among the work of streams. The stand-in holds all of it back and then does what nothing orders
-// the other way round, or by chance: wherever the library left out a wait, bytes are read too early or written
-// too late.
+// GPU transfers among the work of streams. The stand-in holds all of it back and then does what nothing
+// orders the other way round, or by chance: wherever the library left out a wait, bytes are read too early or
+// written too late.
 #include "control.h"
 #include "sides.h"
 #include "stance.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory that agents know, where NIXL fails or is slow to let go: what it may still use stays mapped, over
-// stand-ins for the driver and for NIXL.
+// Elastic memory that agents know, where NIXL fails or is slow to let go: what it may still use stays mapped,
+// over stand-ins for the driver and for NIXL.
 #include "control.h"
 #include "elastic_side.h"
 #include "importer.h"

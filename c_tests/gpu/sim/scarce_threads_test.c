@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs for which no thread can be started, while another thread of the library serves a run that does not end.
+// Runs for which no thread can be started, while another thread of the library serves a run that does not
+// end.
 #include "control.h"
 #include "patience.h"
 #include "sides.h"

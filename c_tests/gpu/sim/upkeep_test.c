@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What copies on a GPU share: what is freed of it holds up no run and no caller, and it is given up for no failure but one
-// after which it is of no use.
+// What copies on a GPU share: what is freed of it holds up no run and no caller, and it is given up for no
+// failure but one after which it is of no use.
 #include "control.h"
 #include "engine.h"
 #include "sides.h"
@@ -105,7 +105,8 @@ static void fail_and_run_again(world *w, CUresult failure, kvmem_status status) 
     expect_moved(w);
 }
 
-/* Kernels that are loaded show how many sets of all that copies share were made: one is kept by the layouts. */
+/* Kernels that are loaded show how many sets of all that copies share were made: one is kept by the
+   layouts. */
 TEST(only_what_is_of_no_use_is_made_again) {
     static const CUresult harmless[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
                                         CUDA_ERROR_NOT_PERMITTED};

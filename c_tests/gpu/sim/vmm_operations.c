@@ -84,8 +84,7 @@ static kvmem_status import_by_fabric_of_the_wrong_device(void) {
 static kvmem_status have_memory_of_a_node(void) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.location = KVMEM_VMM_HOST_NUMA);
     OWNED(kvmem_vmm_memory) memory = NULL;
-    kvmem_status status =
-        kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR);
+    kvmem_status status = kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR);
     THEN(status, kvmem_vmm_memory_create(&options, &memory, ERR));
     THEN(status, use(memory, memory, options.size));
     return status;
