@@ -58,6 +58,12 @@ void flight_create_with(flight *flight, kvmem_transfer_options options) {
     EXPECT_OK(flight_try_with(flight, options));
 }
 
+kvmem_transfer *flight_create_another_with(const flight *flight, kvmem_transfer_options options) {
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, flight->source.model.layout,
+        flight->destination.model.layout, &options);
+    return transfer;
+}
+
 void flight_refuse_with(flight *flight, kvmem_status status, const char *part, kvmem_transfer_options options) {
     REFUSE(status, part, kvmem_transfer_create, flight->source.model.layout, flight->destination.model.layout,
            &options);
@@ -121,14 +127,33 @@ void flight_expect_completion(const flight *flight, kvmem_status status) {
     CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? flight_bytes(flight) : 0);
 }
 
+void expect_each_once(kvmem_queue *queue, size_t count, uint64_t bytes) {
+    CLEANUP(test_free) bool *is_reported = test_allocate(count * sizeof(bool));
+    for (size_t i = 0; i < count; i++) {
+        const kvmem_completion completion = next_completion(queue);
+        CHECK(completion.user_data < count && !is_reported[completion.user_data]);
+        CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+        CHECK_EQ(completion.bytes, bytes);
+        is_reported[completion.user_data] = true;
+    }
+}
+
 void flight_expect_in_progress(const flight *flight) {
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight->transfer, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight->transfer, MILLISECONDS(20), ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight->transfer, ERR));
 }
 
+side *flight_file(flight *flight) {
+    return flight->source.place == PLACE_FILE ? &flight->source : &flight->destination;
+}
+
+side *flight_memory(flight *flight) {
+    return flight->source.place == PLACE_FILE ? &flight->destination : &flight->source;
+}
+
 void flight_refill(flight *flight, uint32_t seed) {
-    side_refill(flight->source.place != PLACE_FILE ? &flight->source : &flight->destination, seed);
+    side_refill(flight_memory(flight), seed);
 }
 
 void flight_turn_round(flight *flight) {
@@ -136,4 +161,16 @@ void flight_turn_round(flight *flight) {
     flight_destroy_transfer(flight);
     flight->source = flight->destination;
     flight->destination = source;
+}
+
+void flight_submit_on_primary(const flight *flight, CUstream stream) {
+    const CUcontext before = current_context();
+    CUcontext primary = NULL;
+    CU(cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(cuCtxPushCurrent_v2(primary));
+    stance_take(primary);
+    flight_submit_on(flight, stream);
+    CU(cuCtxPopCurrent_v2(&primary));
+    stance_take(before);
+    release_device(0);
 }

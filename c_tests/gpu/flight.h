@@ -40,7 +40,11 @@ kvmem_transfer_options flight_options(const flight *flight);
    0)`. */
 #define flight_create(flight, ...) flight_create_with(flight, WITH(flight_options(flight), __VA_ARGS__))
 void flight_create_with(flight *flight, kvmem_transfer_options options);
-/* The same where that may fail. */
+/* Creates another transfer between the sides, which is the caller's to destroy. */
+#define flight_create_another(flight, ...)                                                           \
+    flight_create_another_with(flight, WITH(flight_options(flight), __VA_ARGS__))
+kvmem_transfer *flight_create_another_with(const flight *flight, kvmem_transfer_options options);
+/* As flight_create, where that may fail. */
 #define flight_try(flight, ...) flight_try_with(flight, WITH(flight_options(flight), __VA_ARGS__))
 kvmem_status flight_try_with(flight *flight, kvmem_transfer_options options);
 /* Fails to create one. */
@@ -56,6 +60,8 @@ uint64_t flight_bytes(const flight *flight);
 
 void flight_submit(const flight *flight);
 void flight_submit_on(const flight *flight, CUstream stream);
+/* With the primary context of the first device current, whose stream a default stream is then. */
+void flight_submit_on_primary(const flight *flight, CUstream stream);
 /* Waits for its end, and compares every byte of both sides. */
 void flight_land(flight *flight);
 /* The same where it is known to be over. */
@@ -66,10 +72,15 @@ void flight_run(flight *flight);
 void flight_fail(const flight *flight, kvmem_status status, const char *part);
 /* Takes the next completion from its queue, which is that of this transfer. */
 void flight_expect_completion(const flight *flight, kvmem_status status);
+/* Takes `count` completions, one of each user data below that, all of transfers that moved so many bytes. */
+void expect_each_once(kvmem_queue *queue, size_t count, uint64_t bytes);
 /* It is neither over before 20 ms have passed nor can it be submitted again. */
 void flight_expect_in_progress(const flight *flight);
 /* Has other bytes in the source; in the destination where the source is a file. */
 void flight_refill(flight *flight, uint32_t seed);
+/* The side that is a file, and the one that is not. */
+side *flight_file(flight *flight);
+side *flight_memory(flight *flight);
 /* Exchanges source and destination; the transfer is destroyed. */
 void flight_turn_round(flight *flight);
 void flight_destroy_transfer(flight *flight);

@@ -26,10 +26,10 @@ const control *control_get(void) {
     return &functions;
 }
 
-void await_copies(uint64_t count) {
+void await_calls(const char *function, uint64_t count) {
     const uint64_t end = patience_end();
-    while (SIM(sim_calls("cuMemcpyAsync")) < count) {
-        patience_wait(end, "copies to reach the driver");
+    while (SIM(sim_calls(function)) < count) {
+        patience_wait(end, function);
     }
 }
 
@@ -59,6 +59,14 @@ static void describe_difference(const sim_counts *before, const sim_counts *afte
                      (unsigned long long)counts[0][i], (unsigned long long)counts[1][i]);
         }
     }
+}
+
+void expect_still_alive(const sim_counts *before) {
+    const sim_counts now = sim_live_now();
+    CHECK_EQ(now.allocations, before->allocations);
+    CHECK_EQ(now.registrations, before->registrations);
+    CHECK_EQ(now.mappings, before->mappings);
+    CHECK_EQ(now.streams, before->streams);
 }
 
 void await_live(const sim_counts *before) {
