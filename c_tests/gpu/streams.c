@@ -3,9 +3,13 @@
 #include "streams.h"
 
 void stream_open(stream *stream, int device) {
+    stream_open_with(stream, device, CU_STREAM_NON_BLOCKING);
+}
+
+void stream_open_with(stream *stream, int device, unsigned flags) {
     *stream = (struct stream){.device = device};
     retain_device(device);
-    CU_ON(device, cuStreamCreate(&stream->handle, CU_STREAM_NON_BLOCKING));
+    CU_ON(device, cuStreamCreate(&stream->handle, flags));
 }
 
 void stream_close(stream *stream) {

@@ -12,6 +12,8 @@ typedef struct stream {
 } stream;
 
 void stream_open(stream *stream, int device);
+/* With these CU_STREAM_*. */
+void stream_open_with(stream *stream, int device, unsigned flags);
 /* Destroys it; the driver does what is left on it. */
 void stream_close(stream *stream);
 /* Waits for all that is left on it. */
