@@ -17,7 +17,7 @@ static const uint32_t paths[] = {KVMEM_PATH_PREAD_STAGED, KVMEM_PATH_URING_STAGE
 
 static void expect_failure(const flight *flight, kvmem_status status, int code) {
     flight_submit(flight);
-    flight_fail(flight, status, "bytes");
+    flight_expect_end(flight, status, "bytes");
     CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, code);
 }
 

@@ -113,11 +113,11 @@ void flight_run(flight *flight) {
     flight_land(flight);
 }
 
-void flight_fail(const flight *flight, kvmem_status status, const char *part) {
+void flight_expect_end(const flight *flight, kvmem_status status, const char *part) {
     EXPECT_MESSAGE(status, part, kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
     const kvmem_error_cause cause = test_last_cause();
     EXPECT(status, kvmem_transfer_poll(flight->transfer, ERR));
-    CHECK_CAUSE(cause.domain, cause.code);
+    CHECK_CAUSE(cause.domain, cause.code); /* the same failure */
 }
 
 void flight_expect_completion(const flight *flight, kvmem_status status) {

@@ -68,8 +68,8 @@ void flight_land(flight *flight);
 void flight_check_moved(flight *flight);
 /* Submits it, and lands. */
 void flight_run(flight *flight);
-/* Waits for its end, which is this failure. */
-void flight_fail(const flight *flight, kvmem_status status, const char *part);
+/* Waits for its end, which has this status and message. */
+void flight_expect_end(const flight *flight, kvmem_status status, const char *part);
 /* Takes the next completion from its queue, which is that of this transfer. */
 void flight_expect_completion(const flight *flight, kvmem_status status);
 /* Takes `count` completions, one of each user data below that, all of transfers that moved so many bytes. */

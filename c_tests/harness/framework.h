@@ -222,7 +222,7 @@ const char *test_text(const char *format, ...) __attribute__((format(printf, 1, 
 
 kvmem_error **test_error_slot(void);
 const kvmem_error *test_last_error(void);
-kvmem_error_cause test_last_cause(void);
+kvmem_error_cause test_last_cause(void); /* all zero when the last call succeeded */
 /* The last error was caused by this code of this domain, KVMEM_DOMAIN_*. */
 #define CHECK_CAUSE(domain, code) test_check_cause(__FILE__, __LINE__, domain, code)
 void test_check_cause(const char *file, int line, uint32_t domain, int32_t code);

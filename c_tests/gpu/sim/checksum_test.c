@@ -92,6 +92,6 @@ TEST(a_comparison_that_fails_is_told) {
     SIM(sim_fail_later("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));
     flight_submit(&flight);
     await_calls("cuLaunchKernel", 1);
-    flight_fail(&flight, KVMEM_STATUS_CUDA, "verify moved blocks");
+    flight_expect_end(&flight, KVMEM_STATUS_CUDA, "verify moved blocks");
     flight_run(&flight);
 }

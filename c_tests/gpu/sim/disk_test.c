@@ -39,7 +39,7 @@ static void run(flight *flight) {
 }
 
 static void expect_failed(flight *flight, const char *name) {
-    flight_fail(flight, KVMEM_STATUS_CUDA, name);
+    flight_expect_end(flight, KVMEM_STATUS_CUDA, name);
     flight_expect_completion(flight, KVMEM_STATUS_CUDA);
 }
 
@@ -132,5 +132,5 @@ TEST(a_file_that_fails_while_the_gpu_copies) {
     await_calls("cuMemcpyAsync", 1);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
     SIM(sim_go());
-    flight_fail(&flight, KVMEM_STATUS_IO, "truncated");
+    flight_expect_end(&flight, KVMEM_STATUS_IO, "truncated");
 }

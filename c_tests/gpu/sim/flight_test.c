@@ -133,7 +133,7 @@ TEST(a_copy_that_fails_later_fails_its_transfer_alone) {
     OPENED(copy_flight, other, PLACE_DEVICE);
     SIM(sim_fail_later("cuMemcpyAsync", 2, CUDA_ERROR_ECC_UNCORRECTABLE));
     flight_submit(&failing);
-    flight_fail(&failing, KVMEM_STATUS_CUDA, "");
+    flight_expect_end(&failing, KVMEM_STATUS_CUDA, "");
     CHECK_CAUSE(KVMEM_DOMAIN_CUDA, CUDA_ERROR_ECC_UNCORRECTABLE);
     CHECK_STR(test_last_cause().name, "CUDA_ERROR_ECC_UNCORRECTABLE");
     flight_expect_completion(&failing, KVMEM_STATUS_CUDA);
@@ -150,7 +150,7 @@ TEST(after_a_refused_copy_what_was_begun_is_waited_for) {
     await_calls("cuMemcpyAsync", 3);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
     SIM(sim_go());
-    flight_fail(&flight, KVMEM_STATUS_CUDA, "");
+    flight_expect_end(&flight, KVMEM_STATUS_CUDA, "");
     CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_CUDA);
     run(&flight);
 }
@@ -184,7 +184,7 @@ TEST(a_question_without_an_answer_lets_nothing_go) {
         SIM(sim_go());
         /* All bytes have arrived: only an error that says that work has failed is told. */
         if (answers[i] == CUDA_ERROR_LAUNCH_FAILED) {
-            flight_fail(&flight, KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED");
+            flight_expect_end(&flight, KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED");
         } else {
             EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
         }

@@ -131,7 +131,7 @@ TEST(a_failure_later_on_is_an_error) {
     flight_create(&gds.flight, it.path = KVMEM_PATH_NIXL_FILE_WRITE);
     set_cufile("false", "fails");
     flight_submit(&gds.flight);
-    flight_fail(&gds.flight, KVMEM_STATUS_NIXL, "");
+    flight_expect_end(&gds.flight, KVMEM_STATUS_NIXL, "");
     side_check(&gds.flight.source);
 }
 

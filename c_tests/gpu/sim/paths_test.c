@@ -112,7 +112,7 @@ static void fail_once(uint32_t path, const char *function, uint64_t nth, bool la
     OWNED(kvmem_transfer) other = flight_create_another(&flight, it.path = path);
     (later ? SIM(sim_fail_later) : SIM(sim_fail))(function, nth, CUDA_ERROR_LAUNCH_FAILED);
     flight_submit(&flight);
-    flight_fail(&flight, KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED");
+    flight_expect_end(&flight, KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED");
     RUN(other);
     flight_check_moved(&flight);
     flight_run(&flight);

@@ -45,7 +45,7 @@ TEST(io_uring_does_not_wait_for_the_thread_that_watches_copies) {
     flight_submit(&copy);
     await_calls("cuMemcpyAsync", 1);
     CHECK_EQ(without_new_threads(submit, write.transfer), KVMEM_STATUS_OK);
-    flight_fail(&write, KVMEM_STATUS_OUT_OF_MEMORY, "thread");
+    flight_expect_end(&write, KVMEM_STATUS_OUT_OF_MEMORY, "thread");
     SIM(sim_go());
     flight_land(&copy);
 }
