@@ -77,6 +77,13 @@ bool has_primary_context(int device) {
     return active != 0;
 }
 
+unsigned driver_memory_type(uint64_t address) {
+    unsigned type = 0;
+    const CUresult result =
+        driver_get()->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    return result == CUDA_SUCCESS ? type : 0;
+}
+
 void retain_device(int device) {
     CUcontext context = NULL;
     CU(cuDevicePrimaryCtxRetain(&context, device));

@@ -38,6 +38,9 @@ CUcontext current_context(void);
 /* Whether a device's primary context is active: somebody made it. */
 bool has_primary_context(int device);
 
+/* CU_MEMORYTYPE_* of an address; 0 where the driver knows no memory. */
+unsigned driver_memory_type(uint64_t address);
+
 /* Keeps a device's primary context alive, and so what is allocated in it. */
 void retain_device(int device);
 void release_device(int device);

@@ -19,6 +19,10 @@ void engine_free(int device, uint64_t address) {
     release_device(device);
 }
 
+void engine_free_scoped(const engine_memory *memory) {
+    engine_free(memory->device, memory->address);
+}
+
 void engine_free_lost(int device) {
     release_device(device);
 }
@@ -104,7 +108,7 @@ void adjacent_close(adjacent *adjacent) {
     engine_free(adjacent->device, adjacent->addresses[1]);
 }
 
-static CUmemAllocationProp properties_on(int device, unsigned handle_types) {
+CUmemAllocationProp properties_on(int device, unsigned handle_types) {
     return (CUmemAllocationProp){
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = handle_types,

@@ -122,7 +122,7 @@ TEST(the_checksums_of_what_is_moved_are_compared) {
         slots.source = 1 - slots.source;
         flight_create_with(&flight, WITH(options_for(&flight, slots), it.checksums = checksums));
         flight_submit(&flight);
-        flight_expect_end(&flight, KVMEM_STATUS_CORRUPT, "6 of 6 blocks");
+        flight_expect_end(&flight, KVMEM_STATUS_CORRUPT, "6 of 6 moved blocks");
         expect_moved(&flight, slots);
     }
 }
