@@ -19,5 +19,7 @@ void walk_check_calls(void);
 /* Has each call of each operation fail with this result, one of three. */
 void walk_failing_with(CUresult result);
 
+/* The operation of this name. */
+const operation *walk_find(const char *name);
 /* Runs an operation with nothing failing. */
 void walk_check_works(const operation *operation);
