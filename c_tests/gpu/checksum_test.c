@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checksums of blocks in every kind of memory, and verified transfers from and to a GPU.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 static const uint32_t some_blocks[] = {6, 0, 3, 3, 5};

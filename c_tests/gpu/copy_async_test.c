@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU copies as asynchronous work: submitted again, reported once to their queue, outliving their handles,
 // many at a time.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #include <poll.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers with GPU memory that must not be created: overlaps, blocks that are not there, and pairs of
 // layouts without a path between them.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 /* Refused at creation. */

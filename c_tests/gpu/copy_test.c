@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers between GPU and host memory, byte by byte: what moves, where to, and that nothing else changes.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 static void check_info(const kvmem_transfer_info *info, const flight *flight) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that fail a transfer from or to a GPU in the middle: the error says why, and the ring is fit for the
 // next one.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #include <errno.h>

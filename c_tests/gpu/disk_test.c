@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks between a file and GPU memory, through a ring of page-locked memory: every byte of both, whatever the
 // slots hold, and what is refused.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU transfers by layer: work on another stream begins when its layers are there and finds their bytes in
 // place; what is told of layers; what is refused; thousands in flight.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #define LAYERS 3

@@ -2,7 +2,7 @@
 // An engine that resets its device under the library, or destroys a context of its own: what lay there is
 // lost, the process lives, and new memory can be had.
 #include "filled.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "own_context.h"
 #include "stance.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers of some outer slots, keys or values alone, from and to GPU memory: every path by name, layer by
 // layer, verified, and between a file and a GPU. The other slot stays as it was.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};

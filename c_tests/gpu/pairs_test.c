@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers from and to GPU memory that get new pairs with each submission: by every path, with more and fewer
 // blocks than before, on streams, in graphs, by layer, verified.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #define BLOCKS 600

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every path of GPU copies, asked for by name: between every two places, at any size and alignment, byte by
 // byte; and what is refused, with the reason.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copy rates of a GPU: measured once, saved, set, discarded; and by which the path is chosen.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "rates_blob.h"
 #include "stance.h"
 

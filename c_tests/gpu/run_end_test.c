@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Once the end of a run on a GPU is reported, nothing in the library holds the caller's regions for it.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #define RUNS 24

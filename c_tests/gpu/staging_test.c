@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one staging memory of each direction: transfers that are only created do not take it from those that run.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers on the caller's stream: after the work before them, before the work after them, in graphs, and
 // refused where they can't be.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,

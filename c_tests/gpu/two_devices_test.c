@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two GPUs in one process: told apart, never mixed in one layout, copied between. Fails where there is one.
 #include "filled.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "mapped.h"
 #include "own_context.h"
 #include "stance.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks between a file and a GPU by NIXL's GDS plugin. Few machines have what it needs: either every byte
 // arrives, or the transfer is refused for a reason, which is told here. Needs a GPU.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 REQUIRES(lacks_real_gpu)

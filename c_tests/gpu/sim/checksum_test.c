@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checksums of GPU memory where the driver fails, alone and at the end of transfers.
 #include "control.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
 // Transfers between a file and a GPU in flight: the stand-in holds their copies back until the test has seen
 // what it came to see, or lets them fail in the middle.
 #include "control.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};

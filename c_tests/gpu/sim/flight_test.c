@@ -3,7 +3,7 @@
 // lets it fail when it is done.
 #include "control.h"
 #include "elastic_side.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "patience.h"
 #include "stance.h"
 

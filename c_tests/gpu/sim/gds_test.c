@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When NIXL's real GDS plugin is taken and when not, over stand-ins for the driver and for cuFile that work,
 // bounce, fail, or get a byte wrong. Whether GPUDirect Storage itself works, no stand-in can tell.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 static const kvmem_block_pair small_pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};

@@ -2,7 +2,7 @@
 // Runs that wait for what others use, with the stand-in holding all work back: they are cancelled, or begin when
 // a stream is to wait for them; and layers that are reported while later ones are held.
 #include "control.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 /* More than are at the driver at a time. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A driver from before cuMemcpyBatchAsync: blocks go one by one, the explanation says why no batch was taken,
 // and asked for by name a batch is refused.
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 static const char reason[] = "the driver has no cuMemcpyBatchAsync";

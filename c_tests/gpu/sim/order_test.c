@@ -3,7 +3,7 @@
 // the other way round, or by chance: if the library leaves out a wait, bytes are read too early or written too
 // late.
 #include "control.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #define LAYERS 3

@@ -2,7 +2,7 @@
 // Paths of GPU copies under a driver that holds work back, fails late, or can't do something: thousands of
 // blocks in flight, order on streams, whom a failure belongs to, and what is taken instead.
 #include "control.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 /* Blocks of 64 bytes, in an order in which no two follow each other. */

@@ -2,7 +2,7 @@
 // Devices that do less than an H200: it is said, what needs it is refused, and blocks go from one to the
 // other all the same.
 #include "control.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "mapped.h"
 #include "stance.h"
 

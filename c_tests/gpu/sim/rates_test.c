@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Driver calls fail while copies are measured: there are figures all the same, and nothing stays behind.
 #include "control.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "rates_blob.h"
 #include "stance.h"
 

@@ -2,7 +2,7 @@
 // Runs for which no thread can be started, while another thread of the library serves a run that does not
 // end.
 #include "control.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 static kvmem_status submit(void *transfer) {

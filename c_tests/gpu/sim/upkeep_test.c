@@ -2,7 +2,7 @@
 // What copies on a GPU share: what is freed of it delays no run and no caller, and it is destroyed after no
 // failure but one after which it is of no use.
 #include "control.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #include <sys/resource.h>

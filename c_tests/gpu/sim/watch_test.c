@@ -2,7 +2,7 @@
 // Runs that wait, and those that need not wait for them: a driver that takes its time to accept copies delays
 // no other caller and no other run's end; staged copies wait for staged copies of the same direction alone.
 #include "control.h"
-#include "flight.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens two sides with different bytes, and compares all of both after each transfer.
-#include "flight.h"
+#include "gpu_flight.h"
 
 #include "stance.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transfer between two sides: what nearly every test of copies begins with. `OPENED(flight, f, .from =
-// PLACE_PINNED, .to = PLACE_DEVICE)` opens the sides, `flight_create(&f, it.path = KVMEM_PATH_CUDA_COPY)`
-// creates the transfer.
+// A transfer between two sides in memory of GPUs or of the host, or in a file: what nearly every test of copies
+// begins with. `OPENED(flight, f, .from = PLACE_PINNED, .to = PLACE_DEVICE)` opens the sides, and
+// `flight_create(&f, it.path = KVMEM_PATH_CUDA_COPY)` creates the transfer.
 #pragma once
 
 #include "sides.h"
