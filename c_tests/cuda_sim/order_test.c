@@ -103,10 +103,11 @@ TEST(an_event_is_synchronised_with_what_came_before_it) {
 
 TEST(streams_of_two_devices_wait_for_each_other) {
     CUcontext other = NULL;
+    CUstream far = NULL;
     OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     CU(cuDevicePrimaryCtxRetain(&other, 1));
     CU(cuCtxPushCurrent_v2(other));
-    OWN_STREAM(far, CU_STREAM_NON_BLOCKING);
+    CU(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
     CU(cuCtxPopCurrent_v2(NULL));
     fill(&pair, 4, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
@@ -114,6 +115,7 @@ TEST(streams_of_two_devices_wait_for_each_other) {
     CU(cuStreamSynchronize(far));
     read_pair(&pair, pair.second);
     expect_read(&pair, 4, pair.second);
+    CU(cuStreamDestroy_v2(far));
     CU(cuDevicePrimaryCtxRelease_v2(1));
 }
 
