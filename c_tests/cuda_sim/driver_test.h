@@ -37,7 +37,8 @@ void check_left(const CUresult *initialised);
 /* What a test destroys when the scope ends: a stream, an event, memory, a handle, memory that is mapped. */
 #define OWN_STREAM(name, flags) CLEANUP(end_stream) const CUstream name = begin_stream(flags)
 #define OWN_EVENT(name, flags) CLEANUP(end_event) const CUevent name = begin_event(flags)
-#define OWN_MEMORY(name, size, value) CLEANUP(end_memory) const CUdeviceptr name = allocate_filled(size, value)
+#define OWN_MEMORY(name, size, value)                                                                \
+    CLEANUP(end_memory) const CUdeviceptr name = allocate_filled(size, value)
 #define OWN_HANDLE(name, device, size)                                                               \
     CLEANUP(end_handle) const CUmemGenericAllocationHandle name = create_handle(device, size)
 #define OWN_MAPPING(name, device, size)                                                              \

@@ -74,7 +74,8 @@ TEST(blocks_that_are_not_there_are_named) {
 TEST(blocks_that_differ_are_refused_by_the_field) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const kvmem_layout_config wider = WITH(kv_config(&kv_kinds[0]), it.inner_dim = 7);
-    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config, .destination = &wider);
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config,
+           .destination = &wider);
     flight_refuse(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim", it.path = 0);
 }
 

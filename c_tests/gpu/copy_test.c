@@ -4,7 +4,8 @@
 #include "stance.h"
 
 static void check_info(const kvmem_transfer_info *info, const flight *flight) {
-    const uint64_t pieces = flight->move->num_pairs * flight->move->num_layers * flight->source.model.config.outer_dim;
+    const uint64_t pieces =
+        flight->move->num_pairs * flight->move->num_layers * flight->source.model.config.outer_dim;
     const bool by_gpu = place_is_device(flight->source.place) || place_is_device(flight->destination.place);
     CHECK(by_gpu ? path_is_cuda(info->path) : info->path == KVMEM_PATH_MEMCPY);
     CHECK_EQ(info->num_pieces, pieces);

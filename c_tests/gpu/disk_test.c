@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks between a file and GPU memory, through a ring of page-locked memory: every byte of both, whatever the
-// slots hold, and what is refused.
+// Blocks between a file and GPU memory, through a ring of page-locked memory: every byte of both, whatever
+// the slots hold, and what is refused.
 #include "gpu_flight.h"
 #include "stance.h"
 
@@ -62,7 +62,8 @@ static void every_kind_from_and_to(const place *places, size_t num_places,
 }
 
 TEST_CALL(buffered_files_from_and_to_every_place,
-          every_kind_from_and_to(device_places, NUM(device_places), side_config, KVMEM_DISK_BUFFERED, 4 * 480))
+          every_kind_from_and_to(device_places, NUM(device_places), side_config, KVMEM_DISK_BUFFERED,
+                                 4 * 480))
 TEST_CALL(direct_files_from_and_to_every_place,
           every_kind_from_and_to(device_places, NUM(device_places), kv_aligned_config, 0, 4 * 4096))
 
@@ -105,7 +106,8 @@ TEST(what_does_not_fit_is_refused) {
         REFUSE_BOTH_WAYS(&flight, KVMEM_STATUS_UNSUPPORTED, "host memory", it.flags = unsupported[i]);
     }
     for (size_t i = 0; i < NUM(strange); i++) {
-        REFUSE_BOTH_WAYS(&flight, KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]), it.path = strange[i]);
+        REFUSE_BOTH_WAYS(&flight, KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]),
+                         it.path = strange[i]);
     }
     side_check(&flight.source);
     side_check(&flight.destination);
@@ -135,11 +137,13 @@ TEST(elastic_blocks_without_memory_are_refused) {
     const kvmem_layout_config disk = kv_aligned_config(&kv_kinds[2]);
     const kvmem_layout_config device = kv_aligned_config(&kv_kinds[0]);
     RETAIN_DEVICE(0);
-    OPENED(flight, flight, .from = PLACE_ELASTIC_PARTLY, .to = PLACE_FILE, .source = &device, .destination = &disk);
+    OPENED(flight, flight, .from = PLACE_ELASTIC_PARTLY, .to = PLACE_FILE, .source = &device,
+           .destination = &disk);
     for (size_t i = 0; i < NUM(beyond); i++) {
         flight.move = &beyond[i];
         flight_create(&flight, it.path = 0);
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(flight.transfer, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed",
+                       kvmem_transfer_submit(flight.transfer, ERR));
         EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
         side_check(&flight.source);
         side_check(&flight.destination);
@@ -159,8 +163,8 @@ TEST(a_file_cut_short_is_an_error) {
     static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     for (size_t i = 0; i < NUM(modes); i++) {
-        OPENED(flight, flight, .from = PLACE_FILE, .to = PLACE_DEVICE, .source = &config, .file_flags = modes[i],
-               .move = &moves[0]);
+        OPENED(flight, flight, .from = PLACE_FILE, .to = PLACE_DEVICE, .source = &config,
+               .file_flags = modes[i], .move = &moves[0]);
         flight_create(&flight, it.staging_size = 8 * 4096);
         file_side_truncate(&flight.source.file, flight.source.model.size / 2);
         flight_submit(&flight);

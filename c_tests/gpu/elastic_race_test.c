@@ -85,7 +85,8 @@ TEST(a_layout_is_resized_by_two_threads) {
         OWNED(kvmem_layout) layout = layout_of(&kv_kinds[i]);
         OWNED(kvmem_region) region = region_of(layout);
         for (int trial = 0; trial < TRIALS; trial++) {
-            EXPECT_OK(kvmem_layout_resize(layout, BLOCKS / 2, ERR)); /* one commits the rest, one decommits this */
+            /* One commits the rest, one decommits this. */
+            EXPECT_OK(kvmem_layout_resize(layout, BLOCKS / 2, ERR));
             step grow = {.run = resize, .layout = layout, .blocks = BLOCKS};
             step shrink = {.run = resize, .layout = layout, .blocks = 0};
             run_at_once(&grow, &shrink);
@@ -118,12 +119,14 @@ TEST(a_layout_is_resized_while_its_region_is_committed) {
     OWNED(kvmem_region) region = region_of(layout);
     for (int trial = 0; trial < TRIALS; trial++) {
         EXPECT_OK(kvmem_layout_resize(layout, BLOCKS / 2, ERR));
-        step shrink = {.run = resize, .layout = layout, .blocks = 0}, grow = {.run = commit, .region = region};
+        step shrink =
+            {.run = resize, .layout = layout, .blocks = 0}, grow = {.run = commit, .region = region};
         run_at_once(&shrink, &grow);
         CHECK_EQ(shrink.status, KVMEM_STATUS_OK);
         CHECK_EQ(grow.status, KVMEM_STATUS_OK);
         check_whole(region, trial);
-        step fill = {.run = resize, .layout = layout, .blocks = BLOCKS}, take = {.run = decommit, .region = region};
+        step fill =
+            {.run = resize, .layout = layout, .blocks = BLOCKS}, take = {.run = decommit, .region = region};
         run_at_once(&fill, &take);
         CHECK_EQ(fill.status, KVMEM_STATUS_OK);
         check_decommitted(&take);

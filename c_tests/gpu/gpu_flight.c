@@ -9,8 +9,8 @@
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 const kv_move scattered_move = {scattered, NUM(scattered), 0, 0, 3};
 
-static void open_end(side *end, place place, int device, const kvmem_layout_config *config, const flight_plan *plan,
-                     uint32_t seed) {
+static void open_end(side *end, place place, int device, const kvmem_layout_config *config,
+                     const flight_plan *plan, uint32_t seed) {
     if (place == PLACE_FILE) {
         side_open_file(end, config, plan->agent, plan->file_flags, seed);
     } else {
@@ -48,7 +48,8 @@ kvmem_transfer_options flight_options(const flight *flight) {
 
 kvmem_status flight_try_with(flight *flight, kvmem_transfer_options options) {
     flight_destroy_transfer(flight);
-    const kvmem_status status = kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout,
+    const kvmem_status status = kvmem_transfer_create(flight->source.model.layout,
+                                                      flight->destination.model.layout,
                                                       &options, &flight->transfer, ERR);
     stance_check(__FILE__, __LINE__, "kvmem_transfer_create");
     return status;
@@ -64,7 +65,8 @@ kvmem_transfer *flight_create_another_with(const flight *flight, kvmem_transfer_
     return transfer;
 }
 
-void flight_refuse_with(flight *flight, kvmem_status status, const char *part, kvmem_transfer_options options) {
+void flight_refuse_with(flight *flight, kvmem_status status, const char *part,
+                        kvmem_transfer_options options) {
     REFUSE(status, part, kvmem_transfer_create, flight->source.model.layout, flight->destination.model.layout,
            &options);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transfer between two sides in memory of GPUs or of the host, or in a file: what nearly every test of copies
-// begins with. `OPENED(flight, f, .from = PLACE_PINNED, .to = PLACE_DEVICE)` opens the sides, and
+// A transfer between two sides in memory of GPUs or of the host, or in a file: what nearly every test of
+// copies begins with. `OPENED(flight, f, .from = PLACE_PINNED, .to = PLACE_DEVICE)` opens the sides, and
 // `flight_create(&f, it.path = KVMEM_PATH_CUDA_COPY)` creates the transfer.
 #pragma once
 
@@ -14,7 +14,8 @@ extern const kv_move scattered_move;
 typedef struct flight_plan {
     place from, to;
     int from_device, to_device;
-    const kvmem_layout_config *source, *destination; /* side_config of the second kind; alone it is for both */
+    /* Side_config of the second kind; alone it is for both. */
+    const kvmem_layout_config *source, *destination;
     const kv_move *move;                             /* scattered_move */
     kvmem_agent *agent;                              /* knows both sides */
     uint64_t file_flags;                             /* of a side that is a file */
@@ -50,7 +51,8 @@ kvmem_status flight_try_with(flight *flight, kvmem_transfer_options options);
 /* Fails to create one. */
 #define flight_refuse(flight, status, part, ...)                                                     \
     flight_refuse_with(flight, status, part, WITH(flight_options(flight), __VA_ARGS__))
-void flight_refuse_with(flight *flight, kvmem_status status, const char *part, kvmem_transfer_options options);
+void flight_refuse_with(flight *flight, kvmem_status status, const char *part,
+                        kvmem_transfer_options options);
 
 kvmem_transfer_info flight_info(const flight *flight);
 /* Has `part` in the explanation of its path, which is returned. */

@@ -30,7 +30,8 @@ static void work_open(work *work, route way, uint32_t path, uint64_t flags) {
     const kvmem_layout_config source = config_of(&kv_kinds[1]);
     const kvmem_layout_config destination = config_of(&kv_kinds[2]);
     open_streams(work);
-    flight_open(&work->flight, .from = way.from, .to = way.to, .source = &source, .destination = &destination);
+    flight_open(&work->flight, .from = way.from, .to = way.to, .source = &source,
+                .destination = &destination);
     work->after = engine_allocate_host(0, work->flight.destination.model.size);
     flight_create(&work->flight, it.path = path, it.flags = flags);
 }

@@ -73,7 +73,8 @@ typedef flight host_flight;
 static void host_flight_open(flight *flight, place from, place to) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
-    flight_open(flight, .from = from, .to = to, .source = &config, .destination = &in_rows, .move = &two_blocks);
+    flight_open(flight, .from = from, .to = to, .source = &config, .destination = &in_rows,
+                .move = &two_blocks);
 }
 
 /* Transfers to the host and from there by the first paths, which are created and not run. */
@@ -111,7 +112,8 @@ static void engine_check_and_free(uint64_t address) {
     engine_free(0, address);
 }
 
-/* The context is the engine's again, with its memory: whatever was prepared before is refused before it runs. */
+/* The context is the engine's again, with its memory: whatever was prepared before is refused before it
+   runs. */
 TEST(what_was_prepared_before_a_reset_is_refused) {
     prepared lost, kept;
     RETAIN_DEVICE(0);
@@ -201,7 +203,8 @@ static void expect_nothing_new(const own_context *own, const kvmem_layout *host)
     CHECK_EQ(region_info(own->regions[0]).address, own->address);
 }
 
-/* A kernel that read what is gone would take the device's context along; and other memory may lie there by then. */
+/* A kernel that read what is gone would take the device's context along; and other memory may lie there by
+   then. */
 TEST(adopted_memory_goes_with_an_engines_own_context) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
@@ -212,7 +215,8 @@ TEST(adopted_memory_goes_with_an_engines_own_context) {
     const kvmem_layout *layouts[] = {own.layout, host.model.layout};
     for (size_t i = 0; i < 2 * NUM(paths); i++) {
         kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.path = paths[i / 2]);
-        EXPECT_OK(kvmem_transfer_create(layouts[i % 2], layouts[1 - i % 2], &options, &transfers[i / 2][i % 2], ERR));
+        EXPECT_OK(kvmem_transfer_create(layouts[i % 2], layouts[1 - i % 2], &options,
+                                        &transfers[i / 2][i % 2], ERR));
     }
     own_context_destroy(&own);
     const uint64_t engine = engine_fill();

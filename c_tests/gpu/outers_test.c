@@ -40,7 +40,8 @@ static kvmem_transfer_options options_for(const flight *flight, kv_outers slots)
 /* Whether the path was there; then every byte is as it must be. */
 static bool move_by(flight *flight, kv_outers slots, kvmem_transfer_options options) {
     const kvmem_status status = flight_try_with(flight, options);
-    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_refused(options.path, &flight->source, &flight->destination)) {
+    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_refused(options.path, &flight->source,
+                                                             &flight->destination)) {
         return false;
     }
     CHECK_EQ(status, KVMEM_STATUS_OK);
@@ -78,7 +79,8 @@ TEST(every_path_moves_the_slots_alone) {
         for (size_t way = 0; way < NUM(ways); way++) {
             const kvmem_layout_config from = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
             const kvmem_layout_config to = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-            OPENED(flight, flight, .from = ways[way].from, .to = ways[way].to, .source = &from, .destination = &to);
+            OPENED(flight, flight, .from = ways[way].from, .to = ways[way].to, .source = &from,
+                   .destination = &to);
             for (size_t i = 0; i < NUM(outers); i++) {
                 flight.move = &moves[(kinds + i) % NUM(moves)];
                 CHECK(move_by_all(&flight, outers[i]) > 0);
@@ -95,8 +97,8 @@ TEST(layouts_of_keys_alone_take_part) {
             kvmem_layout_config to = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
             *(way == 0 ? &from.outer_dim : &to.outer_dim) = 1;
             const kv_outers values = way == 0 ? (kv_outers){0, 1, 1} : (kv_outers){1, 0, 1};
-            OPENED(flight, flight, .from = ways[way].from, .to = ways[way].to, .source = &from, .destination = &to,
-                   .move = &moves[kinds % NUM(moves)]);
+            OPENED(flight, flight, .from = ways[way].from, .to = ways[way].to, .source = &from,
+                   .destination = &to, .move = &moves[kinds % NUM(moves)]);
             CHECK(move_by_all(&flight, values) >= 3);
         }
     }
@@ -111,7 +113,8 @@ TEST(the_checksums_of_what_is_moved_are_compared) {
         const kv_move *move = &moves[i % NUM(moves)];
         const route way = ways[i / KV_NUM_KINDS];
         kv_outers slots = outers[i % 4];
-        OPENED(flight, flight, .from = way.from, .to = way.to, .source = &from, .destination = &to, .move = move);
+        OPENED(flight, flight, .from = way.from, .to = way.to, .source = &from, .destination = &to,
+               .move = move);
         uint32_t checksums[NUM(scattered)];
         for (size_t k = 0; k < move->num_pairs; k++) {
             checksums[k] = crc_of_slots(&flight.source.model, move->pairs[k].source, move->source_layer,

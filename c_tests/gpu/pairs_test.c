@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers from and to GPU memory that get new pairs with each submission: by every path, with more and fewer
-// blocks than before, on streams, in graphs, by layer, verified.
+// Transfers from and to GPU memory that get new pairs with each submission: by every path, with more and
+// fewer blocks than before, on streams, in graphs, by layer, verified.
 #include "gpu_flight.h"
 #include "stance.h"
 
@@ -121,7 +121,8 @@ TEST(bad_pairs_change_nothing) {
     flight_run(&steps.flight);
 }
 
-/* Copies of the driver's to pageable memory apart, a run on a stream is in flight until the stream gets to it. */
+/* Copies of the driver's to pageable memory apart, a run on a stream is in flight until the stream gets to
+   it. */
 TEST(on_a_stream_each_step_takes_its_place) {
     static const kvmem_block_pair pair[] = {{0, 0}};
     static const kv_move other = {pair, 1, 0, 0, LAYERS};
@@ -162,8 +163,8 @@ static CUgraphExec capture(steps *steps) {
     return stream_end_capture(&steps->stream);
 }
 
-/* Graphs keep the pairs that they were captured with, whatever the transfer moves later: also those that do not go
-   with a launch of the kernel. */
+/* Graphs keep the pairs that they were captured with, whatever the transfer moves later: also those that do
+   not go with a launch of the kernel. */
 TEST(graphs_keep_the_pairs_that_they_were_captured_with) {
     static const uint32_t paths[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_COPY};
     static const uint32_t captured[] = {20, 500};

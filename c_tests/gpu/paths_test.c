@@ -45,7 +45,8 @@ static bool may_be_refused(uint32_t path, const side *source, const side *destin
 /* Whether the path was there; then every byte is as it must be. */
 static bool move_by(flight *flight, kvmem_transfer_options options) {
     const kvmem_status status = flight_try_with(flight, options);
-    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_refused(options.path, &flight->source, &flight->destination)) {
+    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_refused(options.path, &flight->source,
+                                                             &flight->destination)) {
         return false;
     }
     CHECK_EQ(status, KVMEM_STATUS_OK);
@@ -57,8 +58,8 @@ static bool move_by(flight *flight, kvmem_transfer_options options) {
 #define MOVE_BY(flight, ...) move_by(flight, WITH(flight_options(flight), __VA_ARGS__))
 
 /* All paths between two sides, one after the other; how many there were. */
-static size_t move_between(route way, const kvmem_layout_config *source, const kvmem_layout_config *destination,
-                           const kv_move *move) {
+static size_t move_between(route way, const kvmem_layout_config *source,
+                           const kvmem_layout_config *destination, const kv_move *move) {
     size_t taken = 0;
     OPENED(flight, flight, .from = way.from, .to = way.to, .source = source, .destination = destination,
            .move = move);
@@ -125,13 +126,14 @@ TEST(staging_memory_of_any_size_does) {
     for (size_t i = 0; i < KV_NUM_KINDS * KV_NUM_KINDS * 2; i++) {
         const kvmem_layout_config from = side_config(&kv_kinds[i / 2 / KV_NUM_KINDS]);
         const kvmem_layout_config to = side_config(&kv_kinds[i / 2 % KV_NUM_KINDS]);
-        OPENED(flight, flight, .from = ways[i % 2].from, .to = ways[i % 2].to, .source = &from, .destination = &to);
+        OPENED(flight, flight, .from = ways[i % 2].from, .to = ways[i % 2].to, .source = &from,
+               .destination = &to);
         for (uint32_t k = 0; k < NUM(sizes); k++) {
             flight.move = &moves[k % NUM(moves)];
             flight_refill(&flight, 50 + k);
             if (sizes[k] < 2 * 2 * 480) {
-                flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "staging_size", it.path = KVMEM_PATH_CUDA_STAGED,
-                              it.staging_size = sizes[k]);
+                flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "staging_size",
+                              it.path = KVMEM_PATH_CUDA_STAGED, it.staging_size = sizes[k]);
             } else {
                 CHECK(MOVE_BY(&flight, it.path = KVMEM_PATH_CUDA_STAGED, it.staging_size = sizes[k]));
             }
@@ -181,7 +183,8 @@ TEST(many_blocks_arrive_by_every_path) {
     }
 }
 
-/* As many runs of blocks as go with a launch of the kernel behind its layers, 240 in all, and some more or less. */
+/* As many runs of blocks as go with a launch of the kernel behind its layers, 240 in all, and some more or
+   less. */
 TEST(runs_go_with_a_launch_or_lie_in_the_ring) {
     enum { BLOCKS = 244 };
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = BLOCKS);
@@ -255,7 +258,8 @@ TEST(the_choice_is_explained) {
     CHECK(explain(PLACE_SYSTEM, PLACE_DEVICE, 0, 0, "not page-locked") > 0);
     const uint64_t beside = explain(PLACE_DEVICE, PLACE_PINNED, 0, 0, "too few for staging");
     CHECK(explain(PLACE_DEVICE, PLACE_PINNED, 0, KVMEM_COMPUTE_IDLE, "slower") >= beside);
-    explain(PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_COPY, KVMEM_COMPUTE_IDLE, "another path was requested");
+    explain(PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_COPY, KVMEM_COMPUTE_IDLE,
+            "another path was requested");
 }
 
 TEST(names_of_paths) {

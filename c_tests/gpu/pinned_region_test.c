@@ -18,14 +18,14 @@ static kvmem_region *create_with(kvmem_pinned_options options) {
 }
 
 /* With some options changed: `create(MIB, it.threads = 3)`. */
-#define create(...) create_with(WITH(pinned_options(TEST_FIRST(__VA_ARGS__, )), TEST_REST(__VA_ARGS__, (void)0)))
+#define create(...) create_with(OPTIONS_OF(__VA_ARGS__))
+#define OPTIONS_OF(...) WITH(pinned_options(TEST_FIRST(__VA_ARGS__, )), TEST_REST(__VA_ARGS__, (void)0))
 
 static void refuse_with(kvmem_pinned_options options, kvmem_status status, const char *part) {
     REFUSE(status, part, kvmem_region_create_pinned, &options);
 }
 
-#define refuse(status, part, ...)                                                                    \
-    refuse_with(WITH(pinned_options(TEST_FIRST(__VA_ARGS__, )), TEST_REST(__VA_ARGS__, (void)0)), status, part)
+#define refuse(status, part, ...) refuse_with(OPTIONS_OF(__VA_ARGS__), status, part)
 
 static unsigned char *bytes_of(const kvmem_region *region) {
     return (unsigned char *)(uintptr_t)region_info(region).address;
@@ -182,7 +182,8 @@ TEST(a_numa_node_without_its_flag_is_refused) {
 TEST(chunks_are_whole_pages) {
     static const uint64_t wrong[] = {1, 4095, 4097, UINT64_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {
-        refuse(KVMEM_STATUS_INVALID_ARGUMENT, TEXT("%ju", (uintmax_t)wrong[i]), MIB, it.chunk_size = wrong[i]);
+        refuse(KVMEM_STATUS_INVALID_ARGUMENT, TEXT("%ju", (uintmax_t)wrong[i]), MIB,
+               it.chunk_size = wrong[i]);
     }
 }
 

@@ -196,7 +196,8 @@ static void transfer_begin(world *w, transfer_in_use *transfer) {
     kvmem_transfer_options options = kv_transfer_options(transfer->move);
     options.path = paths[choose(w, NUM(paths))];
     options.staging_size = 64 * 1024;
-    const kvmem_status status = kvmem_transfer_create(source->side.model.layout, destination->side.model.layout,
+    const kvmem_status status = kvmem_transfer_create(source->side.model.layout,
+                                                      destination->side.model.layout,
                                                       &options, &transfer->handle, ERR);
     stance_check(__FILE__, __LINE__, "kvmem_transfer_create");
     if (is_lost(w, source) || is_lost(w, destination)) {
@@ -219,7 +220,8 @@ static void transfer_run(world *w, transfer_in_use *transfer, bool on_stream) {
         return;
     }
     engine_begin(w);
-    const kvmem_status expected = transfer->resets == w->resets ? KVMEM_STATUS_OK : KVMEM_STATUS_INVALID_STATE;
+    const kvmem_status expected =
+        transfer->resets == w->resets ? KVMEM_STATUS_OK : KVMEM_STATUS_INVALID_STATE;
     if (on_stream) {
         EXPECT(expected, kvmem_transfer_submit_on_stream(transfer->handle, w->engine.stream, ERR));
     } else {

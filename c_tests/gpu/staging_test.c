@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one staging memory of each direction: transfers that are only created do not take it from those that run.
+// The one staging memory of each direction: transfers that are only created do not take it from those that
+// run.
 #include "gpu_flight.h"
 #include "stance.h"
 
@@ -17,8 +18,8 @@ static void *create_and_destroy(void *argument) {
     kvmem_status status = KVMEM_STATUS_OK;
     for (int i = 0; i < ROUNDS && status == KVMEM_STATUS_OK; i++) {
         CLEANUP(test_end_kvmem_transfer) kvmem_transfer *transfer = NULL; /* a thread: not in the stance */
-        status = kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
-                                       &transfer, NULL);
+        status = kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout,
+                                       &options, &transfer, NULL);
     }
     return (void *)(intptr_t)status;
 }

@@ -173,7 +173,8 @@ static void move_with_a_queue(flight *flight) {
     CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
 }
 
-/* The driver ends a capture in failure when memory is allocated or an event is queried meanwhile, on any thread. */
+/* The driver ends a capture in failure when memory is allocated or an event is queried meanwhile, on any
+   thread. */
 TEST(a_capture_is_not_disturbed) {
     static const CUstreamCaptureMode modes[] = {
         CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED};

@@ -73,7 +73,8 @@ TEST(mappings_of_an_engine_are_pulled_where_they_may_be) {
     OPENED(flight, flight, .from = PLACE_SPANNED, .to = PLACE_ADOPTED, .to_device = 1);
     const span *span = &flight.source.span;
     for (size_t mapping = 0; mapping < 2; mapping++) {
-        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "not mapped for device 1", it.path = KVMEM_PATH_CUDA_KERNEL);
+        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "not mapped for device 1",
+                      it.path = KVMEM_PATH_CUDA_KERNEL);
         CU(cuMemSetAccess(span->address + mapping * span->granule, span->granule, &access, 1));
     }
     flight_create(&flight, it.path = KVMEM_PATH_CUDA_KERNEL);
@@ -123,7 +124,8 @@ TEST(regions_of_both_make_no_layout) {
         kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
                                                it.source = KVMEM_LAYOUT_REGIONS, it.regions = mixed,
                                                it.count = NUM(mixed));
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "region 0 is located on device 0", kvmem_layout_build, &options);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "region 0 is located on device 0", kvmem_layout_build,
+               &options);
         CHECK_HAS(test_last_message(), "region 2 on device 1");
     }
 }

@@ -13,7 +13,8 @@ static const kv_move neighbours = {neighbour_pairs, NUM(neighbour_pairs), 0, 0, 
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
 static const uint32_t nixl_paths[] = {KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_PATH_NIXL_FILE_READ};
 
-/* NULL where the plugin does not load, or cuFile does not start. Files that cuFile does not take POSIX does. */
+/* NULL where the plugin does not load, or cuFile does not start. Files that cuFile does not take POSIX
+   does. */
 static kvmem_agent *gds_agent(void) {
     GET(kvmem_agent *, agent, kvmem_agent_create, "storage", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
@@ -36,11 +37,11 @@ typedef struct gds_flight {
     flight flight;
 } gds_flight;
 
-static void gds_flight_open(gds_flight *gds, place place, const kv_move *move, const kvmem_layout_config *config,
-                            uint64_t flags) {
+static void gds_flight_open(gds_flight *gds, place place, const kv_move *move,
+                            const kvmem_layout_config *config, uint64_t flags) {
     gds->agent = gds_agent();
-    flight_open(&gds->flight, .from = place, .to = PLACE_FILE, .source = config, .agent = gds->agent, .move = move,
-                .file_flags = flags);
+    flight_open(&gds->flight, .from = place, .to = PLACE_FILE, .source = config, .agent = gds->agent,
+                .move = move, .file_flags = flags);
 }
 
 static void gds_flight_close(gds_flight *gds) {

@@ -96,7 +96,8 @@ TEST(a_copy_that_fails_in_the_middle_fails_the_transfer) {
                 SIM(sim_fail_later("cuMemcpyAsync", nth, CUDA_ERROR_ECC_UNCORRECTABLE));
             }
             flight_submit(&flight);
-            expect_failed(&flight, i / NUM(ways) == 0 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_ECC_UNCORRECTABLE");
+            expect_failed(&flight,
+                          i / NUM(ways) == 0 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_ECC_UNCORRECTABLE");
             run(&flight);
         }
     }

@@ -155,8 +155,8 @@ TEST(after_a_refused_copy_what_was_begun_is_waited_for) {
     run(&flight);
 }
 
-/* The query whether a run is over fails, which is asked until it was made four times more: whoever asks first gets
-   the failure. */
+/* The query whether a run is over fails, which is asked until it was made four times more: whoever asks first
+   gets the failure. */
 static void fail_query(const flight *flight, const char *function, CUresult result) {
     SIM(sim_fail(function, 1, result));
     const uint64_t queries = SIM(sim_calls(function));

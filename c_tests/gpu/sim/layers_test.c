@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that wait for what others use, with the stand-in holding all work back: they are cancelled, or begin when
-// a stream is to wait for them; and layers that are reported while later ones are held.
+// Runs that wait for what others use, with the stand-in holding all work back: they are cancelled, or begin
+// when a stream is to wait for them; and layers that are reported while later ones are held.
 #include "control.h"
 #include "gpu_flight.h"
 #include "stance.h"
@@ -89,8 +89,7 @@ TEST(a_run_without_staging_memory_is_not_waited_for) {
 
 TEST(no_layer_is_told_before_it_has_moved) {
     OPENED(crowd, crowd, KVMEM_PATH_CUDA_COPY, KVMEM_TRANSFER_BY_LAYER);
-    EXPECT(KVMEM_STATUS_TIMED_OUT,
-           kvmem_transfer_wait_layers(crowd.transfers[0], 1, MILLISECONDS(20), ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(crowd.transfers[0], 1, MILLISECONDS(20), ERR));
     GET(uint64_t, none, kvmem_transfer_get_layers, crowd.transfers[0]);
     CHECK_EQ(none, 0);
     SIM(sim_go());

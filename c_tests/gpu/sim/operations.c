@@ -60,7 +60,8 @@ static kvmem_status adopt(uint64_t address, uint64_t size) {
 
 OPERATION_CALL(adopt_an_allocation, adopt(allocation + 16, SIZE - 16))
 OPERATION_CALL(adopt_mappings, adopt(mappings.address, 3 * mappings.granule))
-REFUSED_OPERATION_CALL(adopt_past_the_end, KVMEM_STATUS_OUT_OF_RANGE, adopt(mappings.address, 3 * mappings.granule + 1))
+REFUSED_OPERATION_CALL(adopt_past_the_end, KVMEM_STATUS_OUT_OF_RANGE,
+                       adopt(mappings.address, 3 * mappings.granule + 1))
 
 OPERATION(find_a_device) {
     int32_t device = 0;

@@ -12,7 +12,7 @@ typedef struct operation {
     kvmem_status expected; /* where nothing is made to fail */
 } operation;
 
-/* Defines an operation that succeeds if nothing is made to fail: `OPERATION(a_thing) { ... return status; }`. */
+/* Defines an operation that succeeds if nothing is made to fail: `OPERATION(a_thing) { ... }`. */
 #define OPERATION(name) REFUSED_OPERATION(name, KVMEM_STATUS_OK)
 /* One that ends with this status. */
 #define REFUSED_OPERATION(name, expected)                                                            \

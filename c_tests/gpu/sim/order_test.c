@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU transfers among the work of streams. The stand-in holds all of it back and then does what nothing orders
-// the other way round, or by chance: if the library leaves out a wait, bytes are read too early or written too
-// late.
+// GPU transfers among the work of streams. The stand-in holds all of it back and then does what nothing
+// orders the other way round, or by chance: if the library leaves out a wait, bytes are read too early or
+// written too late.
 #include "control.h"
 #include "gpu_flight.h"
 #include "stance.h"
@@ -87,7 +87,8 @@ static void put(const scene *scene, uint64_t bytes, CUstream stream) {
 static void read_layer(const scene *scene, uint64_t layer, CUstream stream) {
     const side *read = &scene->flight.destination;
     const size_t start = read->model.starts[layer];
-    CU_ON(0, cuMemcpyAsync(scene->found + start, read->base + start, kv_region_size(&read->model.config), stream));
+    const size_t size = kv_region_size(&read->model.config);
+    CU_ON(0, cuMemcpyAsync(scene->found + start, read->base + start, size, stream));
 }
 
 /* Lets all go. What was found, and what is there, is what the source was to be. */
@@ -100,7 +101,8 @@ static void land(scene *scene) {
     read_device(0, found, scene->found, destination->model.size);
     for (uint64_t layer = 0; layer < LAYERS; layer++) {
         const size_t start = destination->model.starts[layer];
-        CHECK_BYTES(found + start, destination->model.expected + start, kv_region_size(&destination->model.config));
+        CHECK_BYTES(found + start, destination->model.expected + start,
+                    kv_region_size(&destination->model.config));
     }
 }
 

@@ -10,7 +10,8 @@ enum { BLOCKS = 16384 };
 
 /* Transfers of `count` scattered blocks each, all in flight at once; every one lands and is reported once. */
 static void fly_many(size_t count, uint32_t blocks, uint32_t path, uint64_t most_launched) {
-    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS, it.num_layers = 1,
+    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS,
+                                            it.num_layers = 1,
                                             it.outer_dim = 1, it.page_size = 4, it.inner_dim = 8);
     CLEANUP(test_free) kvmem_block_pair *scattered = test_allocate(blocks * sizeof(*scattered));
     for (uint32_t i = 0; i < blocks; i++) {

@@ -129,7 +129,8 @@ typedef struct asking {
 static kvmem_status create(const flight *flight, uint32_t path) {
     const kvmem_transfer_options options = WITH(flight_options(flight), it.path = path);
     kvmem_transfer *transfer = NULL;
-    const kvmem_status status = kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout,
+    const kvmem_status status = kvmem_transfer_create(flight->source.model.layout,
+                                                      flight->destination.model.layout,
                                                       &options, &transfer, NULL);
     kvmem_transfer_destroy(transfer);
     return status;

@@ -43,7 +43,8 @@ static kvmem_status move_by_disk(bool to_disk) {
     kvmem_status status = build_layout(true, &kv_kinds[1], &device);
     options.staging_size = 4 * kv_piece_size(&host.config);
     if (status == KVMEM_STATUS_OK) {
-        const contents contents = to_disk ? scattered_contents(device, disk) : scattered_contents(disk, device);
+        const contents contents =
+            to_disk ? scattered_contents(device, disk) : scattered_contents(disk, device);
         status = create_moving(&contents, &options, &moving);
     }
     THEN(status, run_move(&moving, ON_ITS_OWN));
@@ -97,7 +98,8 @@ static kvmem_status copy_in_rows_as(move_function *as) {
 }
 
 OPERATION_CALL(copy_in_rows, copy_in_rows_as(move_by))
-OPERATION_CALL(copy_by_a_graph_of_copies, copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
+OPERATION_CALL(copy_by_a_graph_of_copies,
+               copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
 
 OPERATION(copy_by_a_graph_of_a_kernel) {
     return copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);

@@ -83,7 +83,8 @@ static void fail_and_run_again(world *w, CUresult failure, kvmem_status status) 
     flight_check_moved(&w->flight);
 }
 
-/* Kernels that are loaded show how many sets of all that copies share were made: one is kept by the layouts. */
+/* Kernels that are loaded show how many sets of all that copies share were made: one is kept by the
+   layouts. */
 TEST(only_what_is_of_no_use_is_made_again) {
     static const CUresult harmless[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
                                         CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_NOT_PERMITTED};
