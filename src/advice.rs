@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_told_with_its_value() {
+    fn advice_contains_the_limit_and_its_value() {
         let most = getrlimit(Resource::Nofile).current.map_or(String::new(), |most| most.to_string());
         let advice = for_errno(Errno::MFILE).unwrap();
         assert!(advice.contains(&most) && (most.is_empty() || advice.contains("RLIMIT_NOFILE")), "{advice}");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn free_space_names_the_file() {
+    fn advice_on_free_space_contains_the_path() {
         let path = std::env::temp_dir().join(format!("kvmem-advice-{}", std::process::id()));
         let file = std::fs::File::create(&path).unwrap();
         let advice = free_space(file.as_fd()).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_that_are_promised_are_not_free() {
+    fn reserved_huge_pages_do_not_count_as_free() {
         let folder = std::env::temp_dir().join(format!("kvmem-huge-{}", std::process::id()));
         let pages = folder.join("hugepages-2048kB");
         std::fs::create_dir_all(&pages).unwrap();

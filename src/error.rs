@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use crate::advice;
 
-/// What kind of failure it was. The discriminants are the C ABI's `KVMEM_STATUS_*` values and never change.
+/// The kind of failure. The discriminants are the C ABI's `KVMEM_STATUS_*` values and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
@@ -167,7 +167,7 @@ impl Error {
         Self::errno(action, rustix::io::Errno::from_raw_os_error(code))
     }
 
-    /// The same error with another status, where the caller knows better what it means.
+    /// Replaces the status, if the caller knows a more specific one.
     pub fn with_status(mut self, status: Status) -> Self {
         self.status = status;
         self
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_errno_keeps_its_cause_and_says_its_name() {
+    fn an_errno_is_the_cause_and_is_named() {
         let error = Error::errno("allocate 10 bytes in /x", rustix::io::Errno::NOSPC);
         assert_eq!(error.status(), Status::OutOfMemory);
         assert_eq!(error.cause(), Some(&Cause::Errno(libc::ENOSPC)));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn context_goes_before_the_message_and_keeps_the_rest() {
+    fn context_is_prepended_and_keeps_status_and_cause() {
         let error = Error::new(Status::Busy, "in use").with_cause(Cause::Nixl(-3)).context("deregister");
         assert_eq!(error.to_string(), "deregister: in use");
         assert_eq!((error.status(), error.cause()), (Status::Busy, Some(&Cause::Nixl(-3))));

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_of_a_call_is_discarded_and_one_of_before_is_not() {
+    fn a_signal_of_the_call_is_discarded_and_an_earlier_one_is_kept() {
         // Unblocked with its default action it would end the test.
         let outer = FileSizeSignal::block();
         {

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_a_failure_with_what_was_said() {
+    fn a_panic_becomes_an_error_with_its_message() {
         assert_eq!(guarded(|| 7).unwrap(), 7);
         for error in [guarded(|| panic!("deliberate")), guarded(|| panic!("{}", "deliberate"))] {
             let error: Error = error.map(|(): ()| ()).unwrap_err();

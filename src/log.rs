@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_in_order_and_all_before_the_sink_is_removed() {
+    fn messages_are_delivered_in_order_before_the_sink_is_removed() {
         let _own = Own::begin();
         let (seen, messages) = channel();
         listen(to(seen));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_removes_itself_gets_nothing_more() {
+    fn a_sink_that_removes_itself_receives_no_further_message() {
         let _own = Own::begin();
         let (seen, messages) = channel();
         let (is_in, go) = blocked(move |_, target, text| {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sink_logs_is_not_delivered() {
+    fn messages_logged_by_a_sink_are_not_delivered() {
         let _own = Own::begin();
         let (seen, messages) = channel();
         listen(move |_, target, text| {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_blocks_blocks_no_caller_and_the_dropped_messages_are_counted() {
+    fn a_blocked_sink_blocks_no_caller_and_dropped_messages_are_counted() {
         const MANY: usize = 3 * (MAX_QUEUED_BYTES >> 10);
         let _own = Own::begin();
         let (seen, messages) = channel();

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_of_the_process_is_made_once() {
+    fn a_value_per_process_is_created_once() {
         static NUMBER: PerProcess<u32> = PerProcess::new();
         let first: *const u32 = NUMBER.get(|| 7);
         assert!(std::ptr::eq(first, NUMBER.get(|| 8)));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undertaking_may_be_begun_again_when_it_is_over() {
+    fn a_fork_checked_lock_can_be_taken_again_even_after_a_panic() {
         static WORK: ForkCheckedLock = ForkCheckedLock::new();
         for _ in 0..2 {
             assert!(WORK.lock().is_some());

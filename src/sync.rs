@@ -19,7 +19,7 @@ use std::sync as base;
 #[cfg(not(kvmem_race))]
 use std::sync::{PoisonError, TryLockError};
 
-/// What a locked [`Mutex`] returns.
+/// The guard of a locked [`Mutex`].
 pub type MutexGuard<'a, T> = base::MutexGuard<'a, T>;
 
 /// A mutual exclusion lock.
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_by_time_or_once_the_condition_is_false() {
+    fn a_wait_ends_at_the_timeout_or_when_the_condition_is_false() {
         let (lock, change) = (Mutex::new(0), Condvar::new());
         let (guard, timed_out) = change.wait_timeout(lock.lock(), Duration::ZERO);
         assert!(timed_out);

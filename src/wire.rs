@@ -130,7 +130,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_nothing_else() {
+    fn only_bytes_that_were_written_are_read() {
         let fields = (7u32, "text".to_string());
         let bytes = FORM.write(1, &fields).unwrap();
         assert_eq!(FORM.read::<(u32, String)>(&bytes).unwrap(), (1, fields));
@@ -138,13 +138,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_version_that_is_read_is_told() {
+    fn the_version_that_was_read_is_returned() {
         let bytes = FORM.write(2, &1u8).unwrap();
         assert_eq!(FORM.read::<u8>(&bytes).unwrap(), (2, 1));
     }
 
     #[test]
-    fn a_newer_version_says_so() {
+    fn a_newer_version_is_reported() {
         let bytes = of_version(&FORM.write(1, &1u8).unwrap(), 3);
         let error = FORM.read::<u8>(&bytes).unwrap_err();
         assert_eq!(error.status(), Status::VersionMismatch);
@@ -152,7 +152,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn fields_of_other_types_are_refused() {
+    fn fields_of_other_types_fail() {
         let bytes = FORM.write(1, &"text").unwrap();
         assert_eq!(FORM.read::<u32>(&bytes).unwrap_err().status(), Status::Corrupt);
         let more = FORM.frame(1, &[0x01, 0x02]).unwrap();

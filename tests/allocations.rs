@@ -87,7 +87,7 @@ fn transfer(piece: u64, first: &[BlockPair]) -> Transfer {
 }
 
 #[test]
-fn new_pairs_are_planned_in_the_memory_of_earlier_ones() {
+fn plans_of_new_pairs_reuse_the_memory_of_earlier_ones() {
     // Small copies are done within the call, large ones by threads of the library.
     for piece in [4, 2048] {
         let transfer = transfer(piece, &pairs(1000, 0));
@@ -114,7 +114,7 @@ fn new_pairs_are_planned_in_the_memory_of_earlier_ones() {
 }
 
 #[test]
-fn a_small_copy_that_is_submitted_again_allocates_nothing() {
+fn submitting_a_small_copy_again_allocates_nothing() {
     let transfer = transfer(4, &pairs(1000, 0));
     transfer.submit().unwrap();
     for _ in 0..3 {

@@ -49,7 +49,7 @@ fn pictures() -> Vec<Picture> {
 }
 
 #[test]
-fn the_pictures_of_the_docs_are_drawn_by_the_library() {
+fn the_pictures_of_the_docs_are_the_librarys_output() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures");
     for Picture { name, order, strides, dimensions } in pictures() {
         let kind = LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides });

@@ -168,29 +168,6 @@ TEST(elastic_memory_moves_on_by_every_path) {
     check_works();
 }
 
-static void lose_in_flight(uint32_t path, bool to_host) {
-    OPENED(host_flight, flight, PLACE_DEVICE, PLACE_PINNED);
-    if (!to_host) {
-        flight_turn_round(&flight);
-    }
-    flight_create(&flight, it.path = path);
-    flight_submit(&flight);
-    reset_device(0);
-    if (kvmem_transfer_wait(flight.transfer, PATIENCE, ERR) != KVMEM_STATUS_OK) {
-        CHECK_EQ(test_last_cause().domain, KVMEM_DOMAIN_CUDA);
-        CHECK(test_last_cause().code != 0);
-    }
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_transfer_submit(flight.transfer, ERR));
-}
-
-/* It has ended before the reset, or fails with what the driver says. */
-TEST(a_transfer_in_flight_ends) {
-    for (size_t i = 0; i < 2 * NUM(paths); i++) {
-        lose_in_flight(paths[i / 2], i % 2 == 0);
-        check_works();
-    }
-}
-
 static void expect_nothing_new(const own_context *own, const kvmem_layout *host) {
     static const uint32_t blocks[] = {0};
     uint32_t checksum = 0;

@@ -116,6 +116,49 @@ TEST(layers_follow_each_other_and_the_peer_hears_once) {
     run_twice(transfer, &met.peer, note, sizeof(note));
 }
 
+/* Each step has pairs and a notification of its own; a plain submission repeats both, and one that is refused changes
+ * neither. */
+TEST(each_step_notifies_the_peer_of_its_own_blocks) {
+    static const kvmem_block_pair one[] = {{3, 5}}, more[] = {{0, 1}, {1, 0}, {6, 6}, {2, 3}}, twice[] = {{0, 4}, {1, 4}};
+    const kv_move moves[] = {all_layers, {one, NUM(one), 0, 0, 3}, {more, NUM(more), 0, 0, 3}};
+    const char *const notes[] = {"first", NULL, "third, which is longer"};
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    for (int by_layer = 0; by_layer < 2; by_layer++) {
+        meeting met = meet(&config, &config);
+        kvmem_transfer_options options =
+            WITH(kv_transfer_options(&all_layers), it.notification = "none but from create", it.notification_size = 20,
+                 it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0);
+        GET(kvmem_transfer *, transfer, kvmem_transfer_create, met.side.layout, met.peer.model.layout, &options);
+        for (size_t i = 0; i < 3 * NUM(moves); i++) {
+            const char *note = notes[i % NUM(notes)];
+            const kv_move *move = &moves[i % NUM(moves)];
+            kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = move->pairs,
+                                                it.num_pairs = move->num_pairs, it.notification = note,
+                                                it.notification_size = note == NULL ? 0 : strlen(note));
+            const kvmem_submit_options bad = WITH(step, it.pairs = twice, it.num_pairs = NUM(twice),
+                                                  it.notification = "refused", it.notification_size = 7);
+            EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
+            for (int run = 0; run < 2; run++) {
+                EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+                if (note != NULL) {
+                    kv_peer_expect_notification(&met.peer, "near", note, strlen(note));
+                }
+                if (run == 0) {
+                    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_transfer_submit_pairs(transfer, &bad, ERR));
+                    EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
+                    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+                }
+            }
+            kv_expect_moved(&met.peer.model, &met.side, move);
+            kv_peer_check(&met.peer);
+            GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
+            check_info(&info, move, KVMEM_PATH_NIXL_WRITE);
+        }
+        kvmem_transfer_destroy(transfer);
+        part(&met);
+    }
+}
+
 static kvmem_status try_create(const kvmem_layout *source, const kvmem_layout *destination,
                                const uint32_t *checksums, uint64_t flags, kvmem_transfer **transfer) {
     kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.checksums = checksums,

@@ -4,6 +4,7 @@
 #include "offer.h"
 #include "kinds.h"
 #include "opened.h"
+#include "scarce_threads.h"
 
 HOLDER_ROLE
 
@@ -135,12 +136,47 @@ TEST(blocks_that_no_importer_could_align_are_not_shared) {
     GET(kvmem_region *, view, kvmem_region_create_view, region, PAGE, MIB);
     kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.alignment = MIB);
     kvmem_layout *layout = regions_lay_out(&config, &view, 1, NULL);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "no multiple of the alignment 1048576", kvmem_share_create_layout,
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "not a multiple of the alignment 1048576", kvmem_share_create_layout,
            layout, NULL);
     kvmem_layout_destroy(layout);
     kvmem_region_destroy(view);
     kvmem_region_destroy(region);
     CHECK_EQ(munmap(place, 4 * MIB), 0);
+}
+
+/* Parts of one file that overlap, at different addresses: what is read here is written there. */
+TEST(parts_of_one_file_are_seen_to_overlap) {
+    static const kvmem_block_pair same[] = {{4, 0}}, chain[] = {{0, 0}, {4, 1}}, apart[] = {{0, 4}, {7, 7}};
+    const kvmem_layout_config config = OPTIONS(
+        kvmem_layout_config, it.num_blocks = 8, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
+        it.inner_dim = PAGE, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    CLEANUP(engine_file_close) engine_file file = engine_file_open();
+    for (size_t i = 0; i < FILE_SIZE; i++) {
+        file.bytes[i] = (unsigned char)(i / PAGE);
+    }
+    const kvmem_adopt_file_options whole = WITH(part_of(&file, NULL), it.offset = 0);
+    const kvmem_adopt_file_options later = WITH(part_of(&file, NULL), it.offset = 4 * PAGE);
+    OWNED(kvmem_region) first = adopt(&whole);
+    OWNED(kvmem_region) second = adopt(&later);
+    GET(kvmem_region *, view, kvmem_region_create_view, second, 0, 8 * PAGE);
+    OWNED(kvmem_layout) source = regions_lay_out(&config, &first, 1, NULL);
+    OWNED(kvmem_layout) destination = regions_lay_out(&config, &view, 1, NULL);
+    kvmem_region_destroy(view);
+    const struct {
+        const kvmem_block_pair *pairs;
+        size_t count;
+    } overlapping[] = {{same, NUM(same)}, {chain, NUM(chain)}};
+    for (size_t i = 0; i < NUM(overlapping); i++) {
+        const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = overlapping[i].pairs,
+                                                       it.num_pairs = overlapping[i].count);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, source, destination, &options);
+    }
+    const kvmem_transfer_options options =
+        OPTIONS(kvmem_transfer_options, it.pairs = apart, it.num_pairs = NUM(apart));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
+    RUN(transfer);
+    CHECK_FILLED(file.bytes + 8 * PAGE, 0, PAGE);
+    CHECK_FILLED(file.bytes + 11 * PAGE, 7, PAGE);
 }
 
 static bool is_sealed(const engine_file *file) {
@@ -320,6 +356,31 @@ TEST(the_address_must_show_that_part_of_the_file) {
     CHECK_EQ(munmap(pages, MEMORY_SIZE), 0);
     engine_file_close(&other);
     engine_file_close(&file);
+}
+
+static kvmem_status adopt_as_asked(void *options) {
+    kvmem_region *region = NULL;
+    return kvmem_region_adopt_file(options, &region, NULL);
+}
+
+/* A seal cannot be taken away, so a file that is refused keeps the seals that it has. */
+TEST(a_refused_file_is_not_sealed) {
+    CLEANUP(engine_file_close) engine_file file = engine_file_open();
+    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.offset = OFFSET + 1);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "page size 4096");
+    options = WITH(part_of(&file, NULL), it.size = FILE_SIZE);
+    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "ftruncate");
+    options = part_of(&file, file.bytes);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "mapped from offset 0");
+    static unsigned char elsewhere[MEMORY_SIZE];
+    options = part_of(&file, elsewhere);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "MAP_SHARED");
+    options = WITH(part_of(&file, NULL), it.release = note_release);
+    const int before = releases_so_far();
+    CHECK_EQ(without_new_threads(adopt_as_asked, &options), KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK_EQ(releases_so_far(), before);
+    CHECK(!is_sealed(&file));
+    CHECK_EQ(ftruncate(file.fd, FILE_SIZE - PAGE), 0);
 }
 
 TEST(a_refused_file_is_not_released_and_leaves_nothing) {

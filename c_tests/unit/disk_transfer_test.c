@@ -79,6 +79,40 @@ TEST(a_temporary_file_gives_back_what_it_took) {
     }
 }
 
+/* Other blocks in each step, with one transfer for all, whole and by layer. */
+static void move_in_steps(const kvmem_layout_config *config, const scratch *directory, uint32_t path, uint64_t flags) {
+    static const kvmem_block_pair one[] = {{2, 3}}, swapped[] = {{0, 6}, {6, 0}, {1, 1}}, twice[] = {{0, 4}, {1, 4}};
+    const kv_move steps[] = {{out_pairs, NUM(out_pairs), 0, 0, 3}, {one, 1, 0, 0, 3}, {swapped, NUM(swapped), 0, 0, 3}};
+    OPENED(kv_side, host, config, NULL, 1);
+    OPENED(file_side, file, config, NULL, directory, 0, 2);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&steps[1]), it.path = path, it.flags = flags);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, file.model.layout, &options);
+    for (size_t i = 0; i < 2 * NUM(steps); i++) {
+        const kv_move *move = &steps[i % NUM(steps)];
+        kvmem_submit_options step =
+            OPTIONS(kvmem_submit_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs);
+        const kvmem_submit_options bad = WITH(step, it.pairs = twice, it.num_pairs = NUM(twice));
+        EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        kv_expect_moved(&file.model, &host, move);
+        file_side_check(&file);
+        EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_transfer_submit_pairs(transfer, &bad, ERR));
+        RUN(transfer);
+        file_side_check(&file);
+    }
+}
+
+TEST(each_step_has_its_own_blocks) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
+    uint32_t paths[3];
+    const size_t num_paths = paths_here(paths);
+    for (size_t i = 0; i < num_paths; i++) {
+        move_in_steps(&config, &directory, paths[i], 0);
+        move_in_steps(&config, &directory, paths[i], KVMEM_TRANSFER_BY_LAYER);
+    }
+}
+
 /* 64 MiB in pieces of 512 KiB: more requests than are at the kernel at a time, and pieces that are cut. */
 TEST(large_transfers_are_exact_too) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 32, it.num_layers = 2,

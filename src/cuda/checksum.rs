@@ -17,12 +17,12 @@ const TILES: u32 = THREADS / 32;
 const CTAS: u32 = 3;
 /// The maximum number of layers of one launch.
 pub const MOST_LAYERS: usize = 240;
-/// Words of a row: what the threads of a warp read at a time.
+/// Words of a row: the words that the threads of a warp read at a time.
 pub const ROW: usize = 32;
 
 const PTX: &str = concat!(include_str!("kernels/checksum.ptx"), "\0");
 
-/// What one launch divides: every tile of every block, in every layer and outer slot.
+/// The tiles that one launch processes: those of every block, in every layer and outer slot.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Tiles {
@@ -51,7 +51,7 @@ pub struct Tiles {
     pub tile_size: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// What each bit of a remainder becomes one row later, starting with the lowest bit.
+    /// For each bit of a remainder, starting with the lowest, the remainder of that bit followed by one row.
     pub further: [u32; 32],
     /// A power of x for each word of a row: the exponent is the number of bits from the word to the end of the row.
     pub words: [u32; ROW],

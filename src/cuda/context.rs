@@ -5,7 +5,8 @@
 //! and the next retain creates a new context with the same handle. Passing a stream, event or module of the old context to
 //! the driver crashes the process, or refers to an object of the program. So each context stores the id that the driver
 //! assigns to every new context, and no object is passed to the driver unless the id is unchanged. The check and the call
-//! are not atomic: a reset must not run concurrently with calls of this library.
+//! are not atomic: a reset must not run concurrently with calls of this library, nor while a transfer is in flight, which
+//! the watcher's thread checks.
 
 use std::ptr;
 

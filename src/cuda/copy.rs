@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_goes_in_calls_that_grow() {
+    fn a_batch_is_submitted_in_calls_of_growing_size() {
         let sizes = |count, ahead| call_sizes(count, ahead).collect::<Vec<_>>();
         assert_eq!(sizes(0, EngineLoad::Idle), Vec::<usize>::new());
         assert_eq!(sizes(8, EngineLoad::Idle), [8]);

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uuid_is_written_as_tools_write_it() {
+    fn a_uuid_has_the_format_of_nvidia_smi() {
         let uuid = std::array::from_fn(|index| index as u8 * 17);
         assert_eq!(UuidText(&uuid).to_string(), "GPU-00112233-4455-6677-8899-aabbccddeeff");
     }

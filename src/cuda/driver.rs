@@ -103,7 +103,7 @@ impl Driver {
         self.api.memcpy_batch_async.is_some()
     }
 
-    /// Converts what a function returned. The message contains the names of the function and of the code.
+    /// Converts the return value of a function. The message contains the names of the function and of the code.
     ///
     /// Without free file descriptors the status is OUT_OF_MEMORY, unless the code means that work or a context failed:
     /// such a code has one meaning, and another status would hide a lost context.

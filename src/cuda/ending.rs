@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_answer_the_question_ends_nothing() {
+    fn an_inconclusive_query_does_not_end_the_work() {
         for code in [1, 2, 900, 901, 906] {
             let (is_over, failure) = ask(&[code]);
             assert!(!is_over && failure.is_none(), "{code}");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_memory_or_a_refusal_is_not_fatal() {
+    fn exhausted_memory_and_denied_access_are_not_fatal() {
         for code in [1, 2, 800, 801, 901] {
             assert!(!is_fatal(&answer(code).unwrap_err()), "{code}");
         }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_codes_of_one_meaning_fail_whatever_was_called() {
+    fn only_unambiguous_codes_are_failures_of_earlier_work() {
         for code in [4, 700, 709, 719] {
             assert!(means_failed(code), "{code}");
         }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_kept_and_ends_work_that_does_not_go_on() {
+    fn a_failure_is_stored_until_the_work_has_ended() {
         for (codes, ends) in [([719, 600], false), ([719, 900], false), ([719, 0], true), ([719, 700], true)]
         {
             let (is_over, failure) = ask(&codes);

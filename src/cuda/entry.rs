@@ -12,7 +12,7 @@ pub(super) struct Entry<F> {
     name: &'static str,
 }
 
-/// What a function returned.
+/// The return value of a function.
 #[derive(Clone, Copy)]
 pub(super) struct CallResult {
     pub code: Code,

@@ -25,7 +25,7 @@ const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 /// The 64 bytes.
 pub type IpcHandle = [u8; 64];
 
-/// What another process needs to know of an allocation.
+/// The properties of an allocation that another process needs.
 #[derive(Clone)]
 pub struct IpcExport {
     /// Identifies the allocation that contains the exported address.
@@ -125,7 +125,7 @@ struct OpenAllocation {
     users: usize,
 }
 
-/// What is open in this process. The lock is held while the driver opens or closes, so that the two never overlap.
+/// The handles that are open in this process. The lock is held while the driver opens or closes, so that the two never overlap.
 static OPENINGS: Mutex<BTreeMap<Key, OpenAllocation>> = Mutex::new(BTreeMap::new());
 
 fn openings() -> MutexGuard<'static, BTreeMap<Key, OpenAllocation>> {
@@ -178,7 +178,7 @@ impl IpcMapping {
         self.key.0
     }
 
-    /// The address of a part of it. Fails if the part ends behind what the driver has mapped.
+    /// The address of a part of it. Fails if the part exceeds the memory that the driver has mapped.
     pub fn part(&self, offset: u64, size: u64) -> Result<u64> {
         ensure!(
             offset.checked_add(size).is_some_and(|end| end <= self.size),
@@ -309,7 +309,7 @@ fn open(context: &Context, handle: &IpcHandle) -> Result<u64> {
     Ok(address)
 }
 
-/// Adds the cause and what to do. Drivers return different codes for an invalid handle.
+/// Adds the cause and advice. Drivers return different codes for an invalid handle.
 fn explain(error: Error) -> Error {
     let (message, status) = if has_code(&error, &[INVALID_CONTEXT]) {
         let message = "this process exported the handle itself: use the address that it was exported with";

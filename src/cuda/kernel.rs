@@ -92,7 +92,7 @@ pub struct Blocks {
 const _: () = assert!(size_of::<Blocks>() == 80 + 16 * MOST_LAYERS && size_of::<Blocks>() <= 4096);
 
 impl Blocks {
-    /// The same with its runs after the layers, if they fit: the kernel then reads nothing else before it copies.
+    /// Stores the runs after the layers, if they fit: the kernel then reads no other memory before it copies.
     pub fn with_runs(&self, runs: &[KernelRun]) -> Option<Self> {
         let mut blocks = Self { runs: 0, ..*self };
         let behind = blocks.layers.get_mut(self.num_layers as usize..)?;
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_lie_behind_the_layers_while_they_fit() {
+    fn runs_are_stored_behind_the_layers_if_they_fit() {
         // SAFETY: integers, for which zero is a value.
         let mut blocks: Blocks = unsafe { std::mem::zeroed() };
         blocks.num_layers = 3;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device memory: allocations, and what the driver knows about an address.
+//! Device memory: allocations, and queries of addresses.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Modules: code in a context, which the driver compiles from the library's PTX.
+//! Modules: code in a context, which the driver compiles from PTX.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Streams: the library's own, and those of callers.
+//! Streams of kvmem, and streams of callers.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl CallerStream {
         Ok(())
     }
 
-    /// Adds what to do if a default stream was passed while no context is current, or if a capture was invalidated.
+    /// Adds advice if a default stream was passed while no context is current, or if a capture was invalidated.
     fn explained(&self, error: Error) -> Error {
         const PER_THREAD: usize = 2;
         let is_default = self.is_legacy() || self.0 as usize == PER_THREAD;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Agents, registrations and NIXL's types of memory, which layouts and shares refer to. Their functions are in `nixl`.
+//! Agents, registrations and NIXL's memory types, which layouts and shares refer to. Their functions are in `nixl`.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct kvmem_agent {
 }
 opaque!(kvmem_agent, Named, "agent");
 
-/// The agent, and its name as C reads it.
+/// An agent, and its name as a C string.
 pub struct Named {
     /// The agent.
     pub agent: Arc<Agent>,
@@ -43,7 +43,7 @@ pub const KVMEM_MEMORY_VRAM: u32 = 2;
 /// A file.
 pub const KVMEM_MEMORY_FILE: u32 = 3;
 
-/// A memory type as C has it.
+/// The C value of a memory type.
 pub(in crate::ffi) fn memory_type(memory_type: MemoryType) -> u32 {
     match memory_type {
         MemoryType::Dram => KVMEM_MEMORY_DRAM,

@@ -3,7 +3,7 @@
 //! converts back.
 //!
 //! The only module with exported symbols, pointers of callers and C types. `include/kvmem.h` is generated from it, so
-//! the comments here are the manual.
+//! the comments here are its text.
 
 #![allow(non_camel_case_types)]
 // The contract of each function is its page in the header: pointers are NULL or valid as it says.

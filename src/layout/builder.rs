@@ -298,7 +298,8 @@ pub(super) fn ensure_disjoint(regions: &[Arc<Region>], size: u64) -> Result<()> 
         Some((index, next)) => fail!(
             InvalidArgument,
             "regions {} and {} overlap, so blocks would share bytes; they may be two mappings of the same memory, or two \
-             opens of the same file",
+             opens of the same file. If they are interleaved views of one buffer, give the buffer as one region, with the \
+             order of its axes",
             index.min(next),
             index.max(next)
         ),

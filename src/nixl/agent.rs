@@ -31,7 +31,7 @@ pub struct Agent {
     log_id: LogId,
     name: String,
     commands: Sender<Command>,
-    /// Receives a token after each command. Its capacity of one is enough: the token stands for all pending commands.
+    /// Receives a token after each command. A capacity of one is enough: one token represents all pending commands.
     wakes: Sender<()>,
     executor: Arc<Executor>,
     thread: Option<JoinHandle<()>>,
@@ -173,10 +173,10 @@ impl Agent {
         }
     }
 
-    /// What a wait ends with whose time is over before the agent's thread has looked.
+    /// The error of a wait whose deadline passes before the agent's thread replies.
     pub(super) fn is_busy(&self) -> Error {
         let message =
-            format!("the thread of agent '{}' is in a call of NIXL's that has not returned", self.name);
+            format!("the thread of agent '{}' is in a call of NIXL that has not returned", self.name);
         Error::new(Status::TimedOut, message)
     }
 }

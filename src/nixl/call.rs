@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all calls of NIXL have in common: statuses as results, and strings in both directions.
+//! Helpers for calls of NIXL: statuses as results, and strings in both directions.
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -16,7 +16,7 @@ pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> St
         .with_cause(Cause::Nixl(status)))
 }
 
-/// A NUL-terminated copy, or an error that names what held the NUL.
+/// Returns a NUL-terminated copy. Fails if the text contains a NUL.
 pub(super) fn c_string(what: &str, text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::new(Status::InvalidArgument, format!("{what} holds a NUL byte")))
 }

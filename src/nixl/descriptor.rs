@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What NIXL knows of a span of memory.
+//! NIXL's descriptor of a span of memory.
 
 #![forbid(unsafe_code)]
 

@@ -100,7 +100,7 @@ impl Executor {
     }
 
     /// Has the calling thread do the agent's work until `is_over`, as long as it progresses and no other thread does it.
-    /// Commands are left to the agent's thread: they may take long, and what they do is not this thread's business.
+    /// Leaves commands to the agent's thread: they may take long, and are unrelated to the caller's wait.
     ///
     /// It returns at once if the agent has to do with GPU memory: NIXL and UCX change the current CUDA context, which
     /// belongs to the caller.

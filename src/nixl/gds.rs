@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{Condvar, Mutex};
 
-/// Between what.
+/// The two ends of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GdsEndpoints {
     /// The GPU.
@@ -56,7 +56,7 @@ impl GdsTrials {
         }
     }
 
-    /// What is known once no trial runs; `None` if the caller is to run it.
+    /// Waits until no trial runs, and returns its result. Returns `None` if the caller must run the trial.
     fn known_or_begun(&self, ends: GdsEndpoints, deadline: Instant) -> Option<Result<(), String>> {
         let mut states = self.states.lock();
         loop {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_hangs_keeps_no_other_from_running() {
+    fn a_trial_that_hangs_does_not_block_others() {
         let (trials, barrier) = (GdsTrials::default(), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_get_the_outcome() {
+    fn waiting_threads_receive_the_outcome() {
         let (trials, barrier) = (GdsTrials::default(), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {

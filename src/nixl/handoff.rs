@@ -15,12 +15,12 @@ pub struct Taker<T>(Arc<Shared<T>>);
 /// The side that has the value, sooner or later.
 pub struct Giver<T>(Arc<Shared<T>>);
 
-/// What came of a wait.
+/// The outcome of a wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken<T> {
     /// The value.
     Value(T),
-    /// The giver is gone without a value.
+    /// The sender was dropped without a value.
     Gone,
     /// The deadline has passed. Nothing is given any more.
     TooLate,
@@ -91,21 +91,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_taken_also_after_the_deadline_if_it_is_there() {
+    fn an_available_value_is_taken_even_after_the_deadline() {
         let (giver, taker) = handoff();
         assert_eq!(giver.give(7), Ok(()));
         assert_eq!(taker.take(Some(Instant::now())), Taken::Value(7));
     }
 
     #[test]
-    fn a_value_that_comes_too_late_stays_with_the_giver() {
+    fn a_value_after_the_deadline_is_returned_to_the_sender() {
         let (giver, taker) = handoff();
         assert_eq!(taker.take(Some(Instant::now())), Taken::TooLate);
         assert_eq!(giver.give(7), Err(7));
     }
 
     #[test]
-    fn a_giver_that_goes_ends_the_wait() {
+    fn dropping_the_sender_ends_the_wait() {
         let (giver, taker) = handoff::<u32>();
         std::thread::scope(|scope| {
             scope.spawn(move || drop(giver));

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_listens_is_told_from_what_does_not() {
+    fn only_an_address_with_a_listener_is_accepted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         ensure_listens(&address, None).unwrap();

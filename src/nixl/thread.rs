@@ -44,7 +44,7 @@ pub trait AgentTask: Send {
     fn abandon(&mut self, error: Error);
 }
 
-/// What the rest of the library sends to the thread.
+/// Messages to the thread.
 pub enum Command {
     /// Runs once.
     Run(Box<dyn FnOnce(&mut AgentState) + Send>),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_panics_is_reported_and_its_memory_kept_while_other_work_goes_on() {
+    fn a_panicking_step_is_reported_and_other_work_continues() {
         let (reported, reports) = unbounded();
         let (before, _) = probe(false, &reported);
         let (broken, memory) = probe(true, &reported);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_panics_when_it_is_dropped_ends_no_thread() {
+    fn a_panic_in_drop_does_not_end_the_thread() {
         struct Fragile;
         impl AgentTask for Fragile {
             fn step(&mut self, _: &mut AgentState) -> Step {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_thread_takes_work_and_leaves_commands_in_order() {
+    fn a_waiting_thread_does_work_and_keeps_the_order_of_commands() {
         let (reported, _) = unbounded();
         let (commands, receiver) = unbounded();
         let (first, _) = probe(false, &reported);

@@ -31,7 +31,7 @@ const STOP: c_int = 0;
 const CONTINUE: c_int = 1;
 
 thread_local! {
-    /// What UCX has logged on this thread; `None` if nothing is collected.
+    /// The messages that UCX has logged on this thread; `None` if they are not collected.
     static MESSAGES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_nobody_has_waited_for_is_gone() {
+    fn a_zombie_process_is_gone() {
         let (mut child, identity) = child();
         child.kill().unwrap();
         let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_of_the_same_pid_is_recognised_by_its_start_time() {
+    fn a_reused_pid_is_detected_by_the_start_time() {
         let (mut child, identity) = child();
         let before = ProcessIdentity { start_time: identity.start_time + 1, ..identity.clone() };
         assert!(before.is_gone());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_elsewhere_is_never_called_gone() {
+    fn a_process_in_another_namespace_is_never_reported_as_gone() {
         let own = ProcessIdentity::current().unwrap();
         let absent = ProcessIdentity { pid: i32::MAX as u32, ..own };
         assert!(absent.is_gone());
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_that_can_not_be_proves_nothing() {
+    fn an_invalid_pid_proves_nothing() {
         for pid in [0, u32::MAX, 1 << 31] {
             assert!(!pid_has_ended(pid), "{pid}");
         }
     }
 
     #[test]
-    fn the_start_time_is_found_behind_any_command_name() {
+    fn the_start_time_is_parsed_after_any_command_name() {
         let fields: Vec<_> = (3..=52).map(|field| field.to_string()).collect();
         let stat = format!("7 (a) b) (c) {}", fields.join(" "));
         assert_eq!(start_time(&stat), Some(22));

@@ -189,7 +189,7 @@ mod tests {
         unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
     }
 
-    /// What `child` returns in a forked child of this process.
+    /// Returns the result of `child` in a forked child of this process.
     fn in_a_child(child: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child calls functions that are safe after a fork, and ends at once.
         let pid = unsafe { libc::fork() };
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_waits_for_one_that_is_being_opened() {
+    fn a_fork_waits_for_a_file_that_is_being_opened() {
         let (first, second) = pipe();
         let raw = first.as_raw_fd();
         let (opened, is_opened) = std::sync::mpsc::channel();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_child_closes_it_and_nothing_else() {
+    fn a_forked_child_closes_only_local_files() {
         let (first, second) = pipe();
         let (local, other) = (local(first), second.as_raw_fd());
         let raw = local.as_fd().as_raw_fd();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_child_that_drops_it_closes_no_other_file() {
+    fn dropping_a_local_file_in_a_forked_child_closes_no_other_file() {
         let (first, second) = pipe();
         let local = local(first);
         let raw = local.as_fd().as_raw_fd();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_dropped_is_not_closed_in_a_child() {
+    fn a_dropped_file_is_not_closed_again_in_a_child() {
         let (first, second) = pipe();
         let raw = first.as_raw_fd();
         drop(local(first));

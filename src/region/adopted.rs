@@ -19,7 +19,7 @@ pub struct AdoptedMemory {
     access: Access,
     /// The memory file that it is a part of, if the caller passed it: then it can be shared. Unmapped before the release.
     file: Option<AdoptedFile>,
-    _release: Option<Release>,
+    release: Option<Release>,
 }
 
 impl AdoptedMemory {
@@ -35,13 +35,17 @@ impl AdoptedMemory {
         );
         ensure_mapped(address as u64..(address + size) as u64, access)?;
         let release = release.map(|release| Release::new(release, address as u64, size as u64));
-        Ok(Self { address, size, access, file: None, _release: release.transpose()? })
+        Ok(Self { address, size, access, file: None, release: release.transpose()? })
     }
 
     /// Adopts a part of a memory file. `release` is called only if this succeeds.
     pub fn of_file(config: &AdoptedFileConfig<'_>, release: Option<ReleaseCallback>) -> Result<Self> {
         let (file, address) = AdoptedFile::new(config)?;
-        let memory = Self::new(address, config.size, config.access, release)?;
+        let mut memory = Self::new(address, config.size, config.access, release)?;
+        if let Err(error) = file.seal(config) {
+            memory.release.iter_mut().for_each(Release::withdraw);
+            return Err(error);
+        }
         Ok(Self { file: Some(file), ..memory })
     }
 
@@ -108,7 +112,7 @@ mod tests {
     use crate::error::Status;
 
     #[test]
-    fn what_is_not_mapped_is_refused() {
+    fn adopting_unmapped_memory_fails() {
         for (address, size) in [(0, 16), (usize::MAX - 8, 16), (0x10, 16)] {
             let error = AdoptedMemory::new(address, size, Access::Read, None).err().unwrap();
             assert_eq!(error.status(), Status::InvalidArgument, "{error}");

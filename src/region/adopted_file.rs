@@ -21,7 +21,7 @@ use crate::cuda::vmm::describe_fd;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 
-/// What to adopt.
+/// The memory to adopt.
 #[derive(Clone, Copy, Debug)]
 pub struct AdoptedFileConfig<'a> {
     /// The memory file.
@@ -57,8 +57,6 @@ impl AdoptedFile {
 
     fn checked(config: &AdoptedFileConfig<'_>) -> Result<(Self, usize)> {
         ensure_open_for(config.file, config.access)?;
-        // Before the size is looked at, so that it holds from then on.
-        seal(config)?;
         let inspected = inspect(config.file)?;
         let size = host_size("an adopted region", config.size)?;
         ensure_within(config, &inspected)?;
@@ -73,6 +71,18 @@ impl AdoptedFile {
         let page_size = inspected.pages().unit() as u64;
         let file = own_open(config)?;
         Ok((Self { file, offset: config.offset, page_size, _mapping: mapping }, address))
+    }
+
+    /// Seals the file, unless the caller keeps the seals, when all else has succeeded: a seal cannot be taken away.
+    pub(super) fn seal(&self, config: &AdoptedFileConfig<'_>) -> Result<()> {
+        if config.keep_seals {
+            return Ok(());
+        }
+        let adopting =
+            |error: Error| error.context(format!("adopt memory of fd {}", config.file.as_raw_fd()));
+        // The size holds from the seal on, and may have changed before.
+        let sealed = seal(config).and_then(|()| ensure_within(config, &inspect(config.file)?));
+        sealed.map_err(adopting)
     }
 
     /// The part of the file.
@@ -146,7 +156,7 @@ fn inspect(file: BorrowedFd<'_>) -> Result<Inspected> {
 
 /// Adds F_SEAL_SHRINK, so that no process that has the memory can get SIGBUS because another one truncates the file.
 fn seal(config: &AdoptedFileConfig<'_>) -> Result<()> {
-    if !inspect(config.file)?.can_shrink() || config.keep_seals {
+    if !inspect(config.file)?.can_shrink() {
         return Ok(());
     }
     if let Err(errno) = fs::fcntl_add_seals(config.file, SealFlags::SHRINK) {
@@ -172,7 +182,7 @@ fn ensure_within(config: &AdoptedFileConfig<'_>, file: &Inspected) -> Result<()>
     ensure!(
         is_within,
         OutOfRange,
-        "{} bytes at offset {} were asked for, the file has {}; set its size by ftruncate first",
+        "{} bytes at offset {} were requested, the file has {}; set its size with ftruncate first",
         config.size,
         config.offset,
         file.size

@@ -31,7 +31,7 @@ pub fn ensure_huge_pages_of(node: u32, size: u64, page: u64) -> Result<()> {
 /// The root directory of the kernel's files.
 struct System(PathBuf);
 
-/// A number of bytes that are available, and what limits them.
+/// A number of available bytes, and the limit that applies.
 struct Available {
     bytes: u64,
     place: String,
@@ -268,7 +268,7 @@ mod tests {
     const MEMINFO: &str = "MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable:   50 kB\nSwapFree: 2 kB\n";
 
     #[test]
-    fn the_machine_is_the_bound_and_swap_counts() {
+    fn the_limit_is_the_memory_of_the_machine_including_swap() {
         let machine = Machine::new("machine", &[("proc/meminfo", MEMINFO)]);
         machine.expect_available(52 << 10, None, "on this machine");
         machine.expect_available(52 << 10, Some(NumaPlacement::Prefer(0)), "on this machine");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_later_fits_the_whole_machine_its_node_and_its_group() {
+    fn memory_for_later_is_limited_by_machine_node_and_control_group() {
         let meminfo = format!("{MEMINFO}SwapTotal: 7 kB\n");
         let node = "Node 1 MemTotal: 40 kB\nNode 1 MemFree: 4 kB\n";
         let files = [("proc/meminfo", meminfo.as_str()), ("sys/devices/system/node/node1/meminfo", node)];
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_administrator_who_wants_overcommitment_gets_it() {
+    fn overcommitment_disables_the_limit() {
         let files = [("proc/meminfo", MEMINFO), ("proc/sys/vm/overcommit_memory", "1\n")];
         assert!(Machine::new("overcommit", &files).0.ensure_fits(u64::MAX, None).is_ok());
     }
@@ -321,13 +321,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_does_not_say_bounds_nothing() {
+    fn values_that_the_kernel_does_not_report_set_no_limit() {
         let machine = Machine::new("silent", &[("proc/meminfo", "MemTotal: 100 kB\nMemFree: 1 kB\n")]);
         assert!(machine.0.ensure_available(u64::MAX, None).is_ok());
     }
 
     #[test]
-    fn a_node_is_the_bound_of_what_is_bound_to_it() {
+    fn bound_memory_is_limited_by_its_node() {
         let node =
             "Node 1 MemFree: 4 kB\nNode 1 FilePages: 9 kB\nNode 1 Shmem: 6 kB\nNode 1 SReclaimable: 1 kB\n";
         let files = [("proc/meminfo", MEMINFO), ("sys/devices/system/node/node1/meminfo", node)];
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_control_group_is_the_bound() {
+    fn the_smallest_control_group_is_the_limit() {
         let files = [
             ("proc/meminfo", MEMINFO),
             ("proc/self/cgroup", "0::/outer/inner\n"),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn control_groups_of_the_first_version_bound_too() {
+    fn control_groups_of_version_1_are_limits_too() {
         let files = [
             ("proc/meminfo", MEMINFO),
             ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/job\n"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts of what holds a region in this process.
+//! Numbers of holders of a region in this process.
 
 #![forbid(unsafe_code)]
 

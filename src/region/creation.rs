@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_outside_its_parent_is_refused() {
+    fn a_view_outside_its_parent_fails() {
         let parent = region(4096);
         for (offset, size) in [(0, 4097), (4096, 1), (u64::MAX, 2)] {
             let error = Region::view(&parent, offset, size).err().unwrap();

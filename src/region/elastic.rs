@@ -23,7 +23,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// The default size of an extent: the cost of growing is per extent, not per byte.
 const EXTENT: u64 = 64 << 20;
 
-/// What to reserve.
+/// The address range to reserve.
 #[derive(Clone, Debug, Default)]
 pub struct ElasticConfig {
     /// The maximum size in bytes; rounded up to whole extents.
@@ -62,14 +62,14 @@ struct Extent {
     changes: u32,
 }
 
-/// The addresses of what another process has shared.
+/// The addresses of memory that another process has shared.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportedShape {
     /// Bytes.
     pub size: u64,
     /// The size of an extent in bytes.
     pub extent_size: u64,
-    /// What the first address is a multiple of, a power of two.
+    /// Alignment of the first address, a power of two.
     pub alignment: u64,
 }
 

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_counted_whatever_their_order() {
+    fn locks_in_any_order_are_counted() {
         let file = file();
         let own = exclusive(&file, 0);
         let bytes = [700, 100, 900, 101, 1 << 62, 500, 300, 800];
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_on_everything_is_one() {
+    fn a_lock_on_the_whole_file_counts_once() {
         let file = file();
         let own = exclusive(&file, 0);
         let all = reopened(&file, OFlags::RDONLY).unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_some_are_counted_and_each_is_found() {
+    fn many_locks_are_counted_up_to_a_limit_and_each_is_found() {
         let file = file();
         let own = exclusive(&file, 0);
         assert!(!own.has_others(100).unwrap());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_released_though_a_copy_of_its_file_is_open() {
+    fn a_lock_is_released_even_if_a_duplicate_fd_is_open() {
         let file = file();
         let opened = LocalFd::open(|| reopened(&file, OFlags::RDWR)).unwrap();
         // Like a child that was created by clone.
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_let_go_is_free() {
+    fn a_released_lock_is_free() {
         let file = file();
         let own = lock(&file, 7);
         assert!(own.is_free(7).unwrap(), "one's own does not count");

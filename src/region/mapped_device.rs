@@ -28,7 +28,7 @@ pub struct MappedPart {
     pub offset: u64,
     /// Its bytes.
     pub size: u64,
-    /// What its address is a multiple of, a power of two.
+    /// Alignment of its address, a power of two.
     pub alignment: u64,
 }
 

@@ -31,7 +31,7 @@ impl Pages {
         }
     }
 
-    /// What a mapping of them starts at a multiple of.
+    /// Alignment of their mappings.
     fn alignment(self) -> usize {
         match self {
             Self::AlignedTo(alignment) => alignment,

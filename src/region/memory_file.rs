@@ -40,7 +40,7 @@ pub fn memory_file(size: usize, pages: Pages) -> Result<OwnedFd> {
     reopened(&file, OFlags::RDWR)
 }
 
-/// What decides how a memory file can be mapped, and whether that is safe.
+/// The properties that determine how a memory file can be mapped, and whether that is safe.
 #[derive(Clone, Copy, Debug)]
 pub struct Inspected {
     /// Its bytes.
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_adds_a_seal_later() {
+    fn no_seal_can_be_added_later() {
         let file = memory_file(8192, Pages::Ordinary).unwrap();
         for seal in [SealFlags::FUTURE_WRITE, SealFlags::WRITE] {
             assert_eq!(fs::fcntl_add_seals(&file, seal), Err(Errno::PERM));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn no_importer_is_given_a_lease() {
+    fn importers_cannot_take_a_lease() {
         let file = memory_file(8192, Pages::Ordinary).unwrap();
         for (flags, lease) in
             [(OFlags::RDWR, libc::F_WRLCK), (OFlags::RDONLY, libc::F_WRLCK), (OFlags::RDONLY, libc::F_RDLCK)]
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_missing_until_they_are_written() {
+    fn pages_are_not_present_before_the_first_write() {
         let file = memory_file(1 << 20, Pages::Ordinary).unwrap();
         assert_eq!(missing_bytes(file.as_fd(), 1 << 20).unwrap(), 1 << 20);
         rustix::io::pwrite(&file, &[1; 65536], 0).unwrap();
@@ -153,8 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn reserved_pages_are_recognised_before_any_is_mapped() {
-        // Needs no page of the pool: what is not mapped takes none.
+    fn reserved_pages_are_detected_before_any_is_mapped() {
+        // Needs no page of the pool: only mapped pages are reserved.
         let reserved = memory_file(2 << 20, Pages::Huge(2 << 20)).unwrap();
         assert_eq!(Inspected::new(reserved.as_fd()).unwrap().huge_page, Some(2 << 20));
         let ordinary = memory_file(2 << 20, Pages::Ordinary).unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_shrink_or_is_no_memory_file_is_refused() {
+    fn files_that_can_shrink_and_other_files_fail() {
         let unsealed = fs::memfd_create("unsealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         let inspected = Inspected::new(unsealed.as_fd()).unwrap();
         assert_eq!(inspected.ensure_sealed().err().unwrap().status(), Status::Corrupt);

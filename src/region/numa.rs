@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_is_not_there_is_refused_by_name() {
+    fn the_error_for_a_missing_node_contains_its_number() {
         let error = place(0, 4096, NumaPlacement::Bind(100_000)).err().unwrap();
         assert_eq!(error.status(), Status::InvalidArgument);
         assert!(error.message().contains("no NUMA node 100000"), "{error}");

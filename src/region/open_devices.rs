@@ -103,7 +103,7 @@ impl OpenDevices {
         users.of(owner).map(|wanted| wanted.is_subset(&self.devices()))
     }
 
-    /// What each device may do.
+    /// The access of each device.
     pub fn accesses(&self) -> Vec<(i32, DeviceAccess)> {
         self.devices().iter().map(|ordinal| (*ordinal, self.access)).collect()
     }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_itself_however_it_was_opened() {
+    fn a_file_is_identified_independently_of_its_path() {
         let (first, second) = (memory_file(), memory_file());
         let again = reopened(&first, OFlags::RDONLY).unwrap();
         assert!(!fs::fcntl_getfl(&again).unwrap().contains(OFlags::NONBLOCK));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_does_not_make_an_open_wait() {
+    fn opening_does_not_wait_for_a_lease() {
         // The kernel does not count the open by memfd_create, and gives no lease by it.
         let file = reopened(memory_file(), OFlags::RDWR).unwrap();
         // SAFETY: a live fd and integers. Of the signals that could report the break SIGURG does nothing.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which process owns the memory of a region, and what this process may do with it.
+//! The process that owns the memory of a region, and the access of this process.
 
 #![forbid(unsafe_code)]
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::ProcessIdentity;
 
-/// What a process may do with memory.
+/// The access of a process to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Access {
     /// Read.
@@ -21,6 +21,6 @@ pub enum Access {
 pub struct Origin {
     /// The process that owns the memory.
     pub process: ProcessIdentity,
-    /// What this process may do with it.
+    /// The access of this process.
     pub access: Access,
 }

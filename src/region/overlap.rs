@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_overlap_within_one_store_only() {
+    fn only_bytes_of_the_same_memory_overlap() {
         assert_eq!(found(&[(1, 0..10, 0), (2, 0..10, 1)]), None);
         assert_eq!(found(&[(1, 10..20, 0), (1, 0..10, 1)]), None);
         assert_eq!(found(&[(1, 9..20, 0), (2, 0..50, 2), (1, 0..10, 1)]), Some((1, 0)));

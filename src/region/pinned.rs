@@ -35,7 +35,7 @@ const MOST_THREADS: usize = 8;
 /// cancels.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
-/// What to allocate.
+/// The memory to allocate.
 #[derive(Clone, Debug, Default)]
 pub struct PinnedConfig {
     /// Bytes.
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_stall_the_rest_has_ordinary_pages() {
+    fn after_a_stall_the_remaining_memory_has_small_pages() {
         let memory = memory();
         assert!(touch_in_two_steps(&memory, Duration::ZERO));
         assert_eq!(residency(memory.address() + HALF, HALF).unwrap().transparent_huge, 0);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_at_the_end_gives_nothing_up() {
+    fn a_stall_at_the_end_has_no_effect() {
         let memory = memory();
         let touching = Touching { memory: &memory, threads: 1, huge: true, stall: Duration::ZERO };
         assert!(!touching.ahead_of(2 * HALF, |_| Ok(())).unwrap());

@@ -58,7 +58,7 @@ fn populate(start: usize, length: usize) -> Result<()> {
 
 fn write_each_page(start: usize, length: usize) {
     for offset in (0..length).step_by(rustix::param::page_size()) {
-        // SAFETY: inside the range above. A volatile write of what is there: the compiler keeps it.
+        // SAFETY: inside the range above. A volatile write of the same value, which the compiler does not remove.
         unsafe {
             let byte = (start + offset) as *mut u8;
             byte.write_volatile(byte.read_volatile());

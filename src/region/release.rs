@@ -27,6 +27,11 @@ impl Release {
         });
         Ok(Self { callback: Some(logged), thread: releases().acquire()? })
     }
+
+    /// Drops the callback without calling it, because the memory is not adopted after all.
+    pub fn withdraw(&mut self) {
+        self.callback = None;
+    }
 }
 
 impl Drop for Release {

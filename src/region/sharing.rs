@@ -21,7 +21,7 @@ pub struct OpenRequirements {
     pub file: Option<FileId>,
     /// The access.
     pub access: Access,
-    /// What its address is to be a multiple of, a power of two.
+    /// Required alignment of its address, a power of two.
     pub alignment: u64,
     /// The device to page-lock it for.
     pub pin: Option<i32>,
@@ -125,6 +125,14 @@ impl Region {
             Backing::Disk(file) => Some(FilePart { file: file.fd(), offset: 0 }),
             _ => None,
         }
+    }
+
+    /// The memory file of a caller or of another process that it is a part of, and where it starts there: other regions
+    /// can be parts of the same file.
+    pub fn foreign_file_part(&self) -> Option<(FileId, u64)> {
+        let is_own = self.origin.is_none() && !matches!(self.backing, Backing::Adopted(_));
+        let part = self.memory_file().filter(|_| !is_own)?;
+        FileId::of(part.file).ok().map(|file| (file, part.offset))
     }
 
     /// The control block, which is created when the region is first shared.

@@ -30,7 +30,7 @@ pub enum HugePages {
     Reserved(u64),
 }
 
-/// What to map.
+/// The memory to map.
 #[derive(Clone, Debug, Default)]
 pub struct SystemConfig {
     /// Size in bytes; the mapping is rounded up to whole pages.
@@ -47,14 +47,14 @@ pub struct SystemConfig {
     pub shareable: bool,
 }
 
-/// What another process has shared of a memory file, and how to map it here.
+/// The part of a memory file that another process has shared, and how to map it here.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedPart {
     /// Where in the file it starts.
     pub offset: u64,
     /// Its bytes.
     pub size: u64,
-    /// What its address is a multiple of, a power of two.
+    /// Alignment of its address, a power of two.
     pub alignment: u64,
     /// Maps it to be written, too.
     pub writable: bool,
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_aligned_zeroed_and_exactly_as_large_as_asked() {
+    fn memory_is_aligned_zeroed_and_of_the_requested_size() {
         let memory = SystemMemory::allocate(&SystemConfig { size: 10_001, ..Default::default() }).unwrap();
         assert_eq!((memory.size(), memory.address() % rustix::param::page_size()), (10_001, 0));
         assert!(bytes(&memory).iter().all(|byte| *byte == 0));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_pages_fall_back_in_the_open_or_fail_when_required() {
+    fn missing_reserved_pages_are_reported_or_fail_if_required() {
         let size = 1 << 50; // No machine reserves a PiB.
         let config = SystemConfig {
             size,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_can_not_be_are_refused() {
+    fn invalid_sizes_fail() {
         for size in [0, u64::MAX, 1 << 63] {
             let error = SystemMemory::allocate(&SystemConfig { size, ..Default::default() }).err().unwrap();
             assert_eq!(error.status(), Status::InvalidArgument, "{error}");

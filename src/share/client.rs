@@ -24,7 +24,7 @@ use crate::log::log;
 use crate::process::{LocalFd, pid_has_ended};
 use crate::region::Access;
 
-/// What to fetch.
+/// The share to fetch.
 #[derive(Clone, Debug)]
 pub struct Fetch {
     /// The path of the broker's socket.

@@ -137,7 +137,7 @@ impl ShareBuilder {
         })
     }
 
-    /// Adds the region that `region` is a view of, unless it was added before. Returns the part that the view is.
+    /// Adds the root of a view, unless it was added before. Returns the part of the root that the view covers.
     fn add(&mut self, region: &Arc<Region>) -> Result<Part> {
         let (root, offset) = Region::root_of(region);
         let known = self.kept.iter().position(|kept| Arc::ptr_eq(&kept.region, root));
@@ -151,17 +151,17 @@ impl ShareBuilder {
         Ok(Part { region: index as u32, offset, size: region.size() })
     }
 
-    /// Refuses a layout that no importer could map: an importer chooses where the memory starts, and every part must be
-    /// aligned there, too. Memory that is opened by an IPC handle is placed by the driver, in pages of 2 MiB as here.
+    /// Fails for a layout that no importer could map: an importer maps the memory at another address, and every part must be
+    /// aligned there too. The driver places memory that is opened by an IPC handle, in pages of 2 MiB as here.
     fn ensure_placeable(&self, parts: &[Part], alignment: u64) -> Result<()> {
         for (index, part) in parts.iter().enumerate() {
             let is_by_driver = matches!(self.regions[part.region as usize].carried, MemoryHandle::Ipc { .. });
             ensure!(
                 is_by_driver || part.offset.is_multiple_of(alignment),
                 Unsupported,
-                "region {index} of the layout starts {} bytes into its memory, which is no multiple of the alignment \
-                 {alignment}: another process maps the memory at another address, and could not align the region \
-                 there; build the layout over memory that starts at a multiple of {alignment}, or at such an offset",
+                "region {index} of the layout starts at offset {} of its memory, which is not a multiple of the alignment \
+                 {alignment}, so other processes can't map it aligned; build the layout at an offset that is a multiple \
+                 of {alignment}",
                 part.offset
             );
         }

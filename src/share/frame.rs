@@ -169,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_read_as_it_was_written() {
+    fn a_written_header_is_read_back() {
         assert_eq!(Header::read(&header().write()).unwrap(), header());
     }
 
     #[test]
-    fn every_flipped_bit_is_found() {
+    fn every_flipped_bit_is_detected() {
         for bit in 0..HEADER * 8 {
             let mut bytes = header().write();
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_beyond_the_limits_are_refused() {
+    fn sizes_beyond_the_limits_fail() {
         let whole = header().whole;
         let hostile = [
             Header { whole: ParcelInfo { bytes: MOST_BYTES as u32 + 1, ..whole }, ..header() },
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_says_so() {
+    fn another_version_is_reported() {
         let mut bytes = header().write();
         bytes[8] = 2;
         let checksum = crc32c::crc32c(&bytes[..36]);
@@ -207,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_pieces_of_a_parcel_are_all_of_it_in_order(bytes in 0..MOST_BYTES, fds in 0..MOST_FDS) {
+        fn the_pieces_of_a_parcel_are_complete_and_in_order(bytes in 0..MOST_BYTES, fds in 0..MOST_FDS) {
             let whole = ParcelInfo::new(MessageKind::Share, bytes, fds).unwrap();
             let (mut next_byte, mut next_fd) = (0, 0);
             for chunk in 0..whole.chunks() {
@@ -221,7 +221,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_give_a_header_or_an_error(bytes in proptest::array::uniform32(any::<u8>())) {
+        fn any_bytes_are_read_as_a_header_or_an_error(bytes in proptest::array::uniform32(any::<u8>())) {
             let mut all = header().write();
             all[8..].copy_from_slice(&bytes);
             let _ = Header::read(&all);

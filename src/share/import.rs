@@ -140,7 +140,7 @@ impl Share {
     }
 }
 
-/// What regions of a layout must start at a multiple of in every process, for its blocks to be aligned. An address within
+/// The alignment of a layout's regions that every process needs, so that the blocks are aligned. An address within
 /// a page is the same in all, so that a smaller alignment needs nothing.
 pub(super) fn alignment_of_roots(alignment: u64) -> u64 {
     if alignment <= rustix::param::page_size() as u64 { 1 } else { alignment }

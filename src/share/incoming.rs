@@ -21,17 +21,17 @@ pub enum Boundaries {
     Retained,
 }
 
-/// What a reader is ready for.
+/// The limits of what a reader accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct ParcelLimits {
-    /// The most bytes.
+    /// Maximum number of bytes.
     pub bytes: usize,
-    /// The most file descriptors.
+    /// Maximum number of file descriptors.
     pub fds: usize,
 }
 
 impl ParcelLimits {
-    /// Any share.
+    /// The limits of a share.
     pub const SHARE: Self = Self { bytes: MOST_BYTES, fds: MOST_FDS };
 }
 
@@ -79,7 +79,7 @@ impl Incoming {
         self.next_chunk > 0 || self.filled > 0
     }
 
-    /// Receives what has arrived, at most one message.
+    /// Receives available bytes, at most one message.
     pub fn step(&mut self, socket: BorrowedFd<'_>) -> Result<ReceiveStep> {
         let wanted = match self.boundaries {
             Boundaries::Retained => HEADER + CHUNK,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The wire form of a share: what is shared, and the memory handle of each region. docs/share-manifest.md specifies the
+//! The wire form of a share: the shared object, and the memory handle of each region. docs/share-manifest.md specifies the
 //! bytes.
 //!
 //! Reading checks everything that the bytes alone can show. Their claims about memory are checked when it is opened.
@@ -25,17 +25,17 @@ const MOST_REGIONS: usize = 1 << 16;
 pub struct Manifest {
     /// The process that created the share.
     pub process: ProcessIdentity,
-    /// What importers may do with the memory.
+    /// The access of importers.
     pub access: Access,
     /// The number of file descriptors.
     pub fds: u32,
     /// The memory; none if only NIXL can access it.
     pub regions: Vec<RegionEntry>,
-    /// What is shared.
+    /// The shared object.
     pub object: Object,
 }
 
-/// What is shared.
+/// The shared object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Object {
     /// A region, or a part of one.
@@ -64,11 +64,11 @@ pub struct LayoutEntry {
     pub kind: LayoutKind,
     /// The parts of the regions that it occupies, one per region of the layout; none if only NIXL can access it.
     pub parts: Vec<Part>,
-    /// What NIXL needs to access it, if it is registered with an agent.
+    /// The data that NIXL needs to access it, if it is registered with an agent.
     pub remote: Option<RemoteEntry>,
 }
 
-/// What NIXL needs to access a layout.
+/// The data that NIXL needs to access a layout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RemoteEntry {
     /// The metadata of its agent.

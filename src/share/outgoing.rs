@@ -64,7 +64,7 @@ impl Outgoing {
         self.chunk > 0 || self.sent > 0
     }
 
-    /// Sends what the socket accepts without waiting, at most one message.
+    /// Sends as many bytes as the socket accepts without waiting, at most one message.
     pub fn step<F: AsFd>(&mut self, socket: BorrowedFd<'_>, load: &ParcelRef<'_, F>) -> Result<SendStep> {
         if self.chunk == self.whole.chunks() {
             return Ok(SendStep::All);

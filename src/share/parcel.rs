@@ -10,7 +10,7 @@ pub const MOST_BYTES: usize = 64 << 20;
 /// The maximum number of file descriptors of a parcel.
 pub const MOST_FDS: usize = 1 << 16;
 
-/// What one process sends to another. The transport does not interpret it.
+/// The data that one process sends to another. The transport does not interpret it.
 #[derive(Debug, Default)]
 pub struct Parcel {
     /// The wire form of a share.

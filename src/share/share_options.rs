@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a share grants, and how its memory is passed.
+//! The access that a share grants, and the transport of its memory.
 
 #![forbid(unsafe_code)]
 
@@ -21,10 +21,10 @@ pub enum Transport {
     Remote,
 }
 
-/// What to grant, and how to pass the memory.
+/// The access to grant, and the transport of the memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ShareOptions {
-    /// What importers may do with the memory.
+    /// The access of importers.
     pub access: Access,
     /// How the memory is passed.
     pub way: Transport,

@@ -45,7 +45,7 @@ pub fn send<F: AsFd>(
     Ok(())
 }
 
-/// Receives what [`send`] sent. A deadline of `None` means no timeout.
+/// Receives the data of [`send`]. A deadline of `None` means no timeout.
 ///
 /// After a failure the socket must be closed, unless the error allows a retry.
 pub fn receive(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<Parcel> {

@@ -38,7 +38,7 @@ use crate::layout::Layout;
 use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
 
-/// A prepared move of blocks. It keeps its layouts alive, also while a run is in flight and the handle is gone.
+/// A prepared move of blocks. It holds its layouts. A run in flight holds them too, even after the transfer is dropped.
 pub struct Transfer {
     /// The inputs for preparing pairs.
     route: Route,
@@ -94,8 +94,9 @@ impl Transfer {
     /// Starts a run on a stream of the caller: after the work that is queued there, and before later work. If the stream
     /// is being captured, the copies become part of the graph, and nothing runs.
     pub fn submit_on(&self, stream: CallerStream) -> Result<()> {
-        if self.check_stream(stream)? {
-            return self.capture(&self.prepared(), stream);
+        let prepared = self.prepared();
+        if prepared.check_stream(stream)? {
+            return self.capture(&prepared, stream);
         }
         let _turn = self.turn()?;
         self.start_on(&self.prepared(), stream)
@@ -111,15 +112,9 @@ impl Transfer {
     /// Replaces the pairs, and starts a run on a stream of the caller. If the stream is being captured, the copies become
     /// part of the graph.
     pub fn submit_pairs_on(&self, step: Step<'_>, stream: CallerStream) -> Result<()> {
-        let is_captured = self.check_stream(stream)?;
         let _turn = self.turn()?;
         let before = self.replace(step)?;
-        let prepared = self.prepared();
-        let started = match is_captured {
-            true => self.capture(&prepared, stream),
-            false => self.start_on(&prepared, stream),
-        };
-        started.inspect_err(|_| self.restore(before))
+        self.start_or_capture(stream).inspect_err(|_| self.restore(before))
     }
 
     /// Locks the transfer for a submission. Other threads that submit it fail until the lock is dropped.
@@ -155,6 +150,14 @@ impl Transfer {
         prepared.on_streams()?.submit_on(stream, &|| self.begin(prepared))
     }
 
+    fn start_or_capture(&self, stream: CallerStream) -> Result<()> {
+        let prepared = self.prepared();
+        match prepared.check_stream(stream)? {
+            true => self.capture(&prepared, stream),
+            false => self.start_on(&prepared, stream),
+        }
+    }
+
     fn begin(&self, prepared: &PreparedPairs) -> Result<Run> {
         let run = self.runs.begin(&*prepared.engine, &prepared.needs)?;
         log!(Debug, "transfer {} submitted", self.completion().log_id());
@@ -162,15 +165,6 @@ impl Transfer {
             Some(verification) => run.verified_by(verification.clone()),
             None => run,
         })
-    }
-
-    /// Fails for a stream that the transfer can't be submitted on. Returns whether it is being captured into a graph.
-    fn check_stream(&self, stream: CallerStream) -> Result<bool> {
-        let prepared = self.prepared();
-        let on_streams = prepared.on_streams()?;
-        // Checked first: the driver can't be queried about a stream of a context that no longer exists.
-        prepared.needs.ensure_alive()?;
-        on_streams.check_stream(stream)
     }
 
     fn capture(&self, prepared: &Arc<PreparedPairs>, stream: CallerStream) -> Result<()> {

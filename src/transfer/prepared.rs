@@ -14,6 +14,7 @@ use super::request::{Preferences, Step};
 use super::run::completion::Account;
 use super::run::history::{self, Record};
 use super::verify::Verification;
+use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::Layout;
 
@@ -40,7 +41,11 @@ impl Route {
         spare: Option<Arc<BlockRuns>>,
     ) -> Result<PreparedPairs> {
         self.ensure_notifiable(&step)?;
-        self.contexts.ensure_alive()?;
+        // The state of an engine in a CUDA context is lost with it. If the memory is not, an engine is selected again.
+        let before = before.filter(|before| before.needs.ensure_alive().is_ok());
+        if before.is_none() {
+            self.contexts.ensure_alive()?;
+        }
         let expected = step.expected(self.verifies_source)?;
         let plan = Plan::new(&self.outline, step.pairs, spare)?;
         let (bytes, pieces, blocks) = (plan.bytes(), plan.pieces(), plan.shared_blocks());
@@ -103,6 +108,14 @@ impl PreparedPairs {
                 fail!(Unsupported, "{} does not run on streams; submit the transfer without one", self.path)
             }
         }
+    }
+
+    /// Fails for a stream that the transfer can't be submitted on. Returns whether it is being captured into a graph.
+    pub fn check_stream(&self, stream: CallerStream) -> Result<bool> {
+        let on_streams = self.on_streams()?;
+        // Checked first: the driver can't be queried about a stream of a context that no longer exists.
+        self.needs.ensure_alive()?;
+        on_streams.check_stream(stream)
     }
 
     /// The size of the transfer.

@@ -69,7 +69,7 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], numbers: &mut Numbers) {
 }
 
 #[test]
-fn seeds_are_as_they_are_written_today() {
+fn seeds_match_the_current_writers() {
     for seed in seeds::all() {
         let path = folder(seed.target).join(seed.name);
         if std::env::var_os("KVMEM_BLESS").is_some() {
@@ -80,7 +80,7 @@ fn seeds_are_as_they_are_written_today() {
 }
 
 #[test]
-fn every_file_is_what_its_name_says() {
+fn every_file_matches_its_name() {
     for target in &TARGETS {
         let corpus = corpus(target);
         assert!(corpus.len() >= 10, "the corpus of {} is there", target.name);
@@ -144,7 +144,7 @@ fn every_changed_byte_every_length_and_more_give_a_result_or_an_error() {
 
 /// What checksums are for, without a seal.
 #[test]
-fn of_a_message_every_flipped_bit_and_every_end_is_found() {
+fn every_flipped_bit_and_every_truncation_of_a_message_is_detected() {
     let target = reading::target("message");
     for (name, original) in corpus(target) {
         if !matches!(name.as_str(), "share" | "share-of-nothing" | "share-in-three") {

@@ -19,7 +19,7 @@ fn refused(fetch_this: &Fetch) -> Error {
 }
 
 #[test]
-fn what_is_published_is_fetched_by_name_and_token() {
+fn a_published_object_is_fetched_by_name_and_token() {
     let _test = Test::begin();
     let shop = Shop::open();
     let token = shop.broker.publish("much", Offer::new(5 << 20, 700), &terms(Access::Read)).unwrap();
@@ -32,7 +32,7 @@ fn what_is_published_is_fetched_by_name_and_token() {
 }
 
 #[test]
-fn a_wrong_token_an_unknown_name_and_a_replayed_token_get_the_same_answer() {
+fn wrong_tokens_unknown_names_and_replayed_tokens_fail_with_the_same_error() {
     let _test = Test::begin();
     let shop = Shop::open();
     let once = shop.broker.grant("kv", &TokenTerms { max_uses: 1, ..terms(Access::Read) }).unwrap();
@@ -63,7 +63,7 @@ impl Publication for Plain {
 }
 
 #[test]
-fn access_is_what_was_asked_and_granted() {
+fn access_is_limited_by_request_and_grant() {
     let _test = Test::begin();
     let shop = Shop::open();
     let reader = shop.broker.publish("plain", Arc::new(Plain), &terms(Access::Read)).unwrap();
@@ -84,7 +84,7 @@ fn access_is_what_was_asked_and_granted() {
 }
 
 #[test]
-fn what_is_unpublished_is_gone() {
+fn an_unpublished_object_is_not_found() {
     let _test = Test::begin();
     let shop = Shop::open();
     shop.broker.unpublish("kv").unwrap();
@@ -102,7 +102,7 @@ impl Publication for Broken {
 }
 
 #[test]
-fn a_publication_that_fails_says_why_and_keeps_its_token() {
+fn a_failed_publication_reports_its_cause_and_keeps_its_token() {
     let _test = Test::begin();
     let shop = Shop::open();
     let once = TokenTerms { max_uses: 1, ..terms(Access::Read) };
@@ -119,7 +119,7 @@ fn a_publication_that_fails_says_why_and_keeps_its_token() {
 }
 
 #[test]
-fn a_broker_leaves_nothing_behind_and_its_path_says_what_is_there() {
+fn a_broker_removes_its_socket_and_reports_what_blocks_its_path() {
     let _test = Test::begin();
     let shop = Shop::open();
     let again = Broker::start(BrokerConfig::at(shop.directory.socket())).err().unwrap();
@@ -139,7 +139,7 @@ fn a_broker_leaves_nothing_behind_and_its_path_says_what_is_there() {
 }
 
 #[test]
-fn a_killed_broker_is_a_peer_lost_and_its_place_is_taken() {
+fn a_killed_broker_is_a_lost_peer_and_can_be_replaced() {
     let _test = Test::begin();
     let directory = Directory::new();
     let path = directory.socket();
@@ -180,7 +180,7 @@ fn a_broker_of_another_user_is_not_trusted() {
 
 /// As root a real other user; else the broker's list has everyone but this one.
 #[test]
-fn a_user_that_is_not_allowed_is_turned_away() {
+fn users_without_permission_are_rejected() {
     let _test = Test::begin();
     let own = rustix::process::geteuid();
     let ask_as = |shop: &Shop, user: Option<u32>, expected: &str| {
@@ -236,7 +236,7 @@ pub fn fetch_as_another_user() {
 }
 
 #[test]
-fn a_configuration_that_can_not_work_is_refused() {
+fn an_invalid_configuration_fails() {
     let _test = Test::begin();
     let directory = Directory::new();
     let start = |change: &dyn Fn(&mut BrokerConfig)| {

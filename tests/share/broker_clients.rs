@@ -61,7 +61,7 @@ fn large(shop: &Shop) -> Fetch {
 }
 
 #[test]
-fn a_client_killed_at_any_step_is_let_go_and_nobody_else_notices() {
+fn a_client_killed_at_any_step_does_not_affect_others() {
     let _test = Test::begin();
     let mut shop = Shop::open();
     let small = shop.token;
@@ -99,7 +99,7 @@ pub fn stop_at_a_step() {
 }
 
 #[test]
-fn clients_that_stall_are_told_and_let_go_while_others_are_served() {
+fn clients_that_stall_are_disconnected_while_others_are_served() {
     let _test = Test::begin();
     let shop = Shop::with(|config| config.client_timeout = Duration::from_secs(2));
     let request = message::request("kv", &shop.token.0);
@@ -123,7 +123,7 @@ fn clients_that_stall_are_told_and_let_go_while_others_are_served() {
 }
 
 #[test]
-fn clients_that_do_not_read_are_let_go_while_others_are_served() {
+fn clients_that_do_not_read_are_disconnected_while_others_are_served() {
     let _test = Test::begin();
     let shop = Shop::with(|config| config.client_timeout = Duration::from_secs(2));
     let large = large(&shop);
@@ -147,7 +147,7 @@ fn clients_that_do_not_read_are_let_go_while_others_are_served() {
 }
 
 #[test]
-fn a_broker_that_is_full_lets_others_wait_their_turn() {
+fn clients_of_a_full_broker_wait() {
     let _test = Test::begin();
     let shop = Shop::with(|config| config.max_clients = 2);
     let stalled = [(), ()].map(|()| UnixStream::connect(shop.directory.socket()).unwrap());
@@ -163,7 +163,7 @@ fn a_broker_that_is_full_lets_others_wait_their_turn() {
 }
 
 #[test]
-fn one_user_can_not_take_more_than_its_part() {
+fn one_user_cannot_use_more_than_its_share() {
     let _test = Test::begin();
     let shop = Shop::with(|config| config.max_clients_per_user = 1);
     let stalled = UnixStream::connect(shop.directory.socket()).unwrap();
@@ -176,7 +176,7 @@ fn one_user_can_not_take_more_than_its_part() {
 }
 
 #[test]
-fn one_user_can_not_have_more_bytes_on_their_way_than_the_limit() {
+fn the_bytes_in_flight_of_one_user_are_limited() {
     let _test = Test::begin();
     let shop = Shop::with(|config| config.max_bytes_per_user = 1 << 20);
     let large = large(&shop);
@@ -192,7 +192,7 @@ fn one_user_can_not_have_more_bytes_on_their_way_than_the_limit() {
 }
 
 #[test]
-fn a_broker_out_of_files_lets_clients_in_once_it_has_some() {
+fn a_broker_without_free_fds_accepts_clients_later() {
     let _test = Test::begin();
     let shop = Shop::open();
     let noticed = Arc::new((Mutex::new(false), Condvar::new()));

@@ -37,7 +37,7 @@ fn read_all(client: &mut UnixStream) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn messages_that_are_no_requests_fail() {
     let _test = Test::begin();
     let shop = Shop::open();
     let good = message::request("kv", &shop.token.0);
@@ -67,7 +67,7 @@ fn what_is_no_request_is_refused() {
 }
 
 #[test]
-fn half_a_request_is_let_go() {
+fn a_client_with_half_a_request_is_disconnected() {
     let _test = Test::begin();
     let shop = Shop::open();
     let good = message::request("kv", &shop.token.0);
@@ -79,7 +79,7 @@ fn half_a_request_is_let_go() {
 }
 
 #[test]
-fn files_sent_to_a_broker_never_stay_with_it() {
+fn a_broker_closes_files_that_clients_send() {
     let _test = Test::begin();
     let shop = Shop::open();
     let good = message::request("kv", &shop.token.0);
@@ -101,7 +101,7 @@ fn files_sent_to_a_broker_never_stay_with_it() {
 }
 
 #[test]
-fn more_after_a_request_changes_nothing() {
+fn bytes_after_a_request_are_ignored() {
     let _test = Test::begin();
     let shop = Shop::open();
     let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
@@ -113,7 +113,7 @@ fn more_after_a_request_changes_nothing() {
 }
 
 #[test]
-fn a_client_that_hangs_up_without_a_word_is_let_go() {
+fn a_client_that_disconnects_at_once_is_closed() {
     let _test = Test::begin();
     let shop = Shop::open();
     for _ in 0..500 {
@@ -126,7 +126,7 @@ fn a_client_that_hangs_up_without_a_word_is_let_go() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
-    fn rubbish_is_refused_and_the_broker_goes_on(
+    fn random_bytes_are_rejected_and_the_broker_continues(
         bytes in proptest::collection::vec(any::<u8>(), 40..400),
         kind in 0u16..5,
         fds in 0usize..3,

@@ -50,7 +50,7 @@ fn bytes_and_files_arrive_in_order() {
 }
 
 #[test]
-fn the_largest_share_goes_over_both_ways() {
+fn the_largest_share_passes_both_kinds_of_socket() {
     let _test = Test::begin();
     let (left, right) = pair(SocketType::STREAM);
     let size = 64 << 20;
@@ -61,7 +61,7 @@ fn the_largest_share_goes_over_both_ways() {
 }
 
 #[test]
-fn blocking_or_not_a_socket_stays_as_it_was() {
+fn the_blocking_mode_of_a_socket_is_unchanged() {
     let _test = Test::begin();
     for kind in KINDS {
         let (left, right) = pair(kind);
@@ -104,7 +104,7 @@ fn a_message_may_arrive_byte_by_byte() {
 }
 
 #[test]
-fn waiting_ends_at_its_deadline_and_may_begin_anew() {
+fn a_wait_ends_at_its_deadline_and_can_be_repeated() {
     let _test = Test::begin();
     for kind in KINDS {
         let (left, right) = pair(kind);
@@ -116,7 +116,7 @@ fn waiting_ends_at_its_deadline_and_may_begin_anew() {
 }
 
 #[test]
-fn a_peer_that_stops_half_way_is_not_waited_for() {
+fn a_peer_that_stops_half_way_does_not_block_receiving() {
     let _test = Test::begin();
     let (left, right) = pair(SocketType::STREAM);
     message::send(&left, &Header::share(9, 1).message(&bytes(9))[..20], &files(1));
@@ -129,7 +129,7 @@ fn a_peer_that_stops_half_way_is_not_waited_for() {
 }
 
 #[test]
-fn a_peer_that_sends_crumbs_without_end_is_left_at_the_deadline() {
+fn a_peer_that_sends_byte_by_byte_is_limited_by_the_deadline() {
     let _test = Test::begin();
     let (left, right) = pair(SocketType::STREAM);
     let crumb = |number| Header { total_bytes: 64 << 20, number, ..Header::share(1, 0) }.message(&bytes(1));
@@ -148,7 +148,7 @@ fn a_peer_that_sends_crumbs_without_end_is_left_at_the_deadline() {
 }
 
 #[test]
-fn a_whole_share_that_is_there_is_received_without_waiting() {
+fn an_available_share_is_received_without_waiting() {
     let _test = Test::begin();
     let (left, right) = pair(SocketType::STREAM);
     send(left.as_fd(), &bytes(100_000), &files(600), soon()).unwrap();
@@ -156,7 +156,7 @@ fn a_whole_share_that_is_there_is_received_without_waiting() {
 }
 
 #[test]
-fn a_sender_killed_half_way_is_a_peer_lost() {
+fn a_sender_killed_half_way_is_a_lost_peer() {
     let _test = Test::begin();
     for sent in [0, 1, 39, 40, 45] {
         let (left, right) = pair(SocketType::STREAM);

@@ -27,7 +27,7 @@ fn both(messages: &[(&[u8], usize)]) -> [Error; 2] {
 }
 
 #[test]
-fn what_is_no_connected_unix_socket_is_refused() {
+fn only_connected_unix_sockets_are_accepted() {
     let _test = Test::begin();
     let (pipe, _end) = std::io::pipe().unwrap();
     let pipe: OwnedFd = pipe.into();
@@ -53,7 +53,7 @@ fn what_is_no_connected_unix_socket_is_refused() {
 }
 
 #[test]
-fn a_message_cut_at_any_length_is_found() {
+fn a_message_truncated_at_any_length_is_detected() {
     let _test = Test::begin();
     let message = Header::share(9, 2).message(&bytes(9));
     for length in 1..message.len() {
@@ -67,7 +67,7 @@ fn a_message_cut_at_any_length_is_found() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_message_is_found() {
+fn every_flipped_bit_of_a_message_is_detected() {
     let _test = Test::begin();
     let message = Header::share(9, 2).message(&bytes(9));
     for bit in 0..message.len() * 8 {
@@ -80,7 +80,7 @@ fn every_flipped_bit_of_a_message_is_found() {
 }
 
 #[test]
-fn a_packet_longer_than_it_says_is_found() {
+fn a_packet_longer_than_its_header_is_detected() {
     let _test = Test::begin();
     for more in [1, 40_000] {
         let message = [Header::share(9, 0).message(&bytes(9)), vec![0; more]].concat();
@@ -90,7 +90,7 @@ fn a_packet_longer_than_it_says_is_found() {
 }
 
 #[test]
-fn fewer_or_more_files_than_said_are_found() {
+fn fewer_or_more_files_than_announced_are_detected() {
     let _test = Test::begin();
     for (said, sent) in [(0, 1), (1, 0), (2, 1), (1, 2), (1, 253), (253, 252)] {
         for error in both(&[(&Header::share(9, said).message(&bytes(9)), sent)]) {
@@ -106,7 +106,7 @@ fn fewer_or_more_files_than_said_are_found() {
 }
 
 #[test]
-fn files_that_belong_to_no_message_do_not_pile_up() {
+fn files_without_a_message_are_closed() {
     let _test = Test::begin();
     let message = Header::share(9, 253).message(&bytes(9));
     let parts: Vec<(&[u8], usize)> = message[..40].chunks(1).map(|byte| (byte, 253)).collect();
@@ -115,7 +115,7 @@ fn files_that_belong_to_no_message_do_not_pile_up() {
 }
 
 #[test]
-fn sizes_that_can_not_be_are_refused_unread() {
+fn impossible_sizes_fail_before_anything_is_read() {
     let _test = Test::begin();
     let share = Header::share(9, 0);
     let hostile = [
@@ -139,7 +139,7 @@ fn sizes_that_can_not_be_are_refused_unread() {
 }
 
 #[test]
-fn messages_of_two_shares_are_not_taken_for_one() {
+fn messages_of_two_shares_are_not_mixed() {
     let _test = Test::begin();
     let first = Header { total_bytes: 18, ..Header::share(9, 1) };
     let next = Header { number: 1, ..first };
@@ -160,7 +160,7 @@ fn messages_of_two_shares_are_not_taken_for_one() {
 }
 
 #[test]
-fn no_room_for_files_says_what_the_limit_is() {
+fn the_error_without_free_fds_contains_the_limit() {
     let _test = Test::begin();
     let limit = getrlimit(Resource::Nofile);
     for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
@@ -176,7 +176,7 @@ fn no_room_for_files_says_what_the_limit_is() {
 }
 
 #[test]
-fn sending_to_a_peer_that_has_gone_says_so() {
+fn sending_to_a_peer_that_has_ended_is_reported() {
     let _test = Test::begin();
     for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
         let (left, right) = pair(kind);
@@ -189,7 +189,7 @@ fn sending_to_a_peer_that_has_gone_says_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
-    fn rubbish_gives_an_error_and_leaves_nothing_open(
+    fn random_bytes_give_an_error_and_leave_no_file_open(
         parts in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 1..200), 0usize..4), 0..6),
         begin_well in any::<bool>(),
     ) {

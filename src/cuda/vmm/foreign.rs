@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::cuda::codes::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, has_code};
 use crate::error::{Cause, Error, Status};
 
-/// Adds what the descriptor is to the driver's error. Drivers return an unknown error for a descriptor that is not memory,
+/// Adds the type of the file descriptor to the driver's error. Drivers return an unknown error for a descriptor that is not memory,
 /// and for other causes, so the status is INVALID_ARGUMENT only if the descriptor is certainly something else.
 pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
     if error.status() == Status::OutOfMemory || !matches!(error.cause(), Some(Cause::Cuda(..))) {
@@ -35,12 +35,12 @@ pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
     explained
 }
 
-/// What a descriptor is, in words.
+/// Describes the file of a file descriptor.
 pub fn describe_fd(fd: BorrowedFd<'_>) -> String {
     describe(fd).0
 }
 
-/// Describes a descriptor, and returns whether it cannot be memory of the driver. Such memory is a device of the driver, or
+/// Describes the file of a file descriptor, and returns whether it cannot be memory of the driver. Such memory is a device of the driver, or
 /// a file without a name.
 fn describe(fd: BorrowedFd<'_>) -> (String, bool) {
     // A file system that another process serves (FUSE) is not queried, because it could block this thread.
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_a_name_elsewhere_is_no_memory() {
+    fn files_devices_and_pipes_are_not_vmm_handles() {
         let file = std::fs::File::open(file!()).unwrap();
         let (what, is_foreign) = describe(file.as_fd());
         assert!(what.ends_with("foreign.rs") && is_foreign, "{what}");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_name_may_be_memory() {
+    fn an_anonymous_file_may_be_a_vmm_handle() {
         let file = rustix::fs::memfd_create("it", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         assert!(!describe(file.as_fd()).1);
     }

@@ -45,13 +45,13 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_is_named_by_its_function() {
+    fn a_closure_has_the_name_of_its_function() {
         let closure = |number: u64| number + 1;
         let inner = || (0..closure(0)).map(|number| number + 1);
         for name in [name_of_type(&closure), name_of_type(&inner)] {
             assert_eq!(
                 split(name),
-                ("kvmem::ffi::common::call_log::tests", "a_closure_is_named_by_its_function"),
+                ("kvmem::ffi::common::call_log::tests", "a_closure_has_the_name_of_its_function"),
                 "{name}"
             );
         }

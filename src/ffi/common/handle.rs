@@ -113,15 +113,43 @@ unsafe fn checked<'a, T: Opaque>(pointer: *const T) -> Result<&'a Handle<T::Valu
 #[inline]
 pub unsafe fn borrow<'a, T: Opaque>(scope: &Scope<'a>, pointer: *const T) -> Result<&'a T::Value> {
     // SAFETY: the caller's promise.
-    let handle = unsafe { checked(pointer) }?;
-    if handle.header.generation != process::generation() {
-        return Err(forked(T::NAME));
-    }
-    if handle.header.poisoned.load(Ordering::Relaxed) {
-        return Err(poisoned(T::NAME));
-    }
+    let Some(handle) = (unsafe { usable(pointer) }) else {
+        // SAFETY: see above.
+        return Err(unsafe { unusable(pointer) });
+    };
     scope.uses(&handle.header.poisoned)?;
     Ok(&handle.value)
+}
+
+/// A handle that may be used. Small enough to be inlined in every function, because all functions call it.
+///
+/// # Safety
+/// As for [`borrow`].
+#[inline]
+unsafe fn usable<'a, T: Opaque>(pointer: *const T) -> Option<&'a Handle<T::Value>> {
+    // SAFETY: the caller's promise.
+    if pointer.is_null() || unsafe { kind_at(pointer) } != T::KIND {
+        return None;
+    }
+    // SAFETY: only live handles of this type have this kind.
+    let handle = unsafe { &*pointer }.handle();
+    let header = &handle.header;
+    let is_usable = header.generation == process::generation() && !header.poisoned.load(Ordering::Relaxed);
+    is_usable.then_some(handle)
+}
+
+/// Why a handle may not be used.
+///
+/// # Safety
+/// As for [`borrow`].
+#[cold]
+unsafe fn unusable<T: Opaque>(pointer: *const T) -> Error {
+    // SAFETY: the caller's promise.
+    match unsafe { checked(pointer) } {
+        Err(error) => error,
+        Ok(handle) if handle.header.generation != process::generation() => forked(T::NAME),
+        Ok(_) => poisoned(T::NAME),
+    }
 }
 
 /// Like [`borrow`], but returns `None` for NULL.
@@ -288,7 +316,7 @@ mod tests {
     use crate::ffi::common::blob::kvmem_blob;
 
     #[test]
-    fn an_array_with_a_wrong_handle_is_refused_with_its_index() {
+    fn the_error_for_an_array_has_the_index_of_the_wrong_handle() {
         let handle: *mut kvmem_blob = new_handle(Vec::new());
         let items = [handle, std::ptr::null_mut()];
         let scope = Scope::default();

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_says_its_name_and_whether_it_is_destroyed() {
+    fn every_kind_has_a_name_and_a_destroyed_form() {
         for name in NAMES {
             assert_eq!(Kind::named(name).state(), State::Live(name));
             assert_eq!(Kind::named(name).destroyed().state(), State::Destroyed(name));

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_struct_is_as_large_as_first_published_at_least() {
+    fn a_struct_smaller_than_its_first_version_fails() {
         assert_eq!((Known::FIRST_SIZE, Fresh::FIRST_SIZE), (16, 16));
         let error = read_as(&[8, 7]).unwrap_err();
         assert!(error.message().contains("struct_size of Known is 8"), "{error}");
@@ -200,19 +200,19 @@ mod tests {
     }
 
     #[test]
-    fn an_older_caller_is_extended_with_zeroes() {
+    fn missing_fields_of_an_older_caller_are_zero() {
         assert_eq!(read_as(&[16, 7, 9]).unwrap(), Known { struct_size: 16, first: 7, second: 0 });
     }
 
     #[test]
-    fn a_newer_caller_is_read_if_what_is_unknown_is_zero() {
+    fn unknown_fields_of_a_newer_caller_must_be_zero() {
         assert!(read_as(&[40, 7, 8, 0, 0]).is_ok());
         let error = read_as(&[40, 7, 8, 0, 1]).unwrap_err();
         assert!(error.message().contains("knows the first 24, and byte 32 is not 0"), "{error}");
     }
 
     #[test]
-    fn a_size_that_can_not_be_is_refused() {
+    fn an_impossible_size_fails() {
         for size in [0, 7, 9, 17, 25, 1 << 40, u64::MAX] {
             let error = read_as(&[size, 0, 0]).unwrap_err();
             assert!(error.message().contains("sizeof(Known)"), "{error}");
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn all_missing_fields_are_named_at_once() {
+    fn an_error_lists_all_missing_fields() {
         assert!(ensure_given("kvmem_x", &[("a", true)]).is_ok());
         let error = ensure_given("kvmem_x", &[("a", false), ("b", true), ("c", false)]).unwrap_err();
         assert_eq!(error.message(), "required fields of kvmem_x are missing: a, c");
     }
 
     #[test]
-    fn init_writes_no_more_than_the_caller_has() {
+    fn init_does_not_write_beyond_the_callers_struct() {
         let mut words = [u64::MAX; 3];
         // SAFETY: 16 of 24 bytes.
         unsafe { init::<Known>(words.as_mut_ptr().cast(), 16) };

@@ -141,7 +141,7 @@ unsafe fn build(scope: &Scope<'_>, options: &kvmem_layout_options) -> Result<Arc
     unsafe {
         let (dimensions, kind) = shape(&read(options.config)?)?;
         let agent = borrow_nullable(scope, options.agent)?.map(|named| named.agent.clone());
-        only_what_the_source_takes(options)?;
+        ensure_only_fields_of_source(options)?;
         let builder = Layout::builder(dimensions).kind(kind)?;
         let builder = match options.source {
             KVMEM_LAYOUT_ALLOCATE => builder.allocate(allocation(options)?),
@@ -159,8 +159,8 @@ unsafe fn build(scope: &Scope<'_>, options: &kvmem_layout_options) -> Result<Arc
     }
 }
 
-/// A field that the source does not read is a mistake of the caller's: say so rather than ignore it.
-fn only_what_the_source_takes(options: &kvmem_layout_options) -> Result<()> {
+/// Fails if the caller sets a field that the memory source ignores, because that is an error of the caller.
+fn ensure_only_fields_of_source(options: &kvmem_layout_options) -> Result<()> {
     let source = match options.source {
         KVMEM_LAYOUT_ALLOCATE => "KVMEM_LAYOUT_ALLOCATE",
         KVMEM_LAYOUT_REGIONS => "KVMEM_LAYOUT_REGIONS",

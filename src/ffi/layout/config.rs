@@ -134,7 +134,7 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
     unsafe { call(error, body) }
 }
 
-/// The shape as the core has it.
+/// The shape as core types.
 ///
 /// # Safety
 /// The order must be NULL or NUL-terminated, and live through the call.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a layout is.
+//! Properties of a layout.
 
 use std::ffi::c_char;
 

@@ -198,7 +198,7 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
     })
 }
 
-/// A TCP port, checked.
+/// Checks a TCP port.
 pub(in crate::ffi) fn tcp_port(port: u32) -> Result<u16> {
     let valid = u16::try_from(port).ok().filter(|port| *port > 0);
     ensure!(valid.is_some(), InvalidArgument, "port is {port}; it must be 1 to 65535");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metadata of agents: what a peer loads to reach registered memory.
+//! Metadata of agents, which peers load to access registered memory.
 
 use std::ffi::{c_char, c_void};
 

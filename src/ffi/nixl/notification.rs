@@ -25,7 +25,7 @@ pub struct kvmem_notifications {
 }
 opaque!(kvmem_notifications, Messages, "notifications");
 
-/// Messages with their senders' names as C reads them.
+/// Messages, with their senders' names as C strings.
 pub struct Messages(Vec<(CString, Vec<u8>)>);
 
 /// A message. Both pointers are valid as long as the kvmem_notifications.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Taking memory of the caller's into use.
+//! Adopting memory of the caller.
 
 use std::ffi::c_void;
 
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
         ensure!(
             options.flags & KVMEM_ADOPT_KEEP_SEALS == 0,
             InvalidArgument,
-            "KVMEM_ADOPT_KEEP_SEALS is a flag of kvmem_region_adopt_file; memory adopted by address has no seals"
+            "flags contains KVMEM_ADOPT_KEEP_SEALS, a flag of kvmem_region_adopt_file; memory adopted by address has no seals"
         );
         check_flags("kvmem_adopt_options", options.flags, KVMEM_ADOPT_READ_ONLY)?;
         let access = access(options.flags);

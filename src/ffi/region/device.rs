@@ -60,7 +60,7 @@ pub unsafe extern "C" fn kvmem_region_create_device(
     unsafe { call(error, body) }
 }
 
-/// Those of a GPU's memory.
+/// The options of GPU memory as core types.
 pub(in crate::ffi) fn device_config(options: &kvmem_device_options) -> Result<DeviceConfig> {
     check_flags("kvmem_device_options", options.flags, 0)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);

@@ -131,7 +131,7 @@ pub unsafe extern "C" fn kvmem_region_sync(
     unsafe { call(error, |scope| borrow(scope, region)?.sync()) }
 }
 
-/// Those of a file.
+/// The options of a file as core types.
 ///
 /// # Safety
 /// The paths must be NULL or NUL-terminated.

@@ -170,7 +170,7 @@ pub unsafe extern "C" fn kvmem_region_get_elastic_info(
     }
 }
 
-/// Those of elastic memory.
+/// The options of elastic memory as core types.
 pub(in crate::ffi) fn elastic_config(options: &kvmem_elastic_options) -> Result<ElasticConfig> {
     check_flags("kvmem_elastic_options", options.flags, KVMEM_ELASTIC_FABRIC)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);

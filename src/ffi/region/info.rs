@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a region is.
+//! Properties of a region.
 
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

@@ -35,7 +35,7 @@ pub const KVMEM_TIER_DEVICE: u32 = 4;
 /// GPU memory that grows and shrinks at fixed addresses.
 pub const KVMEM_TIER_ELASTIC: u32 = 5;
 
-/// A tier as C has it.
+/// The C value of a tier.
 pub(in crate::ffi) fn tier(tier: Tier) -> u32 {
     match tier {
         Tier::System => KVMEM_TIER_SYSTEM,

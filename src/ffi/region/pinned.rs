@@ -96,7 +96,7 @@ pub unsafe extern "C" fn kvmem_region_create_pinned(
     unsafe { call(error, body) }
 }
 
-/// Those of pinned memory.
+/// The options of pinned memory as core types.
 pub(in crate::ffi) fn pinned_config(options: &kvmem_pinned_options) -> Result<PinnedConfig> {
     let known = KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND | KVMEM_PINNED_SHAREABLE;
     check_flags("kvmem_pinned_options", options.flags, known)?;

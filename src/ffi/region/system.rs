@@ -74,7 +74,7 @@ pub unsafe extern "C" fn kvmem_region_create_system(
     unsafe { call(error, body) }
 }
 
-/// Those of host memory.
+/// The options of host memory as core types.
 pub(in crate::ffi) fn system_config(options: &kvmem_system_options) -> Result<SystemConfig> {
     let known = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES
         | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Views: a part of a region as a region of its own.
+//! Views: a part of a region as a separate region.
 
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

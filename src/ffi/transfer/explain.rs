@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a transfer does, and why it takes its path.
+//! The size of a transfer, and the reasons for its path.
 
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;

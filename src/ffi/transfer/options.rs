@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options of new transfers, checked and as the core has them.
+//! Options of new transfers, and their conversion to core types.
 
 use std::ffi::c_void;
 
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
     unsafe { init(options, struct_size) };
 }
 
-/// What is asked for.
+/// The request as core types.
 ///
 /// # Safety
 /// Every pointer in the options must be NULL or valid.
@@ -134,7 +134,7 @@ pub(in crate::ffi) unsafe fn request<'a>(
     check_flags("kvmem_transfer_options", options.flags, known)?;
     // SAFETY: the caller's promise, for all below.
     unsafe {
-        // The core's pair is laid out as C's is, field by field.
+        // The pair of the core has the layout of C's pair, field by field.
         let pairs = items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?;
         let message = text::bytes(options.notification, options.notification_size, "notification")?;
         let queue = borrow_nullable(scope, options.queue)?;

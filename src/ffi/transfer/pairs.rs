@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Other blocks in every step: a transfer that is prepared once, and given new pairs with each submission.
+//! Submitting a transfer with new pairs, for engines that move other blocks in every step.
 
 use std::ffi::c_void;
 
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit_pairs(
     unsafe { call(error, |scope| borrow(scope, transfer)?.submit_pairs(step(&read(options)?)?)) }
 }
 
-/// The step that options ask for.
+/// The step as core types.
 ///
 /// # Safety
 /// Every pointer in the options must be NULL or valid.
@@ -91,7 +91,7 @@ pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<
     unsafe {
         let message = text::bytes(options.notification, options.notification_size, "notification")?;
         Ok(Step {
-            // The core's pair is laid out as C's is, field by field.
+            // The pair of the core has the layout of C's pair, field by field.
             pairs: items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?,
             user_data: options.user_data,
             notification: (!options.notification.is_null()).then(|| message.to_vec()),

@@ -44,12 +44,12 @@ pub extern "C" fn kvmem_path_name(path: u32) -> *const c_char {
     PATHS.iter().find(|(value, _)| *value == path).map_or(c"unknown", |(_, path)| path.name()).as_ptr()
 }
 
-/// The value of a path.
+/// The C value of a path.
 pub(in crate::ffi) fn value_of(path: TransferPath) -> u32 {
     PATHS.iter().find(|(_, known)| *known == path).map_or(0, |(value, _)| *value)
 }
 
-/// The paths by their values.
+/// The paths and their C values.
 pub(in crate::ffi) const PATHS: [(u32, TransferPath); 14] = [
     (KVMEM_PATH_MEMCPY, TransferPath::Memcpy),
     (KVMEM_PATH_NIXL_READ, TransferPath::NixlRead),

@@ -99,7 +99,7 @@ pub unsafe extern "C" fn kvmem_transfer_start(
     }
 }
 
-/// A new transfer.
+/// Creates a transfer.
 ///
 /// # Safety
 /// Every pointer, also in the options, must be NULL or valid.

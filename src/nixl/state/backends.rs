@@ -50,7 +50,7 @@ impl AgentState {
         check(status, || "create the backend".to_string()).map(|()| raw)
     }
 
-    /// Tries it once more, for what UCX logs. Its handlers are left alone if the first attempt succeeds.
+    /// Repeats a failed attempt to collect the messages that UCX logs. UCX's handlers are unchanged if the first attempt succeeds.
     fn create_backend_collecting(
         &self,
         plugin: &str,
@@ -118,7 +118,7 @@ impl AgentState {
     fn available_plugins(&self) -> Result<Vec<String>> {
         let mut list = ptr::null_mut();
         let mut names = Vec::new();
-        // SAFETY: live handles; the strings are copied before their list goes.
+        // SAFETY: live handles; the strings are copied before their list is freed.
         unsafe {
             let status = sys::nixl_capi_get_available_plugins(self.agent, &mut list);
             check(status, || "list the plugins".to_string())?;

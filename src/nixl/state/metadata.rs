@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metadata: what a peer needs to access the agent's memory, and the metadata of peers that the agent has loaded.
+//! The agent's own metadata, which peers need to access its memory, and the metadata of peers that it has loaded.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -89,7 +89,7 @@ impl AgentState {
         }
     }
 
-    /// Refuses what can only be done with a peer.
+    /// Fails if the name is that of the agent itself.
     pub(super) fn ensure_peer(&self, name: &str, what: &str) -> Result<()> {
         ensure!(
             name.as_bytes() != self.name.as_bytes(),
@@ -140,7 +140,7 @@ impl AgentState {
         )
     }
 
-    /// Forgets a peer; what was imported from it becomes stale. Fails while a transfer with it is in flight.
+    /// Removes a peer; layouts that were imported from it become stale. Fails while a transfer with it is in flight.
     pub fn invalidate_remote(&mut self, name: &str) -> Result<()> {
         // NIXL knows an agent under its own name, too, and does not forget that.
         self.ensure_peer(name, "only the metadata of a peer can be invalidated")?;

@@ -85,7 +85,7 @@ impl AgentState {
         self.name.to_string_lossy()
     }
 
-    /// What the log calls the agent: several agents of a process may have one name.
+    /// The number and name of the agent for log messages: several agents of a process may have the same name.
     pub(super) fn log_name(&self) -> String {
         format!("{} '{}'", self.log_id, self.display_name())
     }

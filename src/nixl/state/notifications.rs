@@ -35,7 +35,7 @@ impl AgentState {
         Ok(())
     }
 
-    /// Moves what has arrived into the inbox; nothing if no backend carries notifications. Without a progress thread this
+    /// Moves received notifications to the inbox. Does nothing if no backend supports notifications. Without a progress thread this
     /// is also what drives the agent as a target.
     pub fn receive(&mut self) -> Result<()> {
         if self.carrier == NotificationSupport::Missing || self.backends.is_empty() {

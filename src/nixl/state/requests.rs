@@ -166,7 +166,7 @@ impl AgentState {
 
     fn release(&self, request: &RequestHandle) -> Result<()> {
         ensure!(request.state != State::InFlight, Nixl, "a request in flight cannot be released");
-        // Releasing it would free what the kernel's completions of the other parts are noted in.
+        // Releasing it would free memory that the kernel's completions of the other parts are written to.
         ensure!(
             request.state == State::Idle || !matches!(request.remote, Side::Own),
             Nixl,
@@ -180,7 +180,7 @@ impl AgentState {
         Ok(())
     }
 
-    /// Releases requests that are idle, and logs what fails.
+    /// Releases requests that are idle, and logs failures.
     pub fn release_idle_requests(&mut self, ids: impl IntoIterator<Item = RequestId>) {
         for id in ids {
             if let Err(error) = self.release_request(id) {

@@ -76,7 +76,7 @@ fn rust_type(argument: &str) -> String {
 }
 
 #[test]
-fn every_signature_is_the_crates_own() {
+fn every_signature_matches_the_crate() {
     let prototypes = prototypes(&header());
     assert!(prototypes.len() > 90, "the header was not understood: {} prototypes", prototypes.len());
     for (name, arguments, result) in SIGNATURES {
@@ -88,7 +88,7 @@ fn every_signature_is_the_crates_own() {
 }
 
 #[test]
-fn every_constant_is_the_crates_own() {
+fn every_constant_matches_the_crate() {
     let header = header();
     for (name, value) in [
         ("NIXL_CAPI_SUCCESS", i64::from(NIXL_CAPI_SUCCESS)),
@@ -112,7 +112,7 @@ fn every_constant_is_the_crates_own() {
 }
 
 #[test]
-fn the_agents_configuration_is_the_crates_own() {
+fn the_agent_configuration_matches_the_crate() {
     let header = header();
     let fields = header.split_once("typedef struct nixl_capi_agent_config_s {").unwrap().1;
     let fields: Vec<Vec<&str>> =

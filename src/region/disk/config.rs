@@ -20,7 +20,7 @@ pub enum OpenMode {
     OpenOrCreate,
 }
 
-/// What to open.
+/// The file to open, and how.
 #[derive(Clone, Debug, Default)]
 pub struct DiskConfig {
     /// Bytes. 0 with `OpenMode::Existing`: the whole file.
@@ -37,6 +37,6 @@ pub struct DiskConfig {
     pub read_only: bool,
     /// Do not lock it against other writers.
     pub no_lock: bool,
-    /// What to label a new file at `path` with, and to compare the label of an existing one with.
+    /// The label for a new file at `path`. The label of an existing file must be equal.
     pub label: Option<Label>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Direct I/O: whether a file bypasses the page cache, and what its I/O must then be aligned to.
+//! Direct I/O: whether a file bypasses the page cache, and the required alignment of its I/O.
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +48,7 @@ fn is_unsupported(error: &Error) -> bool {
     error.cause() == Some(&Cause::Errno(Errno::INVAL.raw_os_error()))
 }
 
-/// What offsets, sizes and addresses of direct I/O on a file must be multiples of. Kernels before 6.1 do
+/// The required alignment of offsets, sizes and addresses of direct I/O on a file. Kernels before 6.1 do
 /// not report it; a page suits them all.
 pub fn alignment(file: &OwnedFd) -> u64 {
     let page = rustix::param::page_size() as u64;

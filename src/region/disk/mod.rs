@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_stays_and_is_not_made_twice() {
+    fn a_named_file_persists_and_is_not_created_twice() {
         let path = scratch("named");
         DiskFile::open(&config(4096, Some(path.clone()))).unwrap().keep();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_there_is_no_space_for_is_not_left_behind() {
+    fn a_file_without_disk_space_is_removed() {
         let path = PathBuf::from(format!("/dev/shm/kvmem-disk-test-{}", std::process::id()));
         let error = DiskFile::open(&config(1 << 50, Some(path.clone()))).err().unwrap();
         assert_eq!(error.status(), Status::OutOfMemory, "{error}");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_folder_is_gone_has_none_beside_it() {
+    fn creating_a_file_in_a_removed_folder_fails() {
         let folder = scratch("folder");
         std::fs::create_dir(&folder).unwrap();
         let file = DiskFile::open(&config(4096, Some(folder.join("file")))).unwrap();
@@ -93,17 +93,17 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_goes_with_what_it_was_created_for_unless_it_is_kept() {
+    fn a_new_file_is_removed_with_its_region_unless_it_is_kept() {
         let path = scratch("given-up");
         drop(DiskFile::open(&config(4096, Some(path.clone()))).unwrap());
         assert!(!path.exists());
-        // Another file at its place is left alone.
+        // Another file at the same path is not removed.
         let file = DiskFile::open(&config(4096, Some(path.clone()))).unwrap();
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "another").unwrap();
         drop(file);
         assert_eq!(std::fs::read(&path).unwrap(), b"another");
-        // So is one that was there before.
+        // A file that existed before is not removed either.
         let open = DiskConfig { opening: OpenMode::OpenOrCreate, ..config(7, Some(path.clone())) };
         drop(DiskFile::open(&open).unwrap());
         std::fs::remove_file(&path).unwrap();

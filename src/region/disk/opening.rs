@@ -84,7 +84,7 @@ fn open_or_make(config: &DiskConfig) -> Result<DiskFile> {
     }
 }
 
-/// Adds what to do if the file exists.
+/// Adds advice if the file exists.
 fn name_the_flags(path: &Path, error: Error) -> Error {
     match error.status() {
         Status::AlreadyExists if path.is_dir() => {

@@ -12,7 +12,7 @@ use crate::error::{Error, Result, Status, ensure, fail};
 use crate::region::Access;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What a token grants.
+/// The rights of a token.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenTerms {
     /// The access that it grants.
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_opens_its_own_name_alone() {
+    fn a_token_is_valid_for_one_name_only() {
         let (catalogue, token) = with(&TERMS);
         let other = catalogue.publish("other", Arc::new(Nothing), &TERMS).unwrap();
         use_once(&catalogue, "kv", token, Access::Read).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_to_read_does_not_let_write() {
+    fn a_token_for_reading_does_not_permit_writing() {
         let (catalogue, reader) = with(&TERMS);
         let writer = catalogue.grant("kv", &TokenTerms { access: Access::ReadWrite, ..TERMS }).unwrap();
         let error = use_once(&catalogue, "kv", reader, Access::ReadWrite).unwrap_err();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn spent_tokens_do_not_pile_up() {
+    fn used_tokens_are_removed() {
         let (catalogue, _) = with(&TERMS);
         for _ in 0..100 {
             let token = catalogue.grant("kv", &TokenTerms { max_uses: 1, ..TERMS }).unwrap();

@@ -206,7 +206,7 @@ impl Reply {
         Ok(Self { outgoing, parcel, held_up: false })
     }
 
-    /// Sends what the socket accepts. Returns whether the reply is complete.
+    /// Sends as many bytes as the socket accepts. Returns whether the reply is complete.
     fn speak(&mut self, socket: BorrowedFd<'_>) -> Result<bool> {
         self.held_up = false;
         for _ in 0..MESSAGES_A_TURN {

@@ -191,7 +191,7 @@ fn remove_stale(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a socket's path leads to.
+/// The file at a socket's path.
 enum Found {
     /// A socket that nothing listens on.
     Stale,
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_has_the_mode_asked_and_goes_with_the_listener() {
+    fn the_path_has_the_requested_mode_and_is_removed_with_the_listener() {
         let directory = Directory::new("mode");
         for mode in [0o600, 0o660, 0o666] {
             let listener = Listener::bind(&directory.socket(), mode, 8).unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_socket_is_refused_and_a_stale_one_replaced() {
+    fn binding_a_live_socket_fails_and_a_stale_one_is_replaced() {
         let directory = Directory::new("live");
         stale(&directory.socket());
         let first = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_is_left_alone() {
+    fn a_file_that_is_not_a_socket_is_unchanged() {
         let directory = Directory::new("file");
         std::fs::write(directory.socket(), "precious").unwrap();
         let error = Listener::bind(&directory.socket(), 0o600, 8).err().unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_another_has_taken_is_not_removed() {
+    fn a_path_that_another_process_has_replaced_is_not_removed() {
         let directory = Directory::new("taken");
         let first = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
         std::fs::remove_file(directory.socket()).unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_replace_a_stale_socket_one_listens() {
+    fn only_one_of_many_processes_replaces_a_stale_socket() {
         let directory = Directory::new("race");
         for _ in 0..20 {
             stale(&directory.socket());
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_path_is_served_and_a_stale_one_replaced() {
+    fn the_longest_path_works_and_a_stale_one_is_replaced() {
         let directory = Directory::new("long");
         let longest = 107 - directory.0.as_os_str().len() - "/".len() - "/s".len();
         let deep = directory.0.join("x".repeat(longest));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_too_long_or_nowhere_says_so() {
+    fn a_path_that_is_too_long_or_missing_is_reported() {
         let long = std::env::temp_dir().join("x".repeat(120));
         let error = Listener::bind(&long, 0o600, 8).err().unwrap();
         assert_eq!(error.status(), Status::InvalidArgument, "{error}");

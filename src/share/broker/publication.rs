@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a broker publishes.
+//! The objects that a broker publishes.
 
 use std::sync::Arc;
 

@@ -10,17 +10,17 @@ use crate::region::Access;
 const MOST_NAME: usize = 255;
 /// The most bytes of a request.
 pub const MOST_REQUEST: usize = TOKEN_BYTES + 1 + MOST_NAME;
-/// The most bytes of a refusal's message.
+/// Maximum size of the message of an error reply, in bytes.
 const MOST_MESSAGE: usize = 4096;
 
 /// The request of a client.
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
-    /// Of what.
+    /// The name of the publication.
     pub name: String,
-    /// By what right.
+    /// The token.
     pub token: Token,
-    /// To do what; `None` for all that the token lets.
+    /// The requested access; `None` for all that the token grants.
     pub access: Option<Access>,
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_read_as_it_was_written() {
+    fn a_written_request_is_read_back() {
         for access in [None, Some(Access::Read), Some(Access::ReadWrite)] {
             let request = FetchRequest { name: "schlüssel".into(), token: Token([7; 32]), access };
             let read = FetchRequest::read(&request.write()).unwrap();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_none_is_refused() {
+    fn an_invalid_request_fails() {
         let good =
             FetchRequest { name: "kv".into(), token: Token([7; 32]), access: Some(Access::Read) }.write();
         let mut other_access = good.clone();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_keeps_its_status_and_message() {
+    fn a_reply_with_an_error_keeps_status_and_message() {
         let read = Refusal::read(&Refusal(Error::new(Status::Busy, "come again")).write()).unwrap();
         assert_eq!((read.0.status(), read.0.message()), (Status::Busy, "come again"));
         let long = Refusal(Error::new(Status::Busy, "ü".repeat(5000))).write();
@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_give_a_request_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn any_bytes_are_read_as_a_request_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = (FetchRequest::read(&bytes), Refusal::read(&bytes));
         }
     }

@@ -39,7 +39,7 @@ pub struct Service {
     accept_from: Option<Instant>,
 }
 
-/// What is ready, in the order of the connections.
+/// The ready file descriptors, in the order of the connections.
 struct Ready {
     listener: bool,
     connections: Vec<bool>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the thread of a broker and the rest of the library both use.
+//! The state that a broker shares with its thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -13,7 +13,7 @@ pub(super) struct BrokerCounts {
     pub refused: AtomicU64,
 }
 
-/// What the thread and the rest of the library both use.
+/// The state that a broker shares with its thread.
 pub(super) struct BrokerState {
     pub catalogue: Catalogue,
     pub counts: BrokerCounts,

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_differ_and_know_themselves() {
+    fn tokens_differ_and_equal_themselves() {
         let (first, second) = (Token::generate().unwrap(), Token::generate().unwrap());
         assert!(first.is(&first) && !first.is(&second) && !first.is(&Token([0; TOKEN_BYTES])));
         for bit in 0..TOKEN_BYTES * 8 {

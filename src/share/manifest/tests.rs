@@ -83,7 +83,7 @@ fn layout(manifest: &mut Manifest) -> &mut LayoutEntry {
 }
 
 #[test]
-fn only_version_4_has_an_order() {
+fn only_version_4_contains_an_order() {
     let bytes = ordered().write().unwrap();
     assert_eq!(bytes[8], 4);
     assert_eq!(Manifest::read(&bytes, 4).unwrap(), ordered());
@@ -101,7 +101,7 @@ fn only_version_4_has_an_order() {
 }
 
 #[test]
-fn only_version_3_has_a_part_of_a_memory_file() {
+fn only_version_3_contains_a_part_of_a_memory_file() {
     let bytes = newest().write().unwrap();
     assert_eq!(bytes[8], 3);
     assert_eq!(Manifest::read(&bytes, 2).unwrap(), newest());
@@ -118,7 +118,7 @@ fn only_version_3_has_a_part_of_a_memory_file() {
 }
 
 #[test]
-fn the_oldest_version_that_has_it_is_written() {
+fn the_oldest_possible_version_is_written() {
     assert_eq!(manifest().write().unwrap()[8], 1);
     let bytes = newer().write().unwrap();
     assert_eq!(bytes[8], 2);
@@ -129,14 +129,14 @@ fn the_oldest_version_that_has_it_is_written() {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn a_written_manifest_is_read_back() {
     let bytes = manifest().write().unwrap();
     assert_eq!(Manifest::read(&bytes, 4).unwrap(), manifest());
     assert_eq!(Manifest::read(&bytes, 3).unwrap_err().status(), Status::Corrupt);
 }
 
 #[test]
-fn all_damage_is_found() {
+fn all_damage_is_detected() {
     for manifest in [manifest(), newer(), newest(), ordered()] {
         let fds = manifest.fds as usize;
         ensure_all_damage_is_found(&manifest.write().unwrap(), |bytes| Manifest::read(bytes, fds));
@@ -144,7 +144,7 @@ fn all_damage_is_found() {
 }
 
 #[test]
-fn a_hostile_sender_is_found_out() {
+fn a_manifest_of_a_hostile_sender_is_rejected() {
     let hostile: [fn(&mut Manifest); 14] = [
         |m| m.fds = 5,
         |m| m.regions[0].control = 1,
@@ -175,7 +175,7 @@ fn a_hostile_sender_is_found_out() {
 }
 
 #[test]
-fn a_hostile_sender_of_version_2_is_found_out() {
+fn a_version_2_manifest_of_a_hostile_sender_is_rejected() {
     fn mappings(manifest: &mut Manifest) -> (&mut u64, &mut Vec<SharedMapping>) {
         match &mut manifest.regions[1].carried {
             MemoryHandle::Mappings { offset, mappings, .. } => (offset, mappings),
@@ -208,7 +208,7 @@ fn a_hostile_sender_of_version_2_is_found_out() {
 
 proptest! {
     #[test]
-    fn a_changed_byte_behind_a_true_checksum_gives_a_result_or_an_error(
+    fn a_changed_byte_with_a_valid_checksum_gives_a_result_or_an_error(
         position in any::<prop::sample::Index>(), byte in any::<u8>(), is_newer in any::<bool>(),
     ) {
         let mut body = Vec::new();
@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn any_fields_behind_a_true_checksum_give_a_result_or_an_error(
+    fn any_fields_with_a_valid_checksum_give_a_result_or_an_error(
         body in prop::collection::vec(any::<u8>(), 0..512), fds in 0usize..9,
     ) {
         let _ = Manifest::read(&FORM.frame(2, &body).unwrap(), fds);

@@ -69,7 +69,7 @@ impl Runs {
         if self.busy.load(Ordering::Acquire) { Err(in_flight()) } else { Ok(()) }
     }
 
-    /// Begins a run. Fails if one is in flight, if an extent has no memory, or if adopted memory is gone.
+    /// Begins a run. Fails if one is in flight, if an extent has no memory, or if adopted memory no longer exists.
     pub fn begin(&self, engine: &dyn Engine, needs: &Needs) -> Result<Run> {
         needs.ensure_alive()?;
         let [source, destination] = &needs.touched;

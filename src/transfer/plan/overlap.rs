@@ -3,15 +3,17 @@
 //! another's mapped more than once, by what they are.
 #![forbid(unsafe_code)]
 
-use super::Plan;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Move, Plan};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
-use crate::region::Region;
+use crate::region::{FileId, Region};
 
 /// Whether two layouts have memory in common.
 pub(super) fn have_common_memory(source: &Layout, destination: &Layout) -> bool {
-    let [from, to] = Spans::of([source, destination]);
-    from.meet(&to)
+    Spans::of([source, destination]).iter().any(|[from, to]| from.meet(to))
 }
 
 /// Within one piece of memory no block may be read after it was written, or while it is.
@@ -37,12 +39,16 @@ fn are_blocks_apart(source: &Layout, destination: &Layout, plan: &Plan) -> bool 
 }
 
 fn ensure_moves_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
-    let [from, to] = Spans::of([source, destination]);
     let moves: Vec<_> = plan.moves().collect();
-    let mut reads: Vec<_> =
-        moves.iter().map(|each| (from.at(each.source, each.source_region), each.size)).collect();
-    let mut writes: Vec<_> =
-        moves.iter().map(|each| (to.at(each.destination, each.destination_region), each.size)).collect();
+    let all = Spans::of([source, destination]);
+    all.iter().try_for_each(|[from, to]| {
+        let read = |each: &Move| Some((from.at(each.source, each.source_region)?, each.size));
+        let written = |each: &Move| Some((to.at(each.destination, each.destination_region)?, each.size));
+        ensure_disjoint(moves.iter().filter_map(read).collect(), moves.iter().filter_map(written).collect())
+    })
+}
+
+fn ensure_disjoint(mut reads: Vec<(u64, u64)>, mut writes: Vec<(u64, u64)>) -> Result<()> {
     reads.sort_unstable();
     writes.sort_unstable();
     let (mut read, mut write) = (0, 0);
@@ -59,8 +65,8 @@ fn ensure_moves_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Res
     Ok(())
 }
 
-/// Where a layout's regions would lie if all memory were mapped but once.
-struct Spans(Vec<Span>);
+/// Where a layout's regions would lie if all memory were mapped but once; `None` for a region of other memory.
+struct Spans(Vec<Option<Span>>);
 
 struct Span {
     start: u64,
@@ -73,30 +79,64 @@ struct Span {
 type Known = Vec<([u8; 16], u64)>;
 
 impl Spans {
-    fn of(layouts: [&Layout; 2]) -> [Self; 2] {
+    /// By address; and for each memory file that both layouts have parts of, by offset in the file. A file can be adopted
+    /// and opened several times, at different addresses.
+    fn of(layouts: [&Layout; 2]) -> Vec<[Self; 2]> {
         let mut known = Known::new();
-        layouts.map(|layout| {
-            let spans = layout.memory().regions().iter().map(|region| {
-                let shift = shift(region, &mut known);
-                Span { start: region.address().wrapping_add(shift), size: region.size(), shift }
-            });
-            Self(spans.collect())
-        })
+        let by_address = layouts.map(|layout| {
+            Self::each(layout, |region| Some(region.address().wrapping_add(shift(region, &mut known))))
+        });
+        let parts = layouts.map(file_parts);
+        let files: BTreeSet<_> = parts[0].iter().flatten().map(|(file, _)| *file).collect();
+        let is_of_both = |file: &FileId| parts[1].iter().flatten().any(|(other, _)| other == file);
+        let by_file = files.into_iter().filter(is_of_both).map(|file| {
+            [0, 1].map(|side| {
+                let mut parts = parts[side].iter();
+                let start =
+                    |part: &Option<(FileId, u64)>| part.filter(|(of, _)| *of == file).map(|(_, at)| at);
+                Self::each(layouts[side], |_| parts.next().and_then(start))
+            })
+        });
+        std::iter::once(by_address).chain(by_file).collect()
+    }
+
+    fn each(layout: &Layout, mut start: impl FnMut(&Arc<Region>) -> Option<u64>) -> Self {
+        let span = |region: &Arc<Region>| {
+            let start = start(region)?;
+            Some(Span { start, size: region.size(), shift: start.wrapping_sub(region.address()) })
+        };
+        Self(layout.memory().regions().iter().map(span).collect())
     }
 
     fn meet(&self, other: &Self) -> bool {
-        self.0.iter().any(|from| {
-            other.0.iter().any(|to| from.start < to.start + to.size && to.start < from.start + from.size)
+        self.0.iter().flatten().any(|from| {
+            let mut others = other.0.iter().flatten();
+            others.any(|to| from.start < to.start + to.size && to.start < from.start + from.size)
         })
     }
 
-    fn at(&self, address: u64, region: u32) -> u64 {
-        address.wrapping_add(self.0.get(region as usize).map_or(0, |span| span.shift))
+    fn at(&self, address: u64, region: u32) -> Option<u64> {
+        let span = self.0.get(region as usize)?.as_ref()?;
+        Some(address.wrapping_add(span.shift))
     }
 }
 
+/// For each region of a layout the memory file that it is a part of, and where in the file it starts, if other regions can
+/// be parts of the same file.
+fn file_parts(layout: &Layout) -> Vec<Option<(FileId, u64)>> {
+    // Many regions may be views of one, and identifying a file is a system call.
+    let mut last: Option<(&Arc<Region>, Option<(FileId, u64)>)> = None;
+    let part = |region| {
+        let (root, offset) = Region::root_of(region);
+        let known = last.filter(|(known, _)| Arc::ptr_eq(known, root));
+        let (_, part) = *last.insert(known.unwrap_or_else(|| (root, root.foreign_file_part())));
+        part.map(|(file, start)| (file, start.saturating_add(offset)))
+    };
+    layout.memory().regions().iter().map(part).collect()
+}
+
 /// From a region's addresses to those of the first region of the same memory.
-fn shift(region: &std::sync::Arc<Region>, known: &mut Known) -> u64 {
+fn shift(region: &Arc<Region>, known: &mut Known) -> u64 {
     let (root, _) = Region::root_of(region);
     let Some(id) = root.shared_id() else { return 0 };
     match known.iter().find(|(other, _)| *other == id) {

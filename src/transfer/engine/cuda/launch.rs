@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiles_cover_a_stretch_and_none_is_empty() {
+    fn tiles_cover_a_span_and_none_is_empty() {
         for stretch in [1, 15, 480, 4096, 4097, 4608, 16 << 10, 65 << 20, 5_000_001] {
             let (size, tiles) = tile(stretch, TILE);
             assert!(u64::from(size) <= TILE && size % 16 == 0);

@@ -163,7 +163,7 @@ mod tests {
             assert!(matches!(operation.advance(&requests, Err(Errno::INTR)), IoStep::Again));
         }
         let IoStep::Failed(error) = operation.advance(&requests, Err(Errno::AGAIN)) else {
-            panic!("goes on")
+            panic!("no failure")
         };
         assert_eq!(error.status(), Status::Io);
     }
@@ -173,7 +173,7 @@ mod tests {
         let requests = requests(true);
         for (errno, status) in [(Errno::NOSPC, Status::OutOfMemory), (Errno::IO, Status::Io)] {
             let IoStep::Failed(error) = Operation::new(0).advance(&requests, Err(errno)) else {
-                panic!("goes on")
+                panic!("no failure")
             };
             assert_eq!(error.status(), status);
             assert_eq!(error.cause(), Some(&crate::error::Cause::Errno(errno.raw_os_error())));
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_write_of_no_bytes_without_an_errno_fails() {
         let IoStep::Failed(error) = Operation::new(0).advance(&requests(true), Ok(0)) else {
-            panic!("goes on")
+            panic!("no failure")
         };
         assert_eq!(error.status(), Status::Io);
     }

@@ -33,7 +33,7 @@ impl<'a> FileSides<'a> {
         promises::is_direct(self.file)
     }
 
-    /// Fails for what the caller's flags exclude. Between a file and a GPU, `against_gds` is the reason
+    /// Fails if the caller's flags exclude the transfer. Between a file and a GPU, `against_gds` is the reason
     /// against GDS.
     pub fn ensure_allowed(&self, against_gds: Option<&str>, preferences: &Preferences) -> Result<()> {
         let refuse = |reason: &str| Err(Error::new(Status::Unsupported, reason.to_string()));

@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_are_full_and_moves_are_cut_only_where_one_ends(
+        fn requests_are_full_and_moves_are_cut_only_at_their_ends(
             sizes in prop::collection::vec(1u64..300, 1..30), most in 1u64..200,
         ) {
             let moves: Vec<_> = sizes

@@ -82,7 +82,7 @@ impl StagedCopy {
         device.provide_staging(self.parts as u64 * self.part_size, self.to_host)
     }
 
-    /// The resource that stands for its staging memory.
+    /// The resource that represents its staging memory.
     pub fn resource(&self) -> Resource {
         if self.to_host { Resource::StagingToHost } else { Resource::StagingToDevice }
     }
