@@ -240,8 +240,8 @@ static void transfer_run(world *w, transfer_in_use *transfer) {
     }
     engine_begin(w);
     const bool has_new_pairs = choose(w, 2) == 0, is_prepared = transfer->resets == w->resets;
-    const bool is_there = !is_lost(w, &w->sides[transfer->source]) && !is_lost(w,
-                                                                               &w->sides[transfer->destination]);
+    const bool is_there =
+        !is_lost(w, &w->sides[transfer->source]) && !is_lost(w, &w->sides[transfer->destination]);
     const kvmem_status status = submit(w, transfer, has_new_pairs);
     if (!is_prepared && !(has_new_pairs && is_there)) {
         CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
