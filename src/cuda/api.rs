@@ -13,7 +13,7 @@ use cudarc::driver::sys::{
 };
 
 use super::codes::Code;
-use super::entry::Entry;
+use super::entry::EntryPoint;
 use super::raw::{RawAccess, RawIpcHandle, RawLocation, RawProperties, RawRows};
 use crate::error::{Result, ensure};
 
@@ -24,8 +24,8 @@ macro_rules! functions {
     ) => {
         /// The functions. Those that old drivers lack are options.
         pub(super) struct Api {
-            $(pub(super) $field: Entry<unsafe extern "C" fn($($type),*) -> Code>,)+
-            $(pub(super) $newer: Option<Entry<unsafe extern "C" fn($($newer_type),*) -> Code>>,)+
+            $(pub(super) $field: EntryPoint<unsafe extern "C" fn($($type),*) -> Code>,)+
+            $(pub(super) $newer: Option<EntryPoint<unsafe extern "C" fn($($newer_type),*) -> Code>>,)+
         }
 
         impl Api {
@@ -40,12 +40,12 @@ macro_rules! functions {
                 );
                 $(
                     // SAFETY: the library is present; the type is the function's own.
-                    let Some($field) = (unsafe { Entry::find($symbol) }) else {
+                    let Some($field) = (unsafe { EntryPoint::find($symbol) }) else {
                         crate::error::fail!(UnavailableCuda, "the CUDA driver is too old: it has no {}", $symbol);
                     };
                 )+
                 // SAFETY: as above.
-                $(let $newer = unsafe { Entry::find($newer_symbol) };)+
+                $(let $newer = unsafe { EntryPoint::find($newer_symbol) };)+
                 Ok(Self { $($field,)+ $($newer),+ })
             }
         }

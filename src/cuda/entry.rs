@@ -7,7 +7,7 @@ use super::codes::Code;
 
 /// A function of the driver's. `F` is its type.
 #[derive(Clone, Copy)]
-pub(super) struct Entry<F> {
+pub(super) struct EntryPoint<F> {
     pointer: F,
     name: &'static str,
 }
@@ -27,7 +27,7 @@ impl CallResult {
     }
 }
 
-impl<F: Copy> Entry<F> {
+impl<F: Copy> EntryPoint<F> {
     /// Looks a function up by name; `None` if the driver has no such function.
     ///
     /// # Safety
@@ -42,7 +42,7 @@ impl<F: Copy> Entry<F> {
 /// Makes functions of so many arguments callable.
 macro_rules! callable {
     ($($argument:ident: $type:ident),+) => {
-        impl<$($type),+> Entry<unsafe extern "C" fn($($type),+) -> Code> {
+        impl<$($type),+> EntryPoint<unsafe extern "C" fn($($type),+) -> Code> {
             /// Calls it.
             ///
             /// # Safety

@@ -14,7 +14,7 @@ use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::KVMEM_STATUS_OK;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::time::timeout;
-use crate::transfer::{Entry, OpenQueue, Queue};
+use crate::transfer::{OpenQueue, Queue, QueueEntry};
 
 /// A queue of completions, with an event fd. Transfers keep their queue alive. No completion is lost,
 /// whatever the number in flight. A completion may arrive shortly after kvmem_transfer_wait has returned.
@@ -149,13 +149,13 @@ unsafe fn collect(
     completions: *mut kvmem_completion,
     capacity: usize,
     count: *mut usize,
-    take: impl FnOnce(&mut [Entry]) -> Result<usize>,
+    take: impl FnOnce(&mut [QueueEntry]) -> Result<usize>,
 ) -> Result<()> {
     ensure!(capacity > 0, InvalidArgument, "capacity is 0; at least one completion must fit");
     // SAFETY: the caller's promise.
     let count = unsafe { out(count, "count") }?;
     check_items(completions, capacity, "completions")?;
-    let mut entries = [Entry { user_data: 0, bytes: 0, status: None }; BATCH];
+    let mut entries = [QueueEntry { user_data: 0, bytes: 0, status: None }; BATCH];
     let taken = take(&mut entries[..capacity.min(BATCH)])?;
     for (index, entry) in entries[..taken].iter().enumerate() {
         let status = entry.status.map_or(KVMEM_STATUS_OK, |status| status as kvmem_status);

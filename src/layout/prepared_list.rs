@@ -3,7 +3,7 @@
 
 use super::{Layout, Memory, Unit};
 use crate::error::Result;
-use crate::nixl::request::Side;
+use crate::nixl::request::RequestSide;
 use crate::nixl::{AgentState, ListId, MemoryType, Span};
 
 impl Layout {
@@ -16,11 +16,11 @@ impl Layout {
 }
 
 /// The side of a layout in a request.
-fn side(layout: &Layout) -> Side {
+fn side(layout: &Layout) -> RequestSide {
     match layout.memory() {
-        Memory::Remote(remote) => Side::Peer(remote.peer.clone()),
-        Memory::Local(_) if layout.memory_type() == MemoryType::File => Side::Own,
-        Memory::Local(_) => Side::Local,
+        Memory::Remote(remote) => RequestSide::Peer(remote.peer.clone()),
+        Memory::Local(_) if layout.memory_type() == MemoryType::File => RequestSide::Own,
+        Memory::Local(_) => RequestSide::Local,
     }
 }
 

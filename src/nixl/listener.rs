@@ -16,7 +16,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::agent::{self, Agent, thread_gone};
 use super::state::AgentState;
-use super::thread::{AgentTask, Step};
+use super::thread::{AgentTask, TaskStep};
 use crate::error::{Error, Result, Status, ensure};
 
 /// How long metadata may take before the peer's address is checked. The listen threads of both sides sleep 100 ms between
@@ -158,13 +158,13 @@ struct MetadataArrival {
 }
 
 impl AgentTask for MetadataArrival {
-    fn step(&mut self, state: &mut AgentState) -> Step {
+    fn step(&mut self, state: &mut AgentState) -> TaskStep {
         if self.waiter.strong_count() == 0 {
-            return Step::Done;
+            return TaskStep::Done;
         }
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let result = match state.remote(&self.name) {
-            Err(error) if error.status() == Status::NotFound && !over => return Step::Waiting,
+            Err(error) if error.status() == Status::NotFound && !over => return TaskStep::Waiting,
             Err(error) if error.status() == Status::NotFound => {
                 let message = "the metadata did not arrive in time; check the name, the address and the port";
                 Err(Error::new(Status::TimedOut, message))
@@ -172,7 +172,7 @@ impl AgentTask for MetadataArrival {
             arrived => arrived.map(|_| ()),
         };
         let _ = self.reply.send(result);
-        Step::Done
+        TaskStep::Done
     }
 
     fn abandon(&mut self, error: Error) {

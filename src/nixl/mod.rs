@@ -36,4 +36,4 @@ pub use state::AgentState;
 pub use sys::status_name;
 #[cfg(test)]
 pub use thread::step_once;
-pub use thread::{AgentTask, Step};
+pub use thread::{AgentTask, TaskStep};

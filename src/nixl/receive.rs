@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::handoff::Giver;
 use super::notification::Notification;
 use super::state::AgentState;
-use super::thread::{AgentTask, Step};
+use super::thread::{AgentTask, TaskStep};
 use crate::error::{Error, Result};
 use crate::log::{Count, log};
 
@@ -40,16 +40,16 @@ impl ReceiveTask {
 }
 
 impl AgentTask for ReceiveTask {
-    fn step(&mut self, state: &mut AgentState) -> Step {
+    fn step(&mut self, state: &mut AgentState) -> TaskStep {
         match self.poll(state) {
             Some(result) => {
                 // A caller that waits no more leaves its messages to the next one.
                 if let Err(Ok(messages)) = self.reply.give(result) {
                     state.inbox.0.extend(messages);
                 }
-                Step::Done
+                TaskStep::Done
             }
-            None => Step::Waiting,
+            None => TaskStep::Waiting,
         }
     }
 

@@ -43,7 +43,7 @@ impl From<&Descriptor> for Span {
 
 /// Whose memory a list describes.
 #[derive(Clone, Debug)]
-pub enum Side {
+pub enum RequestSide {
     /// The agent's own, as the local side of a request.
     Local,
     /// The agent's own, as the remote side: files.
@@ -52,7 +52,7 @@ pub enum Side {
     Peer(Arc<Remote>),
 }
 
-impl Side {
+impl RequestSide {
     fn is_for(&self, remote: &Arc<Remote>) -> bool {
         matches!(self, Self::Peer(peer) if Arc::ptr_eq(peer, remote))
     }
@@ -61,7 +61,7 @@ impl Side {
 /// A descriptor list NIXL has resolved for one side.
 pub struct PreparedList {
     pub(super) raw: sys::nixl_capi_xfer_dlist_handle_t,
-    pub(super) side: Side,
+    pub(super) side: RequestSide,
 }
 
 impl PreparedList {
@@ -73,12 +73,12 @@ impl PreparedList {
 /// A request and its state.
 pub struct RequestHandle {
     pub(super) raw: sys::nixl_capi_xfer_req_t,
-    pub(super) remote: Side,
-    pub(super) state: State,
+    pub(super) remote: RequestSide,
+    pub(super) state: RequestState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RequestState {
     /// Not posted yet, or complete.
     Idle,
     InFlight,
@@ -87,7 +87,7 @@ pub(super) enum State {
     Failed,
 }
 
-impl State {
+impl RequestState {
     pub fn of(status: sys::nixl_capi_status_t) -> Self {
         match status {
             sys::NIXL_CAPI_SUCCESS => Self::Idle,

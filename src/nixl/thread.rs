@@ -19,7 +19,7 @@ use crate::log::log;
 
 /// The result of one step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum TaskStep {
     /// It made progress: call it again at once.
     Progressed,
     /// It waits for hardware or a peer that responds within microseconds.
@@ -33,7 +33,7 @@ pub enum Step {
 /// Something that takes many steps on the agent's thread.
 pub trait AgentTask: Send {
     /// Takes one short step.
-    fn step(&mut self, state: &mut AgentState) -> Step;
+    fn step(&mut self, state: &mut AgentState) -> TaskStep;
 
     /// Reports that the agent's thread has ended, so that the work was never begun. Whatever starts the work gets the same
     /// error.
@@ -87,7 +87,7 @@ pub enum WaitPolicy {
 /// The tasks of an agent, and its pending commands.
 #[derive(Default)]
 pub struct TaskQueue {
-    work: Vec<(Box<dyn AgentTask>, Step)>,
+    work: Vec<(Box<dyn AgentTask>, TaskStep)>,
     /// Commands that a waiting thread has left to the agent's thread.
     left: VecDeque<Command>,
     stopping: bool,
@@ -126,7 +126,7 @@ impl TaskQueue {
     pub fn take_starts(&mut self, commands: &Receiver<Command>) -> bool {
         while self.left.is_empty() {
             match commands.try_recv() {
-                Ok(Command::Start(work)) => self.work.push((work, Step::Progressed)),
+                Ok(Command::Start(work)) => self.work.push((work, TaskStep::Progressed)),
                 Ok(other) => self.left.push_back(other),
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
@@ -147,8 +147,9 @@ impl TaskQueue {
                 Err(error) => abandon(self.work.remove(index).0, error),
             }
         }
-        let has_progressed = self.work.iter().any(|(_, last)| matches!(last, Step::Progressed | Step::Done));
-        for (done, _) in self.work.extract_if(.., |(_, last)| *last == Step::Done) {
+        let has_progressed =
+            self.work.iter().any(|(_, last)| matches!(last, TaskStep::Progressed | TaskStep::Done));
+        for (done, _) in self.work.extract_if(.., |(_, last)| *last == TaskStep::Done) {
             // A panic here would end the thread, and every later call of the agent would wait for ever.
             let _: Option<()> = logged(|| drop(done));
         }
@@ -158,7 +159,7 @@ impl TaskQueue {
     fn execute(&mut self, command: Command, state: &mut AgentState) {
         match command {
             Command::Run(function) => drop(logged(|| function(state))),
-            Command::Start(work) => self.work.push((work, Step::Progressed)),
+            Command::Start(work) => self.work.push((work, TaskStep::Progressed)),
             Command::Stop => self.stopping = true,
         }
     }
@@ -184,7 +185,7 @@ impl TaskQueue {
         if self.work.is_empty() {
             return idle_poll.map_or(WaitPolicy::Forever, WaitPolicy::Sleep);
         }
-        let in_flight = self.work.iter().any(|(_, last)| *last == Step::InFlight);
+        let in_flight = self.work.iter().any(|(_, last)| *last == TaskStep::InFlight);
         match (in_flight, quiet < SPIN) {
             (true, true) => WaitPolicy::Spin,
             (true, false) => WaitPolicy::Sleep(SLEEP_IN_FLIGHT),
@@ -209,7 +210,7 @@ fn logged<R>(function: impl FnOnce() -> R) -> Option<R> {
 /// Runs one step of a task, like the agent's thread.
 #[cfg(test)]
 pub fn step_once(work: Box<dyn AgentTask>) {
-    let mut tasks = TaskQueue { work: vec![(work, Step::Progressed)], ..TaskQueue::default() };
+    let mut tasks = TaskQueue { work: vec![(work, TaskStep::Progressed)], ..TaskQueue::default() };
     tasks.step_all(&mut AgentState::unloaded());
 }
 
@@ -229,9 +230,9 @@ mod tests {
     }
 
     impl AgentTask for Probe {
-        fn step(&mut self, _: &mut AgentState) -> Step {
+        fn step(&mut self, _: &mut AgentState) -> TaskStep {
             assert!(!self.panics, "deliberate");
-            Step::InFlight
+            TaskStep::InFlight
         }
 
         fn abandon(&mut self, error: Error) {
@@ -251,11 +252,11 @@ mod tests {
         let (before, _) = probe(false, &reported);
         let (broken, memory) = probe(true, &reported);
         let (after, other_memory) = probe(false, &reported);
-        let work = [before, broken, after].into_iter().map(|work| (work, Step::Progressed)).collect();
+        let work = [before, broken, after].into_iter().map(|work| (work, TaskStep::Progressed)).collect();
         let mut tasks = TaskQueue { work, ..TaskQueue::default() };
         assert!(!tasks.step_all(&mut AgentState::unloaded()));
         assert_eq!(tasks.work.len(), 2);
-        assert!(tasks.work.iter().all(|(_, last)| *last == Step::InFlight));
+        assert!(tasks.work.iter().all(|(_, last)| *last == TaskStep::InFlight));
         assert_eq!(reports.try_iter().map(|error| error.status()).collect::<Vec<_>>(), [Status::Panic]);
         drop(tasks);
         assert!(memory.upgrade().is_some());
@@ -266,8 +267,8 @@ mod tests {
     fn a_panic_in_drop_does_not_end_the_thread() {
         struct Fragile;
         impl AgentTask for Fragile {
-            fn step(&mut self, _: &mut AgentState) -> Step {
-                Step::Done
+            fn step(&mut self, _: &mut AgentState) -> TaskStep {
+                TaskStep::Done
             }
             fn abandon(&mut self, _: Error) {}
         }
@@ -276,7 +277,7 @@ mod tests {
                 panic!("deliberate");
             }
         }
-        let work: Vec<(Box<dyn AgentTask>, Step)> = vec![(Box::new(Fragile), Step::Progressed)];
+        let work: Vec<(Box<dyn AgentTask>, TaskStep)> = vec![(Box::new(Fragile), TaskStep::Progressed)];
         let mut tasks = TaskQueue { work, ..TaskQueue::default() };
         assert!(tasks.step_all(&mut AgentState::unloaded()));
         assert!(tasks.work.is_empty());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 
 use super::import::alignment_of_roots;
-use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry, RemoteEntry};
+use super::manifest::{LayoutEntry, Manifest, Object, RegionEntry, RegionPart, RemoteEntry};
 use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
 use super::{Parcel, Retained, RetainedRoot, Share, ShareOptions, Transport};
 use crate::cuda::vmm::{self, ExportedHandle, HandleType, RetainedRange};
@@ -69,7 +69,7 @@ fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
     if grant.way != Transport::Remote {
         let size = layout.geometry().region_size();
         for region in &local.regions {
-            parts.push(Part { size, ..packing.add(region)? });
+            parts.push(RegionPart { size, ..packing.add(region)? });
         }
         packing.ensure_placeable(&parts, alignment_of_roots(layout.geometry().dimensions().alignment))?;
     }
@@ -138,7 +138,7 @@ impl ShareBuilder {
     }
 
     /// Adds the root of a view, unless it was added before. Returns the part of the root that the view covers.
-    fn add(&mut self, region: &Arc<Region>) -> Result<Part> {
+    fn add(&mut self, region: &Arc<Region>) -> Result<RegionPart> {
         let (root, offset) = Region::root_of(region);
         let known = self.kept.iter().position(|kept| Arc::ptr_eq(&kept.region, root));
         let index = match known {
@@ -148,12 +148,12 @@ impl ShareBuilder {
                 self.kept.len() - 1
             }
         };
-        Ok(Part { region: index as u32, offset, size: region.size() })
+        Ok(RegionPart { region: index as u32, offset, size: region.size() })
     }
 
     /// Fails for a layout that no importer could map: an importer maps the memory at another address, and every part must be
     /// aligned there too. The driver places memory that is opened by an IPC handle, in pages of 2 MiB as here.
-    fn ensure_placeable(&self, parts: &[Part], alignment: u64) -> Result<()> {
+    fn ensure_placeable(&self, parts: &[RegionPart], alignment: u64) -> Result<()> {
         for (index, part) in parts.iter().enumerate() {
             let is_by_driver = matches!(self.regions[part.region as usize].carried, MemoryHandle::Ipc { .. });
             ensure!(

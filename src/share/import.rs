@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry};
+use super::manifest::{LayoutEntry, Manifest, Object, RegionEntry, RegionPart};
 use super::memory_handle::MemoryHandle;
 use super::{OpenOptions, Reach, Share};
 use crate::error::{Error, Result, Status, ensure, fail};
@@ -41,7 +41,7 @@ impl Share {
         }
     }
 
-    fn open_part(&self, part: &Part, opening: &OpenOptions) -> Result<Arc<Region>> {
+    fn open_part(&self, part: &RegionPart, opening: &OpenOptions) -> Result<Arc<Region>> {
         self.ensure_granted(opening)?;
         let entry = &self.manifest.regions[part.region as usize];
         let root = self.open_root(entry, opening, 1)?;
@@ -159,7 +159,7 @@ fn seen(entry: &RegionEntry) -> Vec<(usize, u32)> {
     }
 }
 
-fn view(root: &Arc<Region>, part: &Part) -> Result<Arc<Region>> {
+fn view(root: &Arc<Region>, part: &RegionPart) -> Result<Arc<Region>> {
     if part.offset == 0 && part.size == root.size() {
         return Ok(root.clone());
     }

@@ -39,14 +39,14 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Object {
     /// A region, or a part of one.
-    Region(Part),
+    Region(RegionPart),
     /// A layout.
     Layout(LayoutEntry),
 }
 
 /// A part of one of the regions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct RegionPart {
     /// Which region.
     pub region: u32,
     /// The offset of the part.
@@ -63,7 +63,7 @@ pub struct LayoutEntry {
     /// As configured.
     pub kind: LayoutKind,
     /// The parts of the regions that it occupies, one per region of the layout; none if only NIXL can access it.
-    pub parts: Vec<Part>,
+    pub parts: Vec<RegionPart>,
     /// The data that NIXL needs to access it, if it is registered with an agent.
     pub remote: Option<RemoteEntry>,
 }
@@ -149,7 +149,7 @@ impl Manifest {
         }
     }
 
-    fn check_part(&self, part: &Part) -> Result<()> {
+    fn check_part(&self, part: &RegionPart) -> Result<()> {
         let Some(region) = self.regions.get(part.region as usize) else {
             fail!(Corrupt, "there is no region {}, it has {}", part.region, self.regions.len());
         };

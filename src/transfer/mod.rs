@@ -22,7 +22,7 @@ pub use path::TransferPath;
 pub use plan::{Outline, Plan};
 pub use request::{BlockPair, Expected, PairedRange, Preferences, Step, TransferRequest, Wanted};
 pub use run::completion::{Completion, Outcome};
-pub use run::queue::{Entry, OpenQueue, Queue};
+pub use run::queue::{OpenQueue, Queue, QueueEntry};
 pub use verify::checksum;
 
 use engine::contexts::Contexts;

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result, Status};
-use crate::ffi::common::kind::{Kind, State};
+use crate::ffi::common::kind::{HandleState, Kind};
 use crate::ffi::common::pointer::{self, null};
 use crate::ffi::common::scope::Scope;
 use crate::guarded::guarded;
@@ -283,14 +283,14 @@ unsafe impl Sync for UserData {}
 #[cold]
 fn wrong_kind(wanted: &str, found: Kind) -> Error {
     let message = match found.state() {
-        State::Live(other) => format!("the handle is of type {other}, the call needs type {wanted}"),
-        State::Destroyed(name) if name == wanted => {
+        HandleState::Live(other) => format!("the handle is of type {other}, the call needs type {wanted}"),
+        HandleState::Destroyed(name) if name == wanted => {
             format!("the {wanted} handle was destroyed before this call")
         }
-        State::Destroyed(other) => {
+        HandleState::Destroyed(other) => {
             format!("the handle is of type {other} and was destroyed, the call needs type {wanted}")
         }
-        State::Unknown => format!(
+        HandleState::Unknown => format!(
             "the pointer is no handle of kvmem, or one that was destroyed and whose memory was used again; the call needs \
              type {wanted}"
         ),

@@ -26,7 +26,7 @@ pub struct Kind(u64);
 
 /// The state of the handle that a kind was read from.
 #[derive(Debug, PartialEq, Eq)]
-pub enum State {
+pub enum HandleState {
     /// A handle of this type.
     Live(&'static str),
     /// A destroyed handle of this type.
@@ -48,12 +48,12 @@ impl Kind {
     }
 
     /// The state of the handle.
-    pub fn state(self) -> State {
+    pub fn state(self) -> HandleState {
         let named = |kind: Self| NAMES.into_iter().find(|name| hash(name) == kind.0);
         match (named(self), named(self.destroyed())) {
-            (Some(name), _) => State::Live(name),
-            (None, Some(name)) => State::Destroyed(name),
-            (None, None) => State::Unknown,
+            (Some(name), _) => HandleState::Live(name),
+            (None, Some(name)) => HandleState::Destroyed(name),
+            (None, None) => HandleState::Unknown,
         }
     }
 }
@@ -88,11 +88,11 @@ mod tests {
     #[test]
     fn every_kind_has_a_name_and_a_destroyed_form() {
         for name in NAMES {
-            assert_eq!(Kind::named(name).state(), State::Live(name));
-            assert_eq!(Kind::named(name).destroyed().state(), State::Destroyed(name));
+            assert_eq!(Kind::named(name).state(), HandleState::Live(name));
+            assert_eq!(Kind::named(name).destroyed().state(), HandleState::Destroyed(name));
         }
         for other in [0, 1, u64::MAX, hash("thing")] {
-            assert_eq!(Kind(other).state(), State::Unknown);
+            assert_eq!(Kind(other).state(), HandleState::Unknown);
         }
     }
 }

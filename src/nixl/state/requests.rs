@@ -9,7 +9,8 @@ use crate::log::log;
 use crate::nixl::call::{c_string, check};
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::request::{
-    DescriptorList, ListId, Operation, PreparedList, RequestHandle, RequestId, Side, Span, State,
+    DescriptorList, ListId, Operation, PreparedList, RequestHandle, RequestId, RequestSide, RequestState,
+    Span,
 };
 use crate::nixl::sys;
 
@@ -17,13 +18,13 @@ impl AgentState {
     /// Resolves a list once, for requests that choose from it by index.
     pub fn prepare_list(
         &mut self,
-        side: &Side,
+        side: &RequestSide,
         memory_type: MemoryType,
         spans: impl Iterator<Item = Span>,
     ) -> Result<ListId> {
         let owner = match side {
-            Side::Local => c_string("", "")?,
-            Side::Own | Side::Peer(_) => self.agent_name(side)?,
+            RequestSide::Local => c_string("", "")?,
+            RequestSide::Own | RequestSide::Peer(_) => self.agent_name(side)?,
         };
         let list = self.descriptor_list(memory_type, spans)?;
         let mut raw = ptr::null_mut();
@@ -94,7 +95,7 @@ impl AgentState {
         &mut self,
         operation: Operation,
         (local_type, local): (MemoryType, impl Iterator<Item = Span>),
-        (side, remote_type, remote): (&Side, MemoryType, impl Iterator<Item = Span>),
+        (side, remote_type, remote): (&RequestSide, MemoryType, impl Iterator<Item = Span>),
     ) -> Result<RequestId> {
         let name = self.agent_name(side)?;
         let local = self.descriptor_list(local_type, local)?;
@@ -125,9 +126,9 @@ impl AgentState {
         Ok(self.keep(raw, side.clone()))
     }
 
-    fn keep(&mut self, raw: sys::nixl_capi_xfer_req_t, remote: Side) -> RequestId {
+    fn keep(&mut self, raw: sys::nixl_capi_xfer_req_t, remote: RequestSide) -> RequestId {
         let id = RequestId(self.next_id());
-        self.requests.insert(id, RequestHandle { raw, remote, state: State::Idle });
+        self.requests.insert(id, RequestHandle { raw, remote, state: RequestState::Idle });
         id
     }
 
@@ -135,10 +136,10 @@ impl AgentState {
     pub fn post(&mut self, id: RequestId) -> Result<bool> {
         let agent = self.agent;
         let request = self.request(id)?;
-        ensure!(request.state == State::Idle, InvalidState, "the request is in flight, or has failed");
+        ensure!(request.state == RequestState::Idle, InvalidState, "the request is in flight, or has failed");
         // SAFETY: live handles; without optional arguments nothing of the request changes.
         let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, ptr::null_mut()) };
-        request.state = State::of(status);
+        request.state = RequestState::of(status);
         check(status, || "post a request".to_string())?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
     }
@@ -149,7 +150,7 @@ impl AgentState {
         let request = self.request(id)?;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_get_xfer_status(agent, request.raw) };
-        request.state = State::of(status);
+        request.state = RequestState::of(status);
         check(status, || "a request failed in flight".to_string())?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
     }
@@ -165,10 +166,10 @@ impl AgentState {
     }
 
     fn release(&self, request: &RequestHandle) -> Result<()> {
-        ensure!(request.state != State::InFlight, Nixl, "a request in flight cannot be released");
+        ensure!(request.state != RequestState::InFlight, Nixl, "a request in flight cannot be released");
         // Releasing it would free memory that the kernel's completions of the other parts are written to.
         ensure!(
-            request.state == State::Idle || !matches!(request.remote, Side::Own),
+            request.state == RequestState::Idle || !matches!(request.remote, RequestSide::Own),
             Nixl,
             "a failed request to a file cannot be released: its backend does not wait for the kernel"
         );
@@ -199,10 +200,10 @@ impl AgentState {
         self.requests.get_mut(&id).ok_or_else(gone)
     }
 
-    fn agent_name(&self, side: &Side) -> Result<std::ffi::CString> {
+    fn agent_name(&self, side: &RequestSide) -> Result<std::ffi::CString> {
         match side {
-            Side::Local | Side::Own => Ok(self.name.clone()),
-            Side::Peer(remote) => {
+            RequestSide::Local | RequestSide::Own => Ok(self.name.clone()),
+            RequestSide::Peer(remote) => {
                 remote.ensure_valid()?;
                 c_string("the peer's name", remote.name())
             }

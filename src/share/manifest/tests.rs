@@ -22,7 +22,7 @@ pub fn manifest() -> Manifest {
         buffer_id: 77,
     };
     let region = |control, tier, carried| RegionEntry { id: [3; 16], control, tier, size: 32768, carried };
-    let part = |region| Part { region, offset: 1024, size: 16384 };
+    let part = |region| RegionPart { region, offset: 1024, size: 16384 };
     Manifest {
         process: ProcessIdentity::sample(),
         access: Access::Read,
@@ -63,7 +63,7 @@ fn newest() -> Manifest {
     manifest.regions[0].tier = Tier::System;
     manifest.regions[0].carried = MemoryHandle::Memory { fd: 1, offset: 4096 };
     manifest.fds = 2;
-    manifest.object = Object::Region(Part { region: 0, offset: 0, size: 32768 });
+    manifest.object = Object::Region(RegionPart { region: 0, offset: 0, size: 32768 });
     manifest
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::history::Record;
-use super::queue::{Entry, Queue};
+use super::queue::{Queue, QueueEntry};
 use super::spin::is_met_soon;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::{Microseconds, log};
@@ -232,7 +232,7 @@ impl Completion {
         self.over.notify_all();
         if let Some(queue) = &self.queue {
             let bytes = if status.is_none() { bytes } else { 0 };
-            queue.push(Entry { user_data, bytes, status });
+            queue.push(QueueEntry { user_data, bytes, status });
         }
     }
 

@@ -18,7 +18,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct QueueEntry {
     /// The caller's value from the submission.
     pub user_data: u64,
     /// Bytes moved; 0 after a failure.
@@ -37,7 +37,7 @@ pub struct Queue {
 }
 
 struct State {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<QueueEntry>,
     /// `None` if the queue is closed.
     event: Option<OwnedFd>,
 }
@@ -83,7 +83,7 @@ impl Queue {
     }
 
     /// Adds a completion. A closed queue discards it.
-    pub fn push(&self, entry: Entry) {
+    pub fn push(&self, entry: QueueEntry) {
         let mut state = self.lock();
         let State { entries, event: Some(event) } = &mut *state else { return };
         entries.push_back(entry);
@@ -96,12 +96,12 @@ impl Queue {
     }
 
     /// Removes up to `out.len()` completions, and returns their number.
-    pub fn poll(&self, out: &mut [Entry]) -> usize {
+    pub fn poll(&self, out: &mut [QueueEntry]) -> usize {
         self.take(&mut self.lock(), out)
     }
 
     /// Waits for a completion, then removes up to `out.len()` of them. `None` waits without a timeout.
-    pub fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
+    pub fn wait(&self, out: &mut [QueueEntry], timeout: Option<Duration>) -> Result<usize> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         is_met_soon(deadline, || self.has_some.load(Ordering::Acquire));
         let mut state = self.lock();
@@ -125,7 +125,7 @@ impl Queue {
         Ok(count)
     }
 
-    fn take(&self, State { entries, event }: &mut State, out: &mut [Entry]) -> usize {
+    fn take(&self, State { entries, event }: &mut State, out: &mut [QueueEntry]) -> usize {
         let count = entries.len().min(out.len());
         let had_some = !entries.is_empty();
         for (slot, entry) in out.iter_mut().zip(entries.drain(..count)) {
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    const NONE: Entry = Entry { user_data: 0, bytes: 0, status: None };
+    const NONE: QueueEntry = QueueEntry { user_data: 0, bytes: 0, status: None };
 
     fn readable(queue: &Queue) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -173,7 +173,7 @@ mod tests {
         let queue = Queue::create().unwrap();
         assert!(!readable(&queue));
         for user_data in 1..=3 {
-            queue.push(Entry { user_data, bytes: 8, status: None });
+            queue.push(QueueEntry { user_data, bytes: 8, status: None });
         }
         let mut out = [NONE; 2];
         assert_eq!((queue.poll(&mut out), out[1].user_data, readable(&queue)), (2, 2, true));
@@ -220,7 +220,7 @@ mod tests {
                 })
             })
             .collect();
-        (1..=1000).for_each(|user_data| queue.push(Entry { user_data, bytes: 0, status: None }));
+        (1..=1000).for_each(|user_data| queue.push(QueueEntry { user_data, bytes: 0, status: None }));
         queue.push(NONE);
         let mut all: Vec<_> = takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect();
         all.retain(|user_data| *user_data != 0);

@@ -9,7 +9,7 @@ use super::{Run, Start, Steps};
 use crate::error::{Error, Result, Status};
 
 /// A prepared part.
-pub trait Part: Send + Sync + 'static {
+pub trait RunPart: Send + Sync + 'static {
     /// Prepares its start.
     fn prepare_start(&self, run: Run) -> Start;
 }
@@ -19,7 +19,7 @@ pub struct PartSequence<P>(Arc<Parts<P>>);
 
 struct Parts<P>(Vec<P>);
 
-impl<P: Part> PartSequence<P> {
+impl<P: RunPart> PartSequence<P> {
     /// At least one part.
     pub fn new(parts: Vec<P>) -> Self {
         Self(Arc::new(Parts(parts)))
@@ -49,7 +49,7 @@ impl<P: Part> PartSequence<P> {
     }
 }
 
-impl<P: Part> Steps for Parts<P> {
+impl<P: RunPart> Steps for Parts<P> {
     fn count(&self) -> u64 {
         self.0.len() as u64
     }

@@ -4,7 +4,7 @@
 
 /// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum CopyDirection {
     /// From host memory.
     ToDevice,
     /// To host memory.

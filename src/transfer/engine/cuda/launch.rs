@@ -2,7 +2,7 @@
 //! The geometry of kernel launches: tiles, runs of blocks, and the number of CTAs. Pure.
 #![forbid(unsafe_code)]
 
-use super::direction::Direction;
+use super::direction::CopyDirection;
 use crate::cuda::kernel::{Blocks, KernelRun, Layer, MOST_LAYERS};
 
 /// Size of a tile: one round of eight 16-byte loads by each thread of a warp.
@@ -92,13 +92,13 @@ pub fn cut_runs(runs: impl Iterator<Item = KernelRun>, most: u32, every: u32) ->
 }
 
 /// Number of CTAs for moves of `move_size` bytes, if the caller sets no limit.
-pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32, move_size: u64) -> u32 {
+pub fn ctas(direction: CopyDirection, computes: bool, multiprocessors: u32, move_size: u64) -> u32 {
     match (direction, computes) {
-        (Direction::OnDevice, _) => 4 * multiprocessors,
+        (CopyDirection::OnDevice, _) => 4 * multiprocessors,
         (_, false) => multiprocessors.div_ceil(2),
-        (Direction::ToDevice, true) => 6,
-        (Direction::FromPeer | Direction::ToPeer, true) => multiprocessors.div_ceil(2),
-        (Direction::ToHost, true) => UNNOTICED + u32::from(move_size < SMALL),
+        (CopyDirection::ToDevice, true) => 6,
+        (CopyDirection::FromPeer | CopyDirection::ToPeer, true) => multiprocessors.div_ceil(2),
+        (CopyDirection::ToHost, true) => UNNOTICED + u32::from(move_size < SMALL),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::direction::Direction;
+use super::direction::CopyDirection;
 use super::page_locks::PageLocks;
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::is_accessible;
@@ -22,7 +22,7 @@ pub struct CudaSides {
     /// The destination.
     pub destination: Arc<Layout>,
     /// The direction of the copy.
-    pub direction: Direction,
+    pub direction: CopyDirection,
     /// The device that the copy runs on.
     pub ordinal: i32,
     /// The other device, if the copy is between two.
@@ -46,11 +46,11 @@ impl CudaSides {
         // the device that it was opened for; then that device executes them.
         let ordinal = to.or(from).ok_or_else(neither)?.user;
         let (direction, peer) = match (from, to) {
-            (Some(from), Some(_)) if from.owner != ordinal => (Direction::FromPeer, Some(from.owner)),
-            (Some(_), Some(to)) if to.owner != ordinal => (Direction::ToPeer, Some(to.owner)),
-            (Some(_), Some(_)) => (Direction::OnDevice, None),
-            (Some(_), None) => (Direction::ToHost, None),
-            (None, _) => (Direction::ToDevice, None),
+            (Some(from), Some(_)) if from.owner != ordinal => (CopyDirection::FromPeer, Some(from.owner)),
+            (Some(_), Some(to)) if to.owner != ordinal => (CopyDirection::ToPeer, Some(to.owner)),
+            (Some(_), Some(_)) => (CopyDirection::OnDevice, None),
+            (Some(_), None) => (CopyDirection::ToHost, None),
+            (None, _) => (CopyDirection::ToDevice, None),
         };
         let mut sides = Self {
             source: source.clone(),
@@ -136,8 +136,8 @@ impl CudaSides {
     /// The side in host memory.
     pub fn host(&self) -> Option<&Layout> {
         match self.direction {
-            Direction::ToDevice => Some(&self.source),
-            Direction::ToHost => Some(&self.destination),
+            CopyDirection::ToDevice => Some(&self.source),
+            CopyDirection::ToHost => Some(&self.destination),
             _ => None,
         }
     }
@@ -145,8 +145,8 @@ impl CudaSides {
     /// The side in device memory, if the other side is host memory.
     pub fn device(&self) -> Option<&Layout> {
         match self.direction {
-            Direction::ToDevice => Some(&self.destination),
-            Direction::ToHost => Some(&self.source),
+            CopyDirection::ToDevice => Some(&self.destination),
+            CopyDirection::ToHost => Some(&self.source),
             _ => None,
         }
     }
@@ -158,7 +158,7 @@ impl CudaSides {
 
     /// Whether the blocks go to the host.
     pub fn to_host(&self) -> bool {
-        self.direction == Direction::ToHost
+        self.direction == CopyDirection::ToHost
     }
 
     /// The maximum size of a driver copy that starts at an address of a side's region: it must not cross the

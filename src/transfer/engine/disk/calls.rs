@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 
-use super::operation::{IoCall, IoStep, Operation};
+use super::operation::{FileOperation, IoCall, IoStep};
 use super::requests::FileRequests;
 use super::work::{Ending, Work};
 use crate::error::{Error, Result};
@@ -79,7 +79,7 @@ impl FileJob {
         if self.stop.is_asked() {
             return Err(cancelled());
         }
-        let mut operation = Operation::new(index);
+        let mut operation = FileOperation::new(index);
         loop {
             // SAFETY: the plan checked all spans against their layouts, which the run holds until `ending` is called.
             let result = unsafe { call(operation.next_call(&self.requests), self.requests.writes()) };

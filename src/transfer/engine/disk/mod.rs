@@ -28,7 +28,7 @@ use crate::nixl::MemoryType;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
-use crate::transfer::run::steps::{Part, PartSequence};
+use crate::transfer::run::steps::{PartSequence, RunPart};
 use crate::transfer::run::{Run, Start};
 
 /// A prepared transfer from or to a file.
@@ -150,7 +150,7 @@ impl Engine for PartSequence<DiskMove> {
     }
 }
 
-impl Part for DiskMove {
+impl RunPart for DiskMove {
     fn prepare_start(&self, run: Run) -> Start {
         match &self.engine {
             Kind::Host(io) => io.prepare_start(run),

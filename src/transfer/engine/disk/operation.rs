@@ -14,7 +14,7 @@ use crate::error::{Error, Result, Status};
 const MOST_DELAYS: u32 = 1000;
 
 /// A request and its progress.
-pub struct Operation {
+pub struct FileOperation {
     request: usize,
     done: u64,
     /// The remaining spans, once some bytes are transferred.
@@ -43,7 +43,7 @@ pub enum IoStep {
     Failed(Error),
 }
 
-impl Operation {
+impl FileOperation {
     /// An operation that has not begun.
     pub fn new(request: usize) -> Self {
         Self { request, done: 0, left: Vec::new(), delays: 0 }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn after_a_short_write_the_rest_is_written() {
         let requests = requests(true);
-        let mut operation = Operation::new(0);
+        let mut operation = FileOperation::new(0);
         assert!(matches!(operation.advance(&requests, Ok(130)), IoStep::Again));
         let call = operation.next_call(&requests);
         assert_eq!((call.offset, call.spans), (1130, &[IoSpan { address: 5030, size: 70 }][..]));
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn an_interrupted_call_is_repeated_a_limited_number_of_times() {
         let requests = requests(false);
-        let mut operation = Operation::new(0);
+        let mut operation = FileOperation::new(0);
         for _ in 0..MOST_DELAYS {
             assert!(matches!(operation.advance(&requests, Err(Errno::INTR)), IoStep::Again));
         }
@@ -172,7 +172,7 @@ mod tests {
     fn an_error_keeps_the_errno_of_the_kernel() {
         let requests = requests(true);
         for (errno, status) in [(Errno::NOSPC, Status::OutOfMemory), (Errno::IO, Status::Io)] {
-            let IoStep::Failed(error) = Operation::new(0).advance(&requests, Err(errno)) else {
+            let IoStep::Failed(error) = FileOperation::new(0).advance(&requests, Err(errno)) else {
                 panic!("no failure")
             };
             assert_eq!(error.status(), status);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_write_of_no_bytes_without_an_errno_fails() {
-        let IoStep::Failed(error) = Operation::new(0).advance(&requests(true), Ok(0)) else {
+        let IoStep::Failed(error) = FileOperation::new(0).advance(&requests(true), Ok(0)) else {
             panic!("no failure")
         };
         assert_eq!(error.status(), Status::Io);

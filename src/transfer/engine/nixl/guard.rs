@@ -8,7 +8,7 @@ use super::request_plan::RequestPlan;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Memory, RemoteElastic};
 use crate::nixl::AgentState;
-use crate::nixl::request::Side;
+use crate::nixl::request::RequestSide;
 use crate::nixl::{Agent, Descriptor, MemoryType, Operation, RequestId, Span};
 use crate::region::{Control, Region, Registration, RegistrationHold, SystemConfig};
 
@@ -42,7 +42,7 @@ impl Guard {
         let span = |address| Span { address, size: self.control.size, device_id: 0 };
         let here = std::iter::once(span(self.copy.region().address()));
         let there = std::iter::once(span(self.control.address));
-        let side = Side::Peer(remote.peer.clone());
+        let side = RequestSide::Peer(remote.peer.clone());
         state.create_request(Operation::Read, (MemoryType::Dram, here), (&side, MemoryType::Dram, there))
     }
 

@@ -27,7 +27,7 @@ use crate::layout::Layout;
 use crate::nixl::{Agent, RemoteHold};
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
-use crate::transfer::run::steps::{Part, PartSequence};
+use crate::transfer::run::steps::{PartSequence, RunPart};
 use crate::transfer::run::{Run, Start};
 
 /// A prepared transfer.
@@ -121,7 +121,7 @@ impl Engine for PartSequence<NixlMove> {
     }
 }
 
-impl Part for NixlMove {
+impl RunPart for NixlMove {
     fn prepare_start(&self, run: Run) -> Start {
         let agent = self.shared.agent.clone();
         let run = NixlRun::new(self.shared.clone(), run.executed_by(agent.clone()));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::layout::{Layout, Memory, Unit};
 use crate::nixl::AgentState;
-use crate::nixl::request::Side;
+use crate::nixl::request::RequestSide;
 use crate::nixl::{Operation, RequestId, Span};
 use crate::transfer::plan::{BlockRun, Move, Plan, Slots};
 
@@ -139,8 +139,8 @@ impl RequestPlan {
     fn over_spans(&self, state: &mut AgentState, made: &mut Vec<RequestId>) -> Result<()> {
         let (local_type, remote_type) = (self.local.memory_type(), self.remote.memory_type());
         let side = match self.remote.memory() {
-            Memory::Remote(remote) => Side::Peer(remote.peer.clone()),
-            Memory::Local(_) => Side::Own,
+            Memory::Remote(remote) => RequestSide::Peer(remote.peer.clone()),
+            Memory::Local(_) => RequestSide::Own,
         };
         for spans in self.chunks() {
             let here = spans.iter().map(|(local, _)| *local);

@@ -12,7 +12,7 @@ use crate::layout::RemoteMemory;
 use crate::leak;
 use crate::log::log;
 use crate::nixl::AgentState;
-use crate::nixl::{AgentTask, RequestId, Step};
+use crate::nixl::{AgentTask, RequestId, TaskStep};
 use crate::transfer::run::{Run, cancelled};
 
 /// Maximum number of requests of one transfer in flight.
@@ -55,11 +55,11 @@ enum ControlReadState {
 }
 
 impl AgentTask for NixlRun {
-    fn step(&mut self, state: &mut AgentState) -> Step {
+    fn step(&mut self, state: &mut AgentState) -> TaskStep {
         self.fail_if_cancelled();
         if self.waiting.is_none() {
             self.begin(state);
-            return Step::Progressed;
+            return TaskStep::Progressed;
         }
         if let Some(step) = self.read_control(state) {
             return step;
@@ -70,20 +70,20 @@ impl AgentTask for NixlRun {
         let left = self.left();
         if left == (0, 0) {
             if self.begins_last_control_read() {
-                return Step::Progressed;
+                return TaskStep::Progressed;
             }
             if self.peer_may_be_dying() {
-                return Step::Waiting;
+                return TaskStep::Waiting;
             }
             self.finish(state);
-            return Step::Done;
+            return TaskStep::Done;
         }
         if before != left {
             self.last_progress = Instant::now();
-            return Step::Progressed;
+            return TaskStep::Progressed;
         }
         self.check_peer();
-        if self.failure.is_some() { Step::Waiting } else { Step::InFlight }
+        if self.failure.is_some() { TaskStep::Waiting } else { TaskStep::InFlight }
     }
 
     fn not_begun(&mut self, error: &Error) {
@@ -150,7 +150,7 @@ impl NixlRun {
     }
 
     /// Continues a read of the peer's control block, if one is due.
-    fn read_control(&mut self, state: &mut AgentState) -> Option<Step> {
+    fn read_control(&mut self, state: &mut AgentState) -> Option<TaskStep> {
         let read = self.control_read.as_mut().filter(|read| read.state != ControlReadState::Over)?;
         let result = match read.state {
             ControlReadState::Due => state.post(read.request),
@@ -167,11 +167,11 @@ impl NixlRun {
             Ok(true) => self.last_progress = Instant::now(),
             Ok(false) => {
                 self.check_peer();
-                return Some(if self.failure.is_some() { Step::Waiting } else { Step::InFlight });
+                return Some(if self.failure.is_some() { TaskStep::Waiting } else { TaskStep::InFlight });
             }
             Err(error) => self.fail(error),
         }
-        Some(Step::Progressed)
+        Some(TaskStep::Progressed)
     }
 
     /// Begins the last read of the control block, unless it was begun or is not needed. The end is reported after it.

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::run::NixlRun;
 use super::*;
 use crate::layout::{AllocationConfig, Dimensions};
-use crate::nixl::{AgentState, AgentTask, Step, step_once};
+use crate::nixl::{AgentState, AgentTask, TaskStep, step_once};
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
 use crate::transfer::request::{BlockPair, Wanted};
 use crate::transfer::run::completion::{Account, Completion};
-use crate::transfer::run::queue::{Entry, Queue};
+use crate::transfer::run::queue::{Queue, QueueEntry};
 use crate::transfer::run::steps::PartSequence;
 use crate::transfer::run::{RunHolds, Steps};
 
@@ -50,7 +50,7 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
 struct Panics(NixlRun);
 
 impl AgentTask for Panics {
-    fn step(&mut self, _: &mut AgentState) -> Step {
+    fn step(&mut self, _: &mut AgentState) -> TaskStep {
         panic!("deliberate")
     }
 
@@ -94,7 +94,7 @@ fn fails_to_submit(completion: &Arc<Completion>, parts: usize) {
 }
 
 fn completions(queue: &Queue) -> Vec<Option<Status>> {
-    let mut entries = [Entry { user_data: 0, bytes: 0, status: None }; 4];
+    let mut entries = [QueueEntry { user_data: 0, bytes: 0, status: None }; 4];
     let count = queue.poll(&mut entries);
     entries[..count].iter().map(|entry| entry.status).collect()
 }

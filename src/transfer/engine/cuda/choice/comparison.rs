@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::super::device::staging;
 use super::super::device::state::DeviceState;
-use super::super::direction::Direction;
+use super::super::direction::CopyDirection;
 use super::super::launch;
 use super::super::rates::known;
 use super::super::rates::known::Costs;
@@ -115,8 +115,8 @@ impl<'a> Comparison<'a> {
     pub fn observer(&self, path: TransferPath) -> Option<CostObserver> {
         let observed = self.costs.observed.clone();
         let direction = match self.sides.direction {
-            Direction::ToDevice => BatchDirection::ToDevice,
-            Direction::ToHost => BatchDirection::ToHost,
+            CopyDirection::ToDevice => BatchDirection::ToDevice,
+            CopyDirection::ToHost => BatchDirection::ToHost,
             _ => return None,
         };
         let measurement = match path {
@@ -285,7 +285,7 @@ impl<'a> Comparison<'a> {
         let unsupported = |reason| Error::new(Status::Unsupported, reason);
         let task = match path {
             TransferPath::CudaBatch => {
-                let from_host = self.sides.direction == Direction::ToDevice;
+                let from_host = self.sides.direction == CopyDirection::ToDevice;
                 CopyTask::Driver(DriverCopies::batch(self.sides, self.plan, from_host))
             }
             TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)),

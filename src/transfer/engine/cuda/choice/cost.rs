@@ -8,7 +8,7 @@
 //! x16, fitted to 300 random transfers (`bench/notes/19-regret.md`).
 #![forbid(unsafe_code)]
 
-use super::super::direction::Direction;
+use super::super::direction::CopyDirection;
 use super::super::launch::SMALL;
 use super::super::rates::Rates;
 use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
@@ -19,7 +19,7 @@ use crate::transfer::path::TransferPath;
 #[derive(Clone, Copy, Debug)]
 pub struct CopyCase {
     /// The direction of the copy.
-    pub direction: Direction,
+    pub direction: CopyDirection,
     /// Size in bytes.
     pub bytes: u64,
     /// Number of spans that are contiguous on both sides.
@@ -206,7 +206,7 @@ fn kernel(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     let (bytes, moves) = (case.bytes as f64, case.moves as f64);
     let with = |each: f64, rate: f64| START + rates.kernel_start + moves * each + bytes / rate;
     let own = rates.of(case.direction);
-    let readers = if case.computes && case.direction == Direction::ToDevice { FEW_READERS } else { 1.0 };
+    let readers = if case.computes && case.direction == CopyDirection::ToDevice { FEW_READERS } else { 1.0 };
     let few = case.computes && host_is_a_side(case.direction);
     let each = if few { KERNEL_MOVE_FEW } else { KERNEL_MOVE };
     let alone = with(each, (readers * own.kernel).min(f64::from(case.ctas) * own.cta));
@@ -222,16 +222,16 @@ fn kernel(case: &CopyCase, rates: &Rates) -> [f64; 2] {
 fn kernel_rate_beside(case: &CopyCase, rates: &Rates) -> f64 {
     let own = rates.of(case.direction);
     let (most, each) = match case.direction {
-        Direction::ToDevice => (0.9, 8.0 / 17.0),
-        Direction::ToHost if case.moves * SMALL > case.bytes => (0.9, 9.5 / 26.0),
-        Direction::ToHost => (0.9, 12.0 / 26.0),
+        CopyDirection::ToDevice => (0.9, 8.0 / 17.0),
+        CopyDirection::ToHost if case.moves * SMALL > case.bytes => (0.9, 9.5 / 26.0),
+        CopyDirection::ToHost => (0.9, 12.0 / 26.0),
         _ => (1.0, 1.0),
     };
     (most * own.kernel).min(f64::from(case.ctas) * own.cta * each)
 }
 
-fn host_is_a_side(direction: Direction) -> bool {
-    matches!(direction, Direction::ToDevice | Direction::ToHost)
+fn host_is_a_side(direction: CopyDirection) -> bool {
+    matches!(direction, CopyDirection::ToDevice | CopyDirection::ToHost)
 }
 
 /// Minimum seconds of a staged copy, for any division into chunks.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::super::direction::Direction;
+use super::super::direction::CopyDirection;
 use super::super::launch::ctas;
 use super::super::rates::Rates;
 use super::super::rates::measure::Times;
@@ -131,7 +131,7 @@ impl Machine {
         match path {
             TransferPath::CudaBatch => self.batch(pieces, piece, self.batched).0,
             TransferPath::CudaKernel => {
-                let ctas = ctas(Direction::ToHost, false, MULTIPROCESSORS, piece);
+                let ctas = ctas(CopyDirection::ToHost, false, MULTIPROCESSORS, piece);
                 self.kernel(transfer.bytes() as f64, pieces as f64, ctas)
             }
             TransferPath::CudaStaged => self.staged(transfer),
@@ -178,13 +178,13 @@ fn regret(machine: &Machine, rates: &Rates, transfer: &Transfer) -> (f64, Transf
     let is_quick = is_quick(chunks as usize, copies as usize);
     let staged = Staged { chunk: CHUNK.min(bytes), parts: PARTS as u64, copies, are_batched: true, is_quick };
     let case = CopyCase {
-        direction: Direction::ToHost,
+        direction: CopyDirection::ToHost,
         bytes,
         moves: transfer.pieces,
         is_pageable: false,
         computes: false,
         busy: 0.0,
-        ctas: ctas(Direction::ToHost, false, MULTIPROCESSORS, transfer.piece),
+        ctas: ctas(CopyDirection::ToHost, false, MULTIPROCESSORS, transfer.piece),
         row_calls: 0,
         staged: (bytes >= LEAST_STAGED).then_some(staged),
     };

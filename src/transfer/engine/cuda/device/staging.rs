@@ -22,7 +22,7 @@ pub const MOST_PARTS: u64 = 8;
 /// Device memory in parts that are filled and drained in rotation, and the events that synchronise kernel and copy engine.
 pub struct Staging {
     memory: Allocation,
-    parts: Vec<Part>,
+    parts: Vec<StagingPart>,
     /// The stream of the copy engine.
     pub copier: Stream,
     /// Recorded behind the work that the run waits for.
@@ -30,7 +30,7 @@ pub struct Staging {
 }
 
 /// The events of a part of the staging memory.
-pub struct Part {
+pub struct StagingPart {
     /// The part is full.
     pub filled: Event,
     /// The part is empty.
@@ -41,7 +41,7 @@ impl Staging {
     /// Allocates the memory, a stream and events.
     pub fn new(context: &Arc<Context>, size: u64) -> Result<Self> {
         let memory = Allocation::new(context.device().ordinal(), size)?;
-        let part = |_| Ok(Part { filled: Event::new(context)?, drained: Event::new(context)? });
+        let part = |_| Ok(StagingPart { filled: Event::new(context)?, drained: Event::new(context)? });
         let parts = (0..MOST_PARTS).map(part).collect::<Result<_>>()?;
         Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })
     }
@@ -52,7 +52,7 @@ impl Staging {
     }
 
     /// The part of a chunk and its address, if the run uses so many parts of `size` bytes.
-    pub fn part(&self, chunk: usize, parts: usize, size: u64) -> (u64, &Part) {
+    pub fn part(&self, chunk: usize, parts: usize, size: u64) -> (u64, &StagingPart) {
         let index = chunk % parts.min(self.parts.len());
         (self.memory.address() + index as u64 * size, &self.parts[index])
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::device::state::DeviceState;
-use super::super::direction::Direction;
+use super::super::direction::CopyDirection;
 use super::super::launch;
 use super::super::launch::{LaunchShape, TILE};
 use super::task::{BATCH_BLOCK, BLOCK, DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task};
@@ -145,7 +145,7 @@ impl<'a> Bench<'a> {
         &self,
         memory: &Memory,
         on: &Active<'_>,
-        direction: Direction,
+        direction: CopyDirection,
         bytes: u64,
         ctas: u32,
     ) -> Result<bool> {
@@ -181,19 +181,19 @@ impl Drop for Bench<'_> {
 
 impl Memory {
     /// The addresses of source and destination.
-    fn ends(&self, direction: Direction) -> (u64, u64) {
+    fn ends(&self, direction: CopyDirection) -> (u64, u64) {
         let (device, host) = (self.device.address(), self.host.memory().address() as u64);
         let peer = self.peer.as_ref().map_or(0, Peer::address);
         match direction {
-            Direction::ToDevice => (host, device),
-            Direction::ToHost => (device, host),
-            Direction::OnDevice => (device, device + DEVICE_SIZE),
-            Direction::FromPeer => (peer, device),
-            Direction::ToPeer => (device, peer),
+            CopyDirection::ToDevice => (host, device),
+            CopyDirection::ToHost => (device, host),
+            CopyDirection::OnDevice => (device, device + DEVICE_SIZE),
+            CopyDirection::FromPeer => (peer, device),
+            CopyDirection::ToPeer => (device, peer),
         }
     }
 
-    fn copy(&self, on: &Active<'_>, direction: Direction, size: u64) -> Result<bool> {
+    fn copy(&self, on: &Active<'_>, direction: CopyDirection, size: u64) -> Result<bool> {
         let (source, destination) = self.ends(direction);
         // SAFETY: within the two buffers, which stay until the stream is done.
         unsafe { on.copy(Copy { source, destination, size }) }.map(|()| true)
@@ -206,7 +206,7 @@ impl Memory {
     }
 
     fn copy_tiny(&self, on: &Active<'_>, count: u64) -> Result<bool> {
-        let (source, destination) = self.ends(Direction::ToDevice);
+        let (source, destination) = self.ends(CopyDirection::ToDevice);
         let copy = |index| Copy {
             source: source + index * BLOCK,
             destination: destination + index * BLOCK,
@@ -219,7 +219,7 @@ impl Memory {
     /// Copies blocks in an order in which no two neighbours can be merged, in calls of full size, as most of a large
     /// batch is submitted. The sources are read in stream order: if the driver may read small sources at submission, the
     /// first few hundred take several times as long as later ones.
-    fn batch(&self, on: &Active<'_>, direction: Direction, count: u64) -> Result<bool> {
+    fn batch(&self, on: &Active<'_>, direction: CopyDirection, count: u64) -> Result<bool> {
         let blocks = HOST_SIZE / BATCH_BLOCK;
         let (source, destination) = self.ends(direction);
         let copies = (0..count as usize).map(|index| index as u64).map(|index| Copy {
@@ -235,7 +235,7 @@ impl Memory {
         &self,
         kernel: &CopyKernel,
         on: &Active<'_>,
-        direction: Direction,
+        direction: CopyDirection,
         bytes: u64,
         ctas: u32,
     ) -> Result<()> {

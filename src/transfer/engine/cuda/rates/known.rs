@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::device::state::DeviceState;
-use super::super::direction::Direction;
+use super::super::direction::CopyDirection;
 use super::measure;
 use super::observed::{BatchDirection, ObservedCosts};
 use super::peer::PeerRates;
@@ -62,7 +62,7 @@ pub struct Costs {
 }
 
 /// The costs of a transfer on a device, in one direction, with its peer if it has one.
-pub fn costs(device: &DeviceState, peer: Option<i32>, direction: Direction) -> Costs {
+pub fn costs(device: &DeviceState, peer: Option<i32>, direction: CopyDirection) -> Costs {
     let mut rates = between(device, peer, direction);
     let observed = observed(device.context().device().ordinal());
     let (seen, now) = (*lock(&observed), Instant::now());
@@ -92,7 +92,7 @@ pub fn of(device: &DeviceState) -> Rates {
 }
 
 /// The rates of a device, with those of its peer if it has one.
-fn between(device: &DeviceState, peer: Option<i32>, direction: Direction) -> Rates {
+fn between(device: &DeviceState, peer: Option<i32>, direction: CopyDirection) -> Rates {
     let own = of(device);
     peer.map_or(own, |peer| of_peer(device, peer).complete(own, direction))
 }

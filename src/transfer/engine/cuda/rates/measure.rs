@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use super::super::device::state::DeviceState;
-use super::super::direction::Direction;
+use super::super::direction::CopyDirection;
 use super::bench::Bench;
 use super::peer::PeerRates;
 use super::task::{DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task};
@@ -23,7 +23,7 @@ const ROUNDS: usize = 5;
 /// Factor from a copy in the loop here to one in a transfer. Before a transfer the submitting core was idle, and its
 /// caches do not contain the driver's data: hosts took 1.2 to 2.5 times as long per copy between host and device.
 const COLD: f64 = 1.5;
-use Direction::{FromPeer, OnDevice, ToDevice, ToHost, ToPeer};
+use CopyDirection::{FromPeer, OnDevice, ToDevice, ToHost, ToPeer};
 
 /// The tasks for one device.
 const TASKS: [Task; 14] = [
@@ -137,7 +137,7 @@ impl Times {
         PeerRates { read: self.direction(FromPeer), write: self.direction(ToPeer), ..PeerRates::default() }
     }
 
-    fn direction(&self, direction: Direction) -> DirectionRates {
+    fn direction(&self, direction: CopyDirection) -> DirectionRates {
         DirectionRates {
             link: self.rate(Task::Copy(direction)),
             batched: self.batched(direction),
@@ -147,7 +147,7 @@ impl Times {
     }
 
     /// Seconds of CPU time per copy in a batch of a transfer.
-    fn batched(&self, direction: Direction) -> f64 {
+    fn batched(&self, direction: CopyDirection) -> f64 {
         cold(direction) * self.each(Task::Batch(direction))
     }
 
@@ -159,7 +159,7 @@ impl Times {
 }
 
 /// The factor for cold caches. Within a device and between two, the copy engine is the limit, not the CPU.
-fn cold(direction: Direction) -> f64 {
+fn cold(direction: CopyDirection) -> f64 {
     if matches!(direction, ToDevice | ToHost) { COLD } else { 1.0 }
 }
 

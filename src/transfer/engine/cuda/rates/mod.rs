@@ -10,7 +10,7 @@ pub mod peer;
 pub mod saved;
 pub mod task;
 
-use super::direction::Direction;
+use super::direction::CopyDirection;
 
 /// The rates of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -90,12 +90,12 @@ const PAGEABLES: Bounds = [0.005, 1.1];
 
 impl Rates {
     /// The rates of a direction.
-    pub fn of(&self, direction: Direction) -> &DirectionRates {
+    pub fn of(&self, direction: CopyDirection) -> &DirectionRates {
         match direction {
-            Direction::ToDevice => &self.to_device,
-            Direction::ToHost => &self.to_host,
-            Direction::OnDevice => &self.on_device,
-            Direction::FromPeer | Direction::ToPeer => &self.peer,
+            CopyDirection::ToDevice => &self.to_device,
+            CopyDirection::ToHost => &self.to_host,
+            CopyDirection::OnDevice => &self.on_device,
+            CopyDirection::FromPeer | CopyDirection::ToPeer => &self.peer,
         }
     }
 

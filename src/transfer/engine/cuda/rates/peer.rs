@@ -2,7 +2,7 @@
 //! Copy rates between a device, which executes the copies, and a peer. Pure.
 #![forbid(unsafe_code)]
 
-use super::super::direction::Direction;
+use super::super::direction::CopyDirection;
 use super::{Bounds, Check, DEFAULT, DirectionRates, Rates, Source};
 
 /// The copy rates between a device and a peer.
@@ -24,8 +24,8 @@ const FIGURES: u32 = 8;
 
 impl PeerRates {
     /// The device's rates, with those of the peer in the direction of a transfer.
-    pub fn complete(&self, device: Rates, direction: Direction) -> Rates {
-        let peer = if direction == Direction::ToPeer { self.write } else { self.read };
+    pub fn complete(&self, device: Rates, direction: CopyDirection) -> Rates {
+        let peer = if direction == CopyDirection::ToPeer { self.write } else { self.read };
         Rates { peer, ..device }
     }
 
@@ -70,8 +70,8 @@ mod tests {
         let rates =
             PeerRates::plausible(&PeerRates { read: DEFAULT.peer, write: slow, ..PeerRates::default() });
         assert_eq!((rates.source, rates.num_defaults), (Source::Measured, 0));
-        assert_eq!(rates.complete(DEFAULT, Direction::FromPeer), DEFAULT);
-        assert_eq!(rates.complete(DEFAULT, Direction::ToPeer), Rates { peer: slow, ..DEFAULT });
+        assert_eq!(rates.complete(DEFAULT, CopyDirection::FromPeer), DEFAULT);
+        assert_eq!(rates.complete(DEFAULT, CopyDirection::ToPeer), Rates { peer: slow, ..DEFAULT });
     }
 
     #[test]

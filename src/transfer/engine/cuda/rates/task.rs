@@ -2,7 +2,7 @@
 //! The tasks of a measurement, and the sizes of its buffers.
 #![forbid(unsafe_code)]
 
-use super::super::direction::Direction;
+use super::super::direction::CopyDirection;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -26,15 +26,15 @@ pub const FEW_CTAS: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// One copy by the driver.
-    Copy(Direction),
+    Copy(CopyDirection),
     /// One copy by the driver from memory that is not page-locked.
     Pageable,
     /// Many tiny copies, one call per copy.
     Copies,
     /// Many blocks in one call.
-    Batch(Direction),
+    Batch(CopyDirection),
     /// The kernel, with the number of CTAs of a transfer.
-    Kernel(Direction),
+    Kernel(CopyDirection),
     /// The kernel, with few CTAs.
-    FewCtas(Direction),
+    FewCtas(CopyDirection),
 }

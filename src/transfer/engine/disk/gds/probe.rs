@@ -20,7 +20,7 @@ use crate::transfer::plan::Plan;
 use crate::transfer::request::{BlockPair, Preferences, Wanted};
 use crate::transfer::run::Run;
 use crate::transfer::run::completion::Completion;
-use crate::transfer::run::steps::Part;
+use crate::transfer::run::steps::RunPart;
 
 /// Size of the trial in bytes.
 const SIZE: u64 = 1 << 20;

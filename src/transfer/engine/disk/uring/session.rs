@@ -11,7 +11,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 use rustix::io::Errno;
 
-use super::super::operation::{IoCall, IoStep, Operation};
+use super::super::operation::{FileOperation, IoCall, IoStep};
 use super::super::work::Work;
 use super::ring::{DEPTH, Ring};
 use crate::error::Error;
@@ -59,7 +59,7 @@ struct WorkInFlight {
 /// A request in the kernel, and the index of the work that it belongs to.
 struct RingSlot {
     work: usize,
-    operation: Operation,
+    operation: FileOperation,
 }
 
 impl<'a> UringSession<'a> {
@@ -159,7 +159,7 @@ impl<'a> UringSession<'a> {
             let Some(request) = self.in_flight[index].as_mut().and_then(WorkInFlight::take_next) else {
                 continue;
             };
-            self.add(RingSlot { work: index, operation: Operation::new(request) });
+            self.add(RingSlot { work: index, operation: FileOperation::new(request) });
             if self.in_flight[index].as_ref().is_some_and(|begun| !begun.work.range.is_empty()) {
                 self.ready.push_back(index);
             }

@@ -10,7 +10,7 @@ fn seconds(path: TransferPath, case: &CopyCase) -> f64 {
     super::seconds(path, case, &DEFAULT)
 }
 
-fn case(direction: Direction, block: u64, count: u64, computes: bool) -> CopyCase {
+fn case(direction: CopyDirection, block: u64, count: u64, computes: bool) -> CopyCase {
     CopyCase {
         direction,
         bytes: block * count,
@@ -31,10 +31,11 @@ fn best(case: &CopyCase, paths: &[TransferPath]) -> TransferPath {
 
 const DIRECT: [TransferPath; 3] = [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::CudaKernel];
 
-const HOST_OR_DEVICE: [Direction; 3] = [Direction::ToDevice, Direction::ToHost, Direction::OnDevice];
+const HOST_OR_DEVICE: [CopyDirection; 3] =
+    [CopyDirection::ToDevice, CopyDirection::ToHost, CopyDirection::OnDevice];
 
 /// The path of `pairs` pairs, each of eight pieces of 2 KiB, which one call copies as rows.
-fn path_of_pairs(direction: Direction, pairs: u64, computes: bool) -> (TransferPath, CopyCase) {
+fn path_of_pairs(direction: CopyDirection, pairs: u64, computes: bool) -> (TransferPath, CopyCase) {
     let moves = 8 * pairs;
     let case = CopyCase { row_calls: pairs, ..case(direction, 2 << 10, moves, computes) };
     let paths =
@@ -69,26 +70,35 @@ fn the_driver_makes_a_single_short_copy() {
 
 #[test]
 fn on_an_idle_device_the_kernel_copies_small_blocks_and_a_batch_large_ones() {
-    for direction in [Direction::ToDevice, Direction::ToHost] {
+    for direction in [CopyDirection::ToDevice, CopyDirection::ToHost] {
         assert_eq!(best(&case(direction, 4 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
         assert_eq!(best(&case(direction, 16 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
         assert_eq!(best(&case(direction, 2 << 20, 1000, false), &DIRECT), TransferPath::CudaBatch);
     }
-    assert_eq!(best(&case(Direction::ToDevice, 64 << 10, 10_000, false), &DIRECT), TransferPath::CudaBatch);
-    assert_eq!(best(&case(Direction::OnDevice, 256 << 10, 1000, false), &DIRECT), TransferPath::CudaKernel);
+    assert_eq!(
+        best(&case(CopyDirection::ToDevice, 64 << 10, 10_000, false), &DIRECT),
+        TransferPath::CudaBatch
+    );
+    assert_eq!(
+        best(&case(CopyDirection::OnDevice, 256 << 10, 1000, false), &DIRECT),
+        TransferPath::CudaKernel
+    );
 }
 
 #[test]
 fn beside_compute_few_ctas_copy_small_blocks_and_a_batch_larger_ones() {
-    assert_eq!(best(&case(Direction::ToHost, 4 << 10, 10_000, true), &DIRECT), TransferPath::CudaKernel);
-    assert_eq!(best(&case(Direction::ToHost, 256 << 10, 1000, true), &DIRECT), TransferPath::CudaBatch);
-    assert_eq!(best(&case(Direction::ToDevice, 16 << 10, 10_000, true), &DIRECT), TransferPath::CudaKernel);
-    assert_eq!(best(&case(Direction::ToDevice, 1 << 20, 1000, true), &DIRECT), TransferPath::CudaBatch);
+    assert_eq!(best(&case(CopyDirection::ToHost, 4 << 10, 10_000, true), &DIRECT), TransferPath::CudaKernel);
+    assert_eq!(best(&case(CopyDirection::ToHost, 256 << 10, 1000, true), &DIRECT), TransferPath::CudaBatch);
+    assert_eq!(
+        best(&case(CopyDirection::ToDevice, 16 << 10, 10_000, true), &DIRECT),
+        TransferPath::CudaKernel
+    );
+    assert_eq!(best(&case(CopyDirection::ToDevice, 1 << 20, 1000, true), &DIRECT), TransferPath::CudaBatch);
 }
 
 #[test]
 fn the_driver_makes_a_single_large_copy() {
-    for direction in [Direction::ToDevice, Direction::ToHost, Direction::OnDevice] {
+    for direction in [CopyDirection::ToDevice, CopyDirection::ToHost, CopyDirection::OnDevice] {
         let one = case(direction, 1 << 30, 1, false);
         assert!(seconds(TransferPath::CudaCopy, &one) < seconds(TransferPath::CudaKernel, &one));
     }
@@ -104,7 +114,7 @@ fn blocks_that_are_contiguous_on_the_host_are_staged() {
             are_batched: true,
             is_quick: false,
         }),
-        ..case(Direction::ToHost, 16 << 10, 1 << 16, computes)
+        ..case(CopyDirection::ToHost, 16 << 10, 1 << 16, computes)
     };
     let paths = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
     assert_eq!(best(&in_chunks(false, 8 << 20), &paths), TransferPath::CudaStaged);
@@ -121,7 +131,7 @@ fn on_an_idle_device_a_transfer_of_a_millisecond_is_not_staged() {
             are_batched: true,
             is_quick: false,
         }),
-        ..case(Direction::ToDevice, 4 << 10, count, false)
+        ..case(CopyDirection::ToDevice, 4 << 10, count, false)
     };
     let paths = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
     assert_eq!(best(&of(10_000), &paths), TransferPath::CudaKernel);
@@ -130,7 +140,7 @@ fn on_an_idle_device_a_transfer_of_a_millisecond_is_not_staged() {
 
 #[test]
 fn beside_compute_only_small_moves_to_the_host_get_one_more_cta() {
-    let of = |block| case(Direction::ToHost, block, 10_000, true);
+    let of = |block| case(CopyDirection::ToHost, block, 10_000, true);
     assert_eq!((of(4 << 10).ctas, of(16 << 10).ctas), (UNNOTICED + 1, UNNOTICED));
     // Measured on an H200 beside a GEMM, over a link of 55 GB/s.
     for (block, measured) in [(4 << 10, 47.0), (16 << 10, 48.2)] {
@@ -144,10 +154,10 @@ fn beside_compute_only_small_moves_to_the_host_get_one_more_cta() {
 fn beside_compute_the_estimate_of_staged_copies_is_within_a_twentieth_of_the_measurement() {
     // 320 MiB in pieces that are contiguous on the host, all of them or 64 at a time, through four parts of 32 MiB.
     for (direction, piece, copies, measured) in [
-        (Direction::ToHost, 16 << 10, 10, 49.7),
-        (Direction::ToHost, 16 << 10, 320, 49.6),
-        (Direction::ToDevice, 4 << 10, 10, 49.4),
-        (Direction::ToDevice, 16 << 10, 320, 49.8),
+        (CopyDirection::ToHost, 16 << 10, 10, 49.7),
+        (CopyDirection::ToHost, 16 << 10, 320, 49.6),
+        (CopyDirection::ToDevice, 4 << 10, 10, 49.4),
+        (CopyDirection::ToDevice, 16 << 10, 320, 49.8),
     ] {
         let staged = Some(Staged { chunk: 32 << 20, parts: 4, copies, are_batched: true, is_quick: false });
         let case = CopyCase { staged, ..case(direction, piece, (320 << 20) / piece, true) };
@@ -162,20 +172,20 @@ fn beside_compute_the_estimate_of_staged_copies_is_within_a_twentieth_of_the_mea
 
 #[test]
 fn estimates_are_within_a_third_of_the_measured_table() {
-    let rows: [(TransferPath, Direction, u64, f64); 13] = [
-        (TransferPath::CudaCopy, Direction::ToDevice, 4 << 10, 1.4),
-        (TransferPath::CudaCopy, Direction::ToDevice, 64 << 10, 16.5),
-        (TransferPath::CudaCopy, Direction::ToHost, 1 << 20, 49.2),
-        (TransferPath::CudaCopy, Direction::OnDevice, 1 << 20, 271.0),
-        (TransferPath::CudaBatch, Direction::ToHost, 4 << 10, 13.7),
-        (TransferPath::CudaBatch, Direction::ToHost, 16 << 10, 33.0),
-        (TransferPath::CudaBatch, Direction::ToDevice, 16 << 10, 41.0),
-        (TransferPath::CudaBatch, Direction::ToDevice, 64 << 10, 54.5),
-        (TransferPath::CudaBatch, Direction::ToDevice, 2 << 20, 54.9),
-        (TransferPath::CudaKernel, Direction::ToDevice, 4 << 10, 49.9),
-        (TransferPath::CudaKernel, Direction::ToHost, 16 << 10, 52.4),
-        (TransferPath::CudaKernel, Direction::OnDevice, 4 << 10, 762.0),
-        (TransferPath::CudaKernel, Direction::OnDevice, 64 << 10, 1503.0),
+    let rows: [(TransferPath, CopyDirection, u64, f64); 13] = [
+        (TransferPath::CudaCopy, CopyDirection::ToDevice, 4 << 10, 1.4),
+        (TransferPath::CudaCopy, CopyDirection::ToDevice, 64 << 10, 16.5),
+        (TransferPath::CudaCopy, CopyDirection::ToHost, 1 << 20, 49.2),
+        (TransferPath::CudaCopy, CopyDirection::OnDevice, 1 << 20, 271.0),
+        (TransferPath::CudaBatch, CopyDirection::ToHost, 4 << 10, 13.7),
+        (TransferPath::CudaBatch, CopyDirection::ToHost, 16 << 10, 33.0),
+        (TransferPath::CudaBatch, CopyDirection::ToDevice, 16 << 10, 41.0),
+        (TransferPath::CudaBatch, CopyDirection::ToDevice, 64 << 10, 54.5),
+        (TransferPath::CudaBatch, CopyDirection::ToDevice, 2 << 20, 54.9),
+        (TransferPath::CudaKernel, CopyDirection::ToDevice, 4 << 10, 49.9),
+        (TransferPath::CudaKernel, CopyDirection::ToHost, 16 << 10, 52.4),
+        (TransferPath::CudaKernel, CopyDirection::OnDevice, 4 << 10, 762.0),
+        (TransferPath::CudaKernel, CopyDirection::OnDevice, 64 << 10, 1503.0),
     ];
     // The batches of the table followed each other at once, so their caches were warm.
     let mut warm = DEFAULT;
