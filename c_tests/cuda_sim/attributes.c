@@ -38,9 +38,7 @@ static attribute_info attributes[] = {
     ATTRIBUTE(DMA_BUF_SUPPORTED, 1),
     ATTRIBUTE(HANDLE_TYPE_FABRIC_SUPPORTED, 1), /* and yet nothing can be created so, unless a test lets it */
     ATTRIBUTE(MULTICAST_SUPPORTED, 0),
-    ATTRIBUTE(HOST_NUMA_ID, 0),
-    ATTRIBUTE(HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1),
-};
+    ATTRIBUTE(HOST_NUMA_ID, 0), ATTRIBUTE(HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1), };
 #define NUM_ATTRIBUTES (sizeof(attributes) / sizeof(attributes[0]))
 
 static attribute_info *find(CUdevice_attribute attribute) {
@@ -76,12 +74,11 @@ void attributes_reset(void) {
 }
 
 void sim_set_attribute(CUdevice_attribute attribute, int value) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     attribute_info *found = find(attribute);
     if (found == NULL) {
         sim_crash("a test sets attribute %d, which the devices do not have", (int)attribute);
     }
     found->is_set = true;
     found->set_to = value;
-    pthread_mutex_unlock(&sim.lock);
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 const function_info functions[NUM_FUNCTIONS] = {
-#define FUNCTION(name, need, manner) {#name, need, manner},
+#define FUNCTION(name, need, manner, parameters) {#name, need, manner},
     CUDA_FUNCTIONS(FUNCTION)
 #undef FUNCTION
 };
@@ -16,9 +16,7 @@ const function_info functions[NUM_FUNCTIONS] = {
 /* A forked child does not have the driver that its parent initialised. */
 static CUresult check_need(function which) {
     const need need = functions[which].need;
-    if (need == NOTHING) {
-        return CUDA_SUCCESS;
-    }
+    RETURN_IF(need == NOTHING, CUDA_SUCCESS);
     RETURN_IF(sim.initialised_in != getpid(), CUDA_ERROR_NOT_INITIALIZED);
     const context *current = context_current();
     RETURN_IF(need == CONTEXT && current == NULL, CUDA_ERROR_INVALID_CONTEXT);

@@ -3,15 +3,13 @@
 #pragma once
 
 #include "cuda_api.h"
-#include "cuda_functions.h"
 #include "state.h"
 
 typedef enum function {
-#define FUNCTION(name, need, manner) CALL_##name,
+#define FUNCTION(name, need, manner, parameters) CALL_##name,
     CUDA_FUNCTIONS(FUNCTION)
 #undef FUNCTION
-    NUM_FUNCTIONS,
-} function;
+    NUM_FUNCTIONS, } function;
 
 typedef enum need { NOTHING, DRIVER, HANDLE, LIVE, CONTEXT } need;
 typedef enum manner { ACTS, RELEASES, SUBMITS } manner;
@@ -50,7 +48,17 @@ CUresult call_released(const call *call, CUresult result);
 /* In faults.c: counts the call and takes the failure that is planned for it. */
 bool faults_take(function which, failing *when, CUresult *result);
 
-/* Ends a function of the driver with this result if the condition holds. */
+/* Ends a function with the result of a call that fails. */
+#define TRY(call)                                                                                    \
+    do {                                                                                             \
+        const CUresult tried_ = (call);                                                              \
+        RETURN_IF(tried_ != CUDA_SUCCESS, tried_);                                                   \
+    } while (0)
+
+/* Ends a function with CUDA_ERROR_INVALID_VALUE if the condition holds. */
+#define INVALID_IF(condition) RETURN_IF(condition, CUDA_ERROR_INVALID_VALUE)
+
+/* Ends a function with this result if the condition holds. */
 #define RETURN_IF(condition, result)                                                                 \
     do {                                                                                             \
         if (condition) {                                                                             \

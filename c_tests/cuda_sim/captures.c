@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may not be called while streams are captured: by the thread that captures, unless it does so RELAXED, and by
-// every thread while one captures GLOBAL. A thread may change that for itself. Which functions these are was tried
-// with driver 580.
+// What may not be called while streams are captured: by the thread that captures, unless it does so RELAXED,
+// and by every thread while one captures GLOBAL. A thread may change that for itself. Which functions these
+// are was tried with driver 580.
 #include "captures.h"
 
 static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -45,9 +45,7 @@ static bool forbids(const stream *captured, function which) {
 }
 
 CUresult captures_permit(function which) {
-    if (!is_forbidden(which) && which != CALL_cuCtxSynchronize) {
-        return CUDA_SUCCESS;
-    }
+    RETURN_IF(!is_forbidden(which) && which != CALL_cuCtxSynchronize, CUDA_SUCCESS);
     CUresult result = CUDA_SUCCESS;
     EACH(stream, known, sim.streams) {
         if (forbids(known, which)) {
@@ -60,7 +58,7 @@ CUresult captures_permit(function which) {
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     DRIVER_CALL(cuThreadExchangeStreamCaptureMode);
-    RETURN_IF(mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED);
     const CUstreamCaptureMode before = thread_mode;
     thread_mode = *mode;
     *mode = before;

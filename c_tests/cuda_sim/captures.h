@@ -4,5 +4,6 @@
 
 #include "call.h"
 
-/* Whether the calling thread may call it now. Where it may not, the captures that forbid it end in failure. */
+/* Whether the calling thread may call it now. Where it may not, the captures that forbid it end in
+   failure. */
 CUresult captures_permit(function which);

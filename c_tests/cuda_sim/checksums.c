@@ -13,10 +13,7 @@ const kvmem_checksum *checksum_parameter(const void *parameter, unsigned long th
     if (threads != KVMEM_CHECKSUM_THREADS) {
         sim_crash("the checksum kernel is launched with %lu threads", threads);
     }
-    kvmem_checksum *copied = malloc(sizeof(*copied));
-    if (copied == NULL) {
-        sim_crash("no memory for a kernel's parameter");
-    }
+    kvmem_checksum *copied = sim_allocate(sizeof(*copied));
     memcpy(copied, parameter, sizeof(*copied));
     return copied;
 }
@@ -55,10 +52,7 @@ static void check_constants(const kvmem_checksum *asked) {
 }
 
 static uint32_t divide(CUdeviceptr from, size_t size) {
-    unsigned char *bytes = malloc(size);
-    if (bytes == NULL) {
-        sim_crash("no memory for a tile");
-    }
+    unsigned char *bytes = sim_allocate(size);
     reach_copy((uintptr_t)bytes, from, size);
     uint32_t remainder = 0;
     for (size_t i = 0; i < size; i++) {
@@ -96,8 +90,7 @@ static bool divide_tile(const kvmem_checksum *asked, unsigned index, const conte
 }
 
 CUresult checksum_run(const kvmem_checksum *asked, const context *on) {
-    const uint64_t tiles =
-        (uint64_t)asked->num_blocks * asked->num_layers * asked->num_outers * asked->tiles;
+    const uint64_t tiles = (uint64_t)asked->num_blocks * asked->num_layers * asked->num_outers * asked->tiles;
     if (tiles > UINT32_MAX || asked->num_layers > KVMEM_CHECKSUM_MAX_LAYERS || asked->tile_size == 0) {
         sim_crash("the checksum kernel is asked for what its integers do not hold");
     }

@@ -33,12 +33,11 @@ void context_pop(void) {
 }
 
 context *context_find(CUcontext wanted) {
-    EACH(context, known, sim.contexts) {
-        if (known == wanted) {
-            return known;
-        }
+    context *found = list_find(sim.contexts, wanted);
+    if (found == NULL) {
+        sim_crash("%p is no context and never was one", (void *)wanted);
     }
-    sim_crash("%p is no context and never was one", (void *)wanted);
+    return found;
 }
 
 context *context_create(CUdevice device) {
@@ -65,7 +64,7 @@ void context_destroy(context *ended) {
 
 CUresult cuCtxCreate_v2(CUcontext *created, unsigned flags, CUdevice device) {
     DRIVER_CALL(cuCtxCreate_v2);
-    RETURN_IF(created == NULL || (flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(created == NULL || (flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0);
     RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
     *created = context_create(device);
     context_push(*created);
@@ -74,7 +73,7 @@ CUresult cuCtxCreate_v2(CUcontext *created, unsigned flags, CUdevice device) {
 
 CUresult cuCtxDestroy_v2(CUcontext wanted) {
     DRIVER_CALL(cuCtxDestroy_v2);
-    RETURN_IF(wanted == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(wanted == NULL);
     context *found = context_find(wanted);
     RETURN_IF(found->is_primary, CUDA_ERROR_INVALID_CONTEXT);
     RETURN_IF(!found->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -87,7 +86,7 @@ CUresult cuCtxDestroy_v2(CUcontext wanted) {
 
 CUresult cuCtxPushCurrent_v2(CUcontext pushed) {
     DRIVER_CALL(cuCtxPushCurrent_v2);
-    RETURN_IF(pushed == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(pushed == NULL);
     context_push(context_find(pushed));
     return CUDA_SUCCESS;
 }
@@ -104,7 +103,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *popped) {
 
 CUresult cuCtxGetCurrent(CUcontext *current) {
     DRIVER_CALL(cuCtxGetCurrent);
-    RETURN_IF(current == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(current == NULL);
     *current = context_current();
     return CUDA_SUCCESS;
 }
@@ -125,14 +124,14 @@ CUresult cuCtxSetCurrent(CUcontext wanted) {
 CUresult cuCtxGetDevice(CUdevice *device) {
     DRIVER_CALL(cuCtxGetDevice);
     RETURN_IF(context_current() == NULL, CUDA_ERROR_INVALID_CONTEXT);
-    RETURN_IF(device == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(device == NULL);
     *device = context_current()->device;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetId(CUcontext asked, unsigned long long *id) {
     DRIVER_CALL(cuCtxGetId);
-    RETURN_IF(id == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(id == NULL);
     const context *found = asked == NULL ? context_current() : context_find(asked);
     RETURN_IF(found == NULL, CUDA_ERROR_INVALID_CONTEXT);
     RETURN_IF(!found->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -146,7 +145,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext wanted, unsigned flags) {
     RETURN_IF(wanted == NULL, CUDA_ERROR_INVALID_CONTEXT);
     const context *peer = context_find(wanted);
     context *own = context_current();
-    RETURN_IF(flags != 0, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(flags != 0);
     RETURN_IF(!peer->is_alive || peer->device == own->device, CUDA_ERROR_INVALID_DEVICE);
     RETURN_IF(sim.no_peer_access, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     RETURN_IF((own->peers >> peer->device & 1) != 0, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);

@@ -21,7 +21,7 @@ TEST(stack_pushes_pops_and_sets) {
     CUcontext first = NULL;
     CUcontext second = NULL;
     CUcontext popped = NULL;
-    CU(cuInit(0));
+    NOTHING_LEFT;
     CU(cuDevicePrimaryCtxRetain(&first, 0));
     CU(cuDevicePrimaryCtxRetain(&second, 1));
     CHECK(current() == NULL);
@@ -43,7 +43,6 @@ TEST(stack_pushes_pops_and_sets) {
     CU(cuCtxPopCurrent_v2(NULL));
     CU(cuDevicePrimaryCtxRelease_v2(0));
     CU(cuDevicePrimaryCtxRelease_v2(1));
-    check_nothing_left();
 }
 
 static void *read_current(void *answer) {
@@ -88,11 +87,10 @@ TEST(memory_needs_a_context) {
 }
 
 TEST(vmm_needs_no_context) {
-    CU(cuInit(0));
+    NOTHING_LEFT;
     const CUdeviceptr address = map_fresh(0, GRANULE);
     CHECK(!is_active(0));
     unmap_and_free(address, GRANULE);
-    check_nothing_left();
 }
 
 TEST(primary_is_counted) {

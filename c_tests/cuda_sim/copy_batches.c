@@ -63,22 +63,16 @@ static bool may_be_early(const batch *asked, size_t i) {
 static void submit_all(const batch *asked, stream *on, const call *call) {
     for (size_t i = asked->count; i > 0; i--) {
         const copy wanted = copy_number(asked, i - 1);
-        const bool is_submitted = call->later == CUDA_SUCCESS && on->captured == NULL;
-        const bool is_early = is_submitted && may_be_early(asked, i - 1);
-        const work copying = {.kind = WORK_COPY, .stream = on, .destination = wanted.destination,
-                              .source = wanted.source, .size = wanted.size,
-                              .early = is_early ? copy_read_early(&wanted) : NULL};
-        submit_or_fail(&copying, call);
+        copy_submit(&wanted, on, may_be_early(asked, i - 1), call);
     }
 }
 
 static CUresult run(const batch *asked, CUstream handle, size_t *failed, const call *call) {
-    RETURN_IF(!has_valid_attributes(asked) || handle == CU_STREAM_LEGACY, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(!has_valid_attributes(asked) || handle == CU_STREAM_LEGACY);
     stream *on = NULL;
-    const CUresult result = find_healthy_stream(handle, &on);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(find_healthy_stream(handle, &on));
     *failed = find_bad_copy(asked, copy_device(on));
-    RETURN_IF(*failed != NO_COPY, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(*failed != NO_COPY);
     submit_all(asked, on, call);
     return CUDA_SUCCESS;
 }
@@ -88,7 +82,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr *destinations, CUdeviceptr *sources, siz
                             CUmemcpyAttributes *attributes, size_t *first_copies, size_t num_attributes,
                             size_t *failed, CUstream stream) {
     DRIVER_CALL(cuMemcpyBatchAsync);
-    RETURN_IF(stream == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(stream == NULL);
     const batch asked = {destinations, sources, sizes, count, attributes, first_copies, num_attributes};
     size_t bad_copy = NO_COPY;
     const CUresult result = run(&asked, stream, &bad_copy, &this_call);

@@ -23,8 +23,8 @@ CUresult find_healthy_stream(CUstream handle, stream **found);
 /* Submits the work, or in its place the failure that is planned for this call. */
 void submit_or_fail(const work *work, const call *call);
 
-/* The bytes of a source as they are now, to be freed. */
-const unsigned char *copy_read_early(const copy *copy);
+/* Submits a copy that was checked. If that may be, its source is read now. */
+void copy_submit(const copy *copy, stream *on, bool may_be_early, const call *call);
 /* As the synchronous functions copy, and the asynchronous ones. */
 CUresult copy_now(const copy *copy);
 CUresult copy_on_stream(const copy *copy, CUstream stream, const call *call);

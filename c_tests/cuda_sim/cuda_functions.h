@@ -1,102 +1,140 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every driver function of the stand-in: FUNCTION(name, what must be there before, how it fails on demand).
+// Every driver function of the stand-in: FUNCTION(name, what must be there before, how it fails on demand,
+// its parameters).
 #pragma once
 
-/* What must be there: NOTHING; DRIVER: cuInit; HANDLE: what the handle names, which the real driver follows before it
- * looks at the current context: it crashes where that went with a context that was reset or destroyed, and so does the
- * stand-in; LIVE: a current context, if any, that is not destroyed; CONTEXT: a current context that is not destroyed.
- * How it fails: ACTS: before it does anything; RELEASES: after it has let go, as when the driver reports an
- * error of earlier work; SUBMITS: as ACTS, or on a later call, when the work is done. */
-#define CUDA_FUNCTIONS(FUNCTION)                                                                     \
-    FUNCTION(cuInit, NOTHING, ACTS)                                                                  \
-    FUNCTION(cuDriverGetVersion, NOTHING, ACTS)                                                      \
-    FUNCTION(cuGetErrorName, NOTHING, ACTS)                                                          \
-    FUNCTION(cuGetErrorString, NOTHING, ACTS)                                                        \
-    FUNCTION(cuDeviceGetCount, DRIVER, ACTS)                                                         \
-    FUNCTION(cuDeviceGet, DRIVER, ACTS)                                                              \
-    FUNCTION(cuDeviceGetName, DRIVER, ACTS)                                                          \
-    FUNCTION(cuDeviceGetUuid, DRIVER, ACTS)                                                          \
-    FUNCTION(cuDeviceGetUuid_v2, DRIVER, ACTS)                                                       \
-    FUNCTION(cuDeviceTotalMem_v2, DRIVER, ACTS)                                                      \
-    FUNCTION(cuDeviceGetAttribute, DRIVER, ACTS)                                                     \
-    FUNCTION(cuDeviceGetPCIBusId, DRIVER, ACTS)                                                      \
-    FUNCTION(cuDeviceCanAccessPeer, DRIVER, ACTS)                                                    \
-    FUNCTION(cuDevicePrimaryCtxRetain, DRIVER, ACTS)                                                 \
-    FUNCTION(cuDevicePrimaryCtxRelease_v2, DRIVER, RELEASES)                                         \
-    FUNCTION(cuDevicePrimaryCtxReset_v2, DRIVER, RELEASES)                                           \
-    FUNCTION(cuDevicePrimaryCtxGetState, DRIVER, ACTS)                                               \
-    FUNCTION(cuCtxCreate_v2, DRIVER, ACTS)                                                           \
-    FUNCTION(cuCtxDestroy_v2, DRIVER, RELEASES)                                                      \
-    FUNCTION(cuCtxPushCurrent_v2, DRIVER, ACTS)                                                      \
-    FUNCTION(cuCtxPopCurrent_v2, DRIVER, RELEASES)                                                   \
-    FUNCTION(cuCtxGetCurrent, DRIVER, ACTS)                                                          \
-    FUNCTION(cuCtxSetCurrent, DRIVER, ACTS)                                                          \
-    FUNCTION(cuCtxGetDevice, DRIVER, ACTS)                                                           \
-    FUNCTION(cuCtxGetId, DRIVER, ACTS)                                                               \
-    FUNCTION(cuCtxEnablePeerAccess, CONTEXT, ACTS)                                                   \
-    FUNCTION(cuCtxSynchronize, CONTEXT, ACTS)                                                        \
-    FUNCTION(cuMemAlloc_v2, CONTEXT, ACTS)                                                           \
-    FUNCTION(cuMemAllocManaged, CONTEXT, ACTS)                                                       \
-    FUNCTION(cuMemFree_v2, LIVE, RELEASES)                                                           \
-    FUNCTION(cuMemGetInfo_v2, CONTEXT, ACTS)                                                         \
-    FUNCTION(cuMemGetAddressRange_v2, CONTEXT, ACTS)                                                 \
-    FUNCTION(cuPointerGetAttribute, DRIVER, ACTS)                                                    \
-    FUNCTION(cuPointerGetAttributes, DRIVER, ACTS)                                                   \
-    FUNCTION(cuMemHostAlloc, CONTEXT, ACTS)                                                          \
-    FUNCTION(cuMemFreeHost, LIVE, RELEASES)                                                          \
-    FUNCTION(cuMemHostRegister_v2, CONTEXT, ACTS)                                                    \
-    FUNCTION(cuMemHostUnregister, LIVE, RELEASES)                                                    \
-    FUNCTION(cuMemHostGetDevicePointer_v2, CONTEXT, ACTS)                                            \
-    FUNCTION(cuMemGetAllocationGranularity, DRIVER, ACTS)                                            \
-    FUNCTION(cuMemAddressReserve, DRIVER, ACTS)                                                      \
-    FUNCTION(cuMemAddressFree, DRIVER, RELEASES)                                                     \
-    FUNCTION(cuMemCreate, DRIVER, ACTS)                                                              \
-    FUNCTION(cuMemRelease, DRIVER, RELEASES)                                                         \
-    FUNCTION(cuMemMap, DRIVER, ACTS)                                                                 \
-    FUNCTION(cuMemUnmap, DRIVER, RELEASES)                                                           \
-    FUNCTION(cuMemSetAccess, DRIVER, ACTS)                                                           \
-    FUNCTION(cuMemGetAccess, DRIVER, ACTS)                                                           \
-    FUNCTION(cuMemRetainAllocationHandle, DRIVER, ACTS)                                              \
-    FUNCTION(cuMemGetAllocationPropertiesFromHandle, DRIVER, ACTS)                                   \
-    FUNCTION(cuMemExportToShareableHandle, DRIVER, ACTS)                                             \
-    FUNCTION(cuMemImportFromShareableHandle, DRIVER, ACTS)                                           \
-    FUNCTION(cuIpcGetMemHandle, CONTEXT, ACTS)                                                       \
-    FUNCTION(cuIpcOpenMemHandle_v2, CONTEXT, ACTS)                                                   \
-    FUNCTION(cuIpcCloseMemHandle, CONTEXT, RELEASES)                                                 \
-    FUNCTION(cuMemcpy, CONTEXT, ACTS)                                                                \
-    FUNCTION(cuMemcpyAsync, HANDLE, SUBMITS)                                                         \
-    FUNCTION(cuMemcpyHtoD_v2, CONTEXT, ACTS)                                                         \
-    FUNCTION(cuMemcpyDtoH_v2, CONTEXT, ACTS)                                                         \
-    FUNCTION(cuMemcpyDtoD_v2, CONTEXT, ACTS)                                                         \
-    FUNCTION(cuMemcpyHtoDAsync_v2, HANDLE, SUBMITS)                                                  \
-    FUNCTION(cuMemcpyDtoHAsync_v2, HANDLE, SUBMITS)                                                  \
-    FUNCTION(cuMemcpyDtoDAsync_v2, HANDLE, SUBMITS)                                                  \
-    FUNCTION(cuMemcpyBatchAsync, HANDLE, SUBMITS)                                                    \
-    FUNCTION(cuMemcpy2DAsync_v2, HANDLE, SUBMITS)                                                    \
-    FUNCTION(cuMemsetD8_v2, CONTEXT, ACTS)                                                           \
-    FUNCTION(cuMemsetD8Async, HANDLE, SUBMITS)                                                       \
-    FUNCTION(cuStreamCreate, CONTEXT, ACTS)                                                          \
-    FUNCTION(cuStreamCreateWithPriority, CONTEXT, ACTS)                                              \
-    FUNCTION(cuStreamDestroy_v2, HANDLE, RELEASES)                                                   \
-    FUNCTION(cuStreamSynchronize, HANDLE, ACTS)                                                      \
-    FUNCTION(cuStreamQuery, HANDLE, ACTS)                                                            \
-    FUNCTION(cuStreamWaitEvent, HANDLE, ACTS)                                                        \
-    FUNCTION(cuStreamGetCtx, HANDLE, ACTS)                                                           \
-    FUNCTION(cuStreamIsCapturing, HANDLE, ACTS)                                                      \
-    FUNCTION(cuStreamBeginCapture_v2, LIVE, ACTS)                                                    \
-    FUNCTION(cuStreamEndCapture, LIVE, ACTS)                                                         \
-    FUNCTION(cuThreadExchangeStreamCaptureMode, DRIVER, ACTS)                                        \
-    FUNCTION(cuGraphInstantiateWithFlags, DRIVER, ACTS)                                              \
-    FUNCTION(cuGraphLaunch, LIVE, ACTS)                                                              \
-    FUNCTION(cuGraphExecDestroy, DRIVER, RELEASES)                                                   \
-    FUNCTION(cuGraphDestroy, DRIVER, RELEASES)                                                       \
-    FUNCTION(cuModuleLoadData, CONTEXT, ACTS)                                                        \
-    FUNCTION(cuModuleUnload, HANDLE, RELEASES)                                                       \
-    FUNCTION(cuModuleGetFunction, HANDLE, ACTS)                                                      \
-    FUNCTION(cuLaunchKernel, HANDLE, SUBMITS)                                                        \
-    FUNCTION(cuEventCreate, CONTEXT, ACTS)                                                           \
-    FUNCTION(cuEventRecord, HANDLE, ACTS)                                                            \
-    FUNCTION(cuEventQuery, HANDLE, ACTS)                                                             \
-    FUNCTION(cuEventSynchronize, HANDLE, ACTS)                                                       \
-    FUNCTION(cuEventElapsedTime, HANDLE, ACTS)                                                       \
-    FUNCTION(cuEventDestroy_v2, HANDLE, RELEASES)
+/* What must be there:
+   - NOTHING;
+   - DRIVER: cuInit;
+   - HANDLE: what the handle names. The real driver follows it before it looks at the current context: it
+     crashes if that was destroyed with its context, and so does the stand-in;
+   - LIVE: a current context, if any, that is not destroyed;
+   - CONTEXT: a current context that is not destroyed.
+   How it fails:
+   - ACTS: before it does anything;
+   - RELEASES: after it has released, as when the driver reports an error of earlier work;
+   - SUBMITS: as ACTS, or on a later call, when the work is done. */
+#define CUDA_FUNCTIONS(FUNCTION)                                                                             \
+    FUNCTION(cuInit, NOTHING, ACTS, (unsigned flags))                                                        \
+    FUNCTION(cuDriverGetVersion, NOTHING, ACTS, (int *version))                                              \
+    FUNCTION(cuGetErrorName, NOTHING, ACTS, (CUresult error, const char **name))                             \
+    FUNCTION(cuGetErrorString, NOTHING, ACTS, (CUresult error, const char **sentence))                       \
+    FUNCTION(cuDeviceGetCount, DRIVER, ACTS, (int *count))                                                   \
+    FUNCTION(cuDeviceGet, DRIVER, ACTS, (CUdevice *device, int ordinal))                                     \
+    FUNCTION(cuDeviceGetName, DRIVER, ACTS, (char *name, int size, CUdevice device))                         \
+    FUNCTION(cuDeviceGetUuid, DRIVER, ACTS, (CUuuid *uuid, CUdevice device))                                 \
+    FUNCTION(cuDeviceGetUuid_v2, DRIVER, ACTS, (CUuuid *uuid, CUdevice device))                              \
+    FUNCTION(cuDeviceTotalMem_v2, DRIVER, ACTS, (size_t *bytes, CUdevice device))                            \
+    FUNCTION(cuDeviceGetAttribute, DRIVER, ACTS,                                                             \
+             (int *value, CUdevice_attribute attribute, CUdevice device))                                    \
+    FUNCTION(cuDeviceGetPCIBusId, DRIVER, ACTS, (char *id, int size, CUdevice device))                       \
+    FUNCTION(cuDeviceCanAccessPeer, DRIVER, ACTS, (int *can, CUdevice device, CUdevice peer))                \
+    FUNCTION(cuDevicePrimaryCtxRetain, DRIVER, ACTS, (CUcontext *context, CUdevice device))                  \
+    FUNCTION(cuDevicePrimaryCtxRelease_v2, DRIVER, RELEASES, (CUdevice device))                              \
+    FUNCTION(cuDevicePrimaryCtxReset_v2, DRIVER, RELEASES, (CUdevice device))                                \
+    FUNCTION(cuDevicePrimaryCtxGetState, DRIVER, ACTS, (CUdevice device, unsigned *flags, int *active))      \
+    FUNCTION(cuCtxCreate_v2, DRIVER, ACTS, (CUcontext *context, unsigned flags, CUdevice device))            \
+    FUNCTION(cuCtxDestroy_v2, DRIVER, RELEASES, (CUcontext context))                                         \
+    FUNCTION(cuCtxPushCurrent_v2, DRIVER, ACTS, (CUcontext context))                                         \
+    FUNCTION(cuCtxPopCurrent_v2, DRIVER, RELEASES, (CUcontext *context))                                     \
+    FUNCTION(cuCtxGetCurrent, DRIVER, ACTS, (CUcontext *context))                                            \
+    FUNCTION(cuCtxSetCurrent, DRIVER, ACTS, (CUcontext context))                                             \
+    FUNCTION(cuCtxGetDevice, DRIVER, ACTS, (CUdevice *device))                                               \
+    FUNCTION(cuCtxGetId, DRIVER, ACTS, (CUcontext context, unsigned long long *id))                          \
+    FUNCTION(cuCtxEnablePeerAccess, CONTEXT, ACTS, (CUcontext peer, unsigned flags))                         \
+    FUNCTION(cuCtxSynchronize, CONTEXT, ACTS, (void))                                                        \
+    FUNCTION(cuMemAlloc_v2, CONTEXT, ACTS, (CUdeviceptr *address, size_t size))                              \
+    FUNCTION(cuMemAllocManaged, CONTEXT, ACTS, (CUdeviceptr *address, size_t size, unsigned flags))          \
+    FUNCTION(cuMemFree_v2, LIVE, RELEASES, (CUdeviceptr address))                                            \
+    FUNCTION(cuMemGetInfo_v2, CONTEXT, ACTS, (size_t *free, size_t *total))                                  \
+    FUNCTION(cuMemGetAddressRange_v2, CONTEXT, ACTS, (CUdeviceptr *base, size_t *size, CUdeviceptr address)) \
+    FUNCTION(cuPointerGetAttribute, DRIVER, ACTS,                                                            \
+             (void *data, CUpointer_attribute attribute, CUdeviceptr address))                               \
+    FUNCTION(cuPointerGetAttributes, DRIVER, ACTS,                                                           \
+             (unsigned count, CUpointer_attribute *attributes, void **data, CUdeviceptr address))            \
+    FUNCTION(cuMemHostAlloc, CONTEXT, ACTS, (void **address, size_t size, unsigned flags))                   \
+    FUNCTION(cuMemFreeHost, LIVE, RELEASES, (void *address))                                                 \
+    FUNCTION(cuMemHostRegister_v2, CONTEXT, ACTS, (void *address, size_t size, unsigned flags))              \
+    FUNCTION(cuMemHostUnregister, LIVE, RELEASES, (void *address))                                           \
+    FUNCTION(cuMemHostGetDevicePointer_v2, CONTEXT, ACTS, (CUdeviceptr *device, void *host, unsigned flags)) \
+    FUNCTION(cuMemGetAllocationGranularity, DRIVER, ACTS,                                                    \
+             (size_t *granularity, const CUmemAllocationProp *prop,                                          \
+              CUmemAllocationGranularity_flags option))                                                      \
+    FUNCTION(cuMemAddressReserve, DRIVER, ACTS,                                                              \
+             (CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish,                         \
+              unsigned long long flags))                                                                     \
+    FUNCTION(cuMemAddressFree, DRIVER, RELEASES, (CUdeviceptr address, size_t size))                         \
+    FUNCTION(cuMemCreate, DRIVER, ACTS,                                                                      \
+             (CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,            \
+              unsigned long long flags))                                                                     \
+    FUNCTION(cuMemRelease, DRIVER, RELEASES, (CUmemGenericAllocationHandle handle))                          \
+    FUNCTION(cuMemMap, DRIVER, ACTS,                                                                         \
+             (CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,          \
+              unsigned long long flags))                                                                     \
+    FUNCTION(cuMemUnmap, DRIVER, RELEASES, (CUdeviceptr address, size_t size))                               \
+    FUNCTION(cuMemSetAccess, DRIVER, ACTS,                                                                   \
+             (CUdeviceptr address, size_t size, const CUmemAccessDesc *accesses, size_t count))              \
+    FUNCTION(cuMemGetAccess, DRIVER, ACTS,                                                                   \
+             (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address))                \
+    FUNCTION(cuMemRetainAllocationHandle, DRIVER, ACTS,                                                      \
+             (CUmemGenericAllocationHandle *handle, void *address))                                          \
+    FUNCTION(cuMemGetAllocationPropertiesFromHandle, DRIVER, ACTS,                                           \
+             (CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle))                               \
+    FUNCTION(cuMemExportToShareableHandle, DRIVER, ACTS,                                                     \
+             (void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,          \
+              unsigned long long flags))                                                                     \
+    FUNCTION(cuMemImportFromShareableHandle, DRIVER, ACTS,                                                   \
+             (CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type))        \
+    FUNCTION(cuIpcGetMemHandle, CONTEXT, ACTS, (CUipcMemHandle *handle, CUdeviceptr address))                \
+    FUNCTION(cuIpcOpenMemHandle_v2, CONTEXT, ACTS,                                                           \
+             (CUdeviceptr *address, CUipcMemHandle handle, unsigned flags))                                  \
+    FUNCTION(cuIpcCloseMemHandle, CONTEXT, RELEASES, (CUdeviceptr address))                                  \
+    FUNCTION(cuMemcpy, CONTEXT, ACTS, (CUdeviceptr destination, CUdeviceptr source, size_t size))            \
+    FUNCTION(cuMemcpyAsync, HANDLE, SUBMITS,                                                                 \
+             (CUdeviceptr destination, CUdeviceptr source, size_t size, CUstream stream))                    \
+    FUNCTION(cuMemcpyHtoD_v2, CONTEXT, ACTS, (CUdeviceptr destination, const void *source, size_t size))     \
+    FUNCTION(cuMemcpyDtoH_v2, CONTEXT, ACTS, (void *destination, CUdeviceptr source, size_t size))           \
+    FUNCTION(cuMemcpyDtoD_v2, CONTEXT, ACTS, (CUdeviceptr destination, CUdeviceptr source, size_t size))     \
+    FUNCTION(cuMemcpyHtoDAsync_v2, HANDLE, SUBMITS,                                                          \
+             (CUdeviceptr destination, const void *source, size_t size, CUstream stream))                    \
+    FUNCTION(cuMemcpyDtoHAsync_v2, HANDLE, SUBMITS,                                                          \
+             (void *destination, CUdeviceptr source, size_t size, CUstream stream))                          \
+    FUNCTION(cuMemcpyDtoDAsync_v2, HANDLE, SUBMITS,                                                          \
+             (CUdeviceptr destination, CUdeviceptr source, size_t size, CUstream stream))                    \
+    FUNCTION(cuMemcpyBatchAsync, HANDLE, SUBMITS,                                                            \
+             (CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes, size_t count,                  \
+              CUmemcpyAttributes *attributes, size_t *first_copies, size_t num_attributes, size_t *failed,   \
+              CUstream stream))                                                                              \
+    FUNCTION(cuMemcpy2DAsync_v2, HANDLE, SUBMITS, (const CUDA_MEMCPY2D *copy, CUstream stream))              \
+    FUNCTION(cuMemsetD8_v2, CONTEXT, ACTS, (CUdeviceptr destination, unsigned char value, size_t size))      \
+    FUNCTION(cuMemsetD8Async, HANDLE, SUBMITS,                                                               \
+             (CUdeviceptr destination, unsigned char value, size_t size, CUstream stream))                   \
+    FUNCTION(cuStreamCreate, CONTEXT, ACTS, (CUstream *stream, unsigned flags))                              \
+    FUNCTION(cuStreamCreateWithPriority, CONTEXT, ACTS, (CUstream *stream, unsigned flags, int priority))    \
+    FUNCTION(cuStreamDestroy_v2, HANDLE, RELEASES, (CUstream stream))                                        \
+    FUNCTION(cuStreamSynchronize, HANDLE, ACTS, (CUstream stream))                                           \
+    FUNCTION(cuStreamQuery, HANDLE, ACTS, (CUstream stream))                                                 \
+    FUNCTION(cuStreamWaitEvent, HANDLE, ACTS, (CUstream stream, CUevent event, unsigned flags))              \
+    FUNCTION(cuStreamGetCtx, HANDLE, ACTS, (CUstream stream, CUcontext *context))                            \
+    FUNCTION(cuStreamIsCapturing, HANDLE, ACTS, (CUstream stream, CUstreamCaptureStatus *status))            \
+    FUNCTION(cuStreamBeginCapture_v2, LIVE, ACTS, (CUstream stream, CUstreamCaptureMode mode))               \
+    FUNCTION(cuStreamEndCapture, LIVE, ACTS, (CUstream stream, CUgraph *graph))                              \
+    FUNCTION(cuThreadExchangeStreamCaptureMode, DRIVER, ACTS, (CUstreamCaptureMode *mode))                   \
+    FUNCTION(cuGraphInstantiateWithFlags, DRIVER, ACTS,                                                      \
+             (CUgraphExec *executable, CUgraph graph, unsigned long long flags))                             \
+    FUNCTION(cuGraphLaunch, LIVE, ACTS, (CUgraphExec executable, CUstream stream))                           \
+    FUNCTION(cuGraphExecDestroy, DRIVER, RELEASES, (CUgraphExec executable))                                 \
+    FUNCTION(cuGraphDestroy, DRIVER, RELEASES, (CUgraph graph))                                              \
+    FUNCTION(cuModuleLoadData, CONTEXT, ACTS, (CUmodule *module, const void *image))                         \
+    FUNCTION(cuModuleUnload, HANDLE, RELEASES, (CUmodule module))                                            \
+    FUNCTION(cuModuleGetFunction, HANDLE, ACTS, (CUfunction *function, CUmodule module, const char *name))   \
+    FUNCTION(cuLaunchKernel, HANDLE, SUBMITS,                                                                \
+             (CUfunction function, unsigned ctas_x, unsigned ctas_y, unsigned ctas_z, unsigned threads_x,    \
+              unsigned threads_y, unsigned threads_z, unsigned shared_bytes, CUstream stream,                \
+              void **parameters, void **extra))                                                              \
+    FUNCTION(cuEventCreate, CONTEXT, ACTS, (CUevent *event, unsigned flags))                                 \
+    FUNCTION(cuEventRecord, HANDLE, ACTS, (CUevent event, CUstream stream))                                  \
+    FUNCTION(cuEventQuery, HANDLE, ACTS, (CUevent event))                                                    \
+    FUNCTION(cuEventSynchronize, HANDLE, ACTS, (CUevent event))                                              \
+    FUNCTION(cuEventElapsedTime, HANDLE, ACTS, (float *milliseconds, CUevent first, CUevent last))           \
+    FUNCTION(cuEventDestroy_v2, HANDLE, RELEASES, (CUevent event))

@@ -25,8 +25,8 @@ void sim_refuse(const char *function, uint64_t nth, CUresult result);
 void sim_fail_later(const char *function, uint64_t nth, CUresult result);
 /* As sim_fail, for the nth driver call from now of whatever function. */
 void sim_fail_nth_of_all(uint64_t nth, CUresult result);
-/* From here calls of this thread are neither counted nor made to fail, as those of an engine beside the library; until
- * told otherwise. */
+/* From here calls of this thread are neither counted nor made to fail, as those of an engine beside the
+ * library; until told otherwise. */
 void sim_spare(bool is_spared);
 /* The function that failed on demand last; NULL when none has. */
 const char *sim_last_failed(void);
@@ -55,14 +55,14 @@ void sim_set_attribute(CUdevice_attribute attribute, int value);
  * KVMEM_SIM_PEER_ACCESS=0. */
 void sim_set_peer_access(bool can);
 
-/* Whether memory can be created with fabric handles, exported and imported by them; it can't, unless told here or by
- * KVMEM_SIM_FABRIC=1 in the environment. */
+/* Whether memory can be created with fabric handles, exported and imported by them; it can't, unless told
+ * here or by KVMEM_SIM_FABRIC=1 in the environment. */
 void sim_set_fabric(bool is_permitted);
-/* Which device's ordinal a pointer has that was opened by an IPC handle in a context of a peer of its memory's device:
- * that of its memory or, when told so, that of the context. */
+/* Which device's ordinal a pointer has that was opened by an IPC handle in a context of a peer of its
+ * memory's device: that of its memory or, when told so, that of the context. */
 void sim_set_ipc_ordinal_of_opener(bool is_of_opener);
-/* How many bytes behind a page cuMemAlloc's memory starts: less than a page, and a multiple of 256, as on a real device
- * that is used by several programs; 0, unless told. */
+/* How many bytes behind a page cuMemAlloc's memory starts: less than a page, and a multiple of 256, as on a
+ * real device that is used by several programs; 0, unless told. */
 void sim_set_allocation_offset(size_t offset);
 
 /* Forgets planned failures and counts, does what waits, and takes back what was set; leaves memory, contexts
@@ -89,12 +89,12 @@ typedef struct sim_counts {
 } sim_counts;
 void sim_live(sim_counts *counts);
 
-/* How often work on streams read or wrote where its device has no memory, since the start: on a real device each of
- * these destroys the context. */
+/* How often work on streams read or wrote where its device has no memory, since the start: on a real device
+ * each of these destroys the context. */
 uint64_t sim_illegal_accesses(void);
 
-/* Copies bytes from memory to memory, of devices or the host, past the driver: no call is counted, none fails. What
- * streams still hold back is not done by it. */
+/* Copies bytes from memory to memory, of devices or the host, past the driver: no call is counted, none
+ * fails. What streams still hold back is not done by it. */
 void sim_copy_bytes(uint64_t destination, uint64_t source, size_t size);
 
 /* Contexts on the stack of the calling thread. */

@@ -43,22 +43,16 @@ typedef struct CUipcMemHandle {
 } CUipcMemHandle;
 
 typedef enum CUmemAllocationType {
-    CU_MEM_ALLOCATION_TYPE_INVALID = 0,
-    CU_MEM_ALLOCATION_TYPE_PINNED = 1,
-} CUmemAllocationType;
+    CU_MEM_ALLOCATION_TYPE_INVALID = 0, CU_MEM_ALLOCATION_TYPE_PINNED = 1, } CUmemAllocationType;
 
 typedef enum CUmemAllocationHandleType {
     CU_MEM_HANDLE_TYPE_NONE = 0,
-    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
-    CU_MEM_HANDLE_TYPE_FABRIC = 8,
-} CUmemAllocationHandleType;
+    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1, CU_MEM_HANDLE_TYPE_FABRIC = 8, } CUmemAllocationHandleType;
 
 typedef enum CUmemLocationType {
     CU_MEM_LOCATION_TYPE_INVALID = 0,
     CU_MEM_LOCATION_TYPE_DEVICE = 1,
-    CU_MEM_LOCATION_TYPE_HOST = 2,
-    CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
-} CUmemLocationType;
+    CU_MEM_LOCATION_TYPE_HOST = 2, CU_MEM_LOCATION_TYPE_HOST_NUMA = 3, } CUmemLocationType;
 
 typedef struct CUmemLocation {
     CUmemLocationType type;
@@ -80,14 +74,11 @@ typedef struct CUmemAllocationProp {
 
 typedef enum CUmemAllocationGranularity_flags {
     CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
-    CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1,
-} CUmemAllocationGranularity_flags;
+    CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1, } CUmemAllocationGranularity_flags;
 
 typedef enum CUmemAccess_flags {
     CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
-    CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
-    CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
-} CUmemAccess_flags;
+    CU_MEM_ACCESS_FLAGS_PROT_READ = 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3, } CUmemAccess_flags;
 
 typedef struct CUmemAccessDesc {
     CUmemLocation location;
@@ -98,8 +89,7 @@ typedef enum CUmemcpySrcAccessOrder {
     CU_MEMCPY_SRC_ACCESS_ORDER_INVALID = 0,
     CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1,
     CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL = 2,
-    CU_MEMCPY_SRC_ACCESS_ORDER_ANY = 3,
-} CUmemcpySrcAccessOrder;
+    CU_MEMCPY_SRC_ACCESS_ORDER_ANY = 3, } CUmemcpySrcAccessOrder;
 
 typedef struct CUmemcpyAttributes {
     CUmemcpySrcAccessOrder srcAccessOrder;
@@ -110,10 +100,7 @@ typedef struct CUmemcpyAttributes {
 
 typedef enum CUmemorytype {
     CU_MEMORYTYPE_HOST = 1,
-    CU_MEMORYTYPE_DEVICE = 2,
-    CU_MEMORYTYPE_ARRAY = 3,
-    CU_MEMORYTYPE_UNIFIED = 4,
-} CUmemorytype;
+    CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_ARRAY = 3, CU_MEMORYTYPE_UNIFIED = 4, } CUmemorytype;
 
 typedef struct CUDA_MEMCPY2D {
     size_t srcXInBytes, srcY;
@@ -133,15 +120,11 @@ typedef struct CUDA_MEMCPY2D {
 
 typedef enum CUstreamCaptureStatus {
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
-    CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
-    CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
-} CUstreamCaptureStatus;
+    CU_STREAM_CAPTURE_STATUS_ACTIVE = 1, CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2, } CUstreamCaptureStatus;
 
 typedef enum CUstreamCaptureMode {
     CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
-    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
-    CU_STREAM_CAPTURE_MODE_RELAXED = 2,
-} CUstreamCaptureMode;
+    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1, CU_STREAM_CAPTURE_MODE_RELAXED = 2, } CUstreamCaptureMode;
 
 typedef enum CUpointer_attribute {
     CU_POINTER_ATTRIBUTE_CONTEXT = 1,
@@ -158,8 +141,7 @@ typedef enum CUpointer_attribute {
     CU_POINTER_ATTRIBUTE_MAPPED = 13,
     CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,
     CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE = 15,
-    CU_POINTER_ATTRIBUTE_ACCESS_FLAGS = 16,
-} CUpointer_attribute;
+    CU_POINTER_ATTRIBUTE_ACCESS_FLAGS = 16, } CUpointer_attribute;
 
 typedef enum CUdevice_attribute {
     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 1,
@@ -187,8 +169,7 @@ typedef enum CUdevice_attribute {
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED = 128,
     CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED = 132,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID = 134,
-    CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 141,
-} CUdevice_attribute;
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 141, } CUdevice_attribute;
 
 /* Flags, or-ed. */
 enum {
@@ -203,7 +184,4 @@ enum {
     CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1,
     CU_STREAM_NON_BLOCKING = 1,
     CU_EVENT_BLOCKING_SYNC = 1,
-    CU_EVENT_DISABLE_TIMING = 2,
-    CU_EVENT_INTERPROCESS = 4,
-    CU_CTX_FLAGS_MASK = 0xff,
-};
+    CU_EVENT_DISABLE_TIMING = 2, CU_EVENT_INTERPROCESS = 4, CU_CTX_FLAGS_MASK = 0xff, };

@@ -2,7 +2,7 @@
 // A stand-in for cuFile, for NIXL's GDS plugins: always by way of host memory, and it does not tell. What it
 // shall say of itself, and get wrong, it reads from the environment:
 // - CUFILE_ALLOW_COMPAT_MODE, as the real one: false or 0 for a library that would rather fail;
-// - KVMEM_SIM_CUFILE: "absent" where nothing has what GDS needs, "wrong-write" or "wrong-read" for a byte that
+// - KVMEM_SIM_CUFILE: "absent" if nothing has what GDS needs, "wrong-write" or "wrong-read" for a byte that
 //   is not the one it should be, "fails" for reads and writes that do.
 #include "cuda_api.h"
 

@@ -25,8 +25,7 @@ static CUresult allocate(CUdeviceptr *address, size_t size, size_t offset, span 
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, context_current()->device},
     };
     memory *behind = NULL;
-    const CUresult result = memory_create(OF_ALLOCATION, size, &prop, &behind);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(memory_create(OF_ALLOCATION, size, &prop, &behind));
     void *start = map_beside_last(offset + size, behind->fd);
     if (start == MAP_FAILED) {
         memory_destroy_if_unused(behind);
@@ -39,7 +38,7 @@ static CUresult allocate(CUdeviceptr *address, size_t size, size_t offset, span 
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     DRIVER_CALL(cuMemAlloc_v2);
-    RETURN_IF(address == NULL || size == 0, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(address == NULL || size == 0);
     span *allocated = NULL;
     return allocate(address, size, sim.allocation_offset, &allocated);
 }
@@ -47,14 +46,12 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
 /* The program can touch it, and devices can too. */
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
     DRIVER_CALL(cuMemAllocManaged);
-    RETURN_IF(address == NULL || size == 0 || flags != CU_MEM_ATTACH_GLOBAL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(address == NULL || size == 0 || flags != CU_MEM_ATTACH_GLOBAL);
     span *allocated = NULL;
-    const CUresult result = allocate(address, size, 0, &allocated);
-    if (result == CUDA_SUCCESS) {
-        allocated->is_managed = true;
-        mprotect((void *)(uintptr_t)allocated->start, size, PROT_READ | PROT_WRITE);
-    }
-    return result;
+    TRY(allocate(address, size, 0, &allocated));
+    allocated->is_managed = true;
+    mprotect((void *)(uintptr_t)allocated->start, size, PROT_READ | PROT_WRITE);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
@@ -63,7 +60,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
         return RELEASED(CUDA_SUCCESS);
     }
     span *freed = span_starting(SPAN_ALLOCATION, address);
-    RETURN_IF(freed == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(freed == NULL);
     queue_drain(freed->context);
     span_remove(freed);
     return RELEASED(CUDA_SUCCESS);

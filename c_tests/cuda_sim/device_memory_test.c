@@ -6,7 +6,7 @@ TEST(allocation_has_its_exact_range) {
     CUdeviceptr base = 0;
     size_t size = 0;
     OPEN_DEVICE(0);
-    const CUdeviceptr address = allocate_filled(1000, 1);
+    OWN_MEMORY(address, 1000, 1);
     CHECK_EQ(address % 256, 0);
     CU(cuMemGetAddressRange_v2(&base, &size, address + 999));
     CHECK_EQ(base, address);
@@ -15,15 +15,13 @@ TEST(allocation_has_its_exact_range) {
     CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(&base, &size, address + 1000));
     CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(&base, &size, ADDRESS(&base)));
     CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(&base, &size, 0));
-    CU(cuMemFree_v2(address));
 }
 
 TEST(program_cannot_touch_it) {
     OPEN_DEVICE(0);
-    const CUdeviceptr address = allocate_filled(4096, 1);
+    OWN_MEMORY(address, 4096, 1);
     check_untouchable(address);
     check_device_filled(address, 1, 4096);
-    CU(cuMemFree_v2(address));
 }
 
 TEST(sizes_out_of_range_are_refused) {
@@ -57,7 +55,7 @@ TEST(only_a_start_is_freed_once) {
     unsigned char local = 0;
     OPEN_DEVICE(0);
     const CUdeviceptr address = allocate_filled(4096, 1);
-    const CUdeviceptr mapped = map_fresh(0, GRANULE);
+    OWN_MAPPING(mapped, 0, GRANULE);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address + 1));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address + 512));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(ADDRESS(&local)));
@@ -65,7 +63,6 @@ TEST(only_a_start_is_freed_once) {
     CU(cuMemFree_v2(0));
     CU(cuMemFree_v2(address));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
-    unmap_and_free(mapped, GRANULE);
 }
 
 TEST(freeing_needs_no_context_of_its_own) {

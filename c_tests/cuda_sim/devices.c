@@ -75,7 +75,7 @@ static void list_devices(void) {
 
 CUresult cuInit(unsigned flags) {
     DRIVER_CALL(cuInit);
-    RETURN_IF(flags != 0, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(flags != 0);
     if (sim.initialised_in != 0) {
         return sim.initialised_in == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
     }
@@ -89,7 +89,7 @@ CUresult cuInit(unsigned flags) {
 
 CUresult cuDriverGetVersion(int *version) {
     DRIVER_CALL(cuDriverGetVersion);
-    RETURN_IF(version == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(version == NULL);
     *version = VERSION;
     return CUDA_SUCCESS;
 }
@@ -112,49 +112,43 @@ CUdevice device_of_physical(int physical) {
 }
 
 void sim_set_peer_access(bool can) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     sim.no_peer_access = !can;
-    pthread_mutex_unlock(&sim.lock);
 }
 
 void sim_set_ipc_ordinal_of_opener(bool is_of_opener) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     sim.ipc_is_of_opener = is_of_opener;
-    pthread_mutex_unlock(&sim.lock);
 }
 
 void sim_set_allocation_offset(size_t offset) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     sim.allocation_offset = offset;
-    pthread_mutex_unlock(&sim.lock);
 }
 
 CUresult cuDeviceGetCount(int *count) {
     DRIVER_CALL(cuDeviceGetCount);
-    RETURN_IF(count == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(count == NULL);
     *count = sim.num_devices;
     return CUDA_SUCCESS;
 }
 
 /* What every question about a device begins with. */
 static CUresult check_question(const void *answer, CUdevice device) {
-    RETURN_IF(answer == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(answer == NULL);
     return device_exists(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     DRIVER_CALL(cuDeviceGet);
-    const CUresult result = check_question(device, ordinal);
-    if (result == CUDA_SUCCESS) {
-        *device = ordinal;
-    }
-    return result;
+    TRY(check_question(device, ordinal));
+    *device = ordinal;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
     DRIVER_CALL(cuDeviceGetName);
-    const CUresult result = check_question(name, device);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(check_question(name, device));
     if (size <= 0) {
         sim_crash("cuDeviceGetName into %d bytes", size);
     }
@@ -163,12 +157,10 @@ CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
 }
 
 static CUresult get_uuid(CUuuid *uuid, CUdevice device) {
-    const CUresult result = check_question(uuid, device);
-    if (result == CUDA_SUCCESS) {
-        memcpy(uuid->bytes, uuid_prefix, sizeof(uuid_prefix));
-        uuid->bytes[sizeof(uuid_prefix)] = (unsigned char)sim.devices[device].physical;
-    }
-    return result;
+    TRY(check_question(uuid, device));
+    memcpy(uuid->bytes, uuid_prefix, sizeof(uuid_prefix));
+    uuid->bytes[sizeof(uuid_prefix)] = (unsigned char)sim.devices[device].physical;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
@@ -183,17 +175,14 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     DRIVER_CALL(cuDeviceTotalMem_v2);
-    const CUresult result = check_question(bytes, device);
-    if (result == CUDA_SUCCESS) {
-        *bytes = sim.memory_per_device;
-    }
-    return result;
+    TRY(check_question(bytes, device));
+    *bytes = sim.memory_per_device;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
     DRIVER_CALL(cuDeviceGetAttribute);
-    const CUresult result = check_question(value, device);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(check_question(value, device));
     if (attribute == CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID) {
         *value = sim.devices[device].physical;
         return CUDA_SUCCESS;
@@ -203,11 +192,10 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 
 CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
     DRIVER_CALL(cuDeviceGetPCIBusId);
-    const CUresult result = check_question(id, device);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(check_question(id, device));
     char text[16];
     const int length = snprintf(text, sizeof(text), "0000:00:%02x.0", (unsigned)sim.devices[device].physical);
-    RETURN_IF(size <= length, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(size <= length);
     memcpy(id, text, (size_t)length + 1);
     return CUDA_SUCCESS;
 }
@@ -215,8 +203,7 @@ CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
 /* A device is no peer of itself. */
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
     DRIVER_CALL(cuDeviceCanAccessPeer);
-    const CUresult result = check_question(can, device);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(check_question(can, device));
     RETURN_IF(!device_exists(peer), CUDA_ERROR_INVALID_DEVICE);
     *can = device != peer && device_reaches(device, peer);
     return CUDA_SUCCESS;

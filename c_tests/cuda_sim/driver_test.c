@@ -43,6 +43,58 @@ void close_opened(const CUdevice *device) {
     close_device(*device);
 }
 
+CUdevice enter_for_scope(CUdevice device) {
+    open_device(device);
+    return device;
+}
+
+void leave_entered(const CUdevice *device) {
+    CU(cuCtxPopCurrent_v2(NULL));
+    CU(cuDevicePrimaryCtxRelease_v2(*device));
+}
+
+CUresult init_for_scope(void) {
+    CU(cuInit(0));
+    return CUDA_SUCCESS;
+}
+
+void check_left(const CUresult *initialised) {
+    (void)initialised;
+    check_nothing_left();
+}
+
+CUstream begin_stream(unsigned flags) {
+    CUstream stream = NULL;
+    CU(cuStreamCreate(&stream, flags));
+    return stream;
+}
+
+void end_stream(const CUstream *stream) {
+    CU(cuStreamDestroy_v2(*stream));
+}
+
+CUevent begin_event(unsigned flags) {
+    CUevent event = NULL;
+    CU(cuEventCreate(&event, flags));
+    return event;
+}
+
+void end_event(const CUevent *event) {
+    CU(cuEventDestroy_v2(*event));
+}
+
+void end_memory(const CUdeviceptr *address) {
+    CU(cuMemFree_v2(*address));
+}
+
+void end_handle(const CUmemGenericAllocationHandle *handle) {
+    CU(cuMemRelease(*handle));
+}
+
+void end_mapping(const mapping *mapping) {
+    unmap_and_free(mapping->address, mapping->size);
+}
+
 void check_nothing_left(void) {
     if (sim_live == NULL) {
         return;

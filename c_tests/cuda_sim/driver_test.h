@@ -25,6 +25,37 @@ void check_nothing_left(void);
 CUdevice open_for_scope(CUdevice device);
 void close_opened(const CUdevice *device);
 
+/* The same for a second device, while one is open. */
+#define ENTER_DEVICE(device) CLEANUP(leave_entered) const CUdevice entered_##device = enter_for_scope(device)
+CUdevice enter_for_scope(CUdevice device);
+void leave_entered(const CUdevice *device);
+/* Initialises the driver; nothing is left alive when the scope ends. */
+#define NOTHING_LEFT CLEANUP(check_left) const CUresult initialised_ = init_for_scope()
+CUresult init_for_scope(void);
+void check_left(const CUresult *initialised);
+
+/* What a test destroys when the scope ends: a stream, an event, memory, a handle, memory that is mapped. */
+#define OWN_STREAM(name, flags) CLEANUP(end_stream) const CUstream name = begin_stream(flags)
+#define OWN_EVENT(name, flags) CLEANUP(end_event) const CUevent name = begin_event(flags)
+#define OWN_MEMORY(name, size, value)                                                                \
+    CLEANUP(end_memory) const CUdeviceptr name = allocate_filled(size, value)
+#define OWN_HANDLE(name, device, size)                                                               \
+    CLEANUP(end_handle) const CUmemGenericAllocationHandle name = create_handle(device, size)
+#define OWN_MAPPING(name, device, size)                                                              \
+    CLEANUP(end_mapping) const mapping name##_mapping = {map_fresh(device, size), size};             \
+    const CUdeviceptr name = name##_mapping.address
+typedef struct mapping {
+    CUdeviceptr address;
+    size_t size;
+} mapping;
+CUstream begin_stream(unsigned flags);
+void end_stream(const CUstream *stream);
+CUevent begin_event(unsigned flags);
+void end_event(const CUevent *event);
+void end_memory(const CUdeviceptr *address);
+void end_handle(const CUmemGenericAllocationHandle *handle);
+void end_mapping(const mapping *mapping);
+
 /* Memory of a device that can be exported as a file descriptor. */
 CUmemAllocationProp device_prop(CUdevice device);
 CUmemGenericAllocationHandle create_handle(CUdevice device, size_t size);

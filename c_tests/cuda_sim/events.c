@@ -7,13 +7,11 @@
 
 static CUresult find(CUevent handle, event **found) {
     RETURN_IF(handle == NULL, CUDA_ERROR_INVALID_HANDLE);
-    EACH(event, known, sim.events) {
-        if (known == handle) {
-            *found = known;
-            return CUDA_SUCCESS;
-        }
+    *found = list_find(sim.events, handle);
+    if (*found == NULL) {
+        sim_crash("%p is no event, or one that was destroyed", (void *)handle);
     }
-    sim_crash("%p is no event, or one that was destroyed", (void *)handle);
+    return CUDA_SUCCESS;
 }
 
 /* Its mark stays where work is to reach it, or waits for it. */
@@ -24,9 +22,7 @@ static void destroy(event *ended) {
 
 uint64_t events_destroy_of(const context *ended) {
     uint64_t count = 0;
-    for (node *each = sim.events; each != NULL;) {
-        event *known = (event *)each;
-        each = each->next;
+    EACH_TO_REMOVE(event, known, sim.events) {
         if (known->context == ended) {
             destroy(known);
             count++;
@@ -40,9 +36,7 @@ CUresult cuEventCreate(CUevent *created, unsigned flags) {
     DRIVER_CALL(cuEventCreate);
     const bool is_shared = (flags & CU_EVENT_INTERPROCESS) != 0;
     const bool is_timed = (flags & CU_EVENT_DISABLE_TIMING) == 0;
-    if (created == NULL || (flags & ~EVENT_FLAGS) != 0 || (is_shared && is_timed)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(created == NULL || (flags & ~EVENT_FLAGS) != 0 || (is_shared && is_timed));
     event *added = list_add(&sim.events, sizeof(*added));
     added->context = context_current();
     added->is_timed = is_timed;
@@ -53,8 +47,7 @@ CUresult cuEventCreate(CUevent *created, unsigned flags) {
 CUresult cuEventDestroy_v2(CUevent handle) {
     DRIVER_CALL(cuEventDestroy_v2);
     event *ended = NULL;
-    const CUresult result = find(handle, &ended);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(find(handle, &ended));
     destroy(ended);
     return RELEASED(CUDA_SUCCESS);
 }
@@ -63,11 +56,8 @@ CUresult cuEventRecord(CUevent handle, CUstream on) {
     DRIVER_CALL(cuEventRecord);
     event *recorded = NULL;
     stream *recording = NULL;
-    CUresult result = find(handle, &recorded);
-    if (result == CUDA_SUCCESS) {
-        result = stream_find(on, &recording);
-    }
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(find(handle, &recorded));
+    TRY(stream_find(on, &recording));
     RETURN_IF(recorded->context != recording->context, CUDA_ERROR_INVALID_HANDLE);
     if (recording->captured == NULL) {
         mark_release(recorded->mark);
@@ -82,14 +72,13 @@ CUresult cuStreamWaitEvent(CUstream waiting, CUevent handle, unsigned flags) {
     DRIVER_CALL(cuStreamWaitEvent);
     event *waited = NULL;
     stream *found = NULL;
-    CUresult result = flags > 1 ? CUDA_ERROR_INVALID_VALUE : find(handle, &waited);
-    if (result == CUDA_SUCCESS) {
-        result = stream_find(waiting, &found);
-    }
-    if (result == CUDA_SUCCESS && found->captured == NULL && !mark_is_reached(waited->mark)) {
+    INVALID_IF(flags > 1);
+    TRY(find(handle, &waited));
+    TRY(stream_find(waiting, &found));
+    if (found->captured == NULL && !mark_is_reached(waited->mark)) {
         queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .mark = mark_hold(waited->mark)});
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 static CUresult error_of(const event *reached) {
@@ -99,8 +88,7 @@ static CUresult error_of(const event *reached) {
 CUresult cuEventQuery(CUevent handle) {
     DRIVER_CALL(cuEventQuery);
     event *asked = NULL;
-    const CUresult result = find(handle, &asked);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(find(handle, &asked));
     queue_look();
     return mark_is_reached(asked->mark) ? error_of(asked) : CUDA_ERROR_NOT_READY;
 }
@@ -108,8 +96,7 @@ CUresult cuEventQuery(CUevent handle) {
 CUresult cuEventSynchronize(CUevent handle) {
     DRIVER_CALL(cuEventSynchronize);
     event *waited = NULL;
-    const CUresult result = find(handle, &waited);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(find(handle, &waited));
     queue_wait_for_mark(waited->mark);
     return error_of(waited);
 }
@@ -119,15 +106,12 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent last) {
     DRIVER_CALL(cuEventElapsedTime);
     event *from = NULL;
     event *until = NULL;
-    CUresult result = milliseconds == NULL ? CUDA_ERROR_INVALID_VALUE : find(first, &from);
-    if (result == CUDA_SUCCESS) {
-        result = find(last, &until);
-    }
-    RETURN_IF(result != CUDA_SUCCESS, result);
-    const bool are_timed = from->is_timed && until->is_timed;
-    if (!are_timed || from->mark == NULL || until->mark == NULL || from->context != until->context) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    INVALID_IF(milliseconds == NULL);
+    TRY(find(first, &from));
+    TRY(find(last, &until));
+    RETURN_IF(from->context != until->context, CUDA_ERROR_INVALID_HANDLE);
+    RETURN_IF(!from->is_timed || !until->is_timed, CUDA_ERROR_INVALID_HANDLE);
+    RETURN_IF(from->mark == NULL || until->mark == NULL, CUDA_ERROR_INVALID_HANDLE);
     RETURN_IF(!mark_is_reached(from->mark) || !mark_is_reached(until->mark), CUDA_ERROR_NOT_READY);
     *milliseconds = (float)(until->mark->happened - from->mark->happened);
     return error_of(until);

@@ -84,9 +84,8 @@ static void add(plan added) {
 }
 
 static void add_locked(plan added) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     add(added);
-    pthread_mutex_unlock(&sim.lock);
 }
 
 void sim_fail(const char *name, uint64_t nth, CUresult result) {
@@ -114,31 +113,26 @@ void sim_spare(bool is) {
 }
 
 const char *sim_last_failed(void) {
-    pthread_mutex_lock(&sim.lock);
-    const char *name = last_failed;
-    pthread_mutex_unlock(&sim.lock);
-    return name;
+    LOCKED;
+    return last_failed;
 }
 
 uint64_t sim_calls(const char *name) {
-    pthread_mutex_lock(&sim.lock);
-    const uint64_t count = counts[find(name)];
-    pthread_mutex_unlock(&sim.lock);
-    return count;
+    LOCKED;
+    return counts[find(name)];
 }
 
 uint64_t sim_call_count(void) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     uint64_t count = 0;
     for (size_t i = 0; i < NUM_FUNCTIONS; i++) {
         count += counts[i];
     }
-    pthread_mutex_unlock(&sim.lock);
     return count;
 }
 
 void sim_reset(void) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     memset(plans, 0, sizeof(plans));
     memset(counts, 0, sizeof(counts));
     last_failed = NULL;
@@ -146,5 +140,4 @@ void sim_reset(void) {
     attributes_reset();
     order_reset();
     queue_go();
-    pthread_mutex_unlock(&sim.lock);
 }

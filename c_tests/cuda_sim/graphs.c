@@ -29,12 +29,11 @@ void graph_add(graph *captured, const work *added) {
 }
 
 static graph *find(const void *handle) {
-    EACH(graph, known, sim.graphs) {
-        if ((const void *)known == handle) {
-            return known;
-        }
+    graph *found = list_find(sim.graphs, handle);
+    if (found == NULL) {
+        sim_crash("%p is no graph, or one that was destroyed", handle);
     }
-    sim_crash("%p is no graph, or one that was destroyed", handle);
+    return found;
 }
 
 static void destroy(graph *ended) {
@@ -49,28 +48,20 @@ static void destroy(graph *ended) {
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     DRIVER_CALL(cuStreamIsCapturing);
     stream *asked = NULL;
-    const CUresult result = stream_find(handle, &asked);
-    if (result != CUDA_SUCCESS || status == NULL) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (asked->captured == NULL) {
-        *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    } else {
-        *status = asked->capture.is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                            : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    }
+    TRY(stream_find(handle, &asked));
+    INVALID_IF(status == NULL);
+    *status = asked->captured == NULL       ? CU_STREAM_CAPTURE_STATUS_NONE
+              : asked->capture.is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                          : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     DRIVER_CALL(cuStreamBeginCapture_v2);
     stream *begun = NULL;
-    const CUresult result = stream_find(handle, &begun);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(stream_find(handle, &begun));
     RETURN_IF(handle == NULL || handle == CU_STREAM_LEGACY, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    if (begun->captured != NULL || (unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(begun->captured != NULL || (unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED);
     begun->captured = list_add(&sim.graphs, sizeof(graph));
     begun->capture = (capture){.mode = mode, .thread = pthread_self()};
     return CUDA_SUCCESS;
@@ -79,8 +70,7 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
 CUresult cuStreamEndCapture(CUstream handle, CUgraph *captured) {
     DRIVER_CALL(cuStreamEndCapture);
     stream *ended = NULL;
-    const CUresult result = stream_find(handle, &ended);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(stream_find(handle, &ended));
     RETURN_IF(ended->captured == NULL || captured == NULL, CUDA_ERROR_ILLEGAL_STATE);
     *captured = ended->captured;
     ended->captured = NULL;
@@ -95,7 +85,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *captured) {
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph handle, unsigned long long flags) {
     DRIVER_CALL(cuGraphInstantiateWithFlags);
     const graph *from = find(handle);
-    RETURN_IF(executable == NULL || flags != 0, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(executable == NULL || flags != 0);
     graph *made = list_add(&sim.graphs, sizeof(*made));
     for (size_t i = 0; i < from->count; i++) {
         const work copy = copy_of(&from->works[i]);
@@ -110,8 +100,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream on) {
     DRIVER_CALL(cuGraphLaunch);
     graph *launched = find(handle);
     stream *found = NULL;
-    const CUresult result = find_healthy_stream(on, &found);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(find_healthy_stream(on, &found));
     if (!mark_is_reached(launched->last_launch)) {
         queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .mark = mark_hold(launched->last_launch)});
     }

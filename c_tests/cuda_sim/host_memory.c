@@ -17,7 +17,7 @@
 
 CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags) {
     DRIVER_CALL(cuMemHostAlloc);
-    RETURN_IF(address == NULL || (flags & ~ALLOCATION_FLAGS) != 0, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(address == NULL || (flags & ~ALLOCATION_FLAGS) != 0);
     if (size == 0) {
         *address = NULL;
         return CUDA_SUCCESS;
@@ -36,7 +36,7 @@ CUresult cuMemFreeHost(void *address) {
     }
     queue_drain(NULL);
     span *freed = span_starting(SPAN_HOST_ALLOCATION, (uintptr_t)address);
-    RETURN_IF(freed == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(freed == NULL);
     span_remove(freed);
     return RELEASED(CUDA_SUCCESS);
 }
@@ -62,29 +62,23 @@ static bool populate(CUdeviceptr start, size_t size, bool read_only) {
 CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
     DRIVER_CALL(cuMemHostRegister_v2);
     const CUdeviceptr start = (uintptr_t)address;
-    if (address == NULL || size == 0 || start + size < start || (flags & ~REGISTRATION_FLAGS) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(address == NULL || size == 0 || start + size < start || (flags & ~REGISTRATION_FLAGS) != 0);
     const bool read_only = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
-    if (read_only && !attribute_is_set(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    const CUresult result = check_free(start, size);
-    RETURN_IF(result != CUDA_SUCCESS, result);
-    RETURN_IF(!populate(start, size, read_only), CUDA_ERROR_INVALID_VALUE);
+    RETURN_IF(read_only && !attribute_is_set(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED),
+              CUDA_ERROR_NOT_SUPPORTED);
+    TRY(check_free(start, size));
+    INVALID_IF(!populate(start, size, read_only));
     span_add(SPAN_REGISTRATION, start, size, NULL, context_current());
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostUnregister(void *address) {
     DRIVER_CALL(cuMemHostUnregister);
-    RETURN_IF(address == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(address == NULL);
     queue_drain(NULL);
     span *known = span_at((uintptr_t)address);
     RETURN_IF(known == NULL, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-    if (known->kind != SPAN_REGISTRATION || known->start != (uintptr_t)address) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(known->kind != SPAN_REGISTRATION || known->start != (uintptr_t)address);
     span_remove(known);
     return RELEASED(CUDA_SUCCESS);
 }
@@ -92,7 +86,7 @@ CUresult cuMemHostUnregister(void *address) {
 /* Devices use the addresses of the host. */
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *host, unsigned flags) {
     DRIVER_CALL(cuMemHostGetDevicePointer_v2);
-    RETURN_IF(device == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(device == NULL);
     const span *known = span_at((uintptr_t)host);
     const bool is_reachable = flags == 0 && known != NULL && span_is_host(known);
     *device = is_reachable ? (uintptr_t)host : 0;

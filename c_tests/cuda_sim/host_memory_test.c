@@ -47,7 +47,7 @@ TEST(only_mapped_host_memory_is_registered) {
     unsigned char *untouchable = map_host(MIB, PROT_NONE);
     void *allocated = NULL;
     OPEN_DEVICE(0);
-    const CUdeviceptr device = allocate_filled(MIB, 1);
+    OWN_MEMORY(device, MIB, 1);
     CU(cuMemHostAlloc(&allocated, MIB, 0));
     CHECK_EQ(munmap(host + MIB, MIB), 0);
     refuses(CUDA_ERROR_INVALID_VALUE, NULL, MIB);
@@ -58,7 +58,6 @@ TEST(only_mapped_host_memory_is_registered) {
     refuses(CUDA_ERROR_INVALID_VALUE, allocated, MIB);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister_v2(host, MIB, 0x100));
     CU(cuMemFreeHost(allocated));
-    CU(cuMemFree_v2(device));
     munmap(host, MIB);
     munmap(host + 2 * MIB, 2 * MIB);
     munmap(untouchable, MIB);
@@ -93,7 +92,7 @@ TEST(only_a_start_is_unregistered_once) {
     unsigned char *host = map_host(MIB, PROT_READ | PROT_WRITE);
     CUcontext popped = NULL;
     OPEN_DEVICE(0);
-    const CUdeviceptr device = allocate_filled(64, 1);
+    OWN_MEMORY(device, 64, 1);
     registers(host, MIB);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(NULL));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(host + PAGE));
@@ -103,7 +102,6 @@ TEST(only_a_start_is_unregistered_once) {
     CU(cuMemHostUnregister(host)); /* needs no context */
     CU(cuCtxPushCurrent_v2(popped));
     CU_EXPECT(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(host));
-    CU(cuMemFree_v2(device));
     munmap(host, MIB);
 }
 

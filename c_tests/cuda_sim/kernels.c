@@ -18,10 +18,7 @@ const kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads)
 }
 
 const kvmem_copy *kernel_copy(const kvmem_copy *parameter) {
-    kvmem_copy *copied = malloc(sizeof(*copied));
-    if (copied == NULL) {
-        sim_crash("no memory for a kernel's parameter");
-    }
+    kvmem_copy *copied = sim_allocate(sizeof(*copied));
     memcpy(copied, parameter, sizeof(*copied));
     return copied;
 }
@@ -107,9 +104,8 @@ CUresult kernel_run(const kvmem_copy *asked, const context *on) {
         asked->tile_size % 16 != 0) {
         sim_crash("the copy kernel is asked for what its integers do not hold");
     }
-    if (!in_launch && !kernel_reaches(asked->runs, table, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
-        return CUDA_ERROR_ILLEGAL_ADDRESS;
-    }
+    RETURN_IF(!in_launch && !kernel_reaches(asked->runs, table, CU_MEM_ACCESS_FLAGS_PROT_READ, on),
+              CUDA_ERROR_ILLEGAL_ADDRESS);
     for (unsigned i = asked->num_runs; i > 0; i--) {
         kvmem_copy_run run;
         if (in_launch) {

@@ -21,53 +21,26 @@ static void count_contexts(sim_counts *counts) {
 }
 
 static void count_spans(sim_counts *counts) {
+    uint64_t *const counts_of_kinds[] = {
+        [SPAN_ALLOCATION] = &counts->allocations,   [SPAN_MAPPING] = &counts->mappings,
+        [SPAN_REGISTRATION] = &counts->registrations, [SPAN_HOST_ALLOCATION] = &counts->host_allocations,
+        [SPAN_IPC] = &counts->ipc_openings, };
     EACH(span, known, sim.spans) {
-        switch (known->kind) {
-        case SPAN_ALLOCATION:
-            counts->allocations++;
-            break;
-        case SPAN_IPC:
-            counts->ipc_openings += known->openings;
-            break;
-        case SPAN_MAPPING:
-            counts->mappings++;
-            break;
-        case SPAN_HOST_ALLOCATION:
-            counts->host_allocations++;
-            break;
-        case SPAN_REGISTRATION:
-            counts->registrations++;
-            break;
-        }
+        *counts_of_kinds[known->kind] += known->kind == SPAN_IPC ? known->openings : 1;
     }
 }
 
-static void count_handles(sim_counts *counts) {
+static void count_rest(sim_counts *counts) {
     EACH(memory, known, sim.memories) {
         counts->handles += known->references;
     }
-    EACH(reservation, known, sim.reservations) {
-        (void)known;
-        counts->reservations++;
-    }
-}
-
-static void count_streams(sim_counts *counts) {
     EACH(stream, known, sim.streams) {
         counts->streams += !known->destroyed;
     }
-    EACH(event, known, sim.events) {
-        (void)known;
-        counts->events++;
-    }
-    EACH(module, known, sim.modules) {
-        (void)known;
-        counts->modules++;
-    }
-    EACH(graph, known, sim.graphs) {
-        (void)known;
-        counts->graphs++;
-    }
+    counts->reservations = list_length(sim.reservations);
+    counts->events = list_length(sim.events);
+    counts->modules = list_length(sim.modules);
+    counts->graphs = list_length(sim.graphs);
 }
 
 static bool is_own_file(int fd) {
@@ -95,21 +68,17 @@ static void count_open_fds(sim_counts *counts) {
 }
 
 void sim_live(sim_counts *counts) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     *counts = (sim_counts){.lost_with_context = sim.lost_with_context};
     count_contexts(counts);
     count_spans(counts);
-    count_handles(counts);
-    count_streams(counts);
+    count_rest(counts);
     count_open_fds(counts);
-    pthread_mutex_unlock(&sim.lock);
 }
 
 uint64_t sim_illegal_accesses(void) {
-    pthread_mutex_lock(&sim.lock);
-    const uint64_t count = sim.illegal_accesses;
-    pthread_mutex_unlock(&sim.lock);
-    return count;
+    LOCKED;
+    return sim.illegal_accesses;
 }
 
 size_t sim_current_context_depth(void) {

@@ -6,10 +6,7 @@
 #include <time.h>
 
 mark *mark_make(void) {
-    mark *made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        sim_crash("no memory for a mark");
-    }
+    mark *made = sim_allocate(sizeof(*made));
     return mark_hold(made);
 }
 

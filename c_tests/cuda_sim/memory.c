@@ -43,12 +43,12 @@ CUresult memory_create(memory_kind kind, size_t size, const CUmemAllocationProp 
         close(fd);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    const CUresult result = memory_open(fd, size, prop, owner, created);
-    if (result == CUDA_SUCCESS && owner != NO_ORDINAL) {
+    TRY(memory_open(fd, size, prop, owner, created));
+    if (owner != NO_ORDINAL) {
         (*created)->is_accounted = true;
         sim.devices[owner].used += cost(size);
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 CUresult memory_open(int fd, size_t size, const CUmemAllocationProp *prop, CUdevice owner, memory **opened) {

@@ -13,12 +13,11 @@
 #define MOST_THREADS 1024
 
 static module *find(CUmodule handle) {
-    EACH(module, known, sim.modules) {
-        if (known == handle) {
-            return known;
-        }
+    module *found = list_find(sim.modules, handle);
+    if (found == NULL) {
+        sim_crash("%p is no module, or one that was unloaded", (void *)handle);
     }
-    sim_crash("%p is no module, or one that was unloaded", (void *)handle);
+    return found;
 }
 
 static void unload(module *ended) {
@@ -28,9 +27,7 @@ static void unload(module *ended) {
 
 uint64_t modules_destroy_of(const context *ended) {
     uint64_t count = 0;
-    for (node *each = sim.modules; each != NULL;) {
-        module *known = (module *)each;
-        each = each->next;
+    EACH_TO_REMOVE(module, known, sim.modules) {
         if (known->context == ended) {
             unload(known);
             count++;
@@ -41,10 +38,9 @@ uint64_t modules_destroy_of(const context *ended) {
 
 CUresult cuModuleLoadData(CUmodule *loaded, const void *image) {
     DRIVER_CALL(cuModuleLoadData);
-    RETURN_IF(loaded == NULL || image == NULL, CUDA_ERROR_INVALID_VALUE);
-    if (strstr(image, ".version") == NULL || strstr(image, ".target") == NULL) {
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
+    INVALID_IF(loaded == NULL || image == NULL);
+    RETURN_IF(strstr(image, ".version") == NULL || strstr(image, ".target") == NULL,
+              CUDA_ERROR_INVALID_IMAGE);
     module *added = list_add(&sim.modules, sizeof(*added));
     added->context = context_current();
     added->text = strdup(image);
@@ -69,13 +65,11 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule handle, const char *
     module *asked = find(handle);
     char entry[128];
     snprintf(entry, sizeof(entry), ".entry %s(", name);
-    if (function == NULL || strstr(asked->text, entry) == NULL) {
-        return function == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
-    }
+    INVALID_IF(function == NULL);
+    RETURN_IF(strstr(asked->text, entry) == NULL, CUDA_ERROR_NOT_FOUND);
     asked->function.module = asked;
     asked->function.kind = strcmp(name, KERNEL_NAME) == 0     ? KERNEL_COPY
-                           : strcmp(name, CHECKSUM_NAME) == 0 ? KERNEL_CHECKSUM
-                                                              : KERNEL_OTHER;
+                           : strcmp(name, CHECKSUM_NAME) == 0 ? KERNEL_CHECKSUM : KERNEL_OTHER;
     *function = &asked->function;
     return CUDA_SUCCESS;
 }
@@ -99,20 +93,17 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
     }
     RETURN_IF(context_current() == NULL, CUDA_ERROR_INVALID_CONTEXT);
     stream *on = NULL;
-    const CUresult result = find_healthy_stream(handle, &on);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(find_healthy_stream(handle, &on));
     const unsigned long threads = (unsigned long)threads_x * threads_y * threads_z;
-    RETURN_IF(ctas_x == 0 || ctas_y != 1 || ctas_z != 1 || threads == 0 || threads > MOST_THREADS ||
-              shared_bytes > 49152 || parameters == NULL || extra != NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(ctas_x == 0 || ctas_y != 1 || ctas_z != 1 || threads == 0 || threads > MOST_THREADS);
+    INVALID_IF(shared_bytes > 49152 || parameters == NULL || extra != NULL);
     RETURN_IF(on->context != function->module->context, CUDA_ERROR_INVALID_HANDLE);
-    if (this_call.later != CUDA_SUCCESS) {
-        queue_submit(&(work){.kind = WORK_FAIL, .stream = on, .error = this_call.later});
-    } else if (function->kind == KERNEL_CHECKSUM) {
-        const struct kvmem_checksum *tiles = checksum_parameter(parameters[0], threads);
-        queue_submit(&(work){.kind = WORK_CHECKSUM, .stream = on, .tiles = tiles});
-    } else {
-        const struct kvmem_copy *blocks = kernel_parameter(parameters[0], threads);
-        queue_submit(&(work){.kind = WORK_LAUNCH, .stream = on, .blocks = blocks});
+    work launched = {.kind = function->kind == KERNEL_CHECKSUM ? WORK_CHECKSUM : WORK_LAUNCH, .stream = on};
+    if (this_call.later == CUDA_SUCCESS && launched.kind == WORK_CHECKSUM) {
+        launched.tiles = checksum_parameter(parameters[0], threads);
+    } else if (this_call.later == CUDA_SUCCESS) {
+        launched.blocks = kernel_parameter(parameters[0], threads);
     }
+    submit_or_fail(&launched, &this_call);
     return CUDA_SUCCESS;
 }

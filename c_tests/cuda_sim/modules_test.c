@@ -32,9 +32,8 @@ TEST(rows_move_and_what_lies_between_stays) {
     for (size_t i = 0; i < SIZE; i++) {
         host[i] = (unsigned char)(i * 13 + i / 7);
     }
-    const CUdeviceptr device = allocate_filled(SIZE, 5);
-    CUstream stream = NULL;
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OWN_MEMORY(device, SIZE, 5);
+    OWN_STREAM(stream, CU_STREAM_NON_BLOCKING);
     CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = ADDRESS(host), .srcPitch = 64,
                           .dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = device, .dstPitch = 32,
                           .WidthInBytes = 16, .Height = 60};
@@ -47,8 +46,6 @@ TEST(rows_move_and_what_lies_between_stays) {
     }
     rows.dstPitch = 8; /* less than a row */
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy2DAsync_v2(&rows, stream));
-    CU(cuStreamDestroy_v2(stream));
-    CU(cuMemFree_v2(device));
     free(host);
     free(back);
 }
@@ -61,12 +58,11 @@ static CUstreamCaptureStatus status_of(CUstream stream) {
 
 TEST(a_graph_does_its_work_when_it_is_launched) {
     OPEN_DEVICE(0);
-    const CUdeviceptr from = allocate_filled(SIZE, 1);
-    const CUdeviceptr to = allocate_filled(SIZE, 2);
-    CUstream stream = NULL;
+    OWN_MEMORY(from, SIZE, 1);
+    OWN_MEMORY(to, SIZE, 2);
     CUgraph graph = NULL;
     CUgraphExec executable = NULL;
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OWN_STREAM(stream, CU_STREAM_NON_BLOCKING);
     CHECK_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_NONE);
     CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     CHECK_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_ACTIVE);
@@ -83,9 +79,6 @@ TEST(a_graph_does_its_work_when_it_is_launched) {
         check_device_filled(to, value, SIZE);
     }
     CU(cuGraphExecDestroy(executable));
-    CU(cuStreamDestroy_v2(stream));
-    CU(cuMemFree_v2(from));
-    CU(cuMemFree_v2(to));
 }
 
 TEST(the_default_stream_is_not_captured) {

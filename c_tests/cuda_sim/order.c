@@ -91,7 +91,6 @@ stream *order_choose(void) {
 }
 
 void sim_set_order(uint64_t wanted) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     set(wanted);
-    pthread_mutex_unlock(&sim.lock);
 }

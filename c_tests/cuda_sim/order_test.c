@@ -59,9 +59,8 @@ TEST(a_stream_waits_for_an_event) {
 
 /* What was recorded, not the event, is waited for: after the second record the first is as good as ever. */
 TEST(an_event_that_is_recorded_again_moves_no_wait) {
-    CUstream third = NULL;
     OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
-    CU(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    OWN_STREAM(third, CU_STREAM_NON_BLOCKING);
     fill(&pair, 4, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
     CU(cuStreamWaitEvent(pair.second, pair.event, 0));
@@ -76,15 +75,13 @@ TEST(an_event_that_is_recorded_again_moves_no_wait) {
     read_pair(&pair, pair.second);
     expect_read(&pair, 5, pair.second);
     CU(cuEventCreate(&pair.event, CU_EVENT_DISABLE_TIMING));
-    CU(cuStreamDestroy_v2(third));
 }
 
 TEST(an_event_is_waited_for_through_another_stream) {
     CUstream third = NULL;
-    CUevent next = NULL;
     OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     CU(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
-    CU(cuEventCreate(&next, CU_EVENT_DISABLE_TIMING));
+    OWN_EVENT(next, CU_EVENT_DISABLE_TIMING);
     fill(&pair, 4, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
     CU(cuStreamWaitEvent(third, pair.event, 0));
@@ -93,7 +90,6 @@ TEST(an_event_is_waited_for_through_another_stream) {
     read_pair(&pair, pair.second);
     CU(cuStreamDestroy_v2(third)); /* which goes on */
     expect_read(&pair, 4, pair.second);
-    CU(cuEventDestroy_v2(next));
 }
 
 TEST(an_event_is_synchronised_with_what_came_before_it) {

@@ -14,9 +14,8 @@
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
     DRIVER_CALL(cuMemGetAddressRange_v2);
     const span *known = span_at(address);
-    if (known == NULL || access_of(known, context_current()->device) == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-        return CUDA_ERROR_NOT_FOUND;
-    }
+    RETURN_IF(known == NULL || access_of(known, context_current()->device) == CU_MEM_ACCESS_FLAGS_PROT_NONE,
+              CUDA_ERROR_NOT_FOUND);
     if (base != NULL) {
         *base = known->start;
     }
@@ -26,28 +25,18 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
     return CUDA_SUCCESS;
 }
 
+/* A value of an attribute: an int, also for a flag, or 64 bits. */
 typedef struct answer {
-    unsigned char bytes[8];
+    uint64_t value;
     size_t size;
 } answer;
 
-static answer answer_of(const void *value, size_t size) {
-    answer given = {.size = size};
-    memcpy(given.bytes, value, size);
-    return given;
-}
-
 static answer answer_address(uint64_t value) {
-    return answer_of(&value, sizeof(value));
+    return (answer){value, sizeof(value)};
 }
 
 static answer answer_int(int value) {
-    return answer_of(&value, sizeof(value));
-}
-
-/* A flag is as wide as an int. */
-static answer answer_flag(bool value) {
-    return answer_int(value);
+    return (answer){(unsigned)value, sizeof(value)};
 }
 
 /* The whole reservation around a mapping, and the range itself of all else. */
@@ -66,6 +55,10 @@ static bool is_plain(const span *known) {
     return known->kind == SPAN_ALLOCATION && !known->is_managed;
 }
 
+static bool is_rdma_capable(const span *known) {
+    return is_plain(known) || (known->memory != NULL && known->memory->prop.allocFlags.gpuDirectRDMACapable);
+}
+
 /* False when this memory has no such attribute. */
 static bool describe(const span *known, CUpointer_attribute attribute, CUdeviceptr address, answer *given) {
     const context *current = context_current();
@@ -73,55 +66,38 @@ static bool describe(const span *known, CUpointer_attribute attribute, CUdevicep
     CUdeviceptr start = 0;
     size_t size = 0;
     enclosing_range(known, &start, &size);
+    bool has_it = true;
     switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *given = answer_address((uintptr_t)known->context);
-        return true;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *given = answer_int(span_is_host(known) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
-        return true;
+#define ATTRIBUTE(name, kind, value)                                                                 \
+    case CU_POINTER_ATTRIBUTE_##name:                                                                \
+        *given = answer_##kind(value);                                                               \
+        break;
+        ATTRIBUTE(CONTEXT, address, (uintptr_t)known->context)
+        ATTRIBUTE(MEMORY_TYPE, int, span_is_host(known) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE)
+        ATTRIBUTE(SYNC_MEMOPS, int, false)
+        ATTRIBUTE(IS_MANAGED, int, known->is_managed)
+        ATTRIBUTE(BUFFER_ID, address, known->buffer)
+        ATTRIBUTE(DEVICE_ORDINAL, int, span_device(known))
+        ATTRIBUTE(IS_LEGACY_CUDA_IPC_CAPABLE, int, is_plain(known))
+        ATTRIBUTE(RANGE_START_ADDR, address, start)
+        ATTRIBUTE(RANGE_SIZE, address, size)
+        ATTRIBUTE(MAPPED, int, true)
+        ATTRIBUTE(ALLOWED_HANDLE_TYPES, address, known->memory ? known->memory->prop.requestedHandleTypes : 0)
+        ATTRIBUTE(IS_GPU_DIRECT_RDMA_CAPABLE, int, is_rdma_capable(known))
+        ATTRIBUTE(ACCESS_FLAGS, int, access)
+#undef ATTRIBUTE
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         *given = answer_address(address);
-        return access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        has_it = access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         *given = answer_address(address);
-        return is_touchable(known);
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *given = answer_flag(false);
-        return true;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *given = answer_flag(known->is_managed);
-        return true;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        *given = answer_address(known->buffer);
-        return true;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *given = answer_int(span_device(known));
-        return true;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *given = answer_flag(is_plain(known));
-        return true;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *given = answer_address(start);
-        return true;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *given = answer_address(size);
-        return true;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-        *given = answer_flag(true);
-        return true;
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *given = answer_address(known->memory ? known->memory->prop.requestedHandleTypes : 0);
-        return true;
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        *given = answer_flag(is_plain(known) ||
-                             (known->memory && known->memory->prop.allocFlags.gpuDirectRDMACapable));
-        return true;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *given = answer_int(access);
-        return true;
+        has_it = is_touchable(known);
+        break;
+    default:
+        has_it = false;
     }
-    return false;
+    return has_it;
 }
 
 /* What the plural function answers where the singular one fails; false when there is no such attribute. */
@@ -132,8 +108,7 @@ static bool describe_unknown(CUpointer_attribute attribute, answer *given) {
     }
     const size_t size = given->size;
     const bool is_ordinal = attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-    *given = is_ordinal ? answer_int(UNKNOWN_ORDINAL) : answer_address(0);
-    given->size = size;
+    *given = (answer){is_ordinal ? answer_int(UNKNOWN_ORDINAL).value : 0, size};
     return true;
 }
 
@@ -144,23 +119,21 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER && known != NULL && context_current() == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT; /* it is of the current context */
     }
-    if (data == NULL || known == NULL || !describe(known, attribute, address, &given)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    memcpy(data, given.bytes, given.size);
+    INVALID_IF(data == NULL || known == NULL || !describe(known, attribute, address, &given));
+    memcpy(data, &given.value, given.size);
     return CUDA_SUCCESS;
 }
 
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
                                 CUdeviceptr address) {
     DRIVER_CALL(cuPointerGetAttributes);
-    RETURN_IF(count == 0 || attributes == NULL || data == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(count == 0 || attributes == NULL || data == NULL);
     const span *known = span_at(address);
     for (unsigned i = 0; i < count; i++) {
         answer given;
-        RETURN_IF((known == NULL || !describe(known, attributes[i], address, &given)) &&
-                  !describe_unknown(attributes[i], &given), CUDA_ERROR_INVALID_VALUE);
-        memcpy(data[i], given.bytes, given.size);
+        const bool is_described = known != NULL && describe(known, attributes[i], address, &given);
+        INVALID_IF(!is_described && !describe_unknown(attributes[i], &given));
+        memcpy(data[i], &given.value, given.size);
     }
     return CUDA_SUCCESS;
 }

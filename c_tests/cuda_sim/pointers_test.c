@@ -51,15 +51,13 @@ TEST(device_memory) {
 TEST(buffers_have_numbers_of_their_own) {
     OPEN_DEVICE(0);
     const CUdeviceptr first = allocate_filled(64, 1);
-    const CUdeviceptr second = allocate_filled(64, 1);
+    OWN_MEMORY(second, 64, 1);
     const uint64_t number = ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, first);
     CHECK_EQ(ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, first + 63), number);
     CHECK(ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, second) != number);
     CU(cuMemFree_v2(first));
-    const CUdeviceptr third = allocate_filled(64, 1);
+    OWN_MEMORY(third, 64, 1);
     CHECK(ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, third) != number); /* whatever its address */
-    CU(cuMemFree_v2(second));
-    CU(cuMemFree_v2(third));
 }
 
 TEST(managed_memory) {
@@ -77,7 +75,7 @@ TEST(mapped_memory) {
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     const CUmemAccessDesc all = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     OPEN_DEVICE(0);
-    const CUmemGenericAllocationHandle handle = create_handle(0, GRANULE);
+    OWN_HANDLE(handle, 0, GRANULE);
     const CUdeviceptr start = reserve(4 * GRANULE);
     const CUdeviceptr address = start + GRANULE;
     CU(cuMemMap(address, GRANULE, 0, handle, 0));
@@ -94,7 +92,6 @@ TEST(mapped_memory) {
     CHECK_EQ(ask_int(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     refuses(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, address);
     refuses(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, start); /* a hole */
-    CU(cuMemRelease(handle));
     unmap_and_free(start, 4 * GRANULE);
 }
 
@@ -122,7 +119,7 @@ TEST(many_attributes_at_once_never_fail_for_a_pointer) {
     CUdeviceptr pointer = 77;
     void *answers[] = {&type, &ordinal, &pointer};
     OPEN_DEVICE(0);
-    const CUdeviceptr address = allocate_filled(64, 1);
+    OWN_MEMORY(address, 64, 1);
     CU(cuPointerGetAttributes(NUM(attributes), attributes, answers, address));
     CHECK_EQ(type, CU_MEMORYTYPE_DEVICE);
     CHECK_EQ(ordinal, 0);
@@ -135,7 +132,6 @@ TEST(many_attributes_at_once_never_fail_for_a_pointer) {
     attributes[1] = (CUpointer_attribute)999;
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE,
               cuPointerGetAttributes(NUM(attributes), attributes, answers, address));
-    CU(cuMemFree_v2(address));
 }
 
 TEST(unknown_memory) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The primary context of each device: one for the process, counted, the same each time it comes back to life, but for
-// its id.
+// The primary context of each device: one for the process, counted, the same each time it comes back to life,
+// but for its id.
 #include "call.h"
 #include "contexts.h"
 #include "devices.h"
@@ -26,7 +26,7 @@ static void destroy_if_alive(context *primary) {
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     DRIVER_CALL(cuDevicePrimaryCtxRetain);
-    RETURN_IF(context == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(context == NULL);
     RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
     *context = revive(device);
     sim.devices[device].retains++;
@@ -54,7 +54,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
     DRIVER_CALL(cuDevicePrimaryCtxGetState);
-    RETURN_IF(flags == NULL || active == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(flags == NULL || active == NULL);
     RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
     const context *primary = sim.devices[device].primary;
     *flags = 0;

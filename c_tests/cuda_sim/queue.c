@@ -54,10 +54,7 @@ static void do_work(const work *work) {
 }
 
 static void put(const work *work) {
-    piece *added = calloc(1, sizeof(*added));
-    if (added == NULL) {
-        sim_crash("no memory for work that waits");
-    }
+    piece *added = sim_allocate(sizeof(*added));
     stream *on = work->stream;
     added->work = *work;
     added->number = ++last_number;
@@ -197,13 +194,11 @@ void queue_go(void) {
 }
 
 void sim_hold(void) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     is_holding = true;
-    pthread_mutex_unlock(&sim.lock);
 }
 
 void sim_go(void) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     queue_go();
-    pthread_mutex_unlock(&sim.lock);
 }

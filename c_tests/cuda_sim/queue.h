@@ -9,14 +9,7 @@
 #include "state.h"
 
 typedef enum work_kind {
-    WORK_COPY,
-    WORK_FILL,
-    WORK_RECORD,
-    WORK_WAIT,
-    WORK_LAUNCH,
-    WORK_CHECKSUM,
-    WORK_FAIL,
-} work_kind;
+    WORK_COPY, WORK_FILL, WORK_RECORD, WORK_WAIT, WORK_LAUNCH, WORK_CHECKSUM, WORK_FAIL, } work_kind;
 
 typedef struct work {
     node node;
@@ -65,7 +58,7 @@ CUresult stream_find(CUstream handle, stream **found);
 /* What failed on it, which is then forgotten. */
 CUresult stream_take_error(stream *stream);
 /* The same for the first stream of a context on which something failed. */
-CUresult streams_take_error_of(const context *context);
+CUresult streams_take_error_of(context *context);
 
 /* Destroy all that belong to a context, and answer how many. */
 uint64_t streams_destroy_of(const context *context);

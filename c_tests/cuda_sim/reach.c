@@ -2,6 +2,7 @@
 // Follows addresses to bytes. Memory side by side is one range only when it is mapped piece by piece.
 #include "reach.h"
 
+#include "call.h"
 #include "cuda_sim.h"
 #include "spans.h"
 
@@ -27,18 +28,14 @@ static CUresult check_known(range wanted, CUmemAccess_flags needed, CUdevice dev
             return CUDA_ERROR_INVALID_VALUE;
         }
         const size_t left = left_in(known, wanted.start);
-        if (wanted.size <= left) {
-            return CUDA_SUCCESS;
-        }
+        RETURN_IF(wanted.size <= left, CUDA_SUCCESS);
         wanted.start += left;
         wanted.size -= left;
     }
 }
 
 CUresult check_reach(range wanted, CUmemAccess_flags needed, must_be must_be, CUdevice device) {
-    if (wanted.size == 0) {
-        return CUDA_SUCCESS;
-    }
+    RETURN_IF(wanted.size == 0, CUDA_SUCCESS);
     if (span_at(wanted.start) != NULL) {
         return check_known(wanted, needed, device);
     }
@@ -80,7 +77,6 @@ void reach_fill(CUdeviceptr destination, unsigned char value, size_t size) {
 }
 
 void sim_copy_bytes(uint64_t destination, uint64_t source, size_t size) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     reach_copy(destination, source, size);
-    pthread_mutex_unlock(&sim.lock);
 }

@@ -30,9 +30,8 @@ void fabric_reset(void) {
 }
 
 void sim_set_fabric(bool is_permitted) {
-    pthread_mutex_lock(&sim.lock);
+    LOCKED;
     told = is_permitted ? PERMITTED : NOT_PERMITTED;
-    pthread_mutex_unlock(&sim.lock);
 }
 
 CUresult fabric_export(const memory *exported, void *handle) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles that another process turns back into one of its own: as file descriptors, each an open file on the memory,
-// and, where a test lets them, as fabric handles. Whose memory it is stands in the file's name; the importer knows
-// nothing else of how it was created.
+// Handles that another process turns back into one of its own: as file descriptors, each an open file on the
+// memory, and, where a test lets them, as fabric handles. Whose memory it is stands in the file's name; the
+// importer knows nothing else of how it was created.
 #include "call.h"
 #include "devices.h"
 #include "memory.h"
@@ -19,14 +19,14 @@
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
     DRIVER_CALL(cuMemExportToShareableHandle);
-    RETURN_IF(shareable == NULL || flags != 0, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(shareable == NULL || flags != 0);
     const memory *exported = memory_of_handle(handle);
     const bool was_requested = (exported->prop.requestedHandleTypes & (unsigned)type) != 0;
-    RETURN_IF(!was_requested, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(!was_requested);
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
         return fabric_export(exported, shareable);
     }
-    RETURN_IF(type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     const int fd = fcntl(exported->fd, F_DUPFD_CLOEXEC, 0);
     RETURN_IF(fd < 0, CUDA_ERROR_OPERATING_SYSTEM);
     *(int *)shareable = fd;
@@ -63,31 +63,27 @@ static CUresult import(int fd, CUmemGenericAllocationHandle *handle) {
     const int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     RETURN_IF(own_fd < 0 || fstat(own_fd, &file) != 0, CUDA_ERROR_OPERATING_SYSTEM);
     memory *imported = NULL;
-    const CUresult result = memory_open(own_fd, (size_t)file.st_size, &prop, owner, &imported);
-    if (result == CUDA_SUCCESS) {
-        imported->references = 1;
-        *handle = imported->handle;
-    }
-    return result;
+    TRY(memory_open(own_fd, (size_t)file.st_size, &prop, owner, &imported));
+    imported->references = 1;
+    *handle = imported->handle;
+    return CUDA_SUCCESS;
 }
 
 static CUresult import_fabric(CUmemGenericAllocationHandle *handle, const void *shareable) {
     int fd = -1;
-    CUresult result = fabric_open(shareable, &fd);
-    if (result == CUDA_SUCCESS) {
-        result = import(fd, handle);
-        close(fd);
-    }
+    TRY(fabric_open(shareable, &fd));
+    const CUresult result = import(fd, handle);
+    close(fd);
     return result;
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                         CUmemAllocationHandleType type) {
     DRIVER_CALL(cuMemImportFromShareableHandle);
-    RETURN_IF(handle == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(handle == NULL);
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
         return import_fabric(handle, shareable);
     }
-    RETURN_IF(type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     return import((int)(intptr_t)shareable, handle);
 }

@@ -105,26 +105,24 @@ TEST(memory_outlives_a_killed_exporter) {
 }
 
 TEST(exports_are_files_closed_on_exec) {
-    CU(cuInit(0));
-    const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
+    NOTHING_LEFT;
+    OWN_HANDLE(handle, DEVICE, GRANULE);
     const int first = export(handle);
     const int second = export(handle);
     CHECK(first != second);
     CHECK_EQ(fcntl(first, F_GETFD), FD_CLOEXEC);
     close(first);
     close(second);
-    CU(cuMemRelease(handle));
-    check_nothing_left();
 }
 
 TEST(exports_are_checked) {
     int fd = -1;
     CUmemAllocationProp prop = device_prop(0);
     CUmemGenericAllocationHandle plain = 0;
-    CU(cuInit(0));
+    NOTHING_LEFT;
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
     CU(cuMemCreate(&plain, GRANULE, &prop, 0));
-    const CUmemGenericAllocationHandle handle = create_handle(0, GRANULE);
+    OWN_HANDLE(handle, 0, GRANULE);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&fd, plain, POSIX_FD, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE,
               cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_NONE, 0));
@@ -134,13 +132,11 @@ TEST(exports_are_checked) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(NULL, handle, POSIX_FD, 0));
     CHECK_EQ(fd, -1);
     CU(cuMemRelease(plain));
-    CU(cuMemRelease(handle));
-    check_nothing_left();
 }
 
 TEST(imports_are_checked) {
     CUmemGenericAllocationHandle handle = 77;
-    CU(cuInit(0));
+    NOTHING_LEFT;
     const int null_file = open("/dev/null", O_RDWR | O_CLOEXEC);
     CU_EXPECT(CUDA_ERROR_UNKNOWN, cuMemImportFromShareableHandle(&handle, POINTER(null_file), POSIX_FD));
     CU_EXPECT(CUDA_ERROR_UNKNOWN, cuMemImportFromShareableHandle(&handle, POINTER(-1), POSIX_FD));
@@ -150,7 +146,6 @@ TEST(imports_are_checked) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(NULL, POINTER(null_file), POSIX_FD));
     CHECK_EQ(handle, 77);
     close(null_file);
-    check_nothing_left();
 }
 
 TEST(an_own_export_comes_back_as_another_handle) {
@@ -169,14 +164,12 @@ TEST(an_own_export_comes_back_as_another_handle) {
 }
 
 TEST(an_import_leaves_no_file_behind) {
-    CU(cuInit(0));
-    const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
+    NOTHING_LEFT;
+    OWN_HANDLE(handle, DEVICE, GRANULE);
     const int fd = export(handle);
     CU(cuMemRelease(import(fd)));
     const size_t before = count_open_files();
     CU(cuMemRelease(import(fd)));
     CHECK_EQ(count_open_files(), before);
     close(fd);
-    CU(cuMemRelease(handle));
-    check_nothing_left();
 }

@@ -26,15 +26,12 @@ _Static_assert(sizeof(ipc_name) <= sizeof(CUipcMemHandle), "an IPC handle has 64
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     DRIVER_CALL(cuIpcGetMemHandle);
     const span *known = span_at(address);
-    if (handle == NULL || known == NULL || known->kind != SPAN_ALLOCATION || known->is_managed) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(handle == NULL || known == NULL || known->kind != SPAN_ALLOCATION || known->is_managed);
     const ipc_name name = {
         .magic = MAGIC,
         .size = known->size,
         .file = elsewhere_of(known->memory->fd),
-        .physical_device = sim.devices[known->memory->owner].physical,
-    };
+        .physical_device = sim.devices[known->memory->owner].physical, };
     memset(handle, 0, sizeof(*handle));
     memcpy(handle, &name, sizeof(name));
     return CUDA_SUCCESS;
@@ -63,8 +60,7 @@ static CUresult open_memory(const ipc_name *name, span **opened) {
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, owner},
     };
     memory *behind = NULL;
-    const CUresult result = memory_open(fd, name->size, &prop, owner, &behind);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(memory_open(fd, name->size, &prop, owner, &behind));
     void *start = map_untouchable(NULL, behind->size, behind->fd);
     if (start == MAP_FAILED) {
         memory_destroy_if_unused(behind);
@@ -78,15 +74,12 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
     DRIVER_CALL(cuIpcOpenMemHandle_v2);
     ipc_name name;
     memcpy(&name, &handle, sizeof(name));
-    if (address == NULL || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || name.magic != MAGIC) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(address == NULL || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || name.magic != MAGIC);
     RETURN_IF(name.file.process == getpid(), CUDA_ERROR_INVALID_CONTEXT);
     RETURN_IF(process_start(name.file.process) != name.file.process_start, CUDA_ERROR_INVALID_HANDLE);
     span *opened = find_opened(&name);
     if (opened == NULL) {
-        const CUresult result = open_memory(&name, &opened);
-        RETURN_IF(result != CUDA_SUCCESS, result);
+        TRY(open_memory(&name, &opened));
     }
     opened->openings++;
     *address = opened->start;
@@ -96,7 +89,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     DRIVER_CALL(cuIpcCloseMemHandle);
     span *opened = span_starting(SPAN_IPC, address);
-    RETURN_IF(opened == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(opened == NULL);
     opened->openings--;
     if (opened->openings == 0) {
         span_remove(opened);

@@ -21,8 +21,8 @@ static CUipcMemHandle handle_of(CUdeviceptr address) {
 
 ROLE(be_owner) {
     OPEN_DEVICE(0);
-    const CUdeviceptr one = allocate_filled(SIZE, 1);
-    const CUdeviceptr two = allocate_filled(SIZE, 2);
+    OWN_MEMORY(one, SIZE, 1);
+    OWN_MEMORY(two, SIZE, 2);
     const CUdeviceptr gone = allocate_filled(SIZE, 3);
     const handles shared = {handle_of(one), handle_of(two), handle_of(gone)};
     CU(cuMemFree_v2(gone));
@@ -30,8 +30,6 @@ ROLE(be_owner) {
     frame_send(socket, HANDLES, &shared, sizeof(shared));
     free(frame_expect(socket, STOP).data);
     check_device_filled(one, 7, SIZE); /* what the other wrote */
-    CU(cuMemFree_v2(one));
-    CU(cuMemFree_v2(two));
 }
 
 static peer start_owner(handles *shared) {
@@ -122,7 +120,7 @@ TEST(a_handle_names_the_base_allocation) {
     void *host = NULL;
     OPEN_DEVICE(0);
     const CUdeviceptr address = allocate_filled(SIZE, 1);
-    const CUdeviceptr mapped = map_fresh(0, GRANULE);
+    OWN_MAPPING(mapped, 0, GRANULE);
     const CUipcMemHandle base = handle_of(address);
     const CUipcMemHandle interior = handle_of(address + 100);
     CHECK_BYTES(&interior, &base, sizeof(base));
@@ -135,5 +133,4 @@ TEST(a_handle_names_the_base_allocation) {
     CU(cuMemFreeHost(host));
     CU(cuMemFree_v2(address));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&refused, address));
-    unmap_and_free(mapped, GRANULE);
 }

@@ -28,14 +28,13 @@ ROLE(be_owner) {
     handles shared;
     const CUmemGenericAllocationHandle memory = create_with_fabric();
     CU(cuMemExportToShareableHandle(&shared.fabric, memory, FABRIC, 0));
-    const CUdeviceptr plain = allocate_filled(SIZE, 2);
+    OWN_MEMORY(plain, SIZE, 2);
     CU(cuIpcGetMemHandle(&shared.ipc, plain));
     frame_send(socket, HANDLES, &shared, sizeof(shared));
     free(frame_expect(socket, RELEASE).data);
     CU(cuMemRelease(memory));
     frame_send(socket, RELEASED, "", 0);
     free(frame_expect(socket, STOP).data);
-    CU(cuMemFree_v2(plain));
 }
 
 static peer start_owner(handles *shared) {
@@ -81,7 +80,7 @@ TEST(a_fabric_handle_opens_memory_and_keeps_none) {
 TEST(other_bytes_are_no_fabric_handle) {
     CUmemFabricHandle bytes;
     CUmemGenericAllocationHandle handle = 0;
-    CU(cuInit(0));
+    NOTHING_LEFT;
     sim_set_fabric(true);
     memset(&bytes, 0xA5, sizeof(bytes));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(&handle, &bytes, FABRIC));
@@ -91,7 +90,6 @@ TEST(other_bytes_are_no_fabric_handle) {
     sim_reset();
     CUmemAllocationProp prop = WITH(device_prop(0), it.requestedHandleTypes = FABRIC);
     CU_EXPECT(CUDA_ERROR_NOT_PERMITTED, cuMemCreate(&handle, GRANULE, &prop, 0));
-    check_nothing_left();
 }
 
 static CUdeviceptr open_for(CUdevice device, CUipcMemHandle handle, int ordinal) {

@@ -19,18 +19,16 @@ TEST(everything_alive_is_counted) {
     CUcontext created = NULL;
     CUdeviceptr plain = 0;
     CUmemGenericAllocationHandle again = 0;
-    CUstream stream = NULL;
-    CUevent event = NULL;
     void *host = NULL;
     int fd = -1;
-    open_device(0);
+    OPEN_DEVICE(0);
     unsigned char *pages = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CU(cuMemAlloc_v2(&plain, 64));
     CU(cuMemHostAlloc(&host, 64, 0));
     CU(cuMemHostRegister_v2(pages, MIB, 0));
-    CU(cuStreamCreate(&stream, 0));
-    CU(cuEventCreate(&event, 0));
-    const CUmemGenericAllocationHandle handle = create_handle(0, GRANULE);
+    OWN_STREAM(stream, 0);
+    OWN_EVENT(event, 0);
+    OWN_HANDLE(handle, 0, GRANULE);
     CU(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     const int received = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     const CUdeviceptr address = reserve(2 * GRANULE);
@@ -47,16 +45,12 @@ TEST(everything_alive_is_counted) {
     CU(cuCtxDestroy_v2(created));
     close(fd);
     close(received);
-    CU(cuMemRelease(handle));
     CU(cuMemRelease(again));
     unmap_and_free(address, GRANULE * 2);
-    CU(cuEventDestroy_v2(event));
-    CU(cuStreamDestroy_v2(stream));
     CU(cuMemHostUnregister(pages));
     CU(cuMemFreeHost(host));
     CU(cuMemFree_v2(plain));
     munmap(pages, MIB);
-    close_device(0);
 }
 
 TEST(what_dies_with_its_context_is_counted) {
@@ -94,7 +88,7 @@ TEST(attributes_can_be_taken_away) {
     CUdeviceptr address = 0;
     size_t granularity = 0;
     int value = 1;
-    CU(cuInit(0));
+    NOTHING_LEFT;
     sim_set_attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0);
     CU_EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, GRANULE, &prop, 0));
     sim_reset();
@@ -113,22 +107,19 @@ TEST(attributes_can_be_taken_away) {
     sim_reset();
     CU(cuMemCreate(&handle, GRANULE, &rdma, 0));
     CU(cuMemRelease(handle));
-    check_nothing_left();
 }
 
 TEST(peer_access_can_be_taken_away) {
     const CUmemAccessDesc peer = access_for(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     int can = 1;
-    CU(cuInit(0));
-    const CUdeviceptr address = map_fresh(0, GRANULE);
+    NOTHING_LEFT;
+    OWN_MAPPING(address, 0, GRANULE);
     sim_set_peer_access(false);
     CU(cuDeviceCanAccessPeer(&can, 0, 1));
     CHECK_EQ(can, 0);
     CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuMemSetAccess(address, GRANULE, &peer, 1));
     sim_set_peer_access(true);
     CU(cuMemSetAccess(address, GRANULE, &peer, 1));
-    unmap_and_free(address, GRANULE);
-    check_nothing_left();
 }
 
 enum { HANDLE = 1, STOP };
@@ -140,10 +131,9 @@ ROLE(be_stale_owner) {
     const CUdeviceptr freed = allocate_filled(64, 1);
     CU(cuIpcGetMemHandle(&handle, freed));
     CU(cuMemFree_v2(freed));
-    const CUdeviceptr other = allocate_filled(64, 2);
+    OWN_MEMORY(other, 64, 2);
     frame_send(socket, HANDLE, &handle, sizeof(handle));
     free(frame_expect(socket, STOP).data);
-    CU(cuMemFree_v2(other));
 }
 
 /* A real driver may well open the other memory. */
@@ -172,12 +162,11 @@ ROLE(be_small) {
     CU(cuDeviceTotalMem_v2(&total, 2));
     CHECK_EQ(total, 4 * MIB);
     OPEN_DEVICE(2);
-    const CUdeviceptr half = allocate_filled(2 * MIB, 1);
+    OWN_MEMORY(half, 2 * MIB, 1);
     CU_EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&address, 2 * MIB + 1));
     const CUdeviceptr rest = map_fresh(2, GRANULE);
     CU_EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&address, 1));
     unmap_and_free(rest, GRANULE);
-    CU(cuMemFree_v2(half));
 }
 
 ROLE(be_two_devices_of_8_gib) {

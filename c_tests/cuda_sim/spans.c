@@ -98,9 +98,7 @@ CUdevice span_device(const span *known) {
 
 uint64_t spans_destroy_of(const context *ended) {
     uint64_t count = 0;
-    for (node *each = sim.spans; each != NULL;) {
-        span *known = (span *)each;
-        each = each->next;
+    EACH_TO_REMOVE(span, known, sim.spans) {
         if (known->context == ended) {
             span_remove(known);
             count++;

@@ -7,17 +7,23 @@
 #include <stdlib.h>
 
 state sim = {
-    .lock = PTHREAD_MUTEX_INITIALIZER,
-    .work_done = PTHREAD_COND_INITIALIZER,
-    .last_number = 0x1000,
-};
+    .lock = PTHREAD_MUTEX_INITIALIZER, .work_done = PTHREAD_COND_INITIALIZER, .last_number = 0x1000, };
+
+bool sim_lock(void) {
+    return pthread_mutex_lock(&sim.lock) == 0;
+}
+
+void sim_unlock(const bool *is_locked) {
+    (void)is_locked;
+    pthread_mutex_unlock(&sim.lock);
+}
 
 static void lock(void) {
-    pthread_mutex_lock(&sim.lock);
+    sim_lock();
 }
 
 static void unlock(void) {
-    pthread_mutex_unlock(&sim.lock);
+    sim_unlock(NULL);
 }
 
 /* No fork in the middle of a call: the child has the lock as it was in that moment. */
@@ -25,14 +31,34 @@ __attribute__((constructor)) static void keep_lock_over_fork(void) {
     pthread_atfork(lock, unlock, unlock);
 }
 
-void *list_add(node **list, size_t size) {
-    node *item = calloc(1, size);
-    if (item == NULL) {
-        sim_crash("no memory for the stand-in's own tables");
+void *sim_allocate(size_t size) {
+    void *memory = calloc(1, size);
+    if (memory == NULL) {
+        sim_crash("no memory for the stand-in itself");
     }
+    return memory;
+}
+
+void *list_add(node **list, size_t size) {
+    node *item = sim_allocate(size);
     item->next = *list;
     *list = item;
     return item;
+}
+
+void *list_find(node *list, const void *item) {
+    while (list != NULL && list != item) {
+        list = list->next;
+    }
+    return list;
+}
+
+uint64_t list_length(const node *list) {
+    uint64_t length = 0;
+    for (; list != NULL; list = list->next) {
+        length++;
+    }
+    return length;
 }
 
 static void unlink_item(node **list, node *item) {

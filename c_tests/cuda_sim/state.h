@@ -22,6 +22,10 @@ typedef struct node {
 
 #define EACH(type, name, list) \
     for (type *name = (type *)(list); name != NULL; name = (type *)name->node.next)
+/* The same where items are removed meanwhile. */
+#define EACH_TO_REMOVE(type, name, list)                                                             \
+    for (type *name = (type *)(list), *next_ = NULL;                                                 \
+         name != NULL && (next_ = (type *)name->node.next, true); name = next_)
 
 typedef struct CUctx_st context;
 typedef struct CUstream_st stream;
@@ -89,12 +93,7 @@ typedef struct memory {
 } memory;
 
 typedef enum span_kind {
-    SPAN_ALLOCATION,
-    SPAN_IPC,
-    SPAN_MAPPING,
-    SPAN_HOST_ALLOCATION,
-    SPAN_REGISTRATION,
-} span_kind;
+    SPAN_ALLOCATION, SPAN_IPC, SPAN_MAPPING, SPAN_HOST_ALLOCATION, SPAN_REGISTRATION, } span_kind;
 
 /* A range of addresses with memory behind it. */
 typedef struct span {
@@ -137,12 +136,22 @@ typedef struct state {
 
 extern state sim;
 
+/* Holds the lock from here to the end of the scope. */
+#define LOCKED __attribute__((cleanup(sim_unlock))) const bool is_locked_ = sim_lock()
+bool sim_lock(void);
+void sim_unlock(const bool *is_locked);
+
+/* Zeroed memory: the stand-in has no use for a NULL. */
+void *sim_allocate(size_t size);
 /* Zeroed, at the head of a list. */
 void *list_add(node **list, size_t size);
+/* The item of this address; NULL if the list has none. */
+void *list_find(node *list, const void *item);
+uint64_t list_length(const node *list);
 /* Unlinks and frees. */
 void list_remove(node **list, node *item);
-/* Unlinks an item whose address is a handle of the program's. The address is no new handle soon: a stale one is
- * detected. */
+/* Unlinks an item whose address is a handle of the program's. The address is no new handle soon: a stale one
+   is detected. */
 void list_retire(node **list, node *item);
 uint64_t next_number(void);
 

@@ -6,18 +6,19 @@
 #define DEFAULT_STREAM ((CUstream)0)
 
 static stream *find_created(CUstream handle) {
-    EACH(stream, known, sim.streams) {
-        if (known == handle && !known->destroyed) {
-            return known;
-        }
+    stream *found = list_find(sim.streams, handle);
+    if (found == NULL || found->destroyed) {
+        sim_crash("%p is no stream, or one that was destroyed", (void *)handle);
     }
-    sim_crash("%p is no stream, or one that was destroyed", (void *)handle);
+    return found;
+}
+
+static bool is_special(CUstream handle) {
+    return handle == DEFAULT_STREAM || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
 }
 
 CUresult stream_find(CUstream handle, stream **found) {
-    const bool is_special =
-        handle == DEFAULT_STREAM || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
-    if (!is_special) {
+    if (!is_special(handle)) {
         *found = find_created(handle);
         return CUDA_SUCCESS;
     }
@@ -34,27 +35,17 @@ CUresult stream_take_error(stream *asked) {
     return error;
 }
 
-CUresult streams_take_error_of(const context *owner) {
-    EACH(context, each, sim.contexts) {
-        if (each == owner && each->legacy.error != CUDA_SUCCESS) {
-            return stream_take_error(&each->legacy);
-        }
-        if (each == owner && each->per_thread.error != CUDA_SUCCESS) {
-            return stream_take_error(&each->per_thread);
-        }
-    }
+CUresult streams_take_error_of(context *owner) {
+    TRY(stream_take_error(&owner->legacy));
+    TRY(stream_take_error(&owner->per_thread));
     EACH(stream, each, sim.streams) {
-        if (each->context == owner && each->error != CUDA_SUCCESS) {
-            return stream_take_error(each);
-        }
+        RETURN_IF(each->context == owner && each->error != CUDA_SUCCESS, stream_take_error(each));
     }
     return CUDA_SUCCESS;
 }
 
 void streams_sweep(void) {
-    for (node *each = sim.streams; each != NULL;) {
-        stream *known = (stream *)each;
-        each = each->next;
+    EACH_TO_REMOVE(stream, known, sim.streams) {
         if (known->destroyed && known->first == NULL) {
             list_retire(&sim.streams, &known->node);
         }
@@ -74,7 +65,7 @@ uint64_t streams_destroy_of(const context *ended) {
 }
 
 static CUresult create(CUstream *created, unsigned flags) {
-    RETURN_IF(created == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(created == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0);
     stream *added = list_add(&sim.streams, sizeof(*added));
     added->context = context_current();
     added->is_blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
@@ -97,9 +88,7 @@ CUresult cuStreamCreateWithPriority(CUstream *created, unsigned flags, int prior
 /* Returns at once; what is left on it is done all the same, and then it goes. */
 CUresult cuStreamDestroy_v2(CUstream handle) {
     DRIVER_CALL(cuStreamDestroy_v2);
-    if (handle == DEFAULT_STREAM || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    RETURN_IF(is_special(handle), CUDA_ERROR_INVALID_HANDLE);
     find_created(handle)->destroyed = true;
     streams_sweep();
     return RELEASED(CUDA_SUCCESS);
@@ -108,8 +97,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 CUresult cuStreamSynchronize(CUstream handle) {
     DRIVER_CALL(cuStreamSynchronize);
     stream *waited = NULL;
-    const CUresult result = stream_find(handle, &waited);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(stream_find(handle, &waited));
     queue_wait_for_stream(waited);
     return stream_take_error(waited);
 }
@@ -117,10 +105,8 @@ CUresult cuStreamSynchronize(CUstream handle) {
 CUresult cuStreamGetCtx(CUstream handle, CUcontext *owner) {
     DRIVER_CALL(cuStreamGetCtx);
     stream *asked = NULL;
-    const CUresult result = stream_find(handle, &asked);
-    if (result != CUDA_SUCCESS || owner == NULL) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    TRY(stream_find(handle, &asked));
+    INVALID_IF(owner == NULL);
     RETURN_IF(asked->captured != NULL && asked->capture.is_invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     *owner = asked->context;
     return CUDA_SUCCESS;
@@ -129,8 +115,7 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *owner) {
 CUresult cuStreamQuery(CUstream handle) {
     DRIVER_CALL(cuStreamQuery);
     stream *asked = NULL;
-    const CUresult result = stream_find(handle, &asked);
-    RETURN_IF(result != CUDA_SUCCESS, result);
+    TRY(stream_find(handle, &asked));
     RETURN_IF(asked->captured != NULL, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     queue_look();
     return queue_is_done(asked) ? stream_take_error(asked) : CUDA_ERROR_NOT_READY;

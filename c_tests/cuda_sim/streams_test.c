@@ -42,11 +42,9 @@ TEST(events_are_made_and_destroyed) {
 }
 
 TEST(an_event_follows_its_stream) {
-    CUstream stream = NULL;
-    CUevent event = NULL;
     OPEN_DEVICE(0);
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    OWN_STREAM(stream, CU_STREAM_NON_BLOCKING);
+    OWN_EVENT(event, CU_EVENT_DISABLE_TIMING);
     CU(cuEventQuery(event)); /* one that was never recorded is reached */
     CU(cuEventSynchronize(event));
     CU(cuStreamWaitEvent(stream, event, 0));
@@ -54,16 +52,13 @@ TEST(an_event_follows_its_stream) {
     CU(cuEventRecord(event, stream));
     CU(cuEventSynchronize(event));
     CU(cuEventQuery(event));
-    CU(cuEventDestroy_v2(event));
-    CU(cuStreamDestroy_v2(stream));
 }
 
 TEST(events_tell_the_time_between_them) {
-    CUstream stream = NULL;
     CUevent events[3];
     float milliseconds = -1;
     OPEN_DEVICE(0);
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OWN_STREAM(stream, CU_STREAM_NON_BLOCKING);
     for (size_t i = 0; i < 3; i++) {
         CU(cuEventCreate(&events[i], i == 2 ? CU_EVENT_DISABLE_TIMING : 0));
     }
@@ -80,7 +75,6 @@ TEST(events_tell_the_time_between_them) {
     for (size_t i = 0; i < 3; i++) {
         CU(cuEventDestroy_v2(events[i]));
     }
-    CU(cuStreamDestroy_v2(stream));
 }
 
 TEST(streams_work_under_any_context) {

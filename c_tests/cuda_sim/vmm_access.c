@@ -26,22 +26,19 @@ static bool is_host(const CUmemLocation *location) {
 
 static CUresult check_access(const span *known, const CUmemAccessDesc *access) {
     const CUmemAccess_flags flags = access->flags;
-    RETURN_IF(flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
-              flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+               flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (is_host(&access->location)) {
         return span_is_host(known) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_exists(access->location.id)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(access->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_exists(access->location.id));
     const bool reaches = device_reaches(access->location.id, known->memory->owner);
     return reaches ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 static void let_host(span *known, CUmemAccess_flags flags) {
     const int protection = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE   ? PROT_NONE
-                           : flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ
-                                                                    : PROT_READ | PROT_WRITE;
+                           : flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_READ | PROT_WRITE;
     mprotect((void *)(uintptr_t)known->start, known->size, protection);
     known->host_access = flags;
 }
@@ -65,8 +62,7 @@ static bool is_among(const mappings *these, const span *known) {
 
 static CUresult check_all(const mappings *these, const CUmemAccessDesc *access) {
     EACH(span, known, sim.spans) {
-        const CUresult result = is_among(these, known) ? check_access(known, access) : CUDA_SUCCESS;
-        RETURN_IF(result != CUDA_SUCCESS, result);
+        TRY(is_among(these, known) ? check_access(known, access) : CUDA_SUCCESS);
     }
     return CUDA_SUCCESS;
 }
@@ -82,13 +78,10 @@ static void set_all(const mappings *these, const CUmemAccessDesc *access) {
 /* All or nothing. */
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *accesses, size_t count) {
     DRIVER_CALL(cuMemSetAccess);
-    if (size == 0 || accesses == NULL || count == 0 || !is_filled(address, size)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(size == 0 || accesses == NULL || count == 0 || !is_filled(address, size));
     const mappings these = {address, size};
     for (size_t i = 0; i < count; i++) {
-        const CUresult result = check_all(&these, &accesses[i]);
-        RETURN_IF(result != CUDA_SUCCESS, result);
+        TRY(check_all(&these, &accesses[i]));
     }
     for (size_t i = 0; i < count; i++) {
         set_all(&these, &accesses[i]);
@@ -99,14 +92,12 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
     DRIVER_CALL(cuMemGetAccess);
     const span *known = span_at(address);
-    if (flags == NULL || location == NULL || known == NULL || known->kind != SPAN_MAPPING) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(flags == NULL || location == NULL || known == NULL || known->kind != SPAN_MAPPING);
     if (is_host(location)) {
         *flags = known->host_access;
         return CUDA_SUCCESS;
     }
-    RETURN_IF(location->type != CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(location->type != CU_MEM_LOCATION_TYPE_DEVICE);
     RETURN_IF(!device_exists(location->id), CUDA_ERROR_INVALID_DEVICE);
     *flags = known->device_access[location->id];
     return CUDA_SUCCESS;

@@ -32,9 +32,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment
                              unsigned long long flags) {
     DRIVER_CALL(cuMemAddressReserve);
     const bool is_power = (alignment & (alignment - 1)) == 0;
-    if (address == NULL || size == 0 || !is_granular(size) || !is_power || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(address == NULL || size == 0 || !is_granular(size) || !is_power || flags != 0);
     RETURN_IF(!vmm_is_supported(), CUDA_ERROR_NOT_SUPPORTED);
     const CUdeviceptr start = reserve_aligned(size, alignment > GRANULARITY ? alignment : GRANULARITY, wish);
     RETURN_IF(start == 0, CUDA_ERROR_OUT_OF_MEMORY);
@@ -57,9 +55,7 @@ static bool is_mapped(CUdeviceptr start, size_t size) {
 CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
     DRIVER_CALL(cuMemAddressFree);
     reservation *known = reservation_around(address, size);
-    if (known == NULL || known->start != address || known->size != size || is_mapped(address, size)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(known == NULL || known->start != address || known->size != size || is_mapped(address, size));
     munmap((void *)(uintptr_t)address, size);
     list_remove(&sim.reservations, &known->node);
     return RELEASED(CUDA_SUCCESS);
@@ -69,17 +65,12 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
 CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     DRIVER_CALL(cuMemMap);
-    if (size == 0 || !is_granular(address) || !is_granular(size) || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(size == 0 || !is_granular(address) || !is_granular(size) || flags != 0);
     memory *mapped = memory_of_handle(handle);
     RETURN_IF(offset != 0 || size != mapped->size, CUDA_ERROR_NOT_SUPPORTED);
-    if (reservation_around(address, size) == NULL || is_mapped(address, size)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (map_untouchable((void *)(uintptr_t)address, size, mapped->fd) == MAP_FAILED) {
-        return CUDA_ERROR_MAP_FAILED;
-    }
+    INVALID_IF(reservation_around(address, size) == NULL || is_mapped(address, size));
+    RETURN_IF(map_untouchable((void *)(uintptr_t)address, size, mapped->fd) == MAP_FAILED,
+              CUDA_ERROR_MAP_FAILED);
     span_add(SPAN_MAPPING, address, size, mapped, NULL);
     return CUDA_SUCCESS;
 }
@@ -92,13 +83,9 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
     }
     EACH(span, known, sim.spans) {
         const bool is_inside = known->start >= address && known->start + known->size <= address + size;
-        if (known->kind == SPAN_MAPPING && span_overlaps(known, address, size) && !is_inside) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        INVALID_IF(known->kind == SPAN_MAPPING && span_overlaps(known, address, size) && !is_inside);
     }
-    for (node *each = sim.spans; each != NULL;) {
-        span *known = (span *)each;
-        each = each->next;
+    EACH_TO_REMOVE(span, known, sim.spans) {
         if (known->kind == SPAN_MAPPING && span_overlaps(known, address, size)) {
             span_remove(known);
         }

@@ -37,12 +37,10 @@ static CUresult check_location(const CUmemLocation *location) {
     switch (location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         return device_exists(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA: {
-        if (!attribute_is_set(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+        RETURN_IF(!attribute_is_set(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED),
+                  CUDA_ERROR_NOT_SUPPORTED);
         return location->id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    }
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -50,7 +48,7 @@ static CUresult check_location(const CUmemLocation *location) {
 
 /* The attribute promises fabric handles; whether the driver gives them is another matter. */
 static CUresult check_handle_types(unsigned types) {
-    RETURN_IF((types & WINDOWS_HANDLE_TYPES) != 0, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF((types & WINDOWS_HANDLE_TYPES) != 0);
     RETURN_IF((types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !fabric_is_permitted(), CUDA_ERROR_NOT_PERMITTED);
     const bool wants_fd = (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
     const CUdevice_attribute supports_fd = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
@@ -59,40 +57,33 @@ static CUresult check_handle_types(unsigned types) {
 
 static CUresult check_prop(const CUmemAllocationProp *prop) {
     static const unsigned char zeros[sizeof(prop->allocFlags.reserved)];
-    RETURN_IF(prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->allocFlags.usage != 0 ||
-              memcmp(prop->allocFlags.reserved, zeros, sizeof(zeros)) != 0, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->allocFlags.usage != 0);
+    INVALID_IF(memcmp(prop->allocFlags.reserved, zeros, sizeof(zeros)) != 0);
     const CUdevice_attribute supports_rdma = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
-    if (prop->allocFlags.gpuDirectRDMACapable != 0 && !attribute_is_set(supports_rdma)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    const CUresult result = check_location(&prop->location);
-    return result == CUDA_SUCCESS ? check_handle_types(prop->requestedHandleTypes) : result;
+    RETURN_IF(prop->allocFlags.gpuDirectRDMACapable != 0 && !attribute_is_set(supports_rdma),
+              CUDA_ERROR_NOT_SUPPORTED);
+    TRY(check_location(&prop->location));
+    return check_handle_types(prop->requestedHandleTypes);
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                      unsigned long long flags) {
     DRIVER_CALL(cuMemCreate);
-    if (handle == NULL || prop == NULL || size == 0 || !is_granular(size) || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    INVALID_IF(handle == NULL || prop == NULL || size == 0 || !is_granular(size) || flags != 0);
     RETURN_IF(!vmm_is_supported(), CUDA_ERROR_NOT_SUPPORTED);
-    CUresult result = check_prop(prop);
     memory *created = NULL;
-    if (result == CUDA_SUCCESS) {
-        result = memory_create(OF_HANDLE, size, prop, &created);
-    }
-    if (result == CUDA_SUCCESS) {
-        created->prop.requestedHandleTypes &= KNOWN_HANDLE_TYPES;
-        created->references = 1;
-        *handle = created->handle;
-    }
-    return result;
+    TRY(check_prop(prop));
+    TRY(memory_create(OF_HANDLE, size, prop, &created));
+    created->prop.requestedHandleTypes &= KNOWN_HANDLE_TYPES;
+    created->references = 1;
+    *handle = created->handle;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     DRIVER_CALL(cuMemRelease);
     memory *released = memory_find(handle);
-    RETURN_IF(released == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(released == NULL);
     released->references--;
     memory_destroy_if_unused(released);
     return RELEASED(CUDA_SUCCESS);
@@ -101,7 +92,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
     DRIVER_CALL(cuMemRetainAllocationHandle);
     const span *known = span_at((uintptr_t)address);
-    RETURN_IF(handle == NULL || known == NULL || known->kind != SPAN_MAPPING, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(handle == NULL || known == NULL || known->kind != SPAN_MAPPING);
     known->memory->references++;
     *handle = known->memory->handle;
     return CUDA_SUCCESS;
@@ -110,7 +101,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
                                                 CUmemGenericAllocationHandle handle) {
     DRIVER_CALL(cuMemGetAllocationPropertiesFromHandle);
-    RETURN_IF(prop == NULL, CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(prop == NULL);
     *prop = memory_of_handle(handle)->prop;
     return CUDA_SUCCESS;
 }

@@ -24,7 +24,7 @@ TEST(sizes_out_of_range_are_refused) {
     const CUmemAllocationProp prop = device_prop(0);
     CUmemGenericAllocationHandle handle = 0;
     size_t total = 0;
-    CU(cuInit(0));
+    NOTHING_LEFT;
     CU(cuDeviceTotalMem_v2(&total, 0));
     refuses(CUDA_ERROR_INVALID_VALUE, 0, &prop);
     refuses(CUDA_ERROR_INVALID_VALUE, GRANULE / 2, &prop);
@@ -33,11 +33,10 @@ TEST(sizes_out_of_range_are_refused) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemCreate(NULL, GRANULE, &prop, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, GRANULE, NULL, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, GRANULE, &prop, 1));
-    check_nothing_left();
 }
 
 TEST(properties_are_checked) {
-    CU(cuInit(0));
+    NOTHING_LEFT;
     CUmemAllocationProp prop = WITH(device_prop(0), it.type = CU_MEM_ALLOCATION_TYPE_INVALID);
     refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
     prop = device_prop(99);
@@ -58,7 +57,6 @@ TEST(properties_are_checked) {
     prop = device_prop(0);
     prop.allocFlags.reserved[0] = 1;
     refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
-    check_nothing_left();
 }
 
 TEST(fabric_is_promised_but_not_permitted) {
@@ -77,7 +75,7 @@ TEST(properties_are_kept) {
     CUmemAllocationProp kept;
     CUmemAllocationProp prop = device_prop(1);
     CUmemGenericAllocationHandle handle = 0;
-    CU(cuInit(0));
+    NOTHING_LEFT;
     prop.allocFlags.gpuDirectRDMACapable = 1;
     CU(cuMemCreate(&handle, GRANULE, &prop, 0));
     CU(cuMemGetAllocationPropertiesFromHandle(&kept, handle));
@@ -87,7 +85,6 @@ TEST(properties_are_kept) {
     CHECK_EQ(kept.requestedHandleTypes, prop.requestedHandleTypes);
     CHECK_EQ(kept.allocFlags.gpuDirectRDMACapable, 1);
     CU(cuMemRelease(handle));
-    check_nothing_left();
 }
 
 TEST(releases_are_counted) {

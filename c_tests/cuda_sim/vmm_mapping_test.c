@@ -4,7 +4,7 @@
 
 TEST(reservations_are_aligned_and_freed_whole) {
     CUdeviceptr address = 0;
-    CU(cuInit(0));
+    NOTHING_LEFT;
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&address, 0, 0, 0, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&address, GRANULE / 2, 0, 0, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&address, GRANULE, 3 * MIB, 0, 0));
@@ -18,14 +18,13 @@ TEST(reservations_are_aligned_and_freed_whole) {
     check_untouchable(address);
     CU(cuMemAddressFree(address, 4 * MIB));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 4 * MIB));
-    check_nothing_left();
 }
 
 TEST(a_handle_is_mapped_whole_and_once) {
-    CU(cuInit(0));
+    NOTHING_LEFT;
     const CUdeviceptr address = reserve(16 * MIB);
-    const CUmemGenericAllocationHandle handle = create_handle(0, 4 * MIB);
-    const CUmemGenericAllocationHandle other = create_handle(0, 4 * MIB);
+    OWN_HANDLE(handle, 0, 4 * MIB);
+    OWN_HANDLE(other, 0, 4 * MIB);
     CU_EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemMap(address, 2 * MIB, 0, handle, 0));
     CU_EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemMap(address, 2 * MIB, 2 * MIB, handle, 0));
     CU_EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemMap(address, 8 * MIB, 0, handle, 0));
@@ -41,10 +40,7 @@ TEST(a_handle_is_mapped_whole_and_once) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 16 * MIB));
     CU(cuMemUnmap(address, 4 * MIB));
     CU(cuMemUnmap(address + 8 * MIB, 4 * MIB));
-    CU(cuMemRelease(handle));
-    CU(cuMemRelease(other));
     CU(cuMemAddressFree(address, 16 * MIB));
-    check_nothing_left();
 }
 
 /* Two handles side by side, 4 and 2 MiB, in 8 MiB of addresses. */
@@ -60,7 +56,7 @@ static CUdeviceptr map_two(void) {
 }
 
 TEST(a_mapping_is_unmapped_whole) {
-    CU(cuInit(0));
+    NOTHING_LEFT;
     const CUdeviceptr address = map_two();
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(address, 2 * MIB));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(address + 2 * MIB, 2 * MIB));
@@ -70,7 +66,6 @@ TEST(a_mapping_is_unmapped_whole) {
     CU(cuMemUnmap(address, 8 * MIB));           /* two mappings and a hole */
     CU(cuMemUnmap(address, 8 * MIB));           /* nothing any more */
     CU(cuMemAddressFree(address, 8 * MIB));
-    check_nothing_left();
 }
 
 static CUmemAccess_flags access_at(CUdeviceptr address, CUdevice device) {
@@ -122,7 +117,7 @@ TEST(access_is_checked) {
     unsigned long long flags = 0;
     const CUmemLocation unknown = {CU_MEM_LOCATION_TYPE_DEVICE, 99};
     const CUmemAccessDesc access = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    CU(cuInit(0));
+    NOTHING_LEFT;
     const CUdeviceptr address = map_two();
     const CUmemLocationType device = CU_MEM_LOCATION_TYPE_DEVICE;
     refuses(CUDA_ERROR_INVALID_VALUE, address, 2 * MIB, device, 0, 3); /* half a mapping */
@@ -140,14 +135,12 @@ TEST(access_is_checked) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(&flags, &access.location, address + 6 * MIB));
     CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuMemGetAccess(&flags, &unknown, address));
     unmap_and_free(address, 8 * MIB);
-    check_nothing_left();
 }
 
 TEST(access_is_set_for_all_or_none) {
     const CUmemAccessDesc both[] = {
         access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
-        access_for(99, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
-    };
+        access_for(99, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), };
     CU(cuInit(0));
     const CUdeviceptr address = map_two();
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemSetAccess(address, 6 * MIB, both, NUM(both)));
@@ -161,7 +154,7 @@ TEST(read_only_is_not_written) {
     const CUmemAccessDesc read = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READ);
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     OPEN_DEVICE(0);
-    const CUdeviceptr address = map_fresh(0, GRANULE);
+    OWN_MAPPING(address, 0, GRANULE);
     const CUdeviceptr source = allocate_filled(64, 3);
     CU(cuMemsetD8_v2(address, 4, GRANULE));
     CU(cuMemSetAccess(address, GRANULE, &read, 1));
@@ -173,7 +166,6 @@ TEST(read_only_is_not_written) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH_v2(local, address, sizeof(local)));
     CHECK_EQ(access_at(address, 0), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     CU(cuMemFree_v2(source));
-    unmap_and_free(address, GRANULE);
 }
 
 TEST(access_is_of_each_device) {
@@ -182,7 +174,7 @@ TEST(access_is_of_each_device) {
     unsigned char local[64];
     CUcontext other = NULL;
     OPEN_DEVICE(0);
-    const CUdeviceptr address = map_fresh(0, GRANULE);
+    OWN_MAPPING(address, 0, GRANULE);
     CU(cuMemsetD8_v2(address, 4, GRANULE));
     CU(cuMemSetAccess(address, GRANULE, &peer, 1));
     CU(cuMemSetAccess(address, GRANULE, &none, 1)); /* the owner itself may not */
@@ -193,7 +185,6 @@ TEST(access_is_of_each_device) {
     CU(cuMemsetD8_v2(address, 5, 64));
     CU(cuCtxPopCurrent_v2(NULL));
     CU(cuDevicePrimaryCtxRelease_v2(1));
-    unmap_and_free(address, GRANULE);
 }
 
 TEST(host_memory_can_be_opened_to_the_host) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An engine's device memory as regions: checked with the driver, left as it is, released once.
 #include "engine.h"
+#include "filled.h"
 #include "stance.h"
 
 #define ALLOCATION (8 * MIB)
@@ -9,14 +10,15 @@ static void count_release(void *user_data) {
     ++*(int *)user_data;
 }
 
+/* The releases may be NULL. */
 static kvmem_adopt_options adopt_options(uint64_t address, uint64_t size, int *releases) {
-    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
-                                          it.size = size);
-    if (releases != NULL) {
-        options.release = count_release;
-        options.user_data = releases;
-    }
-    return options;
+    return OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address, it.size = size,
+                   it.release = releases != NULL ? count_release : NULL, it.user_data = releases);
+}
+
+static void expect_releases(const int *releases, int count) {
+    finish_releases();
+    CHECK_EQ(*releases, count);
 }
 
 static kvmem_region *adopt(uint64_t address, uint64_t size, int device, int *releases) {
@@ -31,8 +33,7 @@ static void refuse(uint64_t address, uint64_t size, int device, kvmem_status sta
     int releases = 0;
     const kvmem_adopt_options options = adopt_options(address, size, &releases);
     REFUSE(status, part, kvmem_region_adopt_device, &options, device);
-    finish_releases();
-    CHECK_EQ(releases, 0);
+    expect_releases(&releases, 0);
 }
 
 static void check_adopted(uint64_t address, uint64_t size, int device) {
@@ -48,65 +49,51 @@ static void check_adopted(uint64_t address, uint64_t size, int device) {
 }
 
 TEST_EACH_DEVICE(an_allocation_is_adopted_whole_or_in_part) {
-    const uint64_t address = engine_allocate(device, ALLOCATION);
+    ENGINE_MEMORY(address, device, ALLOCATION);
     check_adopted(address, ALLOCATION, device);
     check_adopted(address + 12345, 54321, device);
     check_adopted(address + ALLOCATION - 1, 1, device);
-    engine_free(device, address);
 }
 
 TEST(it_is_left_as_it_is) {
-    unsigned char *bytes = test_allocate(ALLOCATION);
-    memset(bytes, 0x3C, ALLOCATION);
-    const uint64_t address = engine_allocate(0, ALLOCATION);
-    write_device(0, address, bytes, ALLOCATION);
+    ENGINE_MEMORY(address, 0, ALLOCATION);
+    fill_device(0, address, ALLOCATION, 0x3C);
     CALL(kvmem_region_destroy(adopt(address, ALLOCATION, 0, NULL)));
-    memset(bytes, 0, ALLOCATION);
-    read_device(0, bytes, address, ALLOCATION);
-    CHECK_FILLED(bytes, 0x3C, ALLOCATION);
-    engine_free(0, address); /* the library has not */
-    free(bytes);
+    check_device(0, address, ALLOCATION, 0x3C); /* the library has not freed it: the test does */
 }
 
 TEST(it_is_released_once_by_the_last_who_holds_it) {
     int releases = 0;
-    const uint64_t address = engine_allocate(0, ALLOCATION);
+    ENGINE_MEMORY(address, 0, ALLOCATION);
     kvmem_region *region = adopt(address, ALLOCATION, 0, &releases);
     GET(kvmem_region *, view, kvmem_region_create_view, region, 100, 4);
     CALL(kvmem_region_destroy(region));
     kvmem_layout *layout = region_lay_out(view);
     CALL(kvmem_region_destroy(view));
-    finish_releases();
-    CHECK_EQ(releases, 0);
+    expect_releases(&releases, 0);
     CALL(kvmem_layout_destroy(layout));
-    finish_releases();
-    CHECK_EQ(releases, 1);
-    engine_free(0, address);
+    expect_releases(&releases, 1);
 }
 
 TEST(the_same_memory_may_be_adopted_twice) {
     int releases = 0;
-    const uint64_t address = engine_allocate(0, ALLOCATION);
+    ENGINE_MEMORY(address, 0, ALLOCATION);
     kvmem_region *first = adopt(address, ALLOCATION, 0, &releases);
     kvmem_region *second = adopt(address + 1, ALLOCATION - 1, 0, &releases);
     CALL(kvmem_region_destroy(first));
-    finish_releases();
-    CHECK_EQ(releases, 1);
+    expect_releases(&releases, 1);
     CALL(kvmem_region_destroy(second));
-    finish_releases();
-    CHECK_EQ(releases, 2);
-    engine_free(0, address);
+    expect_releases(&releases, 2);
 }
 
 TEST(a_range_past_the_end_is_refused) {
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, 0));
-    const uint64_t address = engine_allocate(0, ALLOCATION);
+    ENGINE_MEMORY(address, 0, ALLOCATION);
     refuse(address, ALLOCATION + memory, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
     refuse(address + ALLOCATION - 1, 1 + memory, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
     refuse(address, UINT64_MAX - address + 2, 0, KVMEM_STATUS_INVALID_ARGUMENT, "address space");
     refuse(address, UINT64_MAX, 0, KVMEM_STATUS_INVALID_ARGUMENT, "address space");
-    engine_free(0, address);
 }
 
 TEST(freed_memory_is_refused) {
@@ -141,19 +128,17 @@ TEST(managed_memory_is_refused) {
 }
 
 TEST(nothing_is_refused) {
-    const uint64_t address = engine_allocate(0, ALLOCATION);
+    ENGINE_MEMORY(address, 0, ALLOCATION);
     refuse(0, ALLOCATION, 0, KVMEM_STATUS_INVALID_ARGUMENT, "NULL");
     refuse(address, 0, 0, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
-    engine_free(0, address);
 }
 
 TEST(the_wrong_device_is_refused) {
-    const uint64_t address = engine_allocate(0, ALLOCATION);
+    ENGINE_MEMORY(address, 0, ALLOCATION);
     const int wrong[] = {driver_devices(), 1, -1, 1000000};
     for (size_t i = 0; i < NUM(wrong); i++) {
         refuse(address, ALLOCATION, wrong[i], KVMEM_STATUS_INVALID_ARGUMENT, "memory of device 0");
     }
-    engine_free(0, address);
 }
 
 TEST(memory_of_several_mappings_is_adopted) {

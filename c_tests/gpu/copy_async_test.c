@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU copies as asynchronous work: submitted again, reported once to their queue, outliving their handles,
 // many at a time.
-#include "sides.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #include <poll.h>
@@ -10,49 +10,31 @@
 
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
-#define MOVED (NUM(pairs) * 4 * 2 * UINT64_C(32768))
 
-typedef struct flight {
-    side source;
-    side destination;
-    kvmem_queue *queue;
-    kvmem_transfer *transfer;
-} flight;
-
-static void flight_open(flight *flight, place from, place to) {
+/* One of blocks that are large. */
+typedef flight large_flight;
+#define large_flight_close flight_close
+static void large_flight_open(flight *flight, place from, place to) {
     const kvmem_layout_config source = kv_large_config(&kv_kinds[0]);
     const kvmem_layout_config destination = kv_large_config(&kv_kinds[1]);
-    side_open(&flight->source, from, 0, &source, NULL, 7);
-    side_open(&flight->destination, to, 0, &destination, NULL, 8);
-    EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue,
-                                          it.user_data = 42);
-    EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
-                                    &flight->transfer, ERR));
+    flight_open(flight, .from = from, .to = to, .source = &source, .destination = &destination, .move = &move,
+                .has_queue = true);
+    flight_create(flight, it.path = 0);
 }
 
 static void expect_landed(flight *flight) {
-    const kvmem_completion completion = next_completion(flight->queue);
-    CHECK_EQ(completion.user_data, 42);
-    CHECK_EQ(completion.status, KVMEM_STATUS_OK);
-    CHECK_EQ(completion.bytes, MOVED);
-    side_check_moved(&flight->destination, &flight->source, &move);
-}
-
-static void flight_close(flight *flight) {
-    CALL(kvmem_transfer_destroy(flight->transfer));
-    CALL(kvmem_queue_destroy(flight->queue));
-    side_close(&flight->source);
-    side_close(&flight->destination);
+    flight_expect_completion(flight, KVMEM_STATUS_OK);
+    flight_check_moved(flight);
 }
 
 TEST(before_the_first_submit_nothing_moves) {
-    OPENED(flight, flight, PLACE_PINNED, PLACE_DEVICE);
+    OPENED(large_flight, flight, PLACE_PINNED, PLACE_DEVICE);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait(flight.transfer, 0, ERR));
-    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, flight.transfer);
+    const kvmem_transfer_info info = flight_info(&flight);
     CHECK(path_is_cuda(info.path));
-    CHECK_EQ(info.bytes, MOVED);
+    CHECK_EQ(info.bytes, NUM(pairs) * 4 * 2 * UINT64_C(32768));
+    CHECK_EQ(info.bytes, flight_bytes(&flight));
     CHECK_EQ(info.duration_ns, 0);
     side_check(&flight.destination);
 }
@@ -60,14 +42,13 @@ TEST(before_the_first_submit_nothing_moves) {
 TEST_CALL(the_path_has_a_name, CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_COPY), "CUDA copy"))
 
 TEST(submitted_again_it_moves_what_is_there_then) {
-    static const struct {
-        place from, to;
-    } ways[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_SYSTEM}, {PLACE_DEVICE, PLACE_ADOPTED}};
+    static const route ways[] = {
+        {PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_SYSTEM}, {PLACE_DEVICE, PLACE_ADOPTED}};
     for (size_t way = 0; way < NUM(ways); way++) {
-        OPENED(flight, flight, ways[way].from, ways[way].to);
+        OPENED(large_flight, flight, ways[way].from, ways[way].to);
         for (uint32_t seed = 0; seed < 5; seed++) {
-            side_refill(&flight.source, seed);
-            EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+            flight_refill(&flight, seed);
+            flight_submit(&flight);
             expect_landed(&flight);
             EXPECT_OK(kvmem_transfer_poll(flight.transfer, ERR));
             EXPECT_OK(kvmem_transfer_wait(flight.transfer, 0, ERR));
@@ -76,29 +57,26 @@ TEST(submitted_again_it_moves_what_is_there_then) {
 }
 
 TEST(the_queue_wakes_who_polls_its_fd) {
-    OPENED(flight, flight, PLACE_PINNED, PLACE_DEVICE);
+    OPENED(large_flight, flight, PLACE_PINNED, PLACE_DEVICE);
     struct pollfd ready = {.events = POLLIN};
     EXPECT_OK(kvmem_queue_get_fd(flight.queue, &ready.fd, ERR));
     CHECK_EQ(poll(&ready, 1, 0), 0);
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    flight_submit(&flight);
     CHECK_EQ(poll(&ready, 1, 20000), 1);
     expect_landed(&flight);
     CHECK_EQ(poll(&ready, 1, 0), 0);
 }
 
 TEST(destroyed_at_once_it_still_arrives) {
-    OPENED(flight, flight, PLACE_DEVICE, PLACE_PINNED);
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
-    CALL(kvmem_transfer_destroy(flight.transfer));
-    flight.transfer = NULL;
+    OPENED(large_flight, flight, PLACE_DEVICE, PLACE_PINNED);
+    flight_submit(&flight);
+    flight_destroy_transfer(&flight);
     expect_landed(&flight);
 }
 
 /* A layout over an allocation of the engine's, which learns when it is let go. */
 static kvmem_layout *layout_with_release(const kvmem_layout_config *config, uint64_t address) {
-    kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
-                                        it.size = kv_region_size(config), it.release = note_release);
-    OWN(kvmem_region, region, kvmem_region_adopt_device, &adopt, 0);
+    OWNED(kvmem_region) region = region_adopt_on_gpu(address, kv_region_size(config), note_release);
     kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
     return layout;
 }
@@ -108,9 +86,7 @@ TEST(all_handles_may_go_at_once) {
     const size_t size = kv_region_size(&config);
     const uint64_t memory[] = {engine_allocate(0, size), engine_allocate(0, size)};
     kvmem_layout *layouts[] = {
-        layout_with_release(&config, memory[0]),
-        layout_with_release(&config, memory[1]),
-    };
+        layout_with_release(&config, memory[0]), layout_with_release(&config, memory[1]), };
     GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
@@ -129,41 +105,29 @@ TEST(all_handles_may_go_at_once) {
 TEST(many_in_flight_are_each_reported_once) {
     enum { MANY = 200 };
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_layout_config wide = config;
-    wide.num_blocks = MANY;
-    OPENED(side, source, PLACE_PINNED, 0, &config, NULL, 1);
-    OPENED(side, destination, PLACE_DEVICE, 0, &wide, NULL, 2);
-    OWN(kvmem_queue, queue, kvmem_queue_create);
+    const kvmem_layout_config wide = WITH(kv_config(&kv_kinds[0]), it.num_blocks = MANY);
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config, .destination = &wide,
+           .has_queue = true);
     kvmem_transfer *transfers[MANY];
     for (uint32_t i = 0; i < MANY; i++) {
         const kvmem_block_pair pair = {i % 7, i};
         const kv_move one = {&pair, 1, 0, 0, 3};
-        kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.queue = queue, it.user_data = i);
-        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options,
-                                        &transfers[i], ERR));
-        kv_expect_moved(&destination.model, &source.model, &one);
+        flight.move = &one;
+        transfers[i] = flight_create_another(&flight, it.user_data = i);
+        kv_expect_moved(&flight.destination.model, &flight.source.model, &one);
     }
     for (size_t i = 0; i < MANY; i++) {
         EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
     }
-    bool reported[MANY] = {false};
-    for (size_t seen = 0; seen < MANY;) {
-        kvmem_completion completions[16];
-        GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, completions, NUM(completions));
-        for (size_t i = 0; i < count; i++, seen++) {
-            CHECK(completions[i].user_data < MANY && !reported[completions[i].user_data]);
-            CHECK_EQ(completions[i].status, KVMEM_STATUS_OK);
-            CHECK_EQ(completions[i].bytes, 288);
-            reported[completions[i].user_data] = true;
-        }
-    }
-    side_check(&destination);
+    expect_each_once(flight.queue, MANY, 288);
+    side_check(&flight.destination);
     for (size_t i = 0; i < MANY; i++) {
         CALL(kvmem_transfer_destroy(transfers[i]));
     }
 }
 
-/* More host copies than anybody keeps threads for, all of them stuck: they read memory that can't be read yet. */
+/* More host copies than anybody keeps threads for, all of them stuck: they read memory that can't be read
+   yet. */
 enum { STUCK = 40, STUCK_SIZE = 1 << 20 };
 
 static int gate[2]; /* a pipe whose other end is closed when the memory can be read */
@@ -177,12 +141,11 @@ static void wait_at_the_gate(int number) {
 }
 
 static kvmem_layout *adopted_block(void *memory) {
-    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1,
-                                      it.outer_dim = 1, it.page_size = 64,
-                                      it.inner_dim = STUCK_SIZE / it.page_size / it.dtype_width);
+    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1,
+                                            it.outer_dim = 1, it.page_size = 64,
+                                            it.inner_dim = STUCK_SIZE / it.page_size / it.dtype_width);
     CHECK_EQ(kv_region_size(&config), STUCK_SIZE);
-    kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options, it.address = memory, it.size = STUCK_SIZE);
-    OWN(kvmem_region, region, kvmem_region_adopt_host, &adopt);
+    OWNED(kvmem_region) region = region_adopt(memory, STUCK_SIZE);
     kvmem_layout *layout = regions_lay_out(&config, &region, 1, NULL);
     return layout;
 }
@@ -199,7 +162,7 @@ TEST(stuck_host_copies_delay_no_gpu_copy) {
     const kv_move whole = {one, 1, 0, 0, 1};
     struct sigaction before;
     const struct sigaction waiting = {.sa_handler = wait_at_the_gate};
-    OPENED(flight, flight, PLACE_PINNED, PLACE_DEVICE);
+    OPENED(large_flight, flight, PLACE_PINNED, PLACE_DEVICE);
     CHECK_EQ(pipe(gate), 0);
     CHECK_EQ(sigaction(SIGSEGV, &waiting, &before), 0);
     void *unreadable = map_memory();
@@ -215,7 +178,7 @@ TEST(stuck_host_copies_delay_no_gpu_copy) {
         EXPECT_OK(kvmem_transfer_create(source, destinations[i], &options, &stuck[i], ERR));
         EXPECT_OK(kvmem_transfer_submit(stuck[i], ERR));
     }
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    flight_submit(&flight);
     expect_landed(&flight);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(stuck[0], ERR));
     CHECK_EQ(mprotect(unreadable, STUCK_SIZE, PROT_READ), 0);

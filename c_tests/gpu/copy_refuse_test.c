@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers with GPU memory that must not be created: overlaps, blocks that are not there, and pairs of
 // layouts without a path between them.
-#include "sides.h"
+#include "gpu_flight.h"
 #include "stance.h"
-
-static const kvmem_block_pair one_pair[] = {{0, 0}};
 
 /* Refused at creation. */
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, const kvmem_block_pair *pairs,
@@ -63,33 +61,26 @@ TEST(blocks_that_are_not_there_are_named) {
     static const kvmem_block_pair destination_out[] = {{0, 0}, {1, 4294967295u}};
     static const kvmem_block_pair twice[] = {{0, 3}, {1, 5}, {2, 3}};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 1);
-    OPENED(side, pinned, PLACE_PINNED, 0, &config, NULL, 2);
-    const kvmem_layout *here = pinned.model.layout;
-    const kvmem_layout *there = device.model.layout;
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config);
+    const kvmem_layout *here = flight.source.model.layout;
+    const kvmem_layout *there = flight.destination.model.layout;
     refuse(here, there, source_out, 2, KVMEM_STATUS_OUT_OF_RANGE, "source");
     refuse(there, here, destination_out, 2, KVMEM_STATUS_OUT_OF_RANGE, "4294967295");
     refuse(here, there, twice, 3, KVMEM_STATUS_INVALID_ARGUMENT, "3");
-    side_check(&device);
-    side_check(&pinned);
+    side_check(&flight.source);
+    side_check(&flight.destination);
 }
 
 TEST(blocks_that_differ_are_refused_by_the_field) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_layout_config wider = config;
-    wider.inner_dim = 7;
-    OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 1);
-    OPENED(side, pinned, PLACE_PINNED, 0, &wider, NULL, 2);
-    refuse(device.model.layout, pinned.model.layout, one_pair, 1, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim");
+    const kvmem_layout_config wider = WITH(kv_config(&kv_kinds[0]), it.inner_dim = 7);
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config,
+           .destination = &wider);
+    flight_refuse(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim", it.path = 0);
 }
 
 TEST(a_notification_has_nobody_to_go_to) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 1);
-    OPENED(side, pinned, PLACE_PINNED, 0, &config, NULL, 2);
-    const kv_move move = {one_pair, 1, 0, 0, 3};
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.notification = "done",
-                                          it.notification_size = 4);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "notification", kvmem_transfer_create, device.model.layout,
-           pinned.model.layout, &options);
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED);
+    flight_refuse(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "notification", it.notification = "done",
+                  it.notification_size = 4);
 }

@@ -37,10 +37,9 @@ static uint64_t memory_held(void) {
     return resident_memory();
 }
 
-/* Under the stand-in all is ours and its own: what is held grows by what threads and tables need once,
- * some 100 KiB, however many cycles there are. A driver of hardware, and NIXL with it, keep what they
- * don't tell of: there half a page a cycle is allowed, which any page of ours that a cycle lost would
- * pass. */
+/* Under the stand-in all is ours and its own: what is held grows by what threads and tables need once, some
+   100 KiB, however many cycles there are. A driver of hardware, and NIXL with it, keep what they don't tell
+   of: there half a page a cycle is allowed, which any page of ours that a cycle lost would pass. */
 static uint64_t growth_allowed(void) {
     const bool is_stand_in = driver_symbol("sim_reset") != NULL;
     return MIB + (is_stand_in ? 0 : num_cycles * UINT64_C(2048));

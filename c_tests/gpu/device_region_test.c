@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions of device memory: as large as asked, on the device asked for, and gone when destroyed.
+#include "filled.h"
 #include "stance.h"
-
-#include <limits.h>
 
 static kvmem_device_options device_options(int device, uint64_t size) {
     kvmem_device_options options;
@@ -27,10 +26,7 @@ static void refuse(int device, uint64_t size, kvmem_status status, const char *p
 
 /* Whether the driver knows an address as memory of a device. */
 static bool is_device_memory(uint64_t address) {
-    unsigned type = 0;
-    return driver_get()->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
-               CUDA_SUCCESS &&
-           type == CU_MEMORYTYPE_DEVICE;
+    return driver_memory_type(address) == CU_MEMORYTYPE_DEVICE;
 }
 
 static const uint64_t sizes[] = {1, 511, 4096, 2 * MIB + 1, 64 * MIB};
@@ -67,25 +63,19 @@ TEST_EACH_DEVICE(the_driver_finds_it_on_that_device) {
 TEST(every_byte_holds_what_is_written) {
     for (size_t i = 0; i < NUM(sizes); i++) {
         OWNED(kvmem_region) region = create(0, sizes[i]);
-        unsigned char *bytes = test_allocate(sizes[i]);
-        memset(bytes, 0x5A, sizes[i]);
-        write_device(0, region_info(region).address, bytes, sizes[i]);
-        memset(bytes, 0, sizes[i]);
-        read_device(0, bytes, region_info(region).address, sizes[i]);
-        CHECK_FILLED(bytes, 0x5A, sizes[i]);
-        free(bytes);
+        fill_device(0, region_info(region).address, sizes[i], 0x5A);
+        check_device(0, region_info(region).address, sizes[i], 0x5A);
     }
 }
 
 TEST(destroying_frees) {
-    retain_device(0); /* without a context the driver would forget all memory */
+    RETAIN_DEVICE(0); /* without a context the driver would forget all memory */
     kvmem_region *region = create(0, 64 * MIB);
     const uint64_t address = region_info(region).address;
     CHECK(is_device_memory(address));
     CALL(kvmem_region_destroy(region));
     CHECK(!is_device_memory(address));
     CALL(kvmem_region_destroy(NULL));
-    release_device(0);
 }
 
 TEST(views_keep_it) {
@@ -108,15 +98,10 @@ TEST_EACH_DEVICE(more_than_the_device_has_says_asked_and_free) {
     CU(cuDeviceTotalMem_v2(&memory, device));
     const uint64_t too_much[] = {2 * memory, UINT64_C(1) << 50, UINT64_C(1) << 62, UINT64_MAX};
     for (size_t i = 0; i < NUM(too_much); i++) {
-        char asked[48];
-        snprintf(asked, sizeof(asked), "%llu bytes", (unsigned long long)too_much[i]);
-        refuse(device, too_much[i], KVMEM_STATUS_OUT_OF_MEMORY, asked);
+        refuse(device, too_much[i], KVMEM_STATUS_OUT_OF_MEMORY, TEXT("%ju bytes", (uintmax_t)too_much[i]));
         CHECK_HAS(test_last_message(), "free");
-        kvmem_error_cause cause;
-        EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
-        CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
-        CHECK_EQ(cause.code, CUDA_ERROR_OUT_OF_MEMORY);
-        CHECK_STR(cause.name, "CUDA_ERROR_OUT_OF_MEMORY");
+        CHECK_CAUSE(KVMEM_DOMAIN_CUDA, CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK_STR(test_last_cause().name, "CUDA_ERROR_OUT_OF_MEMORY");
     }
     CALL(kvmem_region_destroy(create(device, MIB))); /* the device is none the worse */
 }
@@ -124,11 +109,8 @@ TEST_EACH_DEVICE(more_than_the_device_has_says_asked_and_free) {
 TEST_CALL(nothing_is_refused, refuse(0, 0, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes"))
 
 TEST(devices_that_are_not_there_are_refused) {
-    const int missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
-    for (size_t i = 0; i < NUM(missing); i++) {
-        char text[16];
-        snprintf(text, sizeof(text), "%d", missing[i]);
-        refuse(missing[i], MIB, KVMEM_STATUS_OUT_OF_RANGE, text);
+    EACH_MISSING_DEVICE(missing) {
+        refuse(*missing, MIB, KVMEM_STATUS_OUT_OF_RANGE, TEXT("%d", *missing));
     }
 }
 

@@ -19,7 +19,7 @@ static void *find_library(void) {
 /* A pointer to data becomes one to a function by its bytes: C has no conversion for that. */
 static void look_up(void *found, const char *name, void *function) {
     void *symbol = dlsym(found, name);
-    if (symbol == NULL) {
+    if (symbol == NULL && strcmp(name, "cuMemcpyBatchAsync") != 0) { /* which older drivers lack */
         FAIL("the driver has no %s", name);
     }
     memcpy(function, &symbol, sizeof(symbol));
@@ -28,8 +28,8 @@ static void look_up(void *found, const char *name, void *function) {
 const driver *driver_get(void) {
     if (library == NULL) {
         void *found = find_library();
-#define FUNCTION(name) look_up(found, #name, &functions.name);
-        DRIVER_FUNCTIONS(FUNCTION)
+#define FUNCTION(name, need, manner, parameters) look_up(found, #name, &functions.name);
+        CUDA_FUNCTIONS(FUNCTION)
 #undef FUNCTION
         library = found;
     }
@@ -44,6 +44,16 @@ void *driver_symbol(const char *name) {
 int driver_devices(void) {
     GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
     return info.device_count;
+}
+
+const int *driver_missing_devices(void) {
+    static int missing[NUM_MISSING_DEVICES] = {0, -1, INT32_MAX, INT32_MIN};
+    missing[0] = driver_devices();
+    return missing;
+}
+
+bool driver_is_stand_in(void) {
+    return driver_symbol("sim_reset") != NULL;
 }
 
 void driver_check(const char *file, int line, const char *call, CUresult result) {
@@ -65,6 +75,13 @@ bool has_primary_context(int device) {
     int active = 0;
     CU(cuDevicePrimaryCtxGetState(device, &flags, &active));
     return active != 0;
+}
+
+unsigned driver_memory_type(uint64_t address) {
+    unsigned type = 0;
+    const CUresult result =
+        driver_get()->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    return result == CUDA_SUCCESS ? type : 0;
 }
 
 void retain_device(int device) {

@@ -7,70 +7,10 @@
 #include "cuda_api.h"
 #include "harness.h"
 
-/* Every function that the tests call by themselves. */
-#define DRIVER_FUNCTIONS(FUNCTION)                                                                   \
-    FUNCTION(cuDriverGetVersion)                                                                     \
-    FUNCTION(cuGetErrorName)                                                                         \
-    FUNCTION(cuDeviceGetCount)                                                                       \
-    FUNCTION(cuDeviceGetName)                                                                        \
-    FUNCTION(cuDeviceGetUuid_v2)                                                                     \
-    FUNCTION(cuDeviceGetAttribute)                                                                   \
-    FUNCTION(cuDeviceTotalMem_v2)                                                                    \
-    FUNCTION(cuDeviceCanAccessPeer)                                                                  \
-    FUNCTION(cuDevicePrimaryCtxRetain)                                                               \
-    FUNCTION(cuDevicePrimaryCtxRelease_v2)                                                           \
-    FUNCTION(cuDevicePrimaryCtxReset_v2)                                                             \
-    FUNCTION(cuDevicePrimaryCtxGetState)                                                             \
-    FUNCTION(cuCtxCreate_v2)                                                                         \
-    FUNCTION(cuCtxDestroy_v2)                                                                        \
-    FUNCTION(cuCtxGetCurrent)                                                                        \
-    FUNCTION(cuCtxSetCurrent)                                                                        \
-    FUNCTION(cuCtxPushCurrent_v2)                                                                    \
-    FUNCTION(cuCtxPopCurrent_v2)                                                                     \
-    FUNCTION(cuCtxSynchronize)                                                                       \
-    FUNCTION(cuMemAlloc_v2)                                                                          \
-    FUNCTION(cuMemAllocManaged)                                                                      \
-    FUNCTION(cuMemFree_v2)                                                                           \
-    FUNCTION(cuMemGetInfo_v2)                                                                        \
-    FUNCTION(cuMemHostAlloc)                                                                         \
-    FUNCTION(cuMemFreeHost)                                                                          \
-    FUNCTION(cuMemHostRegister_v2)                                                                   \
-    FUNCTION(cuMemHostUnregister)                                                                    \
-    FUNCTION(cuMemHostGetDevicePointer_v2)                                                           \
-    FUNCTION(cuPointerGetAttribute)                                                                  \
-    FUNCTION(cuMemGetAllocationGranularity)                                                          \
-    FUNCTION(cuMemAddressReserve)                                                                    \
-    FUNCTION(cuMemAddressFree)                                                                       \
-    FUNCTION(cuMemCreate)                                                                            \
-    FUNCTION(cuMemRelease)                                                                           \
-    FUNCTION(cuMemMap)                                                                               \
-    FUNCTION(cuMemUnmap)                                                                             \
-    FUNCTION(cuMemSetAccess)                                                                         \
-    FUNCTION(cuMemGetAccess)                                                                         \
-    FUNCTION(cuMemExportToShareableHandle)                                                           \
-    FUNCTION(cuMemcpyHtoD_v2)                                                                        \
-    FUNCTION(cuMemcpyDtoH_v2)                                                                        \
-    FUNCTION(cuMemcpyHtoDAsync_v2)                                                                   \
-    FUNCTION(cuMemcpyDtoHAsync_v2)                                                                   \
-    FUNCTION(cuMemcpyAsync)                                                                          \
-    FUNCTION(cuStreamBeginCapture_v2)                                                                \
-    FUNCTION(cuStreamIsCapturing)                                                                    \
-    FUNCTION(cuStreamEndCapture)                                                                     \
-    FUNCTION(cuGraphInstantiateWithFlags)                                                            \
-    FUNCTION(cuGraphLaunch)                                                                          \
-    FUNCTION(cuGraphExecDestroy)                                                                     \
-    FUNCTION(cuGraphDestroy)                                                                         \
-    FUNCTION(cuStreamCreate)                                                                         \
-    FUNCTION(cuStreamSynchronize)                                                                    \
-    FUNCTION(cuStreamDestroy_v2)                                                                     \
-    FUNCTION(cuEventCreate)                                                                          \
-    FUNCTION(cuEventRecord)                                                                          \
-    FUNCTION(cuEventSynchronize)                                                                     \
-    FUNCTION(cuEventDestroy_v2)
-
+/* Every function that the stand-in has. An older driver lacks cuMemcpyBatchAsync. */
 typedef struct driver {
-#define FUNCTION(name) __typeof__(name) *name;
-    DRIVER_FUNCTIONS(FUNCTION)
+#define FUNCTION(name, need, manner, parameters) __typeof__(name) *name;
+    CUDA_FUNCTIONS(FUNCTION)
 #undef FUNCTION
 } driver;
 
@@ -78,8 +18,16 @@ typedef struct driver {
 const driver *driver_get(void);
 /* A symbol of the same library; NULL where it has none. */
 void *driver_symbol(const char *name);
+/* Whether it is the stand-in, rather than the driver of a GPU. */
+bool driver_is_stand_in(void);
 /* Devices there are. */
 int driver_devices(void);
+/* For each ordinal that no device has: `EACH_MISSING_DEVICE(missing) { ... *missing ... }`. */
+#define EACH_MISSING_DEVICE(missing)                                                                 \
+    for (const int *missing = driver_missing_devices(), *end_ = missing + NUM_MISSING_DEVICES;       \
+         missing < end_; missing++)
+#define NUM_MISSING_DEVICES 4
+const int *driver_missing_devices(void);
 
 /* A call that must work: `CU(cuMemAlloc_v2(&address, size))`. */
 #define CU(call) driver_check(__FILE__, __LINE__, #call, driver_get()->call)
@@ -90,11 +38,14 @@ CUcontext current_context(void);
 /* Whether a device's primary context is active: somebody made it. */
 bool has_primary_context(int device);
 
+/* CU_MEMORYTYPE_* of an address; 0 where the driver knows no memory. */
+unsigned driver_memory_type(uint64_t address);
+
 /* Keeps a device's primary context alive, and so what is allocated in it. */
 void retain_device(int device);
 void release_device(int device);
-/* Keeps that of device 0 for as long as the process lives: to make a context takes a GPU longer than all else in
-   many a test. */
+/* Keeps that of device 0 for as long as the process lives: to make a context takes a GPU longer than all else
+   in many a test. */
 void keep_device(void);
 /* Retains it until the scope ends. */
 #define RETAIN_DEVICE(device) CLEANUP(release_retained) const int retained_##device = retain_for_scope(device)

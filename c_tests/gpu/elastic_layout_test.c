@@ -152,7 +152,8 @@ static void refuse_parts(const kvmem_layout_config *config, uint64_t offset, con
 
 TEST(blocks_that_would_straddle_extents_are_refused_with_the_numbers) {
     kvmem_layout_config config = config_of(&kv_kinds[0]);
-    refuse_parts(&config, MIB, "blocks with a stride of 131072 bytes, from offset 1048576 of the elastic region, cross "
+    refuse_parts(&config, MIB,
+                 "blocks with a stride of 131072 bytes, from offset 1048576 of the elastic region, cross "
                                "the ends of its extents of 2097152 bytes");
     config.inner_dim = 1536;
     refuse_parts(&config, 0, "blocks with a stride of 196608 bytes, from offset 0");
@@ -206,7 +207,7 @@ TEST(what_cannot_be_is_refused) {
     CALL(kvmem_layout_destroy(layout));
 
     OPENED(kv_side, host, &config, NULL, 4);
-    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_resize(host.layout, 1, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not elastic", kvmem_layout_resize(host.layout, 1, ERR));
 }
 
 static void check_row(const kvmem_block *row, uint32_t value) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two threads grow and shrink the same elastic memory at once, one to all of it and one to none. Each call takes
-// effect as a whole: afterwards all of the memory is committed, or none.
+// Two threads grow and shrink the same elastic memory at once, one to all of it and one to none. Each call
+// takes effect as a whole: afterwards all of the memory is committed, or none.
 #include "elastic_side.h"
 #include "stance.h"
 
@@ -63,7 +63,8 @@ static void check_whole(const kvmem_region *region, int trial) {
     }
 }
 
-/* One layer-separate kind, whose regions are views, and the fully contiguous one, whose region is the whole. */
+/* One layer-separate kind, whose regions are views, and the fully contiguous one, whose region is the
+   whole. */
 static kvmem_layout *layout_of(const kv_kind *kind) {
     kvmem_layout_config config = WITH(kv_config(kind), it.num_blocks = BLOCKS, it.num_layers = 2,
                                       it.outer_dim = 2, it.page_size = 16);
@@ -84,7 +85,8 @@ TEST(a_layout_is_resized_by_two_threads) {
         OWNED(kvmem_layout) layout = layout_of(&kv_kinds[i]);
         OWNED(kvmem_region) region = region_of(layout);
         for (int trial = 0; trial < TRIALS; trial++) {
-            EXPECT_OK(kvmem_layout_resize(layout, BLOCKS / 2, ERR)); /* one commits the rest, one decommits this */
+            /* One commits the rest, one decommits this. */
+            EXPECT_OK(kvmem_layout_resize(layout, BLOCKS / 2, ERR));
             step grow = {.run = resize, .layout = layout, .blocks = BLOCKS};
             step shrink = {.run = resize, .layout = layout, .blocks = 0};
             run_at_once(&grow, &shrink);
@@ -117,12 +119,14 @@ TEST(a_layout_is_resized_while_its_region_is_committed) {
     OWNED(kvmem_region) region = region_of(layout);
     for (int trial = 0; trial < TRIALS; trial++) {
         EXPECT_OK(kvmem_layout_resize(layout, BLOCKS / 2, ERR));
-        step shrink = {.run = resize, .layout = layout, .blocks = 0}, grow = {.run = commit, .region = region};
+        step shrink =
+            {.run = resize, .layout = layout, .blocks = 0}, grow = {.run = commit, .region = region};
         run_at_once(&shrink, &grow);
         CHECK_EQ(shrink.status, KVMEM_STATUS_OK);
         CHECK_EQ(grow.status, KVMEM_STATUS_OK);
         check_whole(region, trial);
-        step fill = {.run = resize, .layout = layout, .blocks = BLOCKS}, take = {.run = decommit, .region = region};
+        step fill =
+            {.run = resize, .layout = layout, .blocks = BLOCKS}, take = {.run = decommit, .region = region};
         run_at_once(&fill, &take);
         CHECK_EQ(fill.status, KVMEM_STATUS_OK);
         check_decommitted(&take);

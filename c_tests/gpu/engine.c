@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations, each of which keeps its device's primary context alive, spans of several mappings, and memory that the
-// driver knows as several pieces.
+// Allocations, each of which keeps its device's primary context alive, spans of several mappings, and memory
+// that the driver knows as several pieces.
 #include "engine.h"
 
 #include "driver.h"
@@ -17,6 +17,10 @@ uint64_t engine_allocate(int device, uint64_t size) {
 void engine_free(int device, uint64_t address) {
     CU_ON(device, cuMemFree_v2(address));
     release_device(device);
+}
+
+void engine_free_scoped(const engine_memory *memory) {
+    engine_free(memory->device, memory->address);
 }
 
 void engine_free_lost(int device) {
@@ -104,7 +108,7 @@ void adjacent_close(adjacent *adjacent) {
     engine_free(adjacent->device, adjacent->addresses[1]);
 }
 
-static CUmemAllocationProp properties_on(int device, unsigned handle_types) {
+CUmemAllocationProp properties_on(int device, unsigned handle_types) {
     return (CUmemAllocationProp){
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = handle_types,

@@ -2,11 +2,21 @@
 // Memory that an engine owns, made with the driver alone.
 #pragma once
 
+#include "cuda_types.h"
 #include "harness.h"
 
 /* Plain memory of a device. */
 uint64_t engine_allocate(int device, uint64_t size);
 void engine_free(int device, uint64_t address);
+/* The same until the scope ends: `ENGINE_MEMORY(address, 0, MIB);` is a const uint64_t. */
+#define ENGINE_MEMORY(name, device, size)                                                            \
+    CLEANUP(engine_free_scoped) const engine_memory name##_memory = {device, engine_allocate(device, size)}; \
+    const uint64_t name = name##_memory.address
+typedef struct engine_memory {
+    int device;
+    uint64_t address;
+} engine_memory;
+void engine_free_scoped(const engine_memory *memory);
 /* In place of the free where a reset of the device has freed it. */
 void engine_free_lost(int device);
 
@@ -14,8 +24,8 @@ void engine_free_lost(int device);
 void *engine_allocate_host(int device, uint64_t size);
 void engine_free_host(int device, void *address);
 
-/* Host memory of whole pages that the engine page-locks piece by piece, as large pools are: piece i begins with page
- * starts[i] and ends with the page before ends[i]. What lies in no piece is not page-locked. */
+/* Host memory of whole pages that the engine page-locks piece by piece, as large pools are: piece i begins
+   with page starts[i] and ends with the page before ends[i]. What lies in no piece is not page-locked. */
 #define PIECES_MAX 8
 typedef struct pieces {
     int device;
@@ -38,6 +48,9 @@ typedef struct adjacent {
 
 void adjacent_open(adjacent *adjacent, int device);
 void adjacent_close(adjacent *adjacent);
+
+/* Of memory of a device that can be exported by these CU_MEM_HANDLE_TYPE_*. */
+CUmemAllocationProp properties_on(int device, unsigned handle_types);
 
 /* Addresses with memory mapped side by side, each mapping one granule, as a growing engine has it. */
 #define SPAN_MAX 8

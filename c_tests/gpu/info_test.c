@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the library says of the driver and its devices, beside what the driver says itself.
+#include "engine.h"
 #include "stance.h"
-
-#include <limits.h>
 
 static kvmem_cuda_device_info device_info(int device) {
     GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, device);
@@ -44,19 +43,13 @@ static int attribute(int device, CUdevice_attribute which) {
 
 /* Whether memory of a device can be created and exported as a handle of this type, seen by doing so. */
 static bool can_export(int device, CUmemAllocationHandleType type) {
-    const CUmemAllocationProp properties = {
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .requestedHandleTypes = type,
-        .location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
-    };
-    size_t granule = 0;
+    const CUmemAllocationProp properties = properties_on(device, type);
     const driver *driver = driver_get();
-    if (driver->cuMemGetAllocationGranularity(&granule, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
-        CUDA_SUCCESS) {
-        return false;
-    }
     CUmemGenericAllocationHandle memory = 0;
-    if (driver->cuMemCreate(&memory, granule, &properties, 0) != CUDA_SUCCESS) {
+    size_t granule = 0;
+    const CUmemAllocationGranularity_flags least = CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+    if (driver->cuMemGetAllocationGranularity(&granule, &properties, least) != CUDA_SUCCESS ||
+        driver->cuMemCreate(&memory, granule, &properties, 0) != CUDA_SUCCESS) {
         return false;
     }
     union {
@@ -72,19 +65,21 @@ static bool can_export(int device, CUmemAllocationHandleType type) {
 }
 
 TEST_EACH_DEVICE(a_device_says_what_it_can_do) {
+    static const struct {
+        uint64_t capability;
+        CUdevice_attribute attribute;
+    } stated[] = {
+        {KVMEM_CUDA_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED},
+        {KVMEM_CUDA_RDMA_WITH_VMM, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED},
+        {KVMEM_CUDA_DMA_BUF, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED},
+        {KVMEM_CUDA_MEMORY_POOLS, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED},
+        {KVMEM_CUDA_HOST_NUMA_VMM, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED},
+    };
     const uint64_t can = device_info(device).capabilities;
-    CHECK_EQ((can & KVMEM_CUDA_VMM) != 0,
-             attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0);
-    CHECK_EQ((can & KVMEM_CUDA_RDMA_WITH_VMM) != 0,
-             attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0);
-    CHECK_EQ((can & KVMEM_CUDA_DMA_BUF) != 0,
-             attribute(device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0);
-    CHECK_EQ((can & KVMEM_CUDA_MEMORY_POOLS) != 0,
-             attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0);
-    CHECK_EQ((can & KVMEM_CUDA_HOST_NUMA_VMM) != 0,
-             attribute(device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0);
-    CHECK_EQ((can & KVMEM_CUDA_POSIX_FD) != 0,
-             can_export(device, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    for (size_t i = 0; i < NUM(stated); i++) {
+        CHECK_EQ((can & stated[i].capability) != 0, attribute(device, stated[i].attribute) != 0);
+    }
+    CHECK_EQ((can & KVMEM_CUDA_POSIX_FD) != 0, can_export(device, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     CHECK_EQ((can & KVMEM_CUDA_FABRIC) != 0, can_export(device, CU_MEM_HANDLE_TYPE_FABRIC));
     CHECK_EQ((can & KVMEM_CUDA_BATCH_COPIES) != 0, driver_symbol("cuMemcpyBatchAsync") != NULL);
     CHECK_EQ(can >> 8, 0);
@@ -94,19 +89,14 @@ TEST_EACH_DEVICE(a_device_says_how_large_its_processor_is) {
     const kvmem_cuda_device_info info = device_info(device);
     CHECK(info.compute_capability_major > 0);
     CHECK(info.multiprocessors > 0);
-    CHECK_EQ(info.compute_capability_major,
-             attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
-    CHECK_EQ(info.compute_capability_minor,
-             attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+    CHECK_EQ(info.compute_capability_major, attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
+    CHECK_EQ(info.compute_capability_minor, attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
     CHECK_EQ(info.multiprocessors, attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
 }
 
 /* Of memory that stays in the process. */
 static size_t granularity(int device, CUmemAllocationGranularity_flags which) {
-    const CUmemAllocationProp properties = {
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
-    };
+    const CUmemAllocationProp properties = properties_on(device, CU_MEM_HANDLE_TYPE_NONE);
     size_t bytes = 0;
     CU(cuMemGetAllocationGranularity(&bytes, &properties, which));
     return bytes;
@@ -121,47 +111,29 @@ TEST_EACH_DEVICE(a_device_says_its_granularities) {
 
 TEST_EACH_DEVICE(a_device_says_its_numa_node) {
     int node = -1;
-    if (driver_get()->cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) !=
-        CUDA_SUCCESS) {
+    if (driver_get()->cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) != CUDA_SUCCESS) {
         node = -1;
     }
     CHECK_EQ(device_info(device).numa_node, node);
 }
 
-/* Ordinals around those there are. */
-static const int32_t *missing_devices(size_t *count) {
-    static int32_t missing[4];
-    missing[0] = driver_devices();
-    missing[1] = -1;
-    missing[2] = INT32_MAX;
-    missing[3] = INT32_MIN;
-    *count = NUM(missing);
-    return missing;
-}
-
 TEST(devices_that_are_not_there_are_refused) {
-    size_t count = 0;
-    const int32_t *missing = missing_devices(&count);
-    for (size_t i = 0; i < count; i++) {
-        char text[16];
-        snprintf(text, sizeof(text), "%d", (int)missing[i]);
+    EACH_MISSING_DEVICE(missing) {
         kvmem_cuda_device_info info;
         memset(&info, 0xEE, sizeof(info));
-        EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, text, kvmem_cuda_get_device_info(missing[i], &info, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, TEXT("%d", *missing),
+                       kvmem_cuda_get_device_info(*missing, &info, ERR));
         CHECK_FILLED(&info, 0xEE, sizeof(info));
     }
 }
 
 TEST(access_to_or_from_a_device_that_is_not_there_is_refused) {
-    size_t count = 0;
-    const int32_t *missing = missing_devices(&count);
-    for (size_t i = 0; i < count; i++) {
-        char text[16];
-        snprintf(text, sizeof(text), "%d", (int)missing[i]);
+    EACH_MISSING_DEVICE(missing) {
+        const char *const text = TEXT("%d", *missing);
         for (int untouched = 0; untouched < 2; untouched++) {
             bool can = untouched != 0;
-            EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, text, kvmem_cuda_can_access(missing[i], 0, &can, ERR));
-            EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, text, kvmem_cuda_can_access(0, missing[i], &can, ERR));
+            EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, text, kvmem_cuda_can_access(*missing, 0, &can, ERR));
+            EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, text, kvmem_cuda_can_access(0, *missing, &can, ERR));
             CHECK_EQ(can, untouched);
         }
     }

@@ -46,13 +46,11 @@ TEST(an_address_inside_names_the_allocation) {
 }
 
 TEST(one_mapping_serves_all_who_open_it) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 3);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
-    kvmem_region *first = open_ipc(&options);
-    options.offset = 4096;
-    options.size = 100;
-    kvmem_region *second = open_ipc(&options);
+    OPENED(shared_memory, shared, SIZE, 3);
+    kvmem_region *first = open_ipc(&shared.options);
+    shared.options.offset = 4096;
+    shared.options.size = 100;
+    kvmem_region *second = open_ipc(&shared.options);
     OWN(kvmem_region, view, kvmem_region_create_view, second, 10, 20);
     CHECK_EQ(region_info(second).address, region_info(first).address + 4096);
     CALL(kvmem_region_destroy(first));
@@ -62,50 +60,45 @@ TEST(one_mapping_serves_all_who_open_it) {
 }
 
 TEST(a_part_past_the_end_is_refused) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 4);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    OPENED(shared_memory, shared, SIZE, 4);
     const struct {
         uint64_t offset, size;
-    } wrong[] = {{handle.base_size, 1}, {1, handle.base_size}, {0, handle.base_size + 1},
-                 {UINT64_MAX, 1},       {1, UINT64_MAX},       {UINT64_MAX, UINT64_MAX}};
+    } wrong[] = {{shared.handle.base_size, 1}, {1, shared.handle.base_size}, {0, shared.handle.base_size + 1},
+                 {UINT64_MAX, 1},              {1, UINT64_MAX},              {UINT64_MAX, UINT64_MAX}};
     for (size_t i = 0; i < NUM(wrong); i++) {
-        options.offset = wrong[i].offset;
-        options.size = wrong[i].size;
-        refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "exceed the");
+        shared.options.offset = wrong[i].offset;
+        shared.options.size = wrong[i].size;
+        refuse_ipc(&shared.options, KVMEM_STATUS_OUT_OF_RANGE, "exceed the");
     }
-    options.size = 0;
-    refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
-    options.offset = 0;
-    options.size = handle.base_size;
-    CALL(kvmem_region_destroy(open_ipc(&options)));
+    shared.options.size = 0;
+    refuse_ipc(&shared.options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    shared.options.offset = 0;
+    shared.options.size = shared.handle.base_size;
+    CALL(kvmem_region_destroy(open_ipc(&shared.options)));
 }
 
 TEST(what_the_exporter_told_is_compared) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 5);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
-    options.base_size++;
-    refuse_ipc(&options, KVMEM_STATUS_STALE, "its exporter reported");
-    options.base_size = 0;
-    kvmem_region *region = open_ipc(&options);
-    options.buffer_id++;
-    refuse_ipc(&options, KVMEM_STATUS_STALE, "is open here as buffer");
-    options.buffer_id = 0;
-    kvmem_region *unchecked = open_ipc(&options);
+    OPENED(shared_memory, shared, SIZE, 5);
+    shared.options.base_size++;
+    refuse_ipc(&shared.options, KVMEM_STATUS_STALE, "its exporter reported");
+    shared.options.base_size = 0;
+    kvmem_region *region = open_ipc(&shared.options);
+    shared.options.buffer_id++;
+    refuse_ipc(&shared.options, KVMEM_STATUS_STALE, "is open here as buffer");
+    shared.options.buffer_id = 0;
+    kvmem_region *unchecked = open_ipc(&shared.options);
     CALL(kvmem_region_destroy(region));
     CALL(kvmem_region_destroy(unchecked));
-    options.buffer_id = handle.buffer_id + 1; /* nothing is open now to compare with */
-    CALL(kvmem_region_destroy(open_ipc(&options)));
+    shared.options.buffer_id = shared.handle.buffer_id + 1; /* nothing is open now to compare with */
+    CALL(kvmem_region_destroy(open_ipc(&shared.options)));
 }
 
 TEST(a_handle_of_ones_own_is_refused) {
-    const uint64_t address = engine_allocate(0, SIZE);
+    ENGINE_MEMORY(address, 0, SIZE);
     GET(kvmem_ipc_handle, handle, kvmem_ipc_export, address + 7);
     CHECK_EQ(handle.base + handle.offset, address + 7);
     const kvmem_ipc_options options = ipc_options(&handle, 1);
     refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "exported the handle itself");
-    engine_free(0, address);
 }
 
 TEST(bytes_that_are_no_handle_are_refused) {
@@ -118,22 +111,17 @@ TEST(bytes_that_are_no_handle_are_refused) {
 }
 
 TEST(a_device_that_is_not_there_is_refused) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 6);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
-    const int32_t missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
-    for (size_t i = 0; i < NUM(missing); i++) {
-        options.device = missing[i];
-        refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
+    OPENED(shared_memory, shared, SIZE, 6);
+    EACH_MISSING_DEVICE(missing) {
+        shared.options.device = *missing;
+        refuse_ipc(&shared.options, KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
     }
 }
 
 TEST(memory_that_was_freed_is_refused) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 7);
-    const kvmem_ipc_options options = ipc_options(&handle, SIZE);
-    owner_free(&owner);
-    refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "was freed");
+    OPENED(shared_memory, shared, SIZE, 7);
+    owner_free(&shared.owner);
+    refuse_ipc(&shared.options, KVMEM_STATUS_INVALID_ARGUMENT, "was freed");
 }
 
 TEST(memory_outlives_a_killed_owner_where_it_is_open) {
@@ -171,26 +159,15 @@ TEST(what_has_no_handle_is_refused) {
 }
 
 TEST(memory_of_another_process_has_none_here) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 10);
-    const kvmem_ipc_options options = ipc_options(&handle, SIZE);
-    OWNED(kvmem_region) region = open_ipc(&options);
-    refuse_export(region_info(region).address, KVMEM_STATUS_UNSUPPORTED, "memory of another process in that process");
-}
-
-static kvmem_layout *layout_over(kvmem_region *region, const kvmem_layout_config *config) {
-    return regions_lay_out(config, &region, 1, NULL);
-}
-
-static void move(const kvmem_layout *source, const kvmem_layout *destination) {
-    static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
-    const kv_move all = {pairs, NUM(pairs), 0, 0, 3};
-    const kvmem_transfer_options options = kv_transfer_options(&all);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
-    RUN(transfer);
+    OPENED(shared_memory, shared, SIZE, 10);
+    OWNED(kvmem_region) region = open_ipc(&shared.options);
+    refuse_export(region_info(region).address, KVMEM_STATUS_UNSUPPORTED,
+                  "memory of another process in that process");
 }
 
 TEST(blocks_are_moved_into_it) {
+    static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
+    const kv_move all = {pairs, NUM(pairs), 0, 0, 3};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const uint64_t size = kv_region_size(&config);
     CLEANUP(peer_finish) peer owner = owner_start();
@@ -198,14 +175,13 @@ TEST(blocks_are_moved_into_it) {
     const kvmem_ipc_options options = ipc_options(&handle, size);
     kvmem_region *region = open_ipc(&options);
     const uint64_t address = region_info(region).address;
-    OWNED(kvmem_layout) there = layout_over(region, &config);
+    OWNED(kvmem_layout) there = regions_lay_out(&config, &region, 1, NULL);
     CALL(kvmem_region_destroy(region)); /* the layout has it */
     OPENED(kv_side, here, &config, NULL, 12);
-    move(here.layout, there);
-    unsigned char *bytes = test_allocate(size);
+    kv_run(here.layout, there, &all);
+    CLEANUP(test_free) unsigned char *bytes = test_allocate(size);
     read_device(0, bytes, address, size);
     CHECK_BYTES(bytes, here.memory + here.starts[0], size);
-    free(bytes);
 }
 
 static void *open_and_close(void *argument) {
@@ -219,19 +195,17 @@ static void *open_and_close(void *argument) {
 }
 
 TEST(threads_open_and_close_it_at_once) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 13);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    OPENED(shared_memory, shared, SIZE, 13);
     pthread_t threads[4];
     for (size_t i = 0; i < NUM(threads); i++) {
-        CHECK_EQ(pthread_create(&threads[i], NULL, open_and_close, &options), 0);
+        CHECK_EQ(pthread_create(&threads[i], NULL, open_and_close, &shared.options), 0);
     }
     for (size_t i = 0; i < NUM(threads); i++) {
         void *status = NULL;
         CHECK_EQ(pthread_join(threads[i], &status), 0);
         CHECK_EQ((intptr_t)status, KVMEM_STATUS_OK);
     }
-    OWNED(kvmem_region) region = open_ipc(&options);
+    OWNED(kvmem_region) region = open_ipc(&shared.options);
     check_device(0, region_info(region).address, SIZE, 13);
 }
 

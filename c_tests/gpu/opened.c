@@ -26,3 +26,17 @@ kvmem_region *open_ipc(const kvmem_ipc_options *options) {
 void refuse_ipc(const kvmem_ipc_options *options, kvmem_status status, const char *part) {
     REFUSE(status, part, kvmem_region_open_ipc, options);
 }
+
+void shared_memory_open_at(shared_memory *shared, uint64_t size, uint64_t offset, unsigned char value) {
+    shared->owner = owner_start();
+    shared->handle = owner_allocate(&shared->owner, 0, size, offset, value);
+    shared->options = ipc_options(&shared->handle, size - offset);
+}
+
+void shared_memory_open(shared_memory *shared, uint64_t size, unsigned char value) {
+    shared_memory_open_at(shared, size, 0, value);
+}
+
+void shared_memory_close(shared_memory *shared) {
+    peer_finish(&shared->owner);
+}

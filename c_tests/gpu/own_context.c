@@ -24,6 +24,11 @@ void own_context_open(own_context *own, const kvmem_layout_config *config) {
     own->layout = regions_lay_out(config, own->regions, own->num_regions, NULL);
 }
 
+void own_context_destroy(own_context *own) {
+    CU(cuCtxDestroy_v2(own->context));
+    own->context = NULL;
+}
+
 void own_context_close(own_context *own) {
     const int before = releases_so_far();
     CALL(kvmem_layout_destroy(own->layout));
@@ -31,4 +36,7 @@ void own_context_close(own_context *own) {
         CALL(kvmem_region_destroy(own->regions[i]));
     }
     await_releases(before + (int)own->num_regions);
+    if (own->context != NULL) {
+        own_context_destroy(own);
+    }
 }

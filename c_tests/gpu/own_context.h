@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that goes with its context: the library's on a device that is reset, and an engine's in a context that it has
-// made for itself and destroys.
+// Memory that goes with its context: the library's on a device that is reset, and an engine's in a context
+// that it has made for itself and destroys.
 #pragma once
 
 #include "cuda_types.h"
@@ -21,5 +21,7 @@ typedef struct own_context {
 } own_context;
 
 void own_context_open(own_context *own, const kvmem_layout_config *config);
-/* Destroys the handles and waits for the releases; the context is the test's to destroy. */
+/* Destroys the context, with its memory, before the rest. */
+void own_context_destroy(own_context *own);
+/* Destroys the handles, waits for the releases, and destroys the context if it is still there. */
 void own_context_close(own_context *own);

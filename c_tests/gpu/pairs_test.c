@@ -1,77 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers from and to GPU memory that get new pairs with each submission: by every path, with more and fewer blocks than
-// before, on streams, in graphs, by layer, verified.
-#include "sides.h"
+// Transfers from and to GPU memory that get new pairs with each submission: by every path, with more and
+// fewer blocks than before, on streams, in graphs, by layer, verified.
+#include "gpu_flight.h"
 #include "stance.h"
 
 #define BLOCKS 600
 #define LAYERS 3
 
+/* A transfer of pairs that change from step to step. */
 typedef struct steps {
-    side source, destination;
-    kvmem_transfer *transfer;
-    CUstream stream;
+    flight flight;
+    stream stream;
+    kv_move move; /* of the step */
     kvmem_block_pair pairs[BLOCKS];
 } steps;
 
-static void prepare(steps *steps, place from, place to, uint32_t path, uint64_t flags) {
+static void steps_open(steps *steps, place from, place to, uint32_t path, uint64_t flags) {
     static const kvmem_block_pair initial[] = {{1, 2}, {3, 0}};
-    static const kv_move move = {initial, NUM(initial), 0, 0, LAYERS};
-    kvmem_layout_config source = side_config(&kv_kinds[1]);
-    kvmem_layout_config destination = side_config(&kv_kinds[0]);
-    source.num_blocks = destination.num_blocks = BLOCKS;
-    retain_device(0);
-    side_open(&steps->source, from, 0, &source, NULL, 1);
-    side_open(&steps->destination, to, 0, &destination, NULL, 2);
-    CU_ON(0, cuStreamCreate(&steps->stream, CU_STREAM_NON_BLOCKING));
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path, it.flags = flags);
-    steps->transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(steps->source.model.layout, steps->destination.model.layout, &options,
-                                    &steps->transfer, ERR));
+    static const kv_move first = {initial, NUM(initial), 0, 0, LAYERS};
+    const kvmem_layout_config source = WITH(side_config(&kv_kinds[1]), it.num_blocks = BLOCKS);
+    const kvmem_layout_config destination = WITH(side_config(&kv_kinds[0]), it.num_blocks = BLOCKS);
+    stream_open(&steps->stream, 0);
+    flight_open(&steps->flight, .from = from, .to = to, .source = &source, .destination = &destination,
+                .move = &first);
+    flight_create(&steps->flight, it.path = path, it.flags = flags);
+    steps->flight.move = &steps->move;
 }
 
-static void clean_up(steps *steps) {
-    CALL(kvmem_transfer_destroy(steps->transfer));
-    CU_ON(0, cuStreamDestroy_v2(steps->stream));
-    side_close(&steps->source);
-    side_close(&steps->destination);
-    release_device(0);
+static void steps_close(steps *steps) {
+    flight_close(&steps->flight);
+    stream_close(&steps->stream);
 }
 
-/* As many scattered blocks, other ones in each round. */
-static kv_move scattered(steps *steps, uint32_t count, uint32_t round) {
+/* The next step moves as many scattered blocks, other ones in each round. */
+static void choose_pairs(steps *steps, uint32_t count, uint32_t round) {
     for (uint32_t i = 0; i < count; i++) {
         steps->pairs[i] = (kvmem_block_pair){(7 * i + 13 * round) % BLOCKS, (11 * i + round) % BLOCKS};
     }
-    return (kv_move){steps->pairs, count, 0, 0, LAYERS};
+    steps->move = (kv_move){steps->pairs, count, 0, 0, LAYERS};
 }
 
 static kvmem_submit_options step_of(const kv_move *move) {
     return OPTIONS(kvmem_submit_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs);
 }
 
-static void expect_moved(steps *steps, const kv_move *move) {
-    EXPECT_OK(kvmem_transfer_wait(steps->transfer, PATIENCE, ERR));
-    kv_expect_moved(&steps->destination.model, &steps->source.model, move);
-    side_check(&steps->destination);
+static void submit_step(steps *steps) {
+    const kvmem_submit_options step = step_of(&steps->move);
+    EXPECT_OK(kvmem_transfer_submit_pairs(steps->flight.transfer, &step, ERR));
 }
 
-static void run_step(steps *steps, const kv_move *move) {
+static kvmem_status submit_on_stream(const steps *steps, const kv_move *move) {
     const kvmem_submit_options step = step_of(move);
-    EXPECT_OK(kvmem_transfer_submit_pairs(steps->transfer, &step, ERR));
-    expect_moved(steps, move);
+    return kvmem_transfer_submit_pairs_on_stream(steps->flight.transfer, &step, steps->stream.handle, ERR);
+}
+
+static void run_step(steps *steps, uint32_t count, uint32_t round) {
+    choose_pairs(steps, count, round);
+    submit_step(steps);
+    flight_land(&steps->flight);
 }
 
 /* A few go with a launch of the kernel, hundreds do not. */
 static const uint32_t counts[] = {1, 16, 400, 2, 600, 64, 399};
 
 static void run_by(place from, place to, uint32_t path) {
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, from, to, path, 0);
+    OPENED(steps, steps, from, to, path, 0);
     for (uint32_t round = 0; round < NUM(counts); round++) {
-        const kv_move move = scattered(&steps, counts[round], round);
-        run_step(&steps, &move);
-        GET(kvmem_transfer_info, info, kvmem_transfer_get_info, steps.transfer);
+        run_step(&steps, counts[round], round);
+        const kvmem_transfer_info info = flight_info(&steps.flight);
         CHECK_EQ(info.num_pieces, counts[round] * LAYERS * 2);
         CHECK(path_is_cuda(info.path) && (path == 0 || info.path == path));
     }
@@ -99,150 +95,119 @@ TEST(memory_that_is_locked_in_pieces_is_cut_where_each_step_needs_it) {
 
 /* Whichever path is selected for a list of pairs is the one that is reported. */
 TEST(the_explanation_is_of_the_last_pairs) {
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, PLACE_PINNED, PLACE_DEVICE, 0, 0);
+    OPENED(steps, steps, PLACE_PINNED, PLACE_DEVICE, 0, 0);
     for (uint32_t round = 0; round < NUM(counts); round++) {
-        const kv_move move = scattered(&steps, counts[round], round);
-        run_step(&steps, &move);
-        kvmem_transfer_explanation explanation;
-        EXPECT_OK(kvmem_transfer_explain(steps.transfer, &explanation, NULL, ERR));
-        GET(kvmem_transfer_info, info, kvmem_transfer_get_info, steps.transfer);
-        CHECK_EQ(explanation.path, info.path);
-        CHECK_EQ(explanation.num_moves, info.num_moves);
-        CHECK(info.num_moves <= counts[round] * LAYERS * 2);
+        run_step(&steps, counts[round], round);
+        CHECK(flight_explain(&steps.flight, "").num_moves <= counts[round] * LAYERS * 2);
     }
 }
 
 TEST(bad_pairs_change_nothing) {
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, PLACE_DEVICE, PLACE_PINNED, 0, 0);
-    const kv_move move = scattered(&steps, 40, 3);
-    run_step(&steps, &move);
-    const kvmem_block_pair twice[] = {{1, 4}, {2, 4}}, outside[] = {{1, 4}, {2, BLOCKS}};
-    const kv_move bad[] = {{twice, 2, 0, 0, LAYERS}, {outside, 2, 0, 0, LAYERS}};
-    const kvmem_status statuses[] = {KVMEM_STATUS_INVALID_ARGUMENT, KVMEM_STATUS_OUT_OF_RANGE};
+    static const kvmem_block_pair twice[] = {{1, 4}, {2, 4}}, outside[] = {{1, 4}, {2, BLOCKS}};
+    static const struct {
+        kv_move move;
+        kvmem_status status;
+    } bad[] = {{{twice, 2, 0, 0, LAYERS}, KVMEM_STATUS_INVALID_ARGUMENT},
+               {{outside, 2, 0, 0, LAYERS}, KVMEM_STATUS_OUT_OF_RANGE}};
+    OPENED(steps, steps, PLACE_DEVICE, PLACE_PINNED, 0, 0);
+    run_step(&steps, 40, 3);
     for (size_t i = 0; i < NUM(bad); i++) {
-        const kvmem_submit_options step = step_of(&bad[i]);
-        EXPECT(statuses[i], kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
-        EXPECT(statuses[i], kvmem_transfer_submit_pairs_on_stream(steps.transfer, &step, steps.stream, ERR));
-        EXPECT_OK(kvmem_transfer_poll(steps.transfer, ERR));
+        const kvmem_submit_options step = step_of(&bad[i].move);
+        EXPECT(bad[i].status, kvmem_transfer_submit_pairs(steps.flight.transfer, &step, ERR));
+        EXPECT(bad[i].status, submit_on_stream(&steps, &bad[i].move));
+        EXPECT_OK(kvmem_transfer_poll(steps.flight.transfer, ERR));
     }
-    side_refill(&steps.source, 9);
-    EXPECT_OK(kvmem_transfer_submit(steps.transfer, ERR));
-    expect_moved(&steps, &move);
+    flight_refill(&steps.flight, 9);
+    flight_run(&steps.flight);
 }
 
-/* Copies of the driver's to pageable memory apart, a run on a stream is in flight until the stream gets to it. */
+/* Copies of the driver's to pageable memory apart, a run on a stream is in flight until the stream gets to
+   it. */
 TEST(on_a_stream_each_step_takes_its_place) {
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, PLACE_DEVICE, PLACE_DEVICE, 0, 0);
-    const kv_move other = {(const kvmem_block_pair[]){{0, 0}}, 1, 0, 0, LAYERS};
+    static const kvmem_block_pair pair[] = {{0, 0}};
+    static const kv_move other = {pair, 1, 0, 0, LAYERS};
+    OPENED(steps, steps, PLACE_DEVICE, PLACE_DEVICE, 0, 0);
     for (uint32_t round = 0; round < NUM(counts); round++) {
-        const kv_move move = scattered(&steps, counts[round], round);
-        const kvmem_submit_options step = step_of(&move), refused = step_of(&other);
-        EXPECT_OK(kvmem_transfer_submit_pairs_on_stream(steps.transfer, &step, steps.stream, ERR));
-        const kvmem_status status = kvmem_transfer_submit_pairs_on_stream(steps.transfer, &refused, steps.stream, NULL);
+        choose_pairs(&steps, counts[round], round);
+        EXPECT_OK(submit_on_stream(&steps, &steps.move));
+        const kvmem_status status = submit_on_stream(&steps, &other);
         CHECK(status == KVMEM_STATUS_BUSY || status == KVMEM_STATUS_OK); /* the first may be over by then */
-        EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+        EXPECT_OK(kvmem_transfer_wait(steps.flight.transfer, PATIENCE, ERR));
+        kv_expect_moved(&steps.flight.destination.model, &steps.flight.source.model, &steps.move);
         if (status == KVMEM_STATUS_OK) {
-            kv_expect_moved(&steps.destination.model, &steps.source.model, &move);
-            expect_moved(&steps, &other);
-        } else {
-            expect_moved(&steps, &move);
+            kv_expect_moved(&steps.flight.destination.model, &steps.flight.source.model, &other);
         }
+        side_check(&steps.flight.destination);
     }
 }
 
 TEST(one_call_creates_and_starts_on_a_stream) {
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, PLACE_PINNED, PLACE_DEVICE, 0, 0);
-    const kv_move move = scattered(&steps, 30, 1);
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    GET(kvmem_transfer *, started, kvmem_transfer_start_on_stream, steps.source.model.layout,
-        steps.destination.model.layout, &options, steps.stream);
-    EXPECT_OK(kvmem_transfer_wait(started, PATIENCE, ERR));
-    kv_expect_moved(&steps.destination.model, &steps.source.model, &move);
-    side_check(&steps.destination);
-    CALL(kvmem_transfer_destroy(started));
-    EXPECT_OK(kvmem_transfer_start(steps.source.model.layout, steps.destination.model.layout, &options, &started,
-                                   ERR));
-    EXPECT_OK(kvmem_transfer_wait(started, PATIENCE, ERR));
-    side_check(&steps.destination);
-    CALL(kvmem_transfer_destroy(started));
+    OPENED(steps, steps, PLACE_PINNED, PLACE_DEVICE, 0, 0);
+    const kvmem_layout *source = steps.flight.source.model.layout;
+    const kvmem_layout *destination = steps.flight.destination.model.layout;
+    choose_pairs(&steps, 30, 1);
+    const kvmem_transfer_options options = flight_options(&steps.flight);
+    flight_destroy_transfer(&steps.flight);
+    EXPECT_OK(kvmem_transfer_start_on_stream(source, destination, &options, steps.stream.handle,
+                                             &steps.flight.transfer, ERR));
+    flight_land(&steps.flight);
+    flight_destroy_transfer(&steps.flight);
+    flight_refill(&steps.flight, 8);
+    EXPECT_OK(kvmem_transfer_start(source, destination, &options, &steps.flight.transfer, ERR));
+    flight_land(&steps.flight);
 }
 
-static CUgraphExec capture(steps *steps, const kv_move *move) {
-    const kvmem_submit_options step = step_of(move);
-    CUgraph graph = NULL;
-    CUgraphExec executable = NULL;
-    CU_ON(0, cuStreamBeginCapture_v2(steps->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-    EXPECT_OK(kvmem_transfer_submit_pairs_on_stream(steps->transfer, &step, steps->stream, ERR));
-    enter_device(0);
-    CU(cuStreamEndCapture(steps->stream, &graph));
-    CU(cuGraphInstantiateWithFlags(&executable, graph, 0));
-    CU(cuGraphDestroy(graph));
-    leave_device(0);
-    return executable;
+static CUgraphExec capture(steps *steps) {
+    stream_begin_capture(&steps->stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    EXPECT_OK(submit_on_stream(steps, &steps->move));
+    return stream_end_capture(&steps->stream);
 }
 
-static void launch_and_check(steps *steps, CUgraphExec graph, const kv_move *move, uint32_t seed) {
-    side_refill(&steps->source, seed);
-    enter_device(0);
-    CU(cuGraphLaunch(graph, steps->stream));
-    CU(cuStreamSynchronize(steps->stream));
-    leave_device(0);
-    kv_expect_moved(&steps->destination.model, &steps->source.model, move);
-    side_check(&steps->destination);
-}
-
-/* Graphs keep the pairs that they were captured with, whatever the transfer moves later: also those that do not go with a
-   launch of the kernel. */
+/* Graphs keep the pairs that they were captured with, whatever the transfer moves later: also those that do
+   not go with a launch of the kernel. */
 TEST(graphs_keep_the_pairs_that_they_were_captured_with) {
     static const uint32_t paths[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_COPY};
+    static const uint32_t captured[] = {20, 500};
     for (size_t i = 0; i < NUM(paths); i++) {
-        CLEANUP(clean_up) steps steps;
-        prepare(&steps, PLACE_PINNED, PLACE_DEVICE, paths[i], 0);
-        kvmem_block_pair few[20], many[500];
-        memcpy(few, scattered(&steps, NUM(few), 1).pairs, sizeof(few));
-        memcpy(many, scattered(&steps, NUM(many), 2).pairs, sizeof(many));
-        const kv_move moves[] = {{few, NUM(few), 0, 0, LAYERS}, {many, NUM(many), 0, 0, LAYERS}};
-        CUgraphExec graphs[] = {capture(&steps, &moves[0]), capture(&steps, &moves[1])};
-        for (uint32_t round = 0; round < 3; round++) {
-            const kv_move other = scattered(&steps, 300 + round, 5 + round);
-            run_step(&steps, &other);
-            launch_and_check(&steps, graphs[round % 2], &moves[round % 2], 10 + round);
+        OPENED(steps, steps, PLACE_PINNED, PLACE_DEVICE, paths[i], 0);
+        CUgraphExec graphs[NUM(captured)];
+        for (uint32_t k = 0; k < NUM(captured); k++) {
+            choose_pairs(&steps, captured[k], 1 + k);
+            graphs[k] = capture(&steps);
         }
-        enter_device(0);
-        CU(cuGraphExecDestroy(graphs[0]));
-        CU(cuGraphExecDestroy(graphs[1]));
-        leave_device(0);
+        for (uint32_t round = 0; round < 3; round++) {
+            run_step(&steps, 300 + round, 5 + round);
+            choose_pairs(&steps, captured[round % 2], 1 + round % 2); /* those of the graph */
+            flight_refill(&steps.flight, 10 + round);
+            stream_launch(&steps.stream, graphs[round % 2]);
+            flight_check_moved(&steps.flight);
+        }
+        stream_destroy_graph(&steps.stream, graphs[0]);
+        stream_destroy_graph(&steps.stream, graphs[1]);
     }
 }
 
 TEST(by_layer_and_verified) {
     static const uint64_t flags[] = {KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
     for (size_t i = 0; i < NUM(flags); i++) {
-        CLEANUP(clean_up) steps steps;
-        prepare(&steps, PLACE_DEVICE, PLACE_PINNED, 0, flags[i]);
+        OPENED(steps, steps, PLACE_DEVICE, PLACE_PINNED, 0, flags[i]);
         for (uint32_t round = 0; round < NUM(counts); round++) {
-            const kv_move move = scattered(&steps, counts[round], round);
-            run_step(&steps, &move);
-            GET(uint64_t, layers, kvmem_transfer_get_layers, steps.transfer);
+            run_step(&steps, counts[round], round);
+            GET(uint64_t, layers, kvmem_transfer_get_layers, steps.flight.transfer);
             CHECK_EQ(layers, LAYERS);
         }
     }
 }
 
 TEST(a_stream_waits_for_the_last_step) {
-    CLEANUP(clean_up) steps steps;
-    prepare(&steps, PLACE_PINNED, PLACE_DEVICE, 0, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(steps, steps, PLACE_PINNED, PLACE_DEVICE, 0, KVMEM_TRANSFER_BY_LAYER);
+    const kvmem_transfer *transfer = steps.flight.transfer;
     for (uint32_t round = 0; round < 3; round++) {
-        const kv_move move = scattered(&steps, counts[round], round);
-        const kvmem_submit_options step = step_of(&move);
-        EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
-        EXPECT_OK(kvmem_transfer_wait_on_stream(steps.transfer, 2, steps.stream, ERR));
-        EXPECT_OK(kvmem_transfer_wait_on_stream(steps.transfer, 0, steps.stream, ERR));
-        CU_ON(0, cuStreamSynchronize(steps.stream));
-        expect_moved(&steps, &move);
+        choose_pairs(&steps, counts[round], round);
+        submit_step(&steps);
+        EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, 2, steps.stream.handle, ERR));
+        EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, 0, steps.stream.handle, ERR));
+        stream_await(&steps.stream);
+        flight_land(&steps.flight);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What copies between two GPUs cost: measured once for each that does the work, loaded, forgotten; and by which what is
-// expected of a transfer is told. Fails where there is one GPU.
+// What copies between two GPUs cost: measured once for each that does the work, loaded, forgotten; and by
+// which what is expected of a transfer is told. Fails where there is one GPU.
 #include "allocated.h"
 #include "owner.h"
 #include "rates_blob.h"
@@ -12,10 +12,6 @@
 REQUIRES(lacks_two_gpus)
 
 #define BLOCK_SIZE (64 * MIB)
-
-static bool is_stand_in(void) {
-    return driver_symbol("sim_reset") != NULL;
-}
 
 static rates_blob get_rates(int device) {
     return rates_get_peer(device, 1 - device);
@@ -39,14 +35,13 @@ static void check_figures(const rates_blob *rates) {
 
 /* What a stand-in's copies take may be beyond belief; a GPU's are believed. */
 static void check_measured(int device, const rates_blob *rates) {
-    bool can = false;
+    GET(bool, can, kvmem_cuda_can_access, device, 1 - device);
     check_figures(rates);
-    EXPECT_OK(kvmem_cuda_can_access(device, 1 - device, &can, ERR));
     const kvmem_rates_info info = rates_info(rates);
     CHECK(info.read_bytes_per_second == rates_figure(rates, PEER_RATE_READ));
     CHECK(info.write_bytes_per_second == rates_figure(rates, PEER_RATE_WRITE));
     CHECK(info.launch_ns == 0);
-    if (is_stand_in()) {
+    if (driver_is_stand_in()) {
         CHECK(info.source == KVMEM_RATES_MEASURED || info.source == KVMEM_RATES_DEFAULT);
     } else {
         CHECK_EQ(info.source, KVMEM_RATES_MEASURED);
@@ -56,8 +51,7 @@ static void check_measured(int device, const rates_blob *rates) {
 
 TEST(rates_are_measured_once_and_without_a_context_of_the_peer) {
     for (int device = 0; device < 2; device++) {
-        bool can = false;
-        EXPECT_OK(kvmem_cuda_can_access(device, 1 - device, &can, ERR));
+        GET(bool, can, kvmem_cuda_can_access, device, 1 - device);
         await_no_context(1 - device);
         load(device, NULL);
         const rates_blob first = get_rates(device);
@@ -71,15 +65,9 @@ TEST(rates_are_measured_once_and_without_a_context_of_the_peer) {
 
 /* Two blocks, each in one piece. */
 static kvmem_layout *build(int device) {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof(config));
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
-    config.num_blocks = 2;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 1;
-    config.dtype_width = 2;
-    config.inner_dim = BLOCK_SIZE / config.dtype_width;
+    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 2, it.num_layers = 1,
+                                            it.outer_dim = 1, it.page_size = 1, it.dtype_width = 2,
+                                            it.inner_dim = BLOCK_SIZE / it.dtype_width);
     kvmem_layout *layout = NULL;
     EXPECT_OK(build_on_device(device, &config, &layout));
     return layout;
@@ -88,25 +76,20 @@ static kvmem_layout *build(int device) {
 /* What is expected of one copy of the driver's. */
 static double seconds_expected(const kvmem_layout *source, const kvmem_layout *destination) {
     const kvmem_block_pair pair = {.source = 0, .destination = 1};
-    kvmem_transfer_options options;
-    kvmem_transfer_options_init(&options, sizeof(options));
-    options.pairs = &pair;
-    options.num_pairs = 1;
-    options.path = KVMEM_PATH_CUDA_COPY;
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
+                                                   it.path = KVMEM_PATH_CUDA_COPY);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
     kvmem_transfer_explanation explanation;
     EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, NULL, ERR));
     CHECK_EQ(explanation.num_moves, 1);
-    CALL(kvmem_transfer_destroy(transfer));
     return (double)BLOCK_SIZE / (double)explanation.bytes_per_second;
 }
 
 /* The GPU of the destination does the work, and reads. */
 TEST(a_transfer_has_them_measured_and_is_explained_by_them) {
     for (int device = 0; device < 2; device++) {
-        kvmem_layout *source = build(1 - device);
-        kvmem_layout *destination = build(device);
+        OWNED(kvmem_layout) source = build(1 - device);
+        OWNED(kvmem_layout) destination = build(device);
         load(device, NULL);
         const double seconds = seconds_expected(source, destination);
         rates_blob rates = get_rates(device);
@@ -121,8 +104,6 @@ TEST(a_transfer_has_them_measured_and_is_explained_by_them) {
         rates = get_rates(device);
         CHECK_EQ(rates_info(&rates).source, KVMEM_RATES_LOADED);
         load_defaults(device);
-        CALL(kvmem_layout_destroy(source));
-        CALL(kvmem_layout_destroy(destination));
     }
 }
 
@@ -148,7 +129,6 @@ TEST(what_is_set_is_returned_for_the_one_that_does_the_work) {
 
 TEST(what_can_not_be_is_refused) {
     const double wrong[] = {-1, NAN, INFINITY};
-    const int missing[] = {-1, driver_devices()};
     load_defaults(0);
     const rates_blob good = get_rates(0);
     for (size_t i = 0; i < NUM(wrong); i++) {
@@ -161,14 +141,12 @@ TEST(what_can_not_be_is_refused) {
     const rates_blob one = rates_get(0);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "kvmem_cuda_set_copy_rates",
                    kvmem_cuda_set_peer_rates(0, 1, one.bytes, one.size, ERR));
-    kvmem_blob *blob = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "not a peer of itself", kvmem_cuda_get_peer_rates(1, 1, &blob, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "not a peer of itself", kvmem_cuda_get_peer_rates, 1, 1);
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_cuda_set_peer_rates(1, 1, good.bytes, good.size, ERR));
-    for (size_t i = 0; i < NUM(missing); i++) {
-        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_get_peer_rates(0, missing[i], &blob, ERR));
-        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_get_peer_rates(missing[i], 0, &blob, ERR));
-        EXPECT(KVMEM_STATUS_OUT_OF_RANGE,
-               kvmem_cuda_set_peer_rates(missing[i], 0, good.bytes, good.size, ERR));
+    EACH_MISSING_DEVICE(missing) {
+        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_cuda_get_peer_rates, 0, *missing);
+        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_cuda_get_peer_rates, *missing, 0);
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_set_peer_rates(*missing, 0, good.bytes, good.size, ERR));
     }
     const rates_blob after = get_rates(0); /* as before */
     CHECK_EQ(memcmp(good.bytes, after.bytes, good.size), 0);

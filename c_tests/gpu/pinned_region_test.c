@@ -3,8 +3,6 @@
 #include "engine.h"
 #include "stance.h"
 
-#include <limits.h>
-
 static kvmem_pinned_options pinned_options(uint64_t size) {
     kvmem_pinned_options options;
     memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
@@ -13,11 +11,21 @@ static kvmem_pinned_options pinned_options(uint64_t size) {
     return options;
 }
 
-static kvmem_region *create(const kvmem_pinned_options *options) {
-    GET(kvmem_region *, region, kvmem_region_create_pinned, options);
+static kvmem_region *create_with(kvmem_pinned_options options) {
+    GET(kvmem_region *, region, kvmem_region_create_pinned, &options);
     CHECK(region != NULL);
     return region;
 }
+
+/* With some options changed: `create(MIB, it.threads = 3)`. */
+#define create(...) create_with(OPTIONS_OF(__VA_ARGS__))
+#define OPTIONS_OF(...) WITH(pinned_options(TEST_FIRST(__VA_ARGS__, )), TEST_REST(__VA_ARGS__, (void)0))
+
+static void refuse_with(kvmem_pinned_options options, kvmem_status status, const char *part) {
+    REFUSE(status, part, kvmem_region_create_pinned, &options);
+}
+
+#define refuse(status, part, ...) refuse_with(OPTIONS_OF(__VA_ARGS__), status, part)
 
 static unsigned char *bytes_of(const kvmem_region *region) {
     return (unsigned char *)(uintptr_t)region_info(region).address;
@@ -25,10 +33,7 @@ static unsigned char *bytes_of(const kvmem_region *region) {
 
 /* Whether the driver knows an address as host memory that devices reach. */
 static bool is_page_locked(uint64_t address) {
-    unsigned type = 0;
-    return driver_get()->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
-               CUDA_SUCCESS &&
-           type == CU_MEMORYTYPE_HOST;
+    return driver_memory_type(address) == CU_MEMORYTYPE_HOST;
 }
 
 static void check_page_locked(const kvmem_region *region) {
@@ -43,23 +48,20 @@ static void check_page_locked(const kvmem_region *region) {
 static void check_device_reads(int device, const kvmem_region *region) {
     const kvmem_region_info info = region_info(region);
     kv_fill(bytes_of(region), info.size, (uint32_t)info.size);
-    const uint64_t there = engine_allocate(device, info.size);
+    ENGINE_MEMORY(there, device, info.size);
     enter_device(device);
     CU(cuMemcpyHtoDAsync_v2(there, bytes_of(region), info.size, NULL));
     CU(cuStreamSynchronize(NULL));
     leave_device(device);
-    unsigned char *arrived = test_allocate(info.size);
+    CLEANUP(test_free) unsigned char *arrived = test_allocate(info.size);
     read_device(device, arrived, there, info.size);
     CHECK_BYTES(arrived, bytes_of(region), info.size);
-    free(arrived);
-    engine_free(device, there);
 }
 
 TEST(devices_read_every_byte) {
     static const uint64_t sizes[] = {1, 4095, 4096, 4097, 3 * MIB + 123};
     for (size_t i = 0; i < NUM(sizes); i++) {
-        const kvmem_pinned_options options = pinned_options(sizes[i]);
-        OWNED(kvmem_region) region = create(&options);
+        OWNED(kvmem_region) region = create(sizes[i]);
         CHECK_EQ(region_info(region).size, sizes[i]);
         CHECK_EQ(region_info(region).address % 4096, 0);
         check_page_locked(region);
@@ -78,8 +80,7 @@ static int near_node(int device) {
 }
 
 TEST_EACH_DEVICE(info_says_what_it_is) {
-    kvmem_pinned_options options = WITH(pinned_options(5 * MIB + 7), it.device = device);
-    OWNED(kvmem_region) region = create(&options);
+    OWNED(kvmem_region) region = create(5 * MIB + 7, it.device = device);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.size, 5 * MIB + 7);
     CHECK_EQ(info.page_size, sysconf(_SC_PAGESIZE));
@@ -93,20 +94,17 @@ TEST_EACH_DEVICE(info_says_what_it_is) {
 }
 
 TEST(destroying_unlocks_and_unmaps) {
-    retain_device(0); /* without a context the driver would forget all locks */
-    const kvmem_pinned_options options = pinned_options(8 * MIB);
-    kvmem_region *region = create(&options);
+    RETAIN_DEVICE(0); /* without a context the driver would forget all locks */
+    kvmem_region *region = create(8 * MIB);
     const uint64_t address = region_info(region).address;
     CHECK(is_page_locked(address));
     CALL(kvmem_region_destroy(region));
     CHECK(!is_page_locked(address));
     CHECK(!is_mapped(address));
-    release_device(0);
 }
 
 TEST(views_keep_it) {
-    const kvmem_pinned_options options = pinned_options(MIB);
-    kvmem_region *region = create(&options);
+    kvmem_region *region = create(MIB);
     const uint64_t address = region_info(region).address;
     GET(kvmem_region *, view, kvmem_region_create_view, region, 4000, 10000);
     CALL(kvmem_region_destroy(region));
@@ -122,8 +120,7 @@ TEST(views_keep_it) {
 }
 
 TEST(huge_pages_are_had_or_their_absence_is_visible) {
-    const kvmem_pinned_options options = pinned_options(16 * MIB);
-    OWNED(kvmem_region) region = create(&options);
+    OWNED(kvmem_region) region = create(16 * MIB);
     const kvmem_region_info info = region_info(region);
     const kvmem_region_residency residency = region_residency(region);
     CHECK_EQ(residency.resident_bytes, info.size);
@@ -137,8 +134,7 @@ TEST(huge_pages_are_had_or_their_absence_is_visible) {
 }
 
 TEST(without_huge_pages_there_are_none) {
-    kvmem_pinned_options options = WITH(pinned_options(16 * MIB), it.flags = KVMEM_PINNED_NO_HUGE_PAGES);
-    OWNED(kvmem_region) region = create(&options);
+    OWNED(kvmem_region) region = create(16 * MIB, it.flags = KVMEM_PINNED_NO_HUGE_PAGES);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(region_residency(region).transparent_huge_bytes, 0);
     CHECK_EQ(info.flags, 0);
@@ -148,8 +144,7 @@ TEST(without_huge_pages_there_are_none) {
 TEST(any_number_of_threads_touches_it) {
     static const uint32_t threads[] = {0, 1, 3, 64};
     for (size_t i = 0; i < NUM(threads); i++) {
-        kvmem_pinned_options options = WITH(pinned_options(40 * MIB), it.threads = threads[i]);
-        OWNED(kvmem_region) region = create(&options);
+        OWNED(kvmem_region) region = create(40 * MIB, it.threads = threads[i]);
         CHECK_EQ(count_resident_pages(region_info(region).address, 40 * MIB), 40 * MIB / 4096);
     }
 }
@@ -157,9 +152,7 @@ TEST(any_number_of_threads_touches_it) {
 TEST(a_numa_node_that_exists_is_bound) {
     const uint32_t nodes[] = {0, numa_node_to_test()};
     for (size_t i = 0; i < NUM(nodes); i++) {
-        kvmem_pinned_options options = WITH(pinned_options(MIB), it.flags = KVMEM_PINNED_NUMA_BIND,
-                                            it.numa_node = nodes[i]);
-        OWNED(kvmem_region) region = create(&options);
+        OWNED(kvmem_region) region = create(MIB, it.flags = KVMEM_PINNED_NUMA_BIND, it.numa_node = nodes[i]);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.numa_node, nodes[i]);
         numa_check_placed(info.address, info.size, NUMA_BIND, nodes[i]);
@@ -167,8 +160,7 @@ TEST(a_numa_node_that_exists_is_bound) {
 }
 
 TEST_EACH_DEVICE(pages_come_from_the_node_of_the_gpu) {
-    kvmem_pinned_options options = WITH(pinned_options(MIB), it.device = device);
-    OWNED(kvmem_region) region = create(&options);
+    OWNED(kvmem_region) region = create(MIB, it.device = device);
     const kvmem_region_info info = region_info(region);
     if (info.numa_node >= 0) { /* -1 where the driver or the machine knows of none */
         numa_check_placed(info.address, info.size, NUMA_PREFERRED, (uint32_t)info.numa_node);
@@ -178,56 +170,41 @@ TEST_EACH_DEVICE(pages_come_from_the_node_of_the_gpu) {
 TEST(a_numa_node_that_does_not_exist_is_refused) {
     static const uint32_t nodes[] = {1023, 1000000, UINT32_MAX};
     for (size_t i = 0; i < NUM(nodes); i++) {
-        kvmem_pinned_options options = WITH(pinned_options(MIB), it.flags = KVMEM_PINNED_NUMA_BIND,
-                                            it.numa_node = nodes[i]);
-        char text[16];
-        snprintf(text, sizeof(text), "%u", nodes[i]);
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, text, kvmem_region_create_pinned, &options);
+        refuse(KVMEM_STATUS_INVALID_ARGUMENT, TEXT("%u", nodes[i]), MIB, it.flags = KVMEM_PINNED_NUMA_BIND,
+               it.numa_node = nodes[i]);
     }
 }
 
 TEST(a_numa_node_without_its_flag_is_refused) {
-    kvmem_pinned_options options = WITH(pinned_options(MIB), it.numa_node = 3);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "numa_node", kvmem_region_create_pinned, &options);
+    refuse(KVMEM_STATUS_INVALID_ARGUMENT, "numa_node", MIB, it.numa_node = 3);
 }
 
 TEST(chunks_are_whole_pages) {
     static const uint64_t wrong[] = {1, 4095, 4097, UINT64_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {
-        kvmem_pinned_options options = WITH(pinned_options(MIB), it.chunk_size = wrong[i]);
-        char text[24];
-        snprintf(text, sizeof(text), "%llu", (unsigned long long)wrong[i]);
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, text, kvmem_region_create_pinned, &options);
+        refuse(KVMEM_STATUS_INVALID_ARGUMENT, TEXT("%ju", (uintmax_t)wrong[i]), MIB,
+               it.chunk_size = wrong[i]);
     }
 }
 
 TEST(sizes_that_cannot_be_are_refused) {
-    const kvmem_pinned_options none = pinned_options(0);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_region_create_pinned, &none);
-    const kvmem_pinned_options beyond_the_machine = pinned_options(UINT64_C(1) << 56);
-    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936 bytes of host memory requested",
-           kvmem_region_create_pinned, &beyond_the_machine);
+    refuse(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", 0);
+    refuse(KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936 bytes of host memory requested", UINT64_C(1) << 56);
     CHECK_HAS(test_last_message(), "are available");
-    const kvmem_pinned_options overflowing = pinned_options(UINT64_MAX);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615", kvmem_region_create_pinned, &overflowing);
+    refuse(KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615", UINT64_MAX);
 }
 
 TEST(devices_that_are_not_there_are_refused) {
-    const int missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
-    for (size_t i = 0; i < NUM(missing); i++) {
-        kvmem_pinned_options options = WITH(pinned_options(MIB), it.device = missing[i]);
-        char text[16];
-        snprintf(text, sizeof(text), "%d", missing[i]);
-        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, text, kvmem_region_create_pinned, &options);
+    EACH_MISSING_DEVICE(missing) {
+        refuse(KVMEM_STATUS_OUT_OF_RANGE, TEXT("%d", *missing), MIB, it.device = *missing);
     }
 }
 
 /* Neighbours in the address space are locked and unlocked each for itself. */
 TEST(many_small_ones_do_not_meet) {
     kvmem_region *regions[64];
-    const kvmem_pinned_options options = pinned_options(4096);
     for (size_t i = 0; i < NUM(regions); i++) {
-        regions[i] = create(&options);
+        regions[i] = create(4096);
     }
     for (size_t i = 0; i < NUM(regions); i += 2) {
         CALL(kvmem_region_destroy(regions[i]));

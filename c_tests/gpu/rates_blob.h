@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copy rates as bytes, with figures that a test changes: they come last, eight bytes each, and a checksum covers them.
+// Copy rates as bytes, with figures that a test changes: they come last, eight bytes each, and a checksum
+// covers them.
 #pragma once
 
 #include "harness.h"
@@ -16,11 +17,7 @@ enum {
     NUM_RATES = 15,
     PEER_RATE_READ = 0,
     PEER_RATE_READ_CTA = 3,
-    PEER_RATE_WRITE = 4,
-    PEER_RATE_WRITE_BATCH = 5,
-    PEER_RATE_WRITE_KERNEL = 6,
-    NUM_PEER_RATES = 8,
-};
+    PEER_RATE_WRITE = 4, PEER_RATE_WRITE_BATCH = 5, PEER_RATE_WRITE_KERNEL = 6, NUM_PEER_RATES = 8, };
 
 typedef struct rates_blob {
     unsigned char bytes[512];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copy rates of a GPU: measured once, saved, set, discarded; and by which the path is chosen.
+#include "gpu_flight.h"
 #include "rates_blob.h"
-#include "sides.h"
 #include "stance.h"
 
 #include <math.h>
@@ -12,8 +12,7 @@ static void check_figures(const rates_blob *rates) {
     }
     CHECK(rates_figure(rates, RATE_TO_HOST_KERNEL) <= 1.1 * rates_figure(rates, RATE_TO_HOST));
     const kvmem_rates_info info = rates_info(rates);
-    kvmem_cuda_device_info device;
-    EXPECT_OK(kvmem_cuda_get_device_info(0, &device, ERR));
+    GET(kvmem_cuda_device_info, device, kvmem_cuda_get_device_info, 0);
     CHECK_EQ(memcmp(info.uuid, device.uuid, sizeof(info.uuid)), 0);
     CHECK_FILLED(info.peer_uuid, 0, sizeof(info.peer_uuid));
     CHECK(info.read_bytes_per_second == rates_figure(rates, RATE_TO_DEVICE));
@@ -32,7 +31,7 @@ TEST(rates_are_measured_once) {
     check_figures(&first);
     const kvmem_rates_info info = rates_info(&first);
     CHECK(info.source == KVMEM_RATES_MEASURED || info.source == KVMEM_RATES_DEFAULT);
-    if (driver_symbol("sim_reset") == NULL) { /* a GPU, whose copies take what they take */
+    if (!driver_is_stand_in()) { /* a GPU, whose copies take what they take */
         CHECK_EQ(info.source, KVMEM_RATES_MEASURED);
         CHECK_EQ(info.num_defaults, 0);
     }
@@ -43,29 +42,15 @@ TEST(rates_are_measured_once) {
 }
 
 TEST(a_transfer_has_them_measured) {
-    const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
-    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-    side source;
-    side destination;
-    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     rates_set(0, NULL);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    CALL(kvmem_transfer_destroy(transfer));
-    kv_expect_moved(&destination.model, &source.model, &move);
-    side_check(&destination);
+    flight_create(&flight, it.path = 0);
+    flight_run(&flight);
     const rates_blob rates = rates_get(0);
     const uint32_t from = rates_info(&rates).source;
     CHECK(from != KVMEM_RATES_LOADED);
-    CHECK(from == KVMEM_RATES_MEASURED || driver_symbol("sim_reset") != NULL);
+    CHECK(from == KVMEM_RATES_MEASURED || driver_is_stand_in());
     load_defaults(0);
-    side_close(&source);
-    side_close(&destination);
 }
 
 TEST(what_is_set_is_returned) {
@@ -88,12 +73,11 @@ TEST(what_is_set_is_returned) {
 TEST(rates_are_described_without_a_gpu) {
     load_defaults(0);
     const rates_blob rates = rates_get(0);
-    kvmem_blob *text = NULL;
+    OWNED(kvmem_blob) text = NULL;
     EXPECT_OK(kvmem_cuda_describe_rates(rates.bytes, rates.size, NULL, &text, ERR));
     CHECK_HAS((const char *)kvmem_blob_data(text), "copy rates of GPU-");
     CHECK_HAS((const char *)kvmem_blob_data(text), "host to GPU: 55.5 GB/s");
     CHECK_HAS((const char *)kvmem_blob_data(text), "launch of a copy kernel: 6.00 us");
-    kvmem_blob_destroy(text);
 }
 
 /* Nothing that is refused changes what is known. */
@@ -135,50 +119,35 @@ TEST(bytes_that_are_not_rates_of_this_gpu_are_refused) {
 
 TEST(a_device_that_is_not_there_has_none) {
     const rates_blob rates = rates_get(0);
-    const int missing[] = {-1, driver_devices()};
-    for (size_t i = 0; i < NUM(missing); i++) {
-        kvmem_blob *blob = (kvmem_blob *)&blob;
-        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_get_copy_rates(missing[i], &blob, ERR));
-        CHECK(blob == NULL);
-        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_set_copy_rates(missing[i], rates.bytes, rates.size, ERR));
-        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_use_default_rates(missing[i], ERR));
+    EACH_MISSING_DEVICE(missing) {
+        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_cuda_get_copy_rates, *missing);
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_set_copy_rates(*missing, rates.bytes, rates.size, ERR));
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_use_default_rates(*missing, ERR));
     }
 }
 
-/* Which path a scattered transfer to the GPU takes. */
-static uint32_t path_by(const side *source, const side *destination, const rates_blob *rates) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
-    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+/* Which path a scattered transfer to the GPU takes by these rates. */
+static uint32_t path_by(flight *flight, const rates_blob *rates) {
     rates_set(0, rates);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(
-        kvmem_transfer_create(source->model.layout, destination->model.layout, &options, &transfer, ERR));
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
-    CALL(kvmem_transfer_destroy(transfer));
-    return info.path;
+    flight_create(flight, it.path = 0);
+    return flight_info(flight).path;
 }
 
 TEST(the_path_follows_the_rates) {
-    const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side source;
-    side destination;
-    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+    static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .move = &move);
     load_defaults(0);
     const rates_blob defaults = rates_get(0);
     rates_blob rates = defaults;
     rates_set_figure(&rates, RATE_COPY, 1e-3);
     rates_set_figure(&rates, RATE_TO_DEVICE_BATCH, 1e-3);
     rates_set_figure(&rates, RATE_KERNEL_START, 1e-9);
-    CHECK_EQ(path_by(&source, &destination, &rates), KVMEM_PATH_CUDA_KERNEL);
+    CHECK_EQ(path_by(&flight, &rates), KVMEM_PATH_CUDA_KERNEL);
     rates = defaults;
     rates_set_figure(&rates, RATE_KERNEL_START, 1);
     rates_set_figure(&rates, RATE_TO_DEVICE_BATCH, 1e-3);
-    const uint32_t path = path_by(&source, &destination, &rates);
+    const uint32_t path = path_by(&flight, &rates);
     CHECK(path == KVMEM_PATH_CUDA_COPY || path == KVMEM_PATH_CUDA_2D);
     load_defaults(0);
-    side_close(&source);
-    side_close(&destination);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers of many small blocks, made once and submitted again and again with other bytes each time: every byte of
-// every round is what it must be. A block that is left out once in a while shows here.
+// Transfers of many small blocks, made once and submitted again and again with other bytes each time: every
+// byte of every round is what it must be. A block that is left out once in a while shows here.
 //
-// Two numbers as arguments say how many rounds, and how many blocks a side has, a power of two; else 12 and 16384.
+// Two numbers as arguments say how many rounds, and how many blocks a side has, a power of two; else 12 and
+// 16384.
 #include "sides.h"
 #include "stance.h"
 

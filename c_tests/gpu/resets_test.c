@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of an engine's resets of its device and of the library's calls: no sequence crashes the process or
-// damages the engine's new context, and what can still be done works.
+// Random sequences of an engine's resets of its device and of the library's calls: no sequence crashes the
+// process or damages the engine's new context, and what can still be done works.
 #include "engine.h"
 #include "filled.h"
 #include "own_context.h"
@@ -66,7 +66,8 @@ static uint64_t illegal_accesses(void) {
     return count == NULL ? 0 : count();
 }
 
-/* ---- the engine --------------------------------------------------------------------------------------------- */
+/* ---- the engine
+   --------------------------------------------------------------------------------------------- */
 
 static void engine_begin(world *w) {
     if (w->engine.is_there) {
@@ -116,7 +117,8 @@ static void engine_retain(world *w) {
     engine_begin(w);
 }
 
-/* ---- sides -------------------------------------------------------------------------------------------------- */
+/* ---- sides
+   -------------------------------------------------------------------------------------------------- */
 
 /* Whether a side goes with the context that it was opened in. */
 static bool is_of_context(const place_in_use *used) {
@@ -178,7 +180,8 @@ static void side_compute_checksums(world *w, size_t index) {
     }
 }
 
-/* ---- transfers ---------------------------------------------------------------------------------------------- */
+/* ---- transfers
+   ---------------------------------------------------------------------------------------------- */
 
 static void transfer_begin(world *w, transfer_in_use *transfer) {
     transfer_end(transfer);
@@ -194,7 +197,8 @@ static void transfer_begin(world *w, transfer_in_use *transfer) {
     kvmem_transfer_options options = kv_transfer_options(transfer->move);
     options.path = transfer->path = paths[choose(w, NUM(paths))];
     options.staging_size = 64 * 1024;
-    const kvmem_status status = kvmem_transfer_create(source->side.model.layout, destination->side.model.layout,
+    const kvmem_status status = kvmem_transfer_create(source->side.model.layout,
+                                                      destination->side.model.layout,
                                                       &options, &transfer->handle, ERR);
     stance_check(__FILE__, __LINE__, "kvmem_transfer_create");
     if (is_lost(w, source) || is_lost(w, destination)) {
@@ -217,7 +221,8 @@ static kvmem_status submit(world *w, transfer_in_use *transfer, bool has_new_pai
                                               it.num_pairs = transfer->move->num_pairs);
     kvmem_status status;
     if (has_new_pairs) {
-        status = on_stream ? kvmem_transfer_submit_pairs_on_stream(transfer->handle, &step, w->engine.stream, ERR)
+        status = on_stream ? kvmem_transfer_submit_pairs_on_stream(transfer->handle, &step, w->engine.stream,
+                                                                   ERR)
                            : kvmem_transfer_submit_pairs(transfer->handle, &step, ERR);
     } else {
         status = on_stream ? kvmem_transfer_submit_on_stream(transfer->handle, w->engine.stream, ERR)
@@ -227,15 +232,16 @@ static kvmem_status submit(world *w, transfer_in_use *transfer, bool has_new_pai
     return status;
 }
 
-/* What was prepared in a context works in that one alone. New pairs are prepared in the context that there is, unless
- * memory or the page locks that the requested path needs went with the one before. */
+/* What was prepared in a context works in that one alone. New pairs are prepared in the context that there
+   is, unless memory or the page locks that the requested path needs went with the one before. */
 static void transfer_run(world *w, transfer_in_use *transfer) {
     if (transfer->handle == NULL) {
         return;
     }
     engine_begin(w);
     const bool has_new_pairs = choose(w, 2) == 0, is_prepared = transfer->resets == w->resets;
-    const bool is_there = !is_lost(w, &w->sides[transfer->source]) && !is_lost(w, &w->sides[transfer->destination]);
+    const bool is_there =
+        !is_lost(w, &w->sides[transfer->source]) && !is_lost(w, &w->sides[transfer->destination]);
     const kvmem_status status = submit(w, transfer, has_new_pairs);
     if (!is_prepared && !(has_new_pairs && is_there)) {
         CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
@@ -247,7 +253,8 @@ static void transfer_run(world *w, transfer_in_use *transfer) {
     }
 }
 
-/* ---- sequences ---------------------------------------------------------------------------------------------- */
+/* ---- sequences
+   ---------------------------------------------------------------------------------------------- */
 
 static void step(world *w) {
     const size_t side = choose(w, SIDES);

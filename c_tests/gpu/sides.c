@@ -6,7 +6,7 @@
 #include "stance.h"
 
 bool place_is_device(place place) {
-    return place >= PLACE_DEVICE;
+    return place >= PLACE_DEVICE && place != PLACE_FILE;
 }
 
 bool path_is_cuda(uint32_t path) {
@@ -14,7 +14,7 @@ bool path_is_cuda(uint32_t path) {
 }
 
 bool place_is_elastic(place place) {
-    return place >= PLACE_ELASTIC;
+    return place >= PLACE_ELASTIC && place != PLACE_FILE;
 }
 
 bool place_is_pageable(place place) {
@@ -42,21 +42,23 @@ static void create_device(side *side) {
     EXPECT_OK(kvmem_region_create_device(&options, &side->whole, ERR));
 }
 
-/* Puts the border between two mappings into the middle of the first region. */
-static uint64_t open_span(side *side) {
-    span_open(&side->span, side->device, 2, 2);
-    CHECK(side->model.size <= side->span.granule);
+/* Where the memory starts so that the border between two ranges of this size is in the middle of the first
+   region. */
+static uint64_t start_across(const side *side, uint64_t border, uint64_t size) {
     const uint64_t alignment = side->model.config.alignment ? side->model.config.alignment : 1;
     const uint64_t half = kv_region_size(&side->model.config) / 2 / alignment * alignment;
-    return side->span.address + side->span.granule - side->model.starts[0] - half;
+    CHECK(side->model.size <= size);
+    return border - side->model.starts[0] - half;
+}
+
+static uint64_t open_span(side *side) {
+    span_open(&side->span, side->device, 2, 2);
+    return start_across(side, side->span.address + side->span.granule, side->span.granule);
 }
 
 static uint64_t open_adjacent(side *side) {
     adjacent_open(&side->adjacent, side->device);
-    CHECK(side->model.size <= side->adjacent.size);
-    const uint64_t alignment = side->model.config.alignment ? side->model.config.alignment : 1;
-    const uint64_t half = kv_region_size(&side->model.config) / 2 / alignment * alignment;
-    return side->adjacent.addresses[1] - side->model.starts[0] - half;
+    return start_across(side, side->adjacent.addresses[1], side->adjacent.size);
 }
 
 #define PAGE UINT64_C(4096)
@@ -138,15 +140,24 @@ static uint64_t size_before_border(const side *side) {
 }
 
 static void write_all(side *side) {
+    const unsigned char *bytes = side->model.expected;
     const uint64_t border = size_before_border(side);
+    CHECK(side->place != PLACE_FILE);
     if (place_is_elastic(side->place)) {
         elastic_side_write(side);
     } else if (place_is_device(side->place)) {
-        write_device(side->device, side->base, side->model.expected, border);
-        write_device(side->device, side->base + border, side->model.expected + border, side->model.size - border);
+        write_device(side->device, side->base, bytes, border);
+        write_device(side->device, side->base + border, bytes + border, side->model.size - border);
     } else {
-        memcpy((void *)(uintptr_t)side->base, side->model.expected, side->model.size);
+        memcpy((void *)(uintptr_t)side->base, bytes, side->model.size);
     }
+}
+
+void side_open_file(side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint64_t flags,
+                    uint32_t seed) {
+    *side = (struct side){.place = PLACE_FILE, .directory = scratch_create(temporary_directory())};
+    CALL(file_side_open(&side->file, config, agent, &side->directory, flags, seed));
+    side->model = side->file.model;
 }
 
 void side_open(side *side, place place, int device, const kvmem_layout_config *config, kvmem_agent *agent,
@@ -181,28 +192,51 @@ static void free_engine_memory(side *side) {
     }
 }
 
-void side_close(side *side) {
-    CALL(kv_side_close(&side->model));
+void side_drop_handles(side *side) {
+    CALL(kvmem_layout_destroy(side->model.layout));
+    for (size_t i = 0; i < side->model.num_regions; i++) {
+        CALL(kvmem_region_destroy(side->model.regions[i]));
+        side->model.regions[i] = NULL;
+    }
     CALL(kvmem_region_destroy(side->whole));
-    free_engine_memory(side);
+    CALL(kvmem_region_destroy(side->file.file));
+    side->model.layout = NULL;
+    side->whole = side->file.file = NULL;
+}
+
+void side_close(side *side) {
+    if (side->place == PLACE_FILE) {
+        side->file.model = side->model; /* without the handles that are destroyed already */
+        CALL(file_side_close(&side->file));
+        scratch_remove(&side->directory);
+    } else {
+        CALL(kv_side_close(&side->model));
+        CALL(kvmem_region_destroy(side->whole));
+        free_engine_memory(side);
+    }
     *side = (struct side){0};
 }
 
 void side_read(side *side) {
+    unsigned char *bytes = side->model.memory;
     const uint64_t border = size_before_border(side);
     if (place_is_elastic(side->place)) {
         elastic_side_read(side);
     } else if (place_is_device(side->place)) {
-        read_device(side->device, side->model.memory, side->base, border);
-        read_device(side->device, side->model.memory + border, side->base + border, side->model.size - border);
+        read_device(side->device, bytes, side->base, border);
+        read_device(side->device, bytes + border, side->base + border, side->model.size - border);
     } else {
-        memcpy(side->model.memory, (void *)(uintptr_t)side->base, side->model.size);
+        memcpy(bytes, (void *)(uintptr_t)side->base, side->model.size);
     }
 }
 
 void side_check(side *side) {
-    side_read(side);
-    CHECK_BYTES(side->model.memory, side->model.expected, side->model.size);
+    if (side->place == PLACE_FILE) {
+        CALL(file_side_check(&side->file));
+    } else {
+        side_read(side);
+        CHECK_BYTES(side->model.memory, side->model.expected, side->model.size);
+    }
 }
 
 void side_check_moved(side *destination, const side *source, const kv_move *move) {

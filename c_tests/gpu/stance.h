@@ -37,6 +37,6 @@ TEST_HANDLES(STANCE_END)
 /* Makes a context current, to be found so after every call; NULL for none. */
 void stance_take(CUcontext context);
 
-/* Runs the cases in each stance: the main function of every program that kvmem_gpu_program builds and that has none of
-   its own. */
+/* Runs the cases in each stance: the main function of every program that kvmem_gpu_program builds and that
+   has none of its own. */
 int stance_main(int argc, char **argv, const test_suite *suite);

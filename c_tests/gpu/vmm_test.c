@@ -124,8 +124,7 @@ TEST(access_is_what_was_said_last) {
         EXPECT_OK(kvmem_vmm_mapping_set_access(mapping, 0, accesses[i], ERR));
         expect_access(mapping, accesses[i]);
     }
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "access",
-                   kvmem_vmm_mapping_set_access(mapping, 0, 2, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "access", kvmem_vmm_mapping_set_access(mapping, 0, 2, ERR));
     expect_access(mapping, KVMEM_ACCESS_NONE);
     take_down(range, memory, mapping);
 }

@@ -166,6 +166,20 @@ const char *test_last_message(void) {
     return kvmem_error_message(last_error, NULL);
 }
 
+kvmem_error_cause test_last_cause(void) {
+    kvmem_error_cause cause = {0};
+    CHECK(last_error == NULL || kvmem_error_get_cause(last_error, &cause) == KVMEM_STATUS_OK);
+    return cause;
+}
+
+void test_check_cause(const char *file, int line, uint32_t domain, int32_t code) {
+    const kvmem_error_cause cause = test_last_cause();
+    if (cause.domain != domain || cause.code != code) {
+        test_fail(file, line, "expected a cause of domain %u with code %d, got domain %u, code %d: %s", domain, code,
+                  cause.domain, cause.code, test_last_message());
+    }
+}
+
 /* An error object says what the status says, with a message that is one non-empty C string. */
 static void check_error_agrees(const char *file, int line, const char *call, kvmem_status status) {
     if (status >= 0) {
@@ -213,6 +227,18 @@ void test_free(void *pointer_to_memory) {
 
 void test_close(const int *fd) {
     close(*fd);
+}
+
+const char *test_text(const char *format, ...) {
+    static _Thread_local char texts[16][256];
+    static _Thread_local size_t next;
+    char *text = texts[next++ % NUM(texts)];
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(text, sizeof(texts[0]), format, arguments);
+    va_end(arguments);
+    CHECK(length >= 0 && (size_t)length < sizeof(texts[0]));
+    return text;
 }
 
 /* Only async-signal-safe calls: names the case that hangs, and ends the process; its peers die with it. */

@@ -216,8 +216,16 @@ void test_close(const int *fd);
         EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));                                     \
     } while (0)
 
+/* Text in the format of printf, valid until sixteen more are made on this thread: `TEXT("%d", device)`. */
+#define TEXT(...) test_text(__VA_ARGS__)
+const char *test_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 kvmem_error **test_error_slot(void);
 const kvmem_error *test_last_error(void);
+kvmem_error_cause test_last_cause(void); /* all zero when the last call succeeded */
+/* The last error was caused by this code of this domain, KVMEM_DOMAIN_*. */
+#define CHECK_CAUSE(domain, code) test_check_cause(__FILE__, __LINE__, domain, code)
+void test_check_cause(const char *file, int line, uint32_t domain, int32_t code);
 /* Destroys it; a thread of a test's own does so before it ends. */
 void test_forget_error(void);
 const char *test_last_message(void); /* "" when the last call succeeded */

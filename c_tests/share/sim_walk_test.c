@@ -55,22 +55,22 @@ static kvmem_status share(memory_kind kind) {
     return status;
 }
 
-OPERATION(share_device_memory, share(MEMORY_DEVICE))
-OPERATION(share_elastic_memory, share(MEMORY_ELASTIC))
-OPERATION(share_by_fabric, share(MEMORY_FABRIC))
-OPERATION(share_mapped_memory, share(MEMORY_MAPPED))
+OPERATION_CALL(share_device_memory, share(MEMORY_DEVICE))
+OPERATION_CALL(share_elastic_memory, share(MEMORY_ELASTIC))
+OPERATION_CALL(share_by_fabric, share(MEMORY_FABRIC))
+OPERATION_CALL(share_mapped_memory, share(MEMORY_MAPPED))
 
-static kvmem_status share_a_layout(void) {
+OPERATION(share_a_layout) {
     OWNED(kvmem_share) share = NULL;
     const kvmem_status status = kvmem_share_create_layout(own_layout, NULL, &share, ERR);
     return status;
 }
 
-OPERATION(open_page_locked, try_parcel(&parcels[MEMORY_PINNED], KVMEM_OPEN_PIN))
-OPERATION(open_device_memory, try_parcel(&parcels[MEMORY_DEVICE], 0))
+OPERATION_CALL(open_page_locked, try_parcel(&parcels[MEMORY_PINNED], KVMEM_OPEN_PIN))
+OPERATION_CALL(open_device_memory, try_parcel(&parcels[MEMORY_DEVICE], 0))
 
 /* By device 1, which its owner's process knows as a peer. */
-static kvmem_status open_for_another_device(void) {
+OPERATION(open_for_another_device) {
     OWNED(kvmem_share) share = parcel_share(&parcels[MEMORY_DEVICE]);
     const kvmem_open_options options = {
         .struct_size = sizeof(options), .flags = KVMEM_OPEN_FOR_DEVICE, .device = 1};
@@ -79,12 +79,12 @@ static kvmem_status open_for_another_device(void) {
     return status;
 }
 
-OPERATION(open_mapped_memory, try_parcel(&parcels[MEMORY_MAPPED], 0))
-OPERATION(open_by_fabric, try_parcel(&parcels[MEMORY_FABRIC], 0))
-OPERATION(open_elastic_memory, try_parcel(&parcels[MEMORY_ELASTIC], 0))
-OPERATION(open_elastic_memory_to_read, try_parcel(&parcels[MEMORY_ELASTIC], KVMEM_OPEN_READ_ONLY))
+OPERATION_CALL(open_mapped_memory, try_parcel(&parcels[MEMORY_MAPPED], 0))
+OPERATION_CALL(open_by_fabric, try_parcel(&parcels[MEMORY_FABRIC], 0))
+OPERATION_CALL(open_elastic_memory, try_parcel(&parcels[MEMORY_ELASTIC], 0))
+OPERATION_CALL(open_elastic_memory_to_read, try_parcel(&parcels[MEMORY_ELASTIC], KVMEM_OPEN_READ_ONLY))
 
-static kvmem_status open_a_layout(void) {
+OPERATION(open_a_layout) {
     OWNED(kvmem_share) share = parcel_share(&layout_parcel);
     OWNED(kvmem_layout) layout = NULL;
     const kvmem_status status = kvmem_share_open_layout(share, NULL, &layout, ERR);
@@ -106,26 +106,7 @@ static kvmem_status copy_from_a_mapped_share(uint32_t path) {
     return status;
 }
 
-OPERATION(copy_from_a_mapped_share_by_kernel, copy_from_a_mapped_share(KVMEM_PATH_CUDA_KERNEL))
-OPERATION(copy_from_a_mapped_share_one_by_one, copy_from_a_mapped_share(KVMEM_PATH_CUDA_COPY))
-
-const operation operations[] = {
-    {"sharing device memory", share_device_memory, KVMEM_STATUS_OK},
-    {"sharing elastic memory", share_elastic_memory, KVMEM_STATUS_OK},
-    {"sharing by fabric handles", share_by_fabric, KVMEM_STATUS_OK},
-    {"sharing mapped memory", share_mapped_memory, KVMEM_STATUS_OK},
-    {"sharing a layout", share_a_layout, KVMEM_STATUS_OK},
-    {"opening and page-locking", open_page_locked, KVMEM_STATUS_OK},
-    {"opening device memory", open_device_memory, KVMEM_STATUS_OK},
-    {"opening device memory for another device", open_for_another_device, KVMEM_STATUS_OK},
-    {"opening mapped memory", open_mapped_memory, KVMEM_STATUS_OK},
-    {"opening by fabric handles", open_by_fabric, KVMEM_STATUS_OK},
-    {"opening elastic memory", open_elastic_memory, KVMEM_STATUS_OK},
-    {"opening elastic memory to read", open_elastic_memory_to_read, KVMEM_STATUS_OK},
-    {"opening a layout", open_a_layout, KVMEM_STATUS_OK},
-    {"a copy from a mapped share by the kernel", copy_from_a_mapped_share_by_kernel, KVMEM_STATUS_OK},
-    {"a copy from a mapped share one by one", copy_from_a_mapped_share_one_by_one, KVMEM_STATUS_OK},
-};
-const size_t num_operations = NUM(operations);
+OPERATION_CALL(copy_from_a_mapped_share_by_kernel, copy_from_a_mapped_share(KVMEM_PATH_CUDA_KERNEL))
+OPERATION_CALL(copy_from_a_mapped_share_one_by_one, copy_from_a_mapped_share(KVMEM_PATH_CUDA_COPY))
 
 WALK_CASES

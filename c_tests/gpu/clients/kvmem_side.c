@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvmem's side of a conversation with a program that was not made for it: memory is shared, opened, filled and
-// verified on request. A request and its answer are words in one packet of a Unix socket, a descriptor beside them.
-// Whatever fails is printed and ends the process.
+// kvmem's side of a conversation with a program that was not made for it: memory is shared, opened, filled
+// and verified on request. A request and its answer are words in one packet of a Unix socket, a descriptor
+// beside them. Whatever fails is printed and ends the process.
 #include "driver.h"
 #include "mapped.h"
 
@@ -97,8 +97,7 @@ static void open_handle(const char *text) {
     char uuid[33];
     kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     CHECK_EQ(sscanf(text, "open %128s %32s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, handle, uuid,
-                    &options.offset, &options.size, &options.base_size, &options.buffer_id),
-             6);
+                    &options.offset, &options.size, &options.base_size, &options.buffer_id), 6);
     uint8_t bytes[16];
     from_hex(handle, options.handle, sizeof(options.handle));
     from_hex(uuid, bytes, sizeof(bytes));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory of a peer, reached by NIXL: what had memory when it was exported is read, what the peer has taken
-// back since is told, and never read as if it were there. Needs a GPU.
+// Elastic memory of a peer, reached by NIXL: what had memory when it was exported is read, what the peer has
+// taken back since is told, and never read as if it were there. Needs a GPU.
 #include "elastic_side.h"
 #include "stance.h"
 

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What went with its context is made known to no agent: NIXL would take its address for whatever lies there by now. The
-// agent has no backends, so that NIXL is given nothing before either, and runs over any.
+// What went with its context is made known to no agent: NIXL would take its address for whatever lies there
+// by now. The agent has no backends, so that NIXL is given nothing before either, and runs over any.
 #include "engine.h"
 #include "own_context.h"
 #include "stance.h"
 
-static kvmem_agent *agent;
-
 /* Before, whether it is taken is NIXL's affair. */
-static void expect_offered(kvmem_region *region) {
+static void expect_offered(kvmem_region *region, kvmem_agent *agent) {
     OWNED(kvmem_registration) registration = NULL;
     const kvmem_status status = kvmem_region_register(region, agent, &registration, ERR);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NIXL);
@@ -16,14 +14,13 @@ static void expect_offered(kvmem_region *region) {
 
 TEST(adopted_memory_is_not_registered_once_its_context_is_destroyed) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    own_context own;
-    EXPECT_OK(kvmem_agent_create("near", NULL, &agent, ERR));
-    retain_device(0);
-    own_context_open(&own, &config);
-    GET(kvmem_region *, view, kvmem_region_create_view, own.regions[1], 0, 512);
-    expect_offered(own.regions[0]);
-    CU(cuCtxDestroy_v2(own.context));
-    const uint64_t engine = engine_allocate(0, MIB); /* which may lie where that memory lay */
+    RETAIN_DEVICE(0);
+    OWN(kvmem_agent, agent, kvmem_agent_create, "near", NULL);
+    OPENED(own_context, own, &config);
+    OWN(kvmem_region, view, kvmem_region_create_view, own.regions[1], 0, 512);
+    expect_offered(own.regions[0], agent);
+    own_context_destroy(&own);
+    const uint64_t engine = engine_allocate(0, MIB); /* which may be where that memory was */
     for (size_t i = 0; i < own.num_regions; i++) {
         REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_region_register, own.regions[i], agent);
     }
@@ -34,19 +31,13 @@ TEST(adopted_memory_is_not_registered_once_its_context_is_destroyed) {
     REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_layout_build, &options);
     GET(kvmem_region_holders, holders, kvmem_region_get_holders, own.regions[0]);
     CHECK_EQ(holders.registrations, 0);
-    CALL(kvmem_region_destroy(view));
-    own_context_close(&own);
     engine_free(0, engine);
-    release_device(0);
-    CALL(kvmem_agent_destroy(agent));
 }
 
 TEST(memory_of_a_device_is_not_registered_once_that_is_reset) {
-    EXPECT_OK(kvmem_agent_create("near", NULL, &agent, ERR));
-    kvmem_region *region = region_create_on_gpu(MIB);
-    expect_offered(region);
+    OWN(kvmem_agent, agent, kvmem_agent_create, "near", NULL);
+    OWNED(kvmem_region) region = region_create_on_gpu(MIB);
+    expect_offered(region, agent);
     reset_device(0);
     REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_region_register, region, agent);
-    CALL(kvmem_region_destroy(region));
-    CALL(kvmem_agent_destroy(agent));
 }

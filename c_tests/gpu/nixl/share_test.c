@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in memory of a GPU that a process shares by NIXL alone: another process opens them, reads and writes
-// their blocks by transfers, and is told when the owner dies. Needs a GPU.
+// Layouts in memory of a GPU that a process shares by NIXL alone: another process opens them, reads and
+// writes their blocks by transfers, and is told when the owner dies. Needs a GPU.
 #include "holder.h"
 #include "kept_context.h"
 #include "kinds.h"

@@ -48,7 +48,8 @@ static void destroy(CUgraphExec graph) {
     SIM(sim_spare(false));
 }
 
-kvmem_status move_by_graph(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path, start start) {
+kvmem_status move_by_graph(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                           start start) {
     (void)start;
     moving moving;
     kvmem_status status = create_move(source, destination, path, 0, &moving);

@@ -5,4 +5,5 @@
 #include "moves.h"
 
 /* Compares all bytes after each launch. `start` says nothing here. */
-kvmem_status move_by_graph(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path, start start);
+kvmem_status move_by_graph(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                           start start);

@@ -1,41 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checksums of GPU memory where the driver fails, alone and at the end of transfers.
 #include "control.h"
-#include "patience.h"
-#include "sides.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #include <pthread.h>
 
 static const uint32_t blocks[] = {6, 0, 3};
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 
-static void open_device_side(side *side) {
+typedef side device_side;
+#define device_side_close side_close
+static void device_side_open(side *side) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     SIM(sim_reset());
     side_open(side, PLACE_DEVICE, 0, &config, NULL, 7);
 }
 
-static void check_checksums(const side *side) {
-    uint32_t checksums[NUM(blocks)];
-    EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, NUM(blocks), checksums, ERR));
+static void expect_checksums(const side *side, const uint32_t *checksums) {
     for (size_t i = 0; i < NUM(blocks); i++) {
         CHECK_EQ(checksums[i], crc_of_block(&side->model, blocks[i], 0, 3));
     }
 }
 
+static void check_checksums(const side *side) {
+    uint32_t checksums[NUM(blocks)];
+    EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, NUM(blocks), checksums, ERR));
+    expect_checksums(side, checksums);
+}
+
 TEST(whatever_fails_is_told_and_the_next_one_works) {
     static const char *const calls[] = {"cuMemsetD8Async", "cuMemcpyAsync", "cuLaunchKernel"};
-    CLEANUP(side_close) side side;
-    open_device_side(&side);
+    OPENED(device_side, side);
     for (size_t i = 0; i < 2 * NUM(calls); i++) {
         uint32_t checksums[NUM(blocks)] = {1, 2, 3};
-        if (i % 2 == 1) {
-            SIM(sim_fail_later(calls[i / 2], 1, CUDA_ERROR_LAUNCH_FAILED));
-        } else {
-            SIM(sim_fail(calls[i / 2], 1, CUDA_ERROR_LAUNCH_FAILED));
-        }
+        (i % 2 ? SIM(sim_fail_later) : SIM(sim_fail))(calls[i / 2], 1, CUDA_ERROR_LAUNCH_FAILED);
         EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "checksums",
                        kvmem_layout_checksum(side.model.layout, blocks, NUM(blocks), checksums, ERR));
         CHECK_EQ(checksums[0], 1);
@@ -45,21 +43,13 @@ TEST(whatever_fails_is_told_and_the_next_one_works) {
 
 /* Blocks come to the host where the kernel can't be loaded. */
 TEST(without_the_kernel_the_host_computes_them) {
-    CLEANUP(side_close) side side;
-    open_device_side(&side);
+    OPENED(device_side, side);
     SIM(sim_fail("cuModuleLoadData", 1, CUDA_ERROR_INVALID_IMAGE));
     check_checksums(&side);
     CHECK_STR(SIM(sim_last_failed()), "cuModuleLoadData");
     CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), 0);
     check_checksums(&side);
     CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), 1);
-}
-
-static void await_launch(void) {
-    const uint64_t end = patience_end();
-    while (SIM(sim_calls("cuLaunchKernel")) < 1) {
-        patience_wait(end, "the kernel to reach the driver");
-    }
 }
 
 typedef struct summing {
@@ -77,8 +67,7 @@ static void *sum(void *given) {
 
 /* Somebody captures a stream meanwhile: the kernel goes on, and is waited for. */
 TEST(a_question_without_an_answer_is_asked_again) {
-    CLEANUP(side_close) side side;
-    open_device_side(&side);
+    OPENED(device_side, side);
     check_checksums(&side);
     SIM(sim_reset());
     SIM(sim_hold());
@@ -86,33 +75,23 @@ TEST(a_question_without_an_answer_is_asked_again) {
     summing summing = {.side = &side};
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, sum, &summing), 0);
-    const uint64_t end = patience_end();
-    while (SIM(sim_calls("cuStreamQuery")) < 4) {
-        patience_wait(end, "the kernel to be asked about");
-    }
+    await_calls("cuStreamQuery", 4);
     SIM(sim_go());
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK_EQ(summing.status, KVMEM_STATUS_OK);
-    for (size_t i = 0; i < NUM(blocks); i++) {
-        CHECK_EQ(summing.checksums[i], crc_of_block(&side.model, blocks[i], 0, 3));
-    }
+    expect_checksums(&side, summing.checksums);
 }
 
 /* A comparison that fails is the failure of the transfer, which can run again. */
 TEST(a_comparison_that_fails_is_told) {
-    const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    CLEANUP(side_close) side device;
-    open_device_side(&device);
-    OPENED(side, host, PLACE_SYSTEM, 0, &config, NULL, 8);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.flags = KVMEM_TRANSFER_VERIFY);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, device.model.layout, host.model.layout, &options);
-    RUN(transfer);
+    SIM(sim_reset());
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_SYSTEM);
+    flight_create(&flight, it.flags = KVMEM_TRANSFER_VERIFY);
+    RUN(flight.transfer);
     SIM(sim_reset());
     SIM(sim_fail_later("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    await_launch();
-    EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "verify moved blocks", kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    RUN(transfer);
-    CALL(kvmem_transfer_destroy(transfer));
-    side_check_moved(&host, &device, &move);
+    flight_submit(&flight);
+    await_calls("cuLaunchKernel", 1);
+    flight_expect_end(&flight, KVMEM_STATUS_CUDA, "verify moved blocks");
+    flight_run(&flight);
 }

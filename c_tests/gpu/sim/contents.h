@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies in every piece of a move's two layouts, before it and after it: written and read past the driver, so that
-// none of its calls is counted or fails.
+// What lies in every piece of a move's two layouts, before it and after it: written and read past the driver,
+// so that none of its calls is counted or fails.
 #pragma once
 
 #include "harness.h"

@@ -26,10 +26,10 @@ const control *control_get(void) {
     return &functions;
 }
 
-void await_copies(uint64_t count) {
+void await_calls(const char *function, uint64_t count) {
     const uint64_t end = patience_end();
-    while (SIM(sim_calls("cuMemcpyAsync")) < count) {
-        patience_wait(end, "copies to reach the driver");
+    while (SIM(sim_calls(function)) < count) {
+        patience_wait(end, function);
     }
 }
 
@@ -43,8 +43,7 @@ sim_counts sim_live_now(void) {
 static const char *const names[] = {
     "primary_retains", "contexts", "allocations",  "host_allocations", "registrations", "reservations",
     "handles",         "mappings", "ipc_openings", "streams",          "events",        "modules",
-    "graphs",          "open_fds", "lost_with_context",
-};
+    "graphs",          "open_fds", "lost_with_context", };
 _Static_assert(sizeof(sim_counts) == NUM(names) * sizeof(uint64_t), "a name for each count");
 
 static void describe_difference(const sim_counts *before, const sim_counts *after, char *text, size_t size) {
@@ -60,6 +59,14 @@ static void describe_difference(const sim_counts *before, const sim_counts *afte
                      (unsigned long long)counts[0][i], (unsigned long long)counts[1][i]);
         }
     }
+}
+
+void expect_still_alive(const sim_counts *before) {
+    const sim_counts now = sim_live_now();
+    CHECK_EQ(now.allocations, before->allocations);
+    CHECK_EQ(now.registrations, before->registrations);
+    CHECK_EQ(now.mappings, before->mappings);
+    CHECK_EQ(now.streams, before->streams);
 }
 
 void await_live(const sim_counts *before) {

@@ -35,10 +35,12 @@ typedef struct control {
 const control *control_get(void);
 #define SIM(call) control_get()->call
 
-/* Waits until the driver has been given so many single copies since the last reset. */
-void await_copies(uint64_t count);
+/* Waits until the driver function has been called so often since the last reset. */
+void await_calls(const char *function, uint64_t count);
 
 /* What is alive now. */
 sim_counts sim_live_now(void);
 /* Waits until just as much is alive as was; fails after PATIENCE with what is not. */
 void await_live(const sim_counts *before);
+/* As much memory, as many page locks, mappings and streams are alive as were. */
+void expect_still_alive(const sim_counts *before);

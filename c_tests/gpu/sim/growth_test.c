@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver calls that growing and shrinking take, beside queries: what an extent cannot do without, and one call that
-// opens all of them. Needs the stand-in.
+// The driver calls that growing and shrinking take, beside queries: what an extent cannot do without, and one
+// call that opens all of them. Needs the stand-in.
 #include "control.h"
 #include "stance.h"
 
@@ -10,8 +10,7 @@
 static void expect_calls(const char *function, uint64_t count) {
     const uint64_t calls = SIM(sim_calls(function));
     if (calls != count) {
-        FAIL("%s: %llu calls, not %llu", function, (unsigned long long)calls,
-             (unsigned long long)count);
+        FAIL("%s: %llu calls, not %llu", function, (unsigned long long)calls, (unsigned long long)count);
     }
 }
 
@@ -20,8 +19,7 @@ static void expect_nothing_else(void) {
     static const char *const others[] = {
         "cuDevicePrimaryCtxRetain",    "cuCtxPushCurrent_v2",   "cuMemExportToShareableHandle",
         "cuMemGetAddressRange_v2",     "cuDeviceCanAccessPeer", "cuMemGetAccess",
-        "cuMemRetainAllocationHandle", "cuPointerGetAttribute", "cuMemAddressReserve",
-    };
+        "cuMemRetainAllocationHandle", "cuPointerGetAttribute", "cuMemAddressReserve", };
     for (size_t i = 0; i < NUM(others); i++) {
         expect_calls(others[i], 0);
     }

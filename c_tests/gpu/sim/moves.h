@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers as operations whose driver calls are made to fail: with the error slot, everything given back in any
-// case.
+// Transfers as operations whose driver calls are made to fail: with the error slot, everything given back in
+// any case.
 #pragma once
 
 #include "contents.h"

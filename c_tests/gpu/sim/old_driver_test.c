@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver that lacks a function which must be there: too old, and the function is named. The process lives, and what
-// needs no GPU works.
+// A driver that lacks a function which must be there: too old, and the function is named. The process lives,
+// and what needs no GPU works.
 #include "harness.h"
 
 TEST(it_is_too_old_and_says_what_it_lacks) {

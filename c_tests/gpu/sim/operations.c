@@ -30,12 +30,12 @@ void operations_close(void) {
     peer_finish(&owner);
 }
 
-static kvmem_status ask_a_device(void) {
+OPERATION(ask_a_device) {
     kvmem_cuda_device_info info;
     return kvmem_cuda_get_device_info(1, &info, ERR);
 }
 
-static kvmem_status ask_for_access(void) {
+OPERATION(ask_for_access) {
     bool can = false;
     return kvmem_cuda_can_access(0, 1, &can, ERR);
 }
@@ -47,8 +47,8 @@ static kvmem_status create_device(int device, uint64_t size) {
     return status;
 }
 
-OPERATION(have_device_memory, create_device(1, SIZE))
-OPERATION(ask_too_much, create_device(0, UINT64_C(1) << 50))
+OPERATION_CALL(have_device_memory, create_device(1, SIZE))
+REFUSED_OPERATION_CALL(ask_too_much, KVMEM_STATUS_OUT_OF_MEMORY, create_device(0, UINT64_C(1) << 50))
 
 static kvmem_status adopt(uint64_t address, uint64_t size) {
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
@@ -58,16 +58,17 @@ static kvmem_status adopt(uint64_t address, uint64_t size) {
     return status;
 }
 
-OPERATION(adopt_an_allocation, adopt(allocation + 16, SIZE - 16))
-OPERATION(adopt_mappings, adopt(mappings.address, 3 * mappings.granule))
-OPERATION(adopt_past_the_end, adopt(mappings.address, 3 * mappings.granule + 1))
+OPERATION_CALL(adopt_an_allocation, adopt(allocation + 16, SIZE - 16))
+OPERATION_CALL(adopt_mappings, adopt(mappings.address, 3 * mappings.granule))
+REFUSED_OPERATION_CALL(adopt_past_the_end, KVMEM_STATUS_OUT_OF_RANGE,
+                       adopt(mappings.address, 3 * mappings.granule + 1))
 
-static kvmem_status find_a_device(void) {
+OPERATION(find_a_device) {
     int32_t device = 0;
     return kvmem_cuda_find_device(shared.uuid, &device, ERR);
 }
 
-static kvmem_status export_a_handle(void) {
+OPERATION(export_a_handle) {
     kvmem_ipc_handle handle;
     return kvmem_ipc_export(allocation + 16, &handle, ERR);
 }
@@ -83,10 +84,10 @@ static kvmem_status open_ipc(uint64_t size, uint64_t base_size) {
     return status;
 }
 
-OPERATION(open_memory_of_another, open_ipc(SIZE, SIZE))
+OPERATION_CALL(open_memory_of_another, open_ipc(SIZE, SIZE))
 
 /* By device 0, a peer of the one that it lies on. */
-static kvmem_status open_for_another_device(void) {
+OPERATION(open_for_another_device) {
     kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     memcpy(options.handle, shared.handle, sizeof(options.handle));
     options.flags = KVMEM_IPC_FOR_DEVICE;
@@ -98,7 +99,7 @@ static kvmem_status open_for_another_device(void) {
     return status;
 }
 
-OPERATION(open_past_the_end, open_ipc(SIZE + 1, 0))
+REFUSED_OPERATION_CALL(open_past_the_end, KVMEM_STATUS_OUT_OF_RANGE, open_ipc(SIZE + 1, 0))
 
 /* With the memory in the caller's hands. */
 static kvmem_status map(kvmem_vmm_memory *memory, uint64_t size) {
@@ -119,10 +120,10 @@ static kvmem_status import_memory(int32_t device) {
     return status;
 }
 
-OPERATION(import_and_map, import_memory(0))
-OPERATION(import_of_the_wrong_device, import_memory(1))
+OPERATION_CALL(import_and_map, import_memory(0))
+REFUSED_OPERATION_CALL(import_of_the_wrong_device, KVMEM_STATUS_INVALID_ARGUMENT, import_memory(1))
 
-static kvmem_status retain_and_map(void) {
+OPERATION(retain_and_map) {
     OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_status status = kvmem_vmm_memory_retain(mappings.address + 1, &memory, ERR);
     THEN(status, map(memory, mappings.granule));
@@ -142,8 +143,8 @@ static kvmem_status create_pinned(kvmem_progress_callback progress) {
     return status;
 }
 
-OPERATION(have_pinned_memory, create_pinned(NULL))
-OPERATION(cancel_pinned_memory, create_pinned(cancel_at_half))
+OPERATION_CALL(have_pinned_memory, create_pinned(NULL))
+REFUSED_OPERATION_CALL(cancel_pinned_memory, KVMEM_STATUS_CANCELLED, create_pinned(cancel_at_half))
 
 static kvmem_status have_a_layout(bool on_device) {
     OWNED(kvmem_layout) layout = NULL;
@@ -151,8 +152,8 @@ static kvmem_status have_a_layout(bool on_device) {
     return status;
 }
 
-OPERATION(have_a_layout_on_a_device, have_a_layout(true))
-OPERATION(have_a_layout_in_pinned_memory, have_a_layout(false))
+OPERATION_CALL(have_a_layout_on_a_device, have_a_layout(true))
+OPERATION_CALL(have_a_layout_in_pinned_memory, have_a_layout(false))
 
 #define EXTENT (UINT64_C(2) << 20)
 
@@ -185,7 +186,7 @@ static kvmem_status use_elastic(kvmem_region *region) {
     return status;
 }
 
-static kvmem_status have_elastic_memory(void) {
+OPERATION(have_elastic_memory) {
     kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = 4 * EXTENT,
                                             it.extent_size = EXTENT);
     OWNED(kvmem_region) region = NULL;
@@ -194,7 +195,7 @@ static kvmem_status have_elastic_memory(void) {
     return status;
 }
 
-static kvmem_status resize_a_layout(void) {
+OPERATION(resize_a_layout) {
     static const uint64_t sizes[] = {3, 8, 1, 0, 2};
     OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = build_elastic_layout(&layout);
@@ -204,7 +205,7 @@ static kvmem_status resize_a_layout(void) {
     return status;
 }
 
-static kvmem_status have_virtual_memory(void) {
+OPERATION(have_virtual_memory) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = KVMEM_VMM_POSIX_FD | KVMEM_VMM_RDMA,
                                         it.size = EXTENT);
     OWNED(kvmem_vmm_memory) memory = NULL;
@@ -217,29 +218,3 @@ static kvmem_status have_virtual_memory(void) {
     }
     return status;
 }
-
-const operation operations[] = {
-    {"asking a device", ask_a_device, KVMEM_STATUS_OK},
-    {"asking for access", ask_for_access, KVMEM_STATUS_OK},
-    {"device memory", have_device_memory, KVMEM_STATUS_OK},
-    {"too much device memory", ask_too_much, KVMEM_STATUS_OUT_OF_MEMORY},
-    {"adopting an allocation", adopt_an_allocation, KVMEM_STATUS_OK},
-    {"adopting mappings", adopt_mappings, KVMEM_STATUS_OK},
-    {"adopting past the end", adopt_past_the_end, KVMEM_STATUS_OUT_OF_RANGE},
-    {"finding a device", find_a_device, KVMEM_STATUS_OK},
-    {"exporting a handle", export_a_handle, KVMEM_STATUS_OK},
-    {"opening a handle", open_memory_of_another, KVMEM_STATUS_OK},
-    {"opening a handle for another device", open_for_another_device, KVMEM_STATUS_OK},
-    {"opening past the end", open_past_the_end, KVMEM_STATUS_OUT_OF_RANGE},
-    {"importing a descriptor", import_and_map, KVMEM_STATUS_OK},
-    {"importing of the wrong device", import_of_the_wrong_device, KVMEM_STATUS_INVALID_ARGUMENT},
-    {"retaining a mapping", retain_and_map, KVMEM_STATUS_OK},
-    {"pinned memory", have_pinned_memory, KVMEM_STATUS_OK},
-    {"cancelled pinned memory", cancel_pinned_memory, KVMEM_STATUS_CANCELLED},
-    {"a layout on a device", have_a_layout_on_a_device, KVMEM_STATUS_OK},
-    {"a layout in pinned memory", have_a_layout_in_pinned_memory, KVMEM_STATUS_OK},
-    {"elastic memory", have_elastic_memory, KVMEM_STATUS_OK},
-    {"virtual memory", have_virtual_memory, KVMEM_STATUS_OK},
-    {"resizing a layout", resize_a_layout, KVMEM_STATUS_OK},
-};
-const size_t num_operations = NUM(operations);

@@ -12,14 +12,20 @@ typedef struct operation {
     kvmem_status expected; /* where nothing is made to fail */
 } operation;
 
-/* Defines an operation of one call, for those that differ only in values. */
-#define OPERATION(name, call)                                                                        \
-    static kvmem_status name(void) {                                                                 \
+/* Defines an operation that succeeds if nothing is made to fail: `OPERATION(a_thing) { ... }`. */
+#define OPERATION(name) REFUSED_OPERATION(name, KVMEM_STATUS_OK)
+/* One that ends with this status. */
+#define REFUSED_OPERATION(name, expected)                                                            \
+    static kvmem_status name(void);                                                                  \
+    TEST_REGISTER(name, operation_add((operation){#name, name, expected}))                           \
+    static kvmem_status name(void)
+/* The same of one call, for those that differ only in values. */
+#define OPERATION_CALL(name, call) REFUSED_OPERATION_CALL(name, KVMEM_STATUS_OK, call)
+#define REFUSED_OPERATION_CALL(name, expected, call)                                                 \
+    REFUSED_OPERATION(name, expected) {                                                              \
         return call;                                                                                 \
     }
-
-extern const operation operations[];
-extern const size_t num_operations;
+void operation_add(operation added);
 
 /* What the operations use of the engine's. */
 void operations_open(void);

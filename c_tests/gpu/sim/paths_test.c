@@ -2,74 +2,43 @@
 // Paths of GPU copies under a driver that holds work back, fails late, or can't do something: thousands of
 // blocks in flight, order on streams, whom a failure belongs to, and what is taken instead.
 #include "control.h"
-#include "patience.h"
-#include "sides.h"
+#include "gpu_flight.h"
 #include "stance.h"
-
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {4, 2}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-
-static kvmem_transfer *create(const side *source, const side *destination, const kv_move *moved,
-                              uint32_t path, kvmem_queue *queue, uint64_t user_data) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(moved), it.path = path, it.queue = queue,
-                                          it.user_data = user_data);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->model.layout, destination->model.layout,
-        &options);
-    return transfer;
-}
 
 /* Blocks of 64 bytes, in an order in which no two follow each other. */
 enum { BLOCKS = 16384 };
 
-static kvmem_layout_config many_blocks(void) {
-    return WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS, it.num_layers = 1, it.outer_dim = 1,
-                it.page_size = 4, it.inner_dim = 8);
-}
-
-/* Transfers of `count` scattered blocks each, all under way at once; every one lands and is reported once. */
-static void fly_many(size_t transfers, uint32_t blocks, uint32_t path, uint64_t most_launched) {
-    const kvmem_layout_config config = many_blocks();
-    side source;
-    side destination;
-    kvmem_block_pair *scattered = test_allocate(blocks * sizeof(*scattered));
+/* Transfers of `count` scattered blocks each, all in flight at once; every one lands and is reported once. */
+static void fly_many(size_t count, uint32_t blocks, uint32_t path, uint64_t most_launched) {
+    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS,
+                                            it.num_layers = 1,
+                                            it.outer_dim = 1, it.page_size = 4, it.inner_dim = 8);
+    CLEANUP(test_free) kvmem_block_pair *scattered = test_allocate(blocks * sizeof(*scattered));
     for (uint32_t i = 0; i < blocks; i++) {
         scattered[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
     }
-    const kv_move moved = {scattered, blocks, 0, 0, 1};
+    const kv_move move = {scattered, blocks, 0, 0, 1};
     SIM(sim_reset());
-    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
-    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
-    GET(kvmem_queue *, queue, kvmem_queue_create);
-    kvmem_transfer **flying = test_allocate(transfers * sizeof(kvmem_transfer *));
-    CLEANUP(test_free) bool *reported = test_allocate(transfers * sizeof(bool));
-    for (size_t i = 0; i < transfers; i++) {
-        flying[i] = create(&source, &destination, &moved, path, queue, i);
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config, .move = &move,
+           .has_queue = true);
+    CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(count * sizeof(*transfers));
+    for (size_t i = 0; i < count; i++) {
+        transfers[i] = flight_create_another(&flight, it.path = path, it.user_data = i);
     }
     SIM(sim_hold());
-    for (size_t i = 0; i < transfers; i++) {
-        EXPECT_OK(kvmem_transfer_submit(flying[i], ERR)); /* returns, whatever the driver is at */
+    for (size_t i = 0; i < count; i++) {
+        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR)); /* returns, whatever the driver is at */
     }
     kvmem_completion completion;
-    size_t count = 1;
-    EXPECT_OK(kvmem_queue_poll(queue, &completion, 1, &count, ERR));
-    CHECK_EQ(count, 0);
+    GET(size_t, completed, kvmem_queue_poll, flight.queue, &completion, 1);
+    CHECK_EQ(completed, 0);
     CHECK(SIM(sim_calls("cuLaunchKernel")) <= most_launched);
     SIM(sim_go());
-    for (size_t i = 0; i < transfers; i++) {
-        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
-        CHECK_EQ(completion.status, KVMEM_STATUS_OK);
-        CHECK(!reported[completion.user_data]);
-        reported[completion.user_data] = true;
+    expect_each_once(flight.queue, count, flight_bytes(&flight));
+    flight_check_moved(&flight);
+    for (size_t i = 0; i < count; i++) {
+        CALL(kvmem_transfer_destroy(transfers[i]));
     }
-    side_check_moved(&destination, &source, &moved);
-    for (size_t i = 0; i < transfers; i++) {
-        CALL(kvmem_transfer_destroy(flying[i]));
-    }
-    CALL(kvmem_queue_destroy(queue));
-    side_close(&source);
-    side_close(&destination);
-    free(scattered);
-    free(flying);
 }
 
 /* 256 KiB of runs each, of which either half of the descriptor ring holds 16. */
@@ -81,26 +50,26 @@ TEST(more_runs_than_streams_lose_nothing) {
 }
 
 TEST(staged_runs_wait_for_each_other) {
-    const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side destination[20];
-    kvmem_transfer *transfers[NUM(destination)];
+    side destinations[20];
+    kvmem_transfer *transfers[NUM(destinations)];
     SIM(sim_reset());
-    OPENED(side, source, PLACE_DEVICE, 0, &config, NULL, 1);
-    OWN(kvmem_queue, queue, kvmem_queue_create);
-    for (size_t i = 0; i < NUM(destination); i++) {
-        side_open(&destination[i], PLACE_PINNED, 0, &config, NULL, 2);
-        transfers[i] = create(&source, &destination[i], &move, KVMEM_PATH_CUDA_STAGED, queue, i);
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED);
+    for (size_t i = 0; i < NUM(destinations); i++) {
+        destinations[i] = flight.destination;
+        side_open(&flight.destination, PLACE_PINNED, 0, &flight.source.model.config, NULL, 2);
+        transfers[i] = flight_create_another(&flight, it.path = KVMEM_PATH_CUDA_STAGED);
     }
     SIM(sim_hold());
-    for (size_t i = 0; i < NUM(destination); i++) {
+    for (size_t i = 0; i < NUM(destinations); i++) {
         EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
     }
     SIM(sim_go());
-    for (size_t i = 0; i < NUM(destination); i++) {
-        EXPECT_OK(kvmem_transfer_wait(transfers[i], PATIENCE, ERR));
-        side_check_moved(&destination[i], &source, &move);
-        CALL(kvmem_transfer_destroy(transfers[i]));
-        side_close(&destination[i]);
+    for (size_t i = NUM(destinations); i > 0; i--) {
+        EXPECT_OK(kvmem_transfer_wait(transfers[i - 1], PATIENCE, ERR));
+        flight_check_moved(&flight);
+        CALL(kvmem_transfer_destroy(transfers[i - 1]));
+        side_close(&flight.destination);
+        flight.destination = destinations[i - 1];
     }
 }
 
@@ -110,17 +79,14 @@ static uint64_t calls_of_rows(const kv_kind *from, const kv_kind *to, const kv_m
     const kvmem_layout_config here = side_config(from);
     const kvmem_layout_config there = side_config(to);
     SIM(sim_reset());
-    OPENED(side, source, PLACE_PINNED, 0, &here, NULL, 1);
-    OPENED(side, destination, PLACE_DEVICE, 0, &there, NULL, 2);
-    kvmem_transfer_options options = WITH(kv_outers_options(moved, outers), it.path = KVMEM_PATH_CUDA_2D);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
-        &options);
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &here, .destination = &there,
+           .move = moved);
+    flight_create_with(&flight, WITH(kv_outers_options(moved, outers), it.path = KVMEM_PATH_CUDA_2D));
     const uint64_t before = SIM(sim_calls("cuMemcpy2DAsync_v2"));
-    RUN(transfer);
+    RUN(flight.transfer);
     const uint64_t calls = SIM(sim_calls("cuMemcpy2DAsync_v2")) - before;
-    CALL(kvmem_transfer_destroy(transfer));
-    kv_expect_outers_moved(&destination.model, &source.model, moved, outers);
-    side_check(&destination);
+    kv_expect_outers_moved(&flight.destination.model, &flight.source.model, moved, outers);
+    side_check(&flight.destination);
     return calls;
 }
 
@@ -142,23 +108,17 @@ TEST(regular_strides_take_few_calls) {
 static void fail_once(uint32_t path, const char *function, uint64_t nth, bool later) {
     const kvmem_layout_config config = side_config(&kv_kinds[2]);
     SIM(sim_reset());
-    OPENED(side, source, PLACE_DEVICE, 0, &config, NULL, 1);
-    OPENED(side, destination, PLACE_PINNED, 0, &config, NULL, 2);
-    kvmem_transfer *failing = create(&source, &destination, &move, path, NULL, 0);
-    kvmem_transfer *other = create(&source, &destination, &move, path, NULL, 0);
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config);
+    flight_create(&flight, it.path = path);
+    OWNED(kvmem_transfer) other = flight_create_another(&flight, it.path = path);
     (later ? SIM(sim_fail_later) : SIM(sim_fail))(function, nth, CUDA_ERROR_LAUNCH_FAILED);
-    EXPECT_OK(kvmem_transfer_submit(failing, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED",
-                   kvmem_transfer_wait(failing, PATIENCE, ERR));
+    flight_submit(&flight);
+    flight_expect_end(&flight, KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED");
     RUN(other);
-    side_check_moved(&destination, &source, &move);
-    RUN(failing);
-    CALL(kvmem_transfer_destroy(failing));
-    CALL(kvmem_transfer_destroy(other));
-    kvmem_transfer *fresh = create(&source, &destination, &move, path, NULL, 0);
-    RUN(fresh);
-    CALL(kvmem_transfer_destroy(fresh));
-    side_check(&destination);
+    flight_check_moved(&flight);
+    flight_run(&flight);
+    flight_create(&flight, it.path = path);
+    flight_run(&flight);
 }
 
 TEST(a_failure_belongs_to_its_transfer) {
@@ -177,96 +137,64 @@ TEST(a_failure_belongs_to_its_transfer) {
 /* Nothing of it is done before what the stream was given first, nor after what it was given next. */
 TEST(on_a_stream_work_waits_for_its_turn) {
     static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
-    const kvmem_layout_config config = side_config(&kv_kinds[1]);
     for (size_t i = 0; i < NUM(paths); i++) {
-        side source;
-        side destination;
-        CUstream stream = NULL;
         SIM(sim_reset());
-        retain_device(0);
-        side_open(&source, PLACE_DEVICE, 0, &config, NULL, 1);
-        side_open(&destination, PLACE_PINNED, 0, &config, NULL, 2);
-        kvmem_transfer *transfer = create(&source, &destination, &move, paths[i], NULL, 0);
-        unsigned char *fresh = test_allocate(source.model.size);
-        kv_fill(fresh, source.model.size, 3);
-        enter_device(0);
-        CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        OPENED(stream, stream, 0);
+        OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED);
+        flight_create(&flight, it.path = paths[i]);
+        const size_t size = flight.source.model.size;
+        CLEANUP(test_free) unsigned char *fresh = test_allocate(size);
+        kv_fill(fresh, size, 3);
         SIM(sim_hold());
-        CU(cuMemcpyHtoDAsync_v2(source.base, fresh, source.model.size, stream));
-        leave_device(0);
-        EXPECT_OK(kvmem_transfer_submit_on_stream(transfer, stream, ERR));
-        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit_on_stream(transfer, stream, ERR));
-        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(transfer, ERR));
-        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(transfer, MILLISECONDS(20), ERR));
-        side_check(&destination);
+        CU_ON(0, cuMemcpyHtoDAsync_v2(flight.source.base, fresh, size, stream.handle));
+        flight_submit_on(&flight, stream.handle);
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit_on_stream(flight.transfer, stream.handle, ERR));
+        flight_expect_in_progress(&flight);
+        side_check(&flight.destination);
         SIM(sim_go());
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-        memcpy(source.model.expected, fresh, source.model.size);
-        side_check_moved(&destination, &source, &move);
-        CALL(kvmem_transfer_destroy(transfer));
-        CU_ON(0, cuStreamDestroy_v2(stream));
-        side_close(&source);
-        side_close(&destination);
-        release_device(0);
-        free(fresh);
+        memcpy(flight.source.model.expected, fresh, size);
+        flight_land(&flight);
     }
 }
 
 /* A driver that can't compile the kernel: its own copies are taken, and the reason is told. */
 TEST(without_a_kernel_the_driver_copies) {
-    const kvmem_layout_config config = side_config(&kv_kinds[1]);
     SIM(sim_reset());
-    OPENED(side, source, PLACE_DEVICE, 0, &config, NULL, 1);
-    OPENED(side, destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE);
     SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
-    kvmem_transfer *transfer = create(&source, &destination, &move, 0, NULL, 0);
-    kvmem_transfer_explanation explanation;
-    GET(kvmem_blob *, text, kvmem_transfer_explain, transfer, &explanation);
-    CHECK(explanation.path != KVMEM_PATH_CUDA_KERNEL);
-    CHECK_HAS(kvmem_blob_data(text), "CUDA_ERROR_NO_BINARY_FOR_GPU");
-    CALL(kvmem_blob_destroy(text));
-    RUN(transfer);
-    CALL(kvmem_transfer_destroy(transfer));
-    side_check_moved(&destination, &source, &move);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = KVMEM_PATH_CUDA_KERNEL);
-    EXPECT(KVMEM_STATUS_CUDA, kvmem_transfer_create(source.model.layout, destination.model.layout, &options,
-                                                    &transfer, ERR));
+    flight_create(&flight, it.path = 0);
+    CHECK(flight_explain(&flight, "CUDA_ERROR_NO_BINARY_FOR_GPU").path != KVMEM_PATH_CUDA_KERNEL);
+    flight_run(&flight);
+    EXPECT(KVMEM_STATUS_CUDA, flight_try(&flight, it.path = KVMEM_PATH_CUDA_KERNEL));
     SIM(sim_reset());
-    transfer = create(&source, &destination, &move, 0, NULL, 0);
-    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-    CHECK_EQ(info.path, KVMEM_PATH_CUDA_KERNEL);
-    CALL(kvmem_transfer_destroy(transfer));
+    flight_create(&flight, it.path = 0);
+    CHECK_EQ(flight_info(&flight).path, KVMEM_PATH_CUDA_KERNEL);
 }
 
 /* A device without room for staging memory: another path is taken. */
 TEST(without_staging_memory_another_path_is_taken) {
-    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 64, it.page_size = 16,
-                                      it.inner_dim = 512);
-    static kvmem_block_pair blocks[64];
+    const kvmem_layout_config separate = WITH(kv_config(&kv_kinds[2]), it.num_blocks = 64, it.page_size = 16,
+                                              it.inner_dim = 512);
+    const kvmem_layout_config together = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 64, it.page_size = 16,
+                                              it.inner_dim = 512);
+    kvmem_block_pair blocks[64];
     for (uint32_t i = 0; i < NUM(blocks); i++) {
         blocks[i] = (kvmem_block_pair){i * 7 % 64, i};
     }
     const kv_move all = {blocks, NUM(blocks), 0, 0, 3};
-    kvmem_layout_config separate = config;
-    separate.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
-    separate.block_dim = KVMEM_BLOCK_DIM_SECOND;
+    const uint64_t more_than_is_there = 256 * MIB;
     SIM(sim_reset());
-    OPENED(side, source, PLACE_DEVICE, 0, &separate, NULL, 1);
-    OPENED(side, destination, PLACE_PINNED, 0, &config, NULL, 2);
-    kvmem_transfer *transfer = create(&source, &destination, &all, KVMEM_PATH_CUDA_STAGED, NULL, 0);
-    CALL(kvmem_transfer_destroy(transfer));
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &separate,
+           .destination = &together, .move = &all);
+    flight_create(&flight, it.path = KVMEM_PATH_CUDA_STAGED);
+    flight_destroy_transfer(&flight);
     SIM(sim_fail("cuMemAlloc_v2", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
-    kvmem_transfer_options options = kv_transfer_options(&all);
-    options.staging_size = 256 * MIB; /* more than is there already */
-    options.path = KVMEM_PATH_CUDA_STAGED;
-    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_create(source.model.layout, destination.model.layout,
-                                                             &options, &transfer, ERR));
-    options.path = 0;
-    EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
-    RUN(transfer);
-    CALL(kvmem_transfer_destroy(transfer));
+    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, flight_try(&flight, it.path = KVMEM_PATH_CUDA_STAGED,
+                                                  it.staging_size = more_than_is_there));
+    flight_create(&flight, it.staging_size = more_than_is_there);
+    RUN(flight.transfer);
     SIM(sim_reset());
-    side_check_moved(&destination, &source, &all);
+    flight_check_moved(&flight);
 }
 
 /* What copies on a GPU share goes with the last layout of it. */

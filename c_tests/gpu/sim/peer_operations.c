@@ -55,25 +55,16 @@ static kvmem_status pull(int from, uint32_t path, start start) {
     return status;
 }
 
-OPERATION(pull_by_kernel, pull(0, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
-OPERATION(pull_one_by_one, pull(0, KVMEM_PATH_CUDA_COPY, ON_ITS_OWN))
-OPERATION(pull_in_rows, pull(0, KVMEM_PATH_CUDA_2D, ON_ITS_OWN))
+OPERATION_CALL(pull_by_kernel, pull(0, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
+OPERATION_CALL(pull_one_by_one, pull(0, KVMEM_PATH_CUDA_COPY, ON_ITS_OWN))
+OPERATION_CALL(pull_in_rows, pull(0, KVMEM_PATH_CUDA_2D, ON_ITS_OWN))
 
 /* The stream is one of device 0. */
-OPERATION(pull_on_a_stream, pull(1, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
+OPERATION_CALL(pull_on_a_stream, pull(1, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
 
-static kvmem_status pull_memory_of_the_engine(void) {
+OPERATION(pull_memory_of_the_engine) {
     OWNED(kvmem_layout) destination = NULL;
     kvmem_status status = build_on(1, &kv_kinds[2], &destination);
     THEN(status, move_by(adopted, destination, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN));
     return status;
 }
-
-const operation operations[] = {
-    {"a copy to another device by the kernel", pull_by_kernel, KVMEM_STATUS_OK},
-    {"a copy to another device one by one", pull_one_by_one, KVMEM_STATUS_OK},
-    {"a copy to another device in rows", pull_in_rows, KVMEM_STATUS_OK},
-    {"a copy from another device on a stream", pull_on_a_stream, KVMEM_STATUS_OK},
-    {"a copy of the engine's memory to another device", pull_memory_of_the_engine, KVMEM_STATUS_OK},
-};
-const size_t num_operations = NUM(operations);

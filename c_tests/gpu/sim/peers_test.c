@@ -2,17 +2,14 @@
 // Devices that do less than an H200: it is said, what needs it is refused, and blocks go from one to the
 // other all the same.
 #include "control.h"
+#include "gpu_flight.h"
 #include "mapped.h"
-#include "sides.h"
 #include "stance.h"
 
 static void copy(int from, int to) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
-    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-    const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    OPENED(side, source, PLACE_DEVICE, from, &config, NULL, 1);
-    OPENED(side, destination, PLACE_DEVICE, to, &config, NULL, 2);
-    side_move(&source, &destination, &move);
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE, .from_device = from, .to_device = to);
+    flight_create(&flight, it.path = 0);
+    flight_run(&flight);
 }
 
 static void check_access(bool expected) {

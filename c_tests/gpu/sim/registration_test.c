@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory that agents know, where NIXL fails or is slow to let go: what it may still use stays mapped, over
-// stand-ins for the driver and for NIXL.
+// Elastic memory that agents know, where NIXL fails or is slow to let go: what it may still use stays mapped,
+// over stand-ins for the driver and for NIXL.
 #include "control.h"
 #include "elastic_side.h"
 #include "importer.h"
@@ -152,7 +152,8 @@ static void ask(uint32_t level, const char *target, const char *message, void *u
 
 /* Messages of failures only, so that the callback runs after an injected failure and not before. */
 static void listen_with(asking *asking) {
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, ask, asking, ERR)); /* the calls so far have returned then */
+    /* The calls so far have returned then. */
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, ask, asking, ERR));
 }
 
 TEST(a_log_callback_may_ask_while_an_agent_fails) {
@@ -251,7 +252,8 @@ TEST(a_layout_over_parts_registers_the_whole_once) {
     CALL(kvmem_region_destroy(parts.views[0]));
     parts.views[0] = scattered;
     EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "several elastic regions", kvmem_layout_export(layout, &descriptor, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "several elastic regions",
+                   kvmem_layout_export(layout, &descriptor, ERR));
     CALL(kvmem_layout_destroy(layout));
     elastic_parts_close(&parts);
     CALL(kvmem_region_destroy(other));
@@ -277,7 +279,8 @@ TEST(nothing_shrinks_while_an_agent_lets_go) {
     while (NIXL(nixl_sim_waiting()) == 0) {
         patience_wait(end, "a deregistration to begin");
     }
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "deregistering the region", kvmem_region_decommit(w.region, 0, EXTENT, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "deregistering the region",
+                   kvmem_region_decommit(w.region, 0, EXTENT, ERR));
     CHECK(has_extent(&w, 0));
     CHECK_EQ(committed(&w), 1);
     NIXL(nixl_sim_go());

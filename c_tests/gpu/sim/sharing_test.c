@@ -14,13 +14,11 @@ OWNER_ROLE
 #define SIZE (4 * MIB)
 
 TEST(a_handle_is_open_once_and_closed_once) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
-    const kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    OPENED(shared_memory, shared, SIZE, 1);
     SIM(sim_reset());
     CLEANUP(await_live) const sim_counts before = sim_live_now();
-    kvmem_region *first = open_ipc(&options);
-    kvmem_region *second = open_ipc(&options);
+    kvmem_region *first = open_ipc(&shared.options);
+    kvmem_region *second = open_ipc(&shared.options);
     CHECK_EQ(SIM(sim_calls("cuIpcOpenMemHandle_v2")), 1);
     CALL(kvmem_region_destroy(first));
     CHECK_EQ(SIM(sim_calls("cuIpcCloseMemHandle")), 0);
@@ -30,63 +28,56 @@ TEST(a_handle_is_open_once_and_closed_once) {
 
 /* It may be somebody else's opening that a second try would close. */
 TEST(a_close_that_fails_is_not_tried_again) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
-    const kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    OPENED(shared_memory, shared, SIZE, 1);
     SIM(sim_reset());
     const sim_counts before = sim_live_now();
-    kvmem_region *region = open_ipc(&options);
+    kvmem_region *region = open_ipc(&shared.options);
     SIM(sim_fail("cuIpcCloseMemHandle", 1, CUDA_ERROR_ILLEGAL_ADDRESS));
     CALL(kvmem_region_destroy(region));
     CHECK_EQ(SIM(sim_calls("cuIpcCloseMemHandle")), 1);
     await_live(&before);
-    CALL(kvmem_region_destroy(open_ipc(&options)));
+    CALL(kvmem_region_destroy(open_ipc(&shared.options)));
     await_live(&before);
     SIM(sim_reset());
 }
 
 TEST(what_is_refused_is_closed_again) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    OPENED(shared_memory, shared, SIZE, 1);
     const sim_counts before = sim_live_now();
-    options.size = SIZE + 1;
-    refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "exceed the");
-    options.base_size = SIZE - 1;
-    refuse_ipc(&options, KVMEM_STATUS_STALE, "its exporter reported");
+    shared.options.size = SIZE + 1;
+    refuse_ipc(&shared.options, KVMEM_STATUS_OUT_OF_RANGE, "exceed the");
+    shared.options.base_size = SIZE - 1;
+    refuse_ipc(&shared.options, KVMEM_STATUS_STALE, "its exporter reported");
     await_live(&before);
-    options = ipc_options(&handle, SIZE);
-    options.device = 1;
-    refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "memory of device 0, not of device 1");
+    shared.options = ipc_options(&shared.handle, SIZE);
+    shared.options.device = 1;
+    refuse_ipc(&shared.options, KVMEM_STATUS_INVALID_ARGUMENT, "memory of device 0, not of device 1");
     await_live(&before);
 }
 
 TEST(a_device_out_of_reach_is_refused) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
-    kvmem_ipc_options options = WITH(ipc_options(&handle, SIZE), it.device = 1);
+    OPENED(shared_memory, shared, SIZE, 1);
+    shared.options.device = 1;
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     SIM(sim_set_peer_access(false));
-    refuse_ipc(&options, KVMEM_STATUS_CUDA, "PEER_ACCESS_UNSUPPORTED");
+    refuse_ipc(&shared.options, KVMEM_STATUS_CUDA, "PEER_ACCESS_UNSUPPORTED");
     SIM(sim_set_peer_access(true));
 }
 
 /* Whatever the driver says of a pointer that was opened for a peer: where it lies, or for whom it is. */
 TEST(it_is_opened_for_another_device) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    OPENED(shared_memory, shared, SIZE, 1);
     const sim_counts before = sim_live_now();
     for (int is_of_opener = 0; is_of_opener < 2; is_of_opener++) {
         SIM(sim_reset());
         SIM(sim_set_ipc_ordinal_of_opener(is_of_opener == 1));
-        options.flags = KVMEM_IPC_FOR_DEVICE;
-        options.for_device = 1;
-        kvmem_region *other = open_ipc(&options);
-        kvmem_region *again = open_ipc(&options);
-        options.flags = 0;
-        options.for_device = 0;
-        kvmem_region *own = open_ipc(&options);
+        shared.options.flags = KVMEM_IPC_FOR_DEVICE;
+        shared.options.for_device = 1;
+        kvmem_region *other = open_ipc(&shared.options);
+        kvmem_region *again = open_ipc(&shared.options);
+        shared.options.flags = 0;
+        shared.options.for_device = 0;
+        kvmem_region *own = open_ipc(&shared.options);
         CHECK_EQ(SIM(sim_calls("cuIpcOpenMemHandle_v2")), 2);
         CHECK_EQ(region_info(other).address, region_info(again).address);
         CHECK(region_info(other).address != region_info(own).address);
@@ -102,21 +93,20 @@ TEST(it_is_opened_for_another_device) {
 }
 
 TEST(a_device_it_can_not_be_opened_for_is_told) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
-    kvmem_ipc_options options = WITH(ipc_options(&handle, SIZE), it.flags = KVMEM_IPC_FOR_DEVICE,
-                                     it.for_device = 1);
+    OPENED(shared_memory, shared, SIZE, 1);
+    shared.options.flags = KVMEM_IPC_FOR_DEVICE;
+    shared.options.for_device = 1;
     const sim_counts before = sim_live_now();
     SIM(sim_set_peer_access(false));
-    refuse_ipc(&options, KVMEM_STATUS_UNSUPPORTED, "cannot be opened for device 1");
+    refuse_ipc(&shared.options, KVMEM_STATUS_UNSUPPORTED, "cannot be opened for device 1");
     SIM(sim_set_peer_access(true));
     SIM(sim_fail("cuIpcOpenMemHandle_v2", 1, CUDA_ERROR_ALREADY_MAPPED));
-    refuse_ipc(&options, KVMEM_STATUS_UNSUPPORTED, "maps it once");
-    options.for_device = 2;
-    refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "there is no device 2");
-    options.flags = 0;
-    options.for_device = 1;
-    refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "for_device");
+    refuse_ipc(&shared.options, KVMEM_STATUS_UNSUPPORTED, "maps it once");
+    shared.options.for_device = 2;
+    refuse_ipc(&shared.options, KVMEM_STATUS_OUT_OF_RANGE, "there is no device 2");
+    shared.options.flags = 0;
+    shared.options.for_device = 1;
+    refuse_ipc(&shared.options, KVMEM_STATUS_INVALID_ARGUMENT, "for_device");
     await_live(&before);
     SIM(sim_reset());
 }
@@ -131,14 +121,12 @@ static void *open_and_close(void *argument) {
 }
 
 TEST(threads_leave_nothing_open) {
-    CLEANUP(peer_finish) peer owner = owner_start();
-    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    OPENED(shared_memory, shared, SIZE, 1);
     SIM(sim_reset());
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     pthread_t threads[4];
     for (size_t i = 0; i < NUM(threads); i++) {
-        CHECK_EQ(pthread_create(&threads[i], NULL, open_and_close, &options), 0);
+        CHECK_EQ(pthread_create(&threads[i], NULL, open_and_close, &shared.options), 0);
     }
     for (size_t i = 0; i < NUM(threads); i++) {
         CHECK_EQ(pthread_join(threads[i], NULL), 0);
@@ -166,7 +154,7 @@ static kvmem_status look_at_holders(const kvmem_region *region) {
 /* Where the kernel does not say who has memory open, somebody may. */
 TEST(memory_of_unknown_importers_is_kept) {
     int releases = 0;
-    const uint64_t address = engine_allocate(0, SIZE);
+    ENGINE_MEMORY(address, 0, SIZE);
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
                                           it.size = SIZE, it.release = count_release,
                                           it.user_data = &releases);
@@ -188,5 +176,4 @@ TEST(memory_of_unknown_importers_is_kept) {
     finish_releases();
     CHECK_EQ(releases, 1);
     CALL(kvmem_region_destroy(other));
-    engine_free(0, address);
 }

@@ -23,17 +23,9 @@ static kvmem_status move_by_layer(const kvmem_layout *source, const kvmem_layout
     return end_move(&moving, status);
 }
 
-OPERATION(copy_staged, copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN))
-OPERATION(copy_staged_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_A_STREAM))
-OPERATION(copy_by_layer, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
-OPERATION(copy_staged_by_layer, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN))
-OPERATION(copy_by_layer_on_a_stream, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
-
-const operation operations[] = {
-    {"a staged copy", copy_staged, KVMEM_STATUS_OK},
-    {"a staged copy on a stream", copy_staged_on_a_stream, KVMEM_STATUS_OK},
-    {"a copy by layer", copy_by_layer, KVMEM_STATUS_OK},
-    {"a staged copy by layer", copy_staged_by_layer, KVMEM_STATUS_OK},
-    {"a copy by layer on a stream", copy_by_layer_on_a_stream, KVMEM_STATUS_OK},
-};
-const size_t num_operations = NUM(operations);
+OPERATION_CALL(copy_staged, copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN))
+OPERATION_CALL(copy_staged_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_A_STREAM))
+OPERATION_CALL(copy_by_layer, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
+OPERATION_CALL(copy_staged_by_layer, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN))
+OPERATION_CALL(copy_by_layer_on_a_stream,
+               copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))

@@ -26,14 +26,14 @@ static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destina
     return move_by(source, destination, 0, ON_ITS_OWN);
 }
 
-static kvmem_status copy_to_a_device(void) {
+OPERATION(copy_to_a_device) {
     OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = build_layout(true, &kv_kinds[1], &layout);
     THEN(status, move(host.layout, layout));
     return status;
 }
 
-OPERATION(copy_from_a_device, copy_from_a_device_by(0, ON_ITS_OWN))
+OPERATION_CALL(copy_from_a_device, copy_from_a_device_by(0, ON_ITS_OWN))
 
 /* A piece a slot, so that a run goes round the ring. */
 static kvmem_status move_by_disk(bool to_disk) {
@@ -43,19 +43,20 @@ static kvmem_status move_by_disk(bool to_disk) {
     kvmem_status status = build_layout(true, &kv_kinds[1], &device);
     options.staging_size = 4 * kv_piece_size(&host.config);
     if (status == KVMEM_STATUS_OK) {
-        const contents contents = to_disk ? scattered_contents(device, disk) : scattered_contents(disk, device);
+        const contents contents =
+            to_disk ? scattered_contents(device, disk) : scattered_contents(disk, device);
         status = create_moving(&contents, &options, &moving);
     }
     THEN(status, run_move(&moving, ON_ITS_OWN));
     return status;
 }
 
-OPERATION(copy_from_a_device_to_disk, move_by_disk(true))
-OPERATION(copy_from_disk_to_a_device, move_by_disk(false))
-OPERATION(copy_by_batch, copy_from_a_device_by(KVMEM_PATH_CUDA_BATCH, ON_ITS_OWN))
-OPERATION(copy_by_kernel, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
-OPERATION(copy_by_kernel_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
-OPERATION(copy_one_by_one_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
+OPERATION_CALL(copy_from_a_device_to_disk, move_by_disk(true))
+OPERATION_CALL(copy_from_disk_to_a_device, move_by_disk(false))
+OPERATION_CALL(copy_by_batch, copy_from_a_device_by(KVMEM_PATH_CUDA_BATCH, ON_ITS_OWN))
+OPERATION_CALL(copy_by_kernel, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
+OPERATION_CALL(copy_by_kernel_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
+OPERATION_CALL(copy_one_by_one_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
 
 /* A transfer of one block that gets others. */
 static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
@@ -79,11 +80,11 @@ static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layou
     return end_move(&moving, status);
 }
 
-static kvmem_status copy_new_pairs(void) {
+OPERATION(copy_new_pairs) {
     return copy_from_a_device_as(move_new_pairs, 0, ON_ITS_OWN);
 }
 
-static kvmem_status copy_new_pairs_on_a_stream(void) {
+OPERATION(copy_new_pairs_on_a_stream) {
     return copy_from_a_device_as(move_new_pairs, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
 }
 
@@ -96,14 +97,15 @@ static kvmem_status copy_in_rows_as(move_function *as) {
     return status;
 }
 
-OPERATION(copy_in_rows, copy_in_rows_as(move_by))
-OPERATION(copy_by_a_graph_of_copies, copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
+OPERATION_CALL(copy_in_rows, copy_in_rows_as(move_by))
+OPERATION_CALL(copy_by_a_graph_of_copies,
+               copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
 
-static kvmem_status copy_by_a_graph_of_a_kernel(void) {
+OPERATION(copy_by_a_graph_of_a_kernel) {
     return copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
 }
 
-OPERATION(copy_by_a_graph_of_rows, copy_in_rows_as(move_by_graph))
+OPERATION_CALL(copy_by_a_graph_of_rows, copy_in_rows_as(move_by_graph))
 
 static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                            start start) {
@@ -112,10 +114,10 @@ static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *desti
     return status == KVMEM_STATUS_OK ? run_move(&moving, start) : status;
 }
 
-OPERATION(copy_and_verify, copy_from_a_device_as(verify, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
-OPERATION(copy_and_verify_on_a_stream, copy_from_a_device_as(verify, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
+OPERATION_CALL(copy_and_verify, copy_from_a_device_as(verify, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
+OPERATION_CALL(copy_and_verify_on_a_stream, copy_from_a_device_as(verify, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
 
-static kvmem_status compute_checksums(void) {
+OPERATION(compute_checksums) {
     static const uint32_t blocks[] = {6, 0, 3};
     uint32_t checksums[NUM(blocks)] = {0};
     OWNED(kvmem_layout) layout = NULL;
@@ -150,28 +152,5 @@ static kvmem_status copy_elastic(uint32_t path) {
     return status;
 }
 
-OPERATION(copy_elastic_by_kernel, copy_elastic(KVMEM_PATH_CUDA_KERNEL))
-OPERATION(copy_elastic_one_by_one, copy_elastic(KVMEM_PATH_CUDA_COPY))
-
-const operation operations[] = {
-    {"a copy to a device", copy_to_a_device, KVMEM_STATUS_OK},
-    {"a copy from a device", copy_from_a_device, KVMEM_STATUS_OK},
-    {"a copy in a batch", copy_by_batch, KVMEM_STATUS_OK},
-    {"a copy by the kernel", copy_by_kernel, KVMEM_STATUS_OK},
-    {"a copy by the kernel on a stream", copy_by_kernel_on_a_stream, KVMEM_STATUS_OK},
-    {"a copy one by one on a stream", copy_one_by_one_on_a_stream, KVMEM_STATUS_OK},
-    {"a copy of new pairs", copy_new_pairs, KVMEM_STATUS_OK},
-    {"a copy of new pairs on a stream", copy_new_pairs_on_a_stream, KVMEM_STATUS_OK},
-    {"a copy to disk", copy_from_a_device_to_disk, KVMEM_STATUS_OK},
-    {"a copy from disk", copy_from_disk_to_a_device, KVMEM_STATUS_OK},
-    {"a copy in rows", copy_in_rows, KVMEM_STATUS_OK},
-    {"a graph of copies", copy_by_a_graph_of_copies, KVMEM_STATUS_OK},
-    {"a graph of a kernel", copy_by_a_graph_of_a_kernel, KVMEM_STATUS_OK},
-    {"a graph of rows", copy_by_a_graph_of_rows, KVMEM_STATUS_OK},
-    {"a copy that is verified", copy_and_verify, KVMEM_STATUS_OK},
-    {"a copy on a stream that is verified", copy_and_verify_on_a_stream, KVMEM_STATUS_OK},
-    {"checksums", compute_checksums, KVMEM_STATUS_OK},
-    {"a copy of elastic memory by the kernel", copy_elastic_by_kernel, KVMEM_STATUS_OK},
-    {"a copy of elastic memory one by one", copy_elastic_one_by_one, KVMEM_STATUS_OK},
-};
-const size_t num_operations = NUM(operations);
+OPERATION_CALL(copy_elastic_by_kernel, copy_elastic(KVMEM_PATH_CUDA_KERNEL))
+OPERATION_CALL(copy_elastic_one_by_one, copy_elastic(KVMEM_PATH_CUDA_COPY))

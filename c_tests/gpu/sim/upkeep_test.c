@@ -1,114 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
-// What copies on a GPU share: what is freed of it holds up no run and no caller, and it is given up for no failure but one
-// after which it is of no use.
+// What copies on a GPU share: what is freed of it delays no run and no caller, and it is destroyed after no
+// failure but one after which it is of no use.
 #include "control.h"
-#include "engine.h"
-#include "sides.h"
+#include "gpu_flight.h"
 #include "stance.h"
 
 #include <sys/resource.h>
 
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-
-/* Two sides, a stream of the engine's, and memory that work on it copies. */
+/* A flight, a stream of the engine's, and memory that work on it copies. */
 typedef struct world {
-    side host, device;
-    kvmem_queue *queue;
-    CUstream stream;
+    flight flight;
+    stream stream;
     uint64_t memory;
 } world;
 
 static void world_open(world *w) {
-    const kvmem_layout_config config = side_config(&kv_kinds[1]);
     SIM(sim_reset());
-    retain_device(0);
-    CU_ON(0, cuStreamCreate(&w->stream, CU_STREAM_NON_BLOCKING));
+    stream_open(&w->stream, 0);
     w->memory = engine_allocate(0, MIB);
-    side_open(&w->device, PLACE_DEVICE, 0, &config, NULL, 1);
-    side_open(&w->host, PLACE_PINNED, 0, &config, NULL, 2);
-    EXPECT_OK(kvmem_queue_create(&w->queue, ERR));
+    flight_open(&w->flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .has_queue = true);
 }
 
 static void world_close(world *w) {
     SIM(sim_reset());
-    CALL(kvmem_queue_destroy(w->queue));
-    side_close(&w->host);
-    side_close(&w->device);
+    flight_close(&w->flight);
     engine_free(0, w->memory);
-    CU_ON(0, cuStreamDestroy_v2(w->stream));
-    release_device(0);
-}
-
-static kvmem_transfer *create(const world *w, uint32_t path, uint64_t staging_size) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path,
-                                          it.staging_size = staging_size, it.queue = w->queue);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, w->device.model.layout, w->host.model.layout,
-        &options);
-    return transfer;
-}
-
-static void expect_moved(world *w) {
-    side_check_moved(&w->host, &w->device, &move);
+    stream_close(&w->stream);
 }
 
 /* From here the device is at the engine's work, and whatever waits for the device waits. */
-static void keep_device_busy(world *w) {
-    enter_device(0);
+static void keep_device_busy(const world *w) {
     SIM(sim_hold());
-    CU(cuMemcpyAsync(w->memory, w->memory + MIB / 2, MIB / 2, w->stream));
-    leave_device(0);
+    stream_copy(&w->stream, w->memory, w->memory + MIB / 2, MIB / 2);
+}
+
+/* Waits for its end, which the queue reports. */
+static void expect_end(const world *w, const kvmem_transfer *transfer, kvmem_status status) {
+    EXPECT(status, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    CHECK_EQ(next_completion(w->flight.queue).status, status);
 }
 
 /* A transfer that needs more of it than there is, created while what there is is in use. */
 TEST(staging_memory_grows_without_waiting_for_the_device) {
     OPENED(world, w);
-    OWNED(kvmem_transfer) small = create(&w, KVMEM_PATH_CUDA_STAGED, 16 * 1024);
+    flight_create(&w.flight, it.path = KVMEM_PATH_CUDA_STAGED, it.staging_size = 16 * 1024);
     SIM(sim_hold());
-    EXPECT_OK(kvmem_transfer_submit(small, ERR));
-    OWNED(kvmem_transfer) large = create(&w, KVMEM_PATH_CUDA_STAGED, 4 * MIB);
+    flight_submit(&w.flight);
+    OWNED(kvmem_transfer) large = flight_create_another(&w.flight, it.path = KVMEM_PATH_CUDA_STAGED,
+                                                        it.staging_size = 4 * MIB);
     SIM(sim_go());
-    EXPECT_OK(kvmem_transfer_wait(small, PATIENCE, ERR));
-    CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_OK);
+    expect_end(&w, w.flight.transfer, KVMEM_STATUS_OK);
     keep_device_busy(&w);
-    EXPECT_OK(kvmem_transfer_submit_on_stream(large, w.stream, ERR));
+    EXPECT_OK(kvmem_transfer_submit_on_stream(large, w.stream.handle, ERR));
     SIM(sim_go());
-    EXPECT_OK(kvmem_transfer_wait(large, PATIENCE, ERR));
-    CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_OK);
-    expect_moved(&w);
+    expect_end(&w, large, KVMEM_STATUS_OK);
+    flight_check_moved(&w.flight);
 }
 
 /* What a run used that failed is not used again: it is freed while the device is at other work. */
 TEST(what_a_failed_run_used_holds_up_no_end) {
     OPENED(world, w);
-    OWNED(kvmem_transfer) staged = create(&w, KVMEM_PATH_CUDA_STAGED, 16 * 1024);
+    flight_create(&w.flight, it.path = KVMEM_PATH_CUDA_STAGED, it.staging_size = 16 * 1024);
     keep_device_busy(&w);
     SIM(sim_fail("cuEventRecord", 1, CUDA_ERROR_OUT_OF_MEMORY)); /* the first thing it does */
-    EXPECT_OK(kvmem_transfer_submit(staged, ERR));
-    CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_OUT_OF_MEMORY);
-    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_poll(staged, ERR));
+    flight_submit(&w.flight);
+    CHECK_EQ(next_completion(w.flight.queue).status, KVMEM_STATUS_OUT_OF_MEMORY);
+    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_poll(w.flight.transfer, ERR));
     SIM(sim_go());
-    RUN(staged);
-    CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_OK);
-    expect_moved(&w);
+    flight_submit(&w.flight);
+    expect_end(&w, w.flight.transfer, KVMEM_STATUS_OK);
+    flight_check_moved(&w.flight);
 }
 
 static void fail_and_run_again(world *w, CUresult failure, kvmem_status status) {
-    OWNED(kvmem_transfer) failing = create(w, KVMEM_PATH_CUDA_KERNEL, 0);
+    OWNED(kvmem_transfer) failing = flight_create_another(&w->flight, it.path = KVMEM_PATH_CUDA_KERNEL);
     SIM(sim_fail("cuLaunchKernel", 1, failure));
     EXPECT_OK(kvmem_transfer_submit(failing, ERR));
-    EXPECT(status, kvmem_transfer_wait(failing, PATIENCE, ERR));
-    CHECK_EQ(next_completion(w->queue).status, status);
-    OWNED(kvmem_transfer) next = create(w, KVMEM_PATH_CUDA_KERNEL, 0);
-    RUN(next);
-    CHECK_EQ(next_completion(w->queue).status, KVMEM_STATUS_OK);
-    expect_moved(w);
+    expect_end(w, failing, status);
+    OWNED(kvmem_transfer) next = flight_create_another(&w->flight, it.path = KVMEM_PATH_CUDA_KERNEL);
+    EXPECT_OK(kvmem_transfer_submit(next, ERR));
+    expect_end(w, next, KVMEM_STATUS_OK);
+    flight_check_moved(&w->flight);
 }
 
-/* Kernels that are loaded show how many sets of all that copies share were made: one is kept by the layouts. */
+/* Kernels that are loaded show how many sets of all that copies share were made: one is kept by the
+   layouts. */
 TEST(only_what_is_of_no_use_is_made_again) {
-    static const CUresult harmless[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
-                                        CUDA_ERROR_NOT_PERMITTED};
+    static const CUresult harmless[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
+                                        CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_NOT_PERMITTED};
     OPENED(world, w);
     fail_and_run_again(&w, CUDA_ERROR_OUT_OF_MEMORY, KVMEM_STATUS_OUT_OF_MEMORY);
     const uint64_t loaded = SIM(sim_calls("cuModuleLoadData"));
@@ -127,20 +106,18 @@ TEST(a_failure_ends_a_run_without_free_file_descriptors) {
     OPENED(world, w);
     for (size_t i = 0; i < NUM(failures); i++) {
         struct rlimit before;
-        kvmem_error_cause cause;
-        OWNED(kvmem_transfer) transfer = create(&w, KVMEM_PATH_CUDA_COPY, 0);
+        flight_create(&w.flight, it.path = KVMEM_PATH_CUDA_COPY);
         SIM(sim_hold());
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        flight_submit(&w.flight);
         SIM(sim_fail("cuStreamQuery", SIM_EVERY_CALL, failures[i]));
         CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
         const struct rlimit none = {0, before.rlim_max};
         CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-        const kvmem_status status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+        const kvmem_status status = kvmem_transfer_wait(w.flight.transfer, PATIENCE, ERR);
         CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
         CHECK_EQ(status, KVMEM_STATUS_CUDA);
-        EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
-        CHECK_EQ(cause.code, failures[i]);
+        CHECK_CAUSE(KVMEM_DOMAIN_CUDA, failures[i]);
         SIM(sim_reset());
-        CHECK_EQ(next_completion(w.queue).status, KVMEM_STATUS_CUDA);
+        CHECK_EQ(next_completion(w.flight.queue).status, KVMEM_STATUS_CUDA);
     }
 }

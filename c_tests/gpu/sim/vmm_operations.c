@@ -58,7 +58,7 @@ static kvmem_status use(kvmem_vmm_memory *memory, kvmem_vmm_memory *again, uint6
     return status;
 }
 
-static kvmem_status export_by_fabric(void) {
+OPERATION(export_by_fabric) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = KVMEM_VMM_FABRIC, it.size = SIZE);
     OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_fabric_handle made;
@@ -68,24 +68,23 @@ static kvmem_status export_by_fabric(void) {
 }
 
 /* Two handles of one memory. */
-static kvmem_status import_by_fabric(void) {
+OPERATION(import_by_fabric) {
     OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_status status = kvmem_vmm_memory_import_fabric(&handle, SIZE, 0, &memory, ERR);
     THEN(status, use(memory, exported, SIZE));
     return status;
 }
 
-static kvmem_status import_by_fabric_of_the_wrong_device(void) {
+REFUSED_OPERATION(import_by_fabric_of_the_wrong_device, KVMEM_STATUS_INVALID_ARGUMENT) {
     OWNED(kvmem_vmm_memory) memory = NULL;
     const kvmem_status status = kvmem_vmm_memory_import_fabric(&handle, SIZE, 1, &memory, ERR);
     return status;
 }
 
-static kvmem_status have_memory_of_a_node(void) {
+OPERATION(have_memory_of_a_node) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.location = KVMEM_VMM_HOST_NUMA);
     OWNED(kvmem_vmm_memory) memory = NULL;
-    kvmem_status status =
-        kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR);
+    kvmem_status status = kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR);
     THEN(status, kvmem_vmm_memory_create(&options, &memory, ERR));
     THEN(status, use(memory, memory, options.size));
     return status;
@@ -103,7 +102,7 @@ static void check_committed(const kvmem_region *region) {
     CHECK_EQ(read_byte(info.address + SIZE), VALUE);
 }
 
-static kvmem_status have_elastic_memory_for_the_fabric(void) {
+OPERATION(have_elastic_memory_for_the_fabric) {
     kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.flags = KVMEM_ELASTIC_FABRIC,
                                             it.size = 2 * SIZE, it.extent_size = SIZE);
     OWNED(kvmem_region) region = NULL;
@@ -115,13 +114,3 @@ static kvmem_status have_elastic_memory_for_the_fabric(void) {
     }
     return status;
 }
-
-const operation operations[] = {
-    {"exporting by fabric handle", export_by_fabric, KVMEM_STATUS_OK},
-    {"importing by fabric handle", import_by_fabric, KVMEM_STATUS_OK},
-    {"importing by fabric of the wrong device", import_by_fabric_of_the_wrong_device,
-     KVMEM_STATUS_INVALID_ARGUMENT},
-    {"memory of a node of the host", have_memory_of_a_node, KVMEM_STATUS_OK},
-    {"elastic memory for the fabric", have_elastic_memory_for_the_fabric, KVMEM_STATUS_OK},
-};
-const size_t num_operations = NUM(operations);

@@ -10,6 +10,25 @@
 /* More driver calls than any operation makes. */
 #define TOO_MANY 500
 
+#define MOST_OPERATIONS 40
+
+static operation operations[MOST_OPERATIONS];
+static size_t num_operations;
+
+void operation_add(operation added) {
+    CHECK(num_operations < MOST_OPERATIONS);
+    operations[num_operations++] = added;
+}
+
+const operation *walk_find(const char *name) {
+    size_t i = 0;
+    while (strcmp(operations[i].name, name) != 0) {
+        i++;
+        CHECK(i < num_operations);
+    }
+    return &operations[i];
+}
+
 static const struct {
     CUresult result;
     const char *name;

@@ -2,7 +2,6 @@
 // Every driver call of every operation fails in turn: nothing leaks, the caller's context stays, the error
 // says what the driver said, and the operation works afterwards.
 #include "control.h"
-#include "operations.h"
 #include "owner.h"
 #include "stance.h"
 #include "walk.h"
@@ -21,27 +20,15 @@ TEST(a_full_device_still_says_what_it_can_do) {
     CHECK(info.capabilities & KVMEM_CUDA_POSIX_FD);
 }
 
-static const operation *find_operation(const char *name) {
-    size_t i = 0;
-    while (strcmp(operations[i].name, name) != 0) {
-        i++;
-        CHECK(i < num_operations);
-    }
-    return &operations[i];
-}
-
 /* What a newer driver may answer. */
 TEST(a_result_nobody_knows_is_given_by_number) {
-    const operation *device_memory = find_operation("device memory");
+    const operation *device_memory = walk_find("have_device_memory");
     operations_open();
     SIM(sim_reset());
     SIM(sim_fail("cuMemAlloc_v2", 1, (CUresult)7777));
     CHECK_EQ(device_memory->run(), KVMEM_STATUS_CUDA);
-    kvmem_error_cause cause;
-    CHECK_EQ(kvmem_error_get_cause(test_last_error(), &cause), KVMEM_STATUS_OK);
-    CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
-    CHECK_EQ(cause.code, 7777);
-    CHECK_STR(cause.name, "CUresult 7777");
+    CHECK_CAUSE(KVMEM_DOMAIN_CUDA, 7777);
+    CHECK_STR(test_last_cause().name, "CUresult 7777");
     walk_check_works(device_memory);
     operations_close();
 }

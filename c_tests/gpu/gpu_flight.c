@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens two sides with different bytes, and compares all of both after each transfer.
+#include "gpu_flight.h"
+
+#include "stance.h"
+
+#define USER_DATA 42
+
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
+const kv_move scattered_move = {scattered, NUM(scattered), 0, 0, 3};
+
+static void open_end(side *end, place place, int device, const kvmem_layout_config *config,
+                     const flight_plan *plan, uint32_t seed) {
+    if (place == PLACE_FILE) {
+        side_open_file(end, config, plan->agent, plan->file_flags, seed);
+    } else {
+        side_open(end, place, device, config, plan->agent, seed);
+    }
+}
+
+void flight_open_as(flight *flight, const flight_plan *plan) {
+    const kvmem_layout_config otherwise = side_config(&kv_kinds[1]);
+    const kvmem_layout_config *source = plan->source != NULL ? plan->source : &otherwise;
+    const kvmem_layout_config *destination = plan->destination != NULL ? plan->destination : source;
+    *flight = (struct flight){.move = plan->move != NULL ? plan->move : &scattered_move};
+    open_end(&flight->source, plan->from, plan->from_device, source, plan, plan->seed);
+    open_end(&flight->destination, plan->to, plan->to_device, destination, plan, plan->seed + 1);
+    if (plan->has_queue) {
+        EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
+    }
+}
+
+void flight_destroy_transfer(flight *flight) {
+    CALL(kvmem_transfer_destroy(flight->transfer));
+    flight->transfer = NULL;
+}
+
+void flight_close(flight *flight) {
+    flight_destroy_transfer(flight);
+    CALL(kvmem_queue_destroy(flight->queue));
+    side_close(&flight->source);
+    side_close(&flight->destination);
+}
+
+kvmem_transfer_options flight_options(const flight *flight) {
+    return WITH(kv_transfer_options(flight->move), it.queue = flight->queue, it.user_data = USER_DATA);
+}
+
+kvmem_status flight_try_with(flight *flight, kvmem_transfer_options options) {
+    flight_destroy_transfer(flight);
+    const kvmem_status status = kvmem_transfer_create(flight->source.model.layout,
+                                                      flight->destination.model.layout,
+                                                      &options, &flight->transfer, ERR);
+    stance_check(__FILE__, __LINE__, "kvmem_transfer_create");
+    return status;
+}
+
+void flight_create_with(flight *flight, kvmem_transfer_options options) {
+    EXPECT_OK(flight_try_with(flight, options));
+}
+
+kvmem_transfer *flight_create_another_with(const flight *flight, kvmem_transfer_options options) {
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, flight->source.model.layout,
+        flight->destination.model.layout, &options);
+    return transfer;
+}
+
+void flight_refuse_with(flight *flight, kvmem_status status, const char *part,
+                        kvmem_transfer_options options) {
+    REFUSE(status, part, kvmem_transfer_create, flight->source.model.layout, flight->destination.model.layout,
+           &options);
+}
+
+kvmem_transfer_info flight_info(const flight *flight) {
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, flight->transfer);
+    return info;
+}
+
+kvmem_transfer_explanation flight_explain(const flight *flight, const char *part) {
+    kvmem_transfer_explanation explanation;
+    OWN(kvmem_blob, text, kvmem_transfer_explain, flight->transfer, &explanation);
+    CHECK_HAS(kvmem_blob_data(text), part);
+    CHECK_HAS(kvmem_blob_data(text), kvmem_path_name(explanation.path));
+    CHECK_EQ(strlen(kvmem_blob_data(text)), kvmem_blob_size(text));
+    CHECK_EQ(flight_info(flight).path, explanation.path);
+    CHECK_EQ(flight_info(flight).num_moves, explanation.num_moves);
+    return explanation;
+}
+
+uint64_t flight_bytes(const flight *flight) {
+    const kvmem_layout_config *config = &flight->source.model.config;
+    return flight->move->num_pairs * flight->move->num_layers * config->outer_dim * kv_piece_size(config);
+}
+
+void flight_submit(const flight *flight) {
+    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
+}
+
+void flight_submit_on(const flight *flight, CUstream stream) {
+    EXPECT_OK(kvmem_transfer_submit_on_stream(flight->transfer, stream, ERR));
+}
+
+void flight_check_moved(flight *flight) {
+    side_check_moved(&flight->destination, &flight->source, flight->move);
+    side_check(&flight->source);
+}
+
+void flight_land(flight *flight) {
+    EXPECT_OK(kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
+    flight_check_moved(flight);
+}
+
+void flight_run(flight *flight) {
+    flight_submit(flight);
+    flight_land(flight);
+}
+
+void flight_expect_end(const flight *flight, kvmem_status status, const char *part) {
+    EXPECT_MESSAGE(status, part, kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
+    const kvmem_error_cause cause = test_last_cause();
+    EXPECT(status, kvmem_transfer_poll(flight->transfer, ERR));
+    CHECK_CAUSE(cause.domain, cause.code); /* the same failure */
+}
+
+void flight_expect_completion(const flight *flight, kvmem_status status) {
+    const kvmem_completion completion = next_completion(flight->queue);
+    CHECK_EQ(completion.user_data, USER_DATA);
+    CHECK_EQ(completion.status, status);
+    CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? flight_bytes(flight) : 0);
+}
+
+void expect_each_once(kvmem_queue *queue, size_t count, uint64_t bytes) {
+    CLEANUP(test_free) bool *is_reported = test_allocate(count * sizeof(bool));
+    for (size_t i = 0; i < count; i++) {
+        const kvmem_completion completion = next_completion(queue);
+        CHECK(completion.user_data < count && !is_reported[completion.user_data]);
+        CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+        CHECK_EQ(completion.bytes, bytes);
+        is_reported[completion.user_data] = true;
+    }
+}
+
+void flight_expect_in_progress(const flight *flight) {
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight->transfer, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight->transfer, MILLISECONDS(20), ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight->transfer, ERR));
+}
+
+side *flight_file(flight *flight) {
+    return flight->source.place == PLACE_FILE ? &flight->source : &flight->destination;
+}
+
+side *flight_memory(flight *flight) {
+    return flight->source.place == PLACE_FILE ? &flight->destination : &flight->source;
+}
+
+void flight_refill(flight *flight, uint32_t seed) {
+    side_refill(flight_memory(flight), seed);
+}
+
+void flight_turn_round(flight *flight) {
+    const side source = flight->source;
+    flight_destroy_transfer(flight);
+    flight->source = flight->destination;
+    flight->destination = source;
+}
+
+void flight_submit_on_primary(const flight *flight, CUstream stream) {
+    const CUcontext before = current_context();
+    CUcontext primary = NULL;
+    CU(cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(cuCtxPushCurrent_v2(primary));
+    stance_take(primary);
+    flight_submit_on(flight, stream);
+    CU(cuCtxPopCurrent_v2(&primary));
+    stance_take(before);
+    release_device(0);
+}

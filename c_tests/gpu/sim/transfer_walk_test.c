@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-// Every driver call of transfers in one go fails in turn: nothing leaks, the caller's context stays, the error says
-// what the driver said, and the transfer works afterwards.
-#include "stance.h"
-#include "walk.h"
-
-WALK_CASES
