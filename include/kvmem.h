@@ -767,7 +767,8 @@ void kvmem_adopt_file_options_init(kvmem_adopt_file_options *options, size_t str
 ///         KVMEM_STATUS_BUSY: a process has a lease on the file (F_SETLEASE)
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
 ///
-/// Notes: any process that can open the file for writing can change the bytes, whatever a share grants.
+/// Notes: importers receive the file, and can access all of it, whatever part was adopted and shared. Any
+/// process that can open the file for writing can change the bytes, whatever a share grants.
 /// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
 /// reading with processes of another user.
 kvmem_status kvmem_region_adopt_file(const kvmem_adopt_file_options *options,
