@@ -12,7 +12,8 @@ static bool has_backend(const char *name) {
 
 static void load_nixl(fuzz *fuzz) {
     static const char *const others[] = {"/nowhere", "", "/proc/self/exe"};
-    TRY(fuzz, kvmem_nixl_load, settings.nixl == NULL || random_one_in(fuzz, 3) ? random_of(fuzz, others) : NULL);
+    TRY(fuzz, kvmem_nixl_load,
+        settings.nixl == NULL || random_one_in(fuzz, 3) ? random_of(fuzz, others) : NULL);
 }
 
 static void get_nixl_path(fuzz *fuzz) {
@@ -25,7 +26,8 @@ static void create_agent(fuzz *fuzz) {
     if (settings.nixl == NULL) {
         return; /* without NIXL nothing comes of it: c_tests/nodeps */
     }
-    options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_AGENT_NO_PROGRESS_THREAD) & ~(uint64_t)KVMEM_AGENT_LISTEN_THREAD : 0;
+    options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_AGENT_NO_PROGRESS_THREAD) : 0;
+    options.flags &= ~(uint64_t)KVMEM_AGENT_LISTEN_THREAD;
     options.sync_mode = random_one_in(fuzz, 4) ? (uint32_t)random_below(fuzz, 6) : 0;
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     const char *name = random_one_in(fuzz, 20) ? "" : random_of(fuzz, names);
@@ -67,7 +69,8 @@ static void meet(fuzz *fuzz) {
     TRY(fuzz, kvmem_agent_create_backend, owner, backend, NULL, 0);
     TRY(fuzz, kvmem_agent_create_backend, reader, backend, NULL, 0);
     TRY(fuzz, kvmem_agent_get_local_metadata, owner, &metadata);
-    TRY(fuzz, kvmem_agent_load_remote_metadata, reader, kvmem_blob_data(metadata), kvmem_blob_size(metadata), NULL);
+    TRY(fuzz, kvmem_agent_load_remote_metadata, reader, kvmem_blob_data(metadata), kvmem_blob_size(metadata),
+        NULL);
     if (TRY(fuzz, kvmem_layout_export, layout, &descriptor) == KVMEM_STATUS_OK) {
         const void *data = kvmem_blob_data(descriptor);
         const size_t size = kvmem_blob_size(descriptor);
@@ -107,8 +110,8 @@ TRIES_WITH(invalidate_metadata, kvmem_agent_invalidate_remote_metadata, AGENTS, 
 
 /* No agent here has a listen thread: it would listen on all interfaces. */
 static void fetch_metadata(fuzz *fuzz) {
-    TRY(fuzz, kvmem_agent_fetch_remote_metadata, table_pick(fuzz, AGENTS), peer_name(fuzz), or_null(fuzz, "127.0.0.1"),
-        (uint32_t)random_below(fuzz, 3), random_timeout(fuzz));
+    TRY(fuzz, kvmem_agent_fetch_remote_metadata, table_pick(fuzz, AGENTS), peer_name(fuzz),
+        or_null(fuzz, "127.0.0.1"), (uint32_t)random_below(fuzz, 3), random_timeout(fuzz));
 }
 
 static void send_metadata(fuzz *fuzz) {
@@ -122,14 +125,16 @@ static void notify(fuzz *fuzz) {
 }
 
 static void take_notifications(fuzz *fuzz) {
-    CREATE(fuzz, NOTIFICATIONS, kvmem_agent_take_notifications, table_pick(fuzz, AGENTS), random_timeout(fuzz));
+    CREATE(fuzz, NOTIFICATIONS, kvmem_agent_take_notifications, table_pick(fuzz, AGENTS),
+           random_timeout(fuzz));
 }
 
 static void use_notifications(fuzz *fuzz) {
     const kvmem_notifications *notifications = table_pick(fuzz, NOTIFICATIONS);
     const size_t count = DO(fuzz, kvmem_notifications_count, notifications);
     kvmem_notification notification;
-    TRY(fuzz, kvmem_notifications_get, notifications, random_below(fuzz, count + 1), or_null(fuzz, &notification));
+    TRY(fuzz, kvmem_notifications_get, notifications, random_below(fuzz, count + 1),
+        or_null(fuzz, &notification));
 }
 
 DESTROYS(destroy_notifications, NOTIFICATIONS)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes call sequences over the C ABI: random calls of every function of kvmem.h, with good and bad arguments, from one
-// thread or several. Each status must be one that the header documents, and when all handles are destroyed nothing may
-// be left. See fuzz/README.md.
+// Fuzzes call sequences over the C ABI: random calls of every function of kvmem.h, with good and bad
+// arguments, from one thread or several. Each status must be one that the header documents, and when all
+// handles are destroyed nothing may be left. See fuzz/README.md.
 #include "driver.h"
 #include "fuzz.h"
 #include "leftovers.h"
@@ -70,6 +70,7 @@ int main(int argc, char **argv) {
     sequence_check_threads();
     owned_close();
     const bool is_complete = calls_report(settings.prints_functions, settings.needs_all);
-    printf("%llu sequences, %llu calls, nothing found\n", (unsigned long long)done, (unsigned long long)calls_made());
+    printf("%llu sequences, %llu calls, nothing found\n", (unsigned long long)done,
+           (unsigned long long)calls_made());
     return settings.needs_all && !is_complete ? EXIT_FAILURE : EXIT_SUCCESS;
 }

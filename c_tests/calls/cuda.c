@@ -58,7 +58,8 @@ static void ipc(fuzz *fuzz) {
     }
     kvmem_ipc_handle handle;
     memset(&handle, 0, sizeof(handle));
-    TRY(fuzz, kvmem_ipc_export, random_one_in(fuzz, 20) ? random_next(fuzz) : info.address, or_null(fuzz, &handle));
+    TRY(fuzz, kvmem_ipc_export, random_one_in(fuzz, 20) ? random_next(fuzz) : info.address,
+        or_null(fuzz, &handle));
     FUZZ_OPTIONS(kvmem_ipc_options, options, kvmem_ipc_options_init);
     memcpy(options.handle, handle.handle, sizeof(options.handle));
     options.flags = random_flags(fuzz, KVMEM_IPC_FOR_DEVICE);
@@ -96,7 +97,8 @@ static void create_range(fuzz *fuzz) {
 static void range_get_span(fuzz *fuzz) {
     uint64_t address = 0;
     uint64_t size = 0;
-    TRY(fuzz, kvmem_vmm_range_get_span, table_pick(fuzz, RANGES), or_null(fuzz, &address), or_null(fuzz, &size));
+    TRY(fuzz, kvmem_vmm_range_get_span, table_pick(fuzz, RANGES), or_null(fuzz, &address),
+        or_null(fuzz, &size));
 }
 
 static void create_memory(fuzz *fuzz) {
@@ -112,12 +114,14 @@ static void create_mapping(fuzz *fuzz) {
 
 static void set_access(fuzz *fuzz) {
     static const uint32_t accesses[] = {KVMEM_ACCESS_READ_WRITE, KVMEM_ACCESS_READ, KVMEM_ACCESS_NONE, 2};
-    TRY(fuzz, kvmem_vmm_mapping_set_access, table_pick(fuzz, MAPPINGS), random_device(fuzz), random_of(fuzz, accesses));
+    TRY(fuzz, kvmem_vmm_mapping_set_access, table_pick(fuzz, MAPPINGS), random_device(fuzz),
+        random_of(fuzz, accesses));
 }
 
 static void get_access(fuzz *fuzz) {
     uint32_t access = 0;
-    TRY(fuzz, kvmem_vmm_mapping_get_access, table_pick(fuzz, MAPPINGS), random_device(fuzz), or_null(fuzz, &access));
+    TRY(fuzz, kvmem_vmm_mapping_get_access, table_pick(fuzz, MAPPINGS), random_device(fuzz),
+        or_null(fuzz, &access));
 }
 
 /* What is mapped is retained as memory, too. */
@@ -127,7 +131,8 @@ static void mapping_get_span(fuzz *fuzz) {
     kvmem_vmm_mapping *mapping = table_pick(fuzz, MAPPINGS);
     if (TRY(fuzz, kvmem_vmm_mapping_get_span, mapping, &address, or_null(fuzz, &size)) == KVMEM_STATUS_OK) {
         TRY(fuzz, kvmem_vmm_mapping_set_access, mapping, random_device(fuzz), KVMEM_ACCESS_READ_WRITE);
-        CREATE(fuzz, MEMORIES, kvmem_vmm_memory_retain, random_one_in(fuzz, 20) ? random_next(fuzz) : address);
+        CREATE(fuzz, MEMORIES, kvmem_vmm_memory_retain,
+               random_one_in(fuzz, 20) ? random_next(fuzz) : address);
     }
 }
 
@@ -148,7 +153,8 @@ static void export_and_import_fabric(fuzz *fuzz) {
     memset(&handle, 0, sizeof(handle));
     TRY(fuzz, kvmem_vmm_memory_export_fabric, memory, or_null(fuzz, &handle));
     const int32_t device = random_one_in(fuzz, 3) ? KVMEM_VMM_ANY_DEVICE : random_device(fuzz);
-    CREATE(fuzz, MEMORIES, kvmem_vmm_memory_import_fabric, or_null(fuzz, &handle), GRANULE * random_below(fuzz, 3), device);
+    CREATE(fuzz, MEMORIES, kvmem_vmm_memory_import_fabric, or_null(fuzz, &handle),
+           GRANULE * random_below(fuzz, 3), device);
 }
 
 DESTROYS(destroy_range, RANGES)

@@ -153,8 +153,8 @@ static void report_undocumented(fuzz *fuzz, enum function function, kvmem_status
     }
     const uint32_t bit = UINT32_C(1) << (unsigned)(status < 0 ? -status : 0);
     if (fuzz->error != NULL && (atomic_fetch_or(&reported[function], bit) & bit) == 0) {
-        printf("UNDOCUMENTED: %s: %s: %s (seed %llu)\n", functions[function].name, kvmem_status_name(status), message,
-               (unsigned long long)fuzz->sequence);
+        printf("UNDOCUMENTED: %s: %s: %s (seed %llu)\n", functions[function].name, kvmem_status_name(status),
+               message, (unsigned long long)fuzz->sequence);
     }
 }
 
@@ -271,8 +271,8 @@ bool calls_report(bool prints, bool needs_all) {
         const unsigned long long successes = succeeded[i];
         const bool is_lacking = calls == 0 || (successes == 0 && !settings_cannot_succeed(functions[i].name));
         if (prints || (needs_all && is_lacking)) {
-            printf("%s%s: %llu calls, %llu succeeded\n", needs_all && is_lacking ? "TOO FEW: " : "", functions[i].name,
-                   calls, successes);
+            printf("%s%s: %llu calls, %llu succeeded\n", needs_all && is_lacking ? "TOO FEW: " : "",
+                   functions[i].name, calls, successes);
         }
         is_complete = is_complete && !is_lacking;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fuzzer of call sequences over the C ABI: what one thread of it knows, and how it calls a function and checks the
-// result against the header.
+// A fuzzer of call sequences over the C ABI: what one thread of it knows, and how it calls a function and
+// checks the result against the header.
 #pragma once
 
 #include "harness.h"
@@ -112,7 +112,8 @@ void check_created(fuzz *fuzz, kind kind, kvmem_status status, void *handle, boo
     } while (0)
 
 /* ---- operations of one call ---- */
-/* Defines one that calls a function on a handle of a kind: `TRIES(sync_region, kvmem_region_sync, REGIONS)`. */
+/* Defines one that calls a function on a handle of a kind: `TRIES(sync_region, kvmem_region_sync,
+ * REGIONS)`. */
 #define TRIES(name, function, kind)                                                                  \
     static void name(fuzz *fuzz) {                                                                   \
         TRY(fuzz, function, table_pick(fuzz, kind));                                                 \
@@ -129,7 +130,8 @@ void check_created(fuzz *fuzz, kind kind, kvmem_status status, void *handle, boo
         type value;                                                                                  \
         TRY(fuzz, function, table_pick(fuzz, kind), or_null(fuzz, &value));                          \
     }
-/* One that creates a handle from one of another kind, with options that a function makes up if there are any. */
+/* One that creates a handle from one of another kind, with options that a function makes up if there are
+ * any. */
 #define CREATES(name, made, function, kind)                                                          \
     static void name(fuzz *fuzz) {                                                                   \
         CREATE(fuzz, made, function, table_pick(fuzz, kind));                                        \
@@ -175,7 +177,7 @@ void shares_forget_tokens(void);
 
 /* Runs the call with this index of a sequence. */
 void call_run(fuzz *fuzz, uint64_t sequence, uint64_t index, unsigned thread);
-/* How often each function was called, and how often it returned KVMEM_STATUS_OK or was no fallible one. Returns whether
-   all were called, and all that can succeed here have. */
+/* How often each function was called, and how often it returned KVMEM_STATUS_OK or was no fallible one.
+   Returns whether all were called, and all that can succeed here have. */
 bool calls_report(bool prints, bool needs_all);
 uint64_t calls_made(void);

@@ -42,7 +42,9 @@ static void add_files(holdings *holdings) {
             continue;
         }
         target[length] = '\0';
-        target[strcspn(target, "[0123456789")] = target[0] == 's' || target[0] == 'p' ? '\0' : target[strcspn(target, "[0123456789")];
+        if (target[0] == 's' || target[0] == 'p') {
+            target[strcspn(target, "[0123456789")] = '\0';
+        }
         if (strcmp(target, "/sys/devices/system/cpu/online") != 0) { /* of glibc's allocator, for a moment */
             add(holdings, "open file", target);
         }
@@ -112,7 +114,8 @@ static void subtract(holdings *now, const holdings *before) {
 static void add_number(holdings *holdings, const char *what, uint64_t now, uint64_t before) {
     char text[64];
     if (now > before) {
-        snprintf(text, sizeof(text), "%llu, before %llu", (unsigned long long)now, (unsigned long long)before);
+        snprintf(text, sizeof(text), "%llu, before %llu", (unsigned long long)now,
+                 (unsigned long long)before);
         add(holdings, what, text);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process holds beside its heap: open files, mappings of files, threads, files in its directory, and what the
-// stand-in driver has given it. All of it must be as before once every handle is destroyed.
+// What a process holds beside its heap: open files, mappings of files, threads, files in its directory, and
+// what the stand-in driver has given it. All of it must be as before once every handle is destroyed.
 #pragma once
 
 #include "fuzz.h"

@@ -20,7 +20,8 @@ static void write_list(const calls *calls, char *text) {
     size_t length = 0;
     text[0] = '\0';
     for (size_t i = 0; i < calls->count && length + 24 < MOST_TEXT; i++) {
-        length += (size_t)sprintf(text + length, "%s%llu", i > 0 ? "," : "", (unsigned long long)calls->numbers[i]);
+        length += (size_t)sprintf(text + length, "%s%llu", i > 0 ? "," : "",
+                                  (unsigned long long)calls->numbers[i]);
     }
     if (calls->count == 0) {
         strcpy(text, "none");
@@ -35,7 +36,8 @@ static bool fails(const calls *calls, bool prints) {
     write_list(calls, list);
     snprintf(seed, sizeof(seed), "%llu", (unsigned long long)settings.seed);
     snprintf(count, sizeof(count), "%llu", (unsigned long long)settings.calls);
-    char *arguments[20] = {"calls_fuzz", "--seed", seed, "--sequences", "1", "--calls", count, "--only", list};
+    char *arguments[20] = {"calls_fuzz", "--seed", seed, "--sequences", "1", "--calls", count, "--only",
+                           list};
     size_t length = 9;
     if (prints) {
         arguments[length++] = "--print-calls";
@@ -99,7 +101,8 @@ int minimise(void) {
         }
     }
     if (!fails(&calls, false)) {
-        printf("the sequence of seed %llu does not fail in a process of its own\n", (unsigned long long)settings.seed);
+        printf("the sequence of seed %llu does not fail in a process of its own\n",
+               (unsigned long long)settings.seed);
         return EXIT_FAILURE;
     }
     for (size_t step = calls.count / 2; step > 0; step /= 2) {

@@ -109,7 +109,8 @@ kvmem_layout_config options_config(fuzz *fuzz) {
         config.block_dim = (uint32_t)random_below(fuzz, 3);
     }
     if (random_one_in(fuzz, 6)) { /* contiguous pieces and others, most of them possible, some not */
-        static const char *const orders[] = {"BLOHNC", "L/OBHNC", "LO/BNHC", "OL/BNHC", "L/BHNOC", "OBNLHC", "LO/HCBN",
+        static const char *const orders[] = {"BLOHNC", "L/OBHNC", "LO/BNHC", "OL/BNHC", "L/BHNOC", "OBNLHC",
+                                             "LO/HCBN",
                                              "LHBNOC", "BLONHC",  "L/BNHC",  "BLBNHC",  "B/LNHC",  ""};
         config.order = random_of(fuzz, orders);
         config.num_heads = random_one_in(fuzz, 20) ? 0 : 4;
@@ -123,7 +124,8 @@ kvmem_layout_config options_config(fuzz *fuzz) {
         *random_of(fuzz, strides) = random_of(fuzz, values);
     }
     if (random_one_in(fuzz, 30)) { /* one field is wrong, or too large for any memory: nothing large is ever allocated */
-        uint64_t *const fields[] = {&config.num_blocks, &config.num_layers,  &config.outer_dim, &config.page_size,
+        uint64_t *const fields[] = {&config.num_blocks, &config.num_layers,  &config.outer_dim,
+                                    &config.page_size,
                                     &config.inner_dim,  &config.dtype_width, &config.alignment, &config.num_heads};
         static const uint64_t values[] = {0, 3, UINT64_C(1) << 48, UINT64_MAX};
         *random_of(fuzz, fields) = random_of(fuzz, values);

@@ -54,7 +54,8 @@ static kvmem_adopt_options options_of(fuzz *fuzz, adopted values) {
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_ADOPT_READ_ONLY) : 0;
     if (random_one_in(fuzz, 50)) {
-        /* Never a bit more: memory of somebody else's could follow, and be unmapped while the region uses it. */
+        /* Never a bit more: memory of somebody else's could follow, and be unmapped while the region uses
+         * it. */
         options.size = random_size(fuzz, options.size);
     }
     return options;

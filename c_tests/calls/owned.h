@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fuzzer itself owns and gives to the library: memory that is adopted, and paths in a directory of its own.
+// What the fuzzer itself owns and gives to the library: memory that is adopted, and paths in a directory of
+// its own.
 #pragma once
 
 #include "fuzz.h"
@@ -7,7 +8,8 @@
 /* Host memory of whole pages, filled with zeroes. */
 void *owned_memory(uint64_t size);
 void owned_memory_free(void *memory, uint64_t size);
-/* Options that have a region adopt some, which is unmapped by its release callback; a use after that is a crash. */
+/* Options that have a region adopt some, which is unmapped by its release callback; a use after that is a
+ * crash. */
 kvmem_adopt_options owned_adopt_options(fuzz *fuzz);
 /* The same with memory of a GPU. */
 kvmem_adopt_options owned_device_options(fuzz *fuzz, int32_t device);

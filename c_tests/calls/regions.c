@@ -31,7 +31,8 @@ static void adopt_device(fuzz *fuzz) {
     const kvmem_adopt_options options = owned_device_options(fuzz, device);
     const int32_t said = random_one_in(fuzz, 20) ? random_device(fuzz) : device;
     void *region = POISON;
-    const kvmem_status status = TRY(fuzz, kvmem_region_adopt_device, or_null(fuzz, &options), said, (void *)&region);
+    const kvmem_status status = TRY(fuzz, kvmem_region_adopt_device, or_null(fuzz, &options), said,
+                                    (void *)&region);
     check_created(fuzz, REGIONS, status, region, true);
     if (status != KVMEM_STATUS_OK) {
         owned_not_adopted(&options);

@@ -23,7 +23,8 @@ typedef struct worker {
 static void on_signal(int number) {
     char text[256];
     const fuzz *fuzz = running;
-    const int length = snprintf(text, sizeof(text), "FAILED: signal %d, sequence %llu, call %llu of thread %u, %s, function %d\n",
+    const int length = snprintf(text, sizeof(text),
+                                "FAILED: signal %d, sequence %llu, call %llu of thread %u, %s, function %d\n",
                                 number, fuzz != NULL ? (unsigned long long)fuzz->sequence : 0,
                                 fuzz != NULL ? (unsigned long long)fuzz->index : 0, fuzz != NULL ? fuzz->thread : 0,
                                 fuzz != NULL && fuzz->operation != NULL ? fuzz->operation : "no operation",

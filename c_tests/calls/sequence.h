@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence: its calls, on one thread or several, the end of all handles, and the check that nothing is left.
+// One sequence: its calls, on one thread or several, the end of all handles, and the check that nothing is
+// left.
 #pragma once
 
 #include "harness.h"

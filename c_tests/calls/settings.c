@@ -130,8 +130,8 @@ bool settings_has_call(uint64_t index) {
 
 bool settings_cannot_succeed(const char *function) {
     /* No peer in another process, and no agent with a listen thread. */
-    static const char *const never[] = {"kvmem_agent_fetch_remote_metadata", "kvmem_agent_send_local_metadata",
-                                        "kvmem_region_open_ipc"};
+    static const char *const never[] = {"kvmem_agent_fetch_remote_metadata",
+                                        "kvmem_agent_send_local_metadata", "kvmem_region_open_ipc"};
     static const char *const agents[] = {"kvmem_agent_", "kvmem_registration_", "kvmem_notification",
                                          "kvmem_region_register", "kvmem_region_get_agent", "kvmem_layout_get_agent",
                                          "kvmem_layout_export", "kvmem_layout_import", "kvmem_nixl_"};

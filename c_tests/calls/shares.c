@@ -74,7 +74,8 @@ static void create_received(fuzz *fuzz) {
     if (num_fds > 0 && random_one_in(fuzz, 20)) {
         fds[random_below(fuzz, num_fds)] = -1;
     }
-    CREATE(fuzz, SHARES, kvmem_share_create_received, copy, random_one_in(fuzz, 20) ? random_below(fuzz, size + 1) : size,
+    CREATE(fuzz, SHARES, kvmem_share_create_received, copy,
+           random_one_in(fuzz, 20) ? random_below(fuzz, size + 1) : size,
            or_null(fuzz, fds), random_one_in(fuzz, 20) ? random_below(fuzz, num_fds + 1) : num_fds);
 }
 
@@ -118,7 +119,8 @@ static void send_and_receive(fuzz *fuzz) {
         }
     }
     const int closed = random_one_in(fuzz, 20) ? close(ends[1]), -1 : ends[1];
-    TRY(fuzz, kvmem_share_send, table_pick(fuzz, SHARES), random_one_in(fuzz, 30) ? -1 : ends[0], random_timeout(fuzz));
+    TRY(fuzz, kvmem_share_send, table_pick(fuzz, SHARES), random_one_in(fuzz, 30) ? -1 : ends[0],
+        random_timeout(fuzz));
     CREATE(fuzz, SHARES, kvmem_share_receive, closed, random_timeout(fuzz));
     close(ends[0]);
     if (closed >= 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handles that are alive, for all threads. A handle that a call uses is not destroyed: the header allows all
-// functions on one object at once, but for the one that destroys it.
+// The handles that are alive, for all threads. A handle that a call uses is not destroyed: the header allows
+// all functions on one object at once, but for the one that destroys it.
 #pragma once
 
 #include "fuzz.h"

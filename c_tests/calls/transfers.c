@@ -232,8 +232,8 @@ static void use_stream(fuzz *fuzz) {
                                                it.outer_dim = 2, it.page_size = 4, it.inner_dim = 64,
                                                it.dtype_width = 2, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE);
     const kvmem_device_options memory = OPTIONS(kvmem_device_options, it.device = device);
-    const kvmem_layout_options blocks = OPTIONS(kvmem_layout_options, it.config = &config, it.device = &memory,
-                                                it.source = KVMEM_LAYOUT_ALLOCATE);
+    const kvmem_layout_options blocks = OPTIONS(kvmem_layout_options, it.config = &config,
+                                                it.device = &memory, it.source = KVMEM_LAYOUT_ALLOCATE);
     OWNED(kvmem_queue) queue = NULL;
     OWNED(kvmem_layout) layout = NULL;
     OWNED(kvmem_transfer) transfer = NULL;

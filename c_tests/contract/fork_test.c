@@ -85,7 +85,8 @@ static void use_transfers(void) {
     kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = options.pairs,
                                         it.num_pairs = options.num_pairs);
     FORKED_NULLS(transfer, kvmem_transfer_start, w.local.layout, w.local.layout, &options, &transfer);
-    FORKED_NULLS(transfer, kvmem_transfer_start_on_stream, w.local.layout, w.local.layout, &options, NULL, &transfer);
+    FORKED_NULLS(transfer, kvmem_transfer_start_on_stream, w.local.layout, w.local.layout, &options, NULL,
+                 &transfer);
     FORKED(kvmem_transfer_submit_pairs, w.copy, &step);
     FORKED(kvmem_transfer_submit_pairs_on_stream, w.copy, &step, NULL);
     FORKED(kvmem_transfer_submit, w.copy);

@@ -108,7 +108,8 @@ static const type types[] = {
     TYPE(queue), TYPE(notifications), TYPE(share),        TYPE(broker),
 };
 
-/* What a call on this handle returned, which must be that the argument is invalid, for a reason with these words. */
+/* What a call on this handle returned, which must be that the argument is invalid, for a reason with these
+ * words. */
 static void refuse(const type *type, void *handle, const char *reason, const char *other) {
     const kvmem_status status = type->use(handle);
     if (status != KVMEM_STATUS_INVALID_ARGUMENT) {

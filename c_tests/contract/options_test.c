@@ -75,7 +75,8 @@ TEST(the_stated_size_is_accepted) {
     }
 }
 
-/* All structs are what was first published. A smaller size, such as sizeof of a pointer, would drop fields. */
+/* All structs are what was first published. A smaller size, such as sizeof of a pointer, would drop
+ * fields. */
 TEST(a_shorter_struct_is_refused_with_both_sizes) {
     for (size_t i = 0; i < num_subjects; i++) {
         for (size_t size = sizeof(size_t); size < subjects[i].size; size += 8) {

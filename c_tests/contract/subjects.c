@@ -87,7 +87,8 @@ CREATED(broker, kvmem_broker, kvmem_broker_create, options)
 FILL(publish, kvmem_publish_options, (void)it)
 
 static kvmem_status call_publish(const void *options) {
-    OWN(kvmem_broker, broker, kvmem_broker_create, REF(OPTIONS(kvmem_broker_options, it.path = broker_path())));
+    OWN(kvmem_broker, broker, kvmem_broker_create,
+        REF(OPTIONS(kvmem_broker_options, it.path = broker_path())));
     OWNED(kvmem_share) share = share_of_region();
     kvmem_token token;
     const kvmem_status status = kvmem_broker_publish(broker, "kv", share, options, &token, ERR);
@@ -109,8 +110,8 @@ static kvmem_status call_config(const void *options) {
 /* The same configuration, reached through the options of a layout. */
 static kvmem_status call_nested_config(const void *config) {
     const kvmem_system_options system = OPTIONS(kvmem_system_options);
-    const kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config, it.system = &system,
-                                                 it.source = KVMEM_LAYOUT_ALLOCATE);
+    const kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config,
+                                                 it.system = &system, it.source = KVMEM_LAYOUT_ALLOCATE);
     OWNED(kvmem_layout) layout = POISON;
     const kvmem_status status = kvmem_layout_build(&options, &layout, ERR);
     return status;
@@ -137,7 +138,8 @@ const subject subjects[] = {
     {"elastic", sizeof(kvmem_elastic_options), fill_elastic, call_elastic, 1, KVMEM_STATUS_OK, true},
     {"vmm", sizeof(kvmem_vmm_options), fill_vmm, call_vmm, 7, KVMEM_STATUS_OK, true},
     {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 1, KVMEM_STATUS_OK, false},
-    {"adopt file", sizeof(kvmem_adopt_file_options), fill_adopt_file, call_adopt_file, 3, KVMEM_STATUS_OK, false},
+    {"adopt file", sizeof(kvmem_adopt_file_options), fill_adopt_file, call_adopt_file, 3, KVMEM_STATUS_OK,
+     false},
     {"ipc", sizeof(kvmem_ipc_options), fill_ipc, call_ipc, 1, KVMEM_STATUS_INVALID_ARGUMENT, true},
     {"share", sizeof(kvmem_share_options), fill_share, call_share, 1, KVMEM_STATUS_OK, false},
     {"open", sizeof(kvmem_open_options), fill_open, call_open, 511, KVMEM_STATUS_OK, false},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker whose process has forked and is killed: the child that lives on is no broker. Clients are told at once, and
-// another broker takes the path.
+// A broker whose process has forked and is killed: the child that lives on is no broker. Clients are told at
+// once, and another broker takes the path.
 #include "shop.h"
 
 enum { TAG_TASK = 10, TAG_OPEN, TAG_FORK, TAG_FORKED };

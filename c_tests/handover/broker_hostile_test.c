@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker that is not what it should be: it answers rubbish, cuts or damages its answer, says nothing, or is killed
-// at any step. Who fetches from it gets an error, in the time given, and keeps nothing.
+// A broker that is not what it should be: it answers rubbish, cuts or damages its answer, says nothing, or is
+// killed at any step. Who fetches from it gets an error, in the time given, and keeps nothing.
 #include "shop.h"
 
 enum { TAG_STEP = 10, TAG_LISTENING, TAG_THERE };

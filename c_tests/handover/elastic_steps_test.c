@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory goes over a socket in several messages, and one side is killed after each of them and amid each:
-// the other is told, keeps nothing of it, and hands over the next. Needs the stand-in.
+// Elastic memory goes over a socket in several messages, and one side is killed after each of them and amid
+// each: the other is told, keeps nothing of it, and hands over the next. Needs the stand-in.
 #include "extents.h"
 #include "stance.h"
 #include "steps.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory of a GPU handed over: a file an extent, more than a message carries, and extents that a broker keeps.
+// Elastic memory of a GPU handed over: a file an extent, more than a message carries, and extents that a
+// broker keeps.
 #include "shop.h"
 #include "stance.h"
 

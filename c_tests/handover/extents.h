@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory of a GPU to hand over: so many layers, each with an extent and a control block of its own, that
-// the file descriptors and the bytes of its share go in several messages.
+// Elastic memory of a GPU to hand over: so many layers, each with an extent and a control block of its own,
+// that the file descriptors and the bytes of its share go in several messages.
 #pragma once
 
 #include "harness.h"

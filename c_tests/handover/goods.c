@@ -34,8 +34,8 @@ void goods_open(goods *goods) {
 void goods_open_in_file(goods *goods) {
     const int fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK_EQ(ftruncate(fd, 3 * GOODS_SIZE), 0);
-    const kvmem_adopt_file_options part = OPTIONS(kvmem_adopt_file_options, it.fd = fd, it.offset = GOODS_SIZE,
-                                                  it.size = GOODS_SIZE);
+    const kvmem_adopt_file_options part = OPTIONS(kvmem_adopt_file_options, it.fd = fd,
+                                                  it.offset = GOODS_SIZE, it.size = GOODS_SIZE);
     GET(kvmem_region *, region, kvmem_region_adopt_file, &part);
     CHECK_EQ(close(fd), 0);
     make(goods, region, 0);

@@ -131,7 +131,8 @@ TEST(what_is_still_to_come_is_waited_for_in_vain) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         OPENED(socket_pair, ends, kinds[i]);
         wire_send(ends.fds[0], &copy, copy.size, copy.num_fds);
-        REFUSE(KVMEM_STATUS_TIMED_OUT, "close the socket", kvmem_share_receive, ends.fds[1], MILLISECONDS(10));
+        REFUSE(KVMEM_STATUS_TIMED_OUT, "close the socket", kvmem_share_receive, ends.fds[1],
+               MILLISECONDS(10));
     }
     wire_free_copy(&copy);
 }

@@ -108,7 +108,8 @@ void kv_peer_crash(kv_peer *peer) {
     peer_kill(&peer->process);
 }
 
-void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name, const kvmem_layout_config *here,
+void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name,
+                     const kvmem_layout_config *here,
                   const kvmem_layout_config *there) {
     met->agent = agent_open(name);
     kv_side_open(&met->side, here, met->agent, 1);

@@ -53,7 +53,8 @@ typedef struct kv_meeting {
     kv_side side;
     kv_peer peer;
 } kv_meeting;
-void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name, const kvmem_layout_config *here,
+void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name,
+                     const kvmem_layout_config *here,
                   const kvmem_layout_config *there);
 void kv_meeting_close(kv_meeting *met);
 /* An agent of this process knows another, as if each had a process of its own. */

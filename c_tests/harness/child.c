@@ -10,7 +10,8 @@
 #include <sys/prctl.h>
 
 #ifdef __SANITIZE_ADDRESS__
-/* What threads wait for work in; a wait that the kernel has broken off for its own work goes on as a restarted one. */
+/* What threads wait for work in; a wait that the kernel has broken off for its own work goes on as a
+ * restarted one. */
 static const long rests[] = {SYS_futex, SYS_restart_syscall, SYS_io_uring_enter, SYS_poll, SYS_ppoll};
 
 /* Whether the thread waits for work, or has ended. */

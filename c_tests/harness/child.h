@@ -5,13 +5,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Runs `body` in a child made by fork alone. A failed check or a hang there fails the case here. Under the address
-   sanitizer it waits until all other threads wait for work: GCC 12's takes none of its locks for a fork, and a child
-   hangs at one that another thread held. */
+/* Runs `body` in a child made by fork alone. A failed check or a hang there fails the case here. Under the
+   address sanitizer it waits until all other threads wait for work: GCC 12's takes none of its locks for a
+   fork, and a child hangs at one that another thread held. */
 void in_a_forked_child(void (*body)(void));
 
-/* Makes a child that does nothing until the other end of `socket` is closed: by fork, or by clone alone as programs do
-   that go around the C library. Returns once it runs. */
+/* Makes a child that does nothing until the other end of `socket` is closed: by fork, or by clone alone as
+   programs do that go around the C library. Returns once it runs. */
 void child_that_lives(int socket, bool by_clone);
 
 /* From here on a system call of this thread, and of threads it starts, answers this errno instead of being

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Two connected Unix sockets of a type, SOCK_*, until the end of the scope: `OPENED(socket_pair, ends, SOCK_STREAM);`. An
-   end that is -1 is closed. */
+/* Two connected Unix sockets of a type, SOCK_*, until the end of the scope: `OPENED(socket_pair, ends,
+   SOCK_STREAM);`. An end that is -1 is closed. */
 typedef struct socket_pair {
     int fds[2];
 } socket_pair;

@@ -4,7 +4,8 @@
 
 #include "harness.h"
 
-kvmem_transfer *flight_transfer(const flight *flight, const kv_move *move, uint64_t flags, uint64_t user_data) {
+kvmem_transfer *flight_transfer(const flight *flight, const kv_move *move, uint64_t flags,
+                                uint64_t user_data) {
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, flight->source.layout, flight->destination.layout,
         KV_OPTIONS(move, it.flags = flags, it.queue = flight->queue, it.user_data = user_data));
     return transfer;

@@ -13,12 +13,13 @@ typedef struct flight {
     kvmem_transfer *transfer; /* NULL once the case has destroyed it */
 } flight;
 
-/* A transfer of that move with these flags between layouts of kv_large_config, which reports to the queue with
-   FLIGHT_USER_DATA: from a fully contiguous one to one that is layer separate with blocks first. */
+/* A transfer of that move with these flags between layouts of kv_large_config, which reports to the queue
+   with FLIGHT_USER_DATA: from a fully contiguous one to one that is layer separate with blocks first. */
 void flight_open(flight *flight, const kv_move *move, uint64_t flags);
 void flight_close(flight *flight);
 /* Another transfer of its layouts, to its queue. */
-kvmem_transfer *flight_transfer(const flight *flight, const kv_move *move, uint64_t flags, uint64_t user_data);
+kvmem_transfer *flight_transfer(const flight *flight, const kv_move *move, uint64_t flags,
+                                uint64_t user_data);
 /* Submits, and returns with the copy waiting at that layer of a block of the source, until gate_open. */
 void flight_hold(flight *flight, uint64_t block, uint64_t layer);
 /* The next completion is that of such a run. */

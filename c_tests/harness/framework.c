@@ -61,7 +61,8 @@ static void record_skip(const char *reason) {
 /* Prints and records a reason; does nothing if this case has reported it. */
 static void report_skip(const char *kind, const char *file, int line, const char *format, va_list arguments) {
     if (case_exit == NULL) {
-        test_fail(file, line, "a skip outside a case: check what the machine lacks before the fork or thread starts");
+        test_fail(file, line,
+                  "a skip outside a case: check what the machine lacks before the fork or thread starts");
     }
     if (num_reasons == NUM(reasons)) {
         test_fail(file, line, "more than %zu reasons to skip parts of one case", NUM(reasons));
@@ -175,8 +176,8 @@ kvmem_error_cause test_last_cause(void) {
 void test_check_cause(const char *file, int line, uint32_t domain, int32_t code) {
     const kvmem_error_cause cause = test_last_cause();
     if (cause.domain != domain || cause.code != code) {
-        test_fail(file, line, "expected a cause of domain %u with code %d, got domain %u, code %d: %s", domain, code,
-                  cause.domain, cause.code, test_last_message());
+        test_fail(file, line, "expected a cause of domain %u with code %d, got domain %u, code %d: %s",
+                  domain, code, cause.domain, cause.code, test_last_message());
     }
 }
 

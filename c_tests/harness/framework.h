@@ -41,7 +41,8 @@ typedef struct test_suite {
     size_t num_cases;
     const test_role *roles;
     size_t num_roles;
-    /* What all cases need and this machine lacks, as the reason to skip them; NULL if it lacks nothing. May be NULL. */
+    /* What all cases need and this machine lacks, as the reason to skip them; NULL if it lacks nothing.
+     * May be NULL. */
     const char *(*lacks)(void);
 } test_suite;
 
@@ -55,7 +56,8 @@ typedef struct test_suite {
     TEST(name) {                                                                                     \
         call;                                                                                        \
     }
-/* Defines a role of this program's peers, which are started by its name: `ROLE(sender) { ... socket ... }`. */
+/* Defines a role of this program's peers, which are started by its name: `ROLE(sender) { ... socket ...
+ * }`. */
 #define ROLE(name)                                                                                   \
     static void name(int socket);                                                                    \
     USES_ROLE(name, name)                                                                            \
@@ -83,9 +85,10 @@ const test_suite *test_registered(void);
 /* A row of a table of cases, for a suite that is not the program's. */
 #define CASE(function) {#function, function}
 
-/* Runs all cases (or those named on the command line), or one role; with `--list` prints the cases' names. Returns the
-   process's exit code: EXIT_FAILURE if a case failed, else EXIT_SKIPPED if a case or a part of one was skipped, else
-   EXIT_SUCCESS. Programs without a main of their own call it with what is registered. */
+/* Runs all cases (or those named on the command line), or one role; with `--list` prints the cases' names.
+   Returns the process's exit code: EXIT_FAILURE if a case failed, else EXIT_SKIPPED if a case or a part of
+   one was skipped, else EXIT_SUCCESS. Programs without a main of their own call it with what is
+   registered. */
 int test_main(int argc, char **argv, const test_suite *suite);
 
 /* From here a failed check ends the process: for a forked child, which must not go on with the cases. */
@@ -136,8 +139,8 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
 #define TEST_FIRST(first, ...) first
 #define TEST_REST(first, ...) __VA_ARGS__
 
-/* Has `end` called with a pointer to the variable when that goes out of scope: `CLEANUP(side_close) side host;`. A
-   check that fails ends the case without it. */
+/* Has `end` called with a pointer to the variable when that goes out of scope: `CLEANUP(side_close) side
+   host;`. A check that fails ends the case without it. */
 #define CLEANUP(end) __attribute__((cleanup(end)))
 /* Declares a variable, opens it by type_open, and closes it by type_close when it goes out of scope:
    `OPENED(kv_side, host, &config, NULL, 1);`. */
@@ -146,7 +149,8 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     type##_open(&__VA_ARGS__)
 /* A handle that is destroyed when it goes out of scope: `OWNED(kvmem_region) region = make_region();`. */
 #define OWNED(type) CLEANUP(test_end_##type) type *
-/* Declares a variable that a call must fill in: `GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);`. */
+/* Declares a variable that a call must fill in: `GET(kvmem_layout_info, info, kvmem_layout_get_info,
+ * layout);`. */
 #define GET(type, name, ...)                                                                         \
     type name = {0};                                                                                 \
     EXPECT_OK(TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &name, ERR)))
@@ -155,7 +159,8 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
 #define OWN(type, name, ...)                                                                         \
     OWNED(type) name = NULL;                                                                         \
     EXPECT_OK(TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &name, ERR)))
-/* A structure of options with its defaults, and what is assigned: `OPTIONS(kvmem_device_options, it.size = MIB)`. */
+/* A structure of options with its defaults, and what is assigned: `OPTIONS(kvmem_device_options, it.size =
+ * MIB)`. */
 #define OPTIONS(...)                                                                                 \
     __extension__({                                                                                  \
         TEST_FIRST(__VA_ARGS__, ) it;                                                                \
@@ -201,7 +206,8 @@ TEST_HANDLES(TEST_END)
 void test_free(void *pointer_to_memory);
 void test_close(const int *fd);
 
-/* Goes on with a call if all calls before it have succeeded: `THEN(status, kvmem_transfer_submit(transfer, ERR));`. */
+/* Goes on with a call if all calls before it have succeeded: `THEN(status, kvmem_transfer_submit(transfer,
+ * ERR));`. */
 #define THEN(status, call)                                                                           \
     do {                                                                                             \
         if ((status) == KVMEM_STATUS_OK) {                                                           \

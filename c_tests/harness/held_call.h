@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Runs `body` on a thread, and returns when that is in a system call of this number that is `wanted` by its
-   arguments. One at a time in a process; the thread starts no others. Under the address sanitizer no child can be
-   forked meanwhile: in_a_forked_child waits for the thread. */
+/* Runs `body` on a thread, and returns when that is in a system call of this number that is `wanted` by
+   its arguments. One at a time in a process; the thread starts no others. Under the address sanitizer no
+   child can be forked meanwhile: in_a_forked_child waits for the thread. */
 void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments));
 /* Lets it go on, and waits for its end. */
 void held_call_end(void);

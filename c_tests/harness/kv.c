@@ -171,7 +171,8 @@ kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers) 
                 it.destination_outer = outers.destination, it.num_outers = outers.count);
 }
 
-kvmem_transfer *kv_transfer(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move) {
+kvmem_transfer *kv_transfer(const kvmem_layout *source, const kvmem_layout *destination,
+                            const kv_move *move) {
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(move));
     return transfer;
 }
@@ -180,8 +181,8 @@ kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *desti
     return kv_run_by(source, destination, move, 0);
 }
 
-kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
-                              uint32_t path) {
+kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination,
+                              const kv_move *move, uint32_t path) {
     kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path);
     return kv_run_with(source, destination, &options);
 }

@@ -101,7 +101,7 @@ kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *
 /* The same for that move. */
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move);
 /* The same by a path that is asked for. */
-kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
-                              uint32_t path);
+kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination,
+                              const kv_move *move, uint32_t path);
 
 void kv_fill(unsigned char *bytes, size_t size, uint32_t seed);

@@ -17,8 +17,8 @@ size_t count_directory_entries(const char *directory) {
     return count;
 }
 
-/* Whether the open file with this number is of interest to a test: it is still open, and it is not the file that glibc's
-   allocator opens for a moment, on any thread, when a thread gets an arena of its own. */
+/* Whether the open file with this number is of interest to a test: it is still open, and it is not the
+   file that glibc's allocator opens for a moment, on any thread, when a thread gets an arena of its own. */
 static bool is_counted(const char *number) {
     char path[64];
     char target[64];
@@ -44,8 +44,8 @@ size_t count_open_files(void) {
 }
 
 void check_files_kept(const files_kept *before) {
-    test_check_equal(before->file, before->line, "open files at the end of the scope", (long long)count_open_files(),
-                     (long long)before->count);
+    test_check_equal(before->file, before->line, "open files at the end of the scope",
+                     (long long)count_open_files(), (long long)before->count);
 }
 
 /* Calls `visit` for each mapping of the process until it answers true. */

@@ -4,6 +4,6 @@
 
 #include <kvmem.h>
 
-/* Makes the call on a thread for which the kernel refuses to start another, and returns its status. Threads that the
-   library has started before can still start others. */
+/* Makes the call on a thread for which the kernel refuses to start another, and returns its status.
+   Threads that the library has started before can still start others. */
 kvmem_status without_new_threads(kvmem_status (*call)(void *context), void *context);

@@ -12,7 +12,8 @@ typedef struct threads {
     size_t count;
 } threads;
 
-/* Starts threads that run `body`, each with a pointer to its element of an array. Without an array each gets NULL. */
+/* Starts threads that run `body`, each with a pointer to its element of an array. Without an array each
+ * gets NULL. */
 void threads_start(threads *threads, size_t count, void *(*body)(void *), void *arguments, size_t size);
 /* Waits until all have ended. */
 void threads_join(threads *threads);

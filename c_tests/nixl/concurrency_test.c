@@ -160,8 +160,8 @@ static void *register_and_deregister(void *argument) {
     return NULL;
 }
 
-/* Threads that wait for transfers do the agent's work themselves, when no other thread does: then others must get theirs
-   done too, and nothing is lost between the threads. */
+/* Threads that wait for transfers do the agent's work themselves, when no other thread does: then others
+   must get theirs done too, and nothing is lost between the threads. */
 TEST(waiters_notifications_and_commands_share_the_agent) {
     enum { WAITERS = 3, ALL = 5 };
     void *(*const bodies[ALL])(void *) = {work, work, work, take_notes, register_and_deregister};

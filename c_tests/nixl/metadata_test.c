@@ -117,7 +117,8 @@ TEST(an_agent_does_not_fetch_its_own_metadata) {
     uint32_t port = 0;
     OWNED(kvmem_agent) agent = listening_agent("one", &port);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'one' is the agent itself",
-                   kvmem_agent_fetch_remote_metadata(agent, "one", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER, ERR));
+                   kvmem_agent_fetch_remote_metadata(agent, "one", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER,
+                                                     ERR));
 }
 
 TEST(metadata_is_sent_by_address) {
@@ -155,7 +156,8 @@ TEST(an_address_where_nothing_listens_is_reported_at_once) {
     OWNED(kvmem_agent) near = listening_agent("near", &near_port);
     const uint32_t port = free_port();
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens at 127.0.0.1",
-                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER, ERR));
+                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER,
+                                                     ERR));
     CHECK_HAS(test_last_message(), "far");
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens at 127.0.0.1",
                    kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
@@ -201,12 +203,14 @@ TEST(without_a_listen_thread_nothing_goes_by_address) {
     OWNED(kvmem_agent) far = listening_agent("far", &port);
     OWNED(kvmem_agent) near = agent_open("near");
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "KVMEM_AGENT_LISTEN_THREAD",
-                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER, ERR));
+                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER,
+                                                     ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "KVMEM_AGENT_LISTEN_THREAD",
                    kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
 }
 
-/* Sockets of this process with this local port: a listening one, and what it has accepted. UCX opens others meanwhile. */
+/* Sockets of this process with this local port: a listening one, and what it has accepted. UCX opens
+ * others meanwhile. */
 static size_t count_sockets(uint32_t port) {
     size_t count = 0;
     for (int fd = 0; fd < 1024; fd++) {

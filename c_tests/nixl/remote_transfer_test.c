@@ -116,8 +116,8 @@ TEST(layers_follow_each_other_and_the_peer_hears_once) {
     run_twice(transfer, &met.peer, note, sizeof(note));
 }
 
-/* Each step has pairs and a notification of its own; a plain submission repeats both, and one that is refused changes
- * neither. */
+/* Each step has pairs and a notification of its own; a plain submission repeats both, and one that is
+ * refused changes neither. */
 TEST(each_step_notifies_the_peer_of_its_own_blocks) {
     static const kvmem_block_pair one[] = {{3, 5}}, more[] = {{0, 1}, {1, 0}, {6, 6}, {2, 3}}, twice[] = {{0, 4}, {1, 4}};
     const kv_move moves[] = {all_layers, {one, NUM(one), 0, 0, 3}, {more, NUM(more), 0, 0, 3}};
@@ -126,9 +126,10 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
     for (int by_layer = 0; by_layer < 2; by_layer++) {
         OPENED(kv_meeting, met, "near", "far", &config, &config);
         kvmem_transfer_options options =
-            WITH(kv_transfer_options(&all_layers), it.notification = "none but from create", it.notification_size = 20,
-                 it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0);
-        GET(kvmem_transfer *, transfer, kvmem_transfer_create, met.side.layout, met.peer.model.layout, &options);
+            WITH(kv_transfer_options(&all_layers), it.notification = "none but from create",
+                 it.notification_size = 20, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0);
+        GET(kvmem_transfer *, transfer, kvmem_transfer_create, met.side.layout, met.peer.model.layout,
+            &options);
         for (size_t i = 0; i < 3 * NUM(moves); i++) {
             const char *note = notes[i % NUM(notes)];
             const kv_move *move = &moves[i % NUM(moves)];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals belong to the program: whatever NIXL's plugins install when they are loaded, the program's handlers and the
-// default dispositions are in force afterwards. UCX installs its handler once per process, so each case has its own.
+// Signals belong to the program: whatever NIXL's plugins install when they are loaded, the program's handlers
+// and the default dispositions are in force afterwards. UCX installs its handler once per process, so each
+// case has its own.
 #include "harness.h"
 
 #define NUM_SIGNALS 32 /* those that are not for real time */

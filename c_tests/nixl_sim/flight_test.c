@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers whose requests fail, stay in flight, or lose their peer, over the stand-in for NIXL: when a run ends, what
-// NIXL still has then, and what can be done with the peer meanwhile.
+// Transfers whose requests fail, stay in flight, or lose their peer, over the stand-in for NIXL: when a run
+// ends, what NIXL still has then, and what can be done with the peer meanwhile.
 #include "stand_in.h"
 
 KV_PEER_ROLE
@@ -13,8 +13,8 @@ static kvmem_layout_config two_requests(void) {
 }
 
 /* All blocks in the opposite order. */
-static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination, uint64_t num_blocks,
-                              uint64_t num_layers) {
+static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination,
+                              uint64_t num_blocks, uint64_t num_layers) {
     kvmem_block_pair pairs[NUM_BLOCKS];
     for (uint64_t i = 0; i < num_blocks; i++) {
         pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
@@ -135,7 +135,8 @@ static void distant_open(distant *distant) {
     kv_side_open(&distant->side, &config, distant->near, 1);
     kv_peer_open(&distant->peer, "victim", &config, 2);
     kv_peer_meet(&distant->peer, distant->near);
-    distant->transfer = create(distant->peer.model.layout, distant->side.layout, config.num_blocks, config.num_layers);
+    distant->transfer = create(distant->peer.model.layout, distant->side.layout, config.num_blocks,
+                               config.num_layers);
     NIXL(nixl_sim_set_pending(1));
 }
 
@@ -160,7 +161,8 @@ TEST(a_cancelled_run_ends_if_its_peer_dies) {
     kv_peer_crash(&distant.peer);
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(distant.transfer, PATIENCE, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(distant.transfer, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "wait", kvmem_agent_invalidate_remote_metadata(distant.near, "victim", ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "wait",
+                   kvmem_agent_invalidate_remote_metadata(distant.near, "victim", ERR));
     CHECK_EQ(requests().in_flight, 1);
 }
 

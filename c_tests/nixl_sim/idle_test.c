@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An idle agent without a progress thread, over the stand-in for NIXL: it is driven, and a failure that repeats is logged
-// once.
+// An idle agent without a progress thread, over the stand-in for NIXL: it is driven, and a failure that
+// repeats is logged once.
 #include "stand_in.h"
 
 static atomic_int warnings;

@@ -37,7 +37,8 @@ CAPI(destroy_reg_dlist)(list *ended) {
     return SUCCESS;
 }
 
-CAPI(reg_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t device, const void *data, size_t length) {
+CAPI(reg_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t device, const void *data,
+                         size_t length) {
     list->address = address;
     return SUCCESS;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for NIXL's C API, for what NIXL does only when something is broken: agents, backends, metadata that is only
-// a name, and notifications that never come. Registered memory is in memory.c, requests are in requests.c.
-// A test whose environment names it gets it instead of NIXL.
+// A stand-in for NIXL's C API, for what NIXL does only when something is broken: agents, backends, metadata
+// that is only a name, and notifications that never come. Registered memory is in memory.c, requests are in
+// requests.c. A test whose environment names it gets it instead of NIXL.
 #include "nixl_sim.h"
 #include "sim.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The test's side of the stand-in for NIXL: calls that fail or wait on demand, requests that stay in flight, and counts.
-// A test finds these functions with dlsym in the libnixl_capi.so that the library under test has loaded.
+// The test's side of the stand-in for NIXL: calls that fail or wait on demand, requests that stay in flight,
+// and counts. A test finds these functions with dlsym in the libnixl_capi.so that the library under test has
+// loaded.
 #pragma once
 
 #include <stddef.h>
@@ -12,8 +13,8 @@
 void nixl_sim_fail_register(uint64_t nth);
 /* The same for deregistrations: the memory stays registered. */
 void nixl_sim_fail_deregister(uint64_t nth);
-/* The same for posts of requests, for requests that are asked for their status while in flight, and for releases of
-   requests. */
+/* The same for posts of requests, for requests that are asked for their status while in flight, and for
+   releases of requests. */
 void nixl_sim_fail_post(uint64_t nth);
 void nixl_sim_fail_status(uint64_t nth);
 void nixl_sim_fail_release(uint64_t nth);
@@ -26,7 +27,8 @@ void nixl_sim_go(void);
 /* How many wait. */
 uint64_t nixl_sim_waiting(void);
 
-/* Whether requests stay in flight once posted. Otherwise the post completes them. Setting 0 completes those in flight. */
+/* Whether requests stay in flight once posted. Otherwise the post completes them. Setting 0 completes
+ * those in flight. */
 void nixl_sim_set_pending(int pending);
 
 typedef struct nixl_sim_requests {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of the stand-in. They move no bytes; they complete with the post, or stay in flight until the test wants
-// otherwise, and every step can fail.
+// Requests of the stand-in. They move no bytes; they complete with the post, or stay in flight until the test
+// wants otherwise, and every step can fail.
 #include "nixl_sim.h"
 #include "sim.h"
 
@@ -56,13 +56,14 @@ static status make_request(request **made) {
     return SUCCESS;
 }
 
-CAPI(make_xfer_req)(agent *agent, int operation, void *local, const int *local_indices, size_t num_local, void *remote,
+CAPI(make_xfer_req)(agent *agent, int operation, void *local, const int *local_indices, size_t num_local,
+                    void *remote,
                     const int *remote_indices, size_t num_remote, request **made, const arguments *arguments) {
     return make_request(made);
 }
 
-CAPI(create_xfer_req)(agent *agent, int operation, void *local, void *remote, const char *name, request **made,
-                      const arguments *arguments) {
+CAPI(create_xfer_req)(agent *agent, int operation, void *local, void *remote, const char *name,
+                      request **made, const arguments *arguments) {
     return LOCKED(sim_knows(agent, name)) ? make_request(made) : ERROR_NOT_FOUND;
 }
 

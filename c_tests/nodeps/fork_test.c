@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forks while another thread is in the middle of what a process does once, or has one lock for: the child works or is
-// refused, and does not wait for a thread that it does not have. Each case has a process that has not called kvmem yet.
+// Forks while another thread is in the middle of what a process does once, or has one lock for: the child
+// works or is refused, and does not wait for a thread that it does not have. Each case has a process that has
+// not called kvmem yet.
 #include "harness.h"
 
 static const char *opened; /* a part of the file's path */
@@ -108,7 +109,8 @@ static void *set_callbacks(void *nothing) {
     return nothing;
 }
 
-/* No call of the kernel's comes in between here. With a lock, one of so many forks would come upon it taken. */
+/* No call of the kernel's comes in between here. With a lock, one of so many forks would come upon it
+ * taken. */
 static void beside_changes_of_the_log_callback(void) {
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, set_callbacks, NULL), 0);
@@ -172,5 +174,7 @@ TEST_CALL(amid_the_first_call_a_child_works, in_a_forked_child(amid_the_first_ca
 TEST_CALL(amid_the_first_share_a_child_works, in_a_forked_child(amid_the_first_share))
 TEST_CALL(amid_the_loading_of_nixl_a_child_works, in_a_forked_child(amid_the_loading_of_nixl))
 TEST_CALL(amid_the_initialisation_of_cuda_a_child_works, in_a_forked_child(amid_the_initialisation_of_cuda))
-TEST_CALL(beside_changes_of_the_log_callback_a_child_works, in_a_forked_child(beside_changes_of_the_log_callback))
-TEST_CALL(beside_a_log_callback_that_blocks_a_child_works, in_a_forked_child(beside_a_log_callback_that_blocks))
+TEST_CALL(beside_changes_of_the_log_callback_a_child_works,
+          in_a_forked_child(beside_changes_of_the_log_callback))
+TEST_CALL(beside_a_log_callback_that_blocks_a_child_works,
+          in_a_forked_child(beside_a_log_callback_that_blocks))

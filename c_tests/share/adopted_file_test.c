@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory files of an engine's: adopted by file descriptor and offset, shared, and refused if they are not what is said.
+// Memory files of an engine's: adopted by file descriptor and offset, shared, and refused if they are not
+// what is said.
 #include "foreign.h"
 #include "offer.h"
 #include "kinds.h"
@@ -62,7 +63,8 @@ TEST(importers_have_the_same_pages) {
     for (int is_mapped_by_engine = 0; is_mapped_by_engine < 2; is_mapped_by_engine++) {
         CLEANUP(engine_file_close) engine_file file = engine_file_open();
         memset(file.bytes, 0x11, FILE_SIZE);
-        const kvmem_adopt_file_options options = part_of(&file, is_mapped_by_engine ? file.bytes + OFFSET : NULL);
+        const kvmem_adopt_file_options options = part_of(&file,
+                                                         is_mapped_by_engine ? file.bytes + OFFSET : NULL);
         OWNED(kvmem_region) region = adopt(&options);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
@@ -123,7 +125,8 @@ TEST(layouts_over_it_are_shared) {
     CHECK_EQ(holder_open_layout(&importer, &parcel), KVMEM_STATUS_OK);
 }
 
-/* An importer chooses its own addresses. It cannot align blocks that are aligned by the engine's address alone. */
+/* An importer chooses its own addresses. It cannot align blocks that are aligned by the engine's address
+ * alone. */
 TEST(blocks_that_no_importer_could_align_are_not_shared) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     unsigned char *place = mmap(NULL, 4 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -167,9 +170,11 @@ TEST(parts_of_one_file_are_seen_to_overlap) {
         size_t count;
     } overlapping[] = {{same, NUM(same)}, {chain, NUM(chain)}};
     for (size_t i = 0; i < NUM(overlapping); i++) {
-        const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = overlapping[i].pairs,
+        const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options,
+                                                       it.pairs = overlapping[i].pairs,
                                                        it.num_pairs = overlapping[i].count);
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, source, destination, &options);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, source, destination,
+               &options);
     }
     const kvmem_transfer_options options =
         OPTIONS(kvmem_transfer_options, it.pairs = apart, it.num_pairs = NUM(apart));
@@ -358,12 +363,13 @@ TEST(the_address_must_show_that_part_of_the_file) {
     /* One page of another file in the middle. */
     CHECK(mmap(pages, MEMORY_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.fd, OFFSET) == pages);
     kvmem_region_destroy(adopt(&options));
-    CHECK(mmap(pages + MIB, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, other.fd, OFFSET + MIB) == pages + MIB);
+    unsigned char *middle = pages + MIB;
+    CHECK(mmap(middle, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, other.fd, OFFSET + MIB) == middle);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "another file");
-    CHECK_EQ(munmap(pages + MIB, PAGE), 0);
+    CHECK_EQ(munmap(middle, PAGE), 0);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "not mapped");
     /* In two mappings, side by side, one of which may not be written. */
-    CHECK(mmap(pages + MIB, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, file.fd, OFFSET + MIB) == pages + MIB);
+    CHECK(mmap(middle, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, file.fd, OFFSET + MIB) == middle);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "PROT_WRITE");
     options.flags = KVMEM_ADOPT_READ_ONLY;
     kvmem_region_destroy(adopt(&options));

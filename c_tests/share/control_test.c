@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control blocks that are damaged or lie: every byte changed, before the region is opened and while it is. Opening
-// and looking answer a value or an error, and what was mapped can be read.
+// Control blocks that are damaged or lie: every byte changed, before the region is opened and while it is.
+// Opening and looking answer a value or an error, and what was mapped can be read.
 #include "forged.h"
 #include "target.h"
 
 KEEPING_HOLDER_ROLE
 
-/* docs/share-manifest.md: where each word begins. The first file descriptor of a region is its control block. */
+/* docs/share-manifest.md: where each word begins. The first file descriptor of a region is its control
+ * block. */
 enum { VERSION = 8, GENERATION = 32, CLOSED = 40, RESERVED = 48, HEAD = 64 };
 #define MOST_BYTES 4096
 

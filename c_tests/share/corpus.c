@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes fuzz/corpus/share anew: what kvmem itself makes of every kind of memory. Run by hand, under the
-// stand-in with KVMEM_SIM_FABRIC=1, with NIXL and the folder as its argument. What tells of this machine and its network is replaced.
+// stand-in with KVMEM_SIM_FABRIC=1, with NIXL and the folder as its argument. What tells of this machine and
+// its network is replaced.
 #include "forged.h"
 #include "memory.h"
 #include "blocks.h"
@@ -20,7 +21,8 @@ static void write_parcel(const char *name, parcel *parcel) {
 }
 
 static void write_region(const char *name, memory_kind kind, uint64_t flags) {
-    kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = flags, it.transport = memory_way(kind));
+    kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = flags,
+                                          it.transport = memory_way(kind));
     OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, NULL);
     OWN(kvmem_region, part, kvmem_region_create_view, region, MEMORY_EXTENT, MEMORY_EXTENT);
     OWN(kvmem_share, share, kvmem_share_create_region, part, &options);

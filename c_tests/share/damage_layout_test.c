@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares of layouts, changed byte by byte by somebody who can make the checksum right: each gives an error, or
-// a layout whose blocks can be read.
+// Shares of layouts, changed byte by byte by somebody who can make the checksum right: each gives an error,
+// or a layout whose blocks can be read.
 #include "forged.h"
 #include "holder.h"
 #include "kept_context.h"
@@ -49,7 +49,8 @@ static void read_piece(const kvmem_layout *layout, uint64_t num_regions, uint64_
         EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
     } else { /* the last of its rows */
         GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
-        EXPECT_OK(kvmem_layout_get_row(layout, block, layer, outer, info.page_size - 1, info.num_heads - 1, &piece, ERR));
+        EXPECT_OK(kvmem_layout_get_row(layout, block, layer, outer, info.page_size - 1, info.num_heads - 1,
+                                       &piece, ERR));
     }
     OWNED(kvmem_region) region = region_around(layout, num_regions, &piece);
     CHECK(region != NULL);

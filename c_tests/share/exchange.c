@@ -25,14 +25,16 @@ void exchange_close(exchange *exchange) {
     parcel_close(&exchange->parcel);
 }
 
-kvmem_transfer_info exchange_take(exchange *exchange, const kvmem_layout *theirs, const kv_move *move, uint32_t path) {
+kvmem_transfer_info exchange_take(exchange *exchange, const kvmem_layout *theirs, const kv_move *move,
+                                  uint32_t path) {
     const kvmem_transfer_info info = kv_run_by(theirs, exchange->own, move, path);
     kv_expect_moved(&exchange->here, &exchange->there, move);
     blocks_check(exchange->own, &exchange->here);
     return info;
 }
 
-kvmem_transfer_info exchange_give(exchange *exchange, const kvmem_layout *theirs, const kv_move *move, uint32_t path) {
+kvmem_transfer_info exchange_give(exchange *exchange, const kvmem_layout *theirs, const kv_move *move,
+                                  uint32_t path) {
     const kvmem_transfer_info info = kv_run_by(exchange->own, theirs, move, path);
     kv_expect_moved(&exchange->there, &exchange->here, move);
     holder_check_model(&exchange->owner, &exchange->there);

@@ -29,8 +29,11 @@ typedef struct exchange_terms {
 void exchange_open(exchange *exchange, peer owner, const exchange_terms *terms);
 /* All but the owner. */
 void exchange_close(exchange *exchange);
-/* Blocks go to the layout of this process, or come from it; the models follow. Returns the info of the transfer. */
-kvmem_transfer_info exchange_take(exchange *exchange, const kvmem_layout *theirs, const kv_move *move, uint32_t path);
-kvmem_transfer_info exchange_give(exchange *exchange, const kvmem_layout *theirs, const kv_move *move, uint32_t path);
+/* Blocks go to the layout of this process, or come from it; the models follow. Returns the info of the
+ * transfer. */
+kvmem_transfer_info exchange_take(exchange *exchange, const kvmem_layout *theirs, const kv_move *move,
+                                  uint32_t path);
+kvmem_transfer_info exchange_give(exchange *exchange, const kvmem_layout *theirs, const kv_move *move,
+                                  uint32_t path);
 /* All blocks are what the models say: as the owner sees its own, and as this process does. */
 void exchange_check(const exchange *exchange);

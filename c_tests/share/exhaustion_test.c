@@ -24,8 +24,8 @@ static void allow_all(void) {
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* A driver that opens several at once may fail with some left: then nothing tells why it did. The stand-in does where it
- * takes a fabric handle. */
+/* A driver that opens several at once may fail with some left: then nothing tells why it did. The stand-in
+ * does where it takes a fabric handle. */
 static bool may_be_the_drivers(memory_kind kind, size_t more) {
     kvmem_error_cause cause = {0};
     kvmem_error_get_cause(test_last_error(), &cause);
@@ -81,7 +81,8 @@ TEST(sharing_says_when_there_are_none) {
 #define REPEATS 32
 #define HEAP_MAPPINGS 8 /* the heap may have grown by so many */
 
-/* The first share of a region makes a control block, which is mapped before the last of its file descriptors is made. */
+/* The first share of a region makes a control block, which is mapped before the last of its file
+ * descriptors is made. */
 TEST(sharing_that_fails_leaves_no_mapping) {
     for EACH_KIND(kind) {
         if (kind == MEMORY_ADOPTED || kind == MEMORY_MAPPED) {

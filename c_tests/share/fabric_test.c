@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fabric handles: where the driver gives them elastic memory goes by them, and where it does not that is told at once.
+// Fabric handles: where the driver gives them elastic memory goes by them, and where it does not that is told
+// at once.
 #include "offer.h"
 #include "kinds.h"
 #include "opened.h"
 
 HOLDER_ROLE
 
-static const kvmem_share_options by_fabric = {.struct_size = sizeof(by_fabric), .transport = KVMEM_SHARE_FABRIC};
+static const kvmem_share_options by_fabric = {.struct_size = sizeof(by_fabric),
+                                              .transport = KVMEM_SHARE_FABRIC};
 
 static bool there_are_some(void) {
     GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);

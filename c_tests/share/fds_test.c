@@ -31,7 +31,8 @@ TEST_EACH_KIND(a_closed_one_is_the_callers_mistake) {
         CLEANUP(parcel_close) parcel holed = parcel_copy(&fixture.parcel);
         close(holed.fds[i]);
         kvmem_share *share = (kvmem_share *)&holed;
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open in this process", parcel_read(&holed, &share));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open in this process",
+                       parcel_read(&holed, &share));
         CHECK(share == NULL);
         holed.fds[i] = fcntl(fixture.parcel.fds[0], F_DUPFD_CLOEXEC, 0); /* for parcel_close to close */
     }
@@ -95,8 +96,8 @@ static const struct {
     {"an empty memory file", an_empty_memfd},
 };
 
-/* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk region any
-   file will do that is large enough, as for host memory any memory file will. */
+/* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk
+   region any file will do that is large enough, as for host memory any memory file will. */
 static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_status status) {
     if (index > 0 && memory_has_driver_fds(kind)) {
         return status < 0 && status != KVMEM_STATUS_PANIC;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that have forked, as Python's multiprocessing does: a child that lives on stands neither for an owner nor
-// for an importer that has ended.
+// Processes that have forked, as Python's multiprocessing does: a child that lives on stands neither for an
+// owner nor for an importer that has ended.
 #include "kinds.h"
 #include "offer.h"
 #include "opened.h"
@@ -25,7 +25,8 @@ static void fixture_close(fixture *fixture) {
     offer_close(&fixture->offer);
 }
 
-/* Kills a process, but keeps the test's end of its socket until `child_end` is closed: its child lives until then. */
+/* Kills a process, but keeps the test's end of its socket until `child_end` is closed: its child lives
+ * until then. */
 static int kill_but_not_its_child(peer *peer) {
     const int child_end = fcntl(peer->socket, F_DUPFD_CLOEXEC, 0);
     CHECK(child_end >= 0);

@@ -54,8 +54,8 @@ kvmem_status holder_check_owner(const peer *holder);
 kvmem_status holder_commit(const peer *holder, uint64_t offset, uint64_t size);
 kvmem_status holder_decommit(const peer *holder, uint64_t offset, uint64_t size);
 kvmem_status holder_resize(const peer *holder, uint64_t num_blocks);
-/* Has it make a child that does nothing until the test closes its end of the socket: by fork, or by clone alone as
-   programs do that go around the C library. */
+/* Has it make a child that does nothing until the test closes its end of the socket: by fork, or by clone
+   alone as programs do that go around the C library. */
 void holder_fork(const peer *holder, bool by_clone);
 /* Bytes free on device 0, as that process is told. */
 uint64_t holder_free_memory(const peer *holder);

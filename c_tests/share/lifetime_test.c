@@ -165,7 +165,8 @@ TEST_EACH_KIND(a_thousand_openings_are_one_mapping) {
     expect_importers(&fixture, 0);
 }
 
-/* docs/share-manifest.md: the control block is the first file descriptor, and importers lock bytes from here on. */
+/* docs/share-manifest.md: the control block is the first file descriptor, and importers lock bytes from
+ * here on. */
 #define FIRST_IMPORTER_LOCK (INT64_C(1) << 20)
 
 static int lock_as_an_importer(const parcel *parcel, off_t start, off_t length) {

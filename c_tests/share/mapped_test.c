@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that an engine has mapped itself, adopted and shared: a part of some mappings, none more than it needs, and
-// none that was created to stay.
+// Memory that an engine has mapped itself, adopted and shared: a part of some mappings, none more than it
+// needs, and none that was created to stay.
 #include "engine.h"
 #include "exchange.h"
 #include "filled.h"

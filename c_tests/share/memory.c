@@ -9,17 +9,39 @@
 #define ADOPTED_OFFSET 8192 /* in its allocation */
 
 const char *const memory_names[NUM_MEMORY_KINDS] = {
-    "system",     "transparent huge pages", "reserved huge pages", "part of a file", "disk",          "buffered disk",
-    "named disk", "pinned",     "device",                 "adopted device",      "mapped device",  "elastic",       "fabric",
+    [MEMORY_SYSTEM] = "system",
+    [MEMORY_TRANSPARENT] = "transparent huge pages",
+    [MEMORY_RESERVED] = "reserved huge pages",
+    [MEMORY_PART] = "part of a file",
+    [MEMORY_DISK] = "disk",
+    [MEMORY_BUFFERED] = "buffered disk",
+    [MEMORY_NAMED] = "named disk",
+    [MEMORY_PINNED] = "pinned",
+    [MEMORY_DEVICE] = "device",
+    [MEMORY_ADOPTED] = "adopted device",
+    [MEMORY_MAPPED] = "mapped device",
+    [MEMORY_ELASTIC] = "elastic",
+    [MEMORY_FABRIC] = "fabric",
 };
 
 uint32_t memory_tier(memory_kind kind) {
-    static const uint32_t tiers[NUM_MEMORY_KINDS] = {
-        KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_DISK,
-        KVMEM_TIER_DISK,   KVMEM_TIER_DISK,   KVMEM_TIER_PINNED, KVMEM_TIER_DEVICE, KVMEM_TIER_DEVICE, KVMEM_TIER_DEVICE,
-        KVMEM_TIER_ELASTIC, KVMEM_TIER_ELASTIC,
-    };
-    return tiers[kind];
+    switch (kind) {
+    case MEMORY_DISK:
+    case MEMORY_BUFFERED:
+    case MEMORY_NAMED:
+        return KVMEM_TIER_DISK;
+    case MEMORY_PINNED:
+        return KVMEM_TIER_PINNED;
+    case MEMORY_DEVICE:
+    case MEMORY_ADOPTED:
+    case MEMORY_MAPPED:
+        return KVMEM_TIER_DEVICE;
+    case MEMORY_ELASTIC:
+    case MEMORY_FABRIC:
+        return KVMEM_TIER_ELASTIC;
+    default:
+        return KVMEM_TIER_SYSTEM;
+    }
 }
 
 bool memory_has_fd_mapping(memory_kind kind) {
@@ -139,7 +161,8 @@ kvmem_region *memory_create(memory_kind kind, uint64_t size, const char *path) {
     case MEMORY_DEVICE:
         return region_create_on_gpu(size);
     case MEMORY_ADOPTED:
-        return region_adopt_on_gpu(engine_allocate(0, size + 2 * ADOPTED_OFFSET) + ADOPTED_OFFSET, size, NULL);
+        return region_adopt_on_gpu(engine_allocate(0, size + 2 * ADOPTED_OFFSET) + ADOPTED_OFFSET, size,
+                                   NULL);
     case MEMORY_MAPPED:
         return region_adopt_on_gpu(map_granules(size + 2 * ADOPTED_OFFSET) + ADOPTED_OFFSET, size, NULL);
     case MEMORY_FABRIC:

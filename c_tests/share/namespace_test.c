@@ -99,7 +99,8 @@ TEST(a_handle_from_elsewhere_is_an_error) {
     holder_make(&owner, MEMORY_DEVICE, NULL, 1);
     CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
     refuse_parcel(&parcel, 0, KVMEM_STATUS_UNSUPPORTED, "identifies no memory that can be opened here");
-    refuse_parcel(&parcel, 0, KVMEM_STATUS_UNSUPPORTED, "the handle was exported by process 1 in PID namespace");
+    refuse_parcel(&parcel, 0, KVMEM_STATUS_UNSUPPORTED,
+                  "the handle was exported by process 1 in PID namespace");
     refuse_parcel(&parcel, 0, KVMEM_STATUS_UNSUPPORTED, "or share elastic memory");
     CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
     holder_check(&owner, HOLDING_OWN, 1);

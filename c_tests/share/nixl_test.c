@@ -16,7 +16,8 @@ static kvmem_agent *agent;
 static void fixture_open(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
     agent = agent_open("importer");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    exchange_open(fixture, holder_start(), &(exchange_terms){.there = kind, .layout_kind = 1, .agent_there = "owner",
+    exchange_open(fixture, holder_start(),
+                  &(exchange_terms){.there = kind, .layout_kind = 1, .agent_there = "owner",
                                                              .agent = agent, .options = options});
 }
 
@@ -127,7 +128,8 @@ TEST(a_mapped_layout_is_registered_on_demand) {
     move_both_ways(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
 }
 
-/* Memory of one peer is mapped here, that of another reached by NIXL: blocks go there, but not from a file. */
+/* Memory of one peer is mapped here, that of another reached by NIXL: blocks go there, but not from a
+ * file. */
 TEST(mapped_memory_and_a_remote_layout) {
     static const kvmem_block_pair back[] = {{2, 4}, {5, 1}};
     const kv_move some = {back, NUM(back), 0, 1, 2};

@@ -5,7 +5,8 @@
 #include "harness.h"
 #include "parcel.h"
 
-/* Whether the functions below open reserved huge pages too, which memory of a kind may have. They do, unless told. */
+/* Whether the functions below open reserved huge pages too, which memory of a kind may have. They do,
+ * unless told. */
 void trust_owners(bool do_trust);
 
 /* A shared region, opened with KVMEM_OPEN_* flags. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of another process's on one GPU, opened for another GPU of this one: its kernels reach it, both ways.
-// Skipped with one GPU; if the two GPUs do not reach each other, most cases are skipped.
+// Memory of another process's on one GPU, opened for another GPU of this one: its kernels reach it, both
+// ways. Skipped with one GPU; if the two GPUs do not reach each other, most cases are skipped.
 #include "offer.h"
 #include "kinds.h"
 #include "opened.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every pair of tiers of which one side or both are memory mapped from a peer, on one GPU: both ways, every byte
-// of both, or refused with the reason.
+// Every pair of tiers of which one side or both are memory mapped from a peer, on one GPU: both ways, every
+// byte of both, or refused with the reason.
 #include "holder.h"
 #include "kept_context.h"
 #include "kinds.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners that live, and that /proc does not show as others: their main thread has ended, another user may not see them,
-// or they count time differently. They are not called gone, and share and open like any other.
+// Owners that live, and that /proc does not show as others: their main thread has ended, another user may not
+// see them, or they count time differently. They are not called gone, and share and open like any other.
 #include "offer.h"
 #include "kinds.h"
 #include "opened.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The little of the FUSE protocol that one regular file needs, in a process of its own: one that waits for a file that
-// it serves itself can't even be killed.
+// The little of the FUSE protocol that one regular file needs, in a process of its own: one that waits for a
+// file that it serves itself can't even be killed.
 #include "served_file.h"
 
 #include "parcel.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that another process serves (FUSE), and whose attributes that process may keep to itself: fstat then waits.
+// A file that another process serves (FUSE), and whose attributes that process may keep to itself: fstat then
+// waits.
 #pragma once
 
 #include "harness.h"
@@ -10,7 +11,8 @@ void served_file_role(int socket);
 
 /* Skips the case if this process may not mount. */
 void require_served_files(void);
-/* Starts the file's server, and opens the file to read and write. When the server ends, nobody waits for it. */
+/* Starts the file's server, and opens the file to read and write. When the server ends, nobody waits for
+ * it. */
 peer served_file_start(uint64_t size, int *fd);
 /* From here the attributes are told so many times; who then asks waits. */
 void served_file_stall_after(const peer *server, uint64_t answers);

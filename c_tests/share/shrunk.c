@@ -5,7 +5,8 @@
 #include "opened.h"
 
 void shrunk_open(shrunk *shrunk, uint64_t num_blocks) {
-    exchange_open(shrunk, holder_in_common(), &(exchange_terms){.there = MEMORY_ELASTIC, .num_blocks = num_blocks});
+    exchange_open(shrunk, holder_in_common(),
+                  &(exchange_terms){.there = MEMORY_ELASTIC, .num_blocks = num_blocks});
     shrunk->mapped = open_layout(&shrunk->parcel, 0, NULL);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sender claims and does not have takes no memory here: sparse memory that is to be page-locked, and extents and
-// parts of a layout beyond number. Needs the stand-in, which page-locks nothing meanwhile.
+// What a sender claims and does not have takes no memory here: sparse memory that is to be page-locked, and
+// extents and parts of a layout beyond number. Needs the stand-in, which page-locks nothing meanwhile.
 #include "control.h"
 #include "foreign.h"
 #include "forged.h"
@@ -35,8 +35,8 @@ TEST(sparse_memory_is_not_page_locked) {
 #define MANY_LAYERS 4096
 
 /* A layout with each layer in a part of the region, so far from each other. */
-static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvmem_region *whole, uint64_t size,
-                                   uint64_t stride) {
+static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvmem_region *whole,
+                                   uint64_t size, uint64_t stride) {
     CLEANUP(test_free) kvmem_region **parts = test_allocate(config->num_layers * sizeof(*parts));
     for (uint64_t i = 0; i < config->num_layers; i++) {
         EXPECT_OK(kvmem_region_create_view(whole, i * stride, size, &parts[i], ERR));
@@ -62,7 +62,8 @@ static struct rlimit limit_addresses(uint64_t more) {
     return before;
 }
 
-/* A flag for each extent of each part would take 4 GiB; of what a share may claim, 2^24 extents in 2^16 parts, 1 TiB. */
+/* A flag for each extent of each part would take 4 GiB; of what a share may claim, 2^24 extents in 2^16
+ * parts, 1 TiB. */
 TEST(a_transfer_takes_memory_for_the_extents_it_touches) {
     kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
     config.num_blocks = 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs imported VMM memory is open for, and the driver calls that takes: its own, another one when a transfer first
-// runs there or the caller asks for it, and each once. Needs the stand-in.
+// Which GPUs imported VMM memory is open for, and the driver calls that takes: its own, another one when a
+// transfer first runs there or the caller asks for it, and each once. Needs the stand-in.
 #include "control.h"
 #include "driver.h"
 #include "offer.h"
@@ -22,7 +22,8 @@ static unsigned long long access_of(uint64_t address, int device) {
     return flags;
 }
 
-static void expect_access(const kvmem_region *region, unsigned long long of_owner, unsigned long long of_other) {
+static void expect_access(const kvmem_region *region, unsigned long long of_owner,
+                          unsigned long long of_other) {
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(access_of(info.address, OWNER), of_owner);
     CHECK_EQ(access_of(info.address, OTHER), of_other);

@@ -19,7 +19,8 @@ static parcel parcels[NUM_MEMORY_KINDS];
 static peer layout_owner;
 static parcel layout_parcel;
 
-static const memory_kind kinds[] = {MEMORY_PINNED, MEMORY_DEVICE, MEMORY_MAPPED, MEMORY_ELASTIC, MEMORY_FABRIC};
+static const memory_kind kinds[] = {MEMORY_PINNED, MEMORY_DEVICE, MEMORY_MAPPED, MEMORY_ELASTIC,
+                                    MEMORY_FABRIC};
 
 void operations_open(void) {
     for (size_t i = 0; i < NUM(kinds); i++) {

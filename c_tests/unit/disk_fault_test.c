@@ -109,8 +109,8 @@ TEST(the_queue_hears_of_a_failure) {
     }
 }
 
-/* The process may write no further than the middle of the file: the kernel writes a part, then refuses. It also
-   sends SIGXFSZ, whose default action would end the child. */
+/* The process may write no further than the middle of the file: the kernel writes a part, then refuses. It
+   also sends SIGXFSZ, whose default action would end the child. */
 static void no_room_in_the_middle(void) {
     for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
         CLEANUP(sides_close) pair_of_sides sides;
@@ -132,7 +132,8 @@ TEST_CALL(there_is_no_room_in_the_middle, in_a_forked_child(no_room_in_the_middl
 static int injected;
 static kvmem_status expected_of_it;
 
-/* The file's second half can't be read or written. The threads that do it start later, and have the filter. */
+/* The file's second half can't be read or written. The threads that do it start later, and have the
+ * filter. */
 static void answer_in_the_middle(void) {
     CLEANUP(sides_close) pair_of_sides sides;
     sides_open(&sides, KVMEM_DISK_BUFFERED);

@@ -240,7 +240,8 @@ TEST(order_and_strides_are_refused_by_name) {
     kvmem_layout_config usual = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2);
     const kvmem_layout_config config = WITH(usual, it.order = "BLOHNC", it.block_stride = 4096);
     for (int i = 0; i < 2; i++) {
-        OWNED(kvmem_layout) layout = must_build(&config, path, KVMEM_DISK_OPEN_OR_CREATE | KVMEM_DISK_BUFFERED);
+        OWNED(kvmem_layout) layout = must_build(&config, path,
+                                                KVMEM_DISK_OPEN_OR_CREATE | KVMEM_DISK_BUFFERED);
         GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
         CHECK_STR(info.order, "BLOHNC");
         CHECK_EQ(info.block_stride, 4096);
@@ -253,7 +254,8 @@ TEST(order_and_strides_are_refused_by_name) {
         {"BLONHC", 4096, "order is BLOHNC in the file and BLONHC here"},
         {"BLOHNC", 8192, "the stride of axis B is 4096 bytes in the file and 8192 bytes here"},
         {"BLOHNC", 0, "the stride of axis B is 4096 bytes in the file and tight here"},
-        {"BLONHC", 0, "kind is KVMEM_LAYOUT_ORDERED BLOHNC in the file and KVMEM_LAYOUT_FULLY_CONTIGUOUS here"},
+        {"BLONHC", 0,
+         "kind is KVMEM_LAYOUT_ORDERED BLOHNC in the file and KVMEM_LAYOUT_FULLY_CONTIGUOUS here"},
     };
     for (size_t i = 0; i < NUM(others); i++) {
         const kvmem_layout_config other = WITH(usual, it.order = others[i].order,

@@ -134,7 +134,8 @@ TEST(a_file_that_exists_names_the_flags) {
 
 TEST(open_or_create_does_either) {
     SCRATCH(directory);
-    kvmem_disk_options options = disk_options(scratch_file(&directory, "cache"), KVMEM_DISK_OPEN_OR_CREATE, 8192);
+    kvmem_disk_options options = disk_options(scratch_file(&directory, "cache"), KVMEM_DISK_OPEN_OR_CREATE,
+                                              8192);
     options.flags |= KVMEM_DISK_BUFFERED;
     for (int i = 0; i < 2; i++) {
         OWNED(kvmem_region) region = region_create_disk(&options);

@@ -80,9 +80,11 @@ TEST(a_temporary_file_gives_back_what_it_took) {
 }
 
 /* Other blocks in each step, with one transfer for all, whole and by layer. */
-static void move_in_steps(const kvmem_layout_config *config, const scratch *directory, uint32_t path, uint64_t flags) {
+static void move_in_steps(const kvmem_layout_config *config, const scratch *directory, uint32_t path,
+                          uint64_t flags) {
     static const kvmem_block_pair one[] = {{2, 3}}, swapped[] = {{0, 6}, {6, 0}, {1, 1}}, twice[] = {{0, 4}, {1, 4}};
-    const kv_move steps[] = {{out_pairs, NUM(out_pairs), 0, 0, 3}, {one, 1, 0, 0, 3}, {swapped, NUM(swapped), 0, 0, 3}};
+    const kv_move steps[] = {{out_pairs, NUM(out_pairs), 0, 0, 3}, {one, 1, 0, 0, 3},
+                             {swapped, NUM(swapped), 0, 0, 3}};
     OPENED(kv_side, host, config, NULL, 1);
     OPENED(file_side, file, config, NULL, directory, 0, 2);
     kvmem_transfer_options options = WITH(kv_transfer_options(&steps[1]), it.path = path, it.flags = flags);

@@ -80,7 +80,8 @@ static kvmem_layout_options region_options(const kvmem_layout_config *config, kv
 
 static _Alignas(4096) unsigned char memory[4][8192];
 
-/* Memory of a layer, whose 7 blocks of 2 x 48 bytes are 672; without an address that of a file, and of 0 bytes none. */
+/* Memory of a layer, whose 7 blocks of 2 x 48 bytes are 672; without an address that of a file, and of 0
+ * bytes none. */
 typedef struct span {
     void *address;
     uint64_t size;
@@ -97,7 +98,8 @@ static void build_over(const span *spans, size_t count, kvmem_status status, con
     }
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OWNED(kvmem_layout) layout = NULL;
-    EXPECT_MESSAGE(status, part, kvmem_layout_build(REF(region_options(&config, regions, count)), &layout, ERR));
+    EXPECT_MESSAGE(status, part,
+                   kvmem_layout_build(REF(region_options(&config, regions, count)), &layout, ERR));
     CHECK_EQ(layout != NULL, status == KVMEM_STATUS_OK);
     for (size_t i = 0; i < count; i++) {
         kvmem_region_destroy(regions[i]);
@@ -133,7 +135,8 @@ TEST(mixed_memory_is_refused_naming_both) {
 TEST(a_region_off_the_alignment_is_refused) {
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.alignment = 256);
     OWNED(kvmem_region) region = region_adopt(memory[0] + 128, 8000);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "256", kvmem_layout_build, REF(region_options(&config, &region, 1)));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "256", kvmem_layout_build,
+           REF(region_options(&config, &region, 1)));
 }
 
 TEST(overlapping_regions_are_refused) {

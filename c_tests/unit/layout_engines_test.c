@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The orders of docs/layouts.md: each address against the engine's own formula, written down from the shape of its
-// tensor.
+// The orders of docs/layouts.md: each address against the engine's own formula, written down from the shape
+// of its tensor.
 #include "harness.h"
 
 /* An element: block, layer, keys or values, token of the block, head, element of the head. */
@@ -39,7 +39,8 @@ static uint64_t dense(const uint64_t *indices_and_sizes, size_t count) {
     return offset;
 }
 
-/* vLLM, FlashAttention, up to 0.22: kv_cache[layer] is [2, num_blocks, block_size, num_kv_heads, head_size]. */
+/* vLLM, FlashAttention, up to 0.22: kv_cache[layer] is [2, num_blocks, block_size, num_kv_heads,
+ * head_size]. */
 static place vllm_flash_nhd(element at) {
     return (place){at.l, 2 * DENSE(at.o, 2, at.b, B, at.n, N, at.h, H, at.c, D)};
 }
@@ -77,8 +78,8 @@ static place vllm_packed_values(element at) {
     return (place){at.l, 2 * DENSE(at.b, B, at.n, N, at.h, H, D + at.c, 2 * D)};
 }
 
-/* vLLM KVCacheLayout: a group's buffer with pages of PAGE bytes, of which keys and values of one layer and block use
- * fewer, or of one layer, block and head. */
+/* vLLM KVCacheLayout: a group's buffer with pages of PAGE bytes, of which keys and values of one layer and
+ * block use fewer, or of one layer, block and head. */
 #define PAIR (2 * D)
 #define PAGE 1000
 #define HEAD_PAGE 150
@@ -142,7 +143,8 @@ static place trtllm_slots(element at) {
     return (place){0, (at.b * (2 * L) + (at.l * 2 + at.o)) * buffer + 2 * DENSE(at.h, H, at.n, N, at.c, D)};
 }
 
-/* SGLang, GPU: k_buffer[layer] and v_buffer[layer], [slots, heads, head_dim]; N consecutive slots are a block. */
+/* SGLang, GPU: k_buffer[layer] and v_buffer[layer], [slots, heads, head_dim]; N consecutive slots are a
+ * block. */
 static place sglang_mha(element at) {
     return (place){at.o * L + at.l, 2 * DENSE(at.b * N + at.n, B * N, at.h, H, at.c, D)};
 }
@@ -185,7 +187,8 @@ static place llama_values_of_one_buffer(element at) {
     return (place){0, at.l * (KEYS + VALUES) + KEYS + DENSE(at.b * N + at.n, B * N, at.h * D + at.c, H * D)};
 }
 
-/* MLC/TVM: pages[layer] is [num_pages, 2, num_kv_heads, page_size, head_dim]; MLA: [num_pages, page_size, dim]. */
+/* MLC/TVM: pages[layer] is [num_pages, 2, num_kv_heads, page_size, head_dim]; MLA: [num_pages, page_size,
+ * dim]. */
 static place mlc_mha(element at) {
     return (place){at.l, 2 * DENSE(at.b, B, at.o, 2, at.h, H, at.n, N, at.c, D)};
 }
@@ -216,7 +219,8 @@ static const engine engines[] = {
     {"vLLM BLNHC", "BLNHC", vllm_blnhc, COMBINED, .elements = PAIR, .layer_stride = PAGE, CONTIGUOUS},
     {"vLLM BHLNC", "BHLNC", vllm_bhlnc, COMBINED, .elements = PAIR, .layer_stride = HEAD_PAGE},
     {"vLLM MLA", "L/BNC", vllm_mla, COMBINED, NO_HEADS, .elements = 576, CONTIGUOUS},
-    {"vLLM fp8_ds_mla", "L/BNC", vllm_fp8_ds_mla, COMBINED, NO_HEADS, .elements = 656, .width = 1, CONTIGUOUS},
+    {"vLLM fp8_ds_mla", "L/BNC", vllm_fp8_ds_mla, COMBINED, NO_HEADS, .elements = 656, .width = 1,
+     CONTIGUOUS},
     {"vLLM indexer", "L/BNC", vllm_indexer, COMBINED, NO_HEADS, .elements = 132, .width = 1, CONTIGUOUS},
     {"vLLM state", "L/BC", vllm_state, COMBINED, NO_HEADS, .tokens = 1, .elements = 300, .width = 1,
      .block_stride = 4096, CONTIGUOUS},
@@ -295,8 +299,8 @@ static uint64_t by_strides(const kvmem_layout_strides *strides, element at) {
            at.n * strides->token_stride + at.h * strides->head_stride + at.c * strides->element_stride;
 }
 
-static void check_row(const engine *engine, const cache *cache, const kvmem_layout_strides *strides, element at,
-                      uint64_t elements) {
+static void check_row(const engine *engine, const cache *cache, const kvmem_layout_strides *strides,
+                      element at, uint64_t elements) {
     GET(kvmem_block, row, kvmem_layout_get_row, cache->layout, (uint32_t)at.b, at.l, at.o, at.n, at.h);
     CHECK_EQ(row.size, strides->row_size);
     for (at.c = 0; at.c < elements; at.c++) {
@@ -396,7 +400,8 @@ TEST(wrong_orders_are_refused_by_name) {
         {"LONHC", 0, 0, 0, "lacks axis B (block)"},
         {"LBNHC", 0, 0, 0, "lacks axis O (outer slot), of which there are 2"},
         {"LOBNH", 0, 0, 0, "lacks axis C (element)"},
-        {"LOBNHC", 100, 0, 0, "axis B (block) has a stride of 100 bytes, so that two elements have one address"},
+        {"LOBNHC", 100, 0, 0,
+         "axis B (block) has a stride of 100 bytes, so that two elements have one address"},
         {"LOBNHC", 0, 8, 0, "axis H (head) has a stride of 8 bytes"},
         {"LOBNHC", UINT64_MAX, 0, 0, "2^63"},
         {"LOBNHC", 0, 0, KVMEM_LAYOUT_LAYER_SEPARATE, "with an order, kind is 0 or KVMEM_LAYOUT_ORDERED"},

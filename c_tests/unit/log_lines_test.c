@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the log says: one line per operation at DEBUG, failed calls with their function, every call at TRACE, and none of
-// that at lower levels.
+// What the log says: one line per operation at DEBUG, failed calls with their function, every call at TRACE,
+// and none of that at lower levels.
 #include "harness.h"
 
-/* The messages of a case. The log's thread writes them, and is done with them when the callback is removed. */
+/* The messages of a case. The log's thread writes them, and is done with them when the callback is
+ * removed. */
 static struct line {
     uint32_t level;
     char target[64];
@@ -79,7 +80,8 @@ TEST(a_layout_and_its_memory_have_lines) {
     kv_side_close(&side);
     end_log();
     char layout[32], region[32];
-    name_in(expect(KVMEM_LOG_DEBUG, "layout #", "created: 7 blocks of 3 layers"), "layout", layout, sizeof(layout));
+    name_in(expect(KVMEM_LOG_DEBUG, "layout #", "created: 7 blocks of 3 layers"), "layout", layout,
+            sizeof(layout));
     name_in(expect(KVMEM_LOG_DEBUG, "region #", "memory, "), "region", region, sizeof(region));
     expect(KVMEM_LOG_DEBUG, layout, "destroyed");
     expect(KVMEM_LOG_DEBUG, region, "freed");
@@ -187,7 +189,8 @@ TEST(a_refused_call_has_one_line_with_its_function) {
     kvmem_region_destroy(region);
     CHECK_EQ(num_lines, 2);
     const struct line *line =
-        expect(KVMEM_LOG_DEBUG, "kvmem_region_create_view: KVMEM_STATUS_OUT_OF_RANGE: ", "a view of 1 bytes at offset 4096");
+        expect(KVMEM_LOG_DEBUG, "kvmem_region_create_view: KVMEM_STATUS_OUT_OF_RANGE: ",
+               "a view of 1 bytes at offset 4096");
     CHECK_STR(line->target, "kvmem::ffi::region::view");
     expect(KVMEM_LOG_DEBUG, "kvmem_region_create_view: KVMEM_STATUS_INVALID_ARGUMENT: ", "region is NULL");
 }

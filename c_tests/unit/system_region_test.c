@@ -215,7 +215,8 @@ TEST(a_layout_of_more_than_the_machine_has_is_refused) {
                                            it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system);
     OWNED(kvmem_layout) layout = NULL;
     const bool is_refused = read_number("/proc/sys/vm/overcommit_memory") != 1;
-    EXPECT(is_refused ? KVMEM_STATUS_OUT_OF_MEMORY : KVMEM_STATUS_OK, kvmem_layout_build(&options, &layout, ERR));
+    EXPECT(is_refused ? KVMEM_STATUS_OUT_OF_MEMORY : KVMEM_STATUS_OK,
+           kvmem_layout_build(&options, &layout, ERR));
 }
 
 /* RLIMIT_FSIZE is a limit on memory files too. The signal's default action would end the child. */

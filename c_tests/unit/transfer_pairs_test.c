@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers that get new pairs with each submission, between host layouts: a gate in the source holds the copy until the
-// test has seen what it came to see.
+// Transfers that get new pairs with each submission, between host layouts: a gate in the source holds the
+// copy until the test has seen what it came to see.
 #include "flight.h"
 #include "harness.h"
 
@@ -10,7 +10,8 @@
 
 static const kvmem_block_pair first[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kvmem_block_pair fewer[] = {{9, 3}};
-static const kvmem_block_pair more[] = {{20, 30}, {21, 31}, {22, 32}, {2, 33}, {50, 9}, {3, 4}, {4, 60}, {60, 2}};
+static const kvmem_block_pair more[] = {{20, 30}, {21, 31}, {22, 32}, {2, 33}, {50, 9}, {3, 4}, {4, 60},
+                                        {60, 2}};
 /* Of one block twice, of none, and of blocks that are not there. */
 static const kvmem_block_pair twice[] = {{1, 8}, {2, 8}};
 static const kvmem_block_pair outside[] = {{1, 8}, {64, 9}};
@@ -202,7 +203,8 @@ TEST(pairs_that_read_what_they_write_are_refused_by_step) {
     const kv_move move = MOVE(apart), bad = MOVE(chained), back = MOVE(others);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, side.layout, side.layout, KV_OPTIONS(&move));
     const kvmem_submit_options refused = step_of(&bad, 0), step = step_of(&back, 0);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_submit_pairs(transfer, &refused, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap",
+                   kvmem_transfer_submit_pairs(transfer, &refused, ERR));
     EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     kv_side_check_moved(&side, &side, &back);
@@ -215,7 +217,8 @@ TEST(one_call_creates_and_starts) {
     steps.transfer = NULL;
     kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = steps.queue,
                                           it.user_data = 6);
-    EXPECT_OK(kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options, &steps.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options, &steps.transfer,
+                                   ERR));
     EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
     flight_expect_moved(&steps, &move, 6);
     options = kv_transfer_options(&bad);
@@ -234,7 +237,8 @@ TEST(one_call_creates_and_starts) {
 static size_t pairs_of_round(kvmem_block_pair *pairs, uint32_t thread, uint32_t round) {
     const size_t count = 1 + (thread + round) % 8;
     for (uint32_t i = 0; i < count; i++) {
-        pairs[i] = (kvmem_block_pair){(7 * thread + 11 * round + 5 * i) % 64, 16 * thread + (round + 2 * i) % 16};
+        pairs[i] = (kvmem_block_pair){(7 * thread + 11 * round + 5 * i) % 64,
+                                      16 * thread + (round + 2 * i) % 16};
     }
     return count;
 }
@@ -281,7 +285,8 @@ TEST(threads_each_with_a_transfer_do_not_disturb_each_other) {
     kv_side_check(&steps.destination);
 }
 
-/* Threads that share a transfer: each submission succeeds or is refused, and what succeeded has a completion of its own. */
+/* Threads that share a transfer: each submission succeeds or is refused, and what succeeded has a
+ * completion of its own. */
 static void *share(void *argument) {
     const worker *worker = argument;
     uintptr_t started = 0;

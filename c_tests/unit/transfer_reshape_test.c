@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between layouts of any order: tokens, heads and blocks of other sizes, compared with a copy element by element.
+// Transfers between layouts of any order: tokens, heads and blocks of other sizes, compared with a copy
+// element by element.
 #include "harness.h"
 #include "regions.h"
 
@@ -64,7 +65,8 @@ static void cache_open(cache *cache, const shape *shape, uint32_t seed) {
                             it.num_heads = shape->heads, it.dtype_width = WIDTH, it.order = shape->order);
     kvmem_region *regions[MAX_REGIONS];
     for (uint64_t i = 0; i < cache->num_regions; i++) {
-        regions[i] = region_adopt(cache->memory + GUARD + i * (cache->region_size + GUARD), cache->region_size);
+        regions[i] = region_adopt(cache->memory + GUARD + i * (cache->region_size + GUARD),
+                                  cache->region_size);
     }
     cache->layout = regions_lay_out(&cache->config, regions, cache->num_regions, NULL);
     for (uint64_t i = 0; i < cache->num_regions; i++) {
@@ -93,7 +95,8 @@ static void check_unchanged(const cache *cache) {
 }
 
 /* Token `index` of those that a table moves: its block, and its place there. */
-static void find_token(const cache *cache, const kvmem_block_table *table, uint64_t index, uint64_t at[AXES]) {
+static void find_token(const cache *cache, const kvmem_block_table *table, uint64_t index,
+                       uint64_t at[AXES]) {
     const uint64_t token = table->first_token + index * (table->token_step > 0 ? table->token_step : 1);
     at[B] = table->blocks[token / cache->counts[N]];
     at[N] = token % cache->counts[N];
@@ -165,7 +168,8 @@ TEST(blocks_of_any_sizes_hold_the_same_tokens) {
     for (size_t i = 0; i < NUM(sizes) * NUM(tokens) * NUM(orders); i++) {
         const uint64_t *size = sizes[i % NUM(sizes)], *range = tokens[i / NUM(sizes) % NUM(tokens)];
         const size_t order = i / NUM(sizes) / NUM(tokens);
-        const shape from = {orders[order], 7, size[0], 2}, to = {orders[(order + i) % NUM(orders)], 8, size[1], 2};
+        const shape from = {orders[order], 7, size[0], 2}, to = {orders[(order + i) % NUM(orders)], 8,
+                                                                 size[1], 2};
         copy_tokens(&from, &to, TOKENS(range[0], range[1], range[2], (void)0));
     }
 }
@@ -185,7 +189,8 @@ TEST(every_nth_token_goes_to_its_rank) {
         const shape from = {orders[order], 7, 4, 2}, to = {orders[(order + 3) % NUM(orders)], 8, 4, 2};
         for (uint64_t rank = 0; rank < 3; rank++) {
             copy_tokens(&from, &to, TOKENS(0, 0, 6, it.source_table = TABLE(source_ids, rank, 3)));
-            copy_tokens(&from, &to, TOKENS(rank, 0, 6, it.destination_table = TABLE(destination_ids, rank, 3)));
+            copy_tokens(&from, &to,
+                        TOKENS(rank, 0, 6, it.destination_table = TABLE(destination_ids, rank, 3)));
         }
     }
 }
@@ -206,7 +211,8 @@ TEST(pairs_of_blocks_are_transposed_too) {
     }
 }
 
-/* The checksum of a block does not depend on the order, so that it finds what changed after a transposition. */
+/* The checksum of a block does not depend on the order, so that it finds what changed after a
+ * transposition. */
 TEST(checksums_are_the_same_in_every_order) {
     static const kvmem_block_pair pair = {1, 2};
     for (size_t i = 0; i < NUM(orders); i++) {
@@ -230,7 +236,8 @@ TEST(checksums_are_the_same_in_every_order) {
 
 TEST(tokens_and_heads_are_verified) {
     const shape from = {"BLONHC", 7, 4, 4}, to = {"L/OBHNC", 8, 2, 2};
-    copy_tokens(&from, &to, TOKENS(1, 3, 9, it.source_head = 1, it.num_heads = 2, it.flags = KVMEM_TRANSFER_VERIFY));
+    copy_tokens(&from, &to,
+                TOKENS(1, 3, 9, it.source_head = 1, it.num_heads = 2, it.flags = KVMEM_TRANSFER_VERIFY));
 }
 
 /* Large enough for several threads, and for copies past the caches. */
@@ -295,7 +302,8 @@ TEST(selections_that_do_not_fit_are_refused_by_name) {
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT, out = KVMEM_STATUS_OUT_OF_RANGE;
     refuse(&four, &two, TOKENS(0, 0, 0, (void)0), invalid, "num_tokens is 0");
     refuse(&four, &two, TOKENS(0, 0, 21, (void)0), out, "the source table, which has 5 blocks of 4 tokens");
-    refuse(&four, &two, TOKENS(0, 0, 17, (void)0), out, "the destination table, which has 8 blocks of 2 tokens");
+    refuse(&four, &two, TOKENS(0, 0, 17, (void)0), out,
+           "the destination table, which has 8 blocks of 2 tokens");
     refuse(&four, &two, TOKENS(UINT64_MAX, 0, 2, (void)0), out, "the source table");
     refuse(&four, &two, TOKENS(0, 0, 8, it.destination_table = TABLE(twice, 0, 1)), invalid,
            "token 0 of block 0 is a destination twice");
@@ -303,15 +311,18 @@ TEST(selections_that_do_not_fit_are_refused_by_name) {
            "entry 1 of the destination table is block 8");
     refuse(&four, &two, TOKENS(0, 0, 4, it.source_table = NULL), invalid, "source_table is NULL");
     refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = NULL), invalid, "destination_table is NULL");
-    refuse(&four, &two, TOKENS(0, 0, 4, it.pairs = &pair; it.num_pairs = 1), invalid, "1 pairs and block tables");
+    refuse(&four, &two, TOKENS(0, 0, 4, it.pairs = &pair; it.num_pairs = 1), invalid,
+           "1 pairs and block tables");
     refuse(&four, &two, TOKENS(0, 0, 4, it.source_table = table_of(NULL, 3, 0, 1)), invalid,
            "source_table");
-    refuse(&four, &two, OPTIONS(kvmem_transfer_options, it.num_tokens = 3, it.pairs = &pair, it.num_pairs = 1), invalid,
+    refuse(&four, &two,
+           OPTIONS(kvmem_transfer_options, it.num_tokens = 3, it.pairs = &pair, it.num_pairs = 1), invalid,
            "num_tokens is 3");
     refuse(&four, &two, OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1), invalid,
            "page_size is 4 in the source layout and 2 in the destination");
     refuse(&four, &fewer, TOKENS(0, 0, 4, (void)0), invalid, "inner_dim is 20 in the source layout and 10");
-    refuse(&four, &fewer, TOKENS(0, 0, 4, it.num_heads = 3), out, "outside the destination layout, which has 2");
+    refuse(&four, &fewer, TOKENS(0, 0, 4, it.num_heads = 3), out,
+           "outside the destination layout, which has 2");
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 3; it.num_heads = 2), out,
            "outside the source layout, which has 4");
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 1), invalid, "num_heads is missing");
