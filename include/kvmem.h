@@ -767,7 +767,8 @@ void kvmem_adopt_file_options_init(kvmem_adopt_file_options *options, size_t str
 ///         KVMEM_STATUS_BUSY: a process has a lease on the file (F_SETLEASE)
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
 ///
-/// Notes: any process that can open the file for writing can change the bytes, whatever a share grants.
+/// Notes: importers receive the file, and can access all of it, whatever part was adopted and shared. Any
+/// process that can open the file for writing can change the bytes, whatever a share grants.
 /// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
 /// reading with processes of another user.
 kvmem_status kvmem_region_adopt_file(const kvmem_adopt_file_options *options,
@@ -1223,8 +1224,8 @@ kvmem_status kvmem_layout_get_row(const kvmem_layout *layout,
 
 /// Computes the CRC32C (Castagnoli, as in iSCSI) of blocks.
 ///
-/// A checksum is of the bytes of a block, layer by layer, and within a layer one outer slot after the other,
-/// without padding. Blocks with the same content have the same checksum, whatever the kind, alignment or tier
+/// A checksum is of the elements of a block in the order of layers, outer slots, tokens and heads, without
+/// padding. Blocks with the same content have the same checksum, whatever the kind, order, alignment or tier
 /// of their layouts. The call returns when all checksums are computed. Nothing may write to the blocks during
 /// the call: work on streams of the caller must have completed before.
 ///
@@ -1234,8 +1235,7 @@ kvmem_status kvmem_layout_get_row(const kvmem_layout *layout,
 /// @param checksums receives one checksum per block, in the order of the ids
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them; or the bytes of a
-///           block in one layer and outer slot are not contiguous
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the context of adopted GPU memory
 ///           was destroyed
 ///         any other status: how reading a file or GPU memory failed
@@ -1435,6 +1435,20 @@ typedef struct kvmem_block_pair {
     uint32_t destination;
 } kvmem_block_pair;
 
+/// Blocks of a sequence in the order of its tokens, and which of these tokens are moved. Both sides of a
+/// transfer have one, and block sizes (page_size) may differ.
+typedef struct kvmem_block_table {
+    /// Block ids; copied. Each block has page_size tokens of the table.
+    const uint32_t *blocks;
+    /// Number of block ids.
+    size_t num_blocks;
+    /// First token that is moved, counted from the start of the table.
+    uint64_t first_token;
+    /// Distance of the tokens that are moved: 0 or 1 for all tokens from the first on; n for every n-th
+    /// token, for caches with interleaved tokens (context parallelism).
+    uint64_t token_step;
+} kvmem_block_table;
+
 /// Exclude paths that store bytes anywhere between source and destination: in staging memory, in memory of
 /// the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered file.
 /// Excludes all paths to a peer, because NIXL does not report what its backends do.
@@ -1465,9 +1479,9 @@ typedef struct kvmem_transfer_options {
     size_t struct_size;
     /// KVMEM_TRANSFER_* flags.
     uint64_t flags;
-    /// Blocks, in any order; copied. Each destination may occur once.
+    /// Blocks, in any order; copied. Each destination may occur once. NULL if block tables are given.
     const kvmem_block_pair *pairs;
-    /// Number of pairs, at least 1.
+    /// Number of pairs, at least 1; 0 if block tables are given.
     size_t num_pairs;
     /// First layer in the source.
     uint64_t source_layer;
@@ -1515,6 +1529,20 @@ typedef struct kvmem_transfer_options {
     /// remote destination (its owner can compare), in a graph, and together with KVMEM_TRANSFER_BY_LAYER or
     /// KVMEM_TRANSFER_VERIFY.
     const uint32_t *checksums;
+    /// First head in the source.
+    uint64_t source_head;
+    /// First head in the destination.
+    uint64_t destination_head;
+    /// Number of heads; 0 for all: then both first heads must be 0, and both layouts have the same number.
+    /// With tensor parallelism each layout has some of the heads of the model. Requires num_heads in both
+    /// layouts.
+    uint64_t num_heads;
+    /// Blocks and tokens in the source; NULL if pairs are given.
+    const kvmem_block_table *source_table;
+    /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
+    const kvmem_block_table *destination_table;
+    /// Number of tokens that are moved by block tables; 0 if pairs are given.
+    uint64_t num_tokens;
 } kvmem_transfer_options;
 
 /// Sets options to their defaults.
@@ -1524,14 +1552,14 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 
 /// Checks, plans and prepares a transfer. Moves nothing.
 ///
-/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in
-/// kind, alignment, tier and num_blocks; layouts of the kind KVMEM_LAYOUT_ORDERED are not supported yet.
-/// They must be equal in page_size, inner_dim and dtype_width, in num_heads if both have it, and in
-/// num_layers and outer_dim if no range is given. Both layouts stay in use until the transfer is destroyed
-/// and its last run has ended.
+/// A token keeps its elements, and may change its block, layers, outer slots and heads. The layouts may
+/// differ in kind, order, strides, alignment, tier and num_blocks; elements that are stored in another order
+/// are transposed on the way. They must be equal in dtype_width and in the number of elements per head; in
+/// num_heads, num_layers and outer_dim if no range is given; and in page_size if pairs are given rather than
+/// block tables. Both layouts stay in use until the transfer is destroyed and its last run has ended.
 ///
-/// At least one pair is required. If kvmem_transfer_submit_pairs will set the pairs of each run, any valid
-/// pair will do here.
+/// At least one pair, or a block table for each side, is required. If kvmem_transfer_submit_pairs will set
+/// the pairs of each run, any valid pair will do here.
 ///
 /// The fastest path by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists all
 /// paths.
@@ -1543,12 +1571,14 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); a destination
 ///           occurs twice; memory is both read and written; the layouts have different agents; direct I/O
-///           cannot access a range; or staging_size is too small for a piece
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
+///           cannot access a range; staging_size is too small for a piece; heads are selected, and a layout
+///           does not have num_heads; or both pairs and block tables are given
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot or head, or a block table is
+///           too short for the tokens
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
-///         KVMEM_STATUS_UNSUPPORTED: a layout's order is not supported; no path connects the layouts (the
-///           message has an alternative); flags exclude every path, the requested path is not possible, or
-///           the transfer cannot be verified
+///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
+///           exclude every path; the requested path is not possible; the transfer cannot be verified; or the
+///           blocks of a layout, or its tokens if tables are given, have regions of their own
 ///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
 ///         KVMEM_STATUS_STALE: the peer was invalidated
@@ -1646,9 +1676,9 @@ kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error
 typedef struct kvmem_submit_options {
     /// sizeof(kvmem_submit_options)
     size_t struct_size;
-    /// Blocks, in any order; copied. Each destination may occur once.
+    /// Blocks, in any order; copied. Each destination may occur once. NULL if block tables are given.
     const kvmem_block_pair *pairs;
-    /// Number of pairs, at least 1.
+    /// Number of pairs, at least 1; 0 if block tables are given.
     size_t num_pairs;
     /// Returned in the completion; 0 by default, whatever the transfer was created with.
     uint64_t user_data;
@@ -1660,13 +1690,20 @@ typedef struct kvmem_submit_options {
     /// Expected CRC32C of each block after the run, one per pair; copied. NULL for none. See `checksums` of
     /// kvmem_transfer_options.
     const uint32_t *checksums;
+    /// Blocks and tokens in the source; NULL if pairs are given.
+    const kvmem_block_table *source_table;
+    /// Blocks and tokens in the destination; NULL if pairs are given.
+    const kvmem_block_table *destination_table;
+    /// Number of tokens that are moved by block tables; 0 if pairs are given.
+    uint64_t num_tokens;
 } kvmem_submit_options;
 
 /// Sets options to their defaults.
 void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size);
 
-/// Starts a run of a transfer with new pairs. This is the call for blocks that differ in every step: layouts,
-/// layers, outer slots, queue and flags stay as they were when the transfer was created.
+/// Starts a run of a transfer with new pairs or block tables. This is the call for blocks that differ in
+/// every step: layouts, layers, outer slots, heads, queue and flags stay as they were when the transfer was
+/// created.
 ///
 ///     kvmem_submit_options step;
 ///     kvmem_submit_options_init(&step, sizeof step);

@@ -19,7 +19,28 @@ static void fill_pairs(fuzz *fuzz, kvmem_block_pair *pairs, size_t count) {
 typedef struct lists {
     kvmem_block_pair pairs[MOST_PAIRS];
     uint32_t checksums[MOST_PAIRS];
+    uint32_t ids[2][MOST_PAIRS];
+    kvmem_block_table tables[2];
 } lists;
+
+/* A table over few blocks, mostly long enough for a few tokens. */
+static const kvmem_block_table *fill_table(fuzz *fuzz, lists *lists, int side) {
+    const size_t count = 1 + random_below(fuzz, MOST_PAIRS);
+    const uint32_t first = (uint32_t)random_below(fuzz, 3);
+    for (size_t i = 0; i < count; i++) {
+        lists->ids[side][i] = random_one_in(fuzz, 40) ? (uint32_t)random_index(fuzz, 8) : first + (uint32_t)i;
+    }
+    lists->tables[side] = (kvmem_block_table){or_null(fuzz, lists->ids[side]), count, random_below(fuzz, 5),
+                                              random_one_in(fuzz, 4) ? random_below(fuzz, 4) : 0};
+    if (random_one_in(fuzz, 60)) {
+        lists->tables[side].first_token = random_next(fuzz);
+    }
+    return or_null(fuzz, &lists->tables[side]);
+}
+
+static uint64_t random_tokens(fuzz *fuzz) {
+    return random_one_in(fuzz, 60) ? random_next(fuzz) : random_below(fuzz, 12);
+}
 
 static kvmem_transfer_options options_of_transfer(fuzz *fuzz, lists *lists) {
     static const uint32_t computes[] = {KVMEM_COMPUTE_MAY_RUN, KVMEM_COMPUTE_IDLE, 7};
@@ -49,6 +70,18 @@ static kvmem_transfer_options options_of_transfer(fuzz *fuzz, lists *lists) {
     options.staging_size = random_of(fuzz, stagings);
     options.path = random_one_in(fuzz, 3) ? (uint32_t)random_below(fuzz, 17) : 0;
     options.checksums = random_one_in(fuzz, 12) ? lists->checksums : NULL;
+    if (random_one_in(fuzz, 5)) { /* of the layouts with heads, which have four */
+        options.source_head = random_below(fuzz, 4);
+        options.destination_head = random_below(fuzz, 4);
+        options.num_heads = random_below(fuzz, 4);
+    }
+    if (random_one_in(fuzz, 4)) {
+        options.pairs = NULL;
+        options.num_pairs = random_one_in(fuzz, 40) ? 1 : 0;
+        options.source_table = fill_table(fuzz, lists, 0);
+        options.destination_table = fill_table(fuzz, lists, 1);
+        options.num_tokens = random_tokens(fuzz);
+    }
     options_spoil(fuzz, &options.reserved);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     return options;
@@ -79,6 +112,13 @@ static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
         options.notification_size = random_below(fuzz, 6);
     }
     options.checksums = random_one_in(fuzz, 12) ? lists->checksums : NULL;
+    if (random_one_in(fuzz, 4)) {
+        options.pairs = NULL;
+        options.num_pairs = 0;
+        options.source_table = fill_table(fuzz, lists, 0);
+        options.destination_table = fill_table(fuzz, lists, 1);
+        options.num_tokens = random_tokens(fuzz);
+    }
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     return options;
 }

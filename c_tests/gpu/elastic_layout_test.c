@@ -207,7 +207,7 @@ TEST(what_cannot_be_is_refused) {
     CALL(kvmem_layout_destroy(layout));
 
     OPENED(kv_side, host, &config, NULL, 4);
-    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_resize(host.layout, 1, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not elastic", kvmem_layout_resize(host.layout, 1, ERR));
 }
 
 static void check_row(const kvmem_block *row, uint32_t value) {

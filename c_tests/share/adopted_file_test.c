@@ -274,6 +274,20 @@ TEST(a_file_sealed_against_writing_is_shared_to_be_read) {
     holder_check(&importer, HOLDING_OPENED, 9);
 }
 
+/* Before Linux 6.7 such a file is mapped only by an open for reading. */
+TEST(a_file_that_no_process_can_write_is_adopted_to_be_read) {
+    const engine_file file = engine_file_open();
+    memset(file.bytes, 0x33, FILE_SIZE);
+    CHECK_EQ(munmap(file.bytes, FILE_SIZE), 0);
+    CHECK_EQ(fcntl(file.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+    const kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.flags = KVMEM_ADOPT_READ_ONLY);
+    OWNED(kvmem_region) region = adopt(&options);
+    CHECK_EQ(close(file.fd), 0);
+    CHECK_FILLED((const unsigned char *)(uintptr_t)region_info(region).address, 0x33, MEMORY_SIZE);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_share_create_region, region, NULL);
+    CLEANUP(parcel_close) parcel parcel = share(region, KVMEM_SHARE_READ_ONLY);
+}
+
 TEST(the_part_must_be_in_the_file) {
     const engine_file file = engine_file_open();
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.offset = OFFSET + 1);

@@ -227,12 +227,3 @@ TEST(pieces_of_any_order_have_checksums) {
         CHECK_BYTES(found, expected, sizeof(found));
     }
 }
-
-TEST(pieces_that_are_not_contiguous_have_no_checksum) {
-    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2,
-                                            it.order = "L/BHNOC");
-    OWNED(kvmem_layout) layout = layout_allocate_system(&config);
-    const uint32_t block = 0;
-    uint32_t checksum = 0;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "L/BHNOC", kvmem_layout_checksum(layout, &block, 1, &checksum, ERR));
-}

@@ -90,7 +90,7 @@ TEST(geometry_is_compared_field_by_field) {
         uint64_t outer, page, inner, width;
     } different[] = {
         {"outer_dim", 1, 4, 6, 2},  {"page_size", 2, 5, 6, 2}, {"inner_dim", 2, 4, 7, 2},
-        {"dtype_width", 2, 4, 6, 4}, {"page_size", 2, 8, 3, 2}, {"inner_dim", 2, 4, 12, 1},
+        {"dtype_width", 2, 4, 6, 4}, {"inner_dim", 2, 8, 3, 2}, {"inner_dim", 2, 4, 12, 1},
     };
     kvmem_layout_config from = kv_config(&kv_kinds[0]);
     for (size_t i = 0; i < NUM(different); i++) {

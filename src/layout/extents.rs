@@ -174,8 +174,16 @@ impl Layout {
     /// The elastic region that kvmem allocated for it.
     fn elastic_region(&self) -> Result<&Arc<Region>> {
         self.memory().elastic_base().ok_or_else(|| {
-            let message = "the layout was not built with an elastic allocation; commit and decommit the caller's elastic \
-                           memory by its region";
+            let message = match self.is_elastic() {
+                true => {
+                    "kvmem did not allocate the layout's elastic memory; commit and decommit it by its region, or in the \
+                     process that owns it"
+                }
+                false => {
+                    "the layout is not elastic; to resize it, build it with KVMEM_LAYOUT_ALLOCATE and options for elastic \
+                     memory"
+                }
+            };
             Error::new(Status::InvalidState, message)
         })
     }

@@ -180,40 +180,6 @@ impl Geometry {
         let offset = indices.iter().map(|(axis, index)| index * self.stride(*axis)).sum();
         (region, offset)
     }
-
-    /// Fails for a layout whose pieces differ. A piece is the part of a block in one layer and outer slot, so the numbers of
-    /// layers and outer slots may differ.
-    pub fn ensure_same_pieces(&self, other: &Self) -> Result<()> {
-        for (side, geometry) in [("source", self), ("destination", other)] {
-            ensure!(
-                !matches!(geometry.kind, LayoutKind::Ordered(_)),
-                Unsupported,
-                "the order of the {side} layout is {}; transfers support the orders BLONHC, L/BONHC and L/OBNHC with tight \
-                 strides",
-                geometry.order
-            );
-        }
-        let (a, b) = (&self.dimensions, &other.dimensions);
-        for (name, source, destination) in [
-            ("page_size", a.page_size, b.page_size),
-            ("inner_dim", a.inner_dim, b.inner_dim),
-            ("dtype_width", a.dtype_width, b.dtype_width),
-        ] {
-            ensure!(
-                source == destination,
-                InvalidArgument,
-                "{name} is {source} in the source layout and {destination} in the destination"
-            );
-        }
-        if let (Some(source), Some(destination)) = (a.num_heads, b.num_heads) {
-            ensure!(
-                source == destination,
-                InvalidArgument,
-                "num_heads is {source} in the source layout and {destination} in the destination"
-            );
-        }
-        Ok(())
-    }
 }
 
 /// An order that names heads needs their number.
@@ -401,29 +367,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn pieces_that_differ_in_a_field_are_refused_by_its_name() {
-        let geometry = |dimensions| Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
-        for (other, field) in [
-            (Dimensions { page_size: 8, ..Dimensions::small() }, "page_size"),
-            (Dimensions { inner_dim: 128, ..Dimensions::small() }, "inner_dim"),
-            (Dimensions { dtype_width: 1, ..Dimensions::small() }, "dtype_width"),
-            (Dimensions { num_heads: Some(4), ..Dimensions::small() }, "num_heads"),
-        ] {
-            let error = geometry(Dimensions::small()).ensure_same_pieces(&geometry(other)).unwrap_err();
-            assert!(error.message().contains(field), "{error}");
-        }
-        let unsaid = Dimensions {
-            num_heads: None,
-            num_blocks: 9,
-            num_layers: 7,
-            outer_dim: 1,
-            alignment: 64,
-            ..Dimensions::small()
-        };
-        assert!(geometry(Dimensions::small()).ensure_same_pieces(&geometry(unsaid)).is_ok());
-    }
-
     fn ordered(dimensions: Dimensions, order: &str, strides: Strides) -> Result<Geometry> {
         Geometry::new(dimensions, LayoutKind::Ordered(Arrangement { order: Order::parse(order)?, strides }))
     }
@@ -483,20 +426,6 @@ mod tests {
         ] {
             let geometry = ordered(Dimensions::small(), order, strides).unwrap();
             assert_eq!((geometry.has_contiguous_pieces(), geometry.row_size()), (pieces, row), "{order}");
-        }
-    }
-
-    #[test]
-    fn transfers_of_other_orders_are_refused_by_name() {
-        let plain = Geometry::new(Dimensions::small(), LayoutKind::FullyContiguous).unwrap();
-        let other = ordered(Dimensions::small(), "BLOHNC", Strides::default()).unwrap();
-        for (source, destination, side) in [(&plain, &other, "destination"), (&other, &plain, "source")] {
-            let error = source.ensure_same_pieces(destination).unwrap_err();
-            assert_eq!(error.status(), Status::Unsupported);
-            assert!(
-                error.message().contains(&format!("the order of the {side} layout is BLOHNC")),
-                "{error}"
-            );
         }
     }
 }

@@ -60,8 +60,9 @@ impl AdoptedFile {
         let inspected = inspect(config.file)?;
         let size = host_size("an adopted region", config.size)?;
         ensure_within(config, &inspected)?;
+        let file = own_open(config)?;
         let (mapping, address) = if config.address == 0 {
-            let mapping = map(config, &inspected, size)?;
+            let mapping = map(config, file.as_fd(), &inspected, size)?;
             let address = mapping.address() as usize;
             (Some(mapping), address)
         } else {
@@ -69,7 +70,6 @@ impl AdoptedFile {
             (None, config.address)
         };
         let page_size = inspected.pages().unit() as u64;
-        let file = own_open(config)?;
         Ok((Self { file, offset: config.offset, page_size, _mapping: mapping }, address))
     }
 
@@ -190,17 +190,24 @@ fn ensure_within(config: &AdoptedFileConfig<'_>, file: &Inspected) -> Result<()>
     Ok(())
 }
 
-fn map(config: &AdoptedFileConfig<'_>, file: &Inspected, size: usize) -> Result<Mapping> {
+/// Maps the part by the open of kvmem: before Linux 6.7, a file with F_SEAL_WRITE can be mapped with MAP_SHARED only by an
+/// open for reading, and the caller's may be for writing.
+fn map(
+    config: &AdoptedFileConfig<'_>,
+    file: BorrowedFd<'_>,
+    inspected: &Inspected,
+    size: usize,
+) -> Result<Mapping> {
     let writable = config.access == Access::ReadWrite;
     ensure!(
-        !writable || !file.is_write_sealed(),
+        !writable || !inspected.is_write_sealed(),
         InvalidArgument,
         "the file is sealed against writing (F_SEAL_WRITE or F_SEAL_FUTURE_WRITE); adopt it with \
          KVMEM_ADOPT_READ_ONLY, or at an address where it was mapped before it was sealed"
     );
-    let pages = file.huge_page.map_or(aligned_for_all(size), Pages::Huge);
-    let part = FilePart { file: config.file, offset: config.offset };
-    Mapping::of_part(part, size, pages, 1, writable).map_err(|error| file.explain(error))
+    let pages = inspected.huge_page.map_or(aligned_for_all(size), Pages::Huge);
+    let part = FilePart { file, offset: config.offset };
+    Mapping::of_part(part, size, pages, 1, writable).map_err(|error| inspected.explain(error))
 }
 
 /// Fails unless every page at the address shows the page of the file that it should: other processes map the file, and

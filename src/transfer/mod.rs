@@ -20,7 +20,9 @@ pub use engine::cuda::rates::{self, known as known_rates};
 pub use engine::explain::{Explanation, Summary};
 pub use path::TransferPath;
 pub use plan::{Outline, Plan};
-pub use request::{BlockPair, Expected, PairedRange, Preferences, Step, TransferRequest, Wanted};
+pub use request::{
+    BlockPair, BlockTable, Expected, PairedRange, Preferences, Step, TokenTables, TransferRequest, Wanted,
+};
 pub use run::completion::{Completion, Outcome};
 pub use run::queue::{OpenQueue, Queue, QueueEntry};
 pub use verify::checksum;

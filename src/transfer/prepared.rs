@@ -47,13 +47,14 @@ impl Route {
             self.contexts.ensure_alive()?;
         }
         let expected = step.expected(self.verifies_source)?;
-        let plan = Plan::new(&self.outline, step.pairs, spare)?;
+        let plan = match &step.tables {
+            Some(tables) => Plan::of_tokens(&self.outline, tables, spare)?,
+            None => Plan::new(&self.outline, step.pairs, spare)?,
+        };
         let (bytes, pieces, blocks) = (plan.bytes(), plan.pieces(), plan.shared_blocks());
         let touched = runs::touched(source, destination, &plan);
-        let verify = |expected| {
-            let selection = *self.outline.selection();
-            Verification::new(sides, step.pairs, selection, self.preferences.by_layer, expected)
-        };
+        let by_layer = self.preferences.by_layer;
+        let verify = |expected| Verification::new(sides, &step, &plan, by_layer, expected);
         let verification = expected.map(verify).transpose()?.map(Arc::new);
         let next = before.and_then(|before| before.engine.prepare_next(&plan, &self.preferences));
         let engine = match next {

@@ -18,6 +18,26 @@ pub struct BlockPair {
     pub destination: u32,
 }
 
+/// The blocks of a sequence on one side, in the order of its tokens, and the tokens that are moved.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockTable<'a> {
+    /// Block ids.
+    pub blocks: &'a [u32],
+    /// The first token that is moved, counted from the start of the table.
+    pub first_token: u64,
+    /// Tokens from one that is moved to the next: 1 for all, n for every n-th.
+    pub token_step: u64,
+}
+
+/// Tokens to move, by the block table of each side. Block sizes may differ.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenTables<'a> {
+    /// Source and destination.
+    pub sides: [BlockTable<'a>; 2],
+    /// Number of tokens that are moved.
+    pub tokens: u64,
+}
+
 /// A range that may begin at a different index on each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairedRange {
@@ -36,6 +56,8 @@ pub struct Wanted {
     pub layers: Option<PairedRange>,
     /// Outer slots.
     pub outers: Option<PairedRange>,
+    /// Heads.
+    pub heads: Option<PairedRange>,
 }
 
 /// Everything that a new transfer is created from, except the two layouts.
@@ -58,6 +80,8 @@ pub struct TransferRequest<'a> {
 pub struct Step<'a> {
     /// Blocks to move.
     pub pairs: &'a [BlockPair],
+    /// Tokens to move, instead of blocks.
+    pub tables: Option<TokenTables<'a>>,
     /// Returned with the completion.
     pub user_data: u64,
     /// Sent to the remote agent after the last byte.

@@ -12,8 +12,8 @@ use crate::transfer::checksum;
 
 /// Computes the CRC32C (Castagnoli, as in iSCSI) of blocks.
 ///
-/// A checksum is of the bytes of a block, layer by layer, and within a layer one outer slot after the other,
-/// without padding. Blocks with the same content have the same checksum, whatever the kind, alignment or tier
+/// A checksum is of the elements of a block in the order of layers, outer slots, tokens and heads, without
+/// padding. Blocks with the same content have the same checksum, whatever the kind, order, alignment or tier
 /// of their layouts. The call returns when all checksums are computed. Nothing may write to the blocks during
 /// the call: work on streams of the caller must have completed before.
 ///
@@ -23,8 +23,7 @@ use crate::transfer::checksum;
 /// @param checksums receives one checksum per block, in the order of the ids
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them; or the bytes of a
-///           block in one layer and outer slot are not contiguous
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the context of adopted GPU memory
 ///           was destroyed
 ///         any other status: how reading a file or GPU memory failed

@@ -78,7 +78,8 @@ pub unsafe extern "C" fn kvmem_adopt_file_options_init(
 ///         KVMEM_STATUS_BUSY: a process has a lease on the file (F_SETLEASE)
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
 ///
-/// Notes: any process that can open the file for writing can change the bytes, whatever a share grants.
+/// Notes: importers receive the file, and can access all of it, whatever part was adopted and shared. Any
+/// process that can open the file for writing can change the bytes, whatever a share grants.
 /// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
 /// reading with processes of another user.
 #[unsafe(no_mangle)]

@@ -11,7 +11,9 @@ use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::path::PATHS;
-use crate::transfer::{BlockPair, PairedRange, Preferences, Step, TransferRequest, Wanted};
+use crate::transfer::{
+    BlockPair, BlockTable, PairedRange, Preferences, Step, TokenTables, TransferRequest, Wanted,
+};
 
 /// A block and its destination.
 #[repr(C)]
@@ -23,6 +25,22 @@ pub struct kvmem_block_pair {
     pub destination: u32,
 }
 const _: () = assert!(size_of::<kvmem_block_pair>() == size_of::<BlockPair>());
+
+/// Blocks of a sequence in the order of its tokens, and which of these tokens are moved. Both sides of a
+/// transfer have one, and block sizes (page_size) may differ.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_block_table {
+    /// Block ids; copied. Each block has page_size tokens of the table.
+    pub blocks: *const u32,
+    /// Number of block ids.
+    pub num_blocks: usize,
+    /// First token that is moved, counted from the start of the table.
+    pub first_token: u64,
+    /// Distance of the tokens that are moved: 0 or 1 for all tokens from the first on; n for every n-th
+    /// token, for caches with interleaved tokens (context parallelism).
+    pub token_step: u64,
+}
 
 /// Exclude paths that store bytes anywhere between source and destination: in staging memory, in memory of
 /// the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered file.
@@ -56,9 +74,9 @@ pub struct kvmem_transfer_options {
     pub struct_size: usize,
     /// KVMEM_TRANSFER_* flags.
     pub flags: u64,
-    /// Blocks, in any order; copied. Each destination may occur once.
+    /// Blocks, in any order; copied. Each destination may occur once. NULL if block tables are given.
     pub pairs: *const kvmem_block_pair,
-    /// Number of pairs, at least 1.
+    /// Number of pairs, at least 1; 0 if block tables are given.
     pub num_pairs: usize,
     /// First layer in the source.
     pub source_layer: u64,
@@ -106,6 +124,20 @@ pub struct kvmem_transfer_options {
     /// remote destination (its owner can compare), in a graph, and together with KVMEM_TRANSFER_BY_LAYER or
     /// KVMEM_TRANSFER_VERIFY.
     pub checksums: *const u32,
+    /// First head in the source.
+    pub source_head: u64,
+    /// First head in the destination.
+    pub destination_head: u64,
+    /// Number of heads; 0 for all: then both first heads must be 0, and both layouts have the same number.
+    /// With tensor parallelism each layout has some of the heads of the model. Requires num_heads in both
+    /// layouts.
+    pub num_heads: u64,
+    /// Blocks and tokens in the source; NULL if pairs are given.
+    pub source_table: *const kvmem_block_table,
+    /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
+    pub destination_table: *const kvmem_block_table,
+    /// Number of tokens that are moved by block tables; 0 if pairs are given.
+    pub num_tokens: u64,
 }
 options!(kvmem_transfer_options);
 
@@ -141,6 +173,11 @@ pub(in crate::ffi) unsafe fn request<'a>(
         Ok(TransferRequest {
             step: Step {
                 pairs,
+                tables: tables(
+                    [options.source_table, options.destination_table],
+                    options.num_tokens,
+                    options.num_pairs,
+                )?,
                 user_data: options.user_data,
                 notification: (!options.notification.is_null()).then(|| message.to_vec()),
                 checksums: checksums(options.checksums, options.num_pairs)?,
@@ -164,6 +201,48 @@ pub(in crate::ffi) unsafe fn checksums<'a>(
     }
     // SAFETY: the caller's promise.
     unsafe { items(checksums, num_pairs, "checksums") }.map(Some)
+}
+
+/// Block tables, if they are given instead of pairs.
+///
+/// # Safety
+/// Both tables must be NULL or readable, and their block ids too.
+pub(in crate::ffi) unsafe fn tables<'a>(
+    sides: [*const kvmem_block_table; 2],
+    num_tokens: u64,
+    num_pairs: usize,
+) -> Result<Option<TokenTables<'a>>> {
+    let [source, destination] = sides;
+    if source.is_null() && destination.is_null() {
+        ensure!(
+            num_tokens == 0,
+            InvalidArgument,
+            "num_tokens is {num_tokens}, and there are no block tables; set source_table and destination_table"
+        );
+        return Ok(None);
+    }
+    ensure!(
+        !source.is_null() && !destination.is_null(),
+        InvalidArgument,
+        "{} is NULL, and the other block table is given; both sides need one",
+        if source.is_null() { "source_table" } else { "destination_table" }
+    );
+    ensure!(
+        num_pairs == 0,
+        InvalidArgument,
+        "{num_pairs} pairs and block tables are given; only one of the two can select the blocks"
+    );
+    let table = |table: *const kvmem_block_table| {
+        // SAFETY: the caller's promise; it is not NULL.
+        let table = unsafe { table.read_unaligned() };
+        // SAFETY: the caller's promise.
+        let blocks = unsafe { items(table.blocks, table.num_blocks, "blocks") }?;
+        let kvmem_block_table { first_token, token_step, .. } = table;
+        Ok(BlockTable { blocks, first_token, token_step: token_step.max(1) })
+    };
+    let named = |pointer, name| table(pointer).map_err(|error: crate::error::Error| error.context(name));
+    let sides = [named(source, "source_table")?, named(destination, "destination_table")?];
+    Ok(Some(TokenTables { sides, tokens: num_tokens }))
 }
 
 fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
@@ -194,6 +273,7 @@ fn wanted(options: &kvmem_transfer_options) -> Result<Wanted> {
     Ok(Wanted {
         layers: range("layer", "num_layers", source_layer, destination_layer, num_layers)?,
         outers: range("outer slot", "num_outers", source_outer, destination_outer, num_outers)?,
+        heads: range("head", "num_heads", options.source_head, options.destination_head, options.num_heads)?,
     })
 }
 

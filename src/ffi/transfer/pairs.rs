@@ -12,7 +12,7 @@ use crate::ffi::common::pointer::items;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::transfer::kvmem_transfer;
-use crate::ffi::transfer::options::{checksums, kvmem_block_pair};
+use crate::ffi::transfer::options::{checksums, kvmem_block_pair, kvmem_block_table, tables};
 use crate::transfer::{BlockPair, Step};
 
 /// Options of kvmem_transfer_submit_pairs: the blocks of the next run.
@@ -21,9 +21,9 @@ use crate::transfer::{BlockPair, Step};
 pub struct kvmem_submit_options {
     /// sizeof(kvmem_submit_options)
     pub struct_size: usize,
-    /// Blocks, in any order; copied. Each destination may occur once.
+    /// Blocks, in any order; copied. Each destination may occur once. NULL if block tables are given.
     pub pairs: *const kvmem_block_pair,
-    /// Number of pairs, at least 1.
+    /// Number of pairs, at least 1; 0 if block tables are given.
     pub num_pairs: usize,
     /// Returned in the completion; 0 by default, whatever the transfer was created with.
     pub user_data: u64,
@@ -35,6 +35,12 @@ pub struct kvmem_submit_options {
     /// Expected CRC32C of each block after the run, one per pair; copied. NULL for none. See `checksums` of
     /// kvmem_transfer_options.
     pub checksums: *const u32,
+    /// Blocks and tokens in the source; NULL if pairs are given.
+    pub source_table: *const kvmem_block_table,
+    /// Blocks and tokens in the destination; NULL if pairs are given.
+    pub destination_table: *const kvmem_block_table,
+    /// Number of tokens that are moved by block tables; 0 if pairs are given.
+    pub num_tokens: u64,
 }
 options!(kvmem_submit_options);
 
@@ -45,8 +51,9 @@ pub unsafe extern "C" fn kvmem_submit_options_init(options: *mut kvmem_submit_op
     unsafe { init(options, struct_size) };
 }
 
-/// Starts a run of a transfer with new pairs. This is the call for blocks that differ in every step: layouts,
-/// layers, outer slots, queue and flags stay as they were when the transfer was created.
+/// Starts a run of a transfer with new pairs or block tables. This is the call for blocks that differ in
+/// every step: layouts, layers, outer slots, heads, queue and flags stay as they were when the transfer was
+/// created.
 ///
 ///     kvmem_submit_options step;
 ///     kvmem_submit_options_init(&step, sizeof step);
@@ -93,6 +100,11 @@ pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<
         Ok(Step {
             // The pair of the core has the layout of C's pair, field by field.
             pairs: items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?,
+            tables: tables(
+                [options.source_table, options.destination_table],
+                options.num_tokens,
+                options.num_pairs,
+            )?,
             user_data: options.user_data,
             notification: (!options.notification.is_null()).then(|| message.to_vec()),
             checksums: checksums(options.checksums, options.num_pairs)?,

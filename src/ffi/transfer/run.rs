@@ -16,14 +16,14 @@ use crate::transfer::Transfer;
 
 /// Checks, plans and prepares a transfer. Moves nothing.
 ///
-/// A block keeps its content, and may change its id, layers and outer slots. The layouts may differ in
-/// kind, alignment, tier and num_blocks; layouts of the kind KVMEM_LAYOUT_ORDERED are not supported yet.
-/// They must be equal in page_size, inner_dim and dtype_width, in num_heads if both have it, and in
-/// num_layers and outer_dim if no range is given. Both layouts stay in use until the transfer is destroyed
-/// and its last run has ended.
+/// A token keeps its elements, and may change its block, layers, outer slots and heads. The layouts may
+/// differ in kind, order, strides, alignment, tier and num_blocks; elements that are stored in another order
+/// are transposed on the way. They must be equal in dtype_width and in the number of elements per head; in
+/// num_heads, num_layers and outer_dim if no range is given; and in page_size if pairs are given rather than
+/// block tables. Both layouts stay in use until the transfer is destroyed and its last run has ended.
 ///
-/// At least one pair is required. If kvmem_transfer_submit_pairs will set the pairs of each run, any valid
-/// pair will do here.
+/// At least one pair, or a block table for each side, is required. If kvmem_transfer_submit_pairs will set
+/// the pairs of each run, any valid pair will do here.
 ///
 /// The fastest path by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists all
 /// paths.
@@ -35,12 +35,14 @@ use crate::transfer::Transfer;
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); a destination
 ///           occurs twice; memory is both read and written; the layouts have different agents; direct I/O
-///           cannot access a range; or staging_size is too small for a piece
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
+///           cannot access a range; staging_size is too small for a piece; heads are selected, and a layout
+///           does not have num_heads; or both pairs and block tables are given
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot or head, or a block table is
+///           too short for the tokens
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
-///         KVMEM_STATUS_UNSUPPORTED: a layout's order is not supported; no path connects the layouts (the
-///           message has an alternative); flags exclude every path, the requested path is not possible, or
-///           the transfer cannot be verified
+///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
+///           exclude every path; the requested path is not possible; the transfer cannot be verified; or the
+///           blocks of a layout, or its tokens if tables are given, have regions of their own
 ///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
 ///         KVMEM_STATUS_STALE: the peer was invalidated

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What direct I/O asks of a plan.
+//! The alignment that direct I/O requires of a plan.
 #![forbid(unsafe_code)]
 
 use super::Plan;
@@ -7,8 +7,8 @@ use crate::error::{Result, ensure};
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 
-/// Direct I/O needs offsets, sizes and host memory at multiples of what the file system says. Memory of a GPU is read
-/// and written by way of other memory, and may lie anywhere.
+/// Fails if an offset, a size or an address of host memory is no multiple of what the file system requires for direct I/O.
+/// Memory of a GPU is copied through other memory, and may have any address.
 pub fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
     let regions = [source, destination].into_iter().flat_map(|layout| layout.memory().regions());
     let alignment = regions.map(|region| region.io_alignment()).max().unwrap_or(1);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Moves cut where the driver or NIXL sees two pieces of memory, on either side. Pure.
+//! Cuts moves at the ends of what the driver or NIXL takes as one range, on either side. Pure.
 #![forbid(unsafe_code)]
 
-use super::Move;
+use super::moves::Move;
 
 impl Move {
-    /// Its parts, of which none reaches over the end of a piece. `source` and `destination` tell how many bytes are left
-    /// of the piece that an address of a region lies in.
+    /// Its parts, none of which crosses the end of a range. `source` and `destination` return the number of bytes from an
+    /// address of a region to the end of its range.
     pub fn cut(
         self,
         source: impl Fn(u32, u64) -> u64,

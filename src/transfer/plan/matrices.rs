@@ -1,145 +1,142 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Moves of equal size at regular distances on both sides, taken together: the rows of a matrix.
+//! Moves of equal size with constant strides on both sides as the rows of matrices.
 #![forbid(unsafe_code)]
 
+use super::moves::{BlockRun, Matrix, Move};
 use super::progressions::{self, Limits, Progression};
-use super::{BlockRun, Grid, Move, Plan};
-
-/// Rows of equal size at regular distances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Matrix {
-    /// The first row.
-    pub first: Move,
-    /// Bytes from a row to the next, in source and destination; of no meaning for a single row.
-    pub strides: [u64; 2],
-    /// How many rows.
-    pub rows: u64,
-}
+use super::runs::BlockRuns;
+use super::shape::{Grid, Shape};
 
 /// A plan as matrices.
 pub struct Matrices<'a> {
-    plan: &'a Plan,
+    shape: &'a Shape,
+    blocks: &'a BlockRuns,
     grid: Grid,
     most_pitch: u64,
 }
 
-/// What the rows of a matrix are. Outer slots are two at most, which makes no matrix worth having; and layers that have
-/// regions of their own may lie in memory that is not one piece.
+/// What the rows of a matrix are.
 enum Rows {
-    /// Blocks, or runs of blocks, of a layer and outer slot.
+    /// Blocks, or runs of blocks, of one lane and row of the grid.
     Blocks,
-    /// The layers of a block, or of all blocks of a run.
-    Layers,
+    /// The rows of the grid in one block, or in all blocks of a run.
+    Grid,
 }
 
-impl Plan {
-    /// The plan as matrices whose rows are at most `most_pitch` bytes apart.
-    pub fn matrices(&self, most_pitch: u64) -> Matrices<'_> {
-        Matrices { plan: self, grid: self.grid(), most_pitch }
+impl<'a> Matrices<'a> {
+    /// Those of a plan, with rows that are at most `most_pitch` bytes apart.
+    pub(super) fn new(shape: &'a Shape, blocks: &'a BlockRuns, most_pitch: u64) -> Self {
+        Self { shape, blocks, grid: shape.grid(), most_pitch }
     }
-}
 
-impl Matrices<'_> {
-    /// More there can't be, but where blocks are too far apart.
+    /// The maximum number of them, unless blocks are too far apart.
     pub fn most(&self) -> u64 {
-        self.plan.runs().len() as u64 * self.lanes()
+        self.runs().len() as u64 * self.starts()
     }
 
-    /// How many there are, if not more than `limit`. Runs are looked at until there are more: scattered blocks, of which
-    /// there may be many, make matrices that nobody wants.
+    /// The number of them, if not more than `limit`. Runs are counted until there are more: scattered blocks, of which there
+    /// may be many, make matrices that are of no use.
     pub fn count(&self, limit: u64) -> Option<u64> {
-        let of_layers = self.of_layers();
-        let of_blocks = self.of_blocks(of_layers.unwrap_or(u64::MAX).min(limit));
-        of_blocks.or(of_layers).filter(|count| *count <= limit)
+        let of_grid = self.of_grid();
+        let of_blocks = self.of_blocks(of_grid.unwrap_or(u64::MAX).min(limit));
+        of_blocks.or(of_grid).filter(|count| *count <= limit)
     }
 
-    /// The units that rows are made of.
+    /// The units that rows consist of.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// How many rows they have together, by blocks.
+    /// The number of rows of all matrices, if blocks are rows.
     pub fn total_rows(&self) -> u64 {
-        let runs = self.plan.runs().len() as u64;
-        let of_lane = if self.grid.blocks_together { runs } else { self.plan.blocks() };
-        of_lane * self.lanes()
+        let runs = self.runs().len() as u64;
+        let of_start = if self.grid.blocks_together { runs } else { self.blocks.blocks() };
+        of_start * self.starts()
     }
 
-    /// Tells of each.
+    /// Passes each to `tell`.
     pub fn for_each(&self, mut tell: impl FnMut(Matrix)) {
         match self.rows() {
             Rows::Blocks => self.each_of_blocks(tell),
-            Rows::Layers => self.each_of_layers(&mut tell),
+            Rows::Grid => self.each_of_grid(&mut tell),
         }
     }
 
-    /// Layers, where that makes fewer.
+    fn runs(&self) -> &'a [BlockRun] {
+        self.blocks.runs()
+    }
+
+    /// Rows of the grid, if that makes fewer.
     fn rows(&self) -> Rows {
-        match self.of_layers() {
-            Some(count) if self.of_blocks(count).is_none() => Rows::Layers,
+        match self.of_grid() {
+            Some(count) if self.of_blocks(count).is_none() => Rows::Grid,
             _ => Rows::Blocks,
         }
     }
 
-    /// How many there are with layers as rows, where they can be.
-    fn of_layers(&self) -> Option<u64> {
-        let strides = self.layer_strides()?;
-        Some(if self.is_chained(strides) { self.plan.runs().len() as u64 } else { self.plan.blocks() })
+    /// The number of matrices if rows of the grid are their rows, if those can be.
+    fn of_grid(&self) -> Option<u64> {
+        let strides = self.row_strides()?;
+        let of_lane = if self.is_chained(strides) { self.runs().len() as u64 } else { self.blocks.blocks() };
+        Some(of_lane * self.grid.lanes)
     }
 
-    /// How many there are with blocks as rows, if not more than `limit`.
+    /// The number of matrices if blocks are their rows, if not more than `limit`.
     fn of_blocks(&self, limit: u64) -> Option<u64> {
-        let most = limit / self.lanes();
+        let most = limit / self.starts();
         let count = match self.grid.blocks_together || self.blocks_are_rows() {
             true => self.progressions().take((most as usize).saturating_add(1)).count() as u64,
-            false => self.plan.blocks(),
+            false => self.blocks.blocks(),
         };
-        (count <= most).then(|| count * self.lanes())
+        (count <= most).then(|| count * self.starts())
     }
 
-    /// Layers and outer slots that begin somewhere else.
-    fn lanes(&self) -> u64 {
-        self.grid.layers * self.grid.outers
+    /// Units of a block, each of which starts at an address of its own.
+    fn starts(&self) -> u64 {
+        self.grid.lanes * self.grid.rows
     }
 
-    /// Whether the layers of a block follow those of the block before at the same distance.
+    /// Whether the rows of a block continue those of the block before, with the same stride.
     fn is_chained(&self, strides: [u64; 2]) -> bool {
-        (0..2).all(|side| self.grid.strides[side] == self.grid.layers * strides[side])
+        (0..2).all(|side| self.grid.strides[side] == self.grid.rows * strides[side])
     }
 
-    /// Bytes from a layer to the next, where layers can be rows.
-    fn layer_strides(&self) -> Option<[u64; 2]> {
-        let strides = self.grid.layer_strides;
+    /// Bytes from a row of the grid to the next, if they can be rows of a matrix. Two rows, such as keys and values, make no
+    /// matrix that is worth a call.
+    fn row_strides(&self) -> Option<[u64; 2]> {
+        let strides = self.grid.row_strides;
         let fit = strides.iter().all(|stride| (1..=self.most_pitch).contains(stride));
-        (fit && self.grid.layers > 1 && self.grid.outers == 1).then_some(strides)
+        (fit && self.grid.rows > 2).then_some(strides)
     }
 
-    /// Whether neighbouring blocks are rows.
+    /// Whether adjacent blocks are rows.
     fn blocks_are_rows(&self) -> bool {
         !self.grid.blocks_together && self.grid.strides.iter().all(|stride| *stride <= self.most_pitch)
     }
 
     fn progressions(&self) -> impl Iterator<Item = Progression> {
         let limits = Limits {
-            // A run of several blocks that lie apart is a matrix by itself.
+            // A run of several blocks that are apart is a matrix by itself.
             length: if self.grid.blocks_together { u64::MAX } else { 1 },
             steps: self.grid.strides.map(|stride| self.most_pitch / stride),
         };
-        progressions::find(self.plan.runs(), limits)
+        progressions::find(self.runs(), limits)
     }
 
     fn each_of_blocks(&self, mut tell: impl FnMut(Matrix)) {
-        for layer in 0..self.grid.layers {
-            for outer in 0..self.grid.outers {
-                self.progressions().for_each(|each| self.rows_of(layer, outer, each, &mut tell));
+        let [here, there] = self.grid.row_strides;
+        for lane in (0..self.grid.lanes).map(|lane| self.shape.lane(lane)) {
+            for unit in (0..self.grid.rows).map(|row| lane.further([row * here, row * there])) {
+                self.progressions().for_each(|each| self.rows_of(unit, each, &mut tell));
             }
         }
     }
 
-    fn rows_of(&self, layer: u64, outer: u64, each: Progression, tell: &mut impl FnMut(Matrix)) {
+    /// The rows that are blocks, from a unit of block 0 on.
+    fn rows_of(&self, unit: Move, each: Progression, tell: &mut impl FnMut(Matrix)) {
         let Progression { first, count, steps } = each;
         let [here, there] = self.grid.strides;
-        let unit = self.unit(layer, outer, first);
+        let unit = self.in_block(unit, &first);
         if self.grid.blocks_together {
             let first = Move { size: unit.size * u64::from(first.length), ..unit };
             return tell(Matrix { first, strides: [steps[0] * here, steps[1] * there], rows: count });
@@ -156,31 +153,35 @@ impl Matrices<'_> {
         }
     }
 
-    fn each_of_layers(&self, tell: &mut impl FnMut(Matrix)) {
-        let Some(strides) = self.layer_strides() else { return };
+    fn each_of_grid(&self, tell: &mut impl FnMut(Matrix)) {
+        let Some(strides) = self.row_strides() else { return };
         let [here, there] = self.grid.strides;
-        for run in self.plan.runs() {
-            let first = self.unit(0, 0, *run);
-            let length = u64::from(run.length);
-            if self.is_chained(strides) {
-                tell(Matrix { first, strides, rows: length * self.grid.layers });
-                continue;
-            }
-            for block in 0..length {
-                let first = first.further([block * here, block * there]);
-                tell(Matrix { first, strides, rows: self.grid.layers });
+        for lane in (0..self.grid.lanes).map(|lane| self.shape.lane(lane)) {
+            for run in self.runs() {
+                let first = self.in_block(lane, run);
+                let length = u64::from(run.length);
+                if self.is_chained(strides) {
+                    tell(Matrix { first, strides, rows: length * self.grid.rows });
+                    continue;
+                }
+                for block in 0..length {
+                    let first = first.further([block * here, block * there]);
+                    tell(Matrix { first, strides, rows: self.grid.rows });
+                }
             }
         }
     }
 
-    fn unit(&self, layer: u64, outer: u64, run: BlockRun) -> Move {
-        self.plan.unit_move(layer, outer, run)
+    /// A unit of block 0 in the first block of a run.
+    fn in_block(&self, unit: Move, run: &BlockRun) -> Move {
+        let [here, there] = self.grid.strides;
+        unit.further([u64::from(run.source) * here, u64::from(run.destination) * there])
     }
 }
 
 impl Matrix {
-    /// Matrices that no end of a piece of memory goes through; a row that one does is cut. `source` and `destination` are
-    /// as for [`Move::cut`].
+    /// Its parts, none of which crosses the end of a mapping; a row that does is cut. `source` and `destination` are as for
+    /// [`Move::cut`].
     pub fn cut(
         self,
         source: impl Fn(u32, u64) -> u64,
@@ -204,13 +205,6 @@ impl Matrix {
                 first = first.further([done * strides[0], done * strides[1]]);
             }
         }
-    }
-}
-
-impl Move {
-    /// The same so many bytes further.
-    fn further(self, bytes: [u64; 2]) -> Self {
-        Self { source: self.source + bytes[0], destination: self.destination + bytes[1], ..self }
     }
 }
 

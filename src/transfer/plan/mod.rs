@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From block pairs to the fewest moves. Pure: addresses in, addresses out.
+//! From two layouts and block pairs to loops, rows and large moves. Pure: addresses in, addresses out.
 #![forbid(unsafe_code)]
 
 pub mod alignment;
+mod axes;
+mod canonical;
+mod common_memory;
 mod cut;
+mod heads;
 mod matrices;
+mod moves;
+mod nest;
 mod outline;
 pub mod overlap;
 mod progressions;
@@ -12,72 +18,68 @@ mod runs;
 mod selection;
 mod shape;
 mod side;
+mod tokens;
+mod units;
 
-pub use matrices::{Matrices, Matrix};
+pub use matrices::Matrices;
+pub use moves::{BlockRun, Matrix, Move};
 pub use outline::Outline;
 pub use runs::BlockRuns;
 pub use selection::{Selection, Slots};
+pub use shape::Grid;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use self::outline::Part;
-use self::shape::{Place, Shape, Units};
-use self::side::Side;
-use super::request::{BlockPair, PairedRange, Wanted};
-use crate::error::{Error, Result, Status};
+use self::axes::PairedBlock;
+use self::outline::{Part, too_large};
+use self::shape::Shape;
+use self::tokens::Section;
+use super::request::{BlockPair, PairedRange, TokenTables, Wanted};
+use crate::error::Result;
 use crate::layout::{Layout, Unit};
 
-/// One stretch of bytes that lies together on both sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
-    /// Where it comes from.
-    pub source: u64,
-    /// Where it goes.
-    pub destination: u64,
-    /// Bytes.
-    pub size: u64,
-    /// The source layout's region it lies in.
-    pub source_region: u32,
-    /// The destination layout's.
-    pub destination_region: u32,
-}
-
-/// Blocks that follow each other on both sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockRun {
-    /// First block id in the source layout.
-    pub source: u32,
-    /// First block id in the destination layout.
-    pub destination: u32,
-    /// How many blocks.
-    pub length: u32,
-}
-
-/// What a transfer does, in order of destination. The moves are computed as they are asked for: a plan of many
-/// scattered blocks costs its user little more than reading their ids. Clones share the blocks.
+/// What a transfer does, in order of destination. The moves are computed when they are used: a plan of many scattered blocks
+/// costs little more than reading their ids. Clones share the blocks.
 #[derive(Clone, Debug)]
 pub struct Plan {
     outline: Arc<Outline>,
     blocks: Arc<BlockRuns>,
-    /// The one layer that is moved; none for all of the selection.
+    /// Tokens of blocks, instead of whole blocks; empty otherwise.
+    sections: Option<Arc<[Section]>>,
+    /// The one layer that is moved; `None` for all of the selection.
     layer: Option<usize>,
-    pieces: u64,
     bytes: u64,
 }
 
 impl Plan {
-    /// Plans the move of `pairs`. The memory of `spare`, the blocks of an earlier plan, is used again if no other plan has
-    /// them any more.
+    /// Plans the move of `pairs`. The memory of `spare`, the blocks of an earlier plan, is used again if no other plan uses
+    /// them.
     pub fn new(outline: &Arc<Outline>, pairs: &[BlockPair], spare: Option<Arc<BlockRuns>>) -> Result<Self> {
         let mut blocks = spare.filter(|spare| Arc::strong_count(spare) == 1).unwrap_or_default();
         if let Some(blocks) = Arc::get_mut(&mut blocks) {
             outline.fill(blocks, pairs)?;
         }
-        let Selection { layers, outers } = outline.whole.selection;
-        let pieces = product(&[blocks.blocks(), layers.count, outers.count])?;
-        let bytes = product(&[pieces, outline.piece_size])?;
-        Ok(Self { outline: outline.clone(), blocks, layer: None, pieces, bytes })
+        let bytes = outline.block_size.checked_mul(blocks.blocks()).ok_or_else(too_large)?;
+        Ok(Self { outline: outline.clone(), blocks, sections: None, layer: None, bytes })
+    }
+
+    /// Plans the move of tokens. Whole blocks are planned as pairs.
+    pub fn of_tokens(
+        outline: &Arc<Outline>,
+        tables: &TokenTables<'_>,
+        spare: Option<Arc<BlockRuns>>,
+    ) -> Result<Self> {
+        if let Some(pairs) = tokens::whole_blocks(outline, tables)
+            && !pairs.is_empty()
+        {
+            return Self::new(outline, &pairs, spare);
+        }
+        let sections: Arc<[_]> = tokens::sections(outline, tables)?.into();
+        let mut sizes = sections.iter().map(|section| section.bytes);
+        let bytes = sizes.try_fold(0u64, |sum, size| sum.checked_add(size)).ok_or_else(too_large)?;
+        let blocks = spare.unwrap_or_default();
+        Ok(Self { outline: outline.clone(), blocks, sections: Some(sections), layer: None, bytes })
     }
 
     /// The plan of one list of pairs between two layouts.
@@ -85,18 +87,13 @@ impl Plan {
         Self::new(&Arc::new(Outline::new(source, destination, wanted, false)?), pairs, None)
     }
 
-    /// The part of the plan that moves one of its layers; the outline is one by layer.
+    /// The part of the plan that moves one of its layers. The outline must have been created by layer.
     pub fn layer(&self, layer: u64) -> Self {
-        let layers = self.outline.whole.selection.layers.count;
-        Self {
-            layer: Some(layer as usize),
-            pieces: self.pieces / layers,
-            bytes: self.bytes / layers,
-            ..self.clone()
-        }
+        let layers = self.outline.selection().layers.count;
+        Self { layer: Some(layer as usize), bytes: self.bytes / layers, ..self.clone() }
     }
 
-    /// The blocks, whose memory the next plan can use once this one is gone.
+    /// The blocks, whose memory a later plan can use.
     pub fn shared_blocks(&self) -> Arc<BlockRuns> {
         self.blocks.clone()
     }
@@ -106,18 +103,34 @@ impl Plan {
         layer.unwrap_or(&self.outline.whole)
     }
 
-    fn shape(&self) -> &Shape {
-        &self.part().shape
+    /// Blocks with the same loops: one set of them, or one per section.
+    pub fn parts(&self) -> impl Iterator<Item = PlanPart<'_>> {
+        let whole = self.sections.is_none().then(|| {
+            let Part { shape, block, .. } = self.part();
+            PlanPart { shape, block, blocks: &self.blocks }
+        });
+        let sections = self.sections.as_deref().unwrap_or_default().iter().map(|section| PlanPart {
+            shape: self.layer.and_then(|layer| section.layers.get(layer)).unwrap_or(&section.shape),
+            block: &section.block,
+            blocks: &section.spans,
+        });
+        whole.into_iter().chain(sections)
     }
 
-    /// The runs of blocks, in order of destination.
-    pub fn runs(&self) -> &[BlockRun] {
-        self.blocks.runs()
+    /// The runs of whole blocks, in order of destination; none if tokens are moved.
+    pub fn block_runs(&self) -> Option<&[BlockRun]> {
+        self.sections.is_none().then(|| self.blocks.runs())
     }
 
-    /// How many blocks are moved.
+    /// Whether whole blocks are moved: all heads of all tokens of each.
+    pub fn has_whole_pieces(&self) -> bool {
+        let heads = &self.part().block.axes[3];
+        self.sections.is_none() && heads.is_whole
+    }
+
+    /// Number of blocks that are moved, or of spans of tokens in a block.
     pub fn blocks(&self) -> u64 {
-        self.blocks.blocks()
+        self.parts().map(|part| part.blocks.blocks()).sum()
     }
 
     /// What is moved of each block.
@@ -125,12 +138,12 @@ impl Plan {
         &self.part().selection
     }
 
-    /// The layers moved of each block.
+    /// The layers that are moved of each block.
     pub fn layers(&self) -> PairedRange {
         self.selection().layers
     }
 
-    /// The outer slots moved of each layer.
+    /// The outer slots that are moved of each layer.
     pub fn outers(&self) -> PairedRange {
         self.selection().outers
     }
@@ -140,51 +153,31 @@ impl Plan {
         self.outline.has_common_memory
     }
 
-    /// The largest unit that is contiguous in both layouts for every block, and of which all is moved.
-    pub fn unit(&self) -> Unit {
-        self.shape().unit
+    /// The largest unit of a prepared list that is contiguous in both layouts for every block, and of which all is moved.
+    /// `None` if even the bytes of a block in one layer and outer slot are in another order on the other side, or only some
+    /// of them are moved.
+    pub fn unit(&self) -> Option<Unit> {
+        if self.sections.is_some() { None } else { self.part().shape.nest.unit }
     }
 
-    /// The units it is made of.
-    pub fn grid(&self) -> Grid {
-        let shape = self.shape();
-        let stride = |of: fn(&Side) -> u64| [of(&shape.sides[0]), of(&shape.sides[1])];
-        Grid {
-            unit_size: shape.unit_size,
-            layers: shape.layers,
-            outers: shape.outers,
-            blocks_together: shape.blocks_together,
-            strides: stride(Side::block_stride),
-            layer_strides: stride(Side::layer_stride),
-            outer_strides: stride(Side::outer_stride),
-        }
-    }
-
-    /// The first unit of a run in one of the grid's layers and outer slots.
-    pub fn unit_move(&self, layer: u64, outer: u64, run: BlockRun) -> Move {
-        self.shape().at(BlockRun { length: 1, ..run }, layer, outer)
-    }
-
-    /// How many (block, layer, outer) are moved.
+    /// Number of (block, layer, outer slot) that are moved.
     pub fn pieces(&self) -> u64 {
-        self.pieces
+        self.blocks() * self.layers().count * self.outers().count
     }
 
-    /// Bytes moved.
+    /// Bytes that are moved.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many moves there are at most, without computing them.
+    /// The maximum number of moves, without computing them.
     pub fn most_moves(&self) -> u64 {
-        let shape = self.shape();
-        let per_layer = if shape.blocks_together { self.runs().len() as u64 } else { self.blocks() };
-        per_layer * shape.layers * shape.outers
+        self.parts().map(|part| part.most_moves()).sum()
     }
 
-    /// Room for a list of the moves: a list that grows is copied again and again.
-    pub fn room(&self) -> usize {
-        self.most_moves().min(MOST_ROOM) as usize
+    /// Capacity for a list of the moves: a list that grows is copied again and again.
+    pub fn capacity(&self) -> usize {
+        self.most_moves().min(MOST_CAPACITY) as usize
     }
 
     /// The moves. No two neighbours can be joined.
@@ -192,7 +185,7 @@ impl Plan {
         self.moves_in(0..self.bytes)
     }
 
-    /// How many moves there are, if layers are moved one by one or not.
+    /// The number of moves, if layers are moved one by one or not.
     pub fn count_moves(&self, by_layer: bool) -> u64 {
         match by_layer {
             true => (0..self.layers().count).map(|layer| self.layer(layer).count_moves(false)).sum(),
@@ -202,100 +195,73 @@ impl Plan {
 
     /// The moves of some of the bytes, which are counted in the order of [`Self::moves`].
     pub fn moves_in(&self, bytes: Range<u64>) -> impl Iterator<Item = Move> {
-        let shape = self.shape();
-        let place =
-            Place::of(shape, self.blocks(), bytes.start / shape.unit_size, |block| self.blocks.find(block));
-        let units = Units::from(shape, self.runs(), place);
-        Joined {
-            moves: SomeOf { units, skip: bytes.start % shape.unit_size, left: bytes.end - bytes.start },
-            last: None,
-        }
+        units::join(self.rows_in(bytes).flat_map(Matrix::moves))
+    }
+
+    /// The same as rows of equal size with constant strides.
+    pub fn rows_in(&self, bytes: Range<u64>) -> impl Iterator<Item = Matrix> {
+        let (mut skip, mut left) = (bytes.start, bytes.end - bytes.start);
+        self.parts().flat_map(move |PlanPart { shape, blocks, .. }| {
+            let size = blocks.blocks() * shape.block_size();
+            let first = skip.min(size);
+            let end = first + left.min(size - first);
+            (skip, left) = (skip - first, left - (end - first));
+            units::spans(shape, blocks, first..end)
+        })
+    }
+
+    /// The plan as matrices whose rows are at most `most_pitch` bytes apart; `None` if not all blocks have the same loops.
+    pub fn matrices(&self, most_pitch: u64) -> Option<Matrices<'_>> {
+        let mut parts = self.parts();
+        let PlanPart { shape, blocks, .. } = parts.next()?;
+        parts.next().is_none().then(|| Matrices::new(shape, blocks, most_pitch))
     }
 }
 
-/// Room that is made for moves before it is known how many there are.
-const MOST_ROOM: u64 = 1 << 20;
-
-/// What is left of a geometry once everything that is always contiguous is one unit: units by block, layer and outer
-/// slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
-    /// Bytes of a unit.
-    pub unit_size: u64,
-    /// Layers, each of which starts somewhere else.
-    pub layers: u64,
-    /// Outer slots, likewise.
-    pub outers: u64,
-    /// Adjacent blocks are contiguous on both sides.
-    pub blocks_together: bool,
-    /// Bytes from a block to the next, in source and destination.
-    pub strides: [u64; 2],
-    /// Bytes from a layer to the next; 0 if layers have regions of their own.
-    pub layer_strides: [u64; 2],
-    /// Bytes from an outer slot to the next.
-    pub outer_strides: [u64; 2],
+/// Blocks with the same loops.
+#[derive(Clone, Copy)]
+pub struct PlanPart<'a> {
+    shape: &'a Shape,
+    /// Of all layers.
+    block: &'a PairedBlock,
+    blocks: &'a BlockRuns,
 }
 
-fn product(factors: &[u64]) -> Result<u64> {
-    let product = factors.iter().try_fold(1u64, |product, factor| product.checked_mul(*factor));
-    product.ok_or_else(|| Error::new(Status::InvalidArgument, "the transfer is of more than 2^64 - 1 bytes"))
-}
+impl<'a> PlanPart<'a> {
+    /// The runs of blocks, in order of destination.
+    pub fn runs(&self) -> &'a [BlockRun] {
+        self.blocks.runs()
+    }
 
-/// Some bytes of units: without the first `skip`, and no more than are left.
-struct SomeOf<'a> {
-    units: Units<'a>,
-    skip: u64,
-    left: u64,
-}
+    /// Number of blocks.
+    pub fn blocks(&self) -> u64 {
+        self.blocks.blocks()
+    }
 
-impl Iterator for SomeOf<'_> {
-    type Item = Move;
+    /// The units that it consists of.
+    pub fn grid(&self) -> Grid {
+        self.shape.grid()
+    }
 
-    fn next(&mut self) -> Option<Move> {
-        if self.left == 0 {
-            return None;
-        }
-        let unit = self.units.next()?;
-        let skip = std::mem::take(&mut self.skip);
-        let size = (unit.size - skip).min(self.left);
-        self.left -= size;
-        Some(Move { source: unit.source + skip, destination: unit.destination + skip, size, ..unit })
+    /// The first unit of block 0 in one of the grid's lanes.
+    pub fn lane(&self, lane: u64) -> Move {
+        self.shape.lane(lane)
+    }
+
+    /// Passes the bytes of one block of a side to `tell`, in the order of (token, layer, outer slot, head): the same on both
+    /// sides, whatever their order in memory.
+    pub fn each_in_canonical_order(&self, side: usize, id: u32, tell: impl FnMut(u64, u64)) {
+        canonical::each_span(&self.shape.sides[side], self.block, side, id, tell);
+    }
+
+    fn most_moves(&self) -> u64 {
+        let spans = if self.shape.blocks_together { self.runs().len() as u64 } else { self.blocks() };
+        spans * self.shape.units_of_block()
     }
 }
 
-/// Joins each move with the one before where both sides go on.
-struct Joined<I> {
-    moves: I,
-    last: Option<Move>,
-}
-
-impl<I: Iterator<Item = Move>> Iterator for Joined<I> {
-    type Item = Move;
-
-    fn next(&mut self) -> Option<Move> {
-        loop {
-            let next = self.moves.next();
-            match (&mut self.last, next) {
-                (Some(last), Some(next)) if last.goes_on_in(&next) => last.size += next.size,
-                (last, Some(next)) => match last.replace(next) {
-                    Some(done) => return Some(done),
-                    None => continue,
-                },
-                (last, None) => return last.take(),
-            }
-        }
-    }
-}
-
-impl Move {
-    /// Whether another one begins on both sides where this one ends.
-    pub fn goes_on_in(&self, next: &Self) -> bool {
-        self.source + self.size == next.source
-            && self.destination + self.size == next.destination
-            && self.source_region == next.source_region
-            && self.destination_region == next.destination_region
-    }
-}
+/// Capacity that is allocated for moves before their number is known.
+const MOST_CAPACITY: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests;

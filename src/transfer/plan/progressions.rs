@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs at regular distances. They are looked for among runs of blocks rather than among moves: all layers and outer
-//! slots have the same, and there are many times as many moves.
+//! Runs at regular distances. They are searched for among runs of blocks rather than among moves: all layers and outer slots
+//! have the same runs, and there are many times as many moves.
 #![forbid(unsafe_code)]
 
-use super::BlockRun;
+use super::moves::BlockRun;
 
-/// Any two runs lie at one distance; more that do so were laid out like that.
+/// Two runs have one distance; three at the same distance are no coincidence.
 const FEWEST: usize = 3;
 
-/// Runs of equal length, each so many blocks behind the one before; or a single run.
+/// Runs of equal length with a constant distance from each to the next; or a single run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progression {
     /// The first of them.
     pub first: BlockRun,
-    /// How many.
+    /// Number of runs.
     pub count: u64,
     /// Blocks from a run to the next, in source and destination.
     pub steps: [u64; 2],
 }
 
-/// Which runs may be taken together.
+/// Which runs may be joined.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// The most blocks of a run.
+    /// The maximum number of blocks of a run.
     pub length: u64,
-    /// The most blocks from a run to the next, in source and destination.
+    /// The maximum number of blocks from a run to the next, in source and destination.
     pub steps: [u64; 2],
 }
 
-/// Finds the fewest.
+/// Divides runs into the fewest progressions.
 pub(super) fn find(mut runs: &[BlockRun], limits: Limits) -> impl Iterator<Item = Progression> + '_ {
     std::iter::from_fn(move || {
         let first = *runs.first()?;
@@ -39,13 +39,13 @@ pub(super) fn find(mut runs: &[BlockRun], limits: Limits) -> impl Iterator<Item 
     })
 }
 
-/// Blocks from the first run to the second; of no meaning where that lies before the first.
+/// Blocks from the first run to the second; without meaning if the second starts before the first.
 fn steps(runs: &[BlockRun]) -> [u32; 2] {
     [runs[1].source.wrapping_sub(runs[0].source), runs[1].destination.wrapping_sub(runs[0].destination)]
 }
 
-/// Whether three runs lie at regular distances. Of scattered blocks the answer to the first question is no, time and
-/// again, which a CPU learns; the answers to the others it would have to guess.
+/// Whether three runs are at regular distances. The first condition is false for almost all scattered blocks, which a CPU
+/// predicts; the others it could not.
 fn is_regular(runs: &[BlockRun], limits: &Limits) -> bool {
     let both = |[here, there]: [u32; 2]| u64::from(here) << 32 | u64::from(there);
     if both(steps(runs)) != both(steps(&runs[1..])) {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_matrix_holds_is_left_alone() {
+    fn runs_that_form_no_matrix_stay_single() {
         for list in [
             [(4, 0, 1), (2, 1, 1), (0, 2, 1)],
             [(3, 0, 1), (3, 1, 1), (3, 2, 1)],
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_stay_in_order_and_none_could_have_been_taken_along(
+        fn runs_stay_in_order_and_progressions_are_as_long_as_possible(
             steps in prop::collection::vec((0u32..4, 0u32..4, 1u32..3), 1..40),
         ) {
             let (mut source, mut destination) = (0, 0);
@@ -132,7 +132,7 @@ mod tests {
                 }
                 let from = (count as usize).saturating_sub(FEWEST - 1);
                 let further = left.get(from..from + FEWEST).is_some_and(|runs| is_regular(runs, &ANY));
-                prop_assert!(!further, "one more lies at the same distance");
+                prop_assert!(!further, "one more is at the same distance");
                 left = &left[count as usize..];
             }
             prop_assert!(left.is_empty());

@@ -2,22 +2,22 @@
 //! From pairs in any order to runs of blocks in order of destination: checked, and with no destination twice.
 #![forbid(unsafe_code)]
 
-use super::BlockRun;
+use super::moves::BlockRun;
 use crate::error::{Error, Result, Status, ensure};
 use crate::transfer::request::BlockPair;
 
 /// Below this, sorting is cheaper than a table of all destinations.
 const FEW: usize = 256;
 
-/// The runs of blocks of a plan, in order of destination. Filled again and again, it allocates only for more blocks than
-/// it has ever held.
+/// The runs of blocks of a plan, in order of destination. If it is filled again, it allocates only for more blocks than it
+/// has ever contained.
 #[derive(Debug, Default)]
 pub struct BlockRuns {
     runs: Vec<BlockRun>,
     blocks: u64,
     /// The blocks before each run; empty if all runs are of one block.
     before: Vec<u64>,
-    /// What runs are sorted in, or the sources by destination.
+    /// Memory to sort in.
     scratch: Scratch,
 }
 
@@ -39,7 +39,7 @@ impl BlockRuns {
         check_range(pairs, sources, destinations)?;
         join(&mut self.runs, pairs.iter().copied());
         if !are_in_order(&self.runs) {
-            // Ids are dense, so a table sorts them in one pass; a few runs of a huge cache are not worth the table.
+            // Ids are dense, so a table sorts them in one pass; a few runs of a huge cache do not justify the table.
             if self.runs.len() <= FEW || destinations > 16 * self.runs.len() as u64 {
                 self.sort(pairs)?;
             } else {
@@ -56,12 +56,12 @@ impl BlockRuns {
         &self.runs
     }
 
-    /// How many blocks they have together.
+    /// The number of blocks of all runs.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// The run that a block, counted from the first of all, is in, and its place there.
+    /// The run of a block, which is counted from the first of all, and its index in the run.
     pub(super) fn find(&self, block: u64) -> (usize, u32) {
         if self.before.is_empty() {
             return (block as usize, 0);
@@ -106,7 +106,7 @@ impl BlockRuns {
     }
 
     fn sort_by_table(&mut self, pairs: &[BlockPair], destinations: usize) -> Result<()> {
-        // Ids are below num_blocks, which is at most u32::MAX: that is none.
+        // Ids are below num_blocks, which is at most u32::MAX, so this is no id.
         const NONE: u32 = u32::MAX;
         let table = &mut self.scratch.table;
         table.clear();
@@ -129,7 +129,7 @@ impl BlockRuns {
 fn check_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<()> {
     let inside =
         |pair: &BlockPair| u64::from(pair.source) < sources && u64::from(pair.destination) < destinations;
-    // Without a branch for each pair; which one it was is only asked when there is one.
+    // Without a branch per pair. The invalid pair is searched for only if there is one.
     if pairs.iter().fold(true, |all, pair| all & inside(pair)) {
         return Ok(());
     }
@@ -142,7 +142,7 @@ fn check_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<(
     Err(Error::new(Status::OutOfRange, message))
 }
 
-/// Replaces `runs` by those of pairs that follow each other on both sides.
+/// Replaces `runs` by those of pairs that are consecutive on both sides.
 fn join(runs: &mut Vec<BlockRun>, pairs: impl Iterator<Item = BlockPair>) {
     runs.clear();
     for BlockPair { source, destination } in pairs {
@@ -214,12 +214,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_ways_of_ordering_agree(pairs in some_pairs()) {
+        fn both_sorts_agree(pairs in some_pairs()) {
             prop_assert_eq!(sorted_by_table(&pairs, 40).unwrap(), sorted(&pairs).unwrap());
         }
 
         #[test]
-        fn lists_that_are_filled_again_are_as_new_ones(lists in prop::collection::vec(some_pairs(), 1..5)) {
+        fn lists_that_are_filled_again_equal_new_ones(lists in prop::collection::vec(some_pairs(), 1..5)) {
             let mut again = BlockRuns::default();
             for pairs in lists {
                 let mut fresh = BlockRuns::default();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_id_there_can_be_does_not_wrap_into_the_first() {
+    fn the_last_possible_id_does_not_wrap_into_the_first() {
         let last = u32::MAX - 1;
         let pairs = [BlockPair { source: last, destination: last }, BlockPair { source: 0, destination: 0 }];
         let mut found = BlockRuns::default();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_twice_is_found_both_ways() {
+    fn a_destination_twice_is_found_by_both_sorts() {
         let pairs: Vec<_> =
             [(0, 5), (1, 3), (2, 5)].map(|(source, destination)| BlockPair { source, destination }).into();
         for error in [sorted_by_table(&pairs, 12).unwrap_err(), sorted(&pairs).unwrap_err()] {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_was_refused_leaves_nothing_for_the_next() {
+    fn a_list_that_failed_leaves_nothing_for_the_next() {
         let pair = |source, destination| BlockPair { source, destination };
         let mut found = BlockRuns::default();
         found.fill(&[pair(0, 5), pair(1, 5)], 12, 12).unwrap_err();

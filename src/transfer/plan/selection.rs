@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which layers and outer slots of each block are moved, and from where to where.
+//! The layers, outer slots and heads that are moved of each block, on each side.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
 
+use super::heads::HeadView;
 use crate::error::{Result, ensure};
-use crate::layout::{Dimensions, Placement};
+use crate::layout::{Axis, Geometry};
 use crate::transfer::request::{PairedRange, Wanted};
 
 /// What is moved of each block.
@@ -15,6 +16,8 @@ pub struct Selection {
     pub layers: PairedRange,
     /// Outer slots.
     pub outers: PairedRange,
+    /// Heads.
+    pub heads: PairedRange,
 }
 
 /// Layers and outer slots of one side.
@@ -27,12 +30,12 @@ pub struct Slots {
 }
 
 impl Selection {
-    /// Refuses what is not there.
-    pub(super) fn of(source: &Placement, destination: &Placement, wanted: Wanted) -> Result<Self> {
-        let sides = [source, destination].map(|side| side.geometry().dimensions());
+    /// Fails for a selection of what a layout does not have.
+    pub(super) fn of(sides: [&Geometry; 2], wanted: Wanted) -> Result<Self> {
         Ok(Self {
-            layers: LAYERS.resolve(sides.map(|side| side.num_layers), wanted.layers)?,
-            outers: OUTERS.resolve(sides.map(|side| side.outer_dim), wanted.outers)?,
+            layers: LAYERS.resolve(sides.map(|side| side.count(Axis::Layer)), wanted.layers)?,
+            outers: OUTERS.resolve(sides.map(|side| side.count(Axis::Outer)), wanted.outers)?,
+            heads: HEADS.resolve(HeadView::of(sides).map(|view| view.heads()), wanted.heads)?,
         })
     }
 
@@ -43,12 +46,12 @@ impl Selection {
         Self { layers, ..self }
     }
 
-    /// What is read.
+    /// Those of the source.
     pub fn source(&self) -> Slots {
         self.side(|range| range.source)
     }
 
-    /// What is written.
+    /// Those of the destination.
     pub fn destination(&self) -> Slots {
         self.side(|range| range.destination)
     }
@@ -60,22 +63,23 @@ impl Selection {
 }
 
 impl Slots {
-    /// All that blocks of such dimensions have.
-    pub fn all(dimensions: &Dimensions) -> Self {
-        Self { layers: 0..dimensions.num_layers, outers: 0..dimensions.outer_dim }
+    /// All of a block.
+    pub fn all(geometry: &Geometry) -> Self {
+        Self { layers: 0..geometry.count(Axis::Layer), outers: 0..geometry.count(Axis::Outer) }
     }
 }
 
-/// What errors call that of which there may be a range.
+/// What errors call an axis and its indices.
 struct Kind {
-    /// In the dimensions.
+    /// The field of the dimensions.
     field: &'static str,
-    /// One of them.
+    /// An index.
     name: &'static str,
 }
 
 const LAYERS: Kind = Kind { field: "num_layers", name: "layer" };
 const OUTERS: Kind = Kind { field: "outer_dim", name: "outer slot" };
+const HEADS: Kind = Kind { field: "num_heads", name: "head" };
 
 impl Kind {
     fn resolve(

@@ -1,67 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The addresses of one side of a plan: those of block 0, and the bytes from a block, a layer and an outer slot to the next.
+//! The addresses of one side of a plan: where its regions start, and where the selection starts in them.
 #![forbid(unsafe_code)]
 
-use crate::layout::{LayoutKind, Placement};
+use std::sync::Arc;
 
-/// Where the units of one side start. An address costs the same however many layers and blocks there are.
+/// Where block 0 of one side starts. An address costs the same, whatever the number of layers and blocks.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// Region and address of the first layer, in block 0 and the first outer slot.
-    first: Start,
-    /// The same of each layer, if layers have regions of their own.
-    layers: Box<[Start]>,
-    layer_stride: u64,
-    outer_stride: u64,
-    block_stride: u64,
-}
-
-/// A region and an address in it.
-#[derive(Clone, Copy, Debug)]
-struct Start {
+    /// Where each region starts.
+    bases: Arc<[u64]>,
+    /// The region that the first index of each axis is in.
     region: u32,
-    address: u64,
+    /// The offset of the first index of each axis.
+    offset: u64,
+    /// Bytes from a block to the next.
+    pub block_stride: u64,
 }
 
 impl Side {
-    /// The side of `placement` from this layer and outer slot on, with as many layers.
-    pub fn new(placement: &Placement, first_layer: u64, first_outer: u64, layers: u64) -> Self {
-        let geometry = placement.geometry();
-        let start = |layer| {
-            let (region, address) = placement.address(0, first_layer + layer, first_outer);
-            Start { region: region as u32, address }
-        };
-        let layers = match geometry.kind() {
-            LayoutKind::FullyContiguous => Box::default(),
-            LayoutKind::LayerSeparate(_) | LayoutKind::Ordered(_) => (0..layers).map(start).collect(),
-        };
-        Self {
-            first: start(0),
-            layers,
-            layer_stride: geometry.layer_stride(),
-            outer_stride: geometry.outer_stride(),
-            block_stride: geometry.block_stride(),
-        }
+    /// A side whose regions start at `bases`, from block 0 on.
+    pub fn new(bases: Arc<[u64]>, block_stride: u64) -> Self {
+        Self { bases, region: 0, offset: 0, block_stride }
     }
 
-    /// Region and address of block 0 in one of the layers and outer slots.
-    pub fn at(&self, layer: u64, outer: u64) -> (u32, u64) {
-        let Start { region, address } = self.layers.get(layer as usize).copied().unwrap_or(self.first);
-        (region, address + layer * self.layer_stride + outer * self.outer_stride)
+    /// The same from so many regions and bytes after the start of a block on.
+    pub fn starting_at(&self, (region, offset): (u32, u64)) -> Self {
+        Self { region, offset, ..self.clone() }
     }
 
-    /// Bytes from a block to the next.
-    pub fn block_stride(&self) -> u64 {
-        self.block_stride
+    /// Region and address of block 0, so many regions and bytes after the first index of each axis.
+    pub fn at(&self, regions: u32, bytes: u64) -> (u32, u64) {
+        let region = self.region + regions;
+        (region, self.bases[region as usize] + self.offset + bytes)
     }
 
-    /// Bytes from a layer to the next; 0 if layers have regions of their own.
-    pub fn layer_stride(&self) -> u64 {
-        self.layer_stride
-    }
-
-    /// Bytes from an outer slot to the next.
-    pub fn outer_stride(&self) -> u64 {
-        self.outer_stride
+    /// The same with another stride of blocks.
+    pub fn with_stride(&self, block_stride: u64) -> Self {
+        Self { block_stride, ..self.clone() }
     }
 }

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a plan must be, whatever the layouts: the same bytes as block by block, in fewer moves.
+//! Plans copy the same bytes as a copy block by block, in fewer moves, whatever the layouts.
 #![forbid(unsafe_code)]
 
 mod cuts;
 mod matrices;
+mod reshaped;
+mod tokens;
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::Status;
 use crate::layout::{BlockDim, Dimensions, Geometry, LayoutKind, Placement};
 
 impl Plan {
@@ -125,7 +128,7 @@ proptest! {
         };
         let source = side(from, from_shift, outer_dims[0], 4096);
         let destination = side(to, to_shift, outer_dims[1], 1 << 20);
-        let wanted = Wanted { layers: Some(layers), outers: Some(outers) };
+        let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
         let plan = Plan::between(&source, &destination, &pairs, wanted);
         if !fits(&layers, [3, 3]) || !fits(&outers, outer_dims) {
             prop_assert_eq!(plan.unwrap_err().status(), Status::OutOfRange);
@@ -153,7 +156,7 @@ proptest! {
         let source = placement(dimensions(), KINDS[from], 4096);
         let destination = placement(Dimensions { alignment: 1 << to_shift, ..dimensions() }, KINDS[to], 1 << 20);
         prop_assume!(fits(&layers, [3, 3]) && fits(&outers, [2, 2]));
-        let wanted = Wanted { layers: Some(layers), outers: Some(outers) };
+        let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
         let outline = Arc::new(Outline::between(&source, &destination, wanted, by_layer).unwrap());
         let whole = Plan::new(&outline, &pairs, None).unwrap();
         let plans: Vec<_> = match by_layer {
@@ -194,29 +197,33 @@ proptest! {
     }
 }
 
-/// What lists and kernels are told: units by block, layer and outer slot, which are the bytes of the moves.
+/// The units of lists and kernels, by lane, row and block, are the bytes of the moves.
 fn check_units(
     plan: &Plan,
     source: &Placement,
     destination: &Placement,
 ) -> std::result::Result<(), TestCaseError> {
-    let grid = plan.grid();
+    let part = plan.parts().next().unwrap();
+    let grid = part.grid();
     let mut units = Vec::new();
-    for layer in 0..grid.layers {
-        for outer in 0..grid.outers {
-            for run in plan.runs() {
-                let first = plan.unit_move(layer, outer, *run);
+    for lane in (0..grid.lanes).map(|lane| part.lane(lane)) {
+        for row in 0..grid.rows {
+            for run in part.runs() {
+                let at = |start: u64, side: usize, id: u32, block: u64| {
+                    start + row * grid.row_strides[side] + (u64::from(id) + block) * grid.strides[side]
+                };
                 units.extend((0..u64::from(run.length)).map(|block| Move {
-                    source: first.source + block * grid.strides[0],
-                    destination: first.destination + block * grid.strides[1],
-                    ..first
+                    source: at(lane.source, 0, run.source, block),
+                    destination: at(lane.destination, 1, run.destination, block),
+                    ..lane
                 }));
             }
         }
     }
     let moves: Vec<_> = plan.moves().collect();
     prop_assert_eq!(bytes_of(&units), bytes_of(&moves));
-    let whole = |side: &Placement| match plan.unit() {
+    let unit = plan.unit().unwrap();
+    let whole = |side: &Placement| match unit {
         Unit::Block => side.geometry().dimensions().num_layers * side.geometry().dimensions().outer_dim,
         Unit::Layer => side.geometry().dimensions().outer_dim,
         Unit::Piece => 1,
@@ -252,7 +259,11 @@ fn what_is_written_is_written_in_order_as_far_as_the_layout_goes() {
 fn a_block_of_more_layers_than_memory_holds_is_met_all_the_same() {
     let layers = Dimensions { num_layers: 1 << 40, ..dimensions() };
     let (a, b) = (placement(layers.clone(), KINDS[0], 4096), placement(layers, KINDS[0], 1 << 50));
-    let keys = Wanted { outers: Some(PairedRange { source: 0, destination: 0, count: 1 }), layers: None };
+    let keys = Wanted {
+        outers: Some(PairedRange { source: 0, destination: 0, count: 1 }),
+        layers: None,
+        heads: None,
+    };
     let plan = Plan::between(&a, &b, &pairs(&[(1, 0)]), keys).unwrap();
     let last = plan.moves().nth(100_000).unwrap();
     assert_eq!((last.source, last.destination), (a.address(1, 100_000, 0).1, b.address(0, 100_000, 0).1));
@@ -266,13 +277,17 @@ fn runs_of_blocks_join_whatever_order_they_come_in() {
     let plan = Plan::between(&a, &b, &shuffled, Wanted::default()).unwrap();
     assert_eq!(plan.moves().count(), 2);
     let run = |source, destination, length| BlockRun { source, destination, length };
-    assert_eq!(plan.runs(), [run(4, 0, 3), run(1, 8, 2)]);
+    assert_eq!(plan.block_runs().unwrap(), [run(4, 0, 3), run(1, 8, 2)]);
 }
 
 #[test]
 fn a_slot_alone_is_one_move_where_slots_lie_apart() {
     let all: Vec<_> = (0..12).map(|block| BlockPair { source: block, destination: block }).collect();
-    let values = Wanted { outers: Some(PairedRange { source: 1, destination: 0, count: 1 }), layers: None };
+    let values = Wanted {
+        outers: Some(PairedRange { source: 1, destination: 0, count: 1 }),
+        layers: None,
+        heads: None,
+    };
     for (kind, moves) in KINDS.into_iter().zip([36, 36, 3]) {
         let (a, b) = (placement(dimensions(), kind, 4096), placement(dimensions(), kind, 1 << 20));
         let plan = Plan::between(&a, &b, &all, values).unwrap();
@@ -286,10 +301,15 @@ fn what_can_not_be_moved_is_refused() {
     let fewer_layers = placement(Dimensions { num_layers: 2, ..dimensions() }, KINDS[0], 1 << 20);
     let fewer_slots = placement(Dimensions { outer_dim: 1, ..dimensions() }, KINDS[0], 1 << 20);
     let range = |source, destination, count| Some(PairedRange { source, destination, count });
-    let layers =
-        |source, destination, count| Wanted { layers: range(source, destination, count), outers: None };
-    let outers =
-        |source, destination, count| Wanted { layers: None, outers: range(source, destination, count) };
+    let layers = |source, destination, count| Wanted {
+        layers: range(source, destination, count),
+        outers: None,
+        heads: None,
+    };
+    let outers = |source, destination, count| Wanted {
+        outers: range(source, destination, count),
+        ..Wanted::default()
+    };
     let all = Wanted::default();
     let b = &placement(dimensions(), KINDS[0], 1 << 20);
     type Case<'a> = (&'a Placement, &'a [(u32, u32)], Wanted, Status, &'a str);

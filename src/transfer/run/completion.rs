@@ -228,12 +228,13 @@ impl Completion {
         }
         (last.outcome, last.duration) = (outcome, duration);
         self.phase.store(OVER, Ordering::Release);
-        drop(last);
-        self.over.notify_all();
+        // Before the lock is released, because otherwise the next run could end and reach the queue first.
         if let Some(queue) = &self.queue {
             let bytes = if status.is_none() { bytes } else { 0 };
             queue.push(QueueEntry { user_data, bytes, status });
         }
+        drop(last);
+        self.over.notify_all();
     }
 
     fn log_end(&self, bytes: u64, outcome: &Outcome, duration: Duration) {
@@ -257,5 +258,38 @@ impl Completion {
 
     fn last(&self) -> MutexGuard<'_, Last> {
         self.last.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUNS: u64 = 100_000;
+
+    /// Two threads that each start a run as soon as the run of the other is over.
+    #[test]
+    fn completions_of_one_transfer_are_in_order_of_its_runs() {
+        let queue = Queue::create().unwrap();
+        let completion = Completion::new(1, Some(queue.clone()));
+        let begun = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let (completion, begun) = (&completion, &begun);
+            scope.spawn(move || (0..RUNS).step_by(2).for_each(|number| in_turn(completion, begun, number)));
+            (1..RUNS).step_by(2).for_each(|number| in_turn(completion, begun, number));
+        });
+        let mut entries = vec![Entry { user_data: 0, bytes: 0, status: None }; RUNS as usize];
+        assert_eq!(queue.poll(&mut entries), RUNS as usize);
+        assert!(entries.iter().map(|entry| entry.user_data).eq(0..RUNS));
+    }
+
+    /// Begins and ends a run once the runs with smaller numbers are over.
+    fn in_turn(completion: &Completion, begun: &AtomicU64, number: u64) {
+        while begun.load(Ordering::Acquire) != number || completion.is_running() {
+            std::thread::yield_now();
+        }
+        completion.begin(Account { user_data: number, ..Account::default() });
+        begun.store(number + 1, Ordering::Release);
+        completion.finish(Ok(()), Duration::ZERO, None);
     }
 }

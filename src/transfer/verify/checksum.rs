@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{gpu, host};
 use crate::error::{Result, ensure};
-use crate::layout::{AllocationConfig, Dimensions, Layout, Locality};
+use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind, Locality};
 use crate::nixl::MemoryType;
 use crate::region::SystemConfig;
 use crate::transfer::engine::contexts::Contexts;
@@ -30,7 +30,7 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
             have.num_blocks
         );
     }
-    of_slots(layout, blocks, Slots::all(have))
+    of_slots(layout, blocks, Slots::all(layout.geometry()))
 }
 
 /// The checksums of some layers and outer slots of blocks. All of them must exist.
@@ -56,12 +56,6 @@ pub fn ensure_readable(layout: &Layout) -> Result<()> {
         Unsupported,
         "the layout is remote; its owner computes checksums of its blocks, or they are moved to a local layout first"
     );
-    ensure!(
-        layout.geometry().has_contiguous_pieces(),
-        Unsupported,
-        "checksums need the bytes of a block in one layer and outer slot to be contiguous, and in the order {} they are not",
-        layout.geometry().order()
-    );
     Ok(())
 }
 
@@ -74,11 +68,11 @@ fn through_host(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Ve
         count: range.end - range.start,
     };
     let (layers, outers) = (to_buffer(slots.layers), to_buffer(slots.outers));
-    let wanted = Wanted { layers: Some(layers), outers: Some(outers) };
+    let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
     let block_size = (geometry.total_size()? / geometry.dimensions().num_blocks).max(1);
     let capacity = (BUFFER / block_size).clamp(1, blocks.len() as u64);
     let buffer = buffer_for(layout, capacity, layers.count, outers.count)?;
-    let all = Slots::all(buffer.geometry().dimensions());
+    let all = Slots::all(buffer.geometry());
     let mut checksums = Vec::with_capacity(blocks.len());
     for part in blocks.chunks(capacity as usize) {
         fetch(layout, part, wanted, &buffer)?;
@@ -94,8 +88,13 @@ fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64)
     let io_alignment = layout.memory().regions().iter().map(|region| region.io_alignment()).max();
     let alignment = like.alignment.max(io_alignment.unwrap_or(1));
     let memory = AllocationConfig::System(SystemConfig::default());
+    // Strides that were given are of the layout's own memory.
+    let kind = match layout.geometry().kind() {
+        LayoutKind::Ordered(_) => LayoutKind::FullyContiguous,
+        kind => kind,
+    };
     Layout::builder(Dimensions { num_blocks, num_layers, outer_dim, alignment, ..like.clone() })
-        .kind(layout.geometry().kind())?
+        .kind(kind)?
         .allocate(memory)
         .build()
         .map_err(|error| error.context("allocate memory for blocks to checksum"))

@@ -11,8 +11,9 @@ use super::pieces::Pieces;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::layout::Layout;
+use crate::nixl::MemoryType;
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use crate::transfer::plan::Slots;
+use crate::transfer::plan::{Plan, PlanPart, Slots};
 use crate::transfer::run::threads::{Pool, Shared};
 
 /// The minimum amount of work for another thread.
@@ -33,6 +34,31 @@ const LINE: usize = 64;
 /// read. They do not hold the layout, because the caller may deregister its memory after this has returned.
 pub fn checksums(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Result<Vec<u32>> {
     Reading::start(layout, blocks, slots).results()
+}
+
+/// The checksums of all blocks of one side of a plan, which is `layout`, in the order of (token, layer, outer slot, head). The
+/// layout is host memory, and the caller keeps it.
+pub fn canonical_checksums(plan: &Plan, side: usize, layout: &Layout) -> Vec<u32> {
+    debug_assert!(layout.memory_type() == MemoryType::Dram);
+    let mut checksums = Vec::with_capacity(plan.blocks() as usize);
+    for part in plan.parts() {
+        for run in part.runs() {
+            let first = if side == 0 { run.source } else { run.destination };
+            checksums.extend((first..first + run.length).map(|id| canonical_checksum(&part, side, id)));
+        }
+    }
+    checksums
+}
+
+fn canonical_checksum(part: &PlanPart<'_>, side: usize, id: u32) -> u32 {
+    let mut checksum = 0;
+    part.each_in_canonical_order(side, id, |address, size| {
+        // SAFETY: the plan checked its blocks against the layout, which the caller keeps. A caller that writes to them
+        // meanwhile gets a checksum of neither the old nor the new bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, size as usize) };
+        checksum = crc32c::crc32c_append(checksum, bytes);
+    });
+    checksum
 }
 
 /// Blocks of host memory that threads read, some at a time.
@@ -192,7 +218,7 @@ mod tests {
         let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
         // Occupies all threads of the pool, so that the work stays in its queue.
         Pool::get().run(&blocks, 64);
-        let all = Slots::all(layout.geometry().dimensions());
+        let all = Slots::all(layout.geometry());
         checksums(&layout, (0..64).collect(), &all).unwrap();
         assert_eq!(Arc::strong_count(&layout), 1);
         drop(go);

@@ -9,12 +9,13 @@ mod remainder;
 
 use std::sync::Arc;
 
-use super::plan::{Selection, Slots};
-use super::request::{BlockPair, Expected};
+use super::plan::{Plan, Selection, Slots};
+use super::request::{BlockPair, Expected, Step};
 use super::run::Verify;
 use super::run::completion::Outcome;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Locality};
+use crate::nixl::MemoryType;
 
 /// The comparison of moved blocks with their expected contents.
 pub struct Verification {
@@ -26,17 +27,20 @@ pub struct Verification {
 enum Against {
     Checksums(Box<[u32]>),
     Source,
+    /// The source, of which only some heads or tokens are moved.
+    Elements(Plan),
 }
 
 impl Verification {
     /// Fails if the transfer can't be verified.
     pub fn new(
         [source, destination]: [&Arc<Layout>; 2],
-        pairs: &[BlockPair],
-        selection: Selection,
+        step: &Step<'_>,
+        plan: &Plan,
         by_layer: bool,
         expected: Expected<'_>,
     ) -> Result<Self> {
+        let has_whole_blocks = step.tables.is_none() && plan.has_whole_pieces();
         ensure!(
             !by_layer,
             Unsupported,
@@ -51,7 +55,15 @@ impl Verification {
              kvmem_layout_checksum"
         );
         let against = match expected {
-            Expected::Checksums(checksums) => Against::Checksums(checksums.into()),
+            Expected::Checksums(checksums) => {
+                ensure!(
+                    has_whole_blocks,
+                    Unsupported,
+                    "checksums are of whole blocks, and only some heads or tokens are moved; take KVMEM_TRANSFER_VERIFY, \
+                     which compares with the source"
+                );
+                Against::Checksums(checksums.into())
+            }
             Expected::Source => {
                 ensure!(
                     !is_remote(source),
@@ -59,10 +71,17 @@ impl Verification {
                     "this process can't access blocks of a remote source; let its owner call kvmem_layout_checksum, \
                      and pass the result as checksums"
                 );
-                Against::Source
+                let is_host = |layout: &Layout| layout.memory_type() == MemoryType::Dram;
+                ensure!(
+                    has_whole_blocks || (is_host(source) && is_host(destination)),
+                    Unsupported,
+                    "a transfer of some heads or tokens is verified only between host layouts; move whole blocks, or \
+                     compare on the host"
+                );
+                if has_whole_blocks { Against::Source } else { Against::Elements(plan.clone()) }
             }
         };
-        Ok(Self { pairs: pairs.into(), selection, against })
+        Ok(Self { pairs: step.pairs.into(), selection: *plan.selection(), against })
     }
 
     fn compare(&self, expected: &[u32], found: &[u32]) -> Outcome {
@@ -84,15 +103,34 @@ impl Verification {
 
 impl Verify for Verification {
     fn outcome(&self, [source, destination]: &[Arc<Layout>; 2]) -> Outcome {
+        if let Against::Elements(plan) = &self.against {
+            let [expected, found] = [(0, source), (1, destination)]
+                .map(|(side, layout)| host::canonical_checksums(plan, side, layout));
+            return compare_elements(&expected, &found);
+        }
         let ids = |side: fn(&BlockPair) -> u32| self.pairs.iter().map(side).collect::<Vec<_>>();
         let found = of(destination, &ids(|pair| pair.destination), self.selection.destination())?;
         match &self.against {
             Against::Checksums(expected) => self.compare(expected, &found),
-            Against::Source => {
+            Against::Source | Against::Elements(_) => {
                 self.compare(&of(source, &ids(|pair| pair.source), self.selection.source())?, &found)
             }
         }
     }
+}
+
+fn compare_elements(expected: &[u32], found: &[u32]) -> Outcome {
+    let mut different = (0..found.len()).filter(|index| expected.get(*index) != found.get(*index));
+    let Some(first) = different.next() else { return Ok(()) };
+    fail!(
+        Corrupt,
+        "{} of {} spans of tokens are not what they should be after they were moved: the first, in order of destination, is \
+         span {first}, whose CRC32C is {:#010x}, and {:#010x} is expected",
+        1 + different.count(),
+        found.len(),
+        found[first],
+        expected[first]
+    )
 }
 
 fn of(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {

@@ -7,9 +7,10 @@ use crate::transfer::plan::Slots;
 
 /// Pieces of equal size, at the same offsets in each block.
 pub struct Pieces {
-    /// The address of block 0 in each layer, in the first of its outer slots; or in each layer and outer slot.
+    /// The address of block 0 in each layer, in the first of its outer slots; of each piece, if pieces of a layer have no
+    /// constant stride.
     pub layers: Vec<u64>,
-    /// Number of outer slots per layer.
+    /// Number of outer slots of each address.
     pub outers: u64,
     /// Bytes from one outer slot to the next.
     pub outer_stride: u64,
@@ -20,26 +21,39 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// The pieces of some layers and outer slots.
+    /// Those of some layers and outer slots, in the order (layer, outer slot, token, head), whatever the order in memory.
     pub fn of(layout: &Layout, Slots { layers, outers }: &Slots) -> Self {
-        let geometry = layout.geometry();
-        let start = |layer, outer| layout.placement().address(0, layer, outer).1;
-        // Outer slots with regions of their own have no common stride: each is counted like a layer.
-        let (starts, outers) = match geometry.region_step(Axis::Outer) {
-            0 => {
-                (layers.clone().map(|layer| start(layer, outers.start)).collect(), outers.end - outers.start)
-            }
-            _ => {
-                let of_layer = |layer| outers.clone().map(move |outer| start(layer, outer));
-                (layers.clone().flat_map(of_layer).collect(), 1)
-            }
+        let (geometry, placement) = (layout.geometry(), layout.placement());
+        let mut size = geometry.element_size();
+        // Axes that are contiguous in this order belong to a piece; the others are listed.
+        let mut listed = vec![Axis::Token, Axis::Head, Axis::Element];
+        while let Some(axis) = listed.last().copied()
+            && (geometry.count(axis) == 1 || geometry.stride(axis) == size)
+        {
+            size *= geometry.count(axis);
+            listed.pop();
+        }
+        let has_slots = listed.is_empty() && geometry.region_step(Axis::Outer) == 0;
+        let (starts, slots) = match has_slots {
+            true => (outers.start..outers.start + 1, outers.end - outers.start),
+            false => (outers.clone(), 1),
         };
+        let mut addresses: Vec<_> = layers
+            .clone()
+            .flat_map(|layer| starts.clone().map(move |outer| placement.address(0, layer, outer).1))
+            .collect();
+        for axis in listed {
+            let indices = 0..geometry.count(axis);
+            let of_start =
+                |start: u64| indices.clone().map(move |index| start + index * geometry.stride(axis));
+            addresses = addresses.into_iter().flat_map(of_start).collect();
+        }
         let mut pieces = Self {
-            layers: starts,
-            outers,
-            outer_stride: geometry.outer_stride(),
-            size: geometry.piece_size(),
-            block_stride: geometry.block_stride(),
+            layers: addresses,
+            outers: slots,
+            outer_stride: geometry.stride(Axis::Outer),
+            size,
+            block_stride: geometry.stride(Axis::Block),
         };
         pieces.join_outers();
         pieces.join_layers();

@@ -22,7 +22,7 @@ pub struct HostIo {
 
 impl HostIo {
     pub fn prepare(sides: &FileSides<'_>, plan: &Plan, io: Io) -> Self {
-        let mut list = Vec::with_capacity(plan.room());
+        let mut list = Vec::with_capacity(plan.capacity());
         list.extend(pieces(sides, plan).map(|(piece, _)| piece));
         Self { moves: list.len() as u64, requests: Arc::new(FileRequests::gather(list, sides.writes)), io }
     }

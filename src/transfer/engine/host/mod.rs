@@ -3,6 +3,7 @@
 //! faster.
 
 mod rate;
+mod rows;
 mod streaming;
 
 use std::borrow::Cow;
@@ -12,6 +13,7 @@ use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
+use self::rows::HostRows;
 use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
@@ -19,7 +21,7 @@ use crate::layout::Layout;
 use crate::sync::Mutex;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::overlap::ensure_apart;
-use crate::transfer::plan::{Move, Plan};
+use crate::transfer::plan::{Matrix, Move, Plan};
 use crate::transfer::run::threads::{Pool, Shared};
 use crate::transfer::run::{Run, cancelled};
 
@@ -160,16 +162,31 @@ impl Chunks {
         }
     }
 
-    fn for_each_move(&self, chunk: usize, act: impl FnMut(Move)) {
+    fn for_each(&self, chunk: usize, act: impl FnMut(Matrix)) {
         let plan = self.plan_of(chunk);
         let first = (chunk % self.each) as u64 * CHUNK;
-        plan.moves_in(first..plan.bytes().min(first + CHUNK)).for_each(act);
+        plan.rows_in(first..plan.bytes().min(first + CHUNK)).for_each(act);
     }
 
     fn copy(&self, chunk: usize) {
-        self.for_each_move(chunk, |each| self.copy_one(&each));
+        self.for_each(chunk, |each| self.copy_rows(each));
         if self.is_streamed {
             streaming::settle();
+        }
+    }
+
+    fn copy_rows(&self, each: Matrix) {
+        let rows = HostRows {
+            from: each.first.source as *const u8,
+            to: each.first.destination as *mut u8,
+            size: each.first.size as usize,
+            strides: each.strides.map(|stride| stride as usize),
+            rows: each.rows as usize,
+        };
+        match rows.are_short() {
+            // SAFETY: as below.
+            true => unsafe { rows.copy(self.is_streamed) },
+            false => each.moves().for_each(|each| self.copy_one(&each)),
         }
     }
 

@@ -31,7 +31,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
     }
     let streamed = (size - head) / machine::STEP * machine::STEP;
     let tail = head + streamed;
-    // SAFETY: the caller's promise, for three parts one behind the other.
+    // SAFETY: the caller's promise, for three consecutive parts.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, head);
         machine::stream(from.add(head), to.add(head), streamed);
@@ -114,7 +114,7 @@ mod tests {
             for from in [0, 1, 31, 64] {
                 for to in [0, 1, 16, 32, 63, 65] {
                     let mut found = vec![0u8; 4096];
-                    // SAFETY: both spans lie in their vectors.
+                    // SAFETY: both spans are inside of their vectors.
                     unsafe { copy(source.as_ptr().add(from), found.as_mut_ptr().add(to), size) };
                     settle();
                     let mut expected = vec![0u8; 4096];

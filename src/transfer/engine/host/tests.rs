@@ -53,7 +53,9 @@ fn chunks_are_all_bytes_of_the_plan_once_whether_layers_are_apart_or_not() {
             assert_eq!(chunks.count() as u64, parts * (whole.bytes() / parts).div_ceil(CHUNK));
             let mut moved = Vec::new();
             for chunk in 0..chunks.count() {
-                chunks.for_each_move(chunk, |each| moved.push((each.destination, each.source, each.size)));
+                chunks.for_each(chunk, |rows| {
+                    moved.extend(rows.moves().map(|each| (each.destination, each.source, each.size)));
+                });
             }
             moved.sort_unstable();
             let mut expected: Vec<_> =

@@ -49,7 +49,7 @@ impl RequestPlan {
         if self.local.is_elastic() || self.remote.is_elastic() {
             return None;
         }
-        let unit = self.plan.unit();
+        let unit = self.plan.unit()?;
         let units = self.plan.bytes() / unit.size(self.local.geometry());
         let fits =
             [&self.local, &self.remote].iter().all(|layout| unit.count(layout.geometry()) <= MOST_UNITS);
@@ -127,7 +127,7 @@ impl RequestPlan {
     /// Runs of blocks in the order in which UCX copies them. Reads are sorted by source: sequential reads are prefetched,
     /// and writes to scattered addresses do not wait for memory. Bench row 8 measures this with scattered blocks.
     fn runs(&self) -> Cow<'_, [BlockRun]> {
-        let runs = self.plan.runs();
+        let runs = self.plan.block_runs().unwrap_or_default();
         if !self.reads {
             return Cow::Borrowed(runs);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a plan is as matrices: the same bytes, in rows that a driver takes, and as few matrices as are told.
+//! A plan as matrices: the same bytes, in rows that a driver supports, and as few matrices as were counted.
 #![forbid(unsafe_code)]
 
 use super::*;
@@ -41,9 +41,9 @@ proptest! {
             placement(Dimensions { alignment: 1 << shift, ..dimensions() }, KINDS[kind], start)
         };
         let (source, destination) = (side(from, from_shift, 4096), side(to, to_shift, 1 << 20));
-        let wanted = Wanted { layers: Some(layers), outers: Some(outers) };
+        let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
         let plan = Plan::between(&source, &destination, &pairs, wanted).unwrap();
-        let matrices = plan.matrices(most_pitch);
+        let matrices = plan.matrices(most_pitch).unwrap();
         let list = listed(&matrices);
         let count = list.len() as u64;
         prop_assert_eq!(matrices.count(u64::MAX), Some(count));
@@ -74,7 +74,7 @@ fn regular_pairs() -> impl Strategy<Value = Vec<BlockPair>> {
 fn matrices_of(list: &[(u32, u32)], kinds: [LayoutKind; 2], wanted: Wanted) -> Vec<(u64, u64)> {
     let (a, b) = (placement(dimensions(), kinds[0], 4096), placement(dimensions(), kinds[1], 1 << 20));
     let plan = Plan::between(&a, &b, &pairs(list), wanted).unwrap();
-    let list = listed(&plan.matrices(1 << 31));
+    let list = listed(&plan.matrices(1 << 31).unwrap());
     list.iter().map(|matrix| (matrix.rows, matrix.first.size)).collect()
 }
 
@@ -101,7 +101,11 @@ fn every_second_block_is_a_row() {
 
 #[test]
 fn layers_are_rows_where_that_makes_fewer_matrices() {
-    let values = Wanted { outers: Some(PairedRange { source: 1, destination: 1, count: 1 }), layers: None };
+    let values = Wanted {
+        outers: Some(PairedRange { source: 1, destination: 1, count: 1 }),
+        layers: None,
+        heads: None,
+    };
     let contiguous = [LayoutKind::FullyContiguous; 2];
     assert_eq!(matrices_of(&[(5, 0), (1, 3)], contiguous, values), [(3, PIECE); 2]);
     assert_eq!(matrices_of(&[(5, 0), (6, 1), (7, 2), (8, 3)], contiguous, values), [(12, PIECE)]);

@@ -33,10 +33,16 @@ impl Comparison<'_> {
     /// Compares rows after all other paths: their calls are counted only as long as rows could be the
     /// fastest.
     pub fn compare_rows(&mut self, rates: &Rates) {
-        let matrices = matrices(self.plan);
         let Some(rows) = self.candidates.iter().position(|candidate| candidate.path == TransferPath::Cuda2d)
         else {
             return;
+        };
+        let matrices = match matrices(self.plan) {
+            Ok(matrices) => matrices,
+            Err(reason) => {
+                self.candidates[rows].reason.get_or_insert(reason);
+                return;
+            }
         };
         let seconds =
             |row_calls| cost::seconds(TransferPath::Cuda2d, &CopyCase { row_calls, ..self.case }, rates);

@@ -4,10 +4,10 @@
 #![forbid(unsafe_code)]
 
 use super::super::launch::{LaunchShape, most_tile};
-use super::division::{Division, HostOrder, HostUnit};
+use super::division::{Division, HostOrder, HostUnit, is_inside_blocks};
 use crate::cuda::copy::Copy;
-use crate::cuda::kernel::{Blocks, KernelRun, Layer};
-use crate::layout::{BlockDim, LayoutKind, Placement};
+use crate::cuda::kernel::{Blocks, KernelRun, Layer, MOST_LAYERS};
+use crate::layout::{Axis, Placement};
 use crate::transfer::plan::{Move, Plan, Slots};
 
 /// The bytes that pass through a part of the staging memory at a time. Addresses in the part are offsets.
@@ -72,7 +72,7 @@ impl Chunking<'_> {
                 };
                 let at = |index: u64| runs.partition_point(|run| u64::from(run.destination) < index);
                 let runs = at(part.blocks.start)..at(part.blocks.end);
-                let blocks = self.gather(&part, runs);
+                let blocks = self.gather(&part, runs)?;
                 blocks.ensure_countable()?;
                 chunks.push(Chunk { blocks, copies: self.copies(&part) });
             }
@@ -85,27 +85,29 @@ impl Chunking<'_> {
         let geometry = self.host.geometry();
         let (piece, outers) = (geometry.piece_size(), self.plan.outers().count);
         let (layers, blocks) = (part.layers.end - part.layers.start, part.blocks.end - part.blocks.start);
-        match geometry.kind() {
-            LayoutKind::FullyContiguous => (layers * outers * piece, outers * piece, piece),
-            LayoutKind::LayerSeparate(BlockDim::First) => (outers * piece, blocks * outers * piece, piece),
-            LayoutKind::LayerSeparate(BlockDim::Second) | LayoutKind::Ordered(_) => {
-                (piece, blocks * outers * piece, blocks * piece)
-            }
+        let is_inside = |axis| is_inside_blocks(geometry, axis);
+        match (is_inside(Axis::Layer), is_inside(Axis::Outer)) {
+            (true, _) => (layers * outers * piece, outers * piece, piece),
+            (false, true) => (outers * piece, blocks * outers * piece, piece),
+            (false, false) => (piece, blocks * outers * piece, blocks * piece),
         }
     }
 
     /// The kernel's copies: between the device's layout and the staging memory.
-    fn gather(&self, part: &Part, runs: std::ops::Range<usize>) -> Blocks {
+    fn gather(&self, part: &Part, runs: std::ops::Range<usize>) -> std::result::Result<Blocks, String> {
         let (block_stride, layer_stride, outer_stride) = self.staged_strides(part);
         let geometry = self.device.geometry();
         let (piece, outers) = (geometry.piece_size(), self.plan.outers().count);
-        let together = outers == 1 || (geometry.outer_stride() == piece && outer_stride == piece);
+        // Slots with regions of their own are listed, like layers.
+        let listed = if geometry.region_step(Axis::Outer) > 0 { outers } else { 1 };
+        let outers = outers / listed;
+        let together = outers == 1 || (geometry.stride(Axis::Outer) == piece && outer_stride == piece);
         let oriented = |device, staged| if self.to_host { [device, staged] } else { [staged, device] };
         let shape = LaunchShape {
             unit_size: if together { piece * outers } else { piece },
             outers: if together { 1 } else { outers },
-            block_strides: oriented(geometry.block_stride(), block_stride),
-            outer_strides: oriented(geometry.outer_stride(), outer_stride),
+            block_strides: oriented(geometry.stride(Axis::Block), block_stride),
+            outer_strides: oriented(geometry.stride(Axis::Outer), outer_stride),
             most_blocks: self.most_blocks,
             most_tile: most_tile(self.division.part_size.min(self.plan.bytes())),
         };
@@ -113,17 +115,21 @@ impl Chunking<'_> {
         let layers: Vec<_> = part
             .layers
             .clone()
-            .map(|layer| {
-                let device = self.device.address(0, on_device.start + layer, slots.start).1;
+            .flat_map(|layer| (0..listed).map(move |outer| (layer, outer)))
+            .map(|(layer, outer)| {
+                let device = self.device.address(0, on_device.start + layer, slots.start + outer).1;
                 // Runs count from the first of all blocks; this part of the staging memory starts at
                 // `part.blocks`.
-                let staged = ((layer - part.layers.start) * layer_stride)
+                let staged = ((layer - part.layers.start) * layer_stride + outer * outer_stride)
                     .wrapping_sub(part.blocks.start * block_stride);
                 let [source, destination] = oriented(device, staged);
                 Layer { source, destination }
             })
             .collect();
-        shape.blocks(&layers, runs.start, runs.len())
+        if layers.len() > MOST_LAYERS {
+            return Err(format!("{} layers and outer slots are more than one launch takes", layers.len()));
+        }
+        Ok(shape.blocks(&layers, runs.start, runs.len()))
     }
 
     /// The copy engine's copies: between the staging memory and the host. None may cross the end of a page

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use crate::cuda::kernel::{KernelRun, MOST_LAYERS};
-use crate::layout::{BlockDim, Geometry, LayoutKind};
+use crate::layout::{Axis, Geometry};
 use crate::transfer::plan::Plan;
 
 /// The minimum size of a part; smaller staging memory has fewer parts.
@@ -41,7 +41,8 @@ impl HostOrder {
     /// The order of a plan's blocks.
     pub fn of(plan: &Plan, to_host: bool) -> Self {
         let mut runs: Vec<_> = plan
-            .runs()
+            .block_runs()
+            .unwrap_or_default()
             .iter()
             .map(|run| match to_host {
                 true => KernelRun::new(run.source, run.destination, run.length),
@@ -75,6 +76,13 @@ impl Division {
         size: u64,
         most_parts: u64,
     ) -> std::result::Result<Self, String> {
+        if plan.unit().is_none() {
+            return Err(
+                "the bytes of a block's layer are in another order on the other side, or only some are \
+                        moved; staging needs equal contents"
+                    .to_string(),
+            );
+        }
         let parts = (size / LEAST_PART).clamp(2, most_parts.max(2));
         let (parts, part_size) = (parts as usize, size / parts);
         let (layers, blocks) = (plan.layers().count, order.blocks);
@@ -86,11 +94,11 @@ impl Division {
                 "staging_size is too small for two layers of a block, which are {layer_size} bytes each"
             ));
         }
-        let (chunk_layers, chunk_blocks) = match geometry.kind() {
-            LayoutKind::FullyContiguous if fit < layers => (fit, 1),
-            LayoutKind::FullyContiguous => (layers, (fit / layers).min(blocks)),
-            LayoutKind::LayerSeparate(_) | LayoutKind::Ordered(_) if fit < blocks => (1, fit),
-            LayoutKind::LayerSeparate(_) | LayoutKind::Ordered(_) => ((fit / blocks).min(layers), blocks),
+        let (chunk_layers, chunk_blocks) = match is_inside_blocks(geometry, Axis::Layer) {
+            true if fit < layers => (fit, 1),
+            true => (layers, (fit / layers).min(blocks)),
+            false if fit < blocks => (1, fit),
+            false => ((fit / blocks).min(layers), blocks),
         };
         let chunk_layers = chunk_layers.min(MOST_LAYERS as u64);
         let chunk_blocks = chunk_blocks.min(u64::from(u32::MAX));
@@ -119,12 +127,23 @@ pub struct HostUnit {
 impl HostUnit {
     /// The unit, if `layers` layers and `outers` outer slots of a block are moved.
     pub fn of(geometry: &Geometry, layers: u64, outers: u64) -> Self {
-        let (layers, outers) = match geometry.kind() {
-            LayoutKind::FullyContiguous if outers == geometry.dimensions().outer_dim => (layers, outers),
-            LayoutKind::FullyContiguous | LayoutKind::LayerSeparate(BlockDim::First) => (1, outers),
-            LayoutKind::LayerSeparate(BlockDim::Second) | LayoutKind::Ordered(_) => (1, 1),
+        let piece = geometry.piece_size();
+        let has_slots = is_inside_blocks(geometry, Axis::Outer) && geometry.stride(Axis::Outer) == piece;
+        let (layers, outers) = match has_slots || outers == 1 {
+            true if is_inside_blocks(geometry, Axis::Layer)
+                && geometry.stride(Axis::Layer) == outers * piece =>
+            {
+                (layers, outers)
+            }
+            true => (1, outers),
+            false => (1, 1),
         };
-        let size = layers * outers * geometry.piece_size();
-        Self { layers, outers, size, blocks_together: geometry.block_stride() == size }
+        let size = layers * outers * piece;
+        Self { layers, outers, size, blocks_together: geometry.stride(Axis::Block) == size }
     }
+}
+
+/// Whether a block contains all its indices of an axis, before the next block starts.
+pub fn is_inside_blocks(geometry: &Geometry, axis: Axis) -> bool {
+    geometry.region_step(axis) == 0 && geometry.stride(axis) < geometry.stride(Axis::Block)
 }

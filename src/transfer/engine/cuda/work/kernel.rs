@@ -7,7 +7,7 @@ use super::descriptors::PreparedRuns;
 use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun, Layer, MOST_LAYERS};
 use crate::cuda::stream::Active;
 use crate::error::Result;
-use crate::transfer::plan::{self, Plan};
+use crate::transfer::plan::{self, Plan, PlanPart};
 
 /// A prepared copy by the kernel.
 pub struct KernelCopy {
@@ -21,26 +21,10 @@ pub struct KernelCopy {
 impl KernelCopy {
     /// Prepares it. Fails with a reason.
     pub fn prepare(plan: &Plan, most_ctas: u32) -> std::result::Result<Self, String> {
-        let grid = plan.grid();
-        let most_blocks = typical_length(plan.runs().len(), plan.blocks());
-        let runs = cut_runs(plan.runs().iter().map(of_plan), most_blocks, u32::MAX);
-        let first = plan::BlockRun { source: 0, destination: 0, length: 1 };
-        let layers: Vec<_> = (0..grid.layers)
-            .map(|layer| {
-                let start = plan.unit_move(layer, 0, first);
-                Layer { source: start.source, destination: start.destination }
-            })
-            .collect();
-        let shape = LaunchShape {
-            unit_size: grid.unit_size,
-            outers: grid.outers,
-            block_strides: grid.strides,
-            outer_strides: grid.outer_strides,
-            most_blocks,
-            most_tile: most_tile(plan.bytes()),
-        };
-        let launches: Vec<_> =
-            layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, runs.len())).collect();
+        let (mut runs, mut launches) = (Vec::new(), Vec::new());
+        for part in plan.parts() {
+            add_launches(&part, most_tile(plan.bytes()), &mut runs, &mut launches)?;
+        }
         launches.iter().try_for_each(Blocks::ensure_countable)?;
         let with_runs = match &launches[..] {
             [launch] => launch.with_runs(&runs),
@@ -70,6 +54,40 @@ impl KernelCopy {
             unsafe { kernel.launch(on, &blocks, self.most_ctas) }
         })
     }
+}
+
+/// Adds the launches for blocks with the same loops, and their runs.
+fn add_launches(
+    part: &PlanPart<'_>,
+    most_tile: u64,
+    runs: &mut Vec<KernelRun>,
+    launches: &mut Vec<Blocks>,
+) -> std::result::Result<(), String> {
+    let grid = part.grid();
+    let most_blocks = typical_length(part.runs().len(), part.blocks());
+    let first_run = runs.len();
+    let cut = cut_runs(part.runs().iter().map(of_plan), most_blocks, u32::MAX);
+    // The runs of most plans have one set of loops.
+    if runs.is_empty() {
+        *runs = cut
+    } else {
+        runs.extend(cut)
+    }
+    let starts = (0..grid.lanes).map(|lane| part.lane(lane));
+    let layers: Vec<_> =
+        starts.map(|start| Layer { source: start.source, destination: start.destination }).collect();
+    let rows = u32::try_from(grid.rows);
+    let shape = LaunchShape {
+        unit_size: grid.unit_size,
+        outers: rows.map_err(|_| format!("{} rows are more than one launch takes", grid.rows))?.into(),
+        block_strides: grid.strides,
+        outer_strides: grid.row_strides,
+        most_blocks,
+        most_tile,
+    };
+    let num_runs = runs.len() - first_run;
+    launches.extend(layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, first_run, num_runs)));
+    Ok(())
 }
 
 fn of_plan(run: &plan::BlockRun) -> KernelRun {

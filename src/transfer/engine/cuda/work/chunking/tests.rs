@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::{Dimensions, Geometry};
+use crate::layout::{BlockDim, Dimensions, Geometry, LayoutKind};
 use crate::region::EqualPieces;
 use crate::transfer::engine::cuda::launch::{cut_runs, typical_length};
 use crate::transfer::request::{BlockPair, PairedRange, Wanted};
@@ -105,7 +105,7 @@ proptest! {
     ) {
         let (host, device) = (placement(host_kind, shifts[0], HOST), placement(device_kind, shifts[1], 4096));
         let (source, destination) = if to_host { (&device, &host) } else { (&host, &device) };
-        let wanted = Wanted { layers: Some(layers), outers: Some(outers) };
+        let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
         let plan = Plan::between(source, destination, &pairs, wanted).unwrap();
         let order = HostOrder::of(&plan, to_host);
         // A host block may be a source twice; then the chunk contains it twice.

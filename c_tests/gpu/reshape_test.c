@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers between layouts of other orders with GPU memory on either side, by each path: compared with the same transfer
+// between host layouts, which unit.transfer_reshape compares with a copy element by element.
+#include "allocated.h"
+#include "engine.h"
+#include "stance.h"
+
+#define BLOCKS 9
+
+typedef struct shape {
+    const char *order;
+    uint64_t tokens, heads;
+} shape;
+
+static kvmem_layout_config config_of(const shape *shape) {
+    return OPTIONS(kvmem_layout_config, it.num_blocks = BLOCKS, it.num_layers = 3, it.outer_dim = 2,
+                   it.page_size = shape->tokens, it.num_heads = shape->heads, it.inner_dim = shape->heads * 24,
+                   it.dtype_width = 2, it.order = shape->order);
+}
+
+/* A layout in page-locked memory, or in memory of the GPU. */
+static kvmem_layout *build(const shape *shape, bool on_device) {
+    const kvmem_layout_config config = config_of(shape);
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(on_device ? build_on_device(0, &config, &layout) : build_pinned(0, &config, &layout));
+    return layout;
+}
+
+static uint64_t region_size(const shape *shape) {
+    const kvmem_layout_config config = config_of(shape);
+    GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
+    return needs.region_size;
+}
+
+static void fill(const kvmem_layout *layout, const shape *shape, uint32_t seed) {
+    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
+    for (uint64_t i = 0; i < strides.num_bases; i++) {
+        kv_fill((unsigned char *)(uintptr_t)strides.bases[i], region_size(shape), seed + (uint32_t)i);
+    }
+}
+
+static void expect_same(const kvmem_layout *found, const kvmem_layout *expected, const shape *shape) {
+    GET(kvmem_layout_strides, here, kvmem_layout_get_strides, found);
+    GET(kvmem_layout_strides, there, kvmem_layout_get_strides, expected);
+    for (uint64_t i = 0; i < here.num_bases; i++) {
+        CHECK_BYTES((const unsigned char *)(uintptr_t)here.bases[i], (const unsigned char *)(uintptr_t)there.bases[i],
+                    region_size(shape));
+    }
+}
+
+static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_transfer_options *options) {
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
+    RUN(transfer);
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
+    CHECK(options->path == 0 || info.path == options->path);
+}
+
+/* All of a layout into another of the same order. */
+static void copy_all(const kvmem_layout *from, const kvmem_layout *to) {
+    kvmem_block_pair pairs[BLOCKS];
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        pairs[i] = (kvmem_block_pair){i, i};
+    }
+    run(from, to, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = BLOCKS)));
+}
+
+/* From `from` to memory of the GPU, from there within it and back, all by the same options. */
+static void reshape(const shape *from, const shape *to, const kvmem_transfer_options *options) {
+    OWNED(kvmem_layout) source = build(from, false);
+    OWNED(kvmem_layout) source_on_device = build(from, true);
+    OWNED(kvmem_layout) expected = build(to, false);
+    OWNED(kvmem_layout) found = build(to, false);
+    OWNED(kvmem_layout) on_device = build(to, true);
+    fill(source, from, 1);
+    copy_all(source, source_on_device);
+    fill(expected, to, 100);
+    fill(found, to, 100);
+    kvmem_transfer_options on_host = *options;
+    on_host.path = 0;
+    run(source, expected, &on_host);
+    run(source_on_device, found, options);
+    expect_same(found, expected, to);
+    const kvmem_layout *const sources[] = {source, source_on_device};
+    for (size_t i = 0; i < NUM(sources); i++) {
+        fill(found, to, 100);
+        copy_all(found, on_device);
+        run(sources[i], on_device, options);
+        fill(found, to, 7);
+        copy_all(on_device, found);
+        expect_same(found, expected, to);
+    }
+}
+
+static const uint32_t source_ids[] = {6, 1, 3, 4, 0}, destination_ids[] = {2, 5, 0, 7, 6, 1, 3, 4};
+
+/* Some tokens and heads, or whole blocks, between some orders. */
+static void reshape_all(uint32_t path) {
+    static const char *const orders[] = {"L/OBNHC", "L/OBHNC", "BLONHC", "LO/BHNC", "L/BNHOC", "OBNLHC", "L/OHCBN"};
+    retain_device(0);
+    for (size_t i = 0; i < NUM(orders) * NUM(orders); i += 4) {
+        if (path == KVMEM_PATH_CUDA_2D && i / NUM(orders) == i % NUM(orders)) {
+            continue; /* scattered blocks of one order have no constant stride */
+        }
+        const shape from = {orders[i / NUM(orders)], 8, 4}, to = {orders[i % NUM(orders)], 4, 2};
+        const shape same = {orders[i % NUM(orders)], 8, 4};
+        kvmem_block_table tables[] = {{source_ids, NUM(source_ids), 0, 1}, {destination_ids, NUM(destination_ids), 0, 1}};
+        kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.source_table = &tables[0],
+                                                 it.destination_table = &tables[1], it.num_tokens = 24,
+                                                 it.path = path);
+        reshape(&from, &same, &options);
+        options.source_head = 1;
+        options.num_heads = 2;
+        reshape(&from, &to, &options);
+        tables[0].first_token = tables[1].first_token = 3; /* shorter spans at both ends: not equal rows */
+        if (path != KVMEM_PATH_CUDA_2D) {
+            reshape(&from, &to, &options);
+            tables[0].token_step = 3;
+            options.num_tokens = 11;
+            reshape(&from, &to, &options);
+        }
+    }
+    release_device(0);
+}
+
+TEST_CALL(by_the_path_that_is_estimated_to_be_fastest, reshape_all(0))
+TEST_CALL(by_the_kernel, reshape_all(KVMEM_PATH_CUDA_KERNEL))
+TEST_CALL(by_the_drivers_copies, reshape_all(KVMEM_PATH_CUDA_COPY))
+TEST_CALL(by_rows_of_the_driver, reshape_all(KVMEM_PATH_CUDA_2D))
+
+TEST(staging_needs_equal_contents) {
+    const shape from = {"L/OBNHC", 8, 4}, to = {"L/OBHNC", 8, 4};
+    static const kvmem_block_pair pair = {1, 2};
+    retain_device(0);
+    {
+        OWNED(kvmem_layout) source = build(&from, false);
+        OWNED(kvmem_layout) destination = build(&to, true);
+        kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
+                                                 it.path = KVMEM_PATH_CUDA_STAGED);
+        REFUSE(KVMEM_STATUS_UNSUPPORTED, "staging needs equal contents", kvmem_transfer_create, source, destination,
+               &options);
+    }
+    release_device(0);
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers between layouts of any order: tokens, heads and blocks of other sizes, compared with a copy element by element.
+#include "harness.h"
+#include "regions.h"
+
+#define AXES 6
+enum { B, L, O, N, H, C };
+static const char letters[] = "BLONHC";
+
+#define MAX_REGIONS 6
+#define GUARD 64
+#define WIDTH 2
+
+/* One side: addresses by a formula of this test's, from the order alone. */
+typedef struct cache {
+    uint64_t counts[AXES], strides[AXES], steps[AXES];
+    uint64_t num_regions, region_size, size;
+    unsigned char *memory, *expected;
+    kvmem_layout_config config;
+    kvmem_layout *layout;
+} cache;
+
+typedef struct shape {
+    const char *order;
+    uint64_t blocks, tokens, heads;
+} shape;
+
+#define LAYERS 3
+#define ELEMENTS 5
+
+static int axis_of(char letter) {
+    return (int)(strchr(letters, letter) - letters);
+}
+
+static void measure(cache *cache, const char *order) {
+    const char *slash = strchr(order, '/');
+    const char *inside = slash != NULL ? slash + 1 : order;
+    cache->region_size = WIDTH;
+    for (size_t i = strlen(inside); i-- > 0;) {
+        const int axis = axis_of(inside[i]);
+        cache->strides[axis] = cache->region_size;
+        cache->region_size *= cache->counts[axis];
+    }
+    cache->num_regions = 1;
+    for (const char *letter = slash; letter != NULL && letter-- > order;) {
+        cache->steps[axis_of(*letter)] = cache->num_regions;
+        cache->num_regions *= cache->counts[axis_of(*letter)];
+    }
+    CHECK(cache->num_regions <= MAX_REGIONS);
+    cache->size = GUARD + cache->num_regions * (cache->region_size + GUARD);
+}
+
+static void cache_open(cache *cache, const shape *shape, uint32_t seed) {
+    const uint64_t counts[AXES] = {shape->blocks, LAYERS, 2, shape->tokens, shape->heads, ELEMENTS};
+    memset(cache, 0, sizeof(*cache));
+    memcpy(cache->counts, counts, sizeof(counts));
+    measure(cache, shape->order);
+    cache->memory = test_allocate(cache->size);
+    cache->expected = test_allocate(cache->size);
+    kv_fill(cache->memory, cache->size, seed);
+    memcpy(cache->expected, cache->memory, cache->size);
+    cache->config = OPTIONS(kvmem_layout_config, it.num_blocks = shape->blocks, it.num_layers = LAYERS,
+                            it.outer_dim = 2, it.page_size = shape->tokens, it.inner_dim = shape->heads * ELEMENTS,
+                            it.num_heads = shape->heads, it.dtype_width = WIDTH, it.order = shape->order);
+    kvmem_region *regions[MAX_REGIONS];
+    for (uint64_t i = 0; i < cache->num_regions; i++) {
+        regions[i] = region_adopt(cache->memory + GUARD + i * (cache->region_size + GUARD), cache->region_size);
+    }
+    cache->layout = regions_lay_out(&cache->config, regions, cache->num_regions, NULL);
+    for (uint64_t i = 0; i < cache->num_regions; i++) {
+        CALL(kvmem_region_destroy(regions[i]));
+    }
+}
+
+static void cache_close(cache *cache) {
+    CALL(kvmem_layout_destroy(cache->layout));
+    free(cache->memory);
+    free(cache->expected);
+}
+
+static uint64_t offset_of(const cache *cache, const uint64_t indices[AXES]) {
+    uint64_t region = 0, offset = 0;
+    for (int axis = 0; axis < AXES; axis++) {
+        CHECK(indices[axis] < cache->counts[axis]);
+        region += indices[axis] * cache->steps[axis];
+        offset += indices[axis] * cache->strides[axis];
+    }
+    return GUARD + region * (cache->region_size + GUARD) + offset;
+}
+
+static void check_unchanged(const cache *cache) {
+    CHECK_BYTES(cache->memory, cache->expected, cache->size);
+}
+
+/* Token `index` of those that a table moves: its block, and its place there. */
+static void find_token(const cache *cache, const kvmem_block_table *table, uint64_t index, uint64_t at[AXES]) {
+    const uint64_t token = table->first_token + index * (table->token_step > 0 ? table->token_step : 1);
+    at[B] = table->blocks[token / cache->counts[N]];
+    at[N] = token % cache->counts[N];
+}
+
+/* The copy element by element, into what is expected. */
+static void copy_elements(cache *to, const cache *from, const kvmem_transfer_options *options) {
+    const uint64_t heads = options->num_heads > 0 ? options->num_heads : from->counts[H];
+    for (uint64_t token = 0; token < options->num_tokens; token++) {
+        uint64_t source[AXES] = {0}, destination[AXES] = {0};
+        find_token(from, options->source_table, token, source);
+        find_token(to, options->destination_table, token, destination);
+        for (uint64_t i = 0; i < LAYERS * 2 * heads * ELEMENTS; i++) {
+            source[L] = destination[L] = i % LAYERS;
+            source[O] = destination[O] = i / LAYERS % 2;
+            source[H] = options->source_head + i / LAYERS / 2 % heads;
+            destination[H] = options->destination_head + i / LAYERS / 2 % heads;
+            source[C] = destination[C] = i / LAYERS / 2 / heads;
+            memcpy(to->expected + offset_of(to, destination), from->memory + offset_of(from, source), WIDTH);
+        }
+    }
+}
+
+static const uint32_t source_ids[] = {6, 1, 3, 4, 0}, destination_ids[] = {2, 5, 0, 7, 6, 1, 3, 4};
+
+static void copy_tokens(const shape *from, const shape *to, kvmem_transfer_options options) {
+    OPENED(cache, source, from, 1);
+    OPENED(cache, destination, to, 2);
+    copy_elements(&destination, &source, &options);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+    RUN(transfer);
+    check_unchanged(&destination);
+    check_unchanged(&source);
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
+    const uint64_t heads = options.num_heads > 0 ? options.num_heads : from->heads;
+    CHECK_EQ(info.bytes, options.num_tokens * LAYERS * 2 * heads * ELEMENTS * WIDTH);
+    CHECK(info.num_moves > 0);
+}
+
+/* A table that stays valid while a few others are made. */
+static const kvmem_block_table *table_of(const uint32_t *ids, size_t count, uint64_t first, uint64_t step) {
+    static kvmem_block_table tables[8];
+    static size_t next;
+    kvmem_block_table *table = &tables[next++ % NUM(tables)];
+    *table = (kvmem_block_table){ids, count, first, step};
+    return table;
+}
+
+#define TABLE(ids, first, step) table_of(ids, NUM(ids), first, step)
+/* Tokens from one place in each table on. */
+#define TOKENS(first_source, first_destination, count, ...)                                          \
+    OPTIONS(kvmem_transfer_options, it.source_table = TABLE(source_ids, first_source, 1),            \
+            it.destination_table = TABLE(destination_ids, first_destination, 1), it.num_tokens = count, __VA_ARGS__)
+
+static const char *const orders[] = {"BLONHC", "BLOHNC", "L/BONHC", "L/OBNHC", "L/OBHNC", "L/BHNOC",
+                                     "L/BNHOC", "LO/BNHC", "LO/BHNC", "OBNLHC", "OBHNLC", "L/OHCBN"};
+
+TEST(every_order_copies_to_every_other) {
+    for (size_t i = 0; i < NUM(orders) * NUM(orders); i++) {
+        const shape from = {orders[i / NUM(orders)], 7, 4, 3}, to = {orders[i % NUM(orders)], 8, 4, 3};
+        copy_tokens(&from, &to, TOKENS(0, 0, 20, (void)0));
+        copy_tokens(&from, &to, TOKENS(4, 8, 12, it.flags = KVMEM_TRANSFER_BY_LAYER));
+    }
+}
+
+TEST(blocks_of_any_sizes_hold_the_same_tokens) {
+    static const uint64_t sizes[][2] = {{4, 2}, {2, 4}, {6, 4}, {3, 5}, {16, 4}, {4, 4}};
+    static const uint64_t tokens[][3] = {{0, 0, 10}, {1, 1, 9}, {3, 0, 7}, {0, 5, 1}, {2, 6, 8}};
+    for (size_t i = 0; i < NUM(sizes) * NUM(tokens) * NUM(orders); i++) {
+        const uint64_t *size = sizes[i % NUM(sizes)], *range = tokens[i / NUM(sizes) % NUM(tokens)];
+        const size_t order = i / NUM(sizes) / NUM(tokens);
+        const shape from = {orders[order], 7, size[0], 2}, to = {orders[(order + i) % NUM(orders)], 8, size[1], 2};
+        copy_tokens(&from, &to, TOKENS(range[0], range[1], range[2], (void)0));
+    }
+}
+
+/* From two ranks to four and back, as prefill and decode with other numbers of GPUs. */
+TEST(ranges_of_heads_go_to_other_heads) {
+    for (size_t order = 0; order < NUM(orders); order++) {
+        const shape two = {orders[order], 8, 4, 4}, four = {orders[(order + 5) % NUM(orders)], 8, 2, 2};
+        copy_tokens(&two, &four, TOKENS(0, 0, 15, it.source_head = 2, it.num_heads = 2));
+        copy_tokens(&four, &two, TOKENS(1, 2, 8, it.destination_head = 2, it.num_heads = 2));
+        copy_tokens(&two, &two, TOKENS(0, 0, 16, it.source_head = 3, it.num_heads = 1));
+    }
+}
+
+TEST(every_nth_token_goes_to_its_rank) {
+    for (size_t order = 0; order < NUM(orders); order++) {
+        const shape from = {orders[order], 7, 4, 2}, to = {orders[(order + 3) % NUM(orders)], 8, 4, 2};
+        for (uint64_t rank = 0; rank < 3; rank++) {
+            copy_tokens(&from, &to, TOKENS(0, 0, 6, it.source_table = TABLE(source_ids, rank, 3)));
+            copy_tokens(&from, &to, TOKENS(rank, 0, 6, it.destination_table = TABLE(destination_ids, rank, 3)));
+        }
+    }
+}
+
+/* Pairs of whole blocks, and the same blocks by tables, between other orders. */
+TEST(pairs_of_blocks_are_transposed_too) {
+    static const kvmem_block_pair pairs[] = {{6, 2}, {1, 5}, {3, 0}, {4, 7}, {0, 6}};
+    for (size_t i = 0; i < NUM(orders) * NUM(orders); i++) {
+        const shape from = {orders[i / NUM(orders)], 7, 4, 3}, to = {orders[i % NUM(orders)], 8, 4, 3};
+        OPENED(cache, source, &from, 1);
+        OPENED(cache, destination, &to, 2);
+        copy_elements(&destination, &source, REF(TOKENS(0, 0, 20, (void)0)));
+        const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
+                                                       it.num_pairs = NUM(pairs), it.flags = KVMEM_TRANSFER_VERIFY);
+        OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+        RUN(transfer);
+        check_unchanged(&destination);
+    }
+}
+
+/* The checksum of a block does not depend on the order, so that it finds what changed after a transposition. */
+TEST(checksums_are_the_same_in_every_order) {
+    static const kvmem_block_pair pair = {1, 2};
+    for (size_t i = 0; i < NUM(orders); i++) {
+        const shape from = {orders[i], 3, 4, 3}, to = {orders[(i + 4) % NUM(orders)], 3, 4, 3};
+        OPENED(cache, source, &from, 1);
+        OPENED(cache, destination, &to, 2);
+        uint32_t checksums[2];
+        EXPECT_OK(kvmem_layout_checksum(source.layout, &pair.source, 1, &checksums[0], ERR));
+        kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
+                                                 it.checksums = checksums);
+        OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+        RUN(transfer);
+        EXPECT_OK(kvmem_layout_checksum(destination.layout, &pair.destination, 1, &checksums[1], ERR));
+        CHECK_EQ(checksums[1], checksums[0]);
+        const uint64_t last[AXES] = {1, LAYERS - 1, 1, 3, 2, ELEMENTS - 1};
+        source.memory[offset_of(&source, last)] ^= 1;
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT(KVMEM_STATUS_CORRUPT, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    }
+}
+
+TEST(tokens_and_heads_are_verified) {
+    const shape from = {"BLONHC", 7, 4, 4}, to = {"L/OBHNC", 8, 2, 2};
+    copy_tokens(&from, &to, TOKENS(1, 3, 9, it.source_head = 1, it.num_heads = 2, it.flags = KVMEM_TRANSFER_VERIFY));
+}
+
+/* Large enough for several threads, and for copies past the caches. */
+TEST(large_transposed_copies_are_exact_too) {
+    const shape from = {"L/OBNHC", 300, 16, 8}, to = {"L/OBHNC", 300, 16, 8};
+    uint32_t ids[2][256];
+    for (uint32_t i = 0; i < 256; i++) {
+        ids[0][i] = i * 7 % 300;
+        ids[1][i] = i * 11 % 300;
+    }
+    OPENED(cache, source, &from, 1);
+    OPENED(cache, destination, &to, 2);
+    const kvmem_block_table tables[] = {{ids[0], 256, 5, 1}, {ids[1], 256, 37, 1}};
+    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.source_table = &tables[0],
+                                                   it.destination_table = &tables[1], it.num_tokens = 4000);
+    copy_elements(&destination, &source, &options);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+    RUN(transfer);
+    check_unchanged(&destination);
+}
+
+/* Each step has other tables; a step that fails leaves the tables of the step before. */
+TEST(steps_have_tables_of_their_own) {
+    const shape from = {"L/OBNHC", 7, 4, 2}, to = {"BLOHNC", 8, 3, 2};
+    OPENED(cache, source, &from, 1);
+    OPENED(cache, destination, &to, 2);
+    kvmem_transfer_options options = TOKENS(0, 0, 1, (void)0);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+    for (uint64_t round = 0; round < 20; round++) {
+        options.source_table = TABLE(source_ids, round % 5, 1);
+        options.destination_table = TABLE(destination_ids, round % 7, 1);
+        options.num_tokens = 1 + round % 12;
+        kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.source_table = options.source_table,
+                                            it.destination_table = options.destination_table,
+                                            it.num_tokens = options.num_tokens);
+        kv_fill(source.memory, source.size, (uint32_t)round);
+        memcpy(source.expected, source.memory, source.size);
+        copy_elements(&destination, &source, &options);
+        EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        check_unchanged(&destination);
+        step.num_tokens = 1000;
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_transfer_submit_pairs(transfer, &step, ERR));
+        RUN(transfer);
+        check_unchanged(&destination);
+    }
+}
+
+static void refuse(const shape *from, const shape *to, kvmem_transfer_options options, kvmem_status status,
+                   const char *part) {
+    OPENED(cache, source, from, 1);
+    OPENED(cache, destination, to, 2);
+    REFUSE(status, part, kvmem_transfer_create, source.layout, destination.layout, &options);
+    check_unchanged(&source);
+    check_unchanged(&destination);
+}
+
+TEST(selections_that_do_not_fit_are_refused_by_name) {
+    static const kvmem_block_pair pair = {0, 0};
+    static const uint32_t twice[] = {0, 1, 0, 3}, beyond[] = {0, 8};
+    const shape four = {"L/OBNHC", 7, 4, 4}, two = {"L/OBHNC", 8, 2, 4}, fewer = {"L/OBHNC", 8, 4, 2};
+    const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT, out = KVMEM_STATUS_OUT_OF_RANGE;
+    refuse(&four, &two, TOKENS(0, 0, 0, (void)0), invalid, "num_tokens is 0");
+    refuse(&four, &two, TOKENS(0, 0, 21, (void)0), out, "the source table, which has 5 blocks of 4 tokens");
+    refuse(&four, &two, TOKENS(0, 0, 17, (void)0), out, "the destination table, which has 8 blocks of 2 tokens");
+    refuse(&four, &two, TOKENS(UINT64_MAX, 0, 2, (void)0), out, "the source table");
+    refuse(&four, &two, TOKENS(0, 0, 8, it.destination_table = TABLE(twice, 0, 1)), invalid,
+           "token 0 of block 0 is a destination twice");
+    refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = TABLE(beyond, 0, 1)), out,
+           "entry 1 of the destination table is block 8");
+    refuse(&four, &two, TOKENS(0, 0, 4, it.source_table = NULL), invalid, "source_table is NULL");
+    refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = NULL), invalid, "destination_table is NULL");
+    refuse(&four, &two, TOKENS(0, 0, 4, it.pairs = &pair; it.num_pairs = 1), invalid, "1 pairs and block tables");
+    refuse(&four, &two, TOKENS(0, 0, 4, it.source_table = table_of(NULL, 3, 0, 1)), invalid,
+           "source_table");
+    refuse(&four, &two, OPTIONS(kvmem_transfer_options, it.num_tokens = 3, it.pairs = &pair, it.num_pairs = 1), invalid,
+           "num_tokens is 3");
+    refuse(&four, &two, OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1), invalid,
+           "page_size is 4 in the source layout and 2 in the destination");
+    refuse(&four, &fewer, TOKENS(0, 0, 4, (void)0), invalid, "inner_dim is 20 in the source layout and 10");
+    refuse(&four, &fewer, TOKENS(0, 0, 4, it.num_heads = 3), out, "outside the destination layout, which has 2");
+    refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 3; it.num_heads = 2), out,
+           "outside the source layout, which has 4");
+    refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 1), invalid, "num_heads is missing");
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A block as both sides have it: which axes are moved, and where they start on each side.
+#![forbid(unsafe_code)]
+
+use super::heads::HeadView;
+use super::nest::{BLOCK_AXES, PairedAxis};
+use super::selection::Selection;
+use crate::error::{Result, ensure};
+use crate::layout::{Axis, Geometry};
+use crate::transfer::request::PairedRange;
+
+/// What is moved of each block.
+#[derive(Clone, Debug)]
+pub struct PairedBlock {
+    pub axes: [PairedAxis; BLOCK_AXES],
+    /// The first index of each axis, in source and destination.
+    pub firsts: [[u64; 2]; BLOCK_AXES],
+    pub element_size: u64,
+    /// Bytes from a block of the destination to the next.
+    pub page_stride: u64,
+}
+
+impl PairedBlock {
+    /// The selection of blocks, of which as many tokens are moved.
+    pub fn of(sides: [&Geometry; 2], selection: &Selection, tokens: u64) -> Self {
+        let heads = HeadView::of(sides);
+        let Selection { layers, outers, heads: head_range, .. } = *selection;
+        let from_start = |count| PairedRange { source: 0, destination: 0, count };
+        let ranges = [
+            (Axis::Layer, layers),
+            (Axis::Outer, outers),
+            (Axis::Token, from_start(tokens)),
+            (Axis::Head, head_range),
+            (Axis::Element, from_start(heads[0].count(sides[0], Axis::Element))),
+        ];
+        let axes = ranges.map(|(axis, range)| PairedAxis {
+            axis,
+            count: range.count,
+            strides: [0, 1].map(|side| heads[side].stride(sides[side], axis)),
+            regions: sides.map(|side| side.region_step(axis) as u32),
+            is_whole: (0..2).all(|side| heads[side].count(sides[side], axis) == range.count),
+        });
+        Self {
+            axes,
+            firsts: ranges.map(|(_, range)| [range.source, range.destination]),
+            element_size: sides[0].element_size(),
+            page_stride: sides[1].stride(Axis::Block),
+        }
+    }
+
+    /// Regions and bytes from the first region and the start of a block to the first index of each axis.
+    pub fn start(&self, side: usize) -> (u32, u64) {
+        let mut start = (0, 0);
+        for (axis, firsts) in self.axes.iter().zip(&self.firsts) {
+            start.0 += firsts[side] as u32 * axis.regions[side];
+            start.1 += firsts[side] * axis.strides[side];
+        }
+        start
+    }
+
+    /// Bytes of what is moved of a block.
+    pub fn size(&self) -> Option<u64> {
+        self.axes.iter().try_fold(self.element_size, |size, axis| size.checked_mul(axis.count))
+    }
+}
+
+/// Fails for layouts whose elements differ. The numbers of blocks, tokens, layers and outer slots may differ, and that of heads
+/// if some of them are selected.
+pub(super) fn ensure_same_elements(sides: [&Geometry; 2], selects_heads: bool) -> Result<()> {
+    let same = |name: &str, of: &dyn Fn(&Geometry) -> u64| {
+        let [source, destination] = sides.map(of);
+        ensure!(
+            source == destination,
+            InvalidArgument,
+            "{name} is {source} in the source layout and {destination} in the destination"
+        );
+        Ok(())
+    };
+    if !selects_heads {
+        same("inner_dim", &|side| side.count(Axis::Head) * side.count(Axis::Element))?;
+    }
+    same("dtype_width", &Geometry::element_size)?;
+    let heads = sides.map(|side| side.dimensions().num_heads);
+    if selects_heads {
+        for (name, heads) in ["source", "destination"].into_iter().zip(heads) {
+            ensure!(
+                heads.is_some(),
+                InvalidArgument,
+                "heads are selected, and num_heads is 0 in the {name} layout; build it with the number of heads"
+            );
+        }
+        return same("the number of elements per head", &|side| side.count(Axis::Element));
+    }
+    if heads.iter().all(Option::is_some) {
+        same("num_heads", &|side| side.count(Axis::Head))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory that two layouts have in common, also if this process has mapped memory of another process more than once.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::layout::Layout;
+use crate::region::{FileId, Region};
+
+/// Whether two layouts have memory in common.
+pub(super) fn have_common_memory(source: &Layout, destination: &Layout) -> bool {
+    Spans::of([source, destination]).iter().any(|[from, to]| from.meet(to))
+}
+
+/// The addresses of a layout's regions as if all memory were mapped only once; `None` for a region of other memory.
+pub struct Spans(Vec<Option<Span>>);
+
+struct Span {
+    start: u64,
+    size: u64,
+    /// From the region's own addresses to these.
+    shift: u64,
+}
+
+/// Shared memory, and the first address where it is mapped.
+type Known = Vec<([u8; 16], u64)>;
+
+impl Spans {
+    /// By address; and for each memory file that both layouts have parts of, by offset in the file. A file can be adopted
+    /// and opened several times, at different addresses.
+    pub fn of(layouts: [&Layout; 2]) -> Vec<[Self; 2]> {
+        let mut known = Known::new();
+        let by_address = layouts.map(|layout| {
+            Self::each(layout, |region| Some(region.address().wrapping_add(shift(region, &mut known))))
+        });
+        let parts = layouts.map(file_parts);
+        let files: BTreeSet<_> = parts[0].iter().flatten().map(|(file, _)| *file).collect();
+        let is_of_both = |file: &FileId| parts[1].iter().flatten().any(|(other, _)| other == file);
+        let by_file = files.into_iter().filter(is_of_both).map(|file| {
+            [0, 1].map(|side| {
+                let mut parts = parts[side].iter();
+                let start = |part: &Option<FilePart>| part.filter(|(of, _)| *of == file).map(|(_, at)| at);
+                Self::each(layouts[side], |_| parts.next().and_then(start))
+            })
+        });
+        std::iter::once(by_address).chain(by_file).collect()
+    }
+
+    fn each(layout: &Layout, mut start: impl FnMut(&Arc<Region>) -> Option<u64>) -> Self {
+        let span = |region: &Arc<Region>| {
+            let start = start(region)?;
+            Some(Span { start, size: region.size(), shift: start.wrapping_sub(region.address()) })
+        };
+        Self(layout.memory().regions().iter().map(span).collect())
+    }
+
+    fn meet(&self, other: &Self) -> bool {
+        self.0.iter().flatten().any(|from| {
+            let mut others = other.0.iter().flatten();
+            others.any(|to| from.start < to.start + to.size && to.start < from.start + from.size)
+        })
+    }
+
+    /// An address of a region.
+    pub fn at(&self, address: u64, region: u32) -> Option<u64> {
+        let span = self.0.get(region as usize)?.as_ref()?;
+        Some(address.wrapping_add(span.shift))
+    }
+}
+
+/// A memory file, and an offset in it.
+type FilePart = (FileId, u64);
+
+/// For each region of a layout the memory file that it is a part of, and where in the file it starts, if other regions can
+/// be parts of the same file.
+fn file_parts(layout: &Layout) -> Vec<Option<FilePart>> {
+    // Many regions may be views of one, and identifying a file is a system call.
+    let mut last: Option<(&Arc<Region>, Option<FilePart>)> = None;
+    let part = |region| {
+        let (root, offset) = Region::root_of(region);
+        let known = last.filter(|(known, _)| Arc::ptr_eq(known, root));
+        let (_, part) = *last.insert(known.unwrap_or_else(|| (root, root.foreign_file_part())));
+        part.map(|(file, start)| (file, start.saturating_add(offset)))
+    };
+    layout.memory().regions().iter().map(part).collect()
+}
+
+/// From a region's addresses to those of the first region of the same memory.
+fn shift(region: &Arc<Region>, known: &mut Known) -> u64 {
+    let (root, _) = Region::root_of(region);
+    let Some(id) = root.shared_id() else { return 0 };
+    match known.iter().find(|(other, _)| *other == id) {
+        Some((_, first)) => first.wrapping_sub(root.address()),
+        None => {
+            known.push((id, root.address()));
+            0
+        }
+    }
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Contiguous spans, rows of spans, and runs of blocks: what plans consist of.
+#![forbid(unsafe_code)]
+
+/// A span of bytes that is contiguous on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Address in the source.
+    pub source: u64,
+    /// Address in the destination.
+    pub destination: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Region of the source layout.
+    pub source_region: u32,
+    /// Region of the destination layout.
+    pub destination_region: u32,
+}
+
+impl Move {
+    /// Whether another one starts on both sides where this one ends.
+    pub fn goes_on_in(&self, next: &Self) -> bool {
+        self.source + self.size == next.source
+            && self.destination + self.size == next.destination
+            && self.source_region == next.source_region
+            && self.destination_region == next.destination_region
+    }
+
+    /// The same at addresses that are higher by so many bytes.
+    pub(super) fn further(self, bytes: [u64; 2]) -> Self {
+        Self { source: self.source + bytes[0], destination: self.destination + bytes[1], ..self }
+    }
+}
+
+/// Spans of equal size with constant strides: the rows of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    /// The first row.
+    pub first: Move,
+    /// Bytes from a row to the next, in source and destination; without meaning for a single row.
+    pub strides: [u64; 2],
+    /// Number of rows.
+    pub rows: u64,
+}
+
+impl Matrix {
+    /// A single span.
+    pub(super) fn single(first: Move) -> Self {
+        Self { first, strides: [0; 2], rows: 1 }
+    }
+
+    /// Its rows.
+    pub fn moves(self) -> impl Iterator<Item = Move> {
+        let [here, there] = self.strides;
+        (0..self.rows).map(move |row| self.first.further([row * here, row * there]))
+    }
+}
+
+/// Blocks with consecutive ids on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRun {
+    /// First block id in the source layout.
+    pub source: u32,
+    /// First block id in the destination layout.
+    pub destination: u32,
+    /// Number of blocks.
+    pub length: u32,
+}

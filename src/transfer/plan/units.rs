@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Goes through the units of a plan in the order of the destination, a row of units at a time.
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+
+use super::moves::{BlockRun, Matrix, Move};
+use super::nest::{BLOCK_AXES, Loop};
+use super::runs::BlockRuns;
+use super::shape::{Position, Shape};
+
+/// The spans of some bytes of a plan, which are counted in the order of the units: rows with constant strides. A row in
+/// which the bytes start or end is cut.
+pub fn spans<'a>(
+    shape: &'a Shape,
+    blocks: &'a BlockRuns,
+    bytes: Range<u64>,
+) -> impl Iterator<Item = Matrix> + 'a {
+    let unit_size = shape.nest.unit_size;
+    let (first, skip) = (bytes.start / unit_size, bytes.start % unit_size);
+    let units = Units::from(shape, blocks, first);
+    Joined { spans: SomeOf { units, skip, left: bytes.end - bytes.start, cut: None }, last: None }
+}
+
+/// Joins each move with the one before if both sides continue.
+pub fn join(moves: impl Iterator<Item = Move>) -> impl Iterator<Item = Move> {
+    Joined { spans: moves.map(Matrix::single), last: None }.map(|span| span.first)
+}
+
+/// A position in nested loops.
+struct Odometer<'a> {
+    loops: &'a [Loop],
+    indices: [u64; BLOCK_AXES],
+    at: Position,
+}
+
+impl<'a> Odometer<'a> {
+    /// After this many iterations.
+    fn new(loops: &'a [Loop], iterations: u64) -> Self {
+        let mut new = Self { loops, indices: [0; BLOCK_AXES], at: Position::default() };
+        let mut left = iterations;
+        for (index, each) in new.indices.iter_mut().zip(loops).rev() {
+            *index = left % each.count;
+            left /= each.count;
+            new.at.advance(each, *index);
+        }
+        new
+    }
+
+    /// Goes to the next iteration. Returns false after the last, and starts again.
+    fn step(&mut self) -> bool {
+        for (index, each) in self.indices.iter_mut().zip(self.loops).rev() {
+            *index += 1;
+            if *index < each.count {
+                self.at.advance(each, 1);
+                return true;
+            }
+            *index = 0;
+            self.at.retreat(each, each.count - 1);
+        }
+        false
+    }
+}
+
+/// The units of all blocks, or of all runs if adjacent blocks are contiguous: block by block through the loops inside, and
+/// then from the first block on through the next iteration of the loops outside. Adjacent units in memory are adjacent here,
+/// so joining each with the one before gives the largest moves.
+struct Units<'a> {
+    shape: &'a Shape,
+    runs: &'a [BlockRun],
+    run: usize,
+    /// Index in the run.
+    block: u32,
+    outside: Odometer<'a>,
+    inside: Odometer<'a>,
+    is_over: bool,
+}
+
+impl<'a> Units<'a> {
+    /// Starts with the unit of this number.
+    fn from(shape: &'a Shape, blocks: &'a BlockRuns, unit: u64) -> Self {
+        let runs = blocks.runs();
+        let inside = shape.units_inside;
+        let units_of_pass = blocks.blocks() * inside;
+        let within = unit % units_of_pass.max(1);
+        let (run, block) = blocks.find(within / inside);
+        // Of a run that is contiguous, one unit is over all of its blocks.
+        let (block, slot) = match shape.blocks_together {
+            true => {
+                let of_run = within - (within / inside - u64::from(block)) * inside;
+                let length = runs.get(run).map_or(1, |run| u64::from(run.length));
+                ((of_run % length) as u32, of_run / length)
+            }
+            false => (block, within % inside),
+        };
+        let pass = unit / units_of_pass.max(1);
+        Self {
+            shape,
+            runs,
+            run,
+            block,
+            outside: Odometer::new(shape.nest.outside(), pass),
+            inside: Odometer::new(shape.nest.inside(), slot),
+            is_over: pass >= shape.units_of_block() / inside,
+        }
+    }
+
+    fn unit(&self, run: &BlockRun, length: u32) -> Move {
+        let (outer, inner) = (&self.outside.at, &self.inside.at);
+        let both =
+            |side: usize| (outer.regions[side] + inner.regions[side], outer.bytes[side] + inner.bytes[side]);
+        let ((from_region, from), (to_region, to)) = (both(0), both(1));
+        let at = Position { regions: [from_region, to_region], bytes: [from, to] };
+        let blocks =
+            BlockRun { source: run.source + self.block, destination: run.destination + self.block, length };
+        self.shape.unit(&at, blocks)
+    }
+
+    /// Past some blocks of a run, all of whose units are done.
+    fn leave(&mut self, run: &BlockRun, blocks: u32) {
+        self.block += blocks;
+        if self.block < run.length {
+            return;
+        }
+        (self.block, self.run) = (0, self.run + 1);
+        if self.run == self.runs.len() {
+            self.run = 0;
+            self.is_over = !self.outside.step();
+        }
+    }
+}
+
+impl Iterator for Units<'_> {
+    type Item = Matrix;
+
+    #[inline]
+    fn next(&mut self) -> Option<Matrix> {
+        if self.is_over {
+            return None;
+        }
+        let run = *self.runs.get(self.run)?;
+        let levels = self.inside.loops.len();
+        if self.shape.blocks_together {
+            let first = self.unit(&run, run.length - self.block);
+            self.block = 0;
+            if !self.inside.step() {
+                self.leave(&run, run.length);
+            }
+            return Some(Matrix::single(first));
+        }
+        let first = self.unit(&run, 1);
+        let Some((inner, index)) =
+            self.inside.loops.last().zip(self.inside.indices[..levels].last().copied())
+        else {
+            let blocks = run.length - self.block;
+            self.leave(&run, blocks);
+            return Some(Matrix { first, strides: self.shape.block_strides(), rows: blocks.into() });
+        };
+        let rows = if inner.is_within_regions() { inner.count - index } else { 1 };
+        let found = Matrix { first, strides: inner.strides, rows };
+        self.inside.at.advance(inner, rows - 1);
+        self.inside.indices[levels - 1] += rows - 1;
+        if !self.inside.step() {
+            self.leave(&run, 1);
+        }
+        Some(found)
+    }
+}
+
+/// Some bytes of units: without the first `skip`, and no more than are left.
+struct SomeOf<'a> {
+    units: Units<'a>,
+    skip: u64,
+    left: u64,
+    /// Rows that are left of a matrix whose first row was cut.
+    cut: Option<Matrix>,
+}
+
+impl SomeOf<'_> {
+    /// The last bytes of the first row.
+    fn without_start(&mut self, matrix: Matrix, skip: u64) -> Matrix {
+        let first = matrix.first;
+        self.cut = (matrix.rows > 1).then(|| Matrix {
+            first: first.further(matrix.strides),
+            rows: matrix.rows - 1,
+            ..matrix
+        });
+        Matrix::single(Move { size: first.size - skip, ..first.further([skip; 2]) })
+    }
+
+    /// No more bytes than are left.
+    fn without_end(&mut self, matrix: Matrix) -> Matrix {
+        let first = matrix.first;
+        if matrix.rows.checked_mul(first.size).is_some_and(|bytes| bytes <= self.left) {
+            return matrix;
+        }
+        let rows = self.left / first.size;
+        if rows == 0 {
+            return Matrix::single(Move { size: self.left, ..first });
+        }
+        let [here, there] = matrix.strides;
+        let next = Matrix { first: first.further([rows * here, rows * there]), rows: 1, ..matrix };
+        self.cut = Some(next);
+        Matrix { rows, ..matrix }
+    }
+}
+
+impl Iterator for SomeOf<'_> {
+    type Item = Matrix;
+
+    #[inline]
+    fn next(&mut self) -> Option<Matrix> {
+        if self.left == 0 {
+            return None;
+        }
+        let mut found = match self.cut.take() {
+            Some(found) => found,
+            None => self.units.next()?,
+        };
+        if self.skip > 0 {
+            let skip = std::mem::take(&mut self.skip);
+            found = self.without_start(found, skip);
+        }
+        let found = self.without_end(found);
+        self.left -= found.rows * found.first.size;
+        Some(found)
+    }
+}
+
+/// Joins each single span with the one before if both sides continue.
+struct Joined<I> {
+    spans: I,
+    last: Option<Matrix>,
+}
+
+impl<I: Iterator<Item = Matrix>> Iterator for Joined<I> {
+    type Item = Matrix;
+
+    #[inline]
+    fn next(&mut self) -> Option<Matrix> {
+        loop {
+            let next = self.spans.next();
+            match (&mut self.last, next) {
+                (Some(last), Some(next))
+                    if last.rows == 1 && next.rows == 1 && last.first.goes_on_in(&next.first) =>
+                {
+                    last.first.size += next.first.size;
+                }
+                (last, Some(next)) => match last.replace(next) {
+                    Some(done) => return Some(done),
+                    None => continue,
+                },
+                (last, None) => return last.take(),
+            }
+        }
+    }
+}
