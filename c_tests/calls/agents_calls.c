@@ -63,19 +63,22 @@ static void meet(fuzz *fuzz) {
     const kvmem_layout *layout = table_pick_one(fuzz, LAYOUTS);
     OWNED(kvmem_blob) metadata = NULL;
     OWNED(kvmem_blob) descriptor = NULL;
-    TRY(fuzz, kvmem_agent_create_backend, owner, some_backend(fuzz), NULL, 0);
-    TRY(fuzz, kvmem_agent_create_backend, reader, some_backend(fuzz), NULL, 0);
+    const char *backend = has_backend("UCX") ? "UCX" : some_backend(fuzz); /* POSIX sends no notifications */
+    TRY(fuzz, kvmem_agent_create_backend, owner, backend, NULL, 0);
+    TRY(fuzz, kvmem_agent_create_backend, reader, backend, NULL, 0);
     TRY(fuzz, kvmem_agent_get_local_metadata, owner, &metadata);
     TRY(fuzz, kvmem_agent_load_remote_metadata, reader, kvmem_blob_data(metadata), kvmem_blob_size(metadata), NULL);
     if (TRY(fuzz, kvmem_layout_export, layout, &descriptor) == KVMEM_STATUS_OK) {
         const void *data = kvmem_blob_data(descriptor);
         const size_t size = kvmem_blob_size(descriptor);
         CREATE(fuzz, LAYOUTS, kvmem_layout_import, reader, data, size);
+        CREATE(fuzz, BLOBS, kvmem_layout_get_agent, layout);
     }
     const char *name = DO(fuzz, kvmem_agent_name, owner);
     if (TRY(fuzz, kvmem_agent_notify, reader, name, "met", 3) == KVMEM_STATUS_OK) {
         CREATE(fuzz, NOTIFICATIONS, kvmem_agent_take_notifications, owner, 100000000);
     }
+    TRY(fuzz, kvmem_agent_check_remote_metadata, reader, name);
     if (random_one_in(fuzz, 3)) {
         TRY(fuzz, kvmem_agent_invalidate_remote_metadata, reader, name);
     }
@@ -134,6 +137,7 @@ DESTROYS(destroy_notifications, NOTIFICATIONS)
 static void register_region(fuzz *fuzz) {
     kvmem_region *region = table_pick(fuzz, REGIONS);
     CREATE(fuzz, REGISTRATIONS, kvmem_region_register, region, table_pick(fuzz, AGENTS));
+    CREATE(fuzz, BLOBS, kvmem_region_get_agent, region, 0);
 }
 
 GETS(registration_get_info, kvmem_registration_get_info, REGISTRATIONS, kvmem_registration_info)
@@ -148,7 +152,7 @@ const operation agent_operations[] = {
     OPERATION_WITH(5, create_backend, BIT(AGENTS), 0),
     OPERATION_WITH(1, use_agent, BIT(AGENTS), 0),
     OPERATION_WITH(4, get_metadata, BIT(AGENTS), BIT(BLOBS)),
-    OPERATION_WITH(6, meet, BIT(AGENTS) | BIT(LAYOUTS), 0),
+    OPERATION_WITH(6, meet, BIT(AGENTS) | BIT(LAYOUTS), BIT(NOTIFICATIONS)),
     OPERATION_WITH(6, load_metadata, BIT(AGENTS) | BIT(BLOBS), 0),
     OPERATION_WITH(1, check_metadata, BIT(AGENTS), 0),
     OPERATION_WITH(2, invalidate_metadata, BIT(AGENTS), 0),
@@ -156,7 +160,7 @@ const operation agent_operations[] = {
     OPERATION_WITH(1, send_metadata, BIT(AGENTS), 0),
     OPERATION_WITH(3, notify, BIT(AGENTS), 0),
     OPERATION_WITH(2, take_notifications, BIT(AGENTS), 0),
-    OPERATION_WITH(2, use_notifications, BIT(NOTIFICATIONS), 0),
+    OPERATION_WITH(4, use_notifications, BIT(NOTIFICATIONS), 0),
     OPERATION_WITH(1, destroy_notifications, BIT(NOTIFICATIONS), 0),
     OPERATION_WITH(8, register_region, BIT(REGIONS) | BIT(AGENTS), BIT(REGISTRATIONS)),
     OPERATION_WITH(1, registration_get_info, BIT(REGISTRATIONS), 0),

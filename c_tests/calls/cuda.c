@@ -71,7 +71,8 @@ static void ipc(fuzz *fuzz) {
 
 static kvmem_vmm_options vmm_options(fuzz *fuzz) {
     FUZZ_OPTIONS(kvmem_vmm_options, options, kvmem_vmm_options_init);
-    options.flags = random_flags(fuzz, KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC | KVMEM_VMM_RDMA);
+    options.flags = random_one_in(fuzz, 2) ? KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC
+                                           : random_flags(fuzz, KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC | KVMEM_VMM_RDMA);
     options.size = random_one_in(fuzz, 20) ? random_size(fuzz, 4 * MIB) : GRANULE * (1 + random_below(fuzz, 2));
     options.location = random_one_in(fuzz, 8) ? (uint32_t)random_below(fuzz, 4) : 0;
     options.id = random_device(fuzz);
@@ -123,8 +124,9 @@ static void get_access(fuzz *fuzz) {
 static void mapping_get_span(fuzz *fuzz) {
     uint64_t address = 0;
     uint64_t size = 0;
-    const kvmem_vmm_mapping *mapping = table_pick(fuzz, MAPPINGS);
+    kvmem_vmm_mapping *mapping = table_pick(fuzz, MAPPINGS);
     if (TRY(fuzz, kvmem_vmm_mapping_get_span, mapping, &address, or_null(fuzz, &size)) == KVMEM_STATUS_OK) {
+        TRY(fuzz, kvmem_vmm_mapping_set_access, mapping, random_device(fuzz), KVMEM_ACCESS_READ_WRITE);
         CREATE(fuzz, MEMORIES, kvmem_vmm_memory_retain, random_one_in(fuzz, 20) ? random_next(fuzz) : address);
     }
 }

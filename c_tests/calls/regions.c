@@ -122,6 +122,9 @@ static void decommit(fuzz *fuzz) {
     kvmem_region *region = pick_elastic(fuzz);
     const uint64_t offset = random_extent(fuzz);
     const uint64_t size = random_one_in(fuzz, 10) ? random_size(fuzz, 4 * MIB) : 2 * MIB * (1 + random_below(fuzz, 2));
+    if (random_one_in(fuzz, 2)) {
+        TRY(fuzz, kvmem_region_commit, region, offset, size);
+    }
     TRY(fuzz, kvmem_region_decommit, region, offset, size);
 }
 
@@ -137,7 +140,7 @@ const operation region_operations[] = {
     OPERATION_WITH(8, create_disk, 0, BIT(REGIONS)),
     OPERATION_WITH(6, create_pinned, 0, BIT(REGIONS)),
     OPERATION_WITH(6, create_device, 0, BIT(REGIONS)),
-    OPERATION_WITH(8, create_elastic, 0, BIT(REGIONS)),
+    OPERATION_WITH(12, create_elastic, 0, BIT(REGIONS)),
     OPERATION_WITH(6, adopt_host, 0, BIT(REGIONS)),
     OPERATION_WITH(4, adopt_device, 0, BIT(REGIONS)),
     OPERATION_WITH(3, adopt_file, 0, BIT(REGIONS)),
@@ -145,11 +148,11 @@ const operation region_operations[] = {
     OPERATION(1, adopt_file_init_at),
     OPERATION_WITH(6, create_view, BIT(REGIONS), 0),
     OPERATION_WITH(5, get_info, BIT(REGIONS), 0),
-    OPERATION_WITH(6, get_path, BIT(REGIONS), 0),
+    OPERATION_WITH(12, get_path, BIT(REGIONS), 0),
     OPERATION_WITH(6, get_agent, BIT(REGIONS), 0),
     OPERATION_WITH(2, sync_region, BIT(REGIONS), 0),
     OPERATION_WITH(4, get_holders, BIT(REGIONS), 0),
-    OPERATION_WITH(1, get_residency, BIT(REGIONS), 0),
+    OPERATION_WITH(3, get_residency, BIT(REGIONS), 0),
     OPERATION_WITH(2, check_owner, BIT(REGIONS), 0),
     OPERATION_WITH(8, commit, BIT(REGIONS), 0),
     OPERATION_WITH(5, decommit, BIT(REGIONS), 0),

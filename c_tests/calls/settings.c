@@ -20,7 +20,7 @@ static _Noreturn void usage(void) {
            "  --print-calls    print each call\n"
            "  --print-functions  print how often each function was called\n"
            "  --collect-statuses  print statuses that are not documented, and continue\n"
-           "  --needs-all      fail if a function was never called, or never succeeded\n");
+           "  --needs-all      fail if a function never succeeded, even in four times the sequences\n");
     exit(2);
 }
 

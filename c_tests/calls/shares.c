@@ -198,6 +198,22 @@ static void fetch(fuzz *fuzz) {
 
 DESTROYS(destroy_broker, BROKERS)
 
+/* From a broker of its own to its client: by chance a name, a token and a path seldom agree. */
+static void hand_over(fuzz *fuzz) {
+    const kvmem_broker_options options = OPTIONS(kvmem_broker_options, it.path = owned_socket_path(fuzz));
+    kvmem_fetch_options order = OPTIONS(kvmem_fetch_options, it.path = options.path, it.name = "kv",
+                                        it.timeout_ns = 100000000);
+    kvmem_token token;
+    OWNED(kvmem_broker) broker = NULL;
+    TRY(fuzz, kvmem_broker_create, &options, &broker);
+    TRY(fuzz, kvmem_broker_publish, broker, "kv", table_pick_one(fuzz, SHARES), NULL, &token);
+    if (TRY(fuzz, kvmem_broker_grant, broker, "kv", NULL, &token) == KVMEM_STATUS_OK) {
+        order.token = &token;
+        CREATE(fuzz, SHARES, kvmem_share_fetch, &order);
+        TRY(fuzz, kvmem_broker_unpublish, broker, "kv");
+    }
+}
+
 const operation share_operations[] = {
     OPERATION_WITH(14, share_region, BIT(REGIONS), BIT(SHARES)),
     OPERATION_WITH(8, share_layout, BIT(LAYOUTS), BIT(SHARES)),
@@ -215,5 +231,6 @@ const operation share_operations[] = {
     OPERATION_WITH(1, broker_get_info, BIT(BROKERS), 0),
     OPERATION_WITH(8, fetch, BIT(BROKERS), 0),
     OPERATION_WITH(3, destroy_broker, BIT(BROKERS), 0),
+    OPERATION_WITH(2, hand_over, BIT(SHARES), 0),
     {0},
 };

@@ -5,6 +5,7 @@
 #include "table.h"
 
 #define MOST_PAIRS 6
+#define SECOND UINT64_C(1000000000)
 
 /* Few blocks of one layout, none twice unless by chance. */
 static void fill_pairs(fuzz *fuzz, kvmem_block_pair *pairs, size_t count) {
@@ -215,6 +216,46 @@ static void queue_wait(fuzz *fuzz) {
 
 DESTROYS(destroy_queue, QUEUES)
 
+static void await_step(fuzz *fuzz, kvmem_transfer *transfer, kvmem_queue *queue, kvmem_status status) {
+    kvmem_completion completions[4];
+    size_t count = 0;
+    if (status == KVMEM_STATUS_OK && TRY(fuzz, kvmem_transfer_wait, transfer, SECOND) == KVMEM_STATUS_OK) {
+        TRY(fuzz, kvmem_queue_wait, queue, SECOND, completions, 4, &count);
+    }
+}
+
+/* What an engine does on a stream of its own, call by call: by chance these calls seldom meet. */
+static void use_stream(fuzz *fuzz) {
+    static const kvmem_block_pair pairs[] = {{0, 1}, {2, 3}};
+    const int32_t device = (int32_t)random_below(fuzz, 2);
+    const kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = 4, it.num_layers = 2,
+                                               it.outer_dim = 2, it.page_size = 4, it.inner_dim = 64,
+                                               it.dtype_width = 2, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE);
+    const kvmem_device_options memory = OPTIONS(kvmem_device_options, it.device = device);
+    const kvmem_layout_options blocks = OPTIONS(kvmem_layout_options, it.config = &config, it.device = &memory,
+                                                it.source = KVMEM_LAYOUT_ALLOCATE);
+    OWNED(kvmem_queue) queue = NULL;
+    OWNED(kvmem_layout) layout = NULL;
+    OWNED(kvmem_transfer) transfer = NULL;
+    CUstream stream = NULL;
+    CU_ON(device, cuStreamCreate(&stream, 1));
+    TRY(fuzz, kvmem_queue_create, &queue);
+    TRY(fuzz, kvmem_layout_build, &blocks, &layout);
+    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.flags = KVMEM_TRANSFER_BY_LAYER,
+                                                   it.queue = queue, it.pairs = pairs, it.num_pairs = 2);
+    const kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = 1);
+    kvmem_status status =
+        TRY(fuzz, kvmem_transfer_start_on_stream, layout, layout, &options, stream, &transfer);
+    TRY(fuzz, kvmem_transfer_wait_on_stream, transfer, 0, stream);
+    TRY(fuzz, kvmem_transfer_wait_layers, transfer, 1, SECOND);
+    await_step(fuzz, transfer, queue, status);
+    status = TRY(fuzz, kvmem_transfer_submit_on_stream, transfer, stream);
+    await_step(fuzz, transfer, queue, status);
+    status = TRY(fuzz, kvmem_transfer_submit_pairs_on_stream, transfer, &step, stream);
+    await_step(fuzz, transfer, queue, status);
+    CU(cuStreamDestroy_v2(stream));
+}
+
 const operation transfer_operations[] = {
     OPERATION_WITH(50, create_transfer, BIT(LAYOUTS), BIT(TRANSFERS)),
     OPERATION_WITH(10, start, BIT(LAYOUTS), BIT(TRANSFERS)),
@@ -234,6 +275,7 @@ const operation transfer_operations[] = {
     OPERATION_WITH(4, explain, BIT(TRANSFERS), BIT(BLOBS)),
     OPERATION_WITH(14, destroy_transfer, BIT(TRANSFERS), 0),
     OPERATION(2, destroy_stream),
+    OPERATION(1, use_stream),
     OPERATION_WITH(5, create_queue, 0, BIT(QUEUES)),
     OPERATION_WITH(2, queue_get_fd, BIT(QUEUES), 0),
     OPERATION_WITH(4, queue_poll, BIT(QUEUES), 0),

@@ -28,6 +28,20 @@ TEST(another_process_fetches_and_maps) {
     CHECK_EQ(info.refused, 0);
 }
 
+TEST(memory_adopted_from_a_file_is_fetched_and_mapped) {
+    KEEPS_FILES;
+    OPENED(shop, shop, NULL);
+    goods file;
+    goods_open_in_file(&file);
+    CHECK_EQ(region_info(file.region).origin, KVMEM_ORIGIN_ADOPTED);
+    const order order = order_published(&shop, "file", file.share);
+    customer_expect(&order, KVMEM_STATUS_OK, "");
+    goods_await_mark(&file);
+    CHECK_EQ(region_holders(file.region).importers, 0); /* the customer has ended */
+    goods_close(&file);
+    customer_expect(&order, KVMEM_STATUS_OK, ""); /* what is published stays */
+}
+
 TEST(what_is_published_stays_after_its_handles) {
     OPENED(shop, shop, NULL);
     goods other;

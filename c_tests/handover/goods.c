@@ -11,28 +11,38 @@ static unsigned char content(uint64_t place) {
 }
 
 static kvmem_region *shareable(uint64_t size) {
-    kvmem_system_options memory = {.struct_size = sizeof(memory), .flags = KVMEM_SYSTEM_SHAREABLE};
-    memory.size = size;
+    const kvmem_system_options memory = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE,
+                                                it.size = size);
     GET(kvmem_region *, region, kvmem_region_create_system, &memory);
     return region;
 }
 
-static void make(goods *goods, uint64_t flags) {
-    goods->region = shareable(GOODS_SIZE);
-    goods->bytes = (unsigned char *)(uintptr_t)region_info(goods->region).address;
+static void make(goods *goods, kvmem_region *region, uint64_t flags) {
+    goods->region = region;
+    goods->bytes = (unsigned char *)(uintptr_t)region_info(region).address;
     for (uint64_t i = 0; i < GOODS_SIZE; i++) {
         goods->bytes[i] = content(i);
     }
-    kvmem_share_options options = {.struct_size = sizeof(options), .flags = flags};
-    EXPECT_OK(kvmem_share_create_region(goods->region, &options, &goods->share, ERR));
+    const kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = flags);
+    EXPECT_OK(kvmem_share_create_region(region, &options, &goods->share, ERR));
 }
 
 void goods_open(goods *goods) {
-    make(goods, 0);
+    make(goods, shareable(GOODS_SIZE), 0);
+}
+
+void goods_open_in_file(goods *goods) {
+    const int fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK_EQ(ftruncate(fd, 3 * GOODS_SIZE), 0);
+    const kvmem_adopt_file_options part = OPTIONS(kvmem_adopt_file_options, it.fd = fd, it.offset = GOODS_SIZE,
+                                                  it.size = GOODS_SIZE);
+    GET(kvmem_region *, region, kvmem_region_adopt_file, &part);
+    CHECK_EQ(close(fd), 0);
+    make(goods, region, 0);
 }
 
 void goods_make_read_only(goods *goods) {
-    make(goods, KVMEM_SHARE_READ_ONLY);
+    make(goods, shareable(GOODS_SIZE), KVMEM_SHARE_READ_ONLY);
 }
 
 void goods_close(goods *goods) {
@@ -72,14 +82,9 @@ void goods_await_mark(goods *goods) {
 }
 
 static kvmem_layout_config layers(uint64_t count) {
-    kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
-    config.num_blocks = 2;
-    config.num_layers = count;
-    config.outer_dim = 2;
-    config.page_size = 4;
-    config.inner_dim = 64;
-    config.dtype_width = 2;
-    return config;
+    return OPTIONS(kvmem_layout_config, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE, it.num_blocks = 2,
+                   it.num_layers = count, it.outer_dim = 2, it.page_size = 4, it.inner_dim = 64,
+                   it.dtype_width = 2);
 }
 
 /* Shares a layout over these regions, and destroys their handles. */

@@ -14,7 +14,9 @@ typedef struct goods {
 } goods;
 
 void goods_open(goods *goods);
-/* The same, granting importers to read only. */
+/* The same in a part of an engine's memory file, which the engine has closed. */
+void goods_open_in_file(goods *goods);
+/* The first, granting importers to read only. */
 void goods_make_read_only(goods *goods);
 void goods_close(goods *goods);
 

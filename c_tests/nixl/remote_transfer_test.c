@@ -124,7 +124,7 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
     const char *const notes[] = {"first", NULL, "third, which is longer"};
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     for (int by_layer = 0; by_layer < 2; by_layer++) {
-        meeting met = meet(&config, &config);
+        OPENED(kv_meeting, met, "near", "far", &config, &config);
         kvmem_transfer_options options =
             WITH(kv_transfer_options(&all_layers), it.notification = "none but from create", it.notification_size = 20,
                  it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0);
@@ -155,7 +155,6 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
             check_info(&info, move, KVMEM_PATH_NIXL_WRITE);
         }
         kvmem_transfer_destroy(transfer);
-        part(&met);
     }
 }
 

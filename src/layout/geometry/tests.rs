@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Shapes of the three kinds and of any order, and wrong ones.
+#![forbid(unsafe_code)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::Status;
+use crate::layout::{Placement, Strides};
+
+fn any_dimensions() -> impl Strategy<Value = Dimensions> {
+    let sizes = (1u64..20, 1u64..6, 1u64..3, 1u64..5, 1u64..9);
+    (sizes, prop::sample::select(vec![1, 2, 4, 8]), 0u32..14).prop_map(
+        |((num_blocks, num_layers, outer_dim, page_size, inner_dim), dtype_width, shift)| Dimensions {
+            num_blocks,
+            num_layers,
+            outer_dim,
+            page_size,
+            inner_dim,
+            dtype_width,
+            alignment: 1 << shift,
+            num_heads: None,
+        },
+    )
+}
+
+fn any_kind() -> impl Strategy<Value = LayoutKind> {
+    prop::sample::select(vec![
+        LayoutKind::FullyContiguous,
+        LayoutKind::LayerSeparate(BlockDim::First),
+        LayoutKind::LayerSeparate(BlockDim::Second),
+    ])
+}
+
+fn pieces(dimensions: &Dimensions) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
+    let (blocks, layers, outers) = (dimensions.num_blocks, dimensions.num_layers, dimensions.outer_dim);
+    (0..blocks).flat_map(move |b| (0..layers).flat_map(move |l| (0..outers).map(move |o| (b, l, o))))
+}
+
+proptest! {
+    #[test]
+    fn pieces_are_disjoint_and_inside_their_region(dimensions in any_dimensions(), kind in any_kind()) {
+        let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+        let mut spans: Vec<_> = pieces(&dimensions).map(|(b, l, o)| geometry.offset(b, l, o)).collect();
+        spans.sort_unstable();
+        for pair in spans.windows(2) {
+            let ((region, offset), (next_region, next_offset)) = (pair[0], pair[1]);
+            prop_assert!(region < next_region || offset + geometry.piece_size() <= next_offset);
+        }
+        for (region, offset) in spans {
+            prop_assert!(region < geometry.num_regions());
+            prop_assert!(offset + geometry.piece_size() <= geometry.region_size());
+        }
+    }
+
+    #[test]
+    fn counts_and_strides_of_axes_give_the_address_of_every_element(
+        dimensions in any_dimensions(), kind in any_kind(), has_heads: bool,
+    ) {
+        let heads = dimensions.inner_dim;
+        let dimensions = Dimensions { num_heads: has_heads.then_some(heads), ..dimensions };
+        let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+        let mut inside = 0;
+        for token in 0..geometry.count(Axis::Token) {
+            for head in 0..geometry.count(Axis::Head) {
+                for element in 0..geometry.count(Axis::Element) {
+                    let offset = token * geometry.stride(Axis::Token)
+                        + head * geometry.stride(Axis::Head)
+                        + element * geometry.stride(Axis::Element);
+                    prop_assert_eq!(offset, inside);
+                    inside += geometry.element_size();
+                }
+            }
+        }
+        prop_assert_eq!(inside, geometry.piece_size());
+        for (block, layer, outer) in pieces(&dimensions) {
+            let indices = [(Axis::Block, block), (Axis::Layer, layer), (Axis::Outer, outer)];
+            let region: usize =
+                indices.iter().map(|(axis, index)| *index as usize * geometry.region_step(*axis)).sum();
+            let offset: u64 = indices.iter().map(|(axis, index)| index * geometry.stride(*axis)).sum();
+            prop_assert_eq!((region, offset), geometry.offset(block, layer, outer));
+        }
+    }
+
+    #[test]
+    fn the_published_formulas_hold_at_alignment_one(dimensions in any_dimensions(), kind in any_kind()) {
+        let dimensions = Dimensions { alignment: 1, ..dimensions };
+        let (n, l_count, o_count) = (dimensions.num_blocks, dimensions.num_layers, dimensions.outer_dim);
+        let r = dimensions.page_size * dimensions.inner_dim * dimensions.dtype_width;
+        let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+        for (b, l, o) in pieces(&dimensions) {
+            let expected = match kind {
+                LayoutKind::FullyContiguous => (0, b * l_count * o_count * r + l * o_count * r + o * r),
+                LayoutKind::LayerSeparate(BlockDim::First) => (l as usize, b * o_count * r + o * r),
+                LayoutKind::LayerSeparate(BlockDim::Second) => (l as usize, o * n * r + b * r),
+                LayoutKind::Ordered(_) => unreachable!(),
+            };
+            prop_assert_eq!(geometry.offset(b, l, o), expected);
+        }
+        let per_region = if kind == LayoutKind::FullyContiguous { n * l_count * o_count * r } else { n * o_count * r };
+        prop_assert_eq!(geometry.region_size(), per_region);
+    }
+
+    #[test]
+    fn blocks_are_aligned_and_regions_fit_their_allocation(
+        dimensions in any_dimensions(), kind in any_kind(), unit in 1u64..1000, unit_shift in 0u32..14,
+    ) {
+        let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+        let start_alignment = 1 << unit_shift;
+        let start = unit * start_alignment;
+        let placement = Placement::within(geometry.clone(), start).unwrap();
+        for (index, base) in placement.bases().iter().enumerate() {
+            prop_assert!(index == 0 || base % 512 == 0);
+            prop_assert_eq!(base % dimensions.alignment, 0);
+            prop_assert!(*base >= start);
+            prop_assert!(base + geometry.region_size() <= start + geometry.allocation_size(start_alignment).unwrap());
+        }
+        for block in 0..dimensions.num_blocks {
+            for layer in 0..dimensions.num_layers {
+                let starts_block = kind != LayoutKind::FullyContiguous || layer == 0;
+                if starts_block {
+                    prop_assert_eq!(placement.address(block, layer, 0).1 % dimensions.alignment, 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_numbers_give_a_shape_or_an_error(
+        n in any::<u64>(), l in any::<u64>(), p in any::<u64>(), i in any::<u64>(), shift in 0u32..64,
+        kind in any_kind(),
+    ) {
+        let dimensions = Dimensions {
+            num_blocks: n, num_layers: l, outer_dim: 2, page_size: p, inner_dim: i, dtype_width: 8,
+            alignment: 1 << shift, num_heads: None,
+        };
+        if let Ok(geometry) = Geometry::new(dimensions, kind) {
+            prop_assert!(geometry.total_size().unwrap() <= geometry.allocation_size(4096).unwrap());
+        }
+    }
+}
+
+#[test]
+fn wrong_dimensions_are_refused_by_name() {
+    let wrong = [
+        (Dimensions { num_blocks: 0, ..Dimensions::small() }, "num_blocks is 0"),
+        (Dimensions { num_blocks: 1 << 32, ..Dimensions::small() }, "block ids have 32 bits"),
+        (Dimensions { num_layers: 0, ..Dimensions::small() }, "num_layers is 0"),
+        (Dimensions { outer_dim: 3, ..Dimensions::small() }, "outer_dim is 3"),
+        (Dimensions { page_size: 0, ..Dimensions::small() }, "page_size is 0"),
+        (Dimensions { inner_dim: 0, ..Dimensions::small() }, "inner_dim is 0"),
+        (Dimensions { dtype_width: 3, ..Dimensions::small() }, "dtype_width is 3"),
+        (Dimensions { alignment: 3, ..Dimensions::small() }, "alignment is 3"),
+        (Dimensions { alignment: 0, ..Dimensions::small() }, "alignment is 0"),
+        (Dimensions { num_heads: Some(7), ..Dimensions::small() }, "no multiple of num_heads 7"),
+        (Dimensions { inner_dim: 1 << 62, num_heads: None, ..Dimensions::small() }, "more than 2^63 - 1"),
+    ];
+    for (dimensions, text) in wrong {
+        let error = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap_err();
+        assert!(error.message().contains(text), "{error}");
+        assert_eq!(error.status(), Status::InvalidArgument);
+    }
+}
+
+fn ordered(dimensions: Dimensions, order: &str, strides: Strides) -> Result<Geometry> {
+    Geometry::new(dimensions, LayoutKind::Ordered(Arrangement { order: Order::parse(order)?, strides }))
+}
+
+#[test]
+fn an_order_with_the_addresses_of_a_kind_is_that_kind() {
+    let one = Dimensions { outer_dim: 1, num_heads: None, ..Dimensions::small() };
+    let aligned = Dimensions { alignment: 4096, ..one.clone() };
+    let tight = Strides::default();
+    for (dimensions, order, strides, kind, shown) in [
+        (Dimensions::small(), "BLONHC", tight, LayoutKind::FullyContiguous, "BLONHC"),
+        (Dimensions::small(), "L/BONHC", tight, LayoutKind::LayerSeparate(BlockDim::First), "L/BONHC"),
+        (Dimensions::small(), "L/OBNHC", tight, LayoutKind::LayerSeparate(BlockDim::Second), "L/OBNHC"),
+        (one.clone(), "L/BNC", tight, LayoutKind::LayerSeparate(BlockDim::First), "L/BNC"),
+        (one.clone(), "LO/BNC", tight, LayoutKind::LayerSeparate(BlockDim::First), "L/BNC"),
+        (aligned.clone(), "BLNC", tight.with(Axis::Block, 4096), LayoutKind::FullyContiguous, "BLNC"),
+    ] {
+        let geometry = ordered(dimensions.clone(), order, strides).unwrap();
+        assert_eq!(geometry.kind(), kind, "{order}");
+        assert_eq!(geometry.order().to_string(), shown);
+        assert_eq!(geometry, Geometry::new(dimensions, kind).unwrap());
+    }
+    for (dimensions, order, strides) in [
+        (Dimensions::small(), "BLOHNC", tight),
+        (Dimensions::small(), "LO/BNHC", tight),
+        (one.clone(), "LBNC", tight),
+        (one.clone(), "BLNC", tight.with(Axis::Block, 4104)),
+        (one.clone(), "L/BNC", tight.with(Axis::Block, 4104)),
+    ] {
+        let geometry = ordered(dimensions, order, strides).unwrap();
+        let expected = Arrangement { order: Order::parse(order).unwrap(), strides };
+        assert_eq!(geometry.kind(), LayoutKind::Ordered(expected));
+    }
+    let tight_given = ordered(one, "LBNC", tight.with(Axis::Token, 128)).unwrap();
+    assert_eq!(tight_given.kind(), LayoutKind::Ordered(Arrangement::tight(Order::parse("LBNC").unwrap())));
+}
+
+#[test]
+fn heads_and_their_number_come_together() {
+    let unknown = Dimensions { num_heads: None, ..Dimensions::small() };
+    let error = ordered(unknown, "LO/BNHC", Strides::default()).unwrap_err();
+    assert!(error.message().contains("names axis H (head), and num_heads is not given"), "{error}");
+}
+
+#[test]
+fn pieces_and_rows_are_contiguous_or_not() {
+    for (order, strides, pieces, row) in [
+        ("LO/BHNC", Strides::default(), true, 16),
+        ("L/BHNOC", Strides::default(), false, 16),
+        ("LO/HCBN", Strides::default(), false, 2),
+        ("BLONHC", Strides::default().with(Axis::Head, 32), false, 16),
+        ("BLONHC", Strides::default().with(Axis::Element, 4), false, 2),
+        ("BLONHC", Strides::default().with(Axis::Outer, 4096), true, 16),
+    ] {
+        let geometry = ordered(Dimensions::small(), order, strides).unwrap();
+        assert_eq!((geometry.has_contiguous_pieces(), geometry.row_size()), (pieces, row), "{order}");
+    }
+}
