@@ -97,8 +97,7 @@ TEST(the_numbers_of_blocks_and_layers_may_differ) {
 }
 
 TEST(one_source_may_feed_many_destinations) {
-    static const kvmem_block_pair fan_out[] = {{3, 0}, {3, 1}, {3, 2}, {3, 6}};
-    static const kv_move move = {fan_out, NUM(fan_out), 0, 0, 3};
+    const kv_move move = KV_MOVE(3, {3, 0}, {3, 1}, {3, 2}, {3, 6});
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     for (size_t way = 0; way < NUM(ways); way++) {
         copy(ways[way], &config, &config, &move);
@@ -106,8 +105,7 @@ TEST(one_source_may_feed_many_destinations) {
 }
 
 TEST(whole_neighbouring_blocks_merge_into_one_move) {
-    static const kvmem_block_pair run[] = {{2, 3}, {3, 4}, {4, 5}};
-    static const kv_move move = {run, NUM(run), 0, 0, 3};
+    const kv_move move = KV_MOVE(3, {2, 3}, {3, 4}, {4, 5});
     const kvmem_layout_config config = side_config(&kv_kinds[0]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config, .move = &move);
     flight_create(&flight, it.path = 0);

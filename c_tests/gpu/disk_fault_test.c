@@ -8,8 +8,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-static const kvmem_block_pair pairs[] = {{0, 0}, {2, 2}, {4, 4}, {6, 6}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move move = KV_MOVE(3, {0, 0}, {2, 2}, {4, 4}, {6, 6});
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
 static const uint32_t paths[] = {KVMEM_PATH_PREAD_STAGED, KVMEM_PATH_URING_STAGED};
 /* Slots of two pieces: what comes before the failure has been through the ring. */

@@ -74,8 +74,7 @@ TEST(files_from_and_to_pinned_memory) {
 
 /* Pieces of 512 KiB through slots that hold one and a half. */
 TEST(pieces_that_are_cut_are_exact_too) {
-    static const kvmem_block_pair pairs[] = {{0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1}};
-    const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
+    const kv_move move = KV_MOVE(2, {0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1});
     const kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 16,
                                             it.num_layers = 2, it.inner_dim = 16384);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &move);

@@ -6,8 +6,7 @@
 
 #define USER_DATA 42
 
-static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
-const kv_move scattered_move = {scattered, NUM(scattered), 0, 0, 3};
+const kv_move scattered_move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1});
 
 static void open_end(side *end, place place, int device, const kvmem_layout_config *config,
                      const flight_plan *plan, uint32_t seed) {

@@ -166,8 +166,7 @@ TEST(memory_of_another_process_has_none_here) {
 }
 
 TEST(blocks_are_moved_into_it) {
-    static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
-    const kv_move all = {pairs, NUM(pairs), 0, 0, 3};
+    const kv_move all = KV_MOVE(3, {0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6});
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const uint64_t size = kv_region_size(&config);
     CLEANUP(peer_finish) peer owner = owner_start();

@@ -114,8 +114,7 @@ TEST(a_layout_keeps_its_memory) {
 /* Views of one region of device memory as the regions of a layer separate layout. */
 static void build_over_views(const uint64_t *offsets, kvmem_status status, const char *part) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_device_options device = OPTIONS(kvmem_device_options, it.size = MIB);
-    OWN(kvmem_region, region, kvmem_region_create_device, &device);
+    OWN(kvmem_region, region, kvmem_region_create_device, REF(OPTIONS(kvmem_device_options, it.size = MIB)));
     kvmem_region *views[3];
     for (size_t i = 0; i < NUM(views); i++) {
         EXPECT_OK(kvmem_region_create_view(region, offsets[i], kv_region_size(&config), &views[i], ERR));

@@ -60,8 +60,7 @@ TEST(elastic_memory_goes_on_growing) {
     check_works();
 }
 
-static const kvmem_block_pair two_pairs[] = {{6, 0}, {0, 5}};
-static const kv_move two_blocks = {two_pairs, NUM(two_pairs), 0, 0, 3};
+static const kv_move two_blocks = KV_MOVE(3, {6, 0}, {0, 5});
 static const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_2D, KVMEM_PATH_CUDA_KERNEL,
                                  KVMEM_PATH_CUDA_STAGED};
 /* Of which pageable memory takes the first. */

@@ -13,3 +13,5 @@ typedef struct mapped {
 /* Takes the memory over. */
 mapped map_memory(kvmem_vmm_memory *memory, int device, uint64_t size, uint32_t access);
 void unmap_memory(const mapped *mapped);
+/* The same until the scope ends: `MAPPED(here, memory, device, size, KVMEM_ACCESS_READ);`. */
+#define MAPPED(name, ...) CLEANUP(unmap_memory) const mapped name = map_memory(__VA_ARGS__)

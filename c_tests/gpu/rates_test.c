@@ -134,8 +134,7 @@ static uint32_t path_by(flight *flight, const rates_blob *rates) {
 }
 
 TEST(the_path_follows_the_rates) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
-    static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3});
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .move = &move);
     load_defaults(0);
     const rates_blob defaults = rates_get(0);

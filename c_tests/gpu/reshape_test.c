@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between layouts of other orders with GPU memory on either side, by each path: compared with the same transfer
-// between host layouts, which unit.transfer_reshape compares with a copy element by element.
+// Transfers between layouts of other orders with GPU memory on either side, by each path: compared with the
+// same transfer between host layouts, which unit.transfer_reshape compares with a copy element by element.
 #include "allocated.h"
 #include "engine.h"
 #include "stance.h"
@@ -14,7 +14,8 @@ typedef struct shape {
 
 static kvmem_layout_config config_of(const shape *shape) {
     return OPTIONS(kvmem_layout_config, it.num_blocks = BLOCKS, it.num_layers = 3, it.outer_dim = 2,
-                   it.page_size = shape->tokens, it.num_heads = shape->heads, it.inner_dim = shape->heads * 24,
+                   it.page_size =
+                       shape->tokens, it.num_heads = shape->heads, it.inner_dim = shape->heads * 24,
                    it.dtype_width = 2, it.order = shape->order);
 }
 
@@ -43,8 +44,8 @@ static void expect_same(const kvmem_layout *found, const kvmem_layout *expected,
     GET(kvmem_layout_strides, here, kvmem_layout_get_strides, found);
     GET(kvmem_layout_strides, there, kvmem_layout_get_strides, expected);
     for (uint64_t i = 0; i < here.num_bases; i++) {
-        CHECK_BYTES((const unsigned char *)(uintptr_t)here.bases[i], (const unsigned char *)(uintptr_t)there.bases[i],
-                    region_size(shape));
+        CHECK_BYTES((const unsigned char *)(uintptr_t)here.bases[i],
+                    (const unsigned char *)(uintptr_t)there.bases[i], region_size(shape));
     }
 }
 
@@ -95,15 +96,17 @@ static const uint32_t source_ids[] = {6, 1, 3, 4, 0}, destination_ids[] = {2, 5,
 
 /* Some tokens and heads, or whole blocks, between some orders. */
 static void reshape_all(uint32_t path) {
-    static const char *const orders[] = {"L/OBNHC", "L/OBHNC", "BLONHC", "LO/BHNC", "L/BNHOC", "OBNLHC", "L/OHCBN"};
-    retain_device(0);
+    static const char *const orders[] =
+        {"L/OBNHC", "L/OBHNC", "BLONHC", "LO/BHNC", "L/BNHOC", "OBNLHC", "L/OHCBN"};
+    RETAIN_DEVICE(0);
     for (size_t i = 0; i < NUM(orders) * NUM(orders); i += 4) {
         if (path == KVMEM_PATH_CUDA_2D && i / NUM(orders) == i % NUM(orders)) {
             continue; /* scattered blocks of one order have no constant stride */
         }
         const shape from = {orders[i / NUM(orders)], 8, 4}, to = {orders[i % NUM(orders)], 4, 2};
         const shape same = {orders[i % NUM(orders)], 8, 4};
-        kvmem_block_table tables[] = {{source_ids, NUM(source_ids), 0, 1}, {destination_ids, NUM(destination_ids), 0, 1}};
+        kvmem_block_table tables[] =
+            {{source_ids, NUM(source_ids), 0, 1}, {destination_ids, NUM(destination_ids), 0, 1}};
         kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.source_table = &tables[0],
                                                  it.destination_table = &tables[1], it.num_tokens = 24,
                                                  it.path = path);
@@ -119,7 +122,6 @@ static void reshape_all(uint32_t path) {
             reshape(&from, &to, &options);
         }
     }
-    release_device(0);
 }
 
 TEST_CALL(by_the_path_that_is_estimated_to_be_fastest, reshape_all(0))
@@ -130,14 +132,11 @@ TEST_CALL(by_rows_of_the_driver, reshape_all(KVMEM_PATH_CUDA_2D))
 TEST(staging_needs_equal_contents) {
     const shape from = {"L/OBNHC", 8, 4}, to = {"L/OBHNC", 8, 4};
     static const kvmem_block_pair pair = {1, 2};
-    retain_device(0);
-    {
-        OWNED(kvmem_layout) source = build(&from, false);
-        OWNED(kvmem_layout) destination = build(&to, true);
-        kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
-                                                 it.path = KVMEM_PATH_CUDA_STAGED);
-        REFUSE(KVMEM_STATUS_UNSUPPORTED, "staging needs equal contents", kvmem_transfer_create, source, destination,
-               &options);
-    }
-    release_device(0);
+    RETAIN_DEVICE(0);
+    OWNED(kvmem_layout) source = build(&from, false);
+    OWNED(kvmem_layout) destination = build(&to, true);
+    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
+                                             it.path = KVMEM_PATH_CUDA_STAGED);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "staging needs equal contents", kvmem_transfer_create, source,
+           destination, &options);
 }

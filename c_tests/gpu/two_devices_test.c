@@ -160,7 +160,7 @@ TEST(mapped_memory_is_allowed_to_the_other) {
     uint32_t access = KVMEM_ACCESS_READ;
     GET(bool, can, kvmem_cuda_can_access, 1, 0);
     GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);
-    const mapped it = map_memory(memory, 0, options.size, KVMEM_ACCESS_READ_WRITE);
+    MAPPED(it, memory, 0, options.size, KVMEM_ACCESS_READ_WRITE);
     EXPECT(can ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED,
            kvmem_vmm_mapping_set_access(it.mapping, 1, KVMEM_ACCESS_READ_WRITE, ERR));
     EXPECT_OK(kvmem_vmm_mapping_get_access(it.mapping, 1, &access, ERR));
@@ -169,7 +169,6 @@ TEST(mapped_memory_is_allowed_to_the_other) {
         fill_device(1, it.address, options.size, 0x21);
         check_device(0, it.address, options.size, 0x21);
     }
-    CALL(unmap_memory(&it));
 }
 
 TEST(work_on_one_makes_no_context_on_the_other) {

@@ -52,9 +52,8 @@ TEST(a_descriptor_is_of_the_device_where_its_memory_lies) {
                        kvmem_vmm_memory_import_fd(fd, SIZE, device, &memory, ERR));
         EXPECT_OK(kvmem_vmm_memory_import_fd(fd, SIZE, 1 - device, &memory, ERR));
         close(fd);
-        const mapped here = map_memory(memory, 1 - device, SIZE, KVMEM_ACCESS_READ_WRITE);
+        MAPPED(here, memory, 1 - device, SIZE, KVMEM_ACCESS_READ_WRITE);
         check_device(1 - device, here.address, SIZE, 0x52);
-        unmap_memory(&here);
     }
 }
 
@@ -64,11 +63,10 @@ TEST(a_descriptor_is_mapped_for_another_device) {
     const int fd = owner_create(&owner, 0, SIZE, 0x53);
     GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_import_fd, fd, SIZE, 1);
     close(fd);
-    const mapped here = map_memory(memory, 0, SIZE, KVMEM_ACCESS_READ_WRITE);
+    MAPPED(here, memory, 0, SIZE, KVMEM_ACCESS_READ_WRITE);
     check_device(0, here.address, SIZE, 0x53);
     fill_device(0, here.address, SIZE, 0x35);
     owner_check(&owner, 0x35);
-    unmap_memory(&here);
 }
 
 enum { TOLD = 1 };

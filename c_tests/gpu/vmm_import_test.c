@@ -36,29 +36,27 @@ TEST(both_processes_have_the_same_bytes) {
         const int fd = owner_create(&owner, device, SIZE, 0x31);
         kvmem_vmm_memory *memory = import(fd, device);
         close(fd);
-        const mapped here = map_memory(memory, device, SIZE, KVMEM_ACCESS_READ_WRITE);
+        MAPPED(here, memory, device, SIZE, KVMEM_ACCESS_READ_WRITE);
         check_device(device, here.address, SIZE, 0x31);
         fill_device(device, here.address, SIZE, 0x13);
         owner_check(&owner, 0x13);
-        unmap_memory(&here);
     }
 }
 
 TEST(it_outlives_a_killed_owner) {
     peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x32);
-    const mapped here = map_memory(import(fd, KVMEM_VMM_ANY_DEVICE), 0, SIZE, KVMEM_ACCESS_READ_WRITE);
+    MAPPED(here, import(fd, KVMEM_VMM_ANY_DEVICE), 0, SIZE, KVMEM_ACCESS_READ_WRITE);
     close(fd);
     peer_kill(&owner);
     check_device(0, here.address, SIZE, 0x32);
-    unmap_memory(&here);
 }
 
 /* The importer's own promise, which the driver holds it to. */
 TEST(reading_alone_can_be_asked_for) {
     CLEANUP(peer_finish) peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x33);
-    const mapped here = map_memory(import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ);
+    MAPPED(here, import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ);
     close(fd);
     check_device(0, here.address, SIZE, 0x33);
     static const unsigned char bytes[64];
@@ -66,7 +64,6 @@ TEST(reading_alone_can_be_asked_for) {
     CHECK(driver_get()->cuMemcpyHtoD_v2(here.address, bytes, sizeof(bytes)) != CUDA_SUCCESS);
     leave_device(0);
     owner_check(&owner, 0x33);
-    unmap_memory(&here);
 }
 
 TEST(it_is_not_exported_again) {
@@ -137,13 +134,12 @@ TEST(ones_own_comes_back_as_another_handle) {
     kvmem_vmm_memory *memory = create(KVMEM_VMM_POSIX_FD);
     const int fd = export(memory);
     const mapped there = map_memory(memory, 0, SIZE, KVMEM_ACCESS_READ_WRITE);
-    const mapped here = map_memory(import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ);
+    MAPPED(here, import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ);
     close(fd);
     CHECK(here.address != there.address);
     fill_device(0, there.address, SIZE, 0x37);
     unmap_memory(&there);
     check_device(0, here.address, SIZE, 0x37);
-    unmap_memory(&here);
 }
 
 TEST(no_descriptor_is_left_behind) {
@@ -194,10 +190,9 @@ TEST(what_an_engine_mapped_stays_when_it_lets_go) {
     kvmem_vmm_memory *memory = retain(span.address + size + 100);
     int32_t fd = -1;
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_vmm_memory_export_fd(memory, &fd, ERR)); /* as it was created */
-    const mapped here = map_memory(memory, 0, size, KVMEM_ACCESS_READ_WRITE);
+    MAPPED(here, memory, 0, size, KVMEM_ACCESS_READ_WRITE);
     span_close(&span);
     check_device(0, here.address, size, 0x38);
-    unmap_memory(&here);
 }
 
 TEST(what_is_retained_is_exported_as_it_was_created) {
@@ -207,10 +202,9 @@ TEST(what_is_retained_is_exported_as_it_was_created) {
     const int fd = export(memory);
     CALL(kvmem_vmm_memory_destroy(memory));
     unmap_memory(&there);
-    const mapped here = map_memory(import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ_WRITE);
+    MAPPED(here, import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ_WRITE);
     close(fd);
     check_device(0, here.address, SIZE, 0x39);
-    unmap_memory(&here);
 }
 
 static void refuse_to_retain(uint64_t address) {

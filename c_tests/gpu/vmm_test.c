@@ -46,10 +46,23 @@ static kvmem_vmm_mapping *map(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm
     return mapping;
 }
 
-static void take_down(kvmem_vmm_range *range, kvmem_vmm_memory *memory, kvmem_vmm_mapping *mapping) {
-    CALL(kvmem_vmm_mapping_destroy(mapping));
-    CALL(kvmem_vmm_memory_destroy(memory));
-    CALL(kvmem_vmm_range_destroy(range));
+/* A range, memory, and the memory mapped in the range at an offset; all in granules. */
+typedef struct vmm {
+    kvmem_vmm_range *range;
+    kvmem_vmm_memory *memory;
+    kvmem_vmm_mapping *mapping;
+} vmm;
+
+static void vmm_open(vmm *vmm, uint64_t reserved, uint64_t offset, uint64_t created) {
+    vmm->range = reserve(reserved);
+    vmm->memory = create_granules(created);
+    vmm->mapping = map(vmm->range, offset * granule(), vmm->memory);
+}
+
+static void vmm_close(vmm *vmm) {
+    CALL(kvmem_vmm_mapping_destroy(vmm->mapping));
+    CALL(kvmem_vmm_memory_destroy(vmm->memory));
+    CALL(kvmem_vmm_range_destroy(vmm->range));
 }
 
 static void allow(kvmem_vmm_mapping *mapping) {
@@ -70,34 +83,28 @@ static uint64_t start_of(const kvmem_vmm_mapping *mapping) {
 
 TEST(memory_holds_bytes_where_it_is_mapped) {
     const uint64_t unit = granule();
-    kvmem_vmm_range *range = reserve(4);
-    kvmem_vmm_memory *memory = create_granules(2);
-    kvmem_vmm_mapping *mapping = map(range, unit, memory);
     uint64_t start = 0;
     uint64_t address = 0;
-    GET(uint64_t, size, kvmem_vmm_range_get_span, range, &start);
+    OPENED(vmm, vmm, 4, 1, 2);
+    GET(uint64_t, reserved, kvmem_vmm_range_get_span, vmm.range, &start);
     CHECK(start != 0);
-    CHECK_EQ(size, 4 * unit);
-    EXPECT_OK(kvmem_vmm_mapping_get_span(mapping, &address, &size, ERR));
+    CHECK_EQ(reserved, 4 * unit);
+    GET(uint64_t, mapped, kvmem_vmm_mapping_get_span, vmm.mapping, &address);
     CHECK_EQ(address, start + unit);
-    CHECK_EQ(size, 2 * unit);
-    allow(mapping);
+    CHECK_EQ(mapped, 2 * unit);
+    allow(vmm.mapping);
     fill_device(0, address, 2 * unit, 0x5A);
     check_device(0, address, 2 * unit, 0x5A);
-    take_down(range, memory, mapping);
 }
 
 TEST(memory_outlives_its_mapping) {
-    kvmem_vmm_range *range = reserve(2);
-    kvmem_vmm_memory *memory = create_granules(1);
-    kvmem_vmm_mapping *mapping = map(range, 0, memory);
-    allow(mapping);
-    fill_device(0, start_of(mapping), 4096, 0x33);
-    CALL(kvmem_vmm_mapping_destroy(mapping));
-    mapping = map(range, granule(), memory);
-    allow(mapping);
-    check_device(0, start_of(mapping), 4096, 0x33);
-    take_down(range, memory, mapping);
+    OPENED(vmm, vmm, 2, 0, 1);
+    allow(vmm.mapping);
+    fill_device(0, start_of(vmm.mapping), 4096, 0x33);
+    CALL(kvmem_vmm_mapping_destroy(vmm.mapping));
+    vmm.mapping = map(vmm.range, granule(), vmm.memory);
+    allow(vmm.mapping);
+    check_device(0, start_of(vmm.mapping), 4096, 0x33);
 }
 
 TEST(memory_of_a_numa_node_is_mapped_too) {
@@ -105,28 +112,24 @@ TEST(memory_of_a_numa_node_is_mapped_too) {
     CHECK(info.capabilities & KVMEM_CUDA_HOST_NUMA_VMM);
     kvmem_vmm_options options = WITH(vmm_options(info.numa_node, 0), it.location = KVMEM_VMM_HOST_NUMA);
     EXPECT_OK(kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR));
-    kvmem_vmm_range *range = reserve(options.size / granule() + 1);
-    kvmem_vmm_memory *memory = create(&options);
-    kvmem_vmm_mapping *mapping = map(range, 0, memory);
-    allow(mapping);
-    fill_device(0, start_of(mapping), 4096, 0x66);
-    check_device(0, start_of(mapping), 4096, 0x66);
-    take_down(range, memory, mapping);
+    CLEANUP(vmm_close) vmm vmm = {.range = reserve(options.size / granule() + 1), .memory = create(&options)};
+    vmm.mapping = map(vmm.range, 0, vmm.memory);
+    allow(vmm.mapping);
+    fill_device(0, start_of(vmm.mapping), 4096, 0x66);
+    check_device(0, start_of(vmm.mapping), 4096, 0x66);
 }
 
 TEST(access_is_what_was_said_last) {
     static const uint32_t accesses[] = {KVMEM_ACCESS_READ, KVMEM_ACCESS_READ_WRITE, KVMEM_ACCESS_NONE};
-    kvmem_vmm_range *range = reserve(1);
-    kvmem_vmm_memory *memory = create_granules(1);
-    kvmem_vmm_mapping *mapping = map(range, 0, memory);
-    expect_access(mapping, KVMEM_ACCESS_NONE);
+    OPENED(vmm, vmm, 1, 0, 1);
+    expect_access(vmm.mapping, KVMEM_ACCESS_NONE);
     for (size_t i = 0; i < NUM(accesses); i++) {
-        EXPECT_OK(kvmem_vmm_mapping_set_access(mapping, 0, accesses[i], ERR));
-        expect_access(mapping, accesses[i]);
+        EXPECT_OK(kvmem_vmm_mapping_set_access(vmm.mapping, 0, accesses[i], ERR));
+        expect_access(vmm.mapping, accesses[i]);
     }
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "access", kvmem_vmm_mapping_set_access(mapping, 0, 2, ERR));
-    expect_access(mapping, KVMEM_ACCESS_NONE);
-    take_down(range, memory, mapping);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "access",
+                   kvmem_vmm_mapping_set_access(vmm.mapping, 0, 2, ERR));
+    expect_access(vmm.mapping, KVMEM_ACCESS_NONE);
 }
 
 static void await_free(uint64_t bytes) {
@@ -142,20 +145,19 @@ TEST(any_order_of_destruction_is_safe) {
     RETAIN_DEVICE(0);
     const uint64_t before = free_memory(0);
     for (size_t i = 0; i < NUM(orders); i++) {
-        kvmem_vmm_range *range = reserve(32);
-        kvmem_vmm_memory *memory = create_granules(32);
-        kvmem_vmm_mapping *mapping = map(range, 0, memory);
-        const uint64_t address = start_of(mapping);
-        allow(mapping);
+        vmm vmm;
+        vmm_open(&vmm, 32, 0, 32);
+        const uint64_t address = start_of(vmm.mapping);
+        allow(vmm.mapping);
         for (const char *next = orders[i]; *next != '\0'; next++) {
             if (*next == 'r') {
-                CALL(kvmem_vmm_range_destroy(range));
+                CALL(kvmem_vmm_range_destroy(vmm.range));
             } else if (*next == 'm') {
-                CALL(kvmem_vmm_memory_destroy(memory));
+                CALL(kvmem_vmm_memory_destroy(vmm.memory));
             } else {
                 fill_device(0, address, 4096, 0x11);
                 check_device(0, address, 4096, 0x11);
-                CALL(kvmem_vmm_mapping_destroy(mapping));
+                CALL(kvmem_vmm_mapping_destroy(vmm.mapping));
             }
         }
         await_free(before);
@@ -169,8 +171,7 @@ TEST(a_mapping_over_a_mapping_is_refused) {
     OWNED(kvmem_vmm_memory) three = create_granules(3);
     kvmem_vmm_mapping *mapping = map(range, 2 * unit, one);
     const kvmem_status refused = KVMEM_STATUS_ALREADY_EXISTS;
-    char there[48];
-    snprintf(there, sizeof(there), "mapped at offset %llu", 2 * (unsigned long long)unit);
+    const char *const there = TEXT("mapped at offset %ju", 2 * (uintmax_t)unit);
     REFUSE(refused, there, kvmem_vmm_mapping_create, range, 2 * unit, one);
     for (uint64_t first = 0; first <= 2; first++) {
         REFUSE(refused, there, kvmem_vmm_mapping_create, range, first * unit, three);
@@ -231,37 +232,29 @@ TEST(more_than_the_device_has_says_asked_and_free) {
     CU(cuDeviceTotalMem_v2(&memory, 0));
     const uint64_t asked = 2 * memory / granule() * granule();
     const kvmem_vmm_options options = vmm_options(0, asked);
-    char part[96];
-    snprintf(part, sizeof(part), "%llu bytes requested, the device has %llu", (unsigned long long)asked,
-             (unsigned long long)memory);
-    refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, part);
+    refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY,
+                  TEXT("%ju bytes requested, the device has %ju", (uintmax_t)asked, (uintmax_t)memory));
     CHECK(!has_primary_context(0));
-    snprintf(part, sizeof(part), "%llu bytes requested", (unsigned long long)asked);
     RETAIN_DEVICE(0);
-    refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, part);
+    refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, TEXT("%ju bytes requested", (uintmax_t)asked));
     CHECK_HAS(test_last_message(), "free");
 }
 
 TEST(devices_that_are_not_there_are_refused) {
-    const int32_t missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
-    kvmem_vmm_range *range = reserve(1);
-    kvmem_vmm_memory *memory = create_granules(1);
-    kvmem_vmm_mapping *mapping = map(range, 0, memory);
-    for (size_t i = 0; i < NUM(missing); i++) {
-        char text[16];
-        snprintf(text, sizeof(text), "%d", (int)missing[i]);
-        const kvmem_vmm_options options = vmm_options(missing[i], granule());
+    OPENED(vmm, vmm, 1, 0, 1);
+    EACH_MISSING_DEVICE(missing) {
+        const char *const text = TEXT("%d", *missing);
+        const kvmem_vmm_options options = vmm_options(*missing, granule());
+        const kvmem_status expected = KVMEM_STATUS_OUT_OF_RANGE;
         uint64_t granularity = 0;
         uint32_t access = 0;
-        EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, text,
+        EXPECT_MESSAGE(expected, text,
                        kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &granularity, ERR));
-        refuse_memory(&options, KVMEM_STATUS_OUT_OF_RANGE, text);
-        EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, text,
-                       kvmem_vmm_mapping_set_access(mapping, missing[i], KVMEM_ACCESS_READ, ERR));
-        EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, text,
-                       kvmem_vmm_mapping_get_access(mapping, missing[i], &access, ERR));
+        refuse_memory(&options, expected, text);
+        EXPECT_MESSAGE(expected, text,
+                       kvmem_vmm_mapping_set_access(vmm.mapping, *missing, KVMEM_ACCESS_READ, ERR));
+        EXPECT_MESSAGE(expected, text, kvmem_vmm_mapping_get_access(vmm.mapping, *missing, &access, ERR));
     }
-    take_down(range, memory, mapping);
 }
 
 TEST(memory_is_exported_as_it_was_created) {
@@ -281,11 +274,10 @@ TEST(memory_is_exported_as_it_was_created) {
 }
 
 TEST(none_of_it_makes_a_context) {
-    kvmem_vmm_range *range = reserve(1);
-    kvmem_vmm_memory *memory = create_granules(1);
-    kvmem_vmm_mapping *mapping = map(range, 0, memory);
-    allow(mapping);
+    vmm vmm;
+    vmm_open(&vmm, 1, 0, 1);
+    allow(vmm.mapping);
     CHECK(!has_primary_context(0));
-    take_down(range, memory, mapping);
+    vmm_close(&vmm);
     CHECK(!has_primary_context(0));
 }

@@ -70,8 +70,7 @@ static void build_layouts(int device) {
 }
 
 static void copy_blocks(int device) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
-    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kv_move move = KV_MOVE(3, {6, 0}, {0, 5});
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OPENED(side, host, PLACE_PINNED, device, &config, NULL, 1);
     OPENED(side, there, PLACE_DEVICE, device, &config, NULL, 2);

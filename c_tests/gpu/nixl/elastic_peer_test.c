@@ -111,7 +111,7 @@ typedef struct meeting {
 
 static void resize(const meeting *meeting, uint64_t blocks) {
     frame_send(meeting->owner.socket, RESIZE, &blocks, sizeof(blocks));
-    CLEANUP(message_free) message done = frame_expect(meeting->owner.socket, RESIZE);
+    frame_await(meeting->owner.socket, RESIZE);
 }
 
 static void import(meeting *meeting) {
@@ -122,25 +122,22 @@ static void import(meeting *meeting) {
     EXPECT_OK(kvmem_layout_import(meeting->agent, descriptor.data, descriptor.size, &meeting->theirs, ERR));
 }
 
-static meeting meet(uint64_t blocks) {
-    meeting meeting = {.owner = peer_start("owner"), .agent = agent_open("guest")};
-    message metadata = agent_metadata(meeting.agent);
-    frame_send(meeting.owner.socket, LOAD, metadata.data, metadata.size);
-    free(metadata.data);
-    message done = frame_expect(meeting.owner.socket, LOAD);
-    free(done.data);
-    resize(&meeting, blocks);
-    import(&meeting);
+static void meeting_open(meeting *meeting, uint64_t blocks) {
+    *meeting = (struct meeting){.owner = peer_start("owner"), .agent = agent_open("guest")};
+    CLEANUP(message_free) message metadata = agent_metadata(meeting->agent);
+    frame_send(meeting->owner.socket, LOAD, metadata.data, metadata.size);
+    frame_await(meeting->owner.socket, LOAD);
+    resize(meeting, blocks);
+    import(meeting);
     const kvmem_layout_config config = block_config();
     kvmem_system_options memory = OPTIONS(kvmem_system_options);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
-                                           it.agent = meeting.agent, it.source = KVMEM_LAYOUT_ALLOCATE,
+                                           it.agent = meeting->agent, it.source = KVMEM_LAYOUT_ALLOCATE,
                                            it.system = &memory);
-    EXPECT_OK(kvmem_layout_build(&options, &meeting.ours, ERR));
-    return meeting;
+    EXPECT_OK(kvmem_layout_build(&options, &meeting->ours, ERR));
 }
 
-static void part(meeting *meeting) {
+static void meeting_close(meeting *meeting) {
     CALL(kvmem_layout_destroy(meeting->theirs));
     CALL(kvmem_layout_destroy(meeting->ours));
     peer_finish(&meeting->owner);
@@ -165,10 +162,9 @@ static void check_block(const meeting *meeting, uint32_t block) {
 }
 
 static void read_block(const meeting *meeting, uint32_t block) {
-    kvmem_transfer *transfer = NULL;
+    OWNED(kvmem_transfer) transfer = NULL;
     EXPECT_OK(create_read(meeting, block, &transfer));
     EXPECT_OK(run(transfer));
-    CALL(kvmem_transfer_destroy(transfer));
     check_block(meeting, block);
 }
 
@@ -191,12 +187,12 @@ static void fill_own_block(const meeting *meeting, uint32_t block) {
 static void check_theirs(const meeting *meeting, uint64_t block, unsigned char value) {
     const content wanted = {block, value};
     frame_send(meeting->owner.socket, CHECK_BLOCK, &wanted, sizeof(wanted));
-    CLEANUP(message_free) message done = frame_expect(meeting->owner.socket, CHECK_BLOCK);
+    frame_await(meeting->owner.socket, CHECK_BLOCK);
 }
 
 /* Every second one; those between stay as they were. */
 TEST(blocks_of_a_peer_are_written) {
-    meeting meeting = meet(7);
+    OPENED(meeting, meeting, 7);
     for (uint32_t block = 0; block < 7; block += 2) {
         OWNED(kvmem_transfer) transfer = NULL;
         fill_own_block(&meeting, block);
@@ -206,15 +202,20 @@ TEST(blocks_of_a_peer_are_written) {
     for (uint32_t block = 0; block < 7; block++) {
         check_theirs(&meeting, block, block % 2 == 0 ? new_value_of(block) : value_of(block));
     }
-    part(&meeting);
+}
+
+static void refuse_to_write_what_had_no_memory(void) {
+    kvmem_transfer *beyond = NULL;
+    OPENED(meeting, meeting, 2);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_write(&meeting, 6, &beyond));
 }
 
 /* What has other memory behind its addresses now is not written. */
 TEST(what_was_taken_back_is_not_written) {
-    meeting meeting = meet(7);
-    kvmem_transfer *first = NULL;
-    kvmem_transfer *last = NULL;
-    kvmem_transfer *beyond = NULL;
+    refuse_to_write_what_had_no_memory();
+    OPENED(meeting, meeting, 7);
+    OWNED(kvmem_transfer) first = NULL;
+    OWNED(kvmem_transfer) last = NULL;
     fill_own_block(&meeting, 0);
     fill_own_block(&meeting, 6);
     EXPECT_OK(create_write(&meeting, 0, &first));
@@ -228,34 +229,26 @@ TEST(what_was_taken_back_is_not_written) {
     check_theirs(&meeting, 6, value_of(6));
     EXPECT_OK(run(first));
     check_theirs(&meeting, 0, new_value_of(0));
-    CALL(kvmem_transfer_destroy(last));
-    CALL(kvmem_transfer_destroy(first));
-    part(&meeting);
-    meeting = meet(2);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_write(&meeting, 6, &beyond));
-    part(&meeting);
 }
 
 TEST(blocks_of_a_peer_are_read) {
-    meeting meeting = meet(7);
+    OPENED(meeting, meeting, 7);
     for (uint32_t block = 0; block < 7; block++) {
         read_block(&meeting, block);
     }
-    part(&meeting);
 }
 
 TEST(what_had_no_memory_is_refused) {
-    meeting meeting = meet(2);
+    OPENED(meeting, meeting, 2);
     read_block(&meeting, 1);
     kvmem_transfer *transfer = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_read(&meeting, 6, &transfer));
-    part(&meeting);
 }
 
 TEST(what_was_taken_back_is_stale) {
-    meeting meeting = meet(7);
-    kvmem_transfer *first = NULL;
-    kvmem_transfer *last = NULL;
+    OPENED(meeting, meeting, 7);
+    OWNED(kvmem_transfer) first = NULL;
+    OWNED(kvmem_transfer) last = NULL;
     EXPECT_OK(create_read(&meeting, 0, &first));
     EXPECT_OK(create_read(&meeting, 6, &last));
     EXPECT_OK(run(last));
@@ -266,18 +259,14 @@ TEST(what_was_taken_back_is_stale) {
     EXPECT(KVMEM_STATUS_STALE, run(last)); /* other memory behind the same addresses */
     EXPECT_OK(run(first));
     check_block(&meeting, 0);
-    CALL(kvmem_transfer_destroy(last));
-    CALL(kvmem_transfer_destroy(first));
-    part(&meeting);
 }
 
 TEST(growth_leaves_what_was_there) {
-    meeting meeting = meet(1);
+    OPENED(meeting, meeting, 1);
     resize(&meeting, 7);
     read_block(&meeting, 0);
     CALL(kvmem_layout_destroy(meeting.theirs));
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(meeting.agent, "owner", ERR));
     import(&meeting);
     read_block(&meeting, 6);
-    part(&meeting);
 }

@@ -61,8 +61,7 @@ TEST(blocks_go_where_memory_has_come) {
 }
 
 TEST(blocks_come_from_where_memory_has_come) {
-    static const kvmem_block_pair out[] = {{6, 2}};
-    const kv_move move = {out, NUM(out), 0, 0, 3};
+    const kv_move move = KV_MOVE(3, {6, 2});
     const kvmem_layout_config config = block_config();
     OWNED(kvmem_agent) agent = agent_open("near");
     CLEANUP(kv_peer_close) kv_peer peer;

@@ -6,10 +6,8 @@
 
 REQUIRES(lacks_real_gpu)
 
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
-static const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
-static const kvmem_block_pair neighbour_pairs[] = {{0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1}};
-static const kv_move neighbours = {neighbour_pairs, NUM(neighbour_pairs), 0, 0, 2};
+static const kv_move scattered = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4});
+static const kv_move neighbours = KV_MOVE(2, {0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1});
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
 static const uint32_t nixl_paths[] = {KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_PATH_NIXL_FILE_READ};
 

@@ -5,8 +5,7 @@
 #include "gpu_flight.h"
 #include "stance.h"
 
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6});
 #define NUM_CHUNKS (3 * 3 * 2)
 
 static const route ways[] = {{PLACE_DEVICE, PLACE_FILE}, {PLACE_FILE, PLACE_DEVICE}};

@@ -7,8 +7,7 @@
 #include "patience.h"
 #include "stance.h"
 
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6});
 
 /* One by copies of the driver's, which are counted and fail here, to page-locked memory. */
 typedef flight copy_flight;
@@ -252,8 +251,7 @@ static void land_many(flight *flights) {
 }
 
 TEST(a_host_copy_does_not_wait_for_gpus) {
-    static const kvmem_block_pair blocks[] = {{0, 1}, {2, 3}};
-    const kv_move host_move = {blocks, NUM(blocks), 0, 0, 3};
+    const kv_move host_move = KV_MOVE(3, {0, 1}, {2, 3});
     /* Blocks of 768 KiB: too large to be copied on the spot. */
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.page_size = 64, it.inner_dim = 1024);
     flight *flights = submit_many();

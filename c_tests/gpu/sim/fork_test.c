@@ -65,15 +65,12 @@ static void allocate(void) {
     kvmem_device_options device = OPTIONS(kvmem_device_options, it.size = 4096);
     kvmem_region *region = NULL;
     FORKED(kvmem_region_create_device(&device, &region, ERR));
-    kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options, it.size = 4096);
-    FORKED(kvmem_region_create_pinned(&pinned, &region, ERR));
-    kvmem_elastic_options elastic = OPTIONS(kvmem_elastic_options, it.size = 4096);
-    FORKED(kvmem_region_create_elastic(&elastic, &region, ERR));
+    FORKED(kvmem_region_create_pinned(REF(OPTIONS(kvmem_pinned_options, it.size = 4096)), &region, ERR));
+    FORKED(kvmem_region_create_elastic(REF(OPTIONS(kvmem_elastic_options, it.size = 4096)), &region, ERR));
     kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)w.engine_memory,
                                         it.size = MIB);
     FORKED(kvmem_region_adopt_device(&adopt, 0, &region, ERR));
-    kvmem_ipc_options ipc = OPTIONS(kvmem_ipc_options, it.size = 4096);
-    FORKED(kvmem_region_open_ipc(&ipc, &region, ERR));
+    FORKED(kvmem_region_open_ipc(REF(OPTIONS(kvmem_ipc_options, it.size = 4096)), &region, ERR));
     CHECK(region == NULL);
     kvmem_vmm_memory *memory = NULL;
     FORKED(kvmem_vmm_memory_import_fd(0, MIB, 0, &memory, ERR));

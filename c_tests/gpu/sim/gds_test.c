@@ -4,10 +4,8 @@
 #include "gpu_flight.h"
 #include "stance.h"
 
-static const kvmem_block_pair small_pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
-static const kv_move small = {small_pairs, NUM(small_pairs), 0, 0, 3};
-static const kvmem_block_pair large_pairs[] = {{0, 8}, {1, 9}, {15, 1}};
-static const kv_move large = {large_pairs, NUM(large_pairs), 0, 0, 2};
+static const kv_move small = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4});
+static const kv_move large = KV_MOVE(2, {0, 8}, {1, 9}, {15, 1});
 static const uint32_t nixl_paths[] = {KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_PATH_NIXL_FILE_READ};
 
 /* What cuFile says of itself, and gets wrong. */

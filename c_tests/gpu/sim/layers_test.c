@@ -9,8 +9,7 @@
 #define MANY 70
 #define LAST (MANY - 1)
 
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
-static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5});
 
 /* Many transfers between the same sides, which are all submitted. */
 typedef struct crowd {

@@ -26,11 +26,10 @@ kvmem_status submit_move(kvmem_transfer *transfer, start start) {
                                 : kvmem_transfer_submit(transfer, ERR);
 }
 
-static const kvmem_block_pair scattered_pairs[] = {{6, 0}, {0, 5}};
-const kv_move scattered_move = {scattered_pairs, NUM(scattered_pairs), 0, 0, 3};
+const kv_move small_move = KV_MOVE(3, {6, 0}, {0, 5});
 
-contents scattered_contents(const kvmem_layout *source, const kvmem_layout *destination) {
-    return (contents){source, destination, &scattered_move, 7};
+contents small_contents(const kvmem_layout *source, const kvmem_layout *destination) {
+    return (contents){source, destination, &small_move, 7};
 }
 
 kvmem_status create_moving(const contents *contents, const kvmem_transfer_options *options, moving *made) {
@@ -41,8 +40,8 @@ kvmem_status create_moving(const contents *contents, const kvmem_transfer_option
 
 kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                          uint64_t flags, moving *made) {
-    const contents scattered = scattered_contents(source, destination);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&scattered_move), it.path = path,
+    const contents scattered = small_contents(source, destination);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&small_move), it.path = path,
                                           it.flags = flags);
     return create_moving(&scattered, &options, made);
 }

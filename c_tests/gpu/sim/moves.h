@@ -22,12 +22,12 @@ typedef struct moving {
 } moving;
 
 /* Between layouts of kv_config: two blocks, all layers. */
-extern const kv_move scattered_move;
-contents scattered_contents(const kvmem_layout *source, const kvmem_layout *destination);
+extern const kv_move small_move;
+contents small_contents(const kvmem_layout *source, const kvmem_layout *destination);
 
 /* Fills both sides first. */
 kvmem_status create_moving(const contents *contents, const kvmem_transfer_options *options, moving *made);
-/* The same of the scattered move. */
+/* The same of the small move. */
 kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                          uint64_t flags, moving *made);
 kvmem_status submit_move(kvmem_transfer *transfer, start start);

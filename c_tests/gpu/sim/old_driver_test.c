@@ -16,7 +16,6 @@ TEST(it_is_too_old_and_says_what_it_lacks) {
 }
 
 TEST(what_needs_no_gpu_works) {
-    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = MIB);
-    OWN(kvmem_region, region, kvmem_region_create_system, &options);
+    OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = MIB)));
 }
 TEST_MAIN_ONCE

@@ -42,7 +42,7 @@ static mapped map_on_device_0(void) {
 
 TEST(access_for_a_device_that_does_not_reach_it_is_refused) {
     static const uint32_t accesses[] = {KVMEM_ACCESS_READ, KVMEM_ACCESS_READ_WRITE};
-    const mapped it = map_on_device_0();
+    CLEANUP(unmap_memory) const mapped it = map_on_device_0();
     uint32_t access = KVMEM_ACCESS_READ;
     SIM(sim_set_peer_access(false));
     for (size_t i = 0; i < NUM(accesses); i++) {
@@ -53,7 +53,6 @@ TEST(access_for_a_device_that_does_not_reach_it_is_refused) {
     CHECK_EQ(access, KVMEM_ACCESS_NONE);
     SIM(sim_set_peer_access(true));
     EXPECT_OK(kvmem_vmm_mapping_set_access(it.mapping, 1, KVMEM_ACCESS_READ, ERR));
-    CALL(unmap_memory(&it));
 }
 
 TEST(without_virtual_memory_nothing_of_it_is_promised) {

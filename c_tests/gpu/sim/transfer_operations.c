@@ -37,14 +37,14 @@ OPERATION_CALL(copy_from_a_device, copy_from_a_device_by(0, ON_ITS_OWN))
 
 /* A piece a slot, so that a run goes round the ring. */
 static kvmem_status move_by_disk(bool to_disk) {
-    kvmem_transfer_options options = kv_transfer_options(&scattered_move);
+    kvmem_transfer_options options = kv_transfer_options(&small_move);
     OWNED(kvmem_layout) device = NULL;
     moving moving;
     kvmem_status status = build_layout(true, &kv_kinds[1], &device);
     options.staging_size = 4 * kv_piece_size(&host.config);
     if (status == KVMEM_STATUS_OK) {
         const contents contents =
-            to_disk ? scattered_contents(device, disk) : scattered_contents(disk, device);
+            to_disk ? small_contents(device, disk) : small_contents(disk, device);
         status = create_moving(&contents, &options, &moving);
     }
     THEN(status, run_move(&moving, ON_ITS_OWN));
@@ -61,14 +61,13 @@ OPERATION_CALL(copy_one_by_one_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUD
 /* A transfer of one block that gets others. */
 static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                                    start start) {
-    static const kvmem_block_pair initial[] = {{3, 3}};
-    const kv_move first = {initial, NUM(initial), 0, 0, 3};
+    const kv_move first = KV_MOVE(3, {3, 3});
     const kvmem_transfer_options options = WITH(kv_transfer_options(&first), it.path = path);
-    const contents contents = scattered_contents(source, destination);
+    const contents contents = small_contents(source, destination);
     kvmem_submit_options step;
     kvmem_submit_options_init(&step, sizeof(step));
-    step.pairs = scattered_move.pairs;
-    step.num_pairs = scattered_move.num_pairs;
+    step.pairs = small_move.pairs;
+    step.num_pairs = small_move.num_pairs;
     moving moving;
     kvmem_status status = create_moving(&contents, &options, &moving);
     if (status != KVMEM_STATUS_OK) {
@@ -123,7 +122,7 @@ OPERATION(compute_checksums) {
     OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = build_layout(true, &kv_kinds[1], &layout);
     if (status == KVMEM_STATUS_OK) {
-        const contents contents = scattered_contents(layout, layout);
+        const contents contents = small_contents(layout, layout);
         contents_fill(&contents);
         status = kvmem_layout_checksum(layout, blocks, NUM(blocks), checksums, ERR);
     }
@@ -135,8 +134,7 @@ OPERATION(compute_checksums) {
 
 /* From one extent to the next. */
 static kvmem_status move_elastic(kvmem_layout *layout, uint32_t path) {
-    static const kvmem_block_pair pairs[] = {{0, 3}, {1, 2}};
-    const kv_move across = {pairs, NUM(pairs), 0, 0, 2};
+    const kv_move across = KV_MOVE(2, {0, 3}, {1, 2});
     kvmem_transfer_options options = WITH(kv_transfer_options(&across), it.path = path);
     const contents contents = {layout, layout, &across, 4};
     moving moving;
