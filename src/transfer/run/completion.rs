@@ -278,7 +278,7 @@ mod tests {
             scope.spawn(move || (0..RUNS).step_by(2).for_each(|number| in_turn(completion, begun, number)));
             (1..RUNS).step_by(2).for_each(|number| in_turn(completion, begun, number));
         });
-        let mut entries = vec![Entry { user_data: 0, bytes: 0, status: None }; RUNS as usize];
+        let mut entries = vec![QueueEntry { user_data: 0, bytes: 0, status: None }; RUNS as usize];
         assert_eq!(queue.poll(&mut entries), RUNS as usize);
         assert!(entries.iter().map(|entry| entry.user_data).eq(0..RUNS));
     }
