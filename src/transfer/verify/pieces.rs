@@ -38,18 +38,32 @@ impl Pieces {
             true => (outers.start..outers.start + 1, outers.end - outers.start),
             false => (outers.clone(), 1),
         };
-        let mut addresses: Vec<_> = layers
-            .clone()
-            .flat_map(|layer| starts.clone().map(move |outer| placement.address(0, layer, outer).1))
-            .collect();
+        let of_slot = |layer, outer| {
+            [
+                (Axis::Layer, layer),
+                (Axis::Outer, outer),
+                (Axis::Token, 0),
+                (Axis::Head, 0),
+                (Axis::Element, 0),
+            ]
+        };
+        let mut first_elements: Vec<_> =
+            layers.clone().flat_map(|layer| starts.clone().map(move |outer| of_slot(layer, outer))).collect();
         for axis in listed {
             let indices = 0..geometry.count(axis);
-            let of_start =
-                |start: u64| indices.clone().map(move |index| start + index * geometry.stride(axis));
-            addresses = addresses.into_iter().flat_map(of_start).collect();
+            let with_index = |element: [(Axis, u64); 5], index| {
+                element.map(|(at, of)| (at, if at == axis { index } else { of }))
+            };
+            let of_element = |element| indices.clone().map(move |index| with_index(element, index));
+            first_elements = first_elements.into_iter().flat_map(of_element).collect();
         }
+        // Tokens and heads may have regions of their own.
+        let addresses = first_elements.iter().map(|element| {
+            let (region, offset) = geometry.locate(element);
+            placement.bases()[region] + offset
+        });
         let mut pieces = Self {
-            layers: addresses,
+            layers: addresses.collect(),
             outers: slots,
             outer_stride: geometry.stride(Axis::Outer),
             size,
