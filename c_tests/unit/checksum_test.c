@@ -229,15 +229,18 @@ TEST(pieces_of_any_order_have_checksums) {
 }
 
 /* Blocks with the same elements, of which each row has bytes of its own: where the rows are makes no difference, nor do
-   tokens and heads with regions of their own. */
+   tokens and heads with regions of their own. A transfer keeps the checksum, whatever the two orders. */
 TEST(the_order_makes_no_difference) {
     static const char *const orders[] = {"BLONHC", "BLOHNC", "L/BHNOC", "OBNLHC", "LH/BONC", "LN/BOHC", "LONH/BC"};
+    static const kvmem_block_pair pair = {5, 2};
+    static const kv_move move = {&pair, 1, 0, 0, 3};
     uint32_t expected = 0;
+    const kvmem_layout_config plain = WITH(kv_config(&kv_kinds[2]), it.num_heads = 2);
     for (size_t i = 0; i < NUM(orders); i++) {
         const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2,
                                                 it.order = orders[i]);
         OWNED(kvmem_layout) layout = layout_allocate_system(&config);
-        const uint32_t block = 5;
+        const uint32_t block = 5, there = 2;
         uint32_t checksum = 0;
         for (uint64_t index = 0; index < config.num_layers * config.outer_dim * config.page_size * 2; index++) {
             const uint64_t head = index % 2, token = index / 2 % config.page_size;
@@ -251,5 +254,16 @@ TEST(the_order_makes_no_difference) {
         expected = checksum;
         GET(uint32_t, found, kvmem_layout_checksum, layout, &block, 1);
         CHECK_EQ(found, expected);
+        OWNED(kvmem_layout) other = layout_allocate_system(&plain);
+        kv_run(layout, other, &move);
+        GET(uint32_t, moved, kvmem_layout_checksum, other, &there, 1);
+        CHECK_EQ(moved, expected);
+        OWNED(kvmem_layout) back = layout_allocate_system(&config);
+        static const kvmem_block_pair home = {2, 6};
+        static const kv_move again = {&home, 1, 0, 0, 3};
+        kv_run(other, back, &again);
+        const uint32_t last = 6;
+        GET(uint32_t, returned, kvmem_layout_checksum, back, &last, 1);
+        CHECK_EQ(returned, expected);
     }
 }
