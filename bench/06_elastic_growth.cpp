@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row 6: elastic memory that grows and shrinks by 1 GiB, against the 2 MiB pages of kvcached and vAttention.
+#include "common/block_ids.hpp"
 #include "common/clock.hpp"
 #include "common/gpu.hpp"
 #include "common/kv.hpp"
@@ -53,6 +54,44 @@ region reserve_elastic(uint64_t size)
     return kv::make<region>(kvmem_region_create_elastic, &options);
 }
 
+kv::layout lay_out(const kvmem_layout_config &config, const region *memory, int gpu)
+{
+    kvmem_device_options plain;
+    kvmem_device_options_init(&plain, sizeof plain);
+    plain.device = gpu;
+    kvmem_region *const regions[] = {memory != nullptr ? memory->get() : nullptr};
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof options);
+    options.config = &config;
+    if (memory != nullptr) {
+        options.source = KVMEM_LAYOUT_REGIONS;
+        options.regions = regions;
+        options.count = 1;
+    } else {
+        options.source = KVMEM_LAYOUT_ALLOCATE;
+        options.device = &plain;
+    }
+    return kv::make<kv::layout>(kvmem_layout_build, &options);
+}
+
+// Blocks of the first extent go to the peer and back by kernels: from then on each extent is opened for it.
+region open_for(int peer, region range)
+{
+    constexpr uint32_t blocks = 64;
+    kv::call(kvmem_region_commit, range.get(), uint64_t{0}, extent);
+    {
+        const kvmem_layout_config config = whole_blocks(extent / blocks, blocks);
+        const auto view = kv::make<region>(kvmem_region_create_view, range.get(), uint64_t{0}, extent);
+        const kv::layout here = lay_out(config, &view, device);
+        const kv::layout there = lay_out(config, nullptr, peer);
+        const kv::wish wished{KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_KERNEL};
+        kv::submit_and_wait(kv::make_transfer(here, there, {{0, 1}}, {}, wished));
+        kv::submit_and_wait(kv::make_transfer(there, here, {{1, 2}}, {}, wished));
+    }
+    kv::call(kvmem_region_decommit, range.get(), uint64_t{0}, extent);
+    return range;
+}
+
 way ours(const std::shared_ptr<kvmem_region> &range)
 {
     kvmem_region_info info{};
@@ -66,9 +105,11 @@ way ours(const std::shared_ptr<kvmem_region> &range)
 }
 
 way paged(const char *name, const growth &shape, uint64_t page_size, cuda::page_access access,
-          cuda::page_supply supply, cuda::page_export exported = cuda::page_export::none)
+          cuda::page_supply supply, cuda::page_export exported = cuda::page_export::none,
+          std::vector<int> users = {})
 {
-    auto range = std::make_shared<cuda::paged_range>(device, shape.size, page_size, access, supply, exported);
+    auto range =
+        std::make_shared<cuda::paged_range>(device, shape.size, page_size, access, supply, exported, users);
     return {name, range->base(), [range](uint64_t offset, uint64_t size) { range->grow(offset, size); },
             [range](uint64_t offset, uint64_t size) { range->shrink(offset, size); }};
 }
@@ -126,7 +167,7 @@ void take_turn(const way &measured, const growth &shape, unsigned char value, ta
     shrink(measured, shape);
 }
 
-void add_rows(results &found, const growth &shape, const std::vector<way> &ways,
+void add_rows(results &found, const growth &shape, const char *opened, const std::vector<way> &ways,
               const std::vector<taken_times> &times)
 {
     const size_t ceiling = ways.size() - 1;
@@ -140,12 +181,33 @@ void add_rows(results &found, const growth &shape, const std::vector<way> &ways,
                        {{"timed", timed},
                         {"MiB", shape.size >> 20},
                         {"step_MiB", shape.step >> 20},
+                        {"opened for", opened},
                         {"gpu", gpu_description(device)}},
                        times[0].*samples_of,
                        ways[reference].name,
                        times[reference].*samples_of,
                        times[ceiling].*samples_of,
                        "ms per GiB"});
+}
+
+// In turns.
+std::vector<taken_times> take_turns(const options &chosen, const growth &shape, const std::vector<way> &ways)
+{
+    std::vector<taken_times> times(ways.size());
+    const int rounds = chosen.rounds(7);
+    std::vector<size_t> order(ways.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::mt19937 random(6);
+    for (int round = -1; round < rounds; ++round) {
+        // None always follows the same one, whose memory it gets.
+        std::shuffle(order.begin(), order.end(), random);
+        for (size_t which : order) {
+            taken_times uncounted;
+            take_turn(ways[which], shape, static_cast<unsigned char>(round + 2),
+                      round < 0 ? uncounted : times[which]);
+        }
+    }
+    return times;
 }
 
 void measure_growth(const options &chosen, const growth &shape, results &found)
@@ -162,21 +224,38 @@ void measure_growth(const options &chosen, const growth &shape, results &found)
               cuda::page_export::as_fd),
         paged("one handle a step", shape, shape.step, access::once, supply::created),
     };
-    std::vector<taken_times> times(ways.size());
-    const int rounds = chosen.rounds(7);
-    std::vector<size_t> order(ways.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::mt19937 random(6);
-    for (int round = -1; round < rounds; ++round) {
-        // None always follows the same one, whose memory it gets.
-        std::shuffle(order.begin(), order.end(), random);
-        for (size_t which : order) {
-            taken_times uncounted;
-            take_turn(ways[which], shape, static_cast<unsigned char>(round + 2),
-                      round < 0 ? uncounted : times[which]);
-        }
+    add_rows(found, shape, "its GPU", ways, take_turns(chosen, shape, ways));
+}
+
+// The GPU that can access the memory, besides its own; -1 if there is none.
+int find_peer()
+{
+    kvmem_cuda_info driver{};
+    kv::call(kvmem_cuda_get_info, &driver);
+    for (int other = 0; other < driver.device_count; ++other) {
+        bool can = false;
+        if (other != device)
+            kv::call(kvmem_cuda_can_access, other, device, &can);
+        if (can)
+            return other;
     }
-    add_rows(found, shape, ways, times);
+    return -1;
+}
+
+// Memory that a transfer of another GPU has used: each new extent is opened for that one, too.
+void measure_for_peer(const options &chosen, const growth &shape, int peer, results &found)
+{
+    using access = cuda::page_access;
+    using supply = cuda::page_supply;
+    const std::vector<way> ways = {
+        ours(open_for(peer, reserve_elastic(shape.size))),
+        paged("2 MiB pages", shape, page, access::each, supply::created, cuda::page_export::none, {peer}),
+        paged("64 MiB extents, the bare calls", shape, extent, access::once, supply::created,
+              cuda::page_export::as_fd, {peer}),
+        paged("one handle a step", shape, shape.step, access::once, supply::created, cuda::page_export::none,
+              {peer}),
+    };
+    add_rows(found, shape, "its GPU and a peer", ways, take_turns(chosen, shape, ways));
 }
 
 // The pool of the one reference stays while the others grow.
@@ -203,6 +282,14 @@ void measure(const options &chosen, results &found)
                         "less than two and a half times as much memory is free on the GPU");
                 measure_growth(chosen, shape, found);
             });
+    const int peer = find_peer();
+    for (const growth &shape : shapes) {
+        const std::string title = std::to_string(shape.size >> 20) + " MiB, opened for a peer";
+        if (peer < 0)
+            points.skip(title, "no other GPU can access it");
+        else
+            points.measure(title, [&] { measure_for_peer(chosen, shape, peer, found); });
+    }
     points.finish();
 }
 

@@ -21,6 +21,9 @@ using namespace bench;
 constexpr int device = 0;
 constexpr char row_name[] = "19-regret";
 constexpr uint64_t few_large_blocks = 64 << 20; // a side has 8 blocks at least
+// Turns: the more the shorter the transfer is, whose duration varies the most.
+constexpr int least_turns = 7, most_turns = 31, turns_beside = 9;
+constexpr double enough_ns = 3e6;
 // A path that takes more than this many times the fastest one's time is out after its first counted turn.
 constexpr double hopeless = 3;
 
@@ -119,17 +122,31 @@ void drop_hopeless(std::vector<path_taken> &all)
         all[which].is_out = median(all[which].ns) > hopeless * best;
 }
 
-void alternate(const stage &on, const drawn &point, const side &to, const kv::pairs &pairs, int rounds,
+int turns_of(const options &chosen, const drawn &point, const std::vector<path_taken> &all)
+{
+    if (chosen.quick)
+        return 2;
+    if (point.compute == compute::beside)
+        return turns_beside;
+    double best = median(all.front().ns);
+    for (const path_taken &taken : all)
+        best = std::min(best, median(taken.ns));
+    return std::clamp(static_cast<int>(enough_ns / best), least_turns, most_turns);
+}
+
+void alternate(const stage &on, const options &chosen, const drawn &point, const side &to, const kv::pairs &pairs,
                std::vector<path_taken> &all)
 {
-    for (int round = -1; round < rounds; ++round) {
+    for (int round = -1, rounds = 1; round < rounds; ++round) {
         for (size_t step = 0; step < all.size(); ++step) {
             path_taken &taken = all[(step + static_cast<size_t>(round + 1)) % all.size()];
             if (!taken.is_out)
                 take_turn(on, point, to, pairs, taken);
         }
-        if (round == 0)
+        if (round == 0) {
             drop_hopeless(all);
+            rounds = turns_of(chosen, point, all);
+        }
         if (round < 0)
             for (path_taken &taken : all)
                 taken.ns.clear();
@@ -179,7 +196,7 @@ class regret_bench {
         std::vector<path_taken> all = prepare_all({from, to, pairs}, point);
         if (all.size() < 2)
             throw std::runtime_error("no path can be forced");
-        alternate(on, point, to, pairs, chosen_.quick ? 2 : point.compute == compute::beside ? 5 : 7, all);
+        alternate(on, chosen_, point, to, pairs, all);
         add(point, all);
     }
 

@@ -87,7 +87,9 @@ def draw_peer_pull(rows):
 def draw_growth(rows):
     figure, axes = plt.subplots(figsize=(7, 4))
     for row in rows:
-        row["parameters"]["to"] = f"to {row['parameters']['MiB'] >> 10} GiB"
+        told = row["parameters"]
+        peer = ", open for a peer" if "peer" in told.get("opened for", "") else ""
+        told["to"] = f"to {told['MiB'] >> 10} GiB{peer}"
     bars(axes, merged(rows, ["timed", "to"]), "ms per GiB in steps of 1 GiB (less is better)", "one handle per step")
     return figure
 

@@ -13,9 +13,9 @@ constexpr int read_and_write = 3;
 } // namespace
 
 paged_range::paged_range(int device, uint64_t size, uint64_t page_size, page_access access,
-                         page_supply supply, page_export exported)
+                         page_supply supply, page_export exported, std::vector<int> users)
     : device_(device), size_(size), page_size_(page_size), access_(access), supply_(supply),
-      exported_(exported),
+      exported_(exported), users_(std::move(users)),
       pages_(size / page_size), mapped_(size / page_size)
 {
     check(load().address_reserve(&base_, size_, page_size_, 0, 0), "cuMemAddressReserve");
@@ -51,8 +51,10 @@ memory_handle paged_range::create() const
 
 void paged_range::allow(address from, uint64_t size) const
 {
-    const memory_access access = {{on_device, device_}, read_and_write};
-    check(load().memory_set_access(from, size, &access, 1), "cuMemSetAccess");
+    std::vector<memory_access> accesses = {{{on_device, device_}, read_and_write}};
+    for (const int user : users_)
+        accesses.push_back({{on_device, user}, read_and_write});
+    check(load().memory_set_access(from, size, accesses.data(), accesses.size()), "cuMemSetAccess");
 }
 
 void paged_range::grow(uint64_t offset, uint64_t size)

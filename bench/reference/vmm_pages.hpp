@@ -27,7 +27,7 @@ enum class page_export {
 class paged_range {
   public:
     paged_range(int device, uint64_t size, uint64_t page_size, page_access access, page_supply supply,
-                page_export exported = page_export::none);
+                page_export exported = page_export::none, std::vector<int> users = {});
     ~paged_range();
     paged_range(const paged_range &) = delete;
     paged_range &operator=(const paged_range &) = delete;
@@ -48,6 +48,7 @@ class paged_range {
     page_access access_;
     page_supply supply_;
     page_export exported_;
+    std::vector<int> users_; // other GPUs that get access to each page
     address base_ = 0;
     std::vector<memory_handle> pages_; // 0: none
     std::vector<bool> mapped_;

@@ -8,8 +8,8 @@
 
 #include <sys/mman.h>
 
-/* Where nothing else of a process is mapped, as a rule. */
-#define FIRST_ADDRESS UINT64_C(0x300000000000)
+/* Where nothing else of a process is mapped, as a rule, and the sanitizers let a program map memory. */
+#define FIRST_ADDRESS UINT64_C(0x7ec000000000)
 
 /* As on a real device, an allocation of whole granules often starts where the one before it ends. */
 static void *map_beside_last(size_t size, int fd) {

@@ -259,8 +259,9 @@ impl<'a> Comparison<'a> {
 
     fn best(&self) -> Option<usize> {
         let possible = self.candidates.iter().enumerate().filter(|(_, candidate)| candidate.reason.is_none());
-        let weight = |each: &Candidate| cost::weight(each.path, each.seconds, &self.case, &self.costs.rates);
-        possible.min_by(|(_, a), (_, b)| weight(a).total_cmp(&weight(b))).map(|(index, _)| index)
+        let (indices, paths): (Vec<_>, Vec<_>) =
+            possible.map(|(index, each)| (index, (each.path, each.seconds))).unzip();
+        cost::best(&paths, &self.case, &self.costs.rates).map(|best| indices[best])
     }
 
     /// Says why a path that is estimated to be faster is not taken.

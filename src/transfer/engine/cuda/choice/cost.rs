@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use super::super::direction::CopyDirection;
-use super::super::launch::SMALL;
+use super::super::launch::{SMALL, staging_ctas};
 use super::super::rates::Rates;
 use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, call_sizes};
@@ -74,7 +74,7 @@ const KERNEL_MOVE: f64 = 0.002 * US;
 const KERNEL_MOVE_FEW: f64 = 0.008 * US;
 const KERNEL_MOVE_BESIDE: f64 = 0.02 * US;
 /// The rate of six CTAs that read host memory, relative to that of many.
-const FEW_READERS: f64 = 0.93;
+const FEW_READERS: f64 = 0.98;
 /// The two launches and the events of a staged copy of one or two chunks.
 const STAGE: f64 = 26.0 * US;
 /// The same for more chunks: another thread of kvmem is woken and makes the calls.
@@ -83,6 +83,11 @@ const HAND_OVER: f64 = 45.0 * US;
 const CHUNK: f64 = 6.0 * US;
 /// The duration from which the submission is a negligible part of a transfer.
 const SHORT: f64 = 60.0 * US;
+/// How much longer than the fastest path another one may take that is chosen for its short calls: a fraction, and seconds.
+const LONGER: f64 = 0.05;
+const LATER: f64 = 1.0 * US;
+/// A call of the driver for one copy between host and device, in CPU time.
+const COPY_CALL: f64 = 1.5 * US;
 /// A launch of the kernel, in CPU time: 5.4 us on an H200 host.
 const LAUNCH: f64 = 5.4 * US;
 /// A call that copies rows, without its rows.
@@ -94,24 +99,33 @@ const ROW: f64 = 0.05 * US;
 const DEVICE_COPY: f64 = 3.5 * US;
 /// Interval in which a kernel of kvmem starts once on a device that executes large kernels.
 const TURN: f64 = 1700.0 * US;
-/// Time until the first kernel of a staged copy, or its last, starts on such a device.
-const WAIT: f64 = 0.35 * TURN;
+/// Time until the first kernel of a large staged copy, or its last, starts on such a device: of a copy that takes less than
+/// such an interval, and of a longer one.
+const WAIT: f64 = 0.2 * TURN;
+const LONG_WAIT: f64 = 0.35 * TURN;
 
 /// Minimum duration of a kernel on a device that executes large kernels. A few bytes are copied by one CTA, which starts
 /// when any CTA of the large kernel ends. For more bytes all CTAs must start, which is when the large kernel ends.
 struct LeastBeside {
     least: f64,
     per_byte: f64,
+    /// For each contiguous span, up to `SPANS`.
+    per_move: f64,
     most: f64,
 }
 
-const KERNEL_BESIDE: LeastBeside = LeastBeside { least: 180.0 * US, per_byte: 180e-12, most: 1600.0 * US };
+/// Spans that a kernel beside compute copies one after the other; of more it copies several at a time.
+const SPANS: f64 = 750.0;
+
+const KERNEL_BESIDE: LeastBeside =
+    LeastBeside { least: 200.0 * US, per_byte: 190e-12, per_move: 0.2 * US, most: 1600.0 * US };
 /// A staged copy, whose kernel has many CTAs.
-const STAGED_BESIDE: LeastBeside = LeastBeside { least: 300.0 * US, per_byte: 190e-12, most: 1530.0 * US };
+const STAGED_BESIDE: LeastBeside =
+    LeastBeside { least: 300.0 * US, per_byte: 190e-12, per_move: 0.2 * US, most: 1530.0 * US };
 
 impl LeastBeside {
-    fn of(&self, bytes: f64) -> f64 {
-        (self.least + self.per_byte * bytes).min(self.most)
+    fn of(&self, bytes: f64, moves: f64) -> f64 {
+        (self.least + self.per_byte * bytes + self.per_move * moves.min(SPANS)).min(self.most)
     }
 }
 
@@ -123,7 +137,9 @@ pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     match path {
         TransferPath::CudaBatch => batch(case.moves, bytes / moves.max(1.0) / rate, own.batched),
         TransferPath::Cuda2d => {
-            START + case.row_calls as f64 * ROW_CALL + moves * ROW + bytes / (0.98 * rate)
+            let cold = case.moves.min(COLD_COPIES) as f64 * COLD_COPY;
+            let each = if host_is_a_side(case.direction) { ROW } else { DEVICE_COPY };
+            START + cold + case.row_calls as f64 * ROW_CALL + moves * each + bytes / (0.98 * rate)
         }
         TransferPath::CudaKernel | TransferPath::CudaStaged => {
             let [alone, beside] = alone_and_beside(path, case, rates);
@@ -146,9 +162,19 @@ fn copy_call(case: &CopyCase, rates: &Rates) -> f64 {
     }
 }
 
-/// The value by which paths are compared: the duration. For a short transfer, the CPU time of its submission is added: an
-/// engine submits small transfers in every step, and the submitting thread has other work.
-pub fn weight(path: TransferPath, seconds: f64, case: &CopyCase, rates: &Rates) -> f64 {
+/// The index of the best path, each with its estimated duration: the fastest, or one that takes little longer and less CPU
+/// time of the submitting thread.
+pub fn best(paths: &[(TransferPath, f64)], case: &CopyCase, rates: &Rates) -> Option<usize> {
+    let least = paths.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
+    let most = least * (1.0 + LONGER) + LATER;
+    let weight = |(path, seconds): &(TransferPath, f64)| weight(*path, *seconds, case, rates);
+    let close = paths.iter().enumerate().filter(|(_, (_, seconds))| *seconds <= most);
+    close.min_by(|(_, a), (_, b)| weight(a).total_cmp(&weight(b))).map(|(index, _)| index)
+}
+
+/// The value by which such paths are compared: the duration. For a short transfer, the CPU time of its submission is added:
+/// an engine submits small transfers in every step, and the submitting thread has other work.
+fn weight(path: TransferPath, seconds: f64, case: &CopyCase, rates: &Rates) -> f64 {
     let share = (1.0 - seconds / SHORT).max(0.0);
     seconds + share * submission(path, case, rates)
 }
@@ -169,7 +195,7 @@ fn submission(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
         }
         _ => {
             let cold = case.moves.min(COLD_COPIES) as f64 * COLD_COPY;
-            cold + moves * if is_host_a_side { rates.copy } else { DEVICE_COPY }
+            cold + moves * if is_host_a_side { COPY_CALL } else { DEVICE_COPY }
         }
     }
 }
@@ -213,9 +239,11 @@ fn kernel(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     if !host_is_a_side(case.direction) {
         return [alone; 2];
     }
-    let least = KERNEL_BESIDE.of(bytes);
+    let least = KERNEL_BESIDE.of(bytes, moves);
     let moving = with(KERNEL_MOVE_BESIDE, kernel_rate_beside(case, rates));
-    [alone, least.max(moving + 0.15 * least)]
+    // On H200 hosts, kernels to the host took a seventh of their own time longer than the large kernel beside them.
+    let ended = if case.direction == CopyDirection::ToHost { 0.15 * moving } else { 0.0 };
+    [alone, (least + ended).max(moving + 0.15 * least)]
 }
 
 /// Bytes per second of the kernel concurrently with compute: each CTA is slower, and all together reach nine tenths.
@@ -245,20 +273,33 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     };
     let (bytes, chunk) = (case.bytes as f64, chunk as f64);
     let own = rates.of(case.direction);
-    let (copies, rate) = (copies as f64, 0.985 * own.link);
+    let (copies, rate) = (copies as f64, own.link);
     let link = match are_batched {
         // The CPU submits the next chunk's copies while the copy engine executes this one's.
         true => (copies * own.batched).max(copies * GAP + bytes / rate),
         false => copies * rates.copy + bytes / rate,
     };
     let calls = if is_quick { STAGE } else { HAND_OVER + (bytes / chunk).ceil() * CHUNK };
-    // The copy engine waits for the first chunk, or the kernel for the last. Concurrently with compute, the kernel fills
-    // or drains all parts whenever it starts, and the copy engine works on them until it starts again.
-    let gather = case.moves as f64 * chunk / bytes.max(1.0) * KERNEL_MOVE + chunk / 400e9;
+    // The copy engine waits until the kernel has gathered the first chunk, or the kernel scatters the last, which may be
+    // smaller. Concurrently with compute, the kernel fills or drains all parts whenever it starts, and the copy engine
+    // works on them until it starts again.
+    let exposed = match case.direction {
+        CopyDirection::ToHost => chunk,
+        _ => bytes - chunk * ((bytes / chunk).ceil() - 1.0).max(0.0),
+    };
+    let within = &rates.on_device;
+    let gathering = within.kernel.min(f64::from(staging_ctas(case.computes)) * within.cta);
+    let gather = case.moves as f64 * exposed / bytes.max(1.0) * KERNEL_MOVE + exposed / gathering;
     let alone = START + calls + gather + link;
-    let turns = bytes / (parts as f64 * chunk) * TURN;
-    let beside = START + calls + chunk / 800e9 + WAIT + link.max(turns);
-    [alone, beside.max(STAGED_BESIDE.of(bytes))]
+    // What fits the parts is gathered, or scattered, at once.
+    let rounds = bytes / (parts as f64 * chunk);
+    let turns = if rounds > 1.0 { rounds * TURN } else { 0.0 };
+    let gathers = if case.direction == CopyDirection::ToHost { case.moves as f64 } else { 0.0 };
+    let least = STAGED_BESIDE.of(bytes, gathers);
+    // A small copy needs few CTAs, which start earlier.
+    let wait = if link > 0.9 * TURN { LONG_WAIT } else { WAIT * least / STAGED_BESIDE.most };
+    let beside = START + calls + chunk / 800e9 + wait + link.max(turns);
+    [alone, beside.max(least)]
 }
 
 #[cfg(test)]

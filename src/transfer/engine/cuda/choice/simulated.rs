@@ -29,6 +29,8 @@ const PARTS: usize = 8;
 /// Copies in the first call of a batch.
 const COLD_COPIES: u64 = 8;
 const LEAST_STAGED: u64 = 256 << 10;
+/// CTAs of a gather.
+const GATHERING: f64 = 32.0;
 
 /// One direction of a host and its GPU.
 #[derive(Clone, Copy, Debug)]
@@ -143,6 +145,14 @@ impl Machine {
     fn task(&self, task: Task, amount: u64) -> f64 {
         let tight = self.batched / self.cold;
         let warm = Self { cold_copy: 0.0, hand_over: 0.0, ..*self };
+        if let Task::Copy(CopyDirection::OnDevice)
+        | Task::Kernel(CopyDirection::OnDevice)
+        | Task::FewCtas(CopyDirection::OnDevice) = task
+        {
+            // The kernel gathers with as many CTAs as staged copies have.
+            let share = if let Task::FewCtas(_) = task { f64::from(FEW_CTAS) / GATHERING } else { 1.0 };
+            return self.kernel_start + amount as f64 / (share * self.gather);
+        }
         match task {
             Task::Copy(_) | Task::Pageable => self.gap + amount as f64 / self.link,
             Task::Copies => warm.one_by_one(amount, 512),

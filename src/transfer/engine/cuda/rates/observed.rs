@@ -25,13 +25,14 @@ struct Smoothing {
 const BATCH: Smoothing =
     Smoothing { default: 1.0, least: 0.3, most: 3.0, shares: [0.2; 2], half_life: Duration::from_secs(60) };
 /// How busy compute keeps the device. The default is low, so that kernels are tried: only kernels can show it. It rises
-/// fast and falls slowly: a kernel that did not wait may have started in a gap between two large kernels.
+/// fast and falls slowly: a kernel that did not wait may have started in a gap between two large kernels. The half-life
+/// covers the time in which every transfer is too small for a kernel beside compute, so that none shows it.
 const BUSY: Smoothing = Smoothing {
     default: 0.02,
     least: 0.0,
     most: 1.0,
     shares: [0.3, 0.1],
-    half_life: Duration::from_secs(10),
+    half_life: Duration::from_secs(30),
 };
 
 /// A number that follows samples.
@@ -145,7 +146,7 @@ mod tests {
         observed.add_kernel(190e-6, expected, start);
         observed.add_kernel(90e-6, expected, start);
         assert!(observed.busy(start) > 0.5, "the last kernel was late, but did not wait for compute");
-        assert!(observed.busy(start + 60 * SECOND) < 0.05);
+        assert!(observed.busy(start + 180 * SECOND) < 0.05);
         observed.add_kernel(19e-6, expected, start + SECOND);
         assert!(observed.busy(start + SECOND) > 0.4, "a gap between two kernels");
         for _ in 0..20 {

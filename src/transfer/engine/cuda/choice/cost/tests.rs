@@ -40,8 +40,8 @@ fn path_of_pairs(direction: CopyDirection, pairs: u64, computes: bool) -> (Trans
     let case = CopyCase { row_calls: pairs, ..case(direction, 2 << 10, moves, computes) };
     let paths =
         [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::Cuda2d, TransferPath::CudaKernel];
-    let weight = |path| weight(path, seconds(path, &case), &case, &DEFAULT);
-    (*paths.iter().min_by(|a, b| weight(**a).total_cmp(&weight(**b))).unwrap(), case)
+    let estimates = paths.map(|path| (path, seconds(path, &case)));
+    (paths[super::best(&estimates, &case, &DEFAULT).unwrap()], case)
 }
 
 #[test]
@@ -63,9 +63,21 @@ fn submitting_few_pairs_takes_no_longer_than_submitting_more() {
 fn the_driver_makes_a_single_short_copy() {
     for direction in HOST_OR_DEVICE {
         let one = case(direction, 2 << 10, 1, true);
-        let of = |path| weight(path, seconds(path, &one), &one, &DEFAULT);
-        assert!(of(TransferPath::CudaCopy) < of(TransferPath::CudaKernel), "{direction:?}");
+        let ways = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaCopy];
+        let paths = ways.map(|path| (path, seconds(path, &one)));
+        assert_eq!(super::best(&paths, &one, &DEFAULT), Some(2), "{direction:?}");
     }
+}
+
+#[test]
+fn short_calls_are_worth_a_twentieth_of_the_duration_and_no_more() {
+    let few = case(CopyDirection::ToDevice, 32 << 10, 6, true);
+    let chosen = |kernel| {
+        let paths = [(TransferPath::CudaBatch, 18.7 * US), (TransferPath::CudaKernel, kernel)];
+        super::best(&paths, &few, &DEFAULT).map(|index| paths[index].0)
+    };
+    assert_eq!(chosen(20.5 * US), Some(TransferPath::CudaKernel));
+    assert_eq!(chosen(21.0 * US), Some(TransferPath::CudaBatch));
 }
 
 #[test]
@@ -134,7 +146,7 @@ fn on_an_idle_device_a_transfer_of_a_millisecond_is_not_staged() {
         ..case(CopyDirection::ToDevice, 4 << 10, count, false)
     };
     let paths = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
-    assert_eq!(best(&of(10_000), &paths), TransferPath::CudaKernel);
+    assert_eq!(best(&of(5_000), &paths), TransferPath::CudaKernel);
     assert_eq!(best(&of(1 << 16), &paths), TransferPath::CudaStaged);
 }
 
