@@ -54,7 +54,7 @@ impl Loop {
     }
 }
 
-/// The loops of a block: outermost first, each in the order of the destination.
+/// The loops of a block: outermost first, in the order of the destination.
 #[derive(Clone, Debug)]
 pub struct Nest {
     loops: [Loop; BLOCK_AXES],
@@ -84,6 +84,7 @@ impl Nest {
             std::cmp::Reverse((each.regions[1], each.strides[1], each.regions[0], each.strides[0]))
         });
         let length = join(loops);
+        lengthen_rows(&mut loops[..length], unit.size, block_stride);
         let inside = |each: &Loop| each.regions[1] == 0 && each.strides[1] < block_stride;
         let outside = loops[..length].iter().take_while(|each| !inside(each)).count();
         Self { loops: all, length, outside, unit_size: unit.size, unit: unit.listed }
@@ -110,6 +111,18 @@ impl Nest {
 /// Iterations of nested loops.
 pub fn iterations(loops: &[Loop]) -> u64 {
     loops.iter().map(|each| each.count).product()
+}
+
+/// Swaps the two innermost loops if the inner one has few iterations, such as keys and values of a row: a row of spans costs
+/// more than a short span. The spans of both loops are close together in the destination, so their order does not matter.
+fn lengthen_rows(loops: &mut [Loop], unit_size: u64, block_stride: u64) {
+    const FEW: u64 = 4;
+    const SHORT: u64 = 1024;
+    let [.., outer, inner] = loops else { return };
+    let is_inside = outer.is_within_regions() && outer.strides[1] < block_stride;
+    if unit_size <= SHORT && inner.count <= FEW && outer.count > 2 * inner.count && is_inside {
+        std::mem::swap(outer, inner);
+    }
 }
 
 /// Joins neighbours in place, and returns how many loops are left.

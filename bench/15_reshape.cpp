@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row 15: tokens between host layouts that differ as those of real engines do, against a plain transfer of the same bytes
+// between two layouts of one order. Each transfer is verified once, by checksums of all elements in one order.
+#include "common/block_ids.hpp"
+#include "common/pattern.hpp"
+#include "common/program.hpp"
+
+#include <numeric>
+
+namespace {
+
+using namespace bench;
+
+constexpr uint64_t layers = 4;
+
+// How one side stores the tokens.
+struct side_shape {
+    const char *order;
+    uint64_t tokens; // of a block
+    uint64_t heads;
+};
+
+struct difference {
+    const char *name;
+    side_shape from;
+    side_shape to;
+};
+
+constexpr difference differences[] = {
+    {"NHD to HND", {"L/OBNHC", 16, 8}, {"L/OBHNC", 16, 8}},
+    {"HND to NHD", {"L/OBHNC", 16, 8}, {"L/OBNHC", 16, 8}},
+    {"packed to separate keys and values", {"L/BHNOC", 16, 8}, {"L/OBNHC", 16, 8}},
+    {"separate to packed keys and values", {"L/OBNHC", 16, 8}, {"L/BHNOC", 16, 8}},
+    {"4 of 8 heads", {"L/OBNHC", 16, 8}, {"L/OBNHC", 16, 4}},
+    {"4 heads to 4 of 8", {"L/OBNHC", 16, 4}, {"L/OBNHC", 16, 8}},
+    {"blocks of 16 to 64 tokens", {"L/OBNHC", 16, 8}, {"L/OBNHC", 64, 8}},
+    {"blocks of 64 to 16 tokens, HND to NHD", {"L/OBHNC", 64, 8}, {"L/OBNHC", 16, 8}},
+};
+
+// A side with room for as many tokens.
+kv::layout make_side(const side_shape &shape, uint64_t tokens, uint64_t row_bytes)
+{
+    kvmem_layout_config config;
+    kvmem_layout_config_init(&config, sizeof config);
+    config.num_blocks = tokens / shape.tokens;
+    config.num_layers = layers;
+    config.outer_dim = 2;
+    config.page_size = shape.tokens;
+    config.num_heads = shape.heads;
+    config.inner_dim = shape.heads * row_bytes / 2;
+    config.dtype_width = 2;
+    config.order = shape.order;
+    return kv::make_layout(config);
+}
+
+// The blocks of a sequence, scattered over the whole side.
+std::vector<uint32_t> table_of(uint64_t blocks, uint32_t factor)
+{
+    std::vector<uint32_t> ids(blocks);
+    uint64_t step = blocks / 3 * factor + 1;
+    while (std::gcd(step, blocks) != 1)
+        ++step;
+    for (uint64_t i = 0; i < blocks; ++i)
+        ids[i] = static_cast<uint32_t>(i * step % blocks);
+    return ids;
+}
+
+// Two sides, and a transfer of all tokens that both have.
+struct exchange {
+    kv::layout source;
+    kv::layout destination;
+    kv::transfer transfer;
+    uint64_t bytes;
+
+    exchange(const side_shape &from, const side_shape &to, uint64_t tokens, uint64_t row_bytes)
+        : source(make_side(from, tokens, row_bytes)), destination(make_side(to, tokens, row_bytes)),
+          bytes(tokens * layers * 2 * std::min(from.heads, to.heads) * row_bytes)
+    {
+        const std::vector<uint32_t> here = table_of(tokens / from.tokens, 1);
+        const std::vector<uint32_t> there = table_of(tokens / to.tokens, 2);
+        const kvmem_block_table tables[] = {{here.data(), here.size(), 0, 1}, {there.data(), there.size(), 0, 1}};
+        kvmem_transfer_options options;
+        kvmem_transfer_options_init(&options, sizeof options);
+        options.source_table = &tables[0];
+        options.destination_table = &tables[1];
+        options.num_tokens = tokens;
+        options.num_heads = std::min(from.heads, to.heads);
+        options.flags = KVMEM_TRANSFER_VERIFY;
+        kv::submit_and_wait(kv::make<kv::transfer>(kvmem_transfer_create, source.get(), destination.get(), &options));
+        options.flags = 0;
+        transfer = kv::make<kv::transfer>(kvmem_transfer_create, source.get(), destination.get(), &options);
+    }
+
+    samples rates_of(const samples &taken) const { return rates(static_cast<double>(bytes), taken); }
+};
+
+void measure_case(const options &chosen, const difference &shape, uint64_t row_bytes, results &found)
+{
+    const uint64_t heads = std::min(shape.from.heads, shape.to.heads);
+    const uint64_t total = chosen.quick ? 16 << 20 : 128 << 20;
+    const uint64_t tokens = total / (layers * 2 * heads * row_bytes) / 64 * 64;
+    const exchange reshaped(shape.from, shape.to, tokens, row_bytes);
+    const side_shape same = {"L/OBNHC", 16, heads};
+    const exchange plain(same, same, tokens, row_bytes);
+    const std::vector<samples> taken = alternate(
+        chosen.rounds(15), {[&] { return time_ns([&] { kv::submit_and_wait(reshaped.transfer); }); },
+                            [&] { return time_ns([&] { kv::submit_and_wait(plain.transfer); }); }});
+    found.add({"15-reshape",
+               {{"difference", shape.name}, {"row_bytes", row_bytes}, {"tokens", tokens}},
+               reshaped.rates_of(taken[0]),
+               "plain transfer of the same bytes",
+               plain.rates_of(taken[1]),
+               {},
+               "GB/s"});
+}
+
+void measure(const options &chosen, results &found)
+{
+    for (const difference &shape : differences)
+        for (const uint64_t row_bytes : {64, 128, 256, 512})
+            measure_case(chosen, shape, row_bytes, found);
+}
+
+} // namespace
+
+int main(int argc, char **argv) { return bench::run_program(argc, argv, measure); }
