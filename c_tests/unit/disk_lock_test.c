@@ -167,13 +167,15 @@ ROLE(forking_writer_role) {
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
+        /* The child reports itself: fork may return in the parent before the child has closed the lock. */
+        const pid_t own = getpid();
+        frame_send(socket, CHILD, &own, sizeof(own));
         close(socket);
         alarm(60);
         for (;;) {
             pause();
         }
     }
-    frame_send(socket, CHILD, &child, sizeof(child));
     frame_comes(socket);
 }
 
