@@ -956,7 +956,8 @@ typedef struct kvmem_layout kvmem_layout;
 #define KVMEM_LAYOUT_FULLY_CONTIGUOUS 1
 /// One region per layer. block_dim selects the order within it.
 #define KVMEM_LAYOUT_LAYER_SEPARATE 2
-/// Any other order of axes, or strides that are not tight. The field order of kvmem_layout_config selects it.
+/// Any other order of axes, or strides that are not tight. `order` and the strides of kvmem_layout_config
+/// select it.
 #define KVMEM_LAYOUT_ORDERED 3
 
 /// base[layer] + block·⌈O·R⌉ + outer·R
@@ -964,10 +965,11 @@ typedef struct kvmem_layout kvmem_layout;
 /// base[layer] + outer·N·⌈R⌉ + block·⌈R⌉
 #define KVMEM_BLOCK_DIM_SECOND 2
 
-/// Shape of a KV cache. Either kind selects one of the shapes of NVIDIA Dynamo's KVBM, or order any order of
-/// axes; docs/layouts.md has the order of each engine. In formulas N is num_blocks, L is num_layers, O is
-/// outer_dim, R is page_size × inner_dim × dtype_width bytes, and ⌈x⌉ is x rounded up to alignment. All
-/// fields are required, except alignment, num_heads, block_dim, and one of kind and order.
+/// Shape of a KV cache. `kind` selects a shape of NVIDIA Dynamo's KVBM, and `order` any order of axes: set
+/// one of the two. docs/layouts.md has the order of each engine. num_blocks, num_layers, outer_dim,
+/// page_size, inner_dim and dtype_width are required, the other fields have defaults. In the formulas of the
+/// kinds N is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim × dtype_width bytes,
+/// and ⌈x⌉ is x rounded up to alignment.
 typedef struct kvmem_layout_config {
     /// sizeof(kvmem_layout_config)
     size_t struct_size;
@@ -983,7 +985,8 @@ typedef struct kvmem_layout_config {
     uint64_t inner_dim;
     /// Bytes per element: 1, 2, 4 or 8.
     uint64_t dtype_width;
-    /// Alignment of blocks in bytes, a power of two; 0 for 1. The block stride is rounded up to it.
+    /// Alignment of blocks in bytes, a power of two; 0 for 1. A tight block stride is rounded up to it, and a
+    /// given one must be a multiple of it.
     uint64_t alignment;
     /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order with H
     /// requires it.
@@ -996,12 +999,12 @@ typedef struct kvmem_layout_config {
     uint32_t block_dim;
     /// Axes from the outermost to the innermost, such as "L/OBNHC"; NULL for that of the kind. B block, L
     /// layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs at most
-    /// once, and one that is missing must have one index. Axes before '/' have regions of their own,
-    /// row-major in the list of regions; B and C cannot. Without H, C is all elements of a token, and
-    /// num_heads must be 0 or 1.
+    /// once, and one that is missing must have one index. Axes before '/' have regions of their own, and the
+    /// last of them varies fastest in the list of regions; B and C cannot have any. Without H, C is all
+    /// elements of a token, and num_heads must be 0 or 1.
     const char *order;
     /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
-    /// indices, rounded up to the alignment. A larger one describes padded pages.
+    /// indices, rounded up to the alignment. A larger one describes padded blocks.
     uint64_t block_stride;
     /// Bytes from one layer to the next; 0 if tight, and if layers have regions of their own.
     uint64_t layer_stride;
@@ -1078,8 +1081,8 @@ typedef struct kvmem_layout_options {
     /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
     /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
     const kvmem_elastic_options *elastic;
-    /// KVMEM_LAYOUT_REGIONS: the regions, in the order of layers; of an order with several axes before '/',
-    /// row-major.
+    /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_LAYOUT_LAYER_SEPARATE, or one per
+    /// index of the axes before '/' in the order, of which the last varies fastest.
     kvmem_region *const *regions;
     /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of the regions.
     kvmem_registration *const *registrations;
@@ -1131,9 +1134,9 @@ kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvme
 
 /// Numbers to compute addresses with: bases[layer·layer_step + outer·outer_step + token·token_step +
 /// head·head_step] + block·block_stride + layer·layer_stride + outer·outer_stride + token·token_stride +
-/// head·head_stride + element·element_stride. Of the kinds other than KVMEM_LAYOUT_ORDERED, a block in one
-/// layer and outer slot starts at bases[num_bases > 1 ? layer : 0] + block·block_stride +
-/// layer·layer_stride + outer·outer_stride.
+/// head·head_stride + element·element_stride. Unless the kind is KVMEM_LAYOUT_ORDERED, a block in one layer
+/// and outer slot starts at bases[num_bases > 1 ? layer : 0] + block·block_stride + layer·layer_stride +
+/// outer·outer_stride.
 typedef struct kvmem_layout_strides {
     /// Start of each region. Valid as long as the layout.
     const uint64_t *bases;
@@ -1293,8 +1296,8 @@ typedef struct kvmem_layout_info {
     uint32_t memory_type;
     /// 0.
     uint32_t reserved;
-    /// Order of the axes, NUL-terminated, such as "L/OBNHC". For the other kinds than KVMEM_LAYOUT_ORDERED
-    /// without O if outer_dim is 1, and without H if num_heads is 0.
+    /// Order of the axes, NUL-terminated, such as "L/OBNHC". Unless kind is KVMEM_LAYOUT_ORDERED, it has no O
+    /// if outer_dim is 1, and no H if num_heads is 0.
     char order[8];
     /// Bytes from one block to the next.
     uint64_t block_stride;
@@ -1436,16 +1439,18 @@ typedef struct kvmem_block_pair {
 } kvmem_block_pair;
 
 /// Blocks of a sequence in the order of its tokens, and which of these tokens are moved. Both sides of a
-/// transfer have one, and block sizes (page_size) may differ.
+/// transfer have a table, and their block sizes (page_size) may differ. Token t of a table is token
+/// t mod page_size of block blocks[t / page_size]. The i-th token that is moved is token first_token +
+/// i·token_step of the table.
 typedef struct kvmem_block_table {
-    /// Block ids; copied. Each block has page_size tokens of the table.
+    /// Block ids; copied.
     const uint32_t *blocks;
     /// Number of block ids.
     size_t num_blocks;
-    /// First token that is moved, counted from the start of the table.
+    /// First token that is moved; 0 for the first of the table.
     uint64_t first_token;
-    /// Distance of the tokens that are moved: 0 or 1 for all tokens from the first on; n for every n-th
-    /// token, for caches with interleaved tokens (context parallelism).
+    /// 0 or 1 for consecutive tokens; n for every n-th token, for caches with interleaved tokens (context
+    /// parallelism).
     uint64_t token_step;
 } kvmem_block_table;
 
@@ -1463,8 +1468,9 @@ typedef struct kvmem_block_table {
 #define KVMEM_TRANSFER_BY_LAYER 4
 /// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
 /// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
-/// to the blocks. The source must not be remote. Set `checksums` instead to compare with checksums that were
-/// computed before.
+/// to the blocks. The source must not be remote. With a range of heads or block tables, only what has moved
+/// is compared, and both layouts must be in host memory. Set `checksums` instead to compare with checksums
+/// that were computed before.
 #define KVMEM_TRANSFER_VERIFY 8
 
 /// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used, or
@@ -1526,22 +1532,22 @@ typedef struct kvmem_transfer_options {
     /// kvmem_layout_checksum computes it; copied. NULL for none. After all blocks have moved, the destination
     /// blocks are read and compared; nothing may write to them until the run has ended. The run ends with
     /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Not supported for a
-    /// remote destination (its owner can compare), in a graph, and together with KVMEM_TRANSFER_BY_LAYER or
-    /// KVMEM_TRANSFER_VERIFY.
+    /// remote destination (its owner can compare), in a graph, and together with a range of heads, block
+    /// tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_TRANSFER_VERIFY.
     const uint32_t *checksums;
     /// First head in the source.
     uint64_t source_head;
     /// First head in the destination.
     uint64_t destination_head;
     /// Number of heads; 0 for all: then both first heads must be 0, and both layouts have the same number.
-    /// With tensor parallelism each layout has some of the heads of the model. Requires num_heads in both
-    /// layouts.
+    /// With tensor parallelism each layout has some of the heads of the model, counted from 0 in each layout.
+    /// A range requires num_heads in both layouts.
     uint64_t num_heads;
     /// Blocks and tokens in the source; NULL if pairs are given.
     const kvmem_block_table *source_table;
     /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
     const kvmem_block_table *destination_table;
-    /// Number of tokens that are moved by block tables; 0 if pairs are given.
+    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
     uint64_t num_tokens;
 } kvmem_transfer_options;
 
@@ -1556,10 +1562,11 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 /// differ in kind, order, strides, alignment, tier and num_blocks; elements that are stored in another order
 /// are transposed on the way. They must be equal in dtype_width and in the number of elements per head; in
 /// num_heads, num_layers and outer_dim if no range is given; and in page_size if pairs are given rather than
-/// block tables. Both layouts stay in use until the transfer is destroyed and its last run has ended.
+/// block tables. A layout with num_heads 0 has as many heads as the other one. Both layouts stay in use until
+/// the transfer is destroyed and its last run has ended.
 ///
 /// At least one pair, or a block table for each side, is required. If kvmem_transfer_submit_pairs will set
-/// the pairs of each run, any valid pair will do here.
+/// the pairs or tables of each run, any valid pair or tables will do here.
 ///
 /// The fastest path by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists all
 /// paths.
@@ -1577,8 +1584,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///           too short for the tokens
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
 ///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
-///           exclude every path; the requested path is not possible; the transfer cannot be verified; or the
-///           blocks of a layout, or its tokens if tables are given, have regions of their own
+///           exclude every path; the requested path is not possible; or the transfer cannot be verified
 ///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
 ///         KVMEM_STATUS_STALE: the peer was invalidated
@@ -1692,9 +1698,9 @@ typedef struct kvmem_submit_options {
     const uint32_t *checksums;
     /// Blocks and tokens in the source; NULL if pairs are given.
     const kvmem_block_table *source_table;
-    /// Blocks and tokens in the destination; NULL if pairs are given.
+    /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
     const kvmem_block_table *destination_table;
-    /// Number of tokens that are moved by block tables; 0 if pairs are given.
+    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
     uint64_t num_tokens;
 } kvmem_submit_options;
 
@@ -1712,21 +1718,21 @@ void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size
 ///     step.user_data = request_id;
 ///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
 ///
-/// The number of pairs may change with each call. The path is selected again for the new pairs;
-/// kvmem_transfer_get_info and kvmem_transfer_explain report them. kvmem_transfer_submit repeats the last
-/// pairs, with the same user_data, notification and checksums. A transfer has one run in flight at a time;
-/// use as many transfers as there are steps at the same time.
+/// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The
+/// path is selected again for the new blocks; kvmem_transfer_get_info and kvmem_transfer_explain report them.
+/// kvmem_transfer_submit repeats the last blocks, with the same user_data, notification and checksums. A
+/// transfer has one run in flight at a time; use as many transfers as there are steps at the same time.
 ///
-/// If the call fails, no run has started, and the transfer keeps its previous pairs.
+/// If the call fails, no run has started, and the transfer keeps its previous blocks.
 ///
 /// @param transfer a transfer
-/// @param options the new pairs
+/// @param options the new pairs or block tables
 /// @return KVMEM_STATUS_OK: the run has started
 ///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer
-///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair; a destination occurs twice; a block is both read
-///           and written; a notification has no remote agent; or checksums are set for a transfer with
-///           KVMEM_TRANSFER_VERIFY
-///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block
+///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
+///           twice; memory is both read and written; pairs are given, and block sizes differ; a notification
+///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
+///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
 ///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they cannot be verified
 ///         any other status of kvmem_transfer_submit
 kvmem_status kvmem_transfer_submit_pairs(kvmem_transfer *transfer,
@@ -1808,7 +1814,8 @@ const char *kvmem_path_name(uint32_t path);
 typedef struct kvmem_transfer_info {
     /// Bytes to move.
     uint64_t bytes;
-    /// Pieces: one per block, layer and outer slot.
+    /// Pieces: one per block, layer and outer slot; with block tables one per layer, outer slot and span of
+    /// tokens that is within one block on both sides.
     uint64_t num_pieces;
     /// Contiguous ranges, after adjacent pieces were merged.
     uint64_t num_moves;

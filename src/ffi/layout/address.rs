@@ -11,9 +11,9 @@ use crate::layout::Axis;
 
 /// Numbers to compute addresses with: bases[layer·layer_step + outer·outer_step + token·token_step +
 /// head·head_step] + block·block_stride + layer·layer_stride + outer·outer_stride + token·token_stride +
-/// head·head_stride + element·element_stride. Of the kinds other than KVMEM_LAYOUT_ORDERED, a block in one
-/// layer and outer slot starts at bases[num_bases > 1 ? layer : 0] + block·block_stride +
-/// layer·layer_stride + outer·outer_stride.
+/// head·head_stride + element·element_stride. Unless the kind is KVMEM_LAYOUT_ORDERED, a block in one layer
+/// and outer slot starts at bases[num_bases > 1 ? layer : 0] + block·block_stride + layer·layer_stride +
+/// outer·outer_stride.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_strides {

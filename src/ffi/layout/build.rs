@@ -56,8 +56,8 @@ pub struct kvmem_layout_options {
     /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
     /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
     pub elastic: *const kvmem_elastic_options,
-    /// KVMEM_LAYOUT_REGIONS: the regions, in the order of layers; of an order with several axes before '/',
-    /// row-major.
+    /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_LAYOUT_LAYER_SEPARATE, or one per
+    /// index of the axes before '/' in the order, of which the last varies fastest.
     pub regions: *const *mut kvmem_region,
     /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of the regions.
     pub registrations: *const *mut kvmem_registration,

@@ -18,7 +18,8 @@ use crate::region::DeviceMemory;
 pub const KVMEM_LAYOUT_FULLY_CONTIGUOUS: u32 = 1;
 /// One region per layer. block_dim selects the order within it.
 pub const KVMEM_LAYOUT_LAYER_SEPARATE: u32 = 2;
-/// Any other order of axes, or strides that are not tight. The field order of kvmem_layout_config selects it.
+/// Any other order of axes, or strides that are not tight. `order` and the strides of kvmem_layout_config
+/// select it.
 pub const KVMEM_LAYOUT_ORDERED: u32 = 3;
 
 /// base[layer] + block·⌈O·R⌉ + outer·R
@@ -26,10 +27,11 @@ pub const KVMEM_BLOCK_DIM_FIRST: u32 = 1;
 /// base[layer] + outer·N·⌈R⌉ + block·⌈R⌉
 pub const KVMEM_BLOCK_DIM_SECOND: u32 = 2;
 
-/// Shape of a KV cache. Either kind selects one of the shapes of NVIDIA Dynamo's KVBM, or order any order of
-/// axes; docs/layouts.md has the order of each engine. In formulas N is num_blocks, L is num_layers, O is
-/// outer_dim, R is page_size × inner_dim × dtype_width bytes, and ⌈x⌉ is x rounded up to alignment. All
-/// fields are required, except alignment, num_heads, block_dim, and one of kind and order.
+/// Shape of a KV cache. `kind` selects a shape of NVIDIA Dynamo's KVBM, and `order` any order of axes: set
+/// one of the two. docs/layouts.md has the order of each engine. num_blocks, num_layers, outer_dim,
+/// page_size, inner_dim and dtype_width are required, the other fields have defaults. In the formulas of the
+/// kinds N is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim × dtype_width bytes,
+/// and ⌈x⌉ is x rounded up to alignment.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_config {
@@ -47,7 +49,8 @@ pub struct kvmem_layout_config {
     pub inner_dim: u64,
     /// Bytes per element: 1, 2, 4 or 8.
     pub dtype_width: u64,
-    /// Alignment of blocks in bytes, a power of two; 0 for 1. The block stride is rounded up to it.
+    /// Alignment of blocks in bytes, a power of two; 0 for 1. A tight block stride is rounded up to it, and a
+    /// given one must be a multiple of it.
     pub alignment: u64,
     /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order with H
     /// requires it.
@@ -60,12 +63,12 @@ pub struct kvmem_layout_config {
     pub block_dim: u32,
     /// Axes from the outermost to the innermost, such as "L/OBNHC"; NULL for that of the kind. B block, L
     /// layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs at most
-    /// once, and one that is missing must have one index. Axes before '/' have regions of their own,
-    /// row-major in the list of regions; B and C cannot. Without H, C is all elements of a token, and
-    /// num_heads must be 0 or 1.
+    /// once, and one that is missing must have one index. Axes before '/' have regions of their own, and the
+    /// last of them varies fastest in the list of regions; B and C cannot have any. Without H, C is all
+    /// elements of a token, and num_heads must be 0 or 1.
     pub order: *const c_char,
     /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
-    /// indices, rounded up to the alignment. A larger one describes padded pages.
+    /// indices, rounded up to the alignment. A larger one describes padded blocks.
     pub block_stride: u64,
     /// Bytes from one layer to the next; 0 if tight, and if layers have regions of their own.
     pub layer_stride: u64,

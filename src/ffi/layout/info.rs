@@ -63,8 +63,8 @@ pub struct kvmem_layout_info {
     pub memory_type: u32,
     /// 0.
     pub reserved: u32,
-    /// Order of the axes, NUL-terminated, such as "L/OBNHC". For the other kinds than KVMEM_LAYOUT_ORDERED
-    /// without O if outer_dim is 1, and without H if num_heads is 0.
+    /// Order of the axes, NUL-terminated, such as "L/OBNHC". Unless kind is KVMEM_LAYOUT_ORDERED, it has no O
+    /// if outer_dim is 1, and no H if num_heads is 0.
     pub order: [c_char; 8],
     /// Bytes from one block to the next.
     pub block_stride: u64,

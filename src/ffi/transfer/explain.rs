@@ -16,7 +16,8 @@ use crate::ffi::transfer::path::value_of;
 pub struct kvmem_transfer_info {
     /// Bytes to move.
     pub bytes: u64,
-    /// Pieces: one per block, layer and outer slot.
+    /// Pieces: one per block, layer and outer slot; with block tables one per layer, outer slot and span of
+    /// tokens that is within one block on both sides.
     pub num_pieces: u64,
     /// Contiguous ranges, after adjacent pieces were merged.
     pub num_moves: u64,

@@ -27,18 +27,20 @@ pub struct kvmem_block_pair {
 const _: () = assert!(size_of::<kvmem_block_pair>() == size_of::<BlockPair>());
 
 /// Blocks of a sequence in the order of its tokens, and which of these tokens are moved. Both sides of a
-/// transfer have one, and block sizes (page_size) may differ.
+/// transfer have a table, and their block sizes (page_size) may differ. Token t of a table is token
+/// t mod page_size of block blocks[t / page_size]. The i-th token that is moved is token first_token +
+/// i·token_step of the table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_block_table {
-    /// Block ids; copied. Each block has page_size tokens of the table.
+    /// Block ids; copied.
     pub blocks: *const u32,
     /// Number of block ids.
     pub num_blocks: usize,
-    /// First token that is moved, counted from the start of the table.
+    /// First token that is moved; 0 for the first of the table.
     pub first_token: u64,
-    /// Distance of the tokens that are moved: 0 or 1 for all tokens from the first on; n for every n-th
-    /// token, for caches with interleaved tokens (context parallelism).
+    /// 0 or 1 for consecutive tokens; n for every n-th token, for caches with interleaved tokens (context
+    /// parallelism).
     pub token_step: u64,
 }
 
@@ -56,8 +58,9 @@ pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 2;
 pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
 /// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
 /// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
-/// to the blocks. The source must not be remote. Set `checksums` instead to compare with checksums that were
-/// computed before.
+/// to the blocks. The source must not be remote. With a range of heads or block tables, only what has moved
+/// is compared, and both layouts must be in host memory. Set `checksums` instead to compare with checksums
+/// that were computed before.
 pub const KVMEM_TRANSFER_VERIFY: u64 = 8;
 
 /// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used, or
@@ -121,22 +124,22 @@ pub struct kvmem_transfer_options {
     /// kvmem_layout_checksum computes it; copied. NULL for none. After all blocks have moved, the destination
     /// blocks are read and compared; nothing may write to them until the run has ended. The run ends with
     /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Not supported for a
-    /// remote destination (its owner can compare), in a graph, and together with KVMEM_TRANSFER_BY_LAYER or
-    /// KVMEM_TRANSFER_VERIFY.
+    /// remote destination (its owner can compare), in a graph, and together with a range of heads, block
+    /// tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_TRANSFER_VERIFY.
     pub checksums: *const u32,
     /// First head in the source.
     pub source_head: u64,
     /// First head in the destination.
     pub destination_head: u64,
     /// Number of heads; 0 for all: then both first heads must be 0, and both layouts have the same number.
-    /// With tensor parallelism each layout has some of the heads of the model. Requires num_heads in both
-    /// layouts.
+    /// With tensor parallelism each layout has some of the heads of the model, counted from 0 in each layout.
+    /// A range requires num_heads in both layouts.
     pub num_heads: u64,
     /// Blocks and tokens in the source; NULL if pairs are given.
     pub source_table: *const kvmem_block_table,
     /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
     pub destination_table: *const kvmem_block_table,
-    /// Number of tokens that are moved by block tables; 0 if pairs are given.
+    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
     pub num_tokens: u64,
 }
 options!(kvmem_transfer_options);

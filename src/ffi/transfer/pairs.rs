@@ -37,9 +37,9 @@ pub struct kvmem_submit_options {
     pub checksums: *const u32,
     /// Blocks and tokens in the source; NULL if pairs are given.
     pub source_table: *const kvmem_block_table,
-    /// Blocks and tokens in the destination; NULL if pairs are given.
+    /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
     pub destination_table: *const kvmem_block_table,
-    /// Number of tokens that are moved by block tables; 0 if pairs are given.
+    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
     pub num_tokens: u64,
 }
 options!(kvmem_submit_options);
@@ -62,21 +62,21 @@ pub unsafe extern "C" fn kvmem_submit_options_init(options: *mut kvmem_submit_op
 ///     step.user_data = request_id;
 ///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
 ///
-/// The number of pairs may change with each call. The path is selected again for the new pairs;
-/// kvmem_transfer_get_info and kvmem_transfer_explain report them. kvmem_transfer_submit repeats the last
-/// pairs, with the same user_data, notification and checksums. A transfer has one run in flight at a time;
-/// use as many transfers as there are steps at the same time.
+/// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The
+/// path is selected again for the new blocks; kvmem_transfer_get_info and kvmem_transfer_explain report them.
+/// kvmem_transfer_submit repeats the last blocks, with the same user_data, notification and checksums. A
+/// transfer has one run in flight at a time; use as many transfers as there are steps at the same time.
 ///
-/// If the call fails, no run has started, and the transfer keeps its previous pairs.
+/// If the call fails, no run has started, and the transfer keeps its previous blocks.
 ///
 /// @param transfer a transfer
-/// @param options the new pairs
+/// @param options the new pairs or block tables
 /// @return KVMEM_STATUS_OK: the run has started
 ///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer
-///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair; a destination occurs twice; a block is both read
-///           and written; a notification has no remote agent; or checksums are set for a transfer with
-///           KVMEM_TRANSFER_VERIFY
-///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block
+///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
+///           twice; memory is both read and written; pairs are given, and block sizes differ; a notification
+///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
+///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
 ///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they cannot be verified
 ///         any other status of kvmem_transfer_submit
 #[unsafe(no_mangle)]

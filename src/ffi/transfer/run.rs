@@ -20,10 +20,11 @@ use crate::transfer::Transfer;
 /// differ in kind, order, strides, alignment, tier and num_blocks; elements that are stored in another order
 /// are transposed on the way. They must be equal in dtype_width and in the number of elements per head; in
 /// num_heads, num_layers and outer_dim if no range is given; and in page_size if pairs are given rather than
-/// block tables. Both layouts stay in use until the transfer is destroyed and its last run has ended.
+/// block tables. A layout with num_heads 0 has as many heads as the other one. Both layouts stay in use until
+/// the transfer is destroyed and its last run has ended.
 ///
 /// At least one pair, or a block table for each side, is required. If kvmem_transfer_submit_pairs will set
-/// the pairs of each run, any valid pair will do here.
+/// the pairs or tables of each run, any valid pair or tables will do here.
 ///
 /// The fastest path by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists all
 /// paths.
@@ -41,8 +42,7 @@ use crate::transfer::Transfer;
 ///           too short for the tokens
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
 ///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
-///           exclude every path; the requested path is not possible; the transfer cannot be verified; or the
-///           blocks of a layout, or its tokens if tables are given, have regions of their own
+///           exclude every path; the requested path is not possible; or the transfer cannot be verified
 ///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
 ///         KVMEM_STATUS_STALE: the peer was invalidated
