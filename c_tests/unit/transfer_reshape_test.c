@@ -174,6 +174,43 @@ TEST(blocks_of_any_sizes_hold_the_same_tokens) {
     }
 }
 
+/* A file of another order, in a file without a name. */
+static kvmem_layout *file_open(const shape *shape) {
+    kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = shape->blocks, it.num_layers = LAYERS,
+                                         it.outer_dim = 2, it.page_size = shape->tokens, it.num_heads = shape->heads,
+                                         it.inner_dim = shape->heads * ELEMENTS, it.dtype_width = WIDTH,
+                                         it.order = shape->order);
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.flags = KVMEM_DISK_BUFFERED);
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config, it.disk = &disk,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE);
+    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
+    return layout;
+}
+
+/* Tokens go to the file, and from there to memory of a third order: as if they had gone there at once. */
+TEST(tokens_go_through_files_of_other_orders_and_sizes) {
+    static const uint32_t file_ids[] = {4, 0, 3, 1, 2, 5, 6};
+    static const uint32_t paths[] = {0, KVMEM_PATH_PREAD};
+    for (size_t i = 0; i < NUM(orders) * NUM(paths); i++) {
+        const size_t order = i / NUM(paths);
+        const shape from = {orders[order], 7, 4, 2}, kept = {orders[(order + 3) % NUM(orders)], 7, 3, 2},
+                    to = {orders[(order + 7) % NUM(orders)], 8, 2, 2};
+        OPENED(cache, source, &from, 1);
+        OPENED(cache, destination, &to, 2);
+        OWNED(kvmem_layout) file = file_open(&kept);
+        kvmem_transfer_options whole = TOKENS(3, 1, 13, it.path = paths[i % NUM(paths)]);
+        const kvmem_transfer_options out = WITH(whole, it.destination_table = TABLE(file_ids, 2, 1)),
+                                     back = WITH(whole, it.source_table = TABLE(file_ids, 2, 1));
+        copy_elements(&destination, &source, &whole);
+        OWN(kvmem_transfer, writer, kvmem_transfer_create, source.layout, file, &out);
+        RUN(writer);
+        OWN(kvmem_transfer, reader, kvmem_transfer_create, file, destination.layout, &back);
+        RUN(reader);
+        check_unchanged(&destination);
+        check_unchanged(&source);
+    }
+}
+
 /* From two ranks to four and back, as prefill and decode with other numbers of GPUs. */
 TEST(ranges_of_heads_go_to_other_heads) {
     for (size_t order = 0; order < NUM(orders); order++) {

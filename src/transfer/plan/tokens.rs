@@ -175,7 +175,7 @@ fn check(outline: &Outline, tables: &TokenTables<'_>) -> Result<()> {
         ensure!(
             end.is_some_and(|end| end <= have),
             OutOfRange,
-            "{} tokens from token {} on, every {}th, exceed the {name} table, which has {} blocks of {page} tokens",
+            "{} tokens from token {} on with a step of {} exceed the {name} table, which has {} blocks of {page} tokens",
             tables.tokens,
             table.first_token,
             table.token_step,

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers over NIXL between layouts of other orders and block sizes: compared with the same transfer between
+// host layouts, which unit.transfer_reshape compares with a copy element by element.
+#include "harness.h"
+#include "regions.h"
+
+#define BLOCKS 9
+
+typedef struct shape {
+    const char *order;
+    uint64_t tokens, heads;
+} shape;
+
+static const shape shapes[] = {{"BLONHC", 4, 4}, {"L/OBHNC", 2, 4}, {"L/BHNOC", 6, 4}, {"LO/BNHC", 4, 4},
+                               {"OBHNLC", 3, 4}};
+static const uint32_t source_ids[] = {7, 1, 3, 8, 0, 5}, destination_ids[] = {2, 5, 0, 8, 6, 1, 3};
+
+static kvmem_layout_config config_of(const shape *shape) {
+    return OPTIONS(kvmem_layout_config, it.num_blocks = BLOCKS, it.num_layers = 3, it.outer_dim = 2,
+                   it.page_size = shape->tokens, it.num_heads = shape->heads,
+                   it.inner_dim = shape->heads * 24, it.dtype_width = 2, it.order = shape->order);
+}
+
+/* In system memory, or in a file; with an agent, which it is registered with. */
+static kvmem_layout *build(const shape *shape, kvmem_agent *agent, bool in_file) {
+    const kvmem_layout_config config = config_of(shape);
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.flags = KVMEM_DISK_BUFFERED);
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config, it.agent = agent,
+                                           it.source = KVMEM_LAYOUT_ALLOCATE);
+    options.system = in_file ? NULL : &system;
+    options.disk = in_file ? &disk : NULL;
+    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
+    return layout;
+}
+
+/* Calls `with` for each region of a host layout, and of another one of the same shape. */
+static void each_region(const shape *shape, const kvmem_layout *layout, const kvmem_layout *other,
+                        void (*with)(unsigned char *bytes, unsigned char *others, size_t size)) {
+    const kvmem_layout_config config = config_of(shape);
+    GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
+    GET(kvmem_layout_strides, here, kvmem_layout_get_strides, layout);
+    GET(kvmem_layout_strides, there, kvmem_layout_get_strides, other);
+    for (uint64_t i = 0; i < here.num_bases; i++) {
+        with((unsigned char *)(uintptr_t)here.bases[i], (unsigned char *)(uintptr_t)there.bases[i],
+             needs.region_size);
+    }
+}
+
+static void fill_both(unsigned char *bytes, unsigned char *others, size_t size) {
+    static uint32_t seed;
+    kv_fill(bytes, size, ++seed);
+    memcpy(others, bytes, size);
+}
+
+static void compare(unsigned char *bytes, unsigned char *others, size_t size) {
+    CHECK_BYTES(bytes, others, size);
+}
+
+static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_transfer_options *options,
+                uint32_t path) {
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
+    RUN(transfer);
+    RUN(transfer);
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
+    CHECK_EQ(info.path, path);
+}
+
+/* Two agents, of which the near one moves blocks to and from memory of the far one. */
+typedef struct pair {
+    kvmem_agent *near;
+    kvmem_agent *far;
+} pair;
+
+static void pair_open(pair *pair) {
+    pair->near = agent_open("near");
+    pair->far = agent_open("far");
+}
+
+static void pair_close(pair *pair) {
+    kvmem_agent_destroy(pair->near);
+    kvmem_agent_destroy(pair->far);
+}
+
+static kvmem_layout *import(kvmem_agent *agent, const kvmem_layout *layout) {
+    CLEANUP(message_free) message descriptor = layout_descriptor(layout);
+    GET(kvmem_layout *, imported, kvmem_layout_import, agent, descriptor.data, descriptor.size);
+    return imported;
+}
+
+/* Tokens of one shape go to the other: read from the far agent's memory, and written to it. */
+static void move_both_ways(const pair *pair, const shape *from, const shape *to,
+                           const kvmem_transfer_options *options) {
+    for (int writes = 0; writes < 2; writes++) {
+        OWNED(kvmem_layout) source = build(from, writes ? pair->near : pair->far, false);
+        OWNED(kvmem_layout) destination = build(to, writes ? pair->far : pair->near, false);
+        OWNED(kvmem_layout) expected = build(to, NULL, false);
+        agents_introduce(pair->near, pair->far); /* with what was built since the last time */
+        OWNED(kvmem_layout) remote = import(pair->near, writes ? destination : source);
+        each_region(from, source, source, fill_both);
+        each_region(to, destination, expected, fill_both);
+        run(source, expected, options, KVMEM_PATH_MEMCPY);
+        run(writes ? source : remote, writes ? remote : destination, options,
+            writes ? KVMEM_PATH_NIXL_WRITE : KVMEM_PATH_NIXL_READ);
+        each_region(to, destination, expected, compare);
+        kvmem_layout_destroy(remote);
+        remote = NULL;
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair->near, "far", ERR));
+    }
+}
+
+TEST(tokens_are_read_and_written_between_other_orders_and_sizes) {
+    const kvmem_block_table source = {source_ids, NUM(source_ids), 3, 1},
+                            destination = {destination_ids, NUM(destination_ids), 2, 1};
+    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.source_table = &source,
+                                                   it.destination_table = &destination, it.num_tokens = 9);
+    OPENED(pair, agents);
+    for (size_t i = 0; i < NUM(shapes); i++) {
+        for (size_t to = 0; to < NUM(shapes); to++) {
+            move_both_ways(&agents, &shapes[i], &shapes[to], &options);
+        }
+    }
+}
+
+TEST(heads_are_read_and_written_by_range) {
+    const kvmem_block_table source = {source_ids, NUM(source_ids), 0, 2},
+                            destination = {destination_ids, NUM(destination_ids), 1, 1};
+    const shape whole = {"L/OBNHC", 4, 4}, half = {"BLOHNC", 4, 2};
+    kvmem_transfer_options from_whole =
+        OPTIONS(kvmem_transfer_options, it.source_table = &source, it.destination_table = &destination,
+                it.num_tokens = 11, it.source_head = 2, it.num_heads = 2);
+    const kvmem_transfer_options to_whole = WITH(from_whole, it.source_head = 0, it.destination_head = 1);
+    OPENED(pair, agents);
+    move_both_ways(&agents, &whole, &half, &from_whole);
+    move_both_ways(&agents, &half, &whole, &to_whole);
+}
+
+TEST(layers_of_other_orders_follow_each_other) {
+    const kvmem_block_pair pairs[] = {{7, 2}, {1, 5}, {3, 0}};
+    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
+                                                   it.num_pairs = NUM(pairs), it.flags = KVMEM_TRANSFER_BY_LAYER);
+    OPENED(pair, agents);
+    move_both_ways(&agents, &shapes[0], &shapes[3], &options);
+}
+
+/* To a file and back, by the POSIX plugin. */
+TEST(tokens_go_through_files_of_other_orders) {
+    const uint32_t ids[] = {4, 0, 3, 1, 2, 5, 6};
+    const kvmem_block_table source = {source_ids, NUM(source_ids), 3, 1}, kept = {ids, NUM(ids), 1, 1},
+                            destination = {destination_ids, NUM(destination_ids), 2, 1};
+    OWNED(kvmem_agent) agent = agent_open("offload");
+    EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
+    for (size_t i = 0; i < NUM(shapes); i++) {
+        const shape *to = &shapes[(i + 2) % NUM(shapes)];
+        kvmem_transfer_options whole =
+            OPTIONS(kvmem_transfer_options, it.source_table = &source, it.destination_table = &destination,
+                    it.num_tokens = 9);
+        OWNED(kvmem_layout) memory = build(&shapes[i], agent, false);
+        OWNED(kvmem_layout) file = build(&shapes[(i + 1) % NUM(shapes)], agent, true);
+        OWNED(kvmem_layout) found = build(to, agent, false);
+        OWNED(kvmem_layout) expected = build(to, NULL, false);
+        each_region(&shapes[i], memory, memory, fill_both);
+        each_region(to, found, expected, fill_both);
+        run(memory, expected, &whole, KVMEM_PATH_MEMCPY);
+        run(memory, file,
+            REF(WITH(whole, it.destination_table = &kept, it.path = KVMEM_PATH_NIXL_FILE_WRITE)),
+            KVMEM_PATH_NIXL_FILE_WRITE);
+        run(file, found, REF(WITH(whole, it.source_table = &kept, it.path = KVMEM_PATH_NIXL_FILE_READ)),
+            KVMEM_PATH_NIXL_FILE_READ);
+        each_region(to, found, expected, compare);
+    }
+}
