@@ -1584,7 +1584,9 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///           too short for the tokens
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
 ///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
-///           exclude every path; the requested path is not possible; or the transfer cannot be verified
+///           exclude every path; the requested path is not possible; the transfer cannot be verified; or
+///           tokens of a layout have regions of their own, and block tables move parts of blocks, or block
+///           sizes differ
 ///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
 ///         KVMEM_STATUS_STALE: the peer was invalidated
@@ -1733,7 +1735,8 @@ void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size
 ///           twice; memory is both read and written; pairs are given, and block sizes differ; a notification
 ///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
 ///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
-///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they cannot be verified
+///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, they cannot be verified, or
+///           tokens have regions of their own, as for kvmem_transfer_create
 ///         any other status of kvmem_transfer_submit
 kvmem_status kvmem_transfer_submit_pairs(kvmem_transfer *transfer,
                                          const kvmem_submit_options *options,

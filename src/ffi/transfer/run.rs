@@ -42,7 +42,9 @@ use crate::transfer::Transfer;
 ///           too short for the tokens
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
 ///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
-///           exclude every path; the requested path is not possible; or the transfer cannot be verified
+///           exclude every path; the requested path is not possible; the transfer cannot be verified; or
+///           tokens of a layout have regions of their own, and block tables move parts of blocks, or block
+///           sizes differ
 ///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
 ///         KVMEM_STATUS_STALE: the peer was invalidated
