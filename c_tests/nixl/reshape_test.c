@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers over NIXL between layouts of other orders and block sizes: compared with the same transfer between
-// host layouts, which unit.transfer_reshape compares with a copy element by element.
+// Transfers over NIXL between layouts of other orders and block sizes: compared with the same transfer
+// between host layouts, which unit.transfer_reshape compares with a copy element by element.
 #include "harness.h"
 #include "regions.h"
 

@@ -176,8 +176,9 @@ TEST(blocks_of_any_sizes_hold_the_same_tokens) {
 
 /* A file of another order, in a file without a name. */
 static kvmem_layout *file_open(const shape *shape) {
-    kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = shape->blocks, it.num_layers = LAYERS,
-                                         it.outer_dim = 2, it.page_size = shape->tokens, it.num_heads = shape->heads,
+    kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = shape->blocks,
+                                         it.num_layers = LAYERS, it.outer_dim = 2,
+                                         it.page_size = shape->tokens, it.num_heads = shape->heads,
                                          it.inner_dim = shape->heads * ELEMENTS, it.dtype_width = WIDTH,
                                          it.order = shape->order);
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.flags = KVMEM_DISK_BUFFERED);
@@ -363,4 +364,24 @@ TEST(selections_that_do_not_fit_are_refused_by_name) {
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 3; it.num_heads = 2), out,
            "outside the source layout, which has 4");
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 1), invalid, "num_heads is missing");
+}
+
+/* Without num_heads, a kind says nothing of the order of heads and tokens: other bytes than meant would arrive. */
+TEST(heads_that_are_apart_need_their_number_on_both_sides) {
+    static const kvmem_block_pair pair = {0, 1};
+    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair,
+                                                   it.num_pairs = 1);
+    const shape apart = {"L/OBHNC", 7, 4, 4}, together = {"L/BNOHC", 7, 4, 4};
+    kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = 7, it.num_layers = LAYERS,
+                                         it.outer_dim = 2, it.page_size = 4, it.inner_dim = 4 * ELEMENTS,
+                                         it.dtype_width = WIDTH, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    OWNED(kvmem_layout) unknown = layout_allocate_system(&config);
+    OPENED(cache, hnd, &apart, 1);
+    OPENED(cache, nhd, &together, 1);
+    const char *const text = "num_heads is 0 in the source layout, and the heads of a token are apart";
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, text, kvmem_transfer_create, unknown, hnd.layout, &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "num_heads is 0 in the destination layout", kvmem_transfer_create,
+           hnd.layout, unknown, &options);
+    OWN(kvmem_transfer, copies, kvmem_transfer_create, unknown, nhd.layout, &options);
+    RUN(copies);
 }

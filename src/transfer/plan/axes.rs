@@ -91,8 +91,23 @@ pub(super) fn ensure_same_elements(sides: [&Geometry; 2], selects_heads: bool) -
         }
         return same("the number of elements per head", &|side| side.count(Axis::Element));
     }
-    if heads.iter().all(Option::is_some) {
-        same("num_heads", &|side| side.count(Axis::Head))?;
+    match heads {
+        [Some(_), Some(_)] => same("num_heads", &|side| side.count(Axis::Head)),
+        [None, Some(_)] => ensure_heads_together(sides[1], "source"),
+        [Some(_), None] => ensure_heads_together(sides[0], "destination"),
+        [None, None] => Ok(()),
     }
+}
+
+/// Fails if the heads of a token are apart, while the layout of the other side does not say where its heads are.
+fn ensure_heads_together(side: &Geometry, unknown: &str) -> Result<()> {
+    let head = side.count(Axis::Element) * side.stride(Axis::Element);
+    let is_together = side.count(Axis::Head) == 1 || side.stride(Axis::Head) == head;
+    ensure!(
+        is_together,
+        InvalidArgument,
+        "num_heads is 0 in the {unknown} layout, and the heads of a token are apart in the other one, so the order of heads \
+         and tokens is unknown; build the {unknown} layout with num_heads"
+    );
     Ok(())
 }
