@@ -58,6 +58,36 @@ static parcel share(const kvmem_region *region, uint64_t flags) {
     return parcel;
 }
 
+static bool is_sealed(const engine_file *file) {
+    return (fcntl(file->fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0;
+}
+
+static kvmem_status adopt_as_asked(void *options) {
+    kvmem_region *region = NULL;
+    return kvmem_region_adopt_file(options, &region, NULL);
+}
+
+/* A seal cannot be taken away, so a file that is refused keeps the seals that it has. This is the first case:
+ * after others, the thread that calls release callbacks may still run, and no other is needed. */
+TEST(a_refused_file_is_not_sealed) {
+    CLEANUP(engine_file_close) engine_file file = engine_file_open();
+    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.offset = OFFSET + 1);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "page size 4096");
+    options = WITH(part_of(&file, NULL), it.size = FILE_SIZE);
+    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "ftruncate");
+    options = part_of(&file, file.bytes);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "mapped from offset 0");
+    static unsigned char elsewhere[MEMORY_SIZE];
+    options = part_of(&file, elsewhere);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "MAP_SHARED");
+    options = WITH(part_of(&file, NULL), it.release = note_release);
+    const int before = releases_so_far();
+    CHECK_EQ(without_new_threads(adopt_as_asked, &options), KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK_EQ(releases_so_far(), before);
+    CHECK(!is_sealed(&file));
+    CHECK_EQ(ftruncate(file.fd, FILE_SIZE - PAGE), 0);
+}
+
 /* Another process has the engine's own pages: what either writes, the other reads. */
 TEST(importers_have_the_same_pages) {
     for (int is_mapped_by_engine = 0; is_mapped_by_engine < 2; is_mapped_by_engine++) {
@@ -184,11 +214,7 @@ TEST(parts_of_one_file_are_seen_to_overlap) {
     CHECK_FILLED(file.bytes + 11 * PAGE, 7, PAGE);
 }
 
-static bool is_sealed(const engine_file *file) {
-    return (fcntl(file->fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0;
-}
-
-/* Truncated, the file would end whoever touches the memory. */
+/* Truncated, the file would end the process that touches the memory. */
 TEST(it_is_sealed_against_truncation) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     const kvmem_adopt_file_options options = part_of(&file, NULL);
@@ -376,31 +402,6 @@ TEST(the_address_must_show_that_part_of_the_file) {
     CHECK_EQ(munmap(pages, MEMORY_SIZE), 0);
     engine_file_close(&other);
     engine_file_close(&file);
-}
-
-static kvmem_status adopt_as_asked(void *options) {
-    kvmem_region *region = NULL;
-    return kvmem_region_adopt_file(options, &region, NULL);
-}
-
-/* A seal cannot be taken away, so a file that is refused keeps the seals that it has. */
-TEST(a_refused_file_is_not_sealed) {
-    CLEANUP(engine_file_close) engine_file file = engine_file_open();
-    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.offset = OFFSET + 1);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "page size 4096");
-    options = WITH(part_of(&file, NULL), it.size = FILE_SIZE);
-    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "ftruncate");
-    options = part_of(&file, file.bytes);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "mapped from offset 0");
-    static unsigned char elsewhere[MEMORY_SIZE];
-    options = part_of(&file, elsewhere);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "MAP_SHARED");
-    options = WITH(part_of(&file, NULL), it.release = note_release);
-    const int before = releases_so_far();
-    CHECK_EQ(without_new_threads(adopt_as_asked, &options), KVMEM_STATUS_OUT_OF_MEMORY);
-    CHECK_EQ(releases_so_far(), before);
-    CHECK(!is_sealed(&file));
-    CHECK_EQ(ftruncate(file.fd, FILE_SIZE - PAGE), 0);
 }
 
 TEST(a_refused_file_is_not_released_and_leaves_nothing) {
