@@ -248,11 +248,11 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
     ensure!(
         regions.len() == count,
         InvalidArgument,
-        "a {} layout of {} layers needs {count} regions, {} are given; its order is {}",
-        geometry.kind().name(),
+        "the order {} with {} layers and {} outer slots needs {count} regions, {} are given",
+        geometry.order(),
         geometry.dimensions().num_layers,
-        regions.len(),
-        geometry.order()
+        geometry.dimensions().outer_dim,
+        regions.len()
     );
     for (index, region) in regions.iter().enumerate() {
         ensure!(

@@ -6,8 +6,8 @@ use super::axes::PairedBlock;
 use super::nest::PairedAxis;
 use super::side::Side;
 
-/// Passes address and size of each span of a block to `tell`, in the order of (token, layer, outer slot, head, element).
-pub fn each_span(side: &Side, block: &PairedBlock, of: usize, id: u32, mut tell: impl FnMut(u64, u64)) {
+/// Passes address and size of each span of a block to `visit`, in the order of (token, layer, outer slot, head, element).
+pub fn each_span(side: &Side, block: &PairedBlock, of: usize, id: u32, mut visit: impl FnMut(u64, u64)) {
     let [layers, outers, tokens, heads, elements] = &block.axes;
     let (spans, size) = match elements.strides[of] == block.element_size {
         true => (1, elements.count * block.element_size),
@@ -27,7 +27,7 @@ pub fn each_span(side: &Side, block: &PairedBlock, of: usize, id: u32, mut tell:
                     let at = further(at, heads, head);
                     for span in 0..spans {
                         let (region, bytes) = further(at, elements, span);
-                        tell(side.at(region, bytes).1, size);
+                        visit(side.at(region, bytes).1, size);
                     }
                 }
             }

@@ -54,11 +54,11 @@ impl<'a> Matrices<'a> {
         of_start * self.starts()
     }
 
-    /// Passes each to `tell`.
-    pub fn for_each(&self, mut tell: impl FnMut(Matrix)) {
+    /// Passes each to `visit`.
+    pub fn for_each(&self, mut visit: impl FnMut(Matrix)) {
         match self.rows() {
-            Rows::Blocks => self.each_of_blocks(tell),
-            Rows::Grid => self.each_of_grid(&mut tell),
+            Rows::Blocks => self.each_of_blocks(visit),
+            Rows::Grid => self.each_of_grid(&mut visit),
         }
     }
 
@@ -123,37 +123,37 @@ impl<'a> Matrices<'a> {
         progressions::find(self.runs(), limits)
     }
 
-    fn each_of_blocks(&self, mut tell: impl FnMut(Matrix)) {
+    fn each_of_blocks(&self, mut visit: impl FnMut(Matrix)) {
         let [here, there] = self.grid.row_strides;
         for lane in (0..self.grid.lanes).map(|lane| self.shape.lane(lane)) {
             for unit in (0..self.grid.rows).map(|row| lane.further([row * here, row * there])) {
-                self.progressions().for_each(|each| self.rows_of(unit, each, &mut tell));
+                self.progressions().for_each(|each| self.rows_of(unit, each, &mut visit));
             }
         }
     }
 
     /// The rows that are blocks, from a unit of block 0 on.
-    fn rows_of(&self, unit: Move, each: Progression, tell: &mut impl FnMut(Matrix)) {
+    fn rows_of(&self, unit: Move, each: Progression, visit: &mut impl FnMut(Matrix)) {
         let Progression { first, count, steps } = each;
         let [here, there] = self.grid.strides;
         let unit = self.in_block(unit, &first);
         if self.grid.blocks_together {
             let first = Move { size: unit.size * u64::from(first.length), ..unit };
-            return tell(Matrix { first, strides: [steps[0] * here, steps[1] * there], rows: count });
+            return visit(Matrix { first, strides: [steps[0] * here, steps[1] * there], rows: count });
         }
         if count > 1 {
-            return tell(Matrix { first: unit, strides: [steps[0] * here, steps[1] * there], rows: count });
+            return visit(Matrix { first: unit, strides: [steps[0] * here, steps[1] * there], rows: count });
         }
         if self.blocks_are_rows() {
-            return tell(Matrix { first: unit, strides: self.grid.strides, rows: u64::from(first.length) });
+            return visit(Matrix { first: unit, strides: self.grid.strides, rows: u64::from(first.length) });
         }
         for block in 0..u64::from(first.length) {
             let first = unit.further([block * here, block * there]);
-            tell(Matrix { first, strides: self.grid.strides, rows: 1 });
+            visit(Matrix { first, strides: self.grid.strides, rows: 1 });
         }
     }
 
-    fn each_of_grid(&self, tell: &mut impl FnMut(Matrix)) {
+    fn each_of_grid(&self, visit: &mut impl FnMut(Matrix)) {
         let Some(strides) = self.row_strides() else { return };
         let [here, there] = self.grid.strides;
         for lane in (0..self.grid.lanes).map(|lane| self.shape.lane(lane)) {
@@ -161,12 +161,12 @@ impl<'a> Matrices<'a> {
                 let first = self.in_block(lane, run);
                 let length = u64::from(run.length);
                 if self.is_chained(strides) {
-                    tell(Matrix { first, strides, rows: length * self.grid.rows });
+                    visit(Matrix { first, strides, rows: length * self.grid.rows });
                     continue;
                 }
                 for block in 0..length {
                     let first = first.further([block * here, block * there]);
-                    tell(Matrix { first, strides, rows: self.grid.rows });
+                    visit(Matrix { first, strides, rows: self.grid.rows });
                 }
             }
         }
@@ -186,7 +186,7 @@ impl Matrix {
         self,
         source: impl Fn(u32, u64) -> u64,
         destination: impl Fn(u32, u64) -> u64,
-        mut tell: impl FnMut(Self),
+        mut visit: impl FnMut(Self),
     ) {
         let Self { mut first, strides, rows: mut left } = self;
         while left > 0 {
@@ -195,9 +195,9 @@ impl Matrix {
             let fit = rows_in(here, first.size, strides[0]).min(rows_in(there, first.size, strides[1]));
             let rows = fit.min(left);
             if rows == 0 {
-                first.cut(&source, &destination).for_each(|first| tell(Self { first, strides, rows: 1 }));
+                first.cut(&source, &destination).for_each(|first| visit(Self { first, strides, rows: 1 }));
             } else {
-                tell(Self { first, strides, rows });
+                visit(Self { first, strides, rows });
             }
             let done = rows.max(1);
             left -= done;

@@ -248,10 +248,10 @@ impl<'a> PlanPart<'a> {
         self.shape.lane(lane)
     }
 
-    /// Passes the bytes of one block of a side to `tell`, in the order of (token, layer, outer slot, head): the same on both
+    /// Passes the bytes of one block of a side to `visit`, in the order of (token, layer, outer slot, head): the same on both
     /// sides, whatever their order in memory.
-    pub fn each_in_canonical_order(&self, side: usize, id: u32, tell: impl FnMut(u64, u64)) {
-        canonical::each_span(&self.shape.sides[side], self.block, side, id, tell);
+    pub fn each_in_canonical_order(&self, side: usize, id: u32, visit: impl FnMut(u64, u64)) {
+        canonical::each_span(&self.shape.sides[side], self.block, side, id, visit);
     }
 
     fn most_moves(&self) -> u64 {

@@ -34,7 +34,7 @@ impl BlockRuns {
         ensure!(
             !pairs.is_empty(),
             InvalidArgument,
-            "num_pairs is 0: the list of block pairs is empty, and a transfer moves at least one block"
+            "num_pairs is 0: the list of block pairs is empty; give pairs, or source_table and destination_table"
         );
         check_range(pairs, sources, destinations)?;
         join(&mut self.runs, pairs.iter().copied());

@@ -106,7 +106,9 @@ impl Completion {
 
     fn ensure_submitted(&self) -> Result<()> {
         match self.phase.load(Ordering::Acquire) {
-            NEVER_RUN => fail!(InvalidState, "the transfer was not submitted"),
+            NEVER_RUN => {
+                fail!(InvalidState, "the transfer was not submitted; call kvmem_transfer_submit first")
+            }
             _ => Ok(()),
         }
     }

@@ -59,8 +59,8 @@ impl Verification {
                 ensure!(
                     has_whole_blocks,
                     Unsupported,
-                    "checksums are of whole blocks, and only some heads or tokens are moved; take KVMEM_TRANSFER_VERIFY, \
-                     which compares with the source"
+                    "checksums are of whole blocks, so none can be given with block tables or a range of heads; use \
+                     KVMEM_TRANSFER_VERIFY, which compares with the source"
                 );
                 Against::Checksums(checksums.into())
             }
