@@ -24,16 +24,16 @@ pub fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan) -
         ensure!(
             each.size.is_multiple_of(alignment),
             InvalidArgument,
-            "direct I/O on this file needs multiples of {alignment} bytes, and a move has {} bytes, which no alignment \
-             of the layouts changes; create the disk region with KVMEM_DISK_BUFFERED",
+            "direct I/O on this file reads and writes multiples of {alignment} bytes, and {} contiguous bytes are to be \
+             moved; an alignment of the layouts does not change that; create the disk region with KVMEM_DISK_BUFFERED",
             each.size
         );
         let both = counted(source, each.source) | counted(destination, each.destination);
         ensure!(
             both.is_multiple_of(alignment),
             InvalidArgument,
-            "direct I/O on this file needs multiples of {alignment} bytes, and a move is from {:#x} to {:#x}; build \
-             both layouts with that alignment, or create the disk region with KVMEM_DISK_BUFFERED",
+            "direct I/O on this file starts at multiples of {alignment} bytes, and bytes at {:#x} are to be moved to {:#x}; \
+             build both layouts with that alignment, or create the disk region with KVMEM_DISK_BUFFERED",
             each.source,
             each.destination
         );

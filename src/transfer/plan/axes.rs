@@ -77,7 +77,15 @@ pub(super) fn ensure_same_elements(sides: [&Geometry; 2], selects_heads: bool) -
         Ok(())
     };
     if !selects_heads {
-        same("inner_dim", &|side| side.count(Axis::Head) * side.count(Axis::Element))?;
+        let elements = sides.map(|side| side.count(Axis::Head) * side.count(Axis::Element));
+        ensure!(
+            elements[0] == elements[1],
+            InvalidArgument,
+            "inner_dim is {} in the source layout and {} in the destination; to move some of the heads, build both layouts \
+             with num_heads and give num_heads, source_head and destination_head in the options",
+            elements[0],
+            elements[1]
+        );
     }
     same("dtype_width", &Geometry::element_size)?;
     let heads = sides.map(|side| side.dimensions().num_heads);

@@ -45,7 +45,7 @@ fn ensure_disjoint(mut reads: Vec<(u64, u64)>, mut writes: Vec<(u64, u64)>) -> R
         if from < &(to + to_size) && to < &(from + from_size) {
             let message = format!(
                 "source and destination overlap: {from_size} bytes at {from:#x} are read and {to_size} at {to:#x} \
-                 written"
+                 written; move the blocks through other memory, or in two transfers"
             );
             return Err(Error::new(Status::InvalidArgument, message));
         }
