@@ -82,7 +82,8 @@ static void reshape(const shape *from, const shape *to, const kvmem_transfer_opt
     run(source_on_device, found, options);
     expect_same(found, expected, to);
     const kvmem_layout *const sources[] = {source, source_on_device};
-    for (size_t i = 0; i < NUM(sources); i++) {
+    const bool needs_host = options->path == KVMEM_PATH_CUDA_STAGED;
+    for (size_t i = 0; i < (needs_host ? 1 : NUM(sources)); i++) {
         fill(found, to, 100);
         copy_all(found, on_device);
         run(sources[i], on_device, options);
@@ -95,7 +96,7 @@ static void reshape(const shape *from, const shape *to, const kvmem_transfer_opt
 static const uint32_t source_ids[] = {6, 1, 3, 4, 0}, destination_ids[] = {2, 5, 0, 7, 6, 1, 3, 4};
 
 /* Some tokens and heads, or whole blocks, between some orders. */
-static void reshape_all(uint32_t path) {
+static void reshape_all(uint32_t path, uint64_t staging_size) {
     static const char *const orders[] =
         {"L/OBNHC", "L/OBHNC", "BLONHC", "LO/BHNC", "L/BNHOC", "OBNLHC", "L/OHCBN"};
     RETAIN_DEVICE(0);
@@ -109,7 +110,7 @@ static void reshape_all(uint32_t path) {
             {{source_ids, NUM(source_ids), 0, 1}, {destination_ids, NUM(destination_ids), 0, 1}};
         kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.source_table = &tables[0],
                                                  it.destination_table = &tables[1], it.num_tokens = 24,
-                                                 it.path = path);
+                                                 it.path = path, it.staging_size = staging_size);
         reshape(&from, &same, &options);
         options.source_head = 1;
         options.num_heads = 2;
@@ -124,19 +125,29 @@ static void reshape_all(uint32_t path) {
     }
 }
 
-TEST_CALL(by_the_path_that_is_estimated_to_be_fastest, reshape_all(0))
-TEST_CALL(by_the_kernel, reshape_all(KVMEM_PATH_CUDA_KERNEL))
-TEST_CALL(by_the_drivers_copies, reshape_all(KVMEM_PATH_CUDA_COPY))
-TEST_CALL(by_rows_of_the_driver, reshape_all(KVMEM_PATH_CUDA_2D))
+TEST_CALL(by_the_path_that_is_estimated_to_be_fastest, reshape_all(0, 0))
+TEST_CALL(by_the_kernel, reshape_all(KVMEM_PATH_CUDA_KERNEL, 0))
+TEST_CALL(by_the_drivers_copies, reshape_all(KVMEM_PATH_CUDA_COPY, 0))
+TEST_CALL(by_rows_of_the_driver, reshape_all(KVMEM_PATH_CUDA_2D, 0))
+TEST_CALL(staged_in_one_chunk, reshape_all(KVMEM_PATH_CUDA_STAGED, 0))
+TEST_CALL(staged_in_chunks_of_some_blocks, reshape_all(KVMEM_PATH_CUDA_STAGED, 4000))
+TEST_CALL(staged_in_chunks_smaller_than_a_row, reshape_all(KVMEM_PATH_CUDA_STAGED, 70))
 
-TEST(staging_needs_equal_contents) {
-    const shape from = {"L/OBNHC", 8, 4}, to = {"L/OBHNC", 8, 4};
-    static const kvmem_block_pair pair = {1, 2};
+/* A block of more rows than one launch lists: of 16 tokens, 4 heads and 24 elements that are apart on one side. */
+TEST(a_block_of_many_rows_is_staged_by_several_launches) {
+    static const shape from = {"L/OBNHC", 16, 4}, to = {"L/OHCBN", 16, 4};
     RETAIN_DEVICE(0);
-    OWNED(kvmem_layout) source = build(&from, false);
-    OWNED(kvmem_layout) destination = build(&to, true);
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
-                                             it.path = KVMEM_PATH_CUDA_STAGED);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "staging needs equal contents", kvmem_transfer_create, source,
-           destination, &options);
+    static const kvmem_block_pair pairs[] = {{1, 2}, {2, 3}, {7, 0}};
+    reshape(&from, &to, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
+                                    it.path = KVMEM_PATH_CUDA_STAGED)));
+    reshape(&to, &from, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
+                                    it.path = KVMEM_PATH_CUDA_STAGED)));
+}
+
+TEST(staged_layer_by_layer) {
+    static const shape from = {"BLONHC", 8, 4}, to = {"L/BHNOC", 8, 4};
+    RETAIN_DEVICE(0);
+    static const kvmem_block_pair pairs[] = {{1, 2}, {2, 3}, {7, 0}, {0, 8}};
+    reshape(&from, &to, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
+                                    it.path = KVMEM_PATH_CUDA_STAGED, it.flags = KVMEM_TRANSFER_BY_LAYER)));
 }

@@ -23,6 +23,7 @@ mod units;
 
 pub use matrices::Matrices;
 pub use moves::{BlockRun, Matrix, Move};
+pub use nest::Loop;
 pub use outline::Outline;
 pub use runs::BlockRuns;
 pub use selection::{Selection, Slots};
@@ -246,6 +247,21 @@ impl<'a> PlanPart<'a> {
     /// The first unit of block 0 in one of the grid's lanes.
     pub fn lane(&self, lane: u64) -> Move {
         self.shape.lane(lane)
+    }
+
+    /// The loops over the units of a block.
+    pub fn loops(&self) -> &'a [Loop] {
+        self.shape.nest.loops()
+    }
+
+    /// Bytes from a block to the next, in source and destination.
+    pub fn block_strides(&self) -> [u64; 2] {
+        self.shape.block_strides()
+    }
+
+    /// Region and address of block 0 of a side, so many regions and bytes after its first unit.
+    pub fn at(&self, side: usize, regions: u32, bytes: u64) -> (u32, u64) {
+        self.shape.sides[side].at(regions, bytes)
     }
 
     /// Passes the bytes of one block of a side to `visit`, in the order of (token, layer, outer slot, head): the same on both

@@ -142,15 +142,6 @@ impl CudaSides {
         }
     }
 
-    /// The side in device memory, if the other side is host memory.
-    pub fn device(&self) -> Option<&Layout> {
-        match self.direction {
-            CopyDirection::ToDevice => Some(&self.destination),
-            CopyDirection::ToHost => Some(&self.source),
-            _ => None,
-        }
-    }
-
     /// The side on the device that executes the copy.
     pub fn own(&self) -> &Layout {
         if self.to_host() { &self.source } else { &self.destination }

@@ -14,7 +14,7 @@ use super::super::rates::known::Costs;
 use super::super::rates::observed::BatchDirection;
 use super::super::rates::observer::{CostObserver, Measurement};
 use super::super::sides::CudaSides;
-use super::super::work::division::{Division, HostOrder};
+use super::super::work::division::Division;
 use super::super::work::driver::DriverCopies;
 use super::super::work::kernel::KernelCopy;
 use super::super::work::quick::is_quick;
@@ -58,7 +58,6 @@ pub struct Comparison<'a> {
     device: &'a Arc<DeviceState>,
     pub(super) case: CopyCase,
     costs: Costs,
-    order: Option<HostOrder>,
     division: std::result::Result<Division, String>,
     pub candidates: Vec<Candidate>,
 }
@@ -93,7 +92,6 @@ impl<'a> Comparison<'a> {
                 staged: None,
             },
             costs,
-            order: None,
             division: Err("neither side is host memory".to_string()),
             candidates: Vec::new(),
         };
@@ -143,7 +141,9 @@ impl<'a> Comparison<'a> {
 
     /// Divides the transfer into chunks for staging, or stores why it can't be staged.
     fn divide(&mut self) {
-        let Some(host) = self.sides.host() else { return };
+        if self.sides.host().is_none() {
+            return;
+        }
         let is_requested = self.preferences.path == Some(TransferPath::CudaStaged);
         if self.plan.bytes() < LEAST_STAGED && !is_requested {
             self.division = Err(format!("less than {LEAST_STAGED} bytes are too few for staging"));
@@ -154,29 +154,27 @@ impl<'a> Comparison<'a> {
             self.division = Err("its launches alone take longer than another path".to_string());
             return;
         }
-        let order = HostOrder::of(self.plan, self.sides.to_host());
         let wanted = match self.preferences.staging_size {
             0 if self.case.computes => STAGING,
             0 => STAGING_ALONE,
             given => given,
         };
-        self.division = Division::of(
-            host.geometry(),
-            self.plan,
-            &order,
-            wanted,
-            staging::staging_parts(self.case.computes),
-        );
+        let most_parts = staging::staging_parts(self.case.computes);
+        self.division = Division::of(self.plan, self.sides.to_host(), wanted, most_parts);
         if let Ok(division) = &self.division {
             self.case.staged = Some(Staged {
                 chunk: division.part_size.min(self.plan.bytes()),
                 parts: division.parts as u64,
                 copies: division.copies,
                 are_batched: self.device.context().driver().copies_batches(),
-                is_quick: is_quick(division.chunks as usize, division.copies as usize),
+                more_launches: division.launches - division.chunks,
+                is_quick: is_quick(
+                    division.chunks as usize,
+                    division.launches as usize,
+                    division.copies as usize,
+                ),
             });
         }
-        self.order = Some(order);
     }
 
     /// Duration of the fastest possible path so far. Leaves out rows, whose calls are not counted yet.
@@ -306,8 +304,7 @@ impl<'a> Comparison<'a> {
     fn prepare_staged(&self) -> Result<CopyTask> {
         let unsupported = |reason| Error::new(Status::Unsupported, reason);
         let division = self.division.as_ref().map_err(|reason| unsupported(reason.clone()))?;
-        let (Some(order), Some(host), Some(device)) = (&self.order, self.sides.host(), self.sides.device())
-        else {
+        let Some(host) = self.sides.host() else {
             return Err(unsupported("neither side is host memory".to_string()));
         };
         let wanted = launch::staging_ctas(self.case.computes);
@@ -315,7 +312,7 @@ impl<'a> Comparison<'a> {
             0 => wanted,
             most => wanted.min(most),
         };
-        let copy = StagedCopy::prepare(self.sides, [host, device], self.plan, order, division, ctas);
+        let copy = StagedCopy::prepare(self.sides, host, self.plan, division, ctas);
         let copy = copy.map_err(unsupported)?;
         let kernel = self.device.kernel()?;
         // Allocated now, so that no run has to.

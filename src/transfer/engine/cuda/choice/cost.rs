@@ -47,6 +47,8 @@ pub struct Staged {
     pub parts: u64,
     /// Number of copies from or to the host.
     pub copies: u64,
+    /// Number of launches after the first of each chunk: those of blocks with many rows.
+    pub more_launches: u64,
     /// They are submitted to the driver in batches.
     pub are_batched: bool,
     /// The calling thread starts it, so no other thread is woken.
@@ -268,7 +270,7 @@ pub fn least_staged(case: &CopyCase, rates: &Rates) -> f64 {
 }
 
 fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
-    let Some(Staged { chunk, parts, copies, are_batched, is_quick }) = case.staged else {
+    let Some(Staged { chunk, parts, copies, more_launches, are_batched, is_quick }) = case.staged else {
         return [f64::INFINITY; 2];
     };
     let (bytes, chunk) = (case.bytes as f64, chunk as f64);
@@ -279,7 +281,8 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
         true => (copies * own.batched).max(copies * GAP + bytes / rate),
         false => copies * rates.copy + bytes / rate,
     };
-    let calls = if is_quick { STAGE } else { HAND_OVER + (bytes / chunk).ceil() * CHUNK };
+    let launches = more_launches as f64 * LAUNCH;
+    let calls = launches + if is_quick { STAGE } else { HAND_OVER + (bytes / chunk).ceil() * CHUNK };
     // The copy engine waits until the kernel has gathered the first chunk, or the kernel scatters the last, which may be
     // smaller. Concurrently with compute, the kernel fills or drains all parts whenever it starts, and the copy engine
     // works on them until it starts again.
@@ -290,15 +293,17 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     let within = &rates.on_device;
     let gathering = within.kernel.min(f64::from(staging_ctas(case.computes)) * within.cta);
     let gather = case.moves as f64 * exposed / bytes.max(1.0) * KERNEL_MOVE + exposed / gathering;
-    let alone = START + calls + gather + link;
+    // Short rows take the kernel longer than the link.
+    let gathers = case.moves as f64 * KERNEL_MOVE;
+    let alone = START + calls + gather + link.max(gathers);
     // What fits the parts is gathered, or scattered, at once.
     let rounds = bytes / (parts as f64 * chunk);
     let turns = if rounds > 1.0 { rounds * TURN } else { 0.0 };
-    let gathers = if case.direction == CopyDirection::ToHost { case.moves as f64 } else { 0.0 };
-    let least = STAGED_BESIDE.of(bytes, gathers);
+    let spans = if case.direction == CopyDirection::ToHost { case.moves as f64 } else { 0.0 };
+    let least = STAGED_BESIDE.of(bytes, spans);
     // A small copy needs few CTAs, which start earlier.
     let wait = if link > 0.9 * TURN { LONG_WAIT } else { WAIT * least / STAGED_BESIDE.most };
-    let beside = START + calls + chunk / 800e9 + wait + link.max(turns);
+    let beside = START + calls + chunk / 800e9 + wait + link.max(gathers).max(turns);
     [alone, beside.max(least)]
 }
 

@@ -109,7 +109,7 @@ impl Machine {
     fn staged(&self, transfer: &Transfer) -> f64 {
         let chunks = transfer.bytes().div_ceil(CHUNK);
         let copies = transfer.copies.max(chunks).div_ceil(chunks);
-        let quick = is_quick(chunks as usize, transfer.copies as usize);
+        let quick = is_quick(chunks as usize, chunks as usize, transfer.copies as usize);
         let mut host = self.submit + self.stage + if quick { 0.0 } else { self.wake };
         let (mut gathered, mut engine) = (0.0f64, 0.0f64);
         let mut drained = [0.0f64; PARTS];
@@ -185,8 +185,15 @@ fn regret(machine: &Machine, rates: &Rates, transfer: &Transfer) -> (f64, Transf
     let bytes = transfer.bytes();
     let chunks = bytes.div_ceil(CHUNK);
     let copies = transfer.copies.max(chunks);
-    let is_quick = is_quick(chunks as usize, copies as usize);
-    let staged = Staged { chunk: CHUNK.min(bytes), parts: PARTS as u64, copies, are_batched: true, is_quick };
+    let is_quick = is_quick(chunks as usize, chunks as usize, copies as usize);
+    let staged = Staged {
+        chunk: CHUNK.min(bytes),
+        parts: PARTS as u64,
+        copies,
+        more_launches: 0,
+        are_batched: true,
+        is_quick,
+    };
     let case = CopyCase {
         direction: CopyDirection::ToHost,
         bytes,

@@ -6,11 +6,11 @@
 pub const QUICK_CALLS: usize = 16;
 /// Maximum number of copies in a batch.
 pub const QUICK_BATCH: usize = 128;
-/// Driver calls of a chunk of a staged copy, without those for its copies.
+/// Driver calls of a chunk of a staged copy with one launch, without those for its copies.
 const CALLS: usize = 7;
 
-/// Whether the calling thread submits a staged copy. `copies` is the number of copies between staging memory and host in all
-/// chunks.
-pub fn is_quick(chunks: usize, copies: usize) -> bool {
-    CALLS * chunks <= QUICK_CALLS && copies <= QUICK_BATCH
+/// Whether the calling thread submits a staged copy. `launches` is the number of kernel launches of all chunks, `copies` that of
+/// the copies between staging memory and host.
+pub fn is_quick(chunks: usize, launches: usize, copies: usize) -> bool {
+    (CALLS - 1) * chunks + launches <= QUICK_CALLS && copies <= QUICK_BATCH
 }

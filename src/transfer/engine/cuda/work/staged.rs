@@ -8,11 +8,10 @@ use super::super::device::pool::Pooled;
 use super::super::device::resource::Resource;
 use super::super::device::staging::Staging;
 use super::super::device::state::DeviceState;
-use super::super::launch::{cut_runs, typical_length};
 use super::super::sides::CudaSides;
-use super::chunking::{Chunk, Chunking, pack};
+use super::chunking::{self, Chunk};
 use super::descriptors::PreparedRuns;
-use super::division::{Division, HostOrder};
+use super::division::Division;
 use super::quick;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun};
@@ -39,19 +38,13 @@ impl StagedCopy {
     /// Prepares it. Fails with a reason.
     pub fn prepare(
         sides: &CudaSides,
-        [host, device]: [&Layout; 2],
+        host: &Layout,
         plan: &Plan,
-        order: &HostOrder,
         division: &Division,
         most_ctas: u32,
     ) -> std::result::Result<Self, String> {
-        let packed = pack(order);
-        let most_blocks = typical_length(packed.len(), order.blocks);
-        let mut runs = cut_runs(packed.into_iter(), most_blocks, division.blocks as u32);
         let (to_host, left) = (sides.to_host(), sides.left(host));
-        let (host, device) = (host.placement(), device.placement());
-        let chunking = Chunking { host, device, left: &left, plan, order, division, to_host, most_blocks };
-        let mut chunks = chunking.chunks(&runs)?;
+        let (mut chunks, mut runs) = chunking::chunks(plan, division, to_host, &left)?;
         if !to_host {
             for run in &mut runs {
                 std::mem::swap(&mut run.source, &mut run.destination);
@@ -90,7 +83,8 @@ impl StagedCopy {
     /// Whether starting it takes little time.
     pub fn is_quick(&self) -> bool {
         let copies = self.chunks.iter().map(|chunk| chunk.copies.len()).sum();
-        quick::is_quick(self.chunks.len(), copies)
+        let launches = self.chunks.iter().map(|chunk| chunk.launches.len()).sum();
+        quick::is_quick(self.chunks.len(), launches, copies)
     }
 
     /// Enqueues it after the work that is queued on `on`, and before later work there.
@@ -120,7 +114,9 @@ impl StagedCopy {
             }
             // SAFETY: the caller's promise. The part is empty when filling begins, and full when draining begins.
             let launch = || unsafe {
-                kernel.launch(&gather, &chunk.placed(runs, address, self.to_host), self.most_ctas)
+                let mut placed =
+                    chunk.launches.iter().map(|blocks| placed(blocks, runs, address, self.to_host));
+                placed.try_for_each(|blocks| kernel.launch(&gather, &blocks, self.most_ctas))
             };
             // SAFETY: as above.
             let copy = || unsafe { self.copy(chunk, address, &copier, ahead) };
@@ -155,25 +151,24 @@ impl StagedCopy {
 /// Stores the runs in the parameters of each launch, if those of all chunks fit. Returns whether they do. Warps that read
 /// runs from host memory would wait for the writes of the copy engine.
 fn put_in_launches(chunks: &mut [Chunk], runs: &[KernelRun]) -> bool {
-    let with_runs = |Chunk { blocks, .. }: &Chunk| {
+    let with_runs = |blocks: &Blocks| {
         let first = blocks.runs as usize / size_of::<KernelRun>();
         blocks.with_runs(&runs[first..first + blocks.num_runs as usize])
     };
-    let Some(launches) = chunks.iter().map(with_runs).collect::<Option<Vec<_>>>() else { return false };
-    chunks.iter_mut().zip(launches).for_each(|(chunk, blocks)| chunk.blocks = blocks);
+    let launches = chunks.iter().flat_map(|chunk| &chunk.launches);
+    let Some(launches) = launches.map(with_runs).collect::<Option<Vec<_>>>() else { return false };
+    chunks.iter_mut().flat_map(|chunk| &mut chunk.launches).zip(launches).for_each(|(place, it)| *place = it);
     true
 }
 
-impl Chunk {
-    /// The kernel's copies, with the addresses of the runs and of the part.
-    fn placed(&self, runs: u64, part: u64, to_host: bool) -> Blocks {
-        let mut blocks = Blocks { runs: runs + self.blocks.runs, ..self.blocks };
-        for layer in &mut blocks.layers[..self.blocks.num_layers as usize] {
-            let staged = if to_host { &mut layer.destination } else { &mut layer.source };
-            *staged = staged.wrapping_add(part);
-        }
-        blocks
+/// A launch with the addresses of the runs and of the part.
+fn placed(launch: &Blocks, runs: u64, part: u64, to_host: bool) -> Blocks {
+    let mut blocks = Blocks { runs: runs + launch.runs, ..*launch };
+    for layer in &mut blocks.layers[..launch.num_layers as usize] {
+        let staged = if to_host { &mut layer.destination } else { &mut layer.source };
+        *staged = staged.wrapping_add(part);
     }
+    blocks
 }
 
 #[cfg(test)]
@@ -184,17 +179,18 @@ mod tests {
         // SAFETY: it has only integer fields, for which zero is valid.
         let zero: Blocks = unsafe { std::mem::zeroed() };
         let runs = (first_run * size_of::<KernelRun>()) as u64;
-        Chunk { blocks: Blocks { runs, num_runs, num_layers: 2, ..zero }, copies: Vec::new() }
+        Chunk { launches: vec![Blocks { runs, num_runs, num_layers: 2, ..zero }], copies: Vec::new() }
     }
 
     #[test]
     fn each_launch_contains_its_own_runs() {
         let runs: Vec<_> = (0..5).map(|index| KernelRun::new(index, 10 + index, 1)).collect();
         let mut chunks = [chunk(0, 3), chunk(3, 2)];
-        let expected = [&runs[..3], &runs[3..]].map(|own| chunk(0, 0).blocks.with_runs(own).unwrap().layers);
+        let expected =
+            [&runs[..3], &runs[3..]].map(|own| chunk(0, 0).launches[0].with_runs(own).unwrap().layers);
         assert!(put_in_launches(&mut chunks, &runs));
-        assert_eq!(chunks.each_ref().map(|chunk| chunk.blocks.layers), expected);
-        assert_eq!(chunks.map(|chunk| chunk.blocks.runs), [0, 0]);
+        assert_eq!(chunks.each_ref().map(|chunk| chunk.launches[0].layers), expected);
+        assert_eq!(chunks.map(|chunk| chunk.launches[0].runs), [0, 0]);
     }
 
     #[test]
@@ -202,7 +198,10 @@ mod tests {
         let runs = vec![KernelRun::new(1, 2, 3); 400];
         let mut chunks = [chunk(0, 1), chunk(1, 399)];
         assert!(!put_in_launches(&mut chunks, &runs));
-        assert_eq!(chunks[0].blocks.layers[2..], [Default::default(); crate::cuda::kernel::MOST_LAYERS - 2]);
-        assert_eq!(chunks.map(|chunk| chunk.blocks.runs), [0, size_of::<KernelRun>() as u64]);
+        assert_eq!(
+            chunks[0].launches[0].layers[2..],
+            [Default::default(); crate::cuda::kernel::MOST_LAYERS - 2]
+        );
+        assert_eq!(chunks.map(|chunk| chunk.launches[0].runs), [0, size_of::<KernelRun>() as u64]);
     }
 }

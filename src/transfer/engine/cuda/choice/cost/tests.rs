@@ -123,6 +123,7 @@ fn blocks_that_are_contiguous_on_the_host_are_staged() {
             chunk,
             parts: 8,
             copies: (1 << 30) / chunk,
+            more_launches: 0,
             are_batched: true,
             is_quick: false,
         }),
@@ -140,6 +141,7 @@ fn on_an_idle_device_a_transfer_of_a_millisecond_is_not_staged() {
             chunk: 8 << 20,
             parts: 8,
             copies: count >> 11,
+            more_launches: 0,
             are_batched: true,
             is_quick: false,
         }),
@@ -171,7 +173,15 @@ fn beside_compute_the_estimate_of_staged_copies_is_within_a_twentieth_of_the_mea
         (CopyDirection::ToDevice, 4 << 10, 10, 49.4),
         (CopyDirection::ToDevice, 16 << 10, 320, 49.8),
     ] {
-        let staged = Some(Staged { chunk: 32 << 20, parts: 4, copies, are_batched: true, is_quick: false });
+        let staged = Staged {
+            chunk: 32 << 20,
+            parts: 4,
+            copies,
+            more_launches: 0,
+            are_batched: true,
+            is_quick: false,
+        };
+        let staged = Some(staged);
         let case = CopyCase { staged, ..case(direction, piece, (320 << 20) / piece, true) };
         let rate = case.bytes as f64 / seconds(TransferPath::CudaStaged, &case) / 1e9;
         assert!((rate / measured - 1.0).abs() < 0.05, "{rate} for {measured}");

@@ -4,14 +4,15 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::{BlockDim, Dimensions, Geometry, LayoutKind};
+use crate::layout::{Arrangement, BlockDim, Dimensions, Geometry, LayoutKind, Order, Placement};
 use crate::region::EqualPieces;
-use crate::transfer::engine::cuda::launch::{cut_runs, typical_length};
-use crate::transfer::request::{BlockPair, PairedRange, Wanted};
+use crate::transfer::plan::Outline;
+use crate::transfer::request::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
 
 const KINDS: [LayoutKind; 3] = [
     LayoutKind::FullyContiguous,
@@ -58,10 +59,15 @@ fn any_range(most: u64) -> impl Strategy<Value = PairedRange> {
     })
 }
 
-/// The destination and source address of each byte that a launch copies.
-fn launched(blocks: &Blocks, runs: &[KernelRun]) -> BTreeMap<u64, u64> {
-    let first = blocks.runs as usize / size_of::<KernelRun>();
+/// The destination and source address of each byte that the launches of a chunk copy.
+fn launched(launches: &[Blocks], runs: &[KernelRun]) -> BTreeMap<u64, u64> {
     let mut bytes = BTreeMap::new();
+    launches.iter().for_each(|blocks| add_launched(blocks, runs, &mut bytes));
+    bytes
+}
+
+fn add_launched(blocks: &Blocks, runs: &[KernelRun], bytes: &mut BTreeMap<u64, u64>) {
+    let first = blocks.runs as usize / size_of::<KernelRun>();
     for run in &runs[first..first + blocks.num_runs as usize] {
         assert!(run.length <= blocks.most_blocks);
         for layer in &blocks.layers[..blocks.num_layers as usize] {
@@ -85,7 +91,6 @@ fn launched(blocks: &Blocks, runs: &[KernelRun]) -> BTreeMap<u64, u64> {
             }
         }
     }
-    bytes
 }
 
 fn copied(copies: &[Copy]) -> BTreeMap<u64, u64> {
@@ -96,58 +101,109 @@ fn copied(copies: &[Copy]) -> BTreeMap<u64, u64> {
     copies.iter().flat_map(bytes).collect()
 }
 
+/// Staging memory and the page locks of the host.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    part_size: u64,
+    locks: u64,
+}
+
+/// Checks that the chunks of a plan are the planned transfer, and fit their parts.
+fn check(plan: &Plan, to_host: bool, limits: Limits) -> std::result::Result<(), TestCaseError> {
+    let Limits { part_size, locks } = limits;
+    let division = Division::of(plan, to_host, 2 * part_size, 2).unwrap();
+    prop_assert_eq!(division.part_size, part_size);
+    let locks = EqualPieces { start: HOST, size: locks };
+    let (chunks, mut runs) = chunks(plan, &division, to_host, &|_, address| locks.left(address)).unwrap();
+    prop_assert_eq!(chunks.len() as u64, division.chunks);
+    let launches: usize = chunks.iter().map(|chunk| chunk.launches.len()).sum();
+    prop_assert!(launches as u64 <= division.launches);
+    if !to_host {
+        runs.iter_mut().for_each(|run| std::mem::swap(&mut run.source, &mut run.destination));
+    }
+    let mut moved = BTreeMap::new();
+    for Chunk { launches, copies } in &chunks {
+        // A host block may be a source twice; then the chunk contains it twice.
+        let (launched, copied) = (launched(launches, &runs), copied(copies));
+        let (fills, drains) = if to_host { (launched, copied) } else { (copied, launched) };
+        prop_assert!(fills.keys().all(|staged| *staged < part_size));
+        for (destination, staged) in drains {
+            let source = fills.get(&staged).copied();
+            prop_assert_eq!(moved.insert(destination, source), None, "a byte is written twice");
+        }
+        for copy in copies {
+            let at = if to_host { copy.destination } else { copy.source };
+            prop_assert!(locks.touched(at, copy.size).count() == 1, "across the end of a page lock");
+        }
+        for pair in copies.windows(2) {
+            let goes_on = pair[0].source + pair[0].size == pair[1].source
+                && pair[0].destination + pair[0].size == pair[1].destination;
+            let at = if to_host { pair[1].destination } else { pair[1].source };
+            prop_assert!(!goes_on || locks.left(at) == locks.size, "cut where no page lock ends");
+        }
+    }
+    let bytes =
+        |each: Move| (0..each.size).map(move |byte| (each.destination + byte, Some(each.source + byte)));
+    let expected: BTreeMap<_, _> = plan.moves().flat_map(bytes).collect();
+    prop_assert_eq!(moved, expected);
+    Ok(())
+}
+
+fn any_limits() -> impl Strategy<Value = Limits> {
+    let part_size = prop_oneof![1u64..200, Just(1u64 << 16)];
+    (part_size, 1u64..300).prop_map(|(part_size, locks)| Limits { part_size, locks })
+}
+
+/// Orders of engines, and a transposed one.
+const ORDERS: [&str; 8] =
+    ["BLOHNC", "L/BHNOC", "L/BNHOC", "LO/BNHC", "LO/BHNC", "OBNLHC", "OBHNLC", "L/OHCBN"];
+
+fn ordered(order: usize, page_size: u64, heads: u64, start: u64) -> Placement {
+    let dimensions = Dimensions {
+        num_blocks: 10,
+        num_layers: 3,
+        outer_dim: 2,
+        page_size,
+        inner_dim: heads * 3,
+        dtype_width: 2,
+        alignment: 1,
+        num_heads: Some(heads),
+    };
+    let order = Order::parse(ORDERS[order]).unwrap();
+    let kind = LayoutKind::Ordered(Arrangement::tight(order));
+    Placement::within(Geometry::new(dimensions, kind).unwrap(), start).unwrap()
+}
+
 proptest! {
     #[test]
     fn chunks_are_the_planned_transfer_and_fit_their_parts(
         pairs in any_pairs(), host_kind in 0usize..3, device_kind in 0usize..3, shifts in [0u32..7, 0u32..7],
-        layers in any_range(3), outers in any_range(2), to_host in any::<bool>(),
-        part_size in prop_oneof![12u64..200, Just(1u64 << 16)], locks in 1u64..300,
+        layers in any_range(3), outers in any_range(2), to_host in any::<bool>(), limits in any_limits(),
     ) {
         let (host, device) = (placement(host_kind, shifts[0], HOST), placement(device_kind, shifts[1], 4096));
         let (source, destination) = if to_host { (&device, &host) } else { (&host, &device) };
         let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
-        let plan = Plan::between(source, destination, &pairs, wanted).unwrap();
-        let order = HostOrder::of(&plan, to_host);
-        // A host block may be a source twice; then the chunk contains it twice.
-        let division = Division::of(host.geometry(), &plan, &order, 2 * part_size, 2).unwrap();
-        prop_assert_eq!(division.part_size, part_size);
-        let packed = pack(&order);
-        let most_blocks = typical_length(packed.len(), order.blocks);
-        let mut runs = cut_runs(packed.into_iter(), most_blocks, division.blocks as u32);
-        let locks = EqualPieces { start: HOST, size: locks };
-        let left = |_, address| locks.left(address);
-        let (order, division) = (&order, &division);
-        let chunking =
-            Chunking { host: &host, device: &device, left: &left, plan: &plan, order, division, to_host, most_blocks };
-        let chunks = chunking.chunks(&runs).unwrap();
-        if !to_host {
-            runs.iter_mut().for_each(|run| std::mem::swap(&mut run.source, &mut run.destination));
-        }
-        let mut moved = BTreeMap::new();
-        for Chunk { blocks, copies } in &chunks {
-            let (launched, copied) = (launched(blocks, &runs), copied(copies));
-            let (fills, drains) = if to_host { (launched, copied) } else { (copied, launched) };
-            prop_assert!(fills.keys().all(|staged| *staged < part_size));
-            for (destination, staged) in drains {
-                let source = fills.get(&staged).copied();
-                prop_assert_eq!(moved.insert(destination, source), None, "a byte is written twice");
-            }
-            for copy in copies {
-                let at = if to_host { copy.destination } else { copy.source };
-                prop_assert!(locks.touched(at, copy.size).count() == 1, "across the end of a page lock");
-            }
-            for pair in copies.windows(2) {
-                let goes_on = pair[0].source + pair[0].size == pair[1].source
-                    && pair[0].destination + pair[0].size == pair[1].destination;
-                let at = if to_host { pair[1].destination } else { pair[1].source };
-                prop_assert!(!goes_on || locks.left(at) == locks.size, "cut where no page lock ends");
-            }
-        }
-        let expected: BTreeMap<_, _> = plan
-            .moves()
-            .flat_map(|each| (0..each.size).map(move |byte| (each.destination + byte, Some(each.source + byte))))
-            .collect();
-        prop_assert_eq!(moved, expected);
+        check(&Plan::between(source, destination, &pairs, wanted).unwrap(), to_host, limits)?;
+    }
+
+    #[test]
+    fn chunks_are_the_planned_transfer_between_any_orders(
+        orders in [0usize..8, 0usize..8], pages in [1u64..6, 1u64..6], heads in [2u64..5, 2u64..5],
+        tables in [any_pairs(), any_pairs()], first in 0u64..4, step in 1u64..3, tokens in 1u64..20,
+        to_host in any::<bool>(), limits in any_limits(),
+    ) {
+        let host = ordered(orders[0], pages[0], heads[0], HOST);
+        let device = ordered(orders[1], pages[1], heads[1], 1 << 24);
+        let (source, destination) = if to_host { (&device, &host) } else { (&host, &device) };
+        let heads = PairedRange { source: 1, destination: 0, count: 1 };
+        let wanted = Wanted { heads: Some(heads), ..Wanted::default() };
+        let outline = Arc::new(Outline::between(source, destination, wanted, false).unwrap());
+        let sources: Vec<_> = tables[0].iter().map(|pair| pair.source).collect();
+        let destinations: Vec<_> = tables[1].iter().map(|pair| pair.destination).collect();
+        let table = |blocks, first_token, token_step| BlockTable { blocks, first_token, token_step };
+        let sides = [table(&sources[..], first, step), table(&destinations[..], 0, 1)];
+        let Ok(plan) = Plan::of_tokens(&outline, &TokenTables { sides, tokens }, None) else { return Ok(()) };
+        check(&plan, to_host, limits)?;
     }
 }
 
@@ -176,15 +232,8 @@ fn a_chunk_with_more_tiles_than_a_launch_supports_fails() {
     let left = |_, _| u64::MAX;
     let chunks_of = |pairs: &[BlockPair]| {
         let plan = Plan::between(&device, &host, pairs, Wanted::default()).unwrap();
-        let order = HostOrder::of(&plan, true);
-        let division = Division::of(host.geometry(), &plan, &order, 1 << 40, 2).unwrap();
-        let packed = pack(&order);
-        let most_blocks = typical_length(packed.len(), order.blocks);
-        let runs = cut_runs(packed.into_iter(), most_blocks, division.blocks as u32);
-        let (host, device, plan, order, division) = (&host, &device, &plan, &order, &division);
-        let chunking =
-            Chunking { host, device, left: &left, plan, order, division, to_host: true, most_blocks };
-        chunking.chunks(&runs).map(|chunks| chunks.len())
+        let division = Division::of(&plan, true, 1 << 40, 2).unwrap();
+        chunks(&plan, &division, true, &left).map(|(chunks, _)| chunks.len())
     };
     let both: Vec<_> = long.clone().chain(scattered.clone()).collect();
     let reason = chunks_of(&both).unwrap_err();
