@@ -3,7 +3,11 @@
 // same transfer between host layouts, which unit.transfer_reshape compares with a copy element by element.
 #include "allocated.h"
 #include "engine.h"
+#include "regions.h"
 #include "stance.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define BLOCKS 9
 
@@ -132,6 +136,83 @@ TEST_CALL(by_rows_of_the_driver, reshape_all(KVMEM_PATH_CUDA_2D, 0))
 TEST_CALL(staged_in_one_chunk, reshape_all(KVMEM_PATH_CUDA_STAGED, 0))
 TEST_CALL(staged_in_chunks_of_some_blocks, reshape_all(KVMEM_PATH_CUDA_STAGED, 4000))
 TEST_CALL(staged_in_chunks_smaller_than_a_row, reshape_all(KVMEM_PATH_CUDA_STAGED, 70))
+
+/* Both ends in memory of the GPU, and one: some heads of some tokens are compared after each run. */
+TEST(tokens_and_heads_are_verified) {
+    static const shape from = {"BLONHC", 8, 4}, same = {"L/BHNOC", 8, 4}, to = {"L/OBHNC", 4, 2};
+    RETAIN_DEVICE(0);
+    const kvmem_block_table tables[] =
+        {{source_ids, NUM(source_ids), 3, 2}, {destination_ids, NUM(destination_ids), 1, 1}};
+    kvmem_transfer_options options =
+        OPTIONS(kvmem_transfer_options, it.source_table = &tables[0], it.destination_table = &tables[1],
+                it.num_tokens = 11, it.flags = KVMEM_TRANSFER_VERIFY);
+    reshape(&from, &same, &options);
+    options.source_head = 1;
+    options.num_heads = 2;
+    options.source_layer = options.destination_layer = 1;
+    options.num_layers = 2;
+    reshape(&from, &to, &options);
+    static const kvmem_block_pair pairs[] = {{1, 2}, {7, 0}};
+    reshape(&from, &same, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
+                                      it.destination_head = 1, it.num_heads = 3,
+                                      it.flags = KVMEM_TRANSFER_VERIFY)));
+}
+
+/* One page of memory at two addresses. */
+typedef struct double_page {
+    unsigned char *address;
+    kvmem_region *region;
+} double_page;
+
+#define PAGE 4096
+
+static void double_page_open(double_page *page) {
+    const int file = memfd_create("page", 0);
+    CHECK(file >= 0 && ftruncate(file, PAGE) == 0);
+    page->address = mmap(NULL, 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(page->address != MAP_FAILED);
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(mmap(page->address + i * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) !=
+              MAP_FAILED);
+    }
+    close(file);
+    page->region = region_adopt(page->address, 2 * PAGE);
+}
+
+static void double_page_close(double_page *page) {
+    kvmem_region_destroy(page->region);
+    munmap(page->address, 2 * PAGE);
+}
+
+/* The second block overwrites the first. */
+TEST(tokens_that_are_overwritten_before_the_end_are_found) {
+    const kvmem_layout_config config =
+        OPTIONS(kvmem_layout_config, it.num_blocks = 2, it.num_layers = 1, it.outer_dim = 1, it.page_size = 8,
+                it.num_heads = 4, it.inner_dim = 256, it.dtype_width = 2, it.order = "BNHC");
+    static const uint32_t ids[] = {0, 1};
+    RETAIN_DEVICE(0);
+    OPENED(double_page, page);
+    OWN(kvmem_layout, destination, kvmem_layout_build,
+        REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS,
+                    it.regions = &page.region, it.count = 1)));
+    kvmem_layout *built[2];
+    EXPECT_OK(build_pinned(0, &config, &built[0]));
+    EXPECT_OK(build_on_device(0, &config, &built[1]));
+    OWNED(kvmem_layout) filled = built[0];
+    OWNED(kvmem_layout) source = built[1];
+    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, filled);
+    kv_fill((unsigned char *)(uintptr_t)strides.bases[0], 2 * PAGE, 1);
+    static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}};
+    run(filled, source, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs))));
+    const kvmem_block_table table = {ids, NUM(ids), 0, 1};
+    const kvmem_transfer_options options =
+        OPTIONS(kvmem_transfer_options, it.source_table = &table, it.destination_table = &table,
+                it.num_tokens = 16, it.num_heads = 4, it.flags = KVMEM_TRANSFER_VERIFY);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "of 16 moved tokens are corrupt: the first is token",
+                   kvmem_transfer_wait(transfer, PATIENCE, ERR));
+}
 
 /* A block of more rows than one launch lists: of 16 tokens, 4 heads and 24 elements that are apart on one side. */
 TEST(a_block_of_many_rows_is_staged_by_several_launches) {

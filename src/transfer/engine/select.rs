@@ -16,7 +16,7 @@ use crate::layout::{Layout, Locality};
 use crate::nixl::MemoryType;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
-use crate::transfer::request::{BlockPair, Preferences, Wanted};
+use crate::transfer::request::Preferences;
 use crate::transfer::run::completion::{Account, Completion};
 use crate::transfer::run::steps::PartSequence;
 
@@ -106,17 +106,11 @@ pub fn prepare(
     Ok(Box::new(PartSequence::new(parts)))
 }
 
-/// Moves blocks by the fastest path, and waits for the end.
-pub fn move_now(
-    source: &Arc<Layout>,
-    destination: &Arc<Layout>,
-    pairs: &[BlockPair],
-    wanted: Wanted,
-) -> Result<()> {
+/// Does what is planned by the fastest path, and waits for the end.
+pub fn move_now(source: &Arc<Layout>, destination: &Arc<Layout>, plan: Plan) -> Result<()> {
     let path = path(source, destination, None)?;
     let contexts = Contexts::of([&**source, &**destination], path.is_cuda());
     contexts.ensure_alive()?;
-    let plan = Plan::once(source, destination, pairs, wanted)?;
     let completion = Completion::new(plan.layers().count, None);
     let touched = runs::touched(source, destination, &plan);
     let engine = prepare(path, [source, destination], plan, &Preferences::default(), None)?;

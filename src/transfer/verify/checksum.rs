@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use super::{gpu, host};
 use crate::error::{Result, ensure};
-use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind, Locality};
+use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout, LayoutKind, Locality};
 use crate::nixl::MemoryType;
 use crate::region::SystemConfig;
 use crate::transfer::engine::contexts::Contexts;
 use crate::transfer::engine::select;
-use crate::transfer::plan::Slots;
+use crate::transfer::plan::{Plan, Slots};
 use crate::transfer::request::{BlockPair, PairedRange, Wanted};
 
 /// Size of the host buffer for blocks that the CPU can't access directly.
@@ -82,7 +82,8 @@ fn through_host(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Ve
     Ok(checksums)
 }
 
-/// Host memory for some blocks, with the same kind and alignment as the layout, so that every path supports the copy.
+/// Host memory for some blocks, with the same order and alignment as the layout, so that every path supports the copy: direct
+/// I/O needs long ranges that are contiguous on both sides.
 fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64) -> Result<Arc<Layout>> {
     let like = layout.geometry().dimensions();
     let io_alignment = layout.memory().regions().iter().map(|region| region.io_alignment()).max();
@@ -90,7 +91,7 @@ fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64)
     let memory = AllocationConfig::System(SystemConfig::default());
     // Strides that were given are of the layout's own memory.
     let kind = match layout.geometry().kind() {
-        LayoutKind::Ordered(_) => LayoutKind::FullyContiguous,
+        LayoutKind::Ordered(arrangement) => LayoutKind::Ordered(Arrangement::tight(arrangement.order)),
         kind => kind,
     };
     Layout::builder(Dimensions { num_blocks, num_layers, outer_dim, alignment, ..like.clone() })
@@ -106,6 +107,7 @@ fn fetch(layout: &Arc<Layout>, blocks: &[u32], wanted: Wanted, buffer: &Arc<Layo
         .zip(0..)
         .map(|(source, destination)| BlockPair { source: *source, destination })
         .collect();
-    let fetched = select::move_now(layout, buffer, &pairs, wanted);
+    let fetched = Plan::once(layout, buffer, &pairs, wanted);
+    let fetched = fetched.and_then(|plan| select::move_now(layout, buffer, plan));
     fetched.map_err(|error| error.context("copy blocks to host memory for their checksums"))
 }

@@ -6,9 +6,11 @@ pub mod gpu;
 mod host;
 mod pieces;
 mod remainder;
+mod tokens;
 
 use std::sync::Arc;
 
+use self::tokens::Tokens;
 use super::plan::{Plan, Selection, Slots};
 use super::request::{BlockPair, Expected, Step};
 use super::run::Verify;
@@ -27,8 +29,10 @@ pub struct Verification {
 enum Against {
     Checksums(Box<[u32]>),
     Source,
-    /// The source, of which only some heads or tokens are moved.
+    /// The source, of which only some heads or tokens are moved; both sides are host memory.
     Elements(Plan),
+    /// The same for other memory.
+    Tokens(Tokens),
 }
 
 impl Verification {
@@ -72,13 +76,11 @@ impl Verification {
                      and pass the result as checksums"
                 );
                 let is_host = |layout: &Layout| layout.memory_type() == MemoryType::Dram;
-                ensure!(
-                    has_whole_blocks || (is_host(source) && is_host(destination)),
-                    Unsupported,
-                    "a transfer of some heads or tokens is verified only between host layouts; move whole blocks, or \
-                     compare on the host"
-                );
-                if has_whole_blocks { Against::Source } else { Against::Elements(plan.clone()) }
+                match is_host(source) && is_host(destination) {
+                    _ if has_whole_blocks => Against::Source,
+                    true => Against::Elements(plan.clone()),
+                    false => Against::Tokens(Tokens::of([source, destination], step, plan.selection())?),
+                }
             }
         };
         Ok(Self { pairs: step.pairs.into(), selection: *plan.selection(), against })
@@ -102,19 +104,20 @@ impl Verification {
 }
 
 impl Verify for Verification {
-    fn outcome(&self, [source, destination]: &[Arc<Layout>; 2]) -> Outcome {
-        if let Against::Elements(plan) = &self.against {
-            let [expected, found] = [(0, source), (1, destination)]
-                .map(|(side, layout)| host::canonical_checksums(plan, side, layout));
-            return compare_elements(&expected, &found);
-        }
+    fn outcome(&self, layouts @ [source, destination]: &[Arc<Layout>; 2]) -> Outcome {
         let ids = |side: fn(&BlockPair) -> u32| self.pairs.iter().map(side).collect::<Vec<_>>();
-        let found = of(destination, &ids(|pair| pair.destination), self.selection.destination())?;
+        let found = || of(destination, &ids(|pair| pair.destination), self.selection.destination());
         match &self.against {
-            Against::Checksums(expected) => self.compare(expected, &found),
-            Against::Source | Against::Elements(_) => {
-                self.compare(&of(source, &ids(|pair| pair.source), self.selection.source())?, &found)
+            Against::Checksums(expected) => self.compare(expected, &found()?),
+            Against::Source => {
+                self.compare(&of(source, &ids(|pair| pair.source), self.selection.source())?, &found()?)
             }
+            Against::Elements(plan) => {
+                let [expected, found] = [(0, source), (1, destination)]
+                    .map(|(side, layout)| host::canonical_checksums(plan, side, layout));
+                compare_elements(&expected, &found)
+            }
+            Against::Tokens(tokens) => tokens.compare(layouts),
         }
     }
 }

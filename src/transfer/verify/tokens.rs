@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Compares moved tokens, of which only some heads may be moved, with their source, in memory of any kind. Tokens of both sides
+//! are copied to host memory, where each is a block by itself.
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::host;
+use crate::error::{Result, ensure, fail};
+use crate::layout::{AllocationConfig, Axis, Dimensions, Layout};
+use crate::region::SystemConfig;
+use crate::transfer::engine::select;
+use crate::transfer::plan::{Outline, Plan, Selection, Slots};
+use crate::transfer::request::{BlockTable, PairedRange, Step, TokenTables, Wanted};
+use crate::transfer::run::completion::Outcome;
+
+/// Size of the host buffer of each side.
+const BUFFER: u64 = 16 << 20;
+
+/// Tokens that are moved.
+pub struct Tokens {
+    /// Of source and destination.
+    sides: [Table; 2],
+    count: u64,
+    selection: Selection,
+}
+
+struct Table {
+    blocks: Box<[u32]>,
+    first_token: u64,
+    token_step: u64,
+}
+
+impl Table {
+    fn of(table: &BlockTable<'_>) -> Self {
+        let BlockTable { blocks, first_token, token_step } = *table;
+        Self { blocks: blocks.into(), first_token, token_step }
+    }
+
+    /// Some of the tokens that are moved.
+    fn part(&self, tokens: &Range<u64>) -> BlockTable<'_> {
+        let Self { blocks, first_token, token_step } = self;
+        BlockTable { blocks, first_token: first_token + tokens.start * token_step, token_step: *token_step }
+    }
+
+    /// The block of a token.
+    fn block(&self, token: u64, layout: &Layout) -> u32 {
+        let index = (self.first_token + token * self.token_step) / layout.geometry().count(Axis::Token);
+        self.blocks.get(index as usize).copied().unwrap_or_default()
+    }
+}
+
+impl Tokens {
+    /// The tokens of a step. Fails if those of a side can't be copied one by one.
+    pub fn of(layouts: [&Arc<Layout>; 2], step: &Step<'_>, selection: &Selection) -> Result<Self> {
+        for (name, layout) in ["source", "destination"].into_iter().zip(layouts) {
+            let mut regions = layout.memory().regions().iter();
+            ensure!(
+                layout.geometry().region_step(Axis::Token) == 0
+                    && regions.all(|region| region.io_alignment() == 1),
+                Unsupported,
+                "a transfer of some heads or tokens is verified token by token, which the {name} layout does not support: \
+                 it is a file with direct I/O, or its tokens have regions of their own; create the file with \
+                 KVMEM_DISK_BUFFERED, move whole blocks, or compare elsewhere"
+            );
+        }
+        let all = |blocks: Box<[u32]>| Table { blocks, first_token: 0, token_step: 1 };
+        let (sides, count) = match &step.tables {
+            Some(TokenTables { sides, tokens }) => ([Table::of(&sides[0]), Table::of(&sides[1])], *tokens),
+            None => (
+                [
+                    all(step.pairs.iter().map(|pair| pair.source).collect()),
+                    all(step.pairs.iter().map(|pair| pair.destination).collect()),
+                ],
+                step.pairs.len() as u64 * layouts[0].geometry().count(Axis::Token),
+            ),
+        };
+        Ok(Self { sides, count, selection: *selection })
+    }
+
+    /// Compares the tokens of both sides.
+    pub fn compare(&self, layouts: &[Arc<Layout>; 2]) -> Outcome {
+        let mut buffers = Vec::with_capacity(layouts.len());
+        for layout in layouts {
+            buffers.push(self.buffer(layout)?);
+        }
+        let capacity = buffers.iter().map(|buffer| buffer.geometry().count(Axis::Block)).min().unwrap_or(1);
+        let mut different = None;
+        let mut number = 0u64;
+        for first in (0..self.count).step_by(capacity as usize) {
+            let tokens = first..self.count.min(first + capacity);
+            let [expected, found] =
+                [0, 1].map(|side| self.checksums(side, &layouts[side], &buffers[side], &tokens));
+            for (token, (expected, found)) in tokens.zip(expected?.into_iter().zip(found?)) {
+                if expected != found {
+                    number += 1;
+                    different.get_or_insert((token, expected, found));
+                }
+            }
+        }
+        let Some((token, expected, found)) = different else { return Ok(()) };
+        let [source, destination] = [0, 1].map(|side| self.sides[side].block(token, &layouts[side]));
+        fail!(
+            Corrupt,
+            "{number} of {} moved tokens are corrupt: the first is token {token}, of source block {source} and destination \
+             block {destination}, with CRC32C {found:#010x}; expected {expected:#010x}",
+            self.count
+        )
+    }
+
+    /// Host memory in which each block is one token of what is moved.
+    fn buffer(&self, layout: &Layout) -> Result<Arc<Layout>> {
+        let Selection { layers, outers, heads } = self.selection;
+        let like = layout.geometry().dimensions();
+        let (num_heads, inner_dim) = match like.num_heads {
+            Some(_) => (Some(heads.count), heads.count * layout.geometry().count(Axis::Element)),
+            None => (None, like.inner_dim),
+        };
+        let token_size = layers.count * outers.count * inner_dim * like.dtype_width;
+        let dimensions = Dimensions {
+            num_blocks: (BUFFER / token_size.max(1)).clamp(1, self.count),
+            num_layers: layers.count,
+            outer_dim: outers.count,
+            page_size: 1,
+            inner_dim,
+            dtype_width: like.dtype_width,
+            alignment: 1,
+            num_heads,
+        };
+        let memory = AllocationConfig::System(SystemConfig::default());
+        let built = Layout::builder(dimensions).fully_contiguous()?.allocate(memory).build();
+        built.map_err(|error| error.context("allocate memory for tokens to verify"))
+    }
+
+    /// The checksums of some tokens of a side.
+    fn checksums(
+        &self,
+        side: usize,
+        layout: &Arc<Layout>,
+        buffer: &Arc<Layout>,
+        tokens: &Range<u64>,
+    ) -> Result<Vec<u32>> {
+        let from = |range: PairedRange| {
+            let source = if side == 0 { range.source } else { range.destination };
+            Some(PairedRange { source, destination: 0, count: range.count })
+        };
+        let Selection { layers, outers, heads } = self.selection;
+        let has_heads = layout.geometry().dimensions().num_heads.is_some();
+        let wanted =
+            Wanted { layers: from(layers), outers: from(outers), heads: from(heads).filter(|_| has_heads) };
+        let ids: Arc<[u32]> = (0..(tokens.end - tokens.start) as u32).collect();
+        let to = BlockTable { blocks: &ids, first_token: 0, token_step: 1 };
+        let tables = TokenTables { sides: [self.sides[side].part(tokens), to], tokens: ids.len() as u64 };
+        let copy = || {
+            let outline = Arc::new(Outline::new(layout, buffer, wanted, false)?);
+            select::move_now(layout, buffer, Plan::of_tokens(&outline, &tables, None)?)
+        };
+        copy().map_err(|error| error.context("copy tokens to host memory to verify them"))?;
+        host::checksums(buffer, ids, &Slots::all(buffer.geometry()))
+    }
+}
