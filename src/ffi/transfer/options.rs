@@ -59,8 +59,8 @@ pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
 /// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
 /// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
 /// to the blocks. The source must not be remote. With a range of heads or block tables, only what has moved
-/// is compared, and both layouts must be in host memory. Set `checksums` instead to compare with checksums
-/// that were computed before.
+/// is compared, token by token; then files with direct I/O are not supported. Set `checksums` instead to
+/// compare with checksums that were computed before.
 pub const KVMEM_TRANSFER_VERIFY: u64 = 8;
 
 /// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used, or
