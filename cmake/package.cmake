@@ -67,7 +67,10 @@ install(FILES "${generated}/kvmem-config.cmake" "${generated}/kvmem-config-versi
     DESTINATION "${package_dir}" COMPONENT Development)
 install(FILES "${generated}/kvmem.pc" DESTINATION "${pkgconfig_dir}" COMPONENT Development)
 install(DIRECTORY "${pages}/" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Development)
-install(DIRECTORY examples/c examples/cpp DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT Development)
+# The Go package is a module: users point a replace directive at it.
+install(DIRECTORY bindings/go/ DESTINATION "${CMAKE_INSTALL_DATADIR}/kvmem/go" COMPONENT Development
+    PATTERN without-counterpart.txt EXCLUDE)
+install(DIRECTORY examples/c examples/cpp examples/go DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT Development)
 
 install(FILES "${debug_file}" DESTINATION "${CMAKE_INSTALL_LIBDIR}/.debug" COMPONENT Debug)
 

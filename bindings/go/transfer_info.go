@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvmem
+
+// #include "shim.h"
+import "C"
+
+import (
+	"time"
+	"unsafe"
+)
+
+// String returns the name of a path, such as "NIXL read".
+func (p Path) String() string { return C.GoString(C.kvmem_path_name(C.uint32_t(p))) }
+
+// TransferInfo has the properties of a transfer.
+type TransferInfo struct {
+	// Bytes to move.
+	Bytes uint64
+	// NumPieces is one per block, layer and outer slot.
+	NumPieces uint64
+	// NumMoves is the number of contiguous ranges, after adjacent pieces were merged.
+	NumMoves uint64
+	// NumRequests of NIXL, or reads or writes of a file.
+	NumRequests uint64
+	// Duration of the last run that has ended, from submit to the end.
+	Duration time.Duration
+	Path     Path
+}
+
+// Info returns the properties of the transfer.
+func (t *Transfer) Info() (TransferInfo, error) {
+	var i C.kvmem_transfer_info
+	err := t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_get_info((*C.kvmem_transfer)(p), &i, failure)
+	})
+	if err != nil {
+		return TransferInfo{}, err
+	}
+	return TransferInfo{
+		Bytes: uint64(i.bytes), NumPieces: uint64(i.num_pieces), NumMoves: uint64(i.num_moves),
+		NumRequests: uint64(i.num_requests), Duration: time.Duration(i.duration_ns), Path: Path(i.path),
+	}, nil
+}
+
+// Explanation is the estimate of a transfer.
+type Explanation struct {
+	// NumMoves is the number of contiguous ranges.
+	NumMoves uint64
+	// BytesPerSecond is the estimated throughput.
+	BytesPerSecond uint64
+	Path           Path
+	// Assumed: the throughput is a typical value, because nothing was measured yet.
+	Assumed bool
+	// Text for people, with a line per path that was compared.
+	Text string
+}
+
+// Explain returns the path of the transfer, its estimated throughput, and why other paths are not used.
+func (t *Transfer) Explain() (Explanation, error) {
+	var e C.kvmem_transfer_explanation
+	var text *C.kvmem_blob
+	err := t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_explain((*C.kvmem_transfer)(p), &e, &text, failure)
+	})
+	if err != nil {
+		return Explanation{}, err
+	}
+	return Explanation{
+		NumMoves: uint64(e.num_moves), BytesPerSecond: uint64(e.bytes_per_second), Path: Path(e.path),
+		Assumed: e.assumed != 0, Text: string(blob(text)),
+	}, nil
+}

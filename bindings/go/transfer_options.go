@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvmem
+
+// #include "shim.h"
+import "C"
+
+// BlockPair is a block and its destination.
+type BlockPair struct{ Source, Destination uint32 }
+
+// BlockTable has the blocks of a sequence in the order of its tokens, and which of these tokens are moved.
+type BlockTable struct {
+	// Blocks are block ids.
+	Blocks []uint32
+	// FirstToken that is moved.
+	FirstToken uint64
+	// TokenStep is 0 or 1 for consecutive tokens; n for every n-th token.
+	TokenStep uint64
+}
+
+func (t *BlockTable) c(a *arena) *C.kvmem_block_table {
+	if t == nil {
+		return nil
+	}
+	o := (*C.kvmem_block_table)(a.allocate(C.sizeof_kvmem_block_table))
+	o.blocks = a.words(t.Blocks)
+	o.num_blocks = C.size_t(len(t.Blocks))
+	o.first_token = C.uint64_t(t.FirstToken)
+	o.token_step = C.uint64_t(t.TokenStep)
+	return o
+}
+
+// TransferOptions are options of NewTransfer and StartTransfer: Pairs, or tables for both sides. Ranges of layers, outer
+// slots and heads are of all if their number is 0.
+type TransferOptions struct {
+	Flags TransferFlags
+	// Pairs of blocks, in any order. Each destination may occur once.
+	Pairs []BlockPair
+
+	SourceLayer, DestinationLayer, NumLayers uint64
+	SourceOuter, DestinationOuter, NumOuters uint64
+	SourceHead, DestinationHead, NumHeads    uint64
+
+	// Notification is a message to the remote agent, sent after the last byte has moved; nil for none.
+	Notification []byte
+	// Queue that receives a completion per run; nil for none.
+	Queue *Queue
+	// UserData is returned in completions.
+	UserData uint64
+	Compute  Compute
+	// MaxCTAs of a copy kernel; 0 for the number with the highest throughput.
+	MaxCTAs uint32
+	// StagingSize in bytes; 0 for the default.
+	StagingSize uint64
+	// Path to use, or fail; 0 for the one with the highest estimated throughput.
+	Path Path
+	// Checksums are the expected CRC32C of the moved parts of each block, one per pair; nil for none.
+	Checksums []uint32
+	// SourceTable and DestinationTable have blocks and tokens; nil if pairs are given.
+	SourceTable, DestinationTable *BlockTable
+	// NumTokens that are moved by block tables.
+	NumTokens uint64
+}
+
+// c converts the options; the reader receives the completions, for the transfer of this number.
+func (t *TransferOptions) c(a *arena, queue *C.kvmem_queue, number uint64) *C.kvmem_transfer_options {
+	o := (*C.kvmem_transfer_options)(a.allocate(C.sizeof_kvmem_transfer_options))
+	o.struct_size = C.sizeof_kvmem_transfer_options
+	o.flags = C.uint64_t(t.Flags)
+	o.pairs = pairsOf(a, t.Pairs)
+	o.num_pairs = C.size_t(len(t.Pairs))
+	o.source_layer = C.uint64_t(t.SourceLayer)
+	o.destination_layer = C.uint64_t(t.DestinationLayer)
+	o.num_layers = C.uint64_t(t.NumLayers)
+	o.source_outer = C.uint64_t(t.SourceOuter)
+	o.destination_outer = C.uint64_t(t.DestinationOuter)
+	o.num_outers = C.uint64_t(t.NumOuters)
+	o.source_head = C.uint64_t(t.SourceHead)
+	o.destination_head = C.uint64_t(t.DestinationHead)
+	o.num_heads = C.uint64_t(t.NumHeads)
+	o.notification = a.bytes(t.Notification)
+	o.notification_size = C.size_t(len(t.Notification))
+	o.queue = queue
+	o.user_data = C.uint64_t(number)
+	o.compute = C.uint32_t(t.Compute)
+	o.max_ctas = C.uint32_t(t.MaxCTAs)
+	o.staging_size = C.uint64_t(t.StagingSize)
+	o.path = C.uint32_t(t.Path)
+	o.checksums = a.words(t.Checksums)
+	o.source_table = t.SourceTable.c(a)
+	o.destination_table = t.DestinationTable.c(a)
+	o.num_tokens = C.uint64_t(t.NumTokens)
+	return o
+}
+
+func (t *TransferOptions) check() error { return checksumsFit(t.Checksums, t.Pairs) }
+
+// SubmitOptions are the blocks of the next run of a transfer.
+type SubmitOptions struct {
+	// Pairs of blocks, in any order. Each destination may occur once.
+	Pairs []BlockPair
+	// UserData is returned in the completion.
+	UserData uint64
+	// Notification is a message to the remote agent, sent after the last byte has moved; nil for none.
+	Notification []byte
+	// Checksums are the expected CRC32C of each block after the run, one per pair; nil for none.
+	Checksums []uint32
+	// SourceTable and DestinationTable have blocks and tokens; nil if pairs are given.
+	SourceTable, DestinationTable *BlockTable
+	// NumTokens that are moved by block tables.
+	NumTokens uint64
+}
+
+func (s *SubmitOptions) c(a *arena, number uint64) *C.kvmem_submit_options {
+	o := (*C.kvmem_submit_options)(a.allocate(C.sizeof_kvmem_submit_options))
+	o.struct_size = C.sizeof_kvmem_submit_options
+	o.pairs = pairsOf(a, s.Pairs)
+	o.num_pairs = C.size_t(len(s.Pairs))
+	o.user_data = C.uint64_t(number)
+	o.notification = a.bytes(s.Notification)
+	o.notification_size = C.size_t(len(s.Notification))
+	o.checksums = a.words(s.Checksums)
+	o.source_table = s.SourceTable.c(a)
+	o.destination_table = s.DestinationTable.c(a)
+	o.num_tokens = C.uint64_t(s.NumTokens)
+	return o
+}
+
+// checksumsFit fails if the library would read past the end of a list of checksums.
+func checksumsFit(checksums []uint32, pairs []BlockPair) error {
+	if checksums != nil && len(checksums) != len(pairs) {
+		return invalid("Checksums must have one checksum per pair")
+	}
+	return nil
+}

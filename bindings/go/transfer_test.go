@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvmem_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	kvmem "kvmem/bindings/go"
+)
+
+// fill writes other bytes to each block.
+func fill(t *testing.T, layout *kvmem.Layout, seed byte) {
+	t.Helper()
+	c := need(layout.Info())(t).Config
+	for block := uint64(0); block < c.NumBlocks; block++ {
+		for layer := uint64(0); layer < c.NumLayers; layer++ {
+			for outer := uint64(0); outer < c.OuterDim; outer++ {
+				for i, memory := 0, need(layout.Bytes(uint32(block), layer, outer))(t); i < len(memory); i++ {
+					memory[i] = seed + byte(i*7+int(block)*31+int(layer)*5+int(outer)*3)
+				}
+			}
+		}
+	}
+}
+
+func sameBlock(t *testing.T, a *kvmem.Layout, block uint32, b *kvmem.Layout, other uint32) {
+	t.Helper()
+	first, second := need(a.Checksums([]uint32{block}))(t), need(b.Checksums([]uint32{other}))(t)
+	if first[0] != second[0] {
+		t.Fatalf("block %d and block %d differ", block, other)
+	}
+}
+
+func TestTransfer(t *testing.T) {
+	source := build(t, config())
+	separate := config()
+	separate.Kind = kvmem.LayoutLayerSeparate
+	destination := build(t, separate)
+	fill(t, source, 1)
+	transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{
+		Pairs: []kvmem.BlockPair{{Source: 2, Destination: 5}, {Source: 3, Destination: 0}}, Flags: kvmem.TransferVerify,
+	}))(t)
+	defer transfer.Close()
+	_, err := transfer.Poll()
+	fails(t, err, kvmem.ErrInvalidState, "submitted")
+	fails(t, transfer.Wait(patience(t)), kvmem.ErrInvalidState, "submitted")
+	fails(t, transfer.Cancel(), kvmem.ErrInvalidState, "submitted")
+	for i := 0; i < 3; i++ {
+		if err := transfer.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := transfer.Wait(patience(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sameBlock(t, source, 2, destination, 5)
+	sameBlock(t, source, 3, destination, 0)
+	if ended, err := transfer.Poll(); !ended || err != nil {
+		t.Fatal(ended, err)
+	}
+	if info := need(transfer.Info())(t); info.Bytes != 2*1536 || info.Path.String() != "memcpy" || info.Duration == 0 {
+		t.Fatalf("%+v", info)
+	}
+	if explanation := need(transfer.Explain())(t); explanation.Text == "" || explanation.NumMoves == 0 {
+		t.Fatalf("%+v", explanation)
+	}
+	if err := transfer.SubmitPairs(kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 7, Destination: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := transfer.Wait(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	sameBlock(t, source, 7, destination, 1)
+	fails(t, transfer.SubmitPairs(kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 8}}}), kvmem.ErrOutOfRange, "8")
+	// A failed submit leaves the last run.
+	if err := transfer.Wait(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = kvmem.NewTransfer(source, nil, kvmem.TransferOptions{})
+	fails(t, err, kvmem.ErrInvalidArgument, "destination")
+	_, err = kvmem.NewTransfer(source, destination, kvmem.TransferOptions{
+		Pairs: []kvmem.BlockPair{{}}, Checksums: []uint32{1, 2},
+	})
+	fails(t, err, kvmem.ErrInvalidArgument, "one checksum per pair")
+}
+
+func TestTransferTables(t *testing.T) {
+	source := build(t, config())
+	wide := config()
+	wide.PageSize, wide.NumBlocks = 8, 4
+	destination := build(t, wide)
+	fill(t, source, 9)
+	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{
+		SourceTable:      &kvmem.BlockTable{Blocks: []uint32{4, 1}},
+		DestinationTable: &kvmem.BlockTable{Blocks: []uint32{3}},
+		NumTokens:        8,
+	}))(t)
+	defer transfer.Close()
+	if err := transfer.Wait(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	for token := uint64(0); token < 8; token++ {
+		from := need(source.RowBytes([]uint32{4, 1}[token/4], 2, 1, token%4, 0))(t)
+		to := need(destination.RowBytes(3, 2, 1, token, 0))(t)
+		if string(from) != string(to) {
+			t.Fatalf("token %d differs", token)
+		}
+	}
+}
+
+func TestTransferFails(t *testing.T) {
+	source, destination := build(t, config()), build(t, config())
+	fill(t, source, 1)
+	queue := need(kvmem.NewQueue())(t)
+	defer queue.Close()
+	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{
+		Pairs: []kvmem.BlockPair{{Source: 1, Destination: 1}}, Checksums: []uint32{0}, Queue: queue, UserData: 7,
+	}))(t)
+	defer transfer.Close()
+	fails(t, transfer.Wait(patience(t)), kvmem.ErrCorrupt, "CRC32C")
+	completion := need(queue.Next(patience(t)))(t)
+	fails(t, completion.Err, kvmem.ErrCorrupt, "CRC32C")
+	if completion.UserData != 7 {
+		t.Fatalf("%+v", completion)
+	}
+}
+
+// Each completion arrives once, at the reader of the queue and at the goroutine that waits for its transfer.
+func TestQueue(t *testing.T) {
+	source, destination := build(t, config()), build(t, config())
+	fill(t, source, 3)
+	queue := need(kvmem.NewQueue())(t)
+	const transfers, runs = 8, 20
+	var group sync.WaitGroup
+	for i := 0; i < transfers; i++ {
+		transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{
+			Pairs: []kvmem.BlockPair{{Source: uint32(i), Destination: uint32(i)}}, Queue: queue, UserData: uint64(i),
+		}))(t)
+		group.Add(1)
+		go func(i int) {
+			defer group.Done()
+			defer transfer.Close()
+			for run := 0; run < runs; run++ {
+				err := transfer.SubmitPairs(kvmem.SubmitOptions{
+					Pairs: []kvmem.BlockPair{{Source: uint32(i), Destination: uint32(i)}}, UserData: uint64(i*runs + run),
+				})
+				if err == nil {
+					err = transfer.Wait(patience(t))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}(i)
+	}
+	seen := map[uint64]bool{}
+	for len(seen) < transfers*runs {
+		completion := need(queue.Next(patience(t)))(t)
+		if seen[completion.UserData] || completion.Err != nil || completion.Bytes != 1536 {
+			t.Fatalf("%+v", completion)
+		}
+		seen[completion.UserData] = true
+	}
+	group.Wait()
+	if completion, ok := queue.Poll(); ok {
+		t.Fatalf("%+v", completion)
+	}
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := queue.Next(done)
+	fails(t, err, kvmem.ErrCancelled, "no completion")
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	// Close ends a goroutine in Next.
+	ended := make(chan error)
+	go func() {
+		_, err := queue.Next(context.Background())
+		ended <- err
+	}()
+	queue.Close()
+	if err := <-ended; !errors.Is(err, os.ErrClosed) {
+		t.Fatal(err)
+	}
+	queue.Close()
+	_, err = kvmem.NewTransfer(source, destination, kvmem.TransferOptions{Pairs: []kvmem.BlockPair{{}}, Queue: queue})
+	if !errors.Is(err, os.ErrClosed) {
+		t.Fatal(err)
+	}
+}
+
+// Runs whose queue and transfer are closed still end, and Wait returns.
+func TestCloseInFlight(t *testing.T) {
+	source, destination := build(t, config()), build(t, config())
+	queue := need(kvmem.NewQueue())(t)
+	waits := make(chan error, 8)
+	for i := 0; i < cap(waits); i++ {
+		transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{
+			Pairs: []kvmem.BlockPair{{Source: uint32(i), Destination: uint32(i)}}, Queue: queue,
+		}))(t)
+		if err := transfer.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			defer transfer.Close()
+			waits <- transfer.Wait(context.Background())
+		}()
+	}
+	queue.Close()
+	for i := 0; i < cap(waits); i++ {
+		if err := <-waits; err != nil && !errors.Is(err, os.ErrClosed) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// When Wait returns because of its context, the run has ended.
+func TestCancel(t *testing.T) {
+	big := config()
+	big.NumBlocks, big.InnerDim = 64, 1<<14
+	source := build(t, big)
+	file := need(kvmem.NewLayout(kvmem.LayoutOptions{
+		Config: big, Memory: kvmem.DiskOptions{Path: filepath.Join(t.TempDir(), "blocks"), Flags: kvmem.DiskBuffered},
+	}))(t)
+	defer file.Close()
+	pairs := make([]kvmem.BlockPair, big.NumBlocks)
+	for i := range pairs {
+		pairs[i] = kvmem.BlockPair{Source: uint32(i), Destination: uint32(i)}
+	}
+	transfer := need(kvmem.NewTransfer(source, file, kvmem.TransferOptions{Pairs: pairs, Flags: kvmem.TransferByLayer}))(t)
+	defer transfer.Close()
+	cancelled := 0
+	for i := 0; i < 20; i++ {
+		ctx, cancel := context.WithCancel(context.Background())
+		if err := transfer.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		err := transfer.Wait(ctx)
+		ended, polled := transfer.Poll()
+		if !ended {
+			t.Fatal("the run has not ended")
+		}
+		switch {
+		case err == nil && polled == nil: // all parts had started
+		case errors.Is(err, context.Canceled) && errors.Is(err, kvmem.ErrCancelled) && errors.Is(polled, kvmem.ErrCancelled):
+			cancelled++
+		default:
+			t.Fatal(err, polled)
+		}
+	}
+	if cancelled == 0 {
+		t.Fatal("no run was cancelled")
+	}
+	if err := transfer.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := transfer.WaitLayers(patience(t), 2); err != nil {
+		t.Fatal(err)
+	}
+	if layers := need(transfer.Layers())(t); layers < 2 {
+		t.Fatal(layers)
+	}
+	fails(t, transfer.WaitLayers(patience(t), 4), kvmem.ErrOutOfRange, "4")
+	if err := transfer.Wait(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLog(t *testing.T) {
+	var mu sync.Mutex
+	var lines []string
+	find := func(part string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(strings.Join(lines, "\n"), part)
+	}
+	panicked := make(chan any, 1)
+	kvmem.SetPanicHandler(func(value any, stack []byte) { panicked <- value })
+	defer kvmem.SetPanicHandler(nil)
+	err := kvmem.SetLog(kvmem.LogDebug, func(level kvmem.LogLevel, target, message string) {
+		mu.Lock()
+		first := len(lines) == 0
+		lines = append(lines, fmt.Sprint(level, " ", target, ": ", message))
+		mu.Unlock()
+		if first {
+			panic("in the log")
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	need(kvmem.NewSystemRegion(kvmem.SystemOptions{Size: 4096}))(t).Close()
+	if err := kvmem.SetLog(kvmem.LogDebug, func(kvmem.LogLevel, string, string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if !find("region #") {
+		t.Fatal(lines)
+	}
+	if value := <-panicked; value != "in the log" {
+		t.Fatal(value)
+	}
+	if err := kvmem.SetLog(kvmem.LogOff, nil); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, kvmem.SetLog(99, func(kvmem.LogLevel, string, string) {}), kvmem.ErrInvalidArgument, "99")
+}
