@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kvmem::layout::{AllocationConfig, BlockDim, Dimensions, Layout, LayoutKind};
 use kvmem::region::SystemConfig;
-use kvmem::transfer::{BlockPair, Step, Transfer, TransferRequest};
+use kvmem::transfer::{BlockPair, BlockTable, Step, TokenTables, Transfer, TransferRequest};
 
 const BLOCKS: u32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -119,5 +119,68 @@ fn submitting_a_small_copy_again_allocates_nothing() {
     transfer.submit().unwrap();
     for _ in 0..3 {
         assert_eq!(allocations(|| transfer.submit().unwrap()), 0);
+    }
+}
+
+/// Blocks of `page_size` tokens of 8 heads.
+fn blocks_of(page_size: u64) -> Arc<Layout> {
+    let dimensions = Dimensions {
+        num_blocks: BLOCKS.into(),
+        num_layers: 2,
+        outer_dim: 2,
+        page_size,
+        inner_dim: 64,
+        dtype_width: 1,
+        alignment: 1,
+        num_heads: Some(8),
+    };
+    let memory = AllocationConfig::System(SystemConfig::default());
+    Layout::builder(dimensions).fully_contiguous().unwrap().allocate(memory).build().unwrap()
+}
+
+/// Whole blocks, blocks of another size whose first and last tokens are a part of one, and every second token.
+#[test]
+fn plans_of_new_block_tables_reuse_the_memory_of_earlier_ones() {
+    const CASES: [([u64; 2], [u64; 2], u64); 3] =
+        [([4, 4], [0, 0], 1), ([4, 16], [3, 7], 1), ([8, 4], [1, 0], 2)];
+    for (pages, firsts, step) in CASES {
+        let tables = |round: u32| {
+            [7, 11].map(|factor: u32| {
+                (0..600).map(|index: u32| (factor * index + round) % BLOCKS).collect::<Vec<u32>>()
+            })
+        };
+        let submit = |transfer: Option<&Transfer>, lists: &[Vec<u32>; 2], tokens| {
+            let side = |side: usize| BlockTable {
+                blocks: &lists[side],
+                first_token: firsts[side],
+                token_step: if side == 0 { step } else { 1 },
+            };
+            let tables = Some(TokenTables { sides: [side(0), side(1)], tokens });
+            let step = Step { tables, ..Step::default() };
+            match transfer {
+                Some(transfer) => transfer.submit_pairs(step).map(|()| None).unwrap(),
+                None => {
+                    let [source, destination] = pages.map(blocks_of);
+                    let request = TransferRequest { step, ..TransferRequest::default() };
+                    Some(Transfer::create(&source, &destination, request).unwrap())
+                }
+            }
+        };
+        let transfer = submit(None, &tables(0), 2000).unwrap();
+        for round in 1..4 {
+            submit(Some(&transfer), &tables(round), 2000);
+            transfer.wait(Some(PATIENCE)).unwrap();
+        }
+        for (round, tokens) in [2000, 4, 1200, 1999, 64].into_iter().enumerate() {
+            let lists = tables(round as u32);
+            let least = (0..20)
+                .map(|_| {
+                    let found = allocations(|| drop(submit(Some(&transfer), &lists, tokens)));
+                    transfer.wait(Some(PATIENCE)).unwrap();
+                    found
+                })
+                .min();
+            assert!(least <= Some(MOST), "{tokens} tokens of blocks of {pages:?}: {least:?} allocations");
+        }
     }
 }

@@ -30,7 +30,7 @@ pub use verify::checksum;
 use engine::contexts::Contexts;
 use engine::runs::Runs;
 use engine::{explain, select};
-use plan::BlockRuns;
+use plan::PlannedBlocks;
 use prepared::{PreparedPairs, Route};
 use run::Run;
 
@@ -52,7 +52,7 @@ pub struct Transfer {
     /// The pairs that graphs were captured from.
     captured: Mutex<Vec<Arc<PreparedPairs>>>,
     /// Memory for the blocks of the next list of pairs.
-    spare: Mutex<Option<Arc<BlockRuns>>>,
+    spare: Mutex<Option<Arc<PlannedBlocks>>>,
 }
 
 impl Transfer {

@@ -9,7 +9,7 @@ use super::engine::explain::Summary;
 use super::engine::runs::{self, Needs};
 use super::engine::{Candidate, Engine, OnStreams, select};
 use super::path::TransferPath;
-use super::plan::{BlockRuns, Outline, Plan};
+use super::plan::{Outline, Plan, PlannedBlocks};
 use super::request::{Preferences, Step};
 use super::run::completion::Account;
 use super::run::history::{self, Record};
@@ -38,7 +38,7 @@ impl Route {
         sides @ [source, destination]: [&Arc<Layout>; 2],
         step: Step<'_>,
         before: Option<&PreparedPairs>,
-        spare: Option<Arc<BlockRuns>>,
+        spare: Option<Arc<PlannedBlocks>>,
     ) -> Result<PreparedPairs> {
         self.ensure_notifiable(&step)?;
         // The state of an engine in a CUDA context is lost with it. If the memory is not, an engine is selected again.
@@ -93,7 +93,7 @@ pub(super) struct PreparedPairs {
     pieces: u64,
     pub engine: Box<dyn Engine>,
     pub needs: Needs,
-    pub blocks: Arc<BlockRuns>,
+    pub blocks: Arc<PlannedBlocks>,
     /// Throughput of earlier runs on the same path, if no model predicts it.
     record: Option<Arc<Record>>,
     /// Compares the blocks after the last byte.

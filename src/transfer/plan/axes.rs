@@ -15,6 +15,8 @@ pub struct PairedBlock {
     pub axes: [PairedAxis; BLOCK_AXES],
     /// The first index of each axis, in source and destination.
     pub firsts: [[u64; 2]; BLOCK_AXES],
+    /// Bytes from there to the first that is moved: of tokens between those that are moved.
+    pub offsets: [u64; 2],
     pub element_size: u64,
     /// Bytes from a block of the destination to the next.
     pub page_stride: u64,
@@ -43,14 +45,26 @@ impl PairedBlock {
         Self {
             axes,
             firsts: ranges.map(|(_, range)| [range.source, range.destination]),
+            offsets: [0; 2],
             element_size: sides[0].element_size(),
             page_stride: sides[1].stride(Axis::Block),
         }
     }
 
+    /// The same for every n-th token, from one of them on: n, and that token, of source and destination.
+    pub fn of_every(mut self, steps: [(u64, u64); 2]) -> Self {
+        let tokens = &mut self.axes[2];
+        for (side, (step, phase)) in steps.into_iter().enumerate() {
+            self.offsets[side] = phase * tokens.strides[side];
+            tokens.strides[side] *= step;
+            tokens.is_whole &= step == 1;
+        }
+        self
+    }
+
     /// Regions and bytes from the first region and the start of a block to the first index of each axis.
     pub fn start(&self, side: usize) -> (u32, u64) {
-        let mut start = (0, 0);
+        let mut start = (0, self.offsets[side]);
         for (axis, firsts) in self.axes.iter().zip(&self.firsts) {
             start.0 += firsts[side] as u32 * axis.regions[side];
             start.1 += firsts[side] * axis.strides[side];

@@ -13,6 +13,7 @@ mod moves;
 mod nest;
 mod outline;
 pub mod overlap;
+mod planned_blocks;
 mod progressions;
 mod runs;
 mod selection;
@@ -25,7 +26,7 @@ pub use matrices::Matrices;
 pub use moves::{BlockRun, Matrix, Move};
 pub use nest::Loop;
 pub use outline::Outline;
-pub use runs::BlockRuns;
+pub use planned_blocks::PlannedBlocks;
 pub use selection::{Selection, Slots};
 pub use shape::Grid;
 
@@ -33,9 +34,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self::axes::PairedBlock;
-use self::outline::{Part, too_large};
+use self::outline::Part;
+use self::runs::BlockRuns;
 use self::shape::Shape;
-use self::tokens::Section;
 use super::request::{BlockPair, PairedRange, TokenTables, Wanted};
 use crate::error::Result;
 use crate::layout::{Layout, Unit};
@@ -45,9 +46,7 @@ use crate::layout::{Layout, Unit};
 #[derive(Clone, Debug)]
 pub struct Plan {
     outline: Arc<Outline>,
-    blocks: Arc<BlockRuns>,
-    /// Tokens of blocks, instead of whole blocks; empty otherwise.
-    sections: Option<Arc<[Section]>>,
+    blocks: Arc<PlannedBlocks>,
     /// The one layer that is moved; `None` for all of the selection.
     layer: Option<usize>,
     bytes: u64,
@@ -56,31 +55,34 @@ pub struct Plan {
 impl Plan {
     /// Plans the move of `pairs`. The memory of `spare`, the blocks of an earlier plan, is used again if no other plan uses
     /// them.
-    pub fn new(outline: &Arc<Outline>, pairs: &[BlockPair], spare: Option<Arc<BlockRuns>>) -> Result<Self> {
-        let mut blocks = spare.filter(|spare| Arc::strong_count(spare) == 1).unwrap_or_default();
-        if let Some(blocks) = Arc::get_mut(&mut blocks) {
-            outline.fill(blocks, pairs)?;
-        }
-        let bytes = outline.block_size.checked_mul(blocks.blocks()).ok_or_else(too_large)?;
-        Ok(Self { outline: outline.clone(), blocks, sections: None, layer: None, bytes })
+    pub fn new(
+        outline: &Arc<Outline>,
+        pairs: &[BlockPair],
+        spare: Option<Arc<PlannedBlocks>>,
+    ) -> Result<Self> {
+        Self::filled(outline, spare, |blocks| blocks.fill(outline, pairs))
     }
 
     /// Plans the move of tokens. Whole blocks are planned as pairs.
     pub fn of_tokens(
         outline: &Arc<Outline>,
         tables: &TokenTables<'_>,
-        spare: Option<Arc<BlockRuns>>,
+        spare: Option<Arc<PlannedBlocks>>,
     ) -> Result<Self> {
-        if let Some(pairs) = tokens::whole_blocks(outline, tables)
-            && !pairs.is_empty()
-        {
-            return Self::new(outline, &pairs, spare);
+        Self::filled(outline, spare, |blocks| blocks.fill_tokens(outline, tables))
+    }
+
+    fn filled(
+        outline: &Arc<Outline>,
+        spare: Option<Arc<PlannedBlocks>>,
+        fill: impl FnOnce(&mut PlannedBlocks) -> Result<()>,
+    ) -> Result<Self> {
+        let mut blocks = spare.filter(|spare| Arc::strong_count(spare) == 1).unwrap_or_default();
+        if let Some(blocks) = Arc::get_mut(&mut blocks) {
+            fill(blocks)?;
         }
-        let sections: Arc<[_]> = tokens::sections(outline, tables)?.into();
-        let mut sizes = sections.iter().map(|section| section.bytes);
-        let bytes = sizes.try_fold(0u64, |sum, size| sum.checked_add(size)).ok_or_else(too_large)?;
-        let blocks = spare.unwrap_or_default();
-        Ok(Self { outline: outline.clone(), blocks, sections: Some(sections), layer: None, bytes })
+        let bytes = blocks.bytes(outline)?;
+        Ok(Self { outline: outline.clone(), blocks, layer: None, bytes })
     }
 
     /// The plan of one list of pairs between two layouts.
@@ -95,7 +97,7 @@ impl Plan {
     }
 
     /// The blocks, whose memory a later plan can use.
-    pub fn shared_blocks(&self) -> Arc<BlockRuns> {
+    pub fn shared_blocks(&self) -> Arc<PlannedBlocks> {
         self.blocks.clone()
     }
 
@@ -106,11 +108,11 @@ impl Plan {
 
     /// Blocks with the same loops: one set of them, or one per section.
     pub fn parts(&self) -> impl Iterator<Item = PlanPart<'_>> {
-        let whole = self.sections.is_none().then(|| {
+        let whole = self.blocks.runs().map(|blocks| {
             let Part { shape, block, .. } = self.part();
-            PlanPart { shape, block, blocks: &self.blocks }
+            PlanPart { shape, block, blocks }
         });
-        let sections = self.sections.as_deref().unwrap_or_default().iter().map(|section| PlanPart {
+        let sections = self.blocks.sections().iter().map(|section| PlanPart {
             shape: self.layer.and_then(|layer| section.layers.get(layer)).unwrap_or(&section.shape),
             block: &section.block,
             blocks: &section.spans,
@@ -120,13 +122,13 @@ impl Plan {
 
     /// The runs of whole blocks, in order of destination; none if tokens are moved.
     pub fn block_runs(&self) -> Option<&[BlockRun]> {
-        self.sections.is_none().then(|| self.blocks.runs())
+        self.blocks.runs().map(BlockRuns::runs)
     }
 
     /// Whether whole blocks are moved: all heads of all tokens of each.
     pub fn has_whole_pieces(&self) -> bool {
         let heads = &self.part().block.axes[3];
-        self.sections.is_none() && heads.is_whole
+        self.blocks.runs().is_some() && heads.is_whole
     }
 
     /// Number of blocks that are moved, or of spans of tokens in a block.
@@ -158,7 +160,7 @@ impl Plan {
     /// `None` if even the bytes of a block in one layer and outer slot are in another order on the other side, or only some
     /// of them are moved.
     pub fn unit(&self) -> Option<Unit> {
-        if self.sections.is_some() { None } else { self.part().shape.nest.unit }
+        self.blocks.runs().and(self.part().shape.nest.unit)
     }
 
     /// Number of (block, layer, outer slot) that are moved.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tokens of two block tables, whose blocks may differ in size.
 //!
-//! Tokens that are consecutive in a block on both sides are a *span*. With blocks of p and q tokens, spans of gcd(p, q) tokens
-//! cover the whole sequence, except for a shorter one at each end. So there are at most three sections, each with spans of one
-//! length, which are planned like blocks: the id of a span is its distance from block 0 in units of one stride.
+//! The tokens that are moved within one block on both sides are a *span*. With blocks of p and q tokens, spans of gcd(p, q)
+//! tokens cover the whole sequence, except for a shorter one at each end. So there are at most three sections, each with spans
+//! of one length, which are planned like blocks: the id of a span is its distance from block 0 in units of one stride. Every n-th
+//! token of a block is the same with blocks of p / n tokens and n times the stride, if n divides p; otherwise each token is a
+//! span.
 #![forbid(unsafe_code)]
 
 use super::axes::PairedBlock;
@@ -15,6 +17,16 @@ use crate::layout::{Axis, Geometry};
 use crate::transfer::request::{BlockPair, BlockTable, TokenTables};
 
 const NAMES: [&str; 2] = ["source", "destination"];
+
+/// The sections of some tokens. If filled again, it allocates only for more spans than it has ever contained.
+#[derive(Debug, Default)]
+pub struct Sections {
+    all: Vec<Section>,
+    /// Number of sections in use.
+    used: usize,
+    pairs: Vec<BlockPair>,
+    entries: Vec<Entry>,
+}
 
 /// Spans of one length, and the loops within each.
 #[derive(Debug)]
@@ -29,37 +41,79 @@ pub struct Section {
     pub bytes: u64,
 }
 
-/// The pairs of whole blocks that tables consist of, if blocks of both sides have the same size and all tokens of each are
-/// moved.
-pub fn whole_blocks(outline: &Outline, tables: &TokenTables<'_>) -> Option<Vec<BlockPair>> {
+/// Finds the pairs of whole blocks that tables consist of. Returns whether blocks of both sides have the same size and all
+/// tokens of each are moved.
+pub fn find_whole_blocks(outline: &Outline, tables: &TokenTables<'_>, pairs: &mut Vec<BlockPair>) -> bool {
     let [source, destination] = &tables.sides;
     let page = outline.page_sizes()[0];
     let is_whole = outline.page_sizes()[1] == page
         && tables.sides.iter().all(|side| side.token_step == 1 && side.first_token.is_multiple_of(page))
         && tables.tokens.is_multiple_of(page);
-    if !is_whole {
-        return None;
-    }
-    let range = |side: &BlockTable<'_>| {
+    let blocks = |side: &BlockTable<'_>| {
         let first = (side.first_token / page) as usize;
-        Some(first..first.checked_add((tables.tokens / page) as usize)?)
+        let end = first.checked_add((tables.tokens / page) as usize)?;
+        Some(first..end).filter(|range| is_whole && range.end <= side.blocks.len())
     };
-    let sources = source.blocks.get(range(source)?)?;
-    let pairs = sources.iter().zip(destination.blocks.get(range(destination)?)?);
-    Some(
-        pairs.map(|(source, destination)| BlockPair { source: *source, destination: *destination }).collect(),
-    )
+    let (Some(sources), Some(destinations)) = (blocks(source), blocks(destination)) else { return false };
+    let zipped = source.blocks[sources].iter().zip(&destination.blocks[destinations]);
+    pairs.clear();
+    pairs
+        .extend(zipped.map(|(source, destination)| BlockPair { source: *source, destination: *destination }));
+    !pairs.is_empty()
 }
 
-/// Plans the tokens of tables. Fails if a table is too short, has a block that does not exist, or names a token of the
-/// destination twice.
-pub fn sections(outline: &Outline, tables: &TokenTables<'_>) -> Result<Vec<Section>> {
-    check(outline, tables)?;
-    divide(outline.page_sizes(), tables)
-        .into_iter()
-        .filter(|cells| cells.count > 0)
-        .map(|cells| section(outline, tables, cells))
-        .collect()
+impl Sections {
+    /// Plans the tokens of tables. Fails if a table is too short, has a block that does not exist, or names a token of the
+    /// destination twice.
+    pub fn fill(&mut self, outline: &Outline, tables: &TokenTables<'_>) -> Result<()> {
+        self.used = 0;
+        check(outline, tables, &mut self.entries)?;
+        let sides = [0, 1].map(|side| TokenGrid::of(outline.geometry(side), &tables.sides[side]));
+        for cells in divide(&sides, tables.tokens).into_iter().filter(|cells| cells.count > 0) {
+            let mut section = self.section(outline, sides, cells)?;
+            match self.all.get_mut(self.used) {
+                Some(place) => std::mem::swap(place, &mut section),
+                None => self.all.push(section),
+            }
+            self.used += 1;
+        }
+        Ok(())
+    }
+
+    /// The sections.
+    pub fn list(&self) -> &[Section] {
+        &self.all[..self.used]
+    }
+
+    /// One section, in the memory of the one that it replaces.
+    fn section(&mut self, outline: &Outline, grids: [TokenGrid<'_>; 2], cells: Cells) -> Result<Section> {
+        let before = self.all.get_mut(self.used);
+        let (mut spans, mut layers) = before.map_or_else(Default::default, |before| {
+            (std::mem::take(&mut before.spans), std::mem::take(&mut before.layers))
+        });
+        let [source, destination] = grids.map(|grid| SpanIds::of(grid, cells));
+        self.pairs.clear();
+        for index in 0..cells.count {
+            let token = cells.first + index * cells.tokens;
+            self.pairs.push(BlockPair { source: source.id(token)?, destination: destination.id(token)? });
+        }
+        spans.fill(&self.pairs, u64::from(u32::MAX), u64::from(u32::MAX))?;
+        let units = [source.unit, destination.unit];
+        let sides = [0, 1].map(|side| outline.start(side).with_stride(units[side]));
+        let block =
+            |layer| outline.block(layer, cells.tokens).of_every(grids.map(|grid| (grid.step, grid.phase)));
+        let shape = |block: &PairedBlock| {
+            let mut shape = Shape::of(&sides, block);
+            // No list is prepared for spans.
+            shape.nest.unit = None;
+            shape
+        };
+        let whole = block(None);
+        let bytes = whole.size().and_then(|size| size.checked_mul(cells.count)).ok_or_else(too_large)?;
+        layers.clear();
+        layers.extend((0..outline.layers.len() as u64).map(|layer| shape(&block(Some(layer)))));
+        Ok(Section { shape: shape(&whole), layers, block: whole, spans, bytes })
+    }
 }
 
 /// Tokens in spans of one length.
@@ -73,18 +127,55 @@ struct Cells {
     count: u64,
 }
 
-/// Divides tokens into spans, none of which crosses the end of a block.
-fn divide(pages: [u64; 2], tables: &TokenTables<'_>) -> [Cells; 3] {
-    let [source, destination] = &tables.sides;
-    let none = Cells { first: 0, tokens: 0, count: 0 };
-    if source.token_step != 1 || destination.token_step != 1 {
-        return [none, Cells { first: 0, tokens: 1, count: tables.tokens }, none];
+/// The tokens of a table that may be moved, as blocks without the tokens between them.
+#[derive(Clone, Copy, Debug)]
+struct TokenGrid<'a> {
+    blocks: &'a [u32],
+    /// Tokens of a block.
+    page: u64,
+    /// The first that is moved, counted from the start of the table.
+    first: u64,
+    /// Tokens of this grid from one that is moved to the next. If that is not 1, spans are of one token.
+    advance: u64,
+    /// Tokens of the layout from one of this grid to the next.
+    step: u64,
+    /// Tokens of the layout from the start of a block to the first of this grid.
+    phase: u64,
+    block_stride: u64,
+    /// Bytes from one token of this grid to the next.
+    token_stride: u64,
+}
+
+impl<'a> TokenGrid<'a> {
+    fn of(geometry: &Geometry, table: &BlockTable<'a>) -> Self {
+        let BlockTable { blocks, first_token, token_step } = *table;
+        let (page, block_stride) = (geometry.count(Axis::Token), geometry.stride(Axis::Block));
+        let token_stride = geometry.stride(Axis::Token);
+        let every = if page.is_multiple_of(token_step) { token_step } else { 1 };
+        Self {
+            blocks,
+            page: page / every,
+            first: first_token / every,
+            advance: token_step / every,
+            step: every,
+            phase: first_token % every,
+            block_stride,
+            token_stride: every * token_stride,
+        }
     }
-    let both = common_divisor(pages[0], pages[1]);
-    let size = common_divisor(both, source.first_token.abs_diff(destination.first_token));
-    let head = ((size - source.first_token % size) % size).min(tables.tokens);
-    let count = (tables.tokens - head) / size;
-    let tail = tables.tokens - head - count * size;
+}
+
+/// Divides tokens into spans, none of which crosses the end of a block.
+fn divide([source, destination]: &[TokenGrid<'_>; 2], tokens: u64) -> [Cells; 3] {
+    let none = Cells { first: 0, tokens: 0, count: 0 };
+    if source.advance != 1 || destination.advance != 1 {
+        return [none, Cells { first: 0, tokens: 1, count: tokens }, none];
+    }
+    let both = common_divisor(source.page, destination.page);
+    let size = common_divisor(both, source.first.abs_diff(destination.first));
+    let head = ((size - source.first % size) % size).min(tokens);
+    let count = (tokens - head) / size;
+    let tail = tokens - head - count * size;
     [
         Cells { first: 0, tokens: head, count: u64::from(head > 0) },
         Cells { first: head, tokens: size, count },
@@ -92,58 +183,31 @@ fn divide(pages: [u64; 2], tables: &TokenTables<'_>) -> [Cells; 3] {
     ]
 }
 
-fn section(outline: &Outline, tables: &TokenTables<'_>, cells: Cells) -> Result<Section> {
-    let grids = [0, 1].map(|side| SpanIds::of(outline.geometry(side), &tables.sides[side], cells));
-    let [source, destination] = grids;
-    let pairs: Result<Vec<_>> = (0..cells.count)
-        .map(|index| {
-            let token = cells.first + index * cells.tokens;
-            Ok(BlockPair { source: source.id(token)?, destination: destination.id(token)? })
-        })
-        .collect();
-    let mut spans = BlockRuns::default();
-    spans.fill(&pairs?, u64::from(u32::MAX), u64::from(u32::MAX))?;
-    let sides = [0, 1].map(|side| outline.start(side).with_stride(grids[side].unit));
-    let shape = |block: &PairedBlock| {
-        let mut shape = Shape::of(&sides, block);
-        // No list is prepared for spans.
-        shape.nest.unit = None;
-        shape
-    };
-    let block = outline.block(None, cells.tokens);
-    let size = block.size().and_then(|size| size.checked_mul(cells.count)).ok_or_else(too_large)?;
-    let layers =
-        (0..outline.layers.len() as u64).map(|layer| shape(&outline.block(Some(layer), cells.tokens)));
-    Ok(Section { shape: shape(&block), layers: layers.collect(), block, spans, bytes: size })
-}
-
 /// The ids of spans of one side: their distance from the first token of block 0, in units that divide all distances.
 #[derive(Clone, Copy)]
 struct SpanIds<'a> {
-    table: &'a BlockTable<'a>,
-    page: u64,
-    block_stride: u64,
-    token_stride: u64,
+    grid: TokenGrid<'a>,
     unit: u64,
 }
 
 impl<'a> SpanIds<'a> {
-    fn of(geometry: &Geometry, table: &'a BlockTable<'a>, cells: Cells) -> Self {
-        let (page, block_stride, token_stride) =
-            (geometry.count(Axis::Token), geometry.stride(Axis::Block), geometry.stride(Axis::Token));
+    fn of(grid: TokenGrid<'a>, cells: Cells) -> Self {
         // Spans start at multiples of their length, except for a single one.
         let step = if cells.count > 1 { cells.tokens } else { 1 };
-        let starts_blocks = step == page;
-        let unit =
-            if starts_blocks { block_stride } else { common_divisor(block_stride, step * token_stride) };
-        Self { table, page, block_stride, token_stride, unit }
+        let starts_blocks = step == grid.page;
+        let unit = match starts_blocks {
+            true => grid.block_stride,
+            false => common_divisor(grid.block_stride, step * grid.token_stride),
+        };
+        Self { grid, unit }
     }
 
     /// The id of the span that starts with a token, which is counted from the first that is moved.
     fn id(&self, token: u64) -> Result<u32> {
-        let token = self.table.first_token + token * self.table.token_step;
-        let block = u64::from(self.table.blocks[(token / self.page) as usize]);
-        let distance = (block * self.block_stride + token % self.page * self.token_stride) / self.unit;
+        let TokenGrid { blocks, page, first, advance, block_stride, token_stride, .. } = self.grid;
+        let token = first + token * advance;
+        let block = u64::from(blocks[(token / page) as usize]);
+        let distance = (block * block_stride + token % page * token_stride) / self.unit;
         u32::try_from(distance).ok().filter(|id| *id < u32::MAX).ok_or_else(|| {
             let message = format!(
                 "block {block} is more than 2^32 units of {} bytes away from block 0; give blocks a stride that is a \
@@ -156,7 +220,7 @@ impl<'a> SpanIds<'a> {
 }
 
 /// Fails if tables do not have the tokens, or name one of the destination twice.
-fn check(outline: &Outline, tables: &TokenTables<'_>) -> Result<()> {
+fn check(outline: &Outline, tables: &TokenTables<'_>, entries: &mut Vec<Entry>) -> Result<()> {
     ensure!(tables.tokens > 0, InvalidArgument, "num_tokens is 0; at least one token must be moved");
     for (side, table) in tables.sides.iter().enumerate() {
         let (name, geometry) = (NAMES[side], outline.geometry(side));
@@ -191,7 +255,7 @@ fn check(outline: &Outline, tables: &TokenTables<'_>) -> Result<()> {
             );
         }
     }
-    ensure_written_once(&tables.sides[1], tables.tokens, outline.page_sizes()[1])
+    ensure_written_once(&tables.sides[1], tables.tokens, outline.page_sizes()[1], entries)
 }
 
 /// The entries of a table with tokens that are moved, or between such.
@@ -200,8 +264,16 @@ fn used_blocks(table: &BlockTable<'_>, tokens: u64, page: u64) -> std::ops::Rang
     (table.first_token / page) as usize..(last / page) as usize + 1
 }
 
-/// Fails if a token of the destination is named twice: by two entries with the same block.
-fn ensure_written_once(table: &BlockTable<'_>, tokens: u64, page: u64) -> Result<()> {
+/// The block of an entry of a table, and the tokens of it from the first that is written until the last.
+type Entry = (u32, u64, u64);
+
+/// Fails if a token of the destination is named twice: by two entries with the same block. `entries` is memory to sort in.
+fn ensure_written_once(
+    table: &BlockTable<'_>,
+    tokens: u64,
+    page: u64,
+    entries: &mut Vec<Entry>,
+) -> Result<()> {
     let used = used_blocks(table, tokens, page);
     let ids = &table.blocks[used.clone()];
     if ids.windows(2).all(|pair| pair[0] < pair[1]) {
@@ -210,14 +282,13 @@ fn ensure_written_once(table: &BlockTable<'_>, tokens: u64, page: u64) -> Result
     let (first, step) = (table.first_token, table.token_step);
     let end = first + (tokens - 1) * step + 1;
     // The tokens of each entry within its block; those between two steps do not count.
-    let mut entries: Vec<_> = used
-        .map(|entry| {
-            let start = entry as u64 * page;
-            let from = if start <= first { first } else { first + (start - first).div_ceil(step) * step };
-            (table.blocks[entry], from.saturating_sub(start), end.min(start + page).saturating_sub(start))
-        })
-        .filter(|(_, from, until)| from < until)
-        .collect();
+    entries.clear();
+    let found = used.map(|entry| {
+        let start = entry as u64 * page;
+        let from = if start <= first { first } else { first + (start - first).div_ceil(step) * step };
+        (table.blocks[entry], from.saturating_sub(start), end.min(start + page).saturating_sub(start))
+    });
+    entries.extend(found.filter(|(_, from, until)| from < until));
     entries.sort_unstable();
     for (index, (block, from, until)) in entries.iter().enumerate() {
         let same = entries[index + 1..].iter().take_while(|(other, ..)| other == block);
@@ -236,20 +307,25 @@ fn common_divisor(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::{Dimensions, LayoutKind};
 
-    fn table(first_token: u64, token_step: u64) -> BlockTable<'static> {
-        BlockTable { blocks: &[], first_token, token_step }
+    fn grid(page: u64, first: u64, step: u64) -> TokenGrid<'static> {
+        let dimensions = Dimensions { page_size: page, ..Dimensions::small() };
+        let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
+        TokenGrid::of(&geometry, &BlockTable { blocks: &[], first_token: first, token_step: step })
     }
 
-    fn lengths(pages: [u64; 2], firsts: [u64; 2], tokens: u64) -> Vec<(u64, u64)> {
-        let tables = TokenTables { sides: firsts.map(|first| table(first, 1)), tokens };
-        let cells = divide(pages, &tables);
+    fn lengths(sides: [TokenGrid<'_>; 2], tokens: u64) -> Vec<(u64, u64)> {
+        let cells = divide(&sides, tokens);
         assert_eq!(cells.iter().map(|cells| cells.tokens * cells.count).sum::<u64>(), tokens);
         cells.iter().filter(|cells| cells.count > 0).map(|cells| (cells.tokens, cells.count)).collect()
     }
 
     #[test]
     fn spans_are_as_long_as_both_block_sizes_allow() {
+        let lengths = |pages: [u64; 2], firsts: [u64; 2], tokens| {
+            lengths([0, 1].map(|side| grid(pages[side], firsts[side], 1)), tokens)
+        };
         assert_eq!(lengths([16, 64], [0, 0], 128), [(16, 8)]);
         assert_eq!(lengths([16, 64], [0, 0], 130), [(16, 8), (2, 1)]);
         assert_eq!(lengths([16, 64], [5, 5], 130), [(11, 1), (16, 7), (7, 1)]);
@@ -260,8 +336,16 @@ mod tests {
     }
 
     #[test]
-    fn every_nth_token_is_a_span_by_itself() {
-        let tables = TokenTables { sides: [table(1, 2), table(0, 1)], tokens: 9 };
-        assert_eq!(divide([16, 16], &tables)[1], Cells { first: 0, tokens: 1, count: 9 });
+    fn every_nth_token_of_a_block_is_one_span() {
+        // Of two ranks with every second token, to all tokens of their own blocks.
+        assert_eq!(lengths([grid(16, 1, 2), grid(8, 0, 1)], 64), [(8, 8)]);
+        assert_eq!(lengths([grid(16, 1, 2), grid(16, 0, 1)], 64), [(8, 8)]);
+        assert_eq!(lengths([grid(64, 0, 1), grid(64, 3, 4)], 64), [(16, 4)]);
+        assert_eq!(lengths([grid(16, 33, 2), grid(16, 0, 1)], 9), [(8, 1), (1, 1)]);
+    }
+
+    #[test]
+    fn a_step_that_does_not_divide_a_block_makes_each_token_a_span() {
+        assert_eq!(lengths([grid(16, 1, 3), grid(16, 0, 1)], 9), [(1, 9)]);
     }
 }

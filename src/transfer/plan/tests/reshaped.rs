@@ -115,6 +115,7 @@ impl Case {
         PairedBlock {
             axes: std::array::from_fn(axis),
             firsts: self.firsts,
+            offsets: [0; 2],
             element_size: ELEMENT,
             page_stride: self.sides[1].block_stride,
         }

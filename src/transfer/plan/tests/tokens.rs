@@ -146,6 +146,36 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn plans_of_tokens_that_use_the_memory_of_another_are_as_new_ones(
+        kinds in [0usize..12, 0usize..12], pages in [1u64..7, 1u64..7], by_layer: bool,
+        steps in prop::collection::vec(([0u64..8, 0u64..8], [1u64..4, 1u64..4], 1u64..20), 2..5),
+    ) {
+        let (source, destination) = (side(kinds[0], pages[0], 3, 1, 4096), side(kinds[1], pages[1], 3, 1, 1 << 20));
+        let outline = Arc::new(Outline::between(&source, &destination, Wanted::default(), by_layer).unwrap());
+        let ids: Vec<_> = (0..BLOCKS as u32).rev().collect();
+        let mut spare = None;
+        for (firsts, steps, tokens) in steps {
+            let table = |side: usize| BlockTable {
+                blocks: &ids,
+                first_token: firsts[side],
+                token_step: steps[side],
+            };
+            let asked = TokenTables { sides: [table(0), table(1)], tokens };
+            let Ok(fresh) = Plan::of_tokens(&outline, &asked, None) else { continue };
+            let again = Plan::of_tokens(&outline, &asked, spare.take()).unwrap();
+            prop_assert_eq!(again.moves().collect::<Vec<_>>(), fresh.moves().collect::<Vec<_>>());
+            prop_assert_eq!((again.bytes(), again.blocks()), (fresh.bytes(), fresh.blocks()));
+            if by_layer {
+                let last = |plan: &Plan| plan.layer(2).moves().collect::<Vec<_>>();
+                prop_assert_eq!(last(&again), last(&fresh));
+            }
+            spare = Some(again.shared_blocks());
+        }
+    }
+}
+
 /// Both sides have the same bytes in the same canonical order.
 fn check_canonical_order(plan: &Plan) -> std::result::Result<(), TestCaseError> {
     let moves = bytes_of(&plan.moves().collect::<Vec<_>>());
