@@ -1,99 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 // An engine's own paged cache: kvmem adopts its tensors, offloads blocks to a file and restores them to other blocks.
-#include <kvmem.h>
+#include <kvmem.hpp>
 
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <memory>
-#include <stdexcept>
+#include <exception>
 #include <vector>
-
-template <auto destroy>
-struct Destroy {
-    void operator()(auto *handle) const { destroy(handle); }
-};
-using Region = std::unique_ptr<kvmem_region, Destroy<kvmem_region_destroy>>;
-using Layout = std::unique_ptr<kvmem_layout, Destroy<kvmem_layout_destroy>>;
-using Transfer = std::unique_ptr<kvmem_transfer, Destroy<kvmem_transfer_destroy>>;
-
-// Calls any fallible function of kvmem, and throws its error.
-void call(auto function, auto... arguments) {
-    kvmem_error *error = nullptr;
-    if (function(arguments..., &error) >= 0) return;
-    const std::unique_ptr<kvmem_error, Destroy<kvmem_error_destroy>> owned(error);
-    throw std::runtime_error(kvmem_error_message(error, nullptr));
-}
-
-template <typename Handle>
-Handle make(auto function, auto... arguments) {
-    typename Handle::pointer handle = nullptr;
-    call(function, arguments..., &handle);
-    return Handle(handle);
-}
-
-// An options struct with its defaults.
-template <typename Options>
-Options defaults(void (*init)(Options *, std::size_t)) {
-    Options options;
-    init(&options, sizeof options);
-    return options;
-}
 
 constexpr std::size_t layers = 4, blocks = 64, piece_bytes = 16 * 8 * 128 * 2;
 alignas(4096) std::byte cache[layers][2][blocks][piece_bytes];  // the engine's
 
-kvmem_layout_config model_shape(std::uint32_t kind, std::uint32_t block_dim) {
-    auto shape = defaults(kvmem_layout_config_init);
-    shape.num_blocks = blocks;
-    shape.num_layers = layers;
-    shape.outer_dim = 2;
-    shape.page_size = 16;
-    shape.inner_dim = 8 * 128;
-    shape.dtype_width = 2;
-    shape.alignment = 4096;
-    shape.kind = kind;
-    shape.block_dim = block_dim;
-    return shape;
+kvmem::LayoutConfig model_shape(kvmem::LayoutKind kind, kvmem::BlockDim block_dim) {
+    return {.num_blocks = blocks, .num_layers = layers, .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128,
+            .dtype_width = 2, .alignment = 4096, .kind = kind, .block_dim = block_dim};
 }
 
 // One tensor per layer, [keys and values][block][token][head][dim], as vLLM's FlashAttention backend has them.
-Layout describe_cache() {
-    std::vector<Region> tensors;
-    std::vector<kvmem_region *> regions;
+kvmem::Layout describe_cache() {
+    std::vector<kvmem::Region> tensors;
     for (auto &tensor : cache) {
-        auto memory = defaults(kvmem_adopt_options_init);
-        memory.address = tensor;
-        memory.size = sizeof tensor;
-        tensors.push_back(make<Region>(kvmem_region_adopt_host, &memory));
-        regions.push_back(tensors.back().get());
+        tensors.push_back(kvmem::Region::adopt_host({.address = tensor, .size = sizeof tensor}));
     }
-    const auto shape = model_shape(KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_SECOND);
-    auto options = defaults(kvmem_layout_options_init);
-    options.config = &shape;
-    options.regions = regions.data();
-    options.count = regions.size();
-    options.source = KVMEM_LAYOUT_REGIONS;
-    return make<Layout>(kvmem_layout_build, &options);
+    const auto shape = model_shape(kvmem::LayoutKind::layer_separate, kvmem::BlockDim::second);
+    return kvmem::Layout::build(shape, tensors);
 }
 
 // In the file a block is contiguous, whatever the cache looks like.
-Layout create_file() {
-    const auto shape = model_shape(KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_BLOCK_DIM_FIRST);
-    const auto file = defaults(kvmem_disk_options_init);
-    auto options = defaults(kvmem_layout_options_init);
-    options.config = &shape;
-    options.disk = &file;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    return make<Layout>(kvmem_layout_build, &options);
+kvmem::Layout create_file() {
+    const auto shape = model_shape(kvmem::LayoutKind::fully_contiguous, kvmem::BlockDim::first);
+    return kvmem::Layout::build(shape, kvmem::DiskOptions());
 }
 
-void move(const Layout &from, const Layout &to, const std::vector<kvmem_block_pair> &pairs) {
-    auto options = defaults(kvmem_transfer_options_init);
-    options.pairs = pairs.data();
-    options.num_pairs = pairs.size();
-    const auto transfer = make<Transfer>(kvmem_transfer_start, from.get(), to.get(), &options);
-    call(kvmem_transfer_wait, transfer.get(), KVMEM_TIMEOUT_FOREVER);
+void move(const kvmem::Layout &from, const kvmem::Layout &to, const std::vector<kvmem::BlockPair> &pairs) {
+    kvmem::Transfer::start(from, to, {.pairs = pairs}).wait();
 }
 
 int main() try {

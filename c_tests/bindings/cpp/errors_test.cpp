@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors as exceptions; arguments that C cannot take.
+#include "fixtures.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <type_traits>
+
+static_assert(std::is_nothrow_copy_constructible_v<kvmem::Error>, "an exception is copied while another one is handled");
+
+CASE(an_error_has_status_message_and_cause) {
+    kvmem::DiskOptions options;
+    options.path = "/nowhere/at/all";
+    options.size = 4096;
+    const auto error = error_of([&] { return kvmem::Region::create_disk(options); });
+    CHECK(error.status() == kvmem::Status::not_found);
+    CHECK(error.message().find("/nowhere/at") != std::string_view::npos);
+    CHECK(error.cause().domain == kvmem::Domain::system && error.cause().code == ENOENT);
+    CHECK(error.cause().name == "ENOENT");
+    CHECK(std::string(error.what()) == "KVMEM_STATUS_NOT_FOUND: " + std::string(error.message()));
+    const auto copy = error;
+    CHECK(copy.message().data() == error.message().data());
+}
+
+CASE(an_error_of_kvmem_has_no_cause) {
+    const auto error = error_of([] { return kvmem::Region::create_system({}); });
+    CHECK(error.status() == kvmem::Status::invalid_argument);
+    CHECK(error.cause().domain == kvmem::Domain::none && error.cause().name.empty());
+}
+
+CASE(it_is_a_standard_exception) {
+    try {
+        static_cast<void>(kvmem::Region::create_system({}));
+    } catch (const std::exception &error) {
+        CHECK(std::strstr(error.what(), "KVMEM_STATUS_INVALID_ARGUMENT: ") == error.what());
+        return;
+    }
+    CHECK(false);
+}
+
+CASE(text_with_a_nul_fails) {
+    kvmem::DiskOptions options;
+    options.size = 4096;
+    options.path = std::string("/tmp/a\0b", 8);
+    CHECK(error_of([&] { return kvmem::Region::create_disk(options); }).status() == kvmem::Status::invalid_argument);
+    const auto layout = small_config();
+    options.size = 0;
+    CHECK(error_of([&] { return kvmem::Layout::build(layout, options); }).message().find("NUL") != std::string_view::npos);
+    auto config = small_config();
+    config.order = std::string("BL\0ONHC", 7);
+    CHECK(error_of([&] { return kvmem::layout_requirements(config); }).message().find("order") !=
+          std::string_view::npos);
+    kvmem::FetchOptions fetch;
+    fetch.path = "/tmp/socket";
+    fetch.name = std::string("a\0", 2);
+    CHECK(error_of([&] { return kvmem::fetch_share(fetch); }).status() == kvmem::Status::invalid_argument);
+    CHECK(error_of([] { return kvmem::Agent::create(std::string_view("a\0b", 3)); }).status() ==
+          kvmem::Status::invalid_argument);
+}
+
+CASE(an_empty_path_is_no_temporary_file) {
+    kvmem::DiskOptions options;
+    options.size = 4096;
+    options.path = "";
+    CHECK(error_of([&] { return kvmem::Region::create_disk(options); }).status() == kvmem::Status::invalid_argument);
+}
+
+CASE(as_many_checksums_as_pairs) {
+    const auto layout = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
+    const kvmem::BlockPair pairs[] = {{0, 1}, {2, 3}};
+    const std::uint32_t checksums[] = {1};
+    kvmem::TransferOptions options;
+    options.pairs = pairs;
+    options.checksums = checksums;
+    CHECK(error_of([&] { return kvmem::Transfer::create(layout, layout, options); }).message() ==
+          "there are 1 checksums for 2 pairs; give one per pair, or none");
+    options.checksums = {};
+    auto transfer = kvmem::Transfer::create(layout, layout, options);
+    kvmem::SubmitOptions step;
+    step.pairs = pairs;
+    step.checksums = checksums;
+    CHECK(error_of([&] { return transfer.submit_pairs(step), 0; }).status() == kvmem::Status::invalid_argument);
+}
+
+CASE(a_run_that_fails_throws_where_its_end_is_read) {
+    const auto layout = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
+    const kvmem::BlockPair pair = {0, 1};
+    const std::uint32_t wrong = 1;
+    kvmem::TransferOptions options;
+    options.pairs = {&pair, 1};
+    options.checksums = {&wrong, 1};
+    const auto transfer = kvmem::Transfer::start(layout, layout, options);
+    CHECK(error_of([&] { return transfer.wait(), 0; }).status() == kvmem::Status::corrupt);
+    CHECK(error_of([&] { return transfer.poll(); }).status() == kvmem::Status::corrupt);
+    CHECK(error_of([&] { return transfer.wait_for(std::chrono::seconds(1)); }).status() == kvmem::Status::corrupt);
+}
+
+CASE(without_cuda_and_nixl) {
+    CHECK(error_of([] { return kvmem::load_nixl("/nowhere/libnixl_capi.so"), 0; }).status() ==
+          kvmem::Status::unavailable_nixl);
+    const auto error = error_of([] { return kvmem::device_info(1000000); }).status();
+    CHECK(error == kvmem::Status::unavailable_cuda || error == kvmem::Status::out_of_range);
+}
+
+int main() { return run_cases(); }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles: moves, destruction, lifetime.
+#include "fixtures.hpp"
+
+#include <cstring>
+#include <type_traits>
+
+namespace {
+
+template <typename... Handles>
+constexpr bool all_move_only = ((!std::is_copy_constructible_v<Handles> && !std::is_copy_assignable_v<Handles> &&
+                                 std::is_nothrow_move_constructible_v<Handles> &&
+                                 std::is_nothrow_move_assignable_v<Handles> &&
+                                 std::is_nothrow_default_constructible_v<Handles> &&
+                                 sizeof(Handles) == sizeof(void *)) && ...);
+
+static_assert(all_move_only<kvmem::Agent, kvmem::Blob, kvmem::Broker, kvmem::Layout, kvmem::Notifications, kvmem::Queue,
+                            kvmem::Region, kvmem::Registration, kvmem::Share, kvmem::Transfer, kvmem::VmmMapping,
+                            kvmem::VmmMemory, kvmem::VmmRange>);
+
+std::uint64_t handles_of(const kvmem::Region &region) { return region.holders().handles; }
+
+}  // namespace
+
+CASE(an_empty_handle_is_false_and_its_calls_fail) {
+    kvmem::Region empty;
+    CHECK(!empty && empty.get() == nullptr);
+    CHECK(error_of([&] { return empty.info(); }).status() == kvmem::Status::invalid_argument);
+    CHECK(kvmem::Agent().name().empty());
+    CHECK(kvmem::Blob().text().empty() && kvmem::Blob().bytes().empty());
+    CHECK(kvmem::Notifications().empty());
+    CHECK(kvmem::Share().bytes().empty());
+}
+
+CASE(a_move_leaves_the_source_empty) {
+    auto first = kvmem::Region::create_system(system_memory(4096));
+    kvmem_region *const c = first.get();
+    kvmem::Region second = std::move(first);
+    CHECK(!first && second.get() == c);
+    kvmem::Region third;
+    third = std::move(second);
+    CHECK(!second && third.get() == c);
+    auto &same = third;
+    third = std::move(same);
+    CHECK(third.get() == c && third.info().size == 4096);
+}
+
+CASE(each_handle_is_destroyed_once) {
+    const auto region = kvmem::Region::create_system(system_memory(4096));
+    const auto layout = kvmem::Layout::build(small_config(1), kvmem::SystemOptions());
+    {
+        auto a = layout.region(0);
+        CHECK(handles_of(a) == 1);
+        auto b = layout.region(0);
+        CHECK(handles_of(a) == 2);
+        b = layout.region(0);  // destroys what it had
+        CHECK(handles_of(a) == 2);
+        b.reset();
+        CHECK(handles_of(a) == 1);
+    }
+    const auto again = layout.region(0);
+    CHECK(handles_of(again) == 1);
+}
+
+CASE(a_handle_passes_to_c_and_back) {
+    auto region = kvmem::Region::create_system(system_memory(4096));
+    kvmem_region *c = region.release();
+    CHECK(!region);
+    kvmem_region_info info = {};
+    CHECK(kvmem_region_get_info(c, &info, nullptr) == KVMEM_STATUS_OK && info.size == 4096);
+    const kvmem::Region owned(c);
+    CHECK(owned.info().tier == kvmem::Tier::system);
+}
+
+CASE(children_keep_their_parents_alive) {
+    auto layout = [] {
+        auto memory = kvmem::SystemOptions();
+        memory.size = kvmem::layout_requirements(small_config()).total_size;
+        const auto region = kvmem::Region::create_system(memory);
+        return kvmem::Layout::build(small_config(), region);
+    }();
+    const auto range = layout.block(3, 1, 1);
+    std::memset(reinterpret_cast<void *>(range.address), 0x5a, range.size);
+
+    auto transfer = [&] {
+        const auto destination = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
+        const kvmem::BlockPair pair = {3, 0};
+        kvmem::TransferOptions options;
+        options.pairs = {&pair, 1};
+        return kvmem::Transfer::create(layout, destination, options);
+    }();
+    layout.reset();
+    transfer.submit();
+    transfer.wait();
+    CHECK(transfer.poll() && transfer.info().bytes == 256);
+}
+
+CASE(bytes_of_a_region) {
+    const auto region = kvmem::Region::create_system(system_memory(4096));
+    const auto bytes = region.host_bytes();
+    CHECK(bytes.size() == 4096 && bytes[4095] == std::byte{0});
+    kvmem::DiskOptions file;
+    file.size = 4096;
+    file.flags = kvmem::DiskFlag::buffered;
+    CHECK(kvmem::Region::create_disk(file).host_bytes().empty());
+}
+
+int main() { return run_cases(); }

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Layouts: where each block is located.
+#ifndef KVMEM_LAYOUT_HPP
+#define KVMEM_LAYOUT_HPP
+
+#include "nixl.hpp"
+
+KVMEM_HPP_BEGIN
+
+// ---- Shape ----
+
+/// `from_order` is 0 of C: the order gives the kind.
+enum class LayoutKind : std::uint32_t {
+    from_order = 0,
+    fully_contiguous = KVMEM_LAYOUT_FULLY_CONTIGUOUS,
+    layer_separate = KVMEM_LAYOUT_LAYER_SEPARATE,
+    ordered = KVMEM_LAYOUT_ORDERED,
+};
+
+/// `standard` is 0 of C.
+enum class BlockDim : std::uint32_t {
+    standard = 0,
+    first = KVMEM_BLOCK_DIM_FIRST,
+    second = KVMEM_BLOCK_DIM_SECOND,
+};
+
+/// Shape of a KV cache: kvmem_layout_config.
+struct LayoutConfig {
+    std::uint64_t num_blocks = 0;
+    std::uint64_t num_layers = 0;
+    std::uint64_t outer_dim = 0;
+    std::uint64_t page_size = 0;
+    std::uint64_t inner_dim = 0;
+    std::uint64_t dtype_width = 0;
+    std::uint64_t alignment = 0;
+    std::uint64_t num_heads = 0;
+    LayoutKind kind = LayoutKind::from_order;
+    BlockDim block_dim = BlockDim::standard;
+    std::optional<std::string> order{};
+    std::uint64_t block_stride = 0;
+    std::uint64_t layer_stride = 0;
+    std::uint64_t outer_stride = 0;
+    std::uint64_t token_stride = 0;
+    std::uint64_t head_stride = 0;
+    std::uint64_t element_stride = 0;
+
+    /// Valid as long as this object is not changed.
+    kvmem_layout_config c() const noexcept {
+        auto c = detail::defaults(kvmem_layout_config_init);
+        c.num_blocks = num_blocks;
+        c.num_layers = num_layers;
+        c.outer_dim = outer_dim;
+        c.page_size = page_size;
+        c.inner_dim = inner_dim;
+        c.dtype_width = dtype_width;
+        c.alignment = alignment;
+        c.num_heads = num_heads;
+        c.kind = static_cast<std::uint32_t>(kind);
+        c.block_dim = static_cast<std::uint32_t>(block_dim);
+        c.order = detail::c_text(order);
+        c.block_stride = block_stride;
+        c.layer_stride = layer_stride;
+        c.outer_stride = outer_stride;
+        c.token_stride = token_stride;
+        c.head_stride = head_stride;
+        c.element_stride = element_stride;
+        return c;
+    }
+    Result<void> check() const { return detail::check_optional(order, "order"); }
+};
+
+using LayoutRequirements = kvmem_layout_requirements;
+
+/// Returns the memory that a shape needs. Allocates nothing.
+inline Return<LayoutRequirements> layout_requirements(const LayoutConfig &config) {
+    if (auto checked = config.check(); !checked) return detail::give(Result<LayoutRequirements>(checked.error()));
+    const auto c = config.c();
+    return detail::give(detail::get<LayoutRequirements>(kvmem_layout_get_requirements, &c));
+}
+
+// ---- Information ----
+
+enum class Locality : std::uint32_t {
+    local = KVMEM_LOCALITY_LOCAL,
+    registered = KVMEM_LOCALITY_REGISTERED,
+    remote = KVMEM_LOCALITY_REMOTE,
+    mapped = KVMEM_LOCALITY_MAPPED,
+};
+
+/// kvmem_layout_info. The fields declared here have types; the others are those of the C struct.
+struct LayoutInfo : kvmem_layout_info {
+    LayoutInfo() noexcept : kvmem_layout_info() {}
+    LayoutInfo(const kvmem_layout_info &c) noexcept
+        : kvmem_layout_info(c), kind(LayoutKind{c.kind}), block_dim(BlockDim{c.block_dim}), tier(Tier{c.tier}),
+          locality(Locality{c.locality}), memory_type(MemoryType{c.memory_type}), order(c.order) {}
+
+    LayoutKind kind{};
+    BlockDim block_dim{};
+    Tier tier{};
+    Locality locality{};
+    MemoryType memory_type{};
+    std::string order{};
+};
+
+using LayoutStrides = kvmem_layout_strides;
+/// A contiguous range: its address and its size.
+using BlockRange = kvmem_block;
+
+// ---- Layouts ----
+
+class Layout : public detail::Handle<kvmem_layout, kvmem_layout_destroy> {
+public:
+    using Handle::Handle;
+
+    /// Allocates memory of the tier of the options, whose size stays 0, and builds a layout on it. With an agent,
+    /// peers can access the layout.
+    static Return<Layout> build(const LayoutConfig &config, const SystemOptions &memory, const Agent *agent = nullptr) {
+        return allocate(config, memory, &kvmem_layout_options::system, agent);
+    }
+    static Return<Layout> build(const LayoutConfig &config, const DiskOptions &memory, const Agent *agent = nullptr) {
+        if (auto checked = memory.check(); !checked) return detail::give(Result<Layout>(checked.error()));
+        return allocate(config, memory, &kvmem_layout_options::disk, agent);
+    }
+    /// The progress callback is not called for a layout.
+    static Return<Layout> build(const LayoutConfig &config, const PinnedOptions &memory, const Agent *agent = nullptr) {
+        return allocate(config, memory, &kvmem_layout_options::pinned, agent);
+    }
+    static Return<Layout> build(const LayoutConfig &config, const DeviceOptions &memory, const Agent *agent = nullptr) {
+        return allocate(config, memory, &kvmem_layout_options::device, agent);
+    }
+    static Return<Layout> build(const LayoutConfig &config, const ElasticOptions &memory, const Agent *agent = nullptr) {
+        return allocate(config, memory, &kvmem_layout_options::elastic, agent);
+    }
+
+    /// Builds a layout on regions of the caller. The layout keeps their memory; the handles may be destroyed.
+    static Return<Layout> build(const LayoutConfig &config, span<const Region> regions, const Agent *agent = nullptr) {
+        const auto handles = handles_of<kvmem_region *>(regions);
+        auto options = prepare(agent, KVMEM_LAYOUT_REGIONS);
+        options.regions = handles.data();
+        options.count = handles.size();
+        return finish(config, options);
+    }
+    static Return<Layout> build(const LayoutConfig &config, const Region &region, const Agent *agent = nullptr) {
+        return build(config, span<const Region>(&region, 1), agent);
+    }
+    /// Builds a layout on regions that are registered.
+    static Return<Layout> build(const LayoutConfig &config, span<const Registration> registrations) {
+        const auto handles = handles_of<kvmem_registration *>(registrations);
+        auto options = prepare(nullptr, KVMEM_LAYOUT_REGISTRATIONS);
+        options.registrations = handles.data();
+        options.count = handles.size();
+        return finish(config, options);
+    }
+
+    /// Creates the layout of a peer from what export_descriptor returned there.
+    static Return<Layout> import_descriptor(const Agent &agent, Bytes descriptor) {
+        return detail::give(detail::make<Layout>(kvmem_layout_import, agent.get(), descriptor.data(),
+                                                 descriptor.size()));
+    }
+    Return<Blob> export_descriptor() const { return detail::give(detail::make<Blob>(kvmem_layout_export, get())); }
+    /// Returns the name of the agent of the layout, or of the peer that it belongs to.
+    Return<std::string> agent() const { return detail::give(detail::text(kvmem_layout_get_agent, get())); }
+
+    Return<void> resize(std::uint64_t num_blocks) {
+        return detail::give(detail::run(kvmem_layout_resize, get(), num_blocks));
+    }
+    /// The bases are valid as long as the layout.
+    Return<LayoutStrides> strides() const {
+        return detail::give(detail::get<LayoutStrides>(kvmem_layout_get_strides, get()));
+    }
+    Return<BlockRange> block(std::uint32_t block, std::uint64_t layer, std::uint64_t outer) const {
+        return detail::give(detail::get<BlockRange>(kvmem_layout_get_block, get(), block, layer, outer));
+    }
+    Return<BlockRange> row(std::uint32_t block, std::uint64_t layer, std::uint64_t outer, std::uint64_t token,
+                           std::uint64_t head) const {
+        return detail::give(detail::get<BlockRange>(kvmem_layout_get_row, get(), block, layer, outer, token, head));
+    }
+    /// Returns one CRC32C per block.
+    Return<std::vector<std::uint32_t>> checksum(span<const std::uint32_t> blocks) const {
+        std::vector<std::uint32_t> checksums(blocks.size());
+        auto done = detail::run(kvmem_layout_checksum, get(), blocks.data(), blocks.size(), checksums.data());
+        if (!done) return detail::give(Result<std::vector<std::uint32_t>>(done.error()));
+        return detail::give(Result<std::vector<std::uint32_t>>(std::move(checksums)));
+    }
+    Return<LayoutInfo> info() const {
+        auto c = detail::get<kvmem_layout_info>(kvmem_layout_get_info, get());
+        if (!c) return detail::give(Result<LayoutInfo>(c.error()));
+        return detail::give(Result<LayoutInfo>(LayoutInfo(*c)));
+    }
+    Return<Region> region(std::size_t index) const {
+        return detail::give(detail::make<Region>(kvmem_layout_get_region, get(), index));
+    }
+    /// Returns an SVG picture with one block highlighted.
+    Return<std::string> draw(std::uint32_t block) const {
+        return detail::give(detail::text(kvmem_layout_draw, get(), block));
+    }
+
+private:
+    static kvmem_layout_options prepare(const Agent *agent, std::uint32_t source) noexcept {
+        auto options = detail::defaults(kvmem_layout_options_init);
+        options.agent = detail::get_or_null(agent);
+        options.source = source;
+        return options;
+    }
+
+    static Return<Layout> finish(const LayoutConfig &config, kvmem_layout_options &options) {
+        if (auto checked = config.check(); !checked) return detail::give(Result<Layout>(checked.error()));
+        const auto shape = config.c();
+        options.config = &shape;
+        return detail::give(
+            detail::make<Layout>(kvmem_layout_build, static_cast<const kvmem_layout_options *>(&options)));
+    }
+
+    template <typename Memory, typename C>
+    static Return<Layout> allocate(const LayoutConfig &config, const Memory &memory,
+                                   const C *kvmem_layout_options::*tier, const Agent *agent) {
+        const C c = memory.c();
+        auto options = prepare(agent, KVMEM_LAYOUT_ALLOCATE);
+        options.*tier = &c;
+        return finish(config, options);
+    }
+
+    template <typename Pointer, typename Owner>
+    static std::vector<Pointer> handles_of(span<const Owner> owners) {
+        std::vector<Pointer> handles;
+        handles.reserve(owners.size());
+        for (const Owner &owner : owners) handles.push_back(owner.get());
+        return handles;
+    }
+};
+
+KVMEM_HPP_END
+
+#endif

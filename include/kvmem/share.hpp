@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Shares: regions and layouts on their way to another process.
+#ifndef KVMEM_SHARE_HPP
+#define KVMEM_SHARE_HPP
+
+#include "layout.hpp"
+
+KVMEM_HPP_BEGIN
+
+enum class Transport : std::uint32_t {
+    automatic = KVMEM_SHARE_AUTO,
+    fd = KVMEM_SHARE_FD,
+    ipc = KVMEM_SHARE_IPC,
+    remote = KVMEM_SHARE_REMOTE,
+    fabric = KVMEM_SHARE_FABRIC,
+};
+
+enum class ShareFlag : std::uint64_t { read_only = KVMEM_SHARE_READ_ONLY };
+
+/// kvmem_share_options.
+struct ShareOptions {
+    Flags<ShareFlag> flags{};
+    Transport transport = Transport::automatic;
+
+    kvmem_share_options c() const noexcept {
+        auto c = detail::defaults(kvmem_share_options_init);
+        c.flags = flags.bits();
+        c.transport = static_cast<std::uint32_t>(transport);
+        return c;
+    }
+};
+
+enum class OpenFlag : std::uint64_t {
+    read_only = KVMEM_OPEN_READ_ONLY,
+    pin = KVMEM_OPEN_PIN,
+    mapped_only = KVMEM_OPEN_MAPPED_ONLY,
+    remote = KVMEM_OPEN_REMOTE,
+    register_memory = KVMEM_OPEN_REGISTER,
+    for_device = KVMEM_OPEN_FOR_DEVICE,
+    read_write = KVMEM_OPEN_READ_WRITE,
+    trust_owner = KVMEM_OPEN_TRUST_OWNER,
+    for_all_devices = KVMEM_OPEN_FOR_ALL_DEVICES,
+};
+
+/// kvmem_open_options.
+struct OpenOptions {
+    Flags<OpenFlag> flags{};
+    const Agent *agent = nullptr;
+    std::int32_t device = 0;
+
+    kvmem_open_options c() const noexcept {
+        auto c = detail::defaults(kvmem_open_options_init);
+        c.flags = flags.bits();
+        c.agent = detail::get_or_null(agent);
+        c.device = device;
+        return c;
+    }
+};
+
+enum class Shared : std::uint32_t {
+    region = KVMEM_SHARED_REGION,
+    layout = KVMEM_SHARED_LAYOUT,
+};
+
+/// kvmem_share_info. The fields declared here have types; tier has none if the share carries no memory.
+struct ShareInfo : kvmem_share_info {
+    ShareInfo() noexcept : kvmem_share_info() {}
+    ShareInfo(const kvmem_share_info &c) noexcept
+        : kvmem_share_info(c), object(Shared{c.object}), read_only(c.read_only != 0), transport(Transport{c.transport}) {
+        if (c.tier != 0) tier = Tier{c.tier};
+    }
+
+    Shared object{};
+    std::optional<Tier> tier{};
+    bool read_only = false;
+    Transport transport{};
+};
+
+class Share : public detail::Handle<kvmem_share, kvmem_share_destroy> {
+public:
+    using Handle::Handle;
+
+    static Return<Share> create(const Region &region, const ShareOptions &options = {}) {
+        const auto c = options.c();
+        return detail::give(detail::make<Share>(kvmem_share_create_region, region.get(), &c));
+    }
+    static Return<Share> create(const Layout &layout, const ShareOptions &options = {}) {
+        const auto c = options.c();
+        return detail::give(detail::make<Share>(kvmem_share_create_layout, layout.get(), &c));
+    }
+    /// Creates a share from bytes() and the file descriptors of a share, which came over a channel of the caller.
+    static Return<Share> create_received(Bytes bytes, span<const std::int32_t> fds) {
+        return detail::give(detail::make<Share>(kvmem_share_create_received, bytes.data(), bytes.size(), fds.data(),
+                                                fds.size()));
+    }
+
+    /// Sends the share over a Unix socket of the caller.
+    Return<void> send(int socket, Timeout timeout = forever) const {
+        return detail::give(detail::run(kvmem_share_send, get(), socket, timeout.ns()));
+    }
+    static Return<Share> receive(int socket, Timeout timeout = forever) {
+        return detail::give(detail::make<Share>(kvmem_share_receive, socket, timeout.ns()));
+    }
+
+    /// The bytes for a channel of the caller, valid as long as the share.
+    span<const std::byte> bytes() const noexcept {
+        std::size_t size = 0;
+        const void *const data = kvmem_share_data(get(), &size);
+        return {static_cast<const std::byte *>(data), size};
+    }
+    /// A file descriptor of the share, which owns it. info().num_fds is their number.
+    Return<int> fd(std::size_t index) const {
+        return detail::give(detail::get<std::int32_t>(kvmem_share_get_fd, get(), index));
+    }
+
+    Return<Region> open_region(const OpenOptions &options = {}) const {
+        const auto c = options.c();
+        return detail::give(detail::make<Region>(kvmem_share_open_region, get(), &c));
+    }
+    Return<Layout> open_layout(const OpenOptions &options = {}) const {
+        const auto c = options.c();
+        return detail::give(detail::make<Layout>(kvmem_share_open_layout, get(), &c));
+    }
+
+    Return<ShareInfo> info() const {
+        auto c = detail::get<kvmem_share_info>(kvmem_share_get_info, get());
+        if (!c) return detail::give(Result<ShareInfo>(c.error()));
+        return detail::give(Result<ShareInfo>(*c));
+    }
+};
+
+KVMEM_HPP_END
+
+#endif

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Transfers: moves of blocks between two layouts.
+#ifndef KVMEM_TRANSFER_HPP
+#define KVMEM_TRANSFER_HPP
+
+#include "../kvmem_cuda.h"
+#include "layout.hpp"
+#include "queue.hpp"
+
+KVMEM_HPP_BEGIN
+
+// ---- What to move ----
+
+/// {source, destination}
+using BlockPair = kvmem_block_pair;
+
+/// Blocks of a sequence in the order of its tokens: kvmem_block_table.
+struct BlockTable {
+    span<const std::uint32_t> blocks{};
+    std::uint64_t first_token = 0;
+    std::uint64_t token_step = 0;
+
+    kvmem_block_table c() const noexcept {
+        kvmem_block_table c = {};
+        c.blocks = blocks.data();
+        c.num_blocks = blocks.size();
+        c.first_token = first_token;
+        c.token_step = token_step;
+        return c;
+    }
+};
+
+enum class TransferFlag : std::uint64_t {
+    zero_copy = KVMEM_TRANSFER_ZERO_COPY,
+    no_host_bounce = KVMEM_TRANSFER_NO_HOST_BOUNCE,
+    by_layer = KVMEM_TRANSFER_BY_LAYER,
+    verify = KVMEM_TRANSFER_VERIFY,
+};
+
+enum class Compute : std::uint32_t {
+    may_run = KVMEM_COMPUTE_MAY_RUN,
+    idle = KVMEM_COMPUTE_IDLE,
+};
+
+/// `fastest` is 0 of C: the path with the highest estimated throughput.
+enum class Path : std::uint32_t {
+    fastest = 0,
+    memcpy = KVMEM_PATH_MEMCPY,
+    nixl_read = KVMEM_PATH_NIXL_READ,
+    nixl_write = KVMEM_PATH_NIXL_WRITE,
+    nixl_file_read = KVMEM_PATH_NIXL_FILE_READ,
+    nixl_file_write = KVMEM_PATH_NIXL_FILE_WRITE,
+    cuda_copy = KVMEM_PATH_CUDA_COPY,
+    cuda_batch = KVMEM_PATH_CUDA_BATCH,
+    cuda_2d = KVMEM_PATH_CUDA_2D,
+    cuda_kernel = KVMEM_PATH_CUDA_KERNEL,
+    cuda_staged = KVMEM_PATH_CUDA_STAGED,
+    uring = KVMEM_PATH_URING,
+    pread = KVMEM_PATH_PREAD,
+    uring_staged = KVMEM_PATH_URING_STAGED,
+    pread_staged = KVMEM_PATH_PREAD_STAGED,
+};
+
+/// Returns the name of a path, such as "NIXL read".
+inline const char *name(Path path) noexcept { return kvmem_path_name(static_cast<std::uint32_t>(path)); }
+
+/// kvmem_transfer_options. Spans are read during the call, so their elements need not exist afterwards.
+struct TransferOptions {
+    Flags<TransferFlag> flags{};
+    span<const BlockPair> pairs{};
+    std::uint64_t source_layer = 0;
+    std::uint64_t destination_layer = 0;
+    std::uint64_t num_layers = 0;
+    std::uint64_t source_outer = 0;
+    std::uint64_t destination_outer = 0;
+    std::uint64_t num_outers = 0;
+    /// Bytes for the remote agent; an empty string is an empty message.
+    std::optional<std::string> notification{};
+    const Queue *queue = nullptr;
+    std::uint64_t user_data = 0;
+    Compute compute = Compute::may_run;
+    std::uint32_t max_ctas = 0;
+    std::uint64_t staging_size = 0;
+    Path path = Path::fastest;
+    /// One per pair.
+    span<const std::uint32_t> checksums{};
+    std::uint64_t source_head = 0;
+    std::uint64_t destination_head = 0;
+    std::uint64_t num_heads = 0;
+    std::optional<BlockTable> source_table{};
+    std::optional<BlockTable> destination_table{};
+    std::uint64_t num_tokens = 0;
+};
+
+/// kvmem_submit_options: the blocks of the next run. Spans are read during the call.
+struct SubmitOptions {
+    span<const BlockPair> pairs{};
+    std::uint64_t user_data = 0;
+    std::optional<std::string> notification{};
+    /// One per pair.
+    span<const std::uint32_t> checksums{};
+    std::optional<BlockTable> source_table{};
+    std::optional<BlockTable> destination_table{};
+    std::uint64_t num_tokens = 0;
+};
+
+namespace detail {
+
+inline Result<void> check_checksums(span<const BlockPair> pairs, span<const std::uint32_t> checksums) {
+    if (checksums.empty() || checksums.size() == pairs.size()) return {};
+    return Error(Status::invalid_argument, "there are " + std::to_string(checksums.size()) + " checksums for " +
+                 std::to_string(pairs.size()) + " pairs; give one per pair, or none");
+}
+
+// The fields that both structs have, and the block tables that their pointers refer to.
+template <typename C>
+struct BlocksInC {
+    C c;
+    kvmem_block_table source_table{};
+    kvmem_block_table destination_table{};
+
+    BlocksInC(const BlocksInC &) = delete;
+    BlocksInC &operator=(const BlocksInC &) = delete;
+
+protected:
+    template <typename Options>
+    BlocksInC(const Options &options, void (*init)(C *, std::size_t)) noexcept : c(defaults(init)) {
+        c.pairs = options.pairs.data();
+        c.num_pairs = options.pairs.size();
+        c.user_data = options.user_data;
+        if (options.notification) {
+            c.notification = options.notification->data();
+            c.notification_size = options.notification->size();
+        }
+        c.checksums = options.checksums.empty() ? nullptr : options.checksums.data();
+        if (options.source_table) {
+            source_table = options.source_table->c();
+            c.source_table = &source_table;
+        }
+        if (options.destination_table) {
+            destination_table = options.destination_table->c();
+            c.destination_table = &destination_table;
+        }
+        c.num_tokens = options.num_tokens;
+    }
+};
+
+struct TransferOptionsInC : BlocksInC<kvmem_transfer_options> {
+    explicit TransferOptionsInC(const TransferOptions &options) noexcept
+        : BlocksInC(options, kvmem_transfer_options_init) {
+        c.flags = options.flags.bits();
+        c.source_layer = options.source_layer;
+        c.destination_layer = options.destination_layer;
+        c.num_layers = options.num_layers;
+        c.source_outer = options.source_outer;
+        c.destination_outer = options.destination_outer;
+        c.num_outers = options.num_outers;
+        c.queue = get_or_null(options.queue);
+        c.compute = static_cast<std::uint32_t>(options.compute);
+        c.max_ctas = options.max_ctas;
+        c.staging_size = options.staging_size;
+        c.path = static_cast<std::uint32_t>(options.path);
+        c.source_head = options.source_head;
+        c.destination_head = options.destination_head;
+        c.num_heads = options.num_heads;
+    }
+};
+
+struct SubmitOptionsInC : BlocksInC<kvmem_submit_options> {
+    explicit SubmitOptionsInC(const SubmitOptions &options) noexcept
+        : BlocksInC(options, kvmem_submit_options_init) {}
+};
+
+}  // namespace detail
+
+// ---- Information ----
+
+/// kvmem_transfer_info.
+struct TransferInfo : kvmem_transfer_info {
+    TransferInfo() noexcept : kvmem_transfer_info() {}
+    TransferInfo(const kvmem_transfer_info &c) noexcept
+        : kvmem_transfer_info(c), path(Path{c.path}), duration(static_cast<std::int64_t>(c.duration_ns)) {}
+
+    Path path{};
+    std::chrono::nanoseconds duration{0};
+};
+
+/// kvmem_transfer_explanation, and the text for people.
+struct TransferExplanation : kvmem_transfer_explanation {
+    TransferExplanation() noexcept : kvmem_transfer_explanation() {}
+    TransferExplanation(const kvmem_transfer_explanation &c, std::string words)
+        : kvmem_transfer_explanation(c), path(Path{c.path}), assumed(c.assumed != 0), text(std::move(words)) {}
+
+    Path path{};
+    bool assumed = false;
+    std::string text{};
+};
+
+// ---- Transfers ----
+
+/// A move of blocks. Destroying it does not wait: a run in flight continues, and uses the blocks until its end.
+class Transfer : public detail::Handle<kvmem_transfer, kvmem_transfer_destroy> {
+public:
+    using Handle::Handle;
+
+    static Return<Transfer> create(const Layout &source, const Layout &destination, const TransferOptions &options) {
+        return make(options, [&](const kvmem_transfer_options *c) {
+            return detail::make<Transfer>(kvmem_transfer_create, source.get(), destination.get(), c);
+        });
+    }
+    /// Creates a transfer and starts its first run.
+    static Return<Transfer> start(const Layout &source, const Layout &destination, const TransferOptions &options) {
+        return make(options, [&](const kvmem_transfer_options *c) {
+            return detail::make<Transfer>(kvmem_transfer_start, source.get(), destination.get(), c);
+        });
+    }
+    /// `stream` is a CUstream or cudaStream_t.
+    static Return<Transfer> start_on_stream(const Layout &source, const Layout &destination,
+                                            const TransferOptions &options, CUstream_st *stream) {
+        return make(options, [&](const kvmem_transfer_options *c) {
+            return detail::make<Transfer>(kvmem_transfer_start_on_stream, source.get(), destination.get(), c, stream);
+        });
+    }
+
+    Return<void> submit() { return detail::give(detail::run(kvmem_transfer_submit, get())); }
+    Return<void> submit_on_stream(CUstream_st *stream) {
+        return detail::give(detail::run(kvmem_transfer_submit_on_stream, get(), stream));
+    }
+    /// Starts a run with other blocks.
+    Return<void> submit_pairs(const SubmitOptions &options) {
+        return submit_with(options, [&](const kvmem_submit_options *c) {
+            return detail::run(kvmem_transfer_submit_pairs, get(), c);
+        });
+    }
+    Return<void> submit_pairs_on_stream(const SubmitOptions &options, CUstream_st *stream) {
+        return submit_with(options, [&](const kvmem_submit_options *c) {
+            return detail::run(kvmem_transfer_submit_pairs_on_stream, get(), c, stream);
+        });
+    }
+
+    /// Returns true if the last run has succeeded, and false while it is in flight. Fails as the run failed.
+    Return<bool> poll() const {
+        const auto state = detail::call(kvmem_transfer_poll, get());
+        if (!state) return detail::give(Result<bool>(state.error()));
+        return detail::give(Result<bool>(*state != Status::in_progress));
+    }
+    /// Waits for the end of the last run. Fails as the run failed.
+    Return<void> wait() const { return detail::give(detail::run(kvmem_transfer_wait, get(), forever.ns())); }
+    /// The same with a timeout. Returns false if the run is still in flight.
+    Return<bool> wait_for(Timeout timeout) const {
+        return detail::give(detail::in_time(detail::call(kvmem_transfer_wait, get(), timeout.ns())));
+    }
+    /// Cancels what has not started. Wait for the end before you reuse memory.
+    Return<void> cancel() { return detail::give(detail::run(kvmem_transfer_cancel, get())); }
+
+    /// Number of layers that have moved.
+    Return<std::uint64_t> layers() const {
+        return detail::give(detail::get<std::uint64_t>(kvmem_transfer_get_layers, get()));
+    }
+    Return<void> wait_layers(std::uint64_t num_layers) const {
+        return detail::give(detail::run(kvmem_transfer_wait_layers, get(), num_layers, forever.ns()));
+    }
+    /// Returns false if the layers have not moved in time.
+    Return<bool> wait_layers_for(std::uint64_t num_layers, Timeout timeout) const {
+        return detail::give(
+            detail::in_time(detail::call(kvmem_transfer_wait_layers, get(), num_layers, timeout.ns())));
+    }
+    /// Makes a stream wait for layers; 0 for the whole run.
+    Return<void> wait_on_stream(std::uint64_t num_layers, CUstream_st *stream) const {
+        return detail::give(detail::run(kvmem_transfer_wait_on_stream, get(), num_layers, stream));
+    }
+
+    Return<TransferInfo> info() const {
+        auto c = detail::get<kvmem_transfer_info>(kvmem_transfer_get_info, get());
+        if (!c) return detail::give(Result<TransferInfo>(c.error()));
+        return detail::give(Result<TransferInfo>(TransferInfo(*c)));
+    }
+    Return<TransferExplanation> explain() const {
+        kvmem_transfer_explanation c = {};
+        auto text = detail::text(kvmem_transfer_explain, get(), &c);
+        if (!text) return detail::give(Result<TransferExplanation>(text.error()));
+        return detail::give(Result<TransferExplanation>(TransferExplanation(c, *std::move(text))));
+    }
+
+private:
+    template <typename Make>
+    static Return<Transfer> make(const TransferOptions &options, Make make) {
+        if (auto checked = detail::check_checksums(options.pairs, options.checksums); !checked) {
+            return detail::give(Result<Transfer>(checked.error()));
+        }
+        const detail::TransferOptionsInC in_c(options);
+        return detail::give(make(&in_c.c));
+    }
+    template <typename Submit>
+    static Return<void> submit_with(const SubmitOptions &options, Submit submit) {
+        if (auto checked = detail::check_checksums(options.pairs, options.checksums); !checked) {
+            return detail::give(std::move(checked));
+        }
+        const detail::SubmitOptionsInC in_c(options);
+        return detail::give(submit(&in_c.c));
+    }
+};
+
+KVMEM_HPP_END
+
+#endif
