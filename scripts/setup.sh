@@ -164,6 +164,7 @@ missing_packages() {
     has gcc || echo gcc
     has g++ || echo g++
     has clang++ || echo clang
+    [[ -e /usr/include/asio.hpp || -e /usr/local/include/asio.hpp ]] || echo libasio-dev
     has readelf || echo binutils
     has dpkg-shlibdeps || echo dpkg-dev
     has make || echo make

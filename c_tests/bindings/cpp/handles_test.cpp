@@ -46,7 +46,6 @@ CASE(a_move_leaves_the_source_empty) {
 }
 
 CASE(each_handle_is_destroyed_once) {
-    const auto region = kvmem::Region::create_system(system_memory(4096));
     const auto layout = kvmem::Layout::build(small_config(1), kvmem::SystemOptions());
     {
         auto a = layout.region(0);
