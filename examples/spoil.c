@@ -17,16 +17,16 @@ static void find(const char *name, void *function)
     if (!*slot) abort();
 }
 
-kvmem_status kvmem_transfer_create(const kvmem_layout *from, const kvmem_layout *to,
-                                   const kvmem_transfer_options *options, kvmem_transfer **transfer,
-                                   kvmem_error **error)
+kvmem_status kvmem_transfer_start(const kvmem_layout *from, const kvmem_layout *to,
+                                  const kvmem_transfer_options *options, kvmem_transfer **transfer,
+                                  kvmem_error **error)
 {
-    kvmem_status (*create)(const kvmem_layout *, const kvmem_layout *, const kvmem_transfer_options *,
-                           kvmem_transfer **, kvmem_error **);
-    find("kvmem_transfer_create", &create);
+    kvmem_status (*start)(const kvmem_layout *, const kvmem_layout *, const kvmem_transfer_options *,
+                          kvmem_transfer **, kvmem_error **);
+    find("kvmem_transfer_start", &start);
     destination = to;
     block = options->pairs[options->num_pairs - 1].destination;
-    return create(from, to, options, transfer, error);
+    return start(from, to, options, transfer, error);
 }
 
 kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeout_ns, kvmem_error **error)

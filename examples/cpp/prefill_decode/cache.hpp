@@ -3,22 +3,22 @@
 // engine's own kernels would.
 #pragma once
 
-#include "handles.hpp"
 #include "options.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <kvmem.hpp>
 
 struct Cache {
-    kv::Layout layout;
-    kv::Layout staging;  // as many blocks in host memory, beside a layout in GPU memory; else empty
-    kvmem_layout_info info;
-    kvmem_layout_strides strides;  // of the host's side
+    kvmem::Layout layout;
+    kvmem::Layout staging;  // as many blocks in host memory, beside a layout in GPU memory; else empty
+    kvmem::LayoutInfo info;
+    kvmem::LayoutStrides strides;  // of the host's side
 
-    Cache(kv::Layout built, kv::Layout beside);
+    Cache(kvmem::Layout built, kvmem::Layout beside);
 
     // The layout that the CPU and the disk reach.
-    const kvmem_layout *host() const { return staging ? staging.get() : layout.get(); }
+    const kvmem::Layout &host() const { return staging ? staging : layout; }
 
     // One piece on the host's side: what one block holds of one layer's keys (outer 0) or values (outer 1).
     std::byte *piece(std::uint64_t block, std::uint64_t layer, std::uint64_t outer) const;
@@ -26,10 +26,10 @@ struct Cache {
 };
 
 // The model's geometry. Its sums are checked by the library, whose message is what the user reads.
-kvmem_layout_config geometry(const Options &options, std::uint32_t kind, std::uint64_t blocks);
+kvmem::LayoutConfig geometry(const Options &options, kvmem::LayoutKind kind, std::uint64_t blocks);
 
 // `blocks` blocks in a file that has no name and is gone with the layout.
-kv::Layout build_disk_layout(const Options &options, std::uint64_t blocks);
+kvmem::Layout build_disk_layout(const Options &options, std::uint64_t blocks);
 
 // How the file of that layout is read and written: "O_DIRECT" or "buffered".
-const char *disk_mode(const kvmem_layout *layout);
+const char *disk_mode(const kvmem::Layout &layout);

@@ -61,14 +61,14 @@ std::string Channel::receive(Message kind, const Deadline &deadline) {
     return bytes;
 }
 
-void Channel::send_share(const kv::Share &share, const Deadline &deadline) {
+void Channel::send_share(const kvmem::Share &share, const Deadline &deadline) {
     send(Message::share, {}, deadline);
-    kv::call(kvmem_share_send, share.get(), fd_, deadline.left_ns());
+    share.send(fd_, deadline.left());
 }
 
-kv::Share Channel::receive_share(const Deadline &deadline) {
+kvmem::Share Channel::receive_share(const Deadline &deadline) {
     receive(Message::share, deadline);
-    return kv::make<kv::Share>(kvmem_share_receive, fd_, deadline.left_ns());
+    return kvmem::Share::receive(fd_, deadline.left());
 }
 
 bool Channel::readable() const {

@@ -4,10 +4,10 @@
 #pragma once
 
 #include "deadline.hpp"
-#include "handles.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <kvmem.hpp>
 #include <string>
 #include <string_view>
 
@@ -37,8 +37,8 @@ public:
     std::string receive(Message kind, const Deadline &deadline);
 
     // A share between two messages: kvmem sends what it is made of, memory included, over the socket.
-    void send_share(const kv::Share &share, const Deadline &deadline);
-    kv::Share receive_share(const Deadline &deadline);
+    void send_share(const kvmem::Share &share, const Deadline &deadline);
+    kvmem::Share receive_share(const Deadline &deadline);
 
     // Whether receive would find something at once: a message, or that the peer is gone.
     bool readable() const;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdint>
 
 class Deadline {
 public:
@@ -17,9 +16,6 @@ public:
     std::chrono::nanoseconds left() const {
         return std::max<Clock::duration>(end_ - Clock::now(), Clock::duration::zero());
     }
-
-    // As kvmem takes its timeouts.
-    std::uint64_t left_ns() const { return static_cast<std::uint64_t>(left().count()); }
 
     // As poll takes its timeouts; at most `longest`, for a loop that has to look around now and then.
     int left_ms(std::chrono::milliseconds longest) const {

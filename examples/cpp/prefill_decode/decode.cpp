@@ -18,7 +18,7 @@ void print(const std::string &text) {
     std::fflush(stdout);
 }
 
-Offer receive_offer(const Options &options, kvmem_agent *agent, Channel &prefill, const Deadline &deadline) {
+Offer receive_offer(const Options &options, kvmem::Agent &agent, Channel &prefill, const Deadline &deadline) {
     print(prefill.receive(Message::rows, deadline));
     const std::string ids = prefill.receive(Message::blocks, deadline);
     Offer offer;
@@ -71,7 +71,7 @@ BlockIds pull(const Options &options, const Cache &cache, const Offer &offer, Ch
     const BlockIds ids = draw_blocks(count, options.blocks, offer.blocks, options.seed + 1);
     Row row{"decode", "pull " + count_blocks(count)};
     // Over NIXL the last block brings prefill the news; else we tell it.
-    const Move move = {offer.layout.get(), cache.layout.get(), offer.blocks, ids, cache.block_bytes(),
+    const Move move = {offer.layout, cache.layout, offer.blocks, ids, cache.block_bytes(),
                        options.share ? std::string_view() : pulled_notification};
     move_blocks(move, row, deadline);
     if (options.share) prefill.send(Message::pulled, {}, deadline);
@@ -91,8 +91,8 @@ void offload_and_restore(const Options &options, const Cache &cache, const Block
     const BlockIds slots = draw_blocks(count, count, ids, options.seed + 2);
     print(copy_to_host({"decode", "copy " + count_blocks(count) + " to host"}, cache, ids, deadline));
     Row row{"decode", "offload " + count_blocks(count)};
-    move_blocks({cache.host(), disk.get(), ids, slots, cache.block_bytes()}, row, deadline);
-    row.path += std::string(", ") + disk_mode(disk.get());
+    move_blocks({cache.host(), disk, ids, slots, cache.block_bytes()}, row, deadline);
+    row.path += std::string(", ") + disk_mode(disk);
     print(format_row(row));
 
     wipe(cache, ids, deadline);
@@ -100,10 +100,10 @@ void offload_and_restore(const Options &options, const Cache &cache, const Block
 
     const BlockIds restored = draw_blocks(count, options.blocks, ids, options.seed + 3);
     row = {"decode", "restore " + count_blocks(count)};
-    move_blocks({disk.get(), cache.host(), slots, restored, cache.block_bytes()}, row, deadline);
+    move_blocks({disk, cache.host(), slots, restored, cache.block_bytes()}, row, deadline);
     std::string copied = copy_to_gpu({"decode", "copy them to the GPU"}, cache, restored, deadline);
     copied += check_cache(cache, restored, origins, deadline);
-    row.path += std::string(", ") + disk_mode(disk.get());
+    row.path += std::string(", ") + disk_mode(disk);
     row.verified = "every byte";
     print(format_row(row) + copied);
 }
@@ -114,21 +114,19 @@ void run_decode(const Options &options, Channel &prefill, const Deadline &deadli
     print(table_head());
     std::string rows;
     // Where memory is mapped there is nothing for NIXL to do: files need none.
-    const auto agent = options.share ? kv::Agent() : start_agent("decode", rows);
+    auto agent = options.share ? kvmem::Agent() : start_agent("decode", rows);
     print(rows);
     rows.clear();
     const Cache cache =
-        build_cache(options, {"decode", KVMEM_LAYOUT_LAYER_SEPARATE, agent.get(), false}, rows);
+        build_cache(options, {"decode", kvmem::LayoutKind::layer_separate, agent, false}, rows);
     // New host memory is zeroed; new GPU memory holds anything.
     print(rows + copy_to_gpu({"decode", "clear GPU memory"}, cache, all_blocks(options.blocks), deadline));
 
-    Offer offer = receive_offer(options, agent.get(), prefill, deadline);
+    Offer offer = receive_offer(options, agent, prefill, deadline);
     const BlockIds ids = pull(options, cache, offer, prefill, deadline);
     offload_and_restore(options, cache, ids, offer.blocks, deadline);
 
     offer.layout.reset();
-    if (!offer.agent.empty()) {
-        kv::call(kvmem_agent_invalidate_remote_metadata, agent.get(), offer.agent.c_str());
-    }
+    if (!offer.agent.empty()) agent.invalidate_remote_metadata(offer.agent);
     prefill.send(Message::done, {}, deadline);
 }

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <kvmem_cuda.h>
 
 namespace {
 
@@ -24,17 +23,17 @@ const char *name_of(Role role) {
 std::string name_gpu(const Options &options) {
     if (!find_tier(options.tier).needs_gpu) return {};
     const auto device = static_cast<std::int32_t>(options.device);
-    const auto gpu = kv::get<kvmem_cuda_device_info>(kvmem_cuda_get_device_info, device);
+    const auto gpu = kvmem::device_info(device);
     return " (" + std::to_string(device) + ": " + gpu.name + ")";
 }
 
 // Refuses a bad geometry or a missing GPU before anything is started, in the library's words.
 void introduce(const Options &options) {
-    const auto config = geometry(options, KVMEM_LAYOUT_FULLY_CONTIGUOUS, options.blocks);
-    const auto needs = kv::get<kvmem_layout_requirements>(kvmem_layout_get_requirements, &config);
+    const auto config = geometry(options, kvmem::LayoutKind::fully_contiguous, options.blocks);
+    const auto needs = kvmem::layout_requirements(config);
     require_nameable(options);
     const std::string gpu = name_gpu(options);
-    std::cout << "kvmem " << kvmem_version_string() << ": " << options.blocks << " blocks of "
+    std::cout << "kvmem " << kvmem::version() << ": " << options.blocks << " blocks of "
               << options.layers << " layers, keys and values, " << options.page_size << " tokens, "
               << options.heads << " heads x " << options.head_dim << ", bf16: "
               << format_bytes(needs.total_size) << " a side\n"

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 
 namespace {
 
@@ -17,27 +18,23 @@ constexpr std::uint64_t batch_bytes = 256u << 20;
 void move_blocks(const Move &move, Row &row, const Deadline &deadline) {
     const std::size_t count = move.source_ids.size();
     const std::size_t batch = std::max<std::uint64_t>(1, batch_bytes / move.block_bytes);
-    std::vector<kvmem_block_pair> pairs(count);
+    std::vector<kvmem::BlockPair> pairs(count);
     for (std::size_t i = 0; i < count; ++i) pairs[i] = {move.source_ids[i], move.destination_ids[i]};
 
     Progress progress(row.process + " " + row.step, count * move.block_bytes);
     const Stopwatch stopwatch;
     for (std::size_t first = 0; first < count; first += batch) {
-        auto options = kv::defaults(kvmem_transfer_options_init);
-        options.pairs = pairs.data() + first;
-        options.num_pairs = std::min(batch, count - first);
-        if (first + options.num_pairs == count && !move.notification.empty()) {
-            options.notification = move.notification.data();
-            options.notification_size = move.notification.size();
+        kvmem::TransferOptions options;
+        options.pairs = {pairs.data() + first, std::min(batch, count - first)};
+        if (first + options.pairs.size() == count && !move.notification.empty()) {
+            options.notification = std::string(move.notification);
         }
-        const auto transfer =
-            kv::make<kv::Transfer>(kvmem_transfer_create, move.source, move.destination, &options);
-        kv::call(kvmem_transfer_submit, transfer.get());
-        kv::call(kvmem_transfer_wait, transfer.get(), deadline.left_ns());
-        const auto info = kv::get<kvmem_transfer_info>(kvmem_transfer_get_info, transfer.get());
+        const auto transfer = kvmem::Transfer::start(move.source, move.destination, options);
+        if (!transfer.wait_for(deadline.left())) throw std::runtime_error("the transfer has not ended in time");
+        const auto info = transfer.info();
         progress.add(info.bytes);
         row.bytes += info.bytes;
-        row.path = kvmem_path_name(info.path);
+        row.path = kvmem::name(info.path);
     }
     row.time = stopwatch.read();
 }

@@ -12,8 +12,8 @@
 using BlockIds = std::vector<std::uint32_t>;
 
 struct Move {
-    const kvmem_layout *source;
-    const kvmem_layout *destination;
+    const kvmem::Layout &source;
+    const kvmem::Layout &destination;
     const BlockIds &source_ids;
     const BlockIds &destination_ids;
     std::uint64_t block_bytes;

@@ -12,7 +12,7 @@
 namespace {
 
 // How long prefill listens for a notification before it looks whether decode still lives.
-constexpr std::uint64_t slice_ns = 100'000'000;
+constexpr std::chrono::milliseconds slice{100};
 
 std::string fill(const Cache &cache, const Deadline &deadline) {
     Row row{"prefill", "fill " + count_blocks(cache.info.num_blocks)};
@@ -40,24 +40,12 @@ std::string wipe(const Cache &cache, const Deadline &deadline) {
            copy_to_gpu({"prefill", "copy it to the GPU"}, cache, all_blocks(cache.info.num_blocks), deadline);
 }
 
-// What has come within a slice; nothing, if nothing has.
-kv::Notifications take_notifications(kvmem_agent *agent) {
-    try {
-        return kv::make<kv::Notifications>(kvmem_agent_take_notifications, agent, slice_ns);
-    } catch (const kv::Error &error) {
-        if (error.status() == KVMEM_STATUS_TIMED_OUT) return nullptr;
-        throw;
-    }
-}
-
 // Waits in slices, since decode may die instead of notifying; its end of the channel tells.
-void wait_until_notified(kvmem_agent *agent, Channel &decode, const Deadline &deadline) {
+void wait_until_notified(kvmem::Agent &agent, Channel &decode, const Deadline &deadline) {
     while (!deadline.passed()) {
-        const auto notifications = take_notifications(agent);
-        for (std::size_t i = 0; i < kvmem_notifications_count(notifications.get()); ++i) {
-            const auto one = kv::get<kvmem_notification>(kvmem_notifications_get, notifications.get(), i);
-            const std::string_view text(static_cast<const char *>(one.data), one.size);
-            if (text == pulled_notification) return;
+        const auto notifications = agent.take_notifications(slice);
+        for (std::size_t i = 0; i < notifications.size(); ++i) {
+            if (notifications.at(i).text() == pulled_notification) return;
         }
         // Decode has nothing to say before we answer: whatever comes now is bad news.
         if (decode.readable()) decode.receive(Message::failure, deadline);
@@ -66,7 +54,7 @@ void wait_until_notified(kvmem_agent *agent, Channel &decode, const Deadline &de
 }
 
 // Returns when decode has its blocks.
-void serve(const Options &options, const Cache &cache, kvmem_agent *agent, Channel &decode,
+void serve(const Options &options, const Cache &cache, kvmem::Agent &agent, Channel &decode,
            const Deadline &deadline) {
     if (options.share) {
         offer_by_share(cache, decode, deadline);
@@ -81,8 +69,8 @@ void serve(const Options &options, const Cache &cache, kvmem_agent *agent, Chann
 
 void run_prefill(const Options &options, Channel &decode, const Deadline &deadline) {
     std::string rows;
-    const auto agent = options.share ? kv::Agent() : start_agent("prefill", rows);
-    const Part part = {"prefill", KVMEM_LAYOUT_FULLY_CONTIGUOUS, agent.get(), options.share};
+    auto agent = options.share ? kvmem::Agent() : start_agent("prefill", rows);
+    const Part part = {"prefill", kvmem::LayoutKind::fully_contiguous, agent, options.share};
     const Cache cache = build_cache(options, part, rows);
     rows += fill(cache, deadline);
 
@@ -90,7 +78,7 @@ void run_prefill(const Options &options, Channel &decode, const Deadline &deadli
     decode.send(Message::rows, rows, deadline);
     decode.send(Message::blocks,
                 {reinterpret_cast<const char *>(blocks.data()), blocks.size() * sizeof blocks[0]}, deadline);
-    serve(options, cache, agent.get(), decode, deadline);
+    serve(options, cache, agent, decode, deadline);
     decode.send(Message::released, wipe(cache, deadline), deadline);
     decode.receive(Message::done, deadline);
 }

@@ -4,7 +4,6 @@
 
 #include "cache.hpp"
 #include "channel.hpp"
-#include "handles.hpp"
 #include "options.hpp"
 #include "table.hpp"
 
@@ -18,12 +17,12 @@ void run_decode(const Options &options, Channel &peer, const Deadline &deadline)
 
 // How both begin: a NIXL agent that reaches peers, and the process's cache on the tier that was asked for.
 // Each adds to the rows what it did.
-kv::Agent start_agent(const char *process, std::string &rows);
+kvmem::Agent start_agent(const char *process, std::string &rows);
 
 struct Part {
     const char *process;
-    std::uint32_t kind;  // of its layout
-    kvmem_agent *agent;  // NULL: none
+    kvmem::LayoutKind kind;
+    const kvmem::Agent &agent;  // empty: none
     bool shared;  // with the other process
 };
 

@@ -6,7 +6,7 @@
 
 std::string copy_to_gpu(Row row, const Cache &cache, const BlockIds &ids, const Deadline &deadline) {
     if (!cache.staging) return {};
-    move_blocks({cache.host(), cache.layout.get(), ids, ids, cache.block_bytes()}, row, deadline);
+    move_blocks({cache.host(), cache.layout, ids, ids, cache.block_bytes()}, row, deadline);
     return format_row(row);
 }
 
@@ -14,6 +14,6 @@ std::string copy_to_host(Row row, const Cache &cache, const BlockIds &ids, const
     if (!cache.staging) return {};
     // What is found there afterwards has come from the GPU.
     for (const std::uint32_t id : ids) spoil_block(cache, id);
-    move_blocks({cache.layout.get(), cache.host(), ids, ids, cache.block_bytes()}, row, deadline);
+    move_blocks({cache.layout, cache.host(), ids, ids, cache.block_bytes()}, row, deadline);
     return format_row(row);
 }

@@ -4,34 +4,33 @@
 #include "roles.hpp"
 #include "tier.hpp"
 
-kv::Agent start_agent(const char *process, std::string &rows) {
+kvmem::Agent start_agent(const char *process, std::string &rows) {
     const Stopwatch stopwatch;
-    kv::call(kvmem_nixl_load, nullptr);
-    const auto options = kv::defaults(kvmem_agent_options_init);
-    auto agent = kv::make<kv::Agent>(kvmem_agent_create, process, &options);
-    kv::call(kvmem_agent_create_backend, agent.get(), "UCX", nullptr, std::size_t{0});
+    auto agent = kvmem::Agent::create(process);
+    agent.create_backend("UCX");
     rows += format_row({process, "start agent: UCX", 0, stopwatch.read()});
     return agent;
 }
 
 Cache build_cache(const Options &options, const Part &part, std::string &rows) {
     const auto config = geometry(options, part.kind, options.blocks);
-    const auto needs = kv::get<kvmem_layout_requirements>(kvmem_layout_get_requirements, &config);
+    const auto needs = kvmem::layout_requirements(config);
     const Tier &tier = find_tier(options.tier);
     const auto device = static_cast<std::int32_t>(options.device);
     // GPU memory that is shared moves without NIXL; host memory goes to disk by it.
-    kvmem_agent *const agent = tier.on_gpu && options.share ? nullptr : part.agent;
+    const kvmem::Agent *const own = part.agent ? &part.agent : nullptr;
+    const kvmem::Agent *const agent = tier.on_gpu && options.share ? nullptr : own;
     // The same words in both processes, which build at the same time and share a terminal.
     const Progress progress("building the cache", needs.total_size);
     const Stopwatch stopwatch;
     auto layout = tier.build(config, {device, agent, part.shared});
     const char *step = agent ? "allocate, register" : "allocate";
     rows += format_row({part.process, step, needs.total_size, stopwatch.read()});
-    if (!tier.on_gpu) return Cache(std::move(layout), nullptr);
+    if (!tier.on_gpu) return Cache(std::move(layout), kvmem::Layout());
 
     // GPU memory is reached by no load, no store and no file: its blocks take the way through host memory.
     const Stopwatch beside;
-    auto staging = build_on_pinned(config, {device, part.agent, false});
+    auto staging = build_on_pinned(config, {device, own, false});
     rows += format_row({part.process, "the same, pinned on host", needs.total_size, beside.read()});
     return Cache(std::move(layout), std::move(staging));
 }

@@ -9,41 +9,27 @@
 
 namespace {
 
-kvmem_layout_options allocate(const kvmem_layout_config &config, const Users &users) {
-    auto options = kv::defaults(kvmem_layout_options_init);
-    options.config = &config;
-    options.agent = users.agent;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    return options;
-}
-
-kv::Layout build_on_system(const kvmem_layout_config &config, const Users &users) {
-    auto memory = kv::defaults(kvmem_system_options_init);
-    memory.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
-    if (users.shareable) memory.flags |= KVMEM_SYSTEM_SHAREABLE;
+kvmem::Layout build_on_system(const kvmem::LayoutConfig &config, const Users &users) {
+    kvmem::SystemOptions memory;
+    memory.flags = kvmem::SystemFlag::transparent_huge_pages;
+    if (users.shareable) memory.flags |= kvmem::SystemFlag::shareable;
     // A cache serves for hours: its pages come now, not within the first transfers.
     memory.prefault_threads = std::max(1u, std::thread::hardware_concurrency());
-    auto options = allocate(config, users);
-    options.system = &memory;
-    return kv::make<kv::Layout>(kvmem_layout_build, &options);
+    return kvmem::Layout::build(config, memory, users.agent);
 }
 
-kv::Layout build_on_device(const kvmem_layout_config &config, const Users &users) {
-    auto memory = kv::defaults(kvmem_device_options_init);
+kvmem::Layout build_on_device(const kvmem::LayoutConfig &config, const Users &users) {
+    kvmem::DeviceOptions memory;
     memory.device = users.device;
-    auto options = allocate(config, users);
-    options.device = &memory;
-    return kv::make<kv::Layout>(kvmem_layout_build, &options);
+    return kvmem::Layout::build(config, memory, users.agent);
 }
 
-kv::Layout build_on_elastic(const kvmem_layout_config &config, const Users &users) {
-    auto memory = kv::defaults(kvmem_elastic_options_init);
+kvmem::Layout build_on_elastic(const kvmem::LayoutConfig &config, const Users &users) {
+    kvmem::ElasticOptions memory;
     memory.device = users.device;
-    auto options = allocate(config, users);
-    options.elastic = &memory;
-    auto layout = kv::make<kv::Layout>(kvmem_layout_build, &options);
+    auto layout = kvmem::Layout::build(config, memory, users.agent);
     // An engine gives memory to the blocks it has tokens for; here that is all of them.
-    kv::call(kvmem_layout_resize, layout.get(), config.num_blocks);
+    layout.resize(config.num_blocks);
     return layout;
 }
 
@@ -56,13 +42,11 @@ const Tier tiers[] = {
 
 }  // namespace
 
-kv::Layout build_on_pinned(const kvmem_layout_config &config, const Users &users) {
-    auto memory = kv::defaults(kvmem_pinned_options_init);
+kvmem::Layout build_on_pinned(const kvmem::LayoutConfig &config, const Users &users) {
+    kvmem::PinnedOptions memory;
     memory.device = users.device;
-    if (users.shareable) memory.flags |= KVMEM_PINNED_SHAREABLE;
-    auto options = allocate(config, users);
-    options.pinned = &memory;
-    return kv::make<kv::Layout>(kvmem_layout_build, &options);
+    if (users.shareable) memory.flags |= kvmem::PinnedFlag::shareable;
+    return kvmem::Layout::build(config, memory, users.agent);
 }
 
 const Tier &find_tier(std::string_view name) {

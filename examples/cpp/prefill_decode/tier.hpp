@@ -2,16 +2,15 @@
 // The tiers a cache may live on. A new tier is one more row of the table in tier.cpp.
 #pragma once
 
-#include "handles.hpp"
-
 #include <cstdint>
+#include <kvmem.hpp>
 #include <string>
 #include <string_view>
 
 // Who has to do with a cache's memory.
 struct Users {
     std::int32_t device;  // the GPU that it lies on or serves
-    kvmem_agent *agent;  // whom it is registered with; NULL: nobody
+    const kvmem::Agent *agent;  // whom it is registered with; NULL: nobody
     bool shareable;  // other processes can be given it; GPU memory always can
 };
 
@@ -20,7 +19,7 @@ struct Tier {
     bool needs_gpu;
     bool on_gpu;
     // Allocates the cache's memory, registers it with the agent, and lays the blocks out in it.
-    kv::Layout (*build)(const kvmem_layout_config &config, const Users &users);
+    kvmem::Layout (*build)(const kvmem::LayoutConfig &config, const Users &users);
 };
 
 // Throws UsageError with the list of tiers when there is none of that name.
@@ -28,4 +27,4 @@ const Tier &find_tier(std::string_view name);
 std::string tier_names();
 
 // Host memory that the GPU copies from and to, also for caches of other tiers.
-kv::Layout build_on_pinned(const kvmem_layout_config &config, const Users &users);
+kvmem::Layout build_on_pinned(const kvmem::LayoutConfig &config, const Users &users);
