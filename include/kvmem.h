@@ -1130,6 +1130,66 @@ kvmem_status kvmem_layout_build(const kvmem_layout_options *options,
 ///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
 kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvmem_error **error);
 
+/// A layout that becomes a part of another one.
+typedef struct kvmem_layout_part {
+    /// Name, 1 to 64 bytes of UTF-8 without control characters, such as "keys" or "scales"; copied.
+    const char *name;
+    /// Layout that was built, imported or opened, and was not combined itself.
+    const kvmem_layout *layout;
+} kvmem_layout_part;
+
+/// Combines layouts that share block ids to one layout: keys and values of different width, data and scales,
+/// an indexer, a recurrent state, groups of layers with other sizes. Exporting, sharing, importing, resizing,
+/// checksums and transfers then work on all parts at once. Nothing is copied or allocated.
+///
+///     const kvmem_layout_part parts[] = {{"data", data}, {"scales", scales}};
+///     status = kvmem_layout_combine(parts, 2, &cache, &error);
+///
+/// The parts must have the same number of blocks, and be on one tier and device, with the same agent. They
+/// may be in the same regions, and may alternate in them, as long as no byte belongs to two parts. The order
+/// of the parts does not matter: they are sorted by name. The new layout keeps the parts alive, so their
+/// handles may be destroyed.
+///
+/// A part has its own shape, so functions that return one (kvmem_layout_get_block, kvmem_layout_get_row,
+/// kvmem_layout_get_strides) fail for the new layout with KVMEM_STATUS_UNSUPPORTED; call them with a part
+/// from kvmem_layout_get_part. A transfer moves parts to the parts of the same names.
+///
+/// @param parts the parts
+/// @param num_parts number of parts, 1 to 1024
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
+///           they differ in the number of blocks, tier, device or agent
+kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts,
+                                  size_t num_parts,
+                                  kvmem_layout **layout,
+                                  kvmem_error **error);
+
+/// Returns one part of a layout that was combined, as a layout of its own. It has the addresses, shape and
+/// memory of the part, and can be used like any other layout, also alone in a transfer.
+///
+/// @param layout a layout
+/// @param name name of the part
+/// @param part receives a new handle, which the caller destroys
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: there is no such part
+kvmem_status kvmem_layout_get_part(const kvmem_layout *layout,
+                                   const char *name,
+                                   kvmem_layout **part,
+                                   kvmem_error **error);
+
+/// Returns the name of one of the parts of a layout.
+///
+/// @param layout a layout
+/// @param index less than num_parts of kvmem_layout_info; parts are in the order of their names
+/// @param name receives the name as UTF-8 text; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the layout was not combined
+kvmem_status kvmem_layout_get_part_name(const kvmem_layout *layout,
+                                        size_t index,
+                                        kvmem_blob **name,
+                                        kvmem_error **error);
+
 /* ---- Layouts: addresses, checksums, information, pictures ---- */
 
 /// Numbers to compute addresses with: bases[layer·layer_step + outer·outer_step + token·token_step +
@@ -1174,6 +1234,8 @@ typedef struct kvmem_layout_strides {
 ///
 /// @param layout a layout
 /// @param strides receives the numbers
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with numbers of its own
 kvmem_status kvmem_layout_get_strides(const kvmem_layout *layout,
                                       kvmem_layout_strides *strides,
                                       kvmem_error **error);
@@ -1196,7 +1258,7 @@ typedef struct kvmem_block {
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
 ///         KVMEM_STATUS_UNSUPPORTED: the bytes are not contiguous; call kvmem_layout_get_row or
-///           kvmem_layout_get_strides
+///           kvmem_layout_get_strides. Or the layout has parts; call kvmem_layout_get_part
 kvmem_status kvmem_layout_get_block(const kvmem_layout *layout,
                                     uint32_t block,
                                     uint64_t layer,
@@ -1216,6 +1278,7 @@ kvmem_status kvmem_layout_get_block(const kvmem_layout *layout,
 ///        bytes, and the next one is element_stride bytes further
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot, token or head
+///         KVMEM_STATUS_UNSUPPORTED: the layout has parts; call kvmem_layout_get_part
 kvmem_status kvmem_layout_get_row(const kvmem_layout *layout,
                                   uint32_t block,
                                   uint64_t layer,
@@ -1294,8 +1357,10 @@ typedef struct kvmem_layout_info {
     uint32_t locality;
     /// KVMEM_MEMORY_* value.
     uint32_t memory_type;
-    /// 0.
-    uint32_t reserved;
+    /// Number of parts that it was combined from; 0 if it was not combined. If it was, each part has its own
+    /// shape: only num_blocks, device_id, num_regions, tier, locality and memory_type are set, and the others
+    /// are 0.
+    uint32_t num_parts;
     /// Order of the axes, NUL-terminated, such as "L/OBNHC". Unless kind is KVMEM_LAYOUT_ORDERED, it has no O
     /// if outer_dim is 1, and no H if num_heads is 0.
     char order[8];
@@ -1549,6 +1614,12 @@ typedef struct kvmem_transfer_options {
     const kvmem_block_table *destination_table;
     /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
     uint64_t num_tokens;
+    /// Names of the parts to move, for layouts that were combined; copied. NULL for all: then both layouts
+    /// have parts of the same names. A part is moved to the part of the same name. Ranges of layers, outer
+    /// slots and heads apply to each part.
+    const char *const *parts;
+    /// Number of names; 0 for all parts.
+    size_t num_parts;
 } kvmem_transfer_options;
 
 /// Sets options to their defaults.

@@ -45,6 +45,11 @@ impl Form {
         Ok((version, fields))
     }
 
+    /// The version of some bytes, which this library reads.
+    pub fn version(&self, bytes: &[u8]) -> Result<u16> {
+        self.unframe(bytes).map(|(version, _)| version)
+    }
+
     /// Puts the header before the fields.
     pub fn frame(&self, version: u16, body: &[u8]) -> Result<Vec<u8>> {
         let Ok(length) = u32::try_from(body.len()) else {

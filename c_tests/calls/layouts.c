@@ -82,6 +82,27 @@ static void draw(fuzz *fuzz) {
     CREATE(fuzz, BLOBS, kvmem_layout_draw, table_pick(fuzz, LAYOUTS), random_index(fuzz, 8));
 }
 
+/* Of layouts in different memory most can't be combined; one alone always can. */
+static void combine(fuzz *fuzz) {
+    static const char *const names[] = {"keys", "values", "scales"};
+    kvmem_layout_part parts[COUNT_OF(names)];
+    const size_t count = random_one_in(fuzz, 20) ? 0 : 1 + random_below(fuzz, COUNT_OF(names));
+    for (size_t i = 0; i < count; i++) {
+        parts[i].name = random_one_in(fuzz, 40) ? names[0] : or_null(fuzz, names[i]);
+        parts[i].layout = table_pick(fuzz, LAYOUTS);
+    }
+    CREATE(fuzz, LAYOUTS, kvmem_layout_combine, or_null(fuzz, parts), count);
+}
+
+static void get_part(fuzz *fuzz) {
+    const char *name = random_one_in(fuzz, 2) ? "keys" : "values";
+    CREATE(fuzz, LAYOUTS, kvmem_layout_get_part, table_pick(fuzz, LAYOUTS), or_null(fuzz, name));
+}
+
+static void get_part_name(fuzz *fuzz) {
+    CREATE(fuzz, BLOBS, kvmem_layout_get_part_name, table_pick(fuzz, LAYOUTS), random_below(fuzz, 3));
+}
+
 static void get_strides(fuzz *fuzz) {
     kvmem_layout_strides strides;
     const kvmem_layout *layout = table_pick(fuzz, LAYOUTS);
@@ -137,6 +158,9 @@ const operation layout_operations[] = {
     OPERATION_WITH(2, get_block, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, get_row, BIT(LAYOUTS), 0),
     OPERATION_WITH(1, draw, BIT(LAYOUTS), 0),
+    OPERATION_WITH(3, combine, BIT(LAYOUTS), 0),
+    OPERATION_WITH(2, get_part, BIT(LAYOUTS), 0),
+    OPERATION_WITH(1, get_part_name, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, get_strides, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, layout_get_info, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, layout_get_agent, BIT(LAYOUTS), 0),

@@ -69,6 +69,9 @@ static void use_layouts(void) {
                                            it.source = KVMEM_LAYOUT_REGIONS, it.regions = &w.region,
                                            it.count = 1);
     FORKED_NULLS(layout, kvmem_layout_build, &options, &layout);
+    FORKED_NULLS(layout, kvmem_layout_combine, REF(((kvmem_layout_part){"part", w.local.layout})), 1, &layout);
+    FORKED_NULLS(layout, kvmem_layout_get_part, w.local.layout, "part", &layout);
+    FORKED_NULLS(blob, kvmem_layout_get_part_name, w.local.layout, 0, &blob);
 }
 
 static void use_transfers(void) {

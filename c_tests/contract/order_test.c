@@ -101,6 +101,10 @@ TEST(indices_past_the_end) {
     REFUSED_KEEPS(block, outside, kvmem_layout_get_block, w.remote, 7, 0, 0, &block);
     REFUSED_KEEPS(block, outside, kvmem_layout_get_row, w.remote, 7, 0, 0, 0, 0, &block);
     REFUSED_KEEPS(block, outside, kvmem_layout_get_row, w.remote, 0, 0, 0, 0, 1, &block);
+    kvmem_blob *part_name = NULL;
+    REFUSED_NULLS(part_name, outside, kvmem_layout_get_part_name, w.near.layout, 0, &part_name);
+    kvmem_layout *part = NULL;
+    REFUSED_NULLS(part, KVMEM_STATUS_NOT_FOUND, kvmem_layout_get_part, w.near.layout, "keys", &part);
     kvmem_region *region = NULL;
     REFUSED_NULLS(region, outside, kvmem_layout_get_region, w.near.layout, 1, &region);
     REFUSED_NULLS(region, outside, kvmem_region_create_view, w.region, 65536, 1, &region);

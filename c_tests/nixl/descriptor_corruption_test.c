@@ -81,7 +81,7 @@ TEST(garbage_is_refused) {
 
 /* What docs/layout-descriptor.md says of the first bytes. */
 #define VERSION_AT 8
-#define NEWEST_VERSION 2
+#define NEWEST_VERSION 3
 #define CHECKSUM_AT 16
 #define BODY_AT 20
 
@@ -112,7 +112,7 @@ TEST(a_newer_version_is_named) {
     kvmem_layout_destroy(layout);
     fixture.descriptor.data[VERSION_AT] = NEWEST_VERSION + 1;
     sign(&fixture.descriptor);
-    EXPECT_MESSAGE(KVMEM_STATUS_VERSION_MISMATCH, "has version 3",
+    EXPECT_MESSAGE(KVMEM_STATUS_VERSION_MISMATCH, "has version 4",
                    kvmem_layout_import(fixture.near, descriptor->data, descriptor->size, &layout, ERR));
     CHECK(layout == NULL);
 }

@@ -96,7 +96,7 @@ static void refuse_forged(const target *fixture, forge forge, kvmem_status statu
 
 FORGE(of_another_boot, forge_text(parcel, "boot_id", "another"))
 FORGE(of_another_id, forge_bytes(parcel, "id"))
-FORGE(of_a_newer_version, parcel->bytes.data[8] = 5, forge_seal(parcel))
+FORGE(of_a_newer_version, parcel->bytes.data[8] = 6, forge_seal(parcel))
 FORGE(of_flags_nobody_knows, parcel->bytes.data[10] = 1, forge_seal(parcel))
 FORGE(of_no_size, forge_integer(parcel, "size", 0))
 FORGE(of_endless_size, forge_integer(parcel, "size", UINT64_MAX))
@@ -128,7 +128,7 @@ TEST(lies_are_found_out) {
     static const lie lies[] = {
         {of_another_boot, KVMEM_STATUS_UNSUPPORTED, "another machine"},
         {of_another_id, KVMEM_STATUS_CORRUPT, "another region"},
-        {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 5"},
+        {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 6"},
         {of_flags_nobody_knows, KVMEM_STATUS_VERSION_MISMATCH, "version"},
         {of_no_size, KVMEM_STATUS_CORRUPT, "0 bytes"},
         {of_endless_size, KVMEM_STATUS_CORRUPT, ""},

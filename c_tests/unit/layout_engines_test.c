@@ -21,7 +21,7 @@ typedef struct engine {
     const char *order;
     place (*place_of)(element at);
     uint64_t blocks, layers, outer, tokens, heads, elements, width; /* 0: B, L, 2, N, H, D and 2 */
-    uint64_t block_stride, layer_stride, head_stride;
+    uint64_t block_stride, layer_stride, token_stride, head_stride;
     uint64_t buffer_size;           /* 0: one buffer per region, of that size */
     uint64_t offset;                /* of the region in its buffer */
     bool has_contiguous_pieces;
@@ -253,7 +253,7 @@ static kvmem_layout_config engine_config(const engine *engine) {
                    it.inner_dim = heads * or_usual(engine->elements, D), it.num_heads = heads > 1 ? heads : 0,
                    it.dtype_width = or_usual(engine->width, 2), it.order = engine->order,
                    it.block_stride = engine->block_stride, it.layer_stride = engine->layer_stride,
-                   it.head_stride = engine->head_stride);
+                   it.token_stride = engine->token_stride, it.head_stride = engine->head_stride);
 }
 
 /* The engine's buffers, and a layout over them. */
@@ -263,12 +263,17 @@ typedef struct cache {
     kvmem_layout *layout;
 } cache;
 
-static void cache_open(cache *cache, const engine *engine) {
+static void cache_allocate(cache *cache, const engine *engine) {
     const kvmem_layout_config config = engine_config(engine);
     GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
     cache->buffer_size = or_usual(engine->buffer_size, needs.region_size);
-    CHECK(engine->offset + needs.region_size <= cache->buffer_size);
     cache->memory = test_allocate(needs.num_regions * cache->buffer_size);
+}
+
+static void cache_lay_out(cache *cache, const engine *engine) {
+    const kvmem_layout_config config = engine_config(engine);
+    GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
+    CHECK(engine->offset + needs.region_size <= cache->buffer_size);
     kvmem_region *regions[2 * L] = {NULL};
     CHECK(needs.num_regions <= NUM(regions));
     for (uint64_t i = 0; i < needs.num_regions; i++) {
@@ -284,6 +289,11 @@ static void cache_open(cache *cache, const engine *engine) {
     for (uint64_t i = 0; i < needs.num_regions; i++) {
         CALL(kvmem_region_destroy(regions[i]));
     }
+}
+
+static void cache_open(cache *cache, const engine *engine) {
+    cache_allocate(cache, engine);
+    cache_lay_out(cache, engine);
 }
 
 static void cache_close(cache *cache) {
@@ -314,22 +324,22 @@ static void check_row(const engine *engine, const cache *cache, const kvmem_layo
 }
 
 static void check_pieces(const engine *engine, const kvmem_layout_config *config, const cache *cache) {
+    const uint64_t layer = config->num_layers - 1;
     kvmem_block piece;
     if (!engine->has_contiguous_pieces) {
         EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "kvmem_layout_get_row",
                        kvmem_layout_get_block(cache->layout, 0, 0, 0, &piece, ERR));
         return;
     }
-    EXPECT_OK(kvmem_layout_get_block(cache->layout, 1, L - 1, config->outer_dim - 1, &piece, ERR));
-    const place first = engine->place_of((element){.b = 1, .l = L - 1, .o = config->outer_dim - 1});
+    EXPECT_OK(kvmem_layout_get_block(cache->layout, 1, layer, config->outer_dim - 1, &piece, ERR));
+    const place first = engine->place_of((element){.b = 1, .l = layer, .o = config->outer_dim - 1});
     CHECK_EQ(piece.address, (uintptr_t)cache->memory + first.buffer * cache->buffer_size + first.offset);
     CHECK_EQ(piece.size, config->page_size * config->inner_dim * config->dtype_width);
 }
 
-static void check_engine(const engine *engine) {
+static void check_addresses(const engine *engine, const cache *cache) {
     const kvmem_layout_config config = engine_config(engine);
-    OPENED(cache, cache, engine);
-    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, cache.layout);
+    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, cache->layout);
     const uint64_t heads = or_usual(config.num_heads, 1);
     element at = {0};
     for (at.b = 0; at.b < config.num_blocks; at.b++) {
@@ -337,18 +347,125 @@ static void check_engine(const engine *engine) {
             for (at.o = 0; at.o < config.outer_dim; at.o++) {
                 for (at.n = 0; at.n < config.page_size; at.n++) {
                     for (at.h = 0; at.h < heads; at.h++) {
-                        check_row(engine, &cache, &strides, at, config.inner_dim / heads);
+                        check_row(engine, cache, &strides, at, config.inner_dim / heads);
                     }
                 }
             }
         }
     }
-    check_pieces(engine, &config, &cache);
+    check_pieces(engine, &config, cache);
 }
 
 TEST(addresses_are_those_of_the_engine) {
     for (size_t i = 0; i < NUM(engines); i++) {
-        check_engine(&engines[i]);
+        OPENED(cache, cache, &engines[i]);
+        check_addresses(&engines[i], &cache);
+    }
+}
+
+/* fp8 with a scale of four bytes per head of a token, in tensors of their own: [B, N, H, D] and [B, N, H]. */
+static place fp8_data(element at) {
+    return (place){at.l, DENSE(at.b, B, at.n, N, at.h, H, at.c, D)};
+}
+
+static place fp8_scales(element at) {
+    return (place){at.l, 4 * DENSE(at.b, B, at.n, N, at.h, H)};
+}
+
+/* The same in rows [B, H, N, D + 4]. */
+#define SCALED (D + 4)
+static place row_data(element at) {
+    return (place){at.l, DENSE(at.b, B, at.h, H, at.n, N, at.c, SCALED)};
+}
+
+static place row_scales(element at) {
+    return (place){at.l, DENSE(at.b, B, at.h, H, at.n, N, D + at.c, SCALED)};
+}
+
+/* TensorRT-LLM NVFP4, head_size 64: a pool of data and a pool of scales. */
+static place trtllm_nvfp4_data(element at) {
+    return (place){0, DENSE(at.b, B, at.l, L, at.o, 2, at.h, H, at.n, N, at.c, 32)};
+}
+
+static place trtllm_nvfp4_scales(element at) {
+    return (place){0, DENSE(at.b, B, at.l, L, at.o, 2, at.h, H, at.n, N, at.c, 4)};
+}
+
+/* Sliding-window layers with fewer heads and larger blocks than the others: [B, 2, N, H, D] per layer. */
+static place window_group(element at) {
+    return (place){at.l, 2 * DENSE(at.b, B, at.o, 2, at.n, 2 * N, at.h, 2, at.c, D)};
+}
+
+/* llama.cpp: keys alone, and keys in one buffer with values of one byte. */
+static place llama_keys(element at) {
+    return (place){at.l, 2 * DENSE(at.b * N + at.n, B * N, at.h * D + at.c, H * D)};
+}
+
+static place llama_keys_of_one_buffer(element at) {
+    return (place){0, at.l * (KEYS + VALUES) + 2 * DENSE(at.b * N + at.n, B * N, at.h * D + at.c, H * D)};
+}
+
+/* Caches of several parts. The parts of one buffer are described in the memory of the first. */
+static const struct {
+    const char *name;
+    bool in_one_buffer;
+    engine parts[2]; /* their names are those of parts */
+} caches_of_parts[] = {
+    {"vLLM MLA with an indexer", false,
+     {{"latent", "L/BNC", vllm_fp8_ds_mla, COMBINED, NO_HEADS, .elements = 656, .width = 1, CONTIGUOUS},
+      {"indexer", "L/BNC", vllm_indexer, COMBINED, NO_HEADS, .elements = 132, .width = 1, CONTIGUOUS}}},
+    {"fp8, scales apart", false,
+     {{"data", "L/BNHC", fp8_data, COMBINED, .width = 1, CONTIGUOUS},
+      {"scales", "L/BNHC", fp8_scales, COMBINED, .elements = 1, .width = 4, CONTIGUOUS}}},
+    {"fp8, scales in rows", true,
+     {{"data", "L/BHNC", row_data, COMBINED, .width = 1, .token_stride = SCALED,
+       .buffer_size = B * H * N * SCALED},
+      {"scales", "L/BHNC", row_scales, COMBINED, .elements = 4, .width = 1, .token_stride = SCALED,
+       .buffer_size = B * H * N * SCALED, .offset = D}}},
+    {"vLLM hybrid", false,
+     {{"attention", "L/BNHOC", vllm_packed_nhd, SCATTERED},
+      {"state", "L/BC", vllm_state, COMBINED, NO_HEADS, .tokens = 1, .elements = 300, .width = 1,
+       .block_stride = 4096, CONTIGUOUS}}},
+    {"TensorRT-LLM NVFP4", false,
+     {{"data", "BLOHNC", trtllm_nvfp4_data, .elements = 32, .width = 1, CONTIGUOUS},
+      {"scales", "BLOHNC", trtllm_nvfp4_scales, .elements = 4, .width = 1, CONTIGUOUS}}},
+    {"sliding-window group", false,
+     {{"full", "L/BONHC", flashinfer_nhd, CONTIGUOUS},
+      {"window", "L/BONHC", window_group, .layers = 2, .tokens = 2 * N, .heads = 2, CONTIGUOUS}}},
+    {"llama.cpp, one buffer", true,
+     {{"keys", "LBNHC", llama_keys_of_one_buffer, COMBINED, .layer_stride = KEYS + VALUES,
+       .buffer_size = L * (KEYS + VALUES), CONTIGUOUS},
+      {"values", "LBNHC", llama_values_of_one_buffer, COMBINED, .width = 1, .layer_stride = KEYS + VALUES,
+       .buffer_size = L * (KEYS + VALUES), .offset = KEYS, CONTIGUOUS}}},
+    {"llama.cpp, transposed values", false,
+     {{"keys", "L/BNHC", llama_keys, COMBINED, CONTIGUOUS},
+      {"values", "L/HCBN", llama_transposed, COMBINED}}},
+};
+
+TEST(parts_have_the_addresses_of_the_engine) {
+    for (size_t i = 0; i < NUM(caches_of_parts); i++) {
+        const engine *first = &caches_of_parts[i].parts[0], *second = &caches_of_parts[i].parts[1];
+        OPENED(cache, one, first);
+        cache other = one;
+        if (!caches_of_parts[i].in_one_buffer) {
+            cache_allocate(&other, second);
+        }
+        cache_lay_out(&other, second);
+        const kvmem_layout_part parts[] = {{first->name, one.layout}, {second->name, other.layout}};
+        OWN(kvmem_layout, combined, kvmem_layout_combine, parts, 2);
+        for (size_t part = 0; part < 2; part++) {
+            const engine *engine = &caches_of_parts[i].parts[part];
+            OWN(kvmem_layout, layout, kvmem_layout_get_part, combined, engine->name);
+            cache found = part == 0 ? one : other;
+            found.layout = layout;
+            check_addresses(engine, &found);
+        }
+        CALL(kvmem_layout_destroy(other.layout));
+        kvmem_layout_destroy(combined);
+        combined = NULL;
+        if (!caches_of_parts[i].in_one_buffer) {
+            free(other.memory);
+        }
     }
 }
 

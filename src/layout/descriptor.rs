@@ -6,9 +6,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Layout;
+use super::combined::ensure_ranges_separate;
 use super::config::{Dimensions, LayoutKind};
 use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory, RemoteMemory};
+use super::part::{MOST_PARTS, ensure_parts};
 use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
 use crate::error::{Error, Result, Status, ensure, fail};
@@ -17,7 +19,9 @@ use crate::process::ProcessIdentity;
 use crate::region::{Region, Tier};
 use crate::wire::Form;
 
-const FORM: Form = Form { magic: b"KVMEMLAY", versions: 1..=2, name: "layout descriptor" };
+const FORM: Form = Form { magic: b"KVMEMLAY", versions: 1..=3, name: "layout descriptor" };
+/// The version of a descriptor that contains those of parts.
+const OF_PARTS: u16 = 3;
 
 #[derive(Serialize, Deserialize)]
 struct Payload {
@@ -31,15 +35,59 @@ struct Payload {
     elastic: Option<RemoteElastic>,
 }
 
+#[derive(Serialize, Deserialize)]
+struct Parts {
+    parts: Vec<PartEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PartEntry {
+    name: String,
+    /// A descriptor of its own, of a layout without parts.
+    #[serde(with = "serde_bytes")]
+    descriptor: Vec<u8>,
+}
+
+/// What a consistent descriptor contains.
+enum Described {
+    Layout(Box<Checked>),
+    Parts(Vec<(String, Checked)>),
+}
+
+/// A layout without parts, with the memory that the peer must have registered.
+struct Checked {
+    payload: Payload,
+    placement: Placement,
+    claimed: Vec<Descriptor>,
+}
+
 impl Layout {
     /// Exports the descriptor that a peer imports.
     pub fn export(&self) -> Result<Vec<u8>> {
-        export(self)
+        if self.num_parts() == 0 {
+            return export(self);
+        }
+        let entry = |(name, part): (&str, &Arc<Self>)| {
+            let descriptor = export(part).map_err(|error| error.context(format!("part '{name}'")))?;
+            Ok(PartEntry { name: name.to_string(), descriptor })
+        };
+        let parts = self.part_layouts().map(entry).collect::<Result<_>>()?;
+        FORM.write(OF_PARTS, &Parts { parts })
     }
 
     /// Imports a layout from its descriptor. `agent` accesses it.
     pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Self>> {
-        import(agent, bytes)
+        match read(bytes)? {
+            Described::Layout(checked) => import(agent, *checked),
+            Described::Parts(parts) => {
+                let import = |(name, part): (String, Checked)| {
+                    let layout =
+                        import(agent, part).map_err(|error| error.context(format!("part '{name}'")))?;
+                    Ok((name, layout))
+                };
+                Self::combine(parts.into_iter().map(import).collect::<Result<_>>()?)
+            }
+        }
     }
 
     /// Fails unless the bytes are a consistent descriptor. Its claims about the peer are not checked.
@@ -112,10 +160,9 @@ fn elastic(regions: &[Arc<Region>]) -> Result<Option<RemoteElastic>> {
     }))
 }
 
-/// Reads a descriptor. The bytes may be anything; claims are checked for consistency, and against the metadata that the
-/// agent has of the peer.
-fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
-    let (payload, placement, claimed) = read(bytes)?;
+/// Imports a layout without parts. Its claims are checked against the metadata that the agent has of the peer.
+fn import(agent: &Arc<Agent>, checked: Checked) -> Result<Arc<Layout>> {
+    let Checked { payload, placement, claimed } = checked;
     let Payload { agent: peer, process, tier, regions: descriptors, elastic, .. } = payload;
     ensure!(
         !process.is_gone(),
@@ -133,7 +180,53 @@ fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
     Ok(Layout::new(placement, Memory::Remote(memory)))
 }
 
-fn read(bytes: &[u8]) -> Result<(Payload, Placement, Vec<Descriptor>)> {
+/// Reads a descriptor. The bytes may be anything, and their claims are checked for consistency.
+fn read(bytes: &[u8]) -> Result<Described> {
+    if FORM.version(bytes)? < OF_PARTS {
+        return Ok(Described::Layout(Box::new(read_layout(bytes)?)));
+    }
+    let (_, Parts { parts }): (_, Parts) = FORM.read(bytes)?;
+    ensure!(
+        parts.len() <= MOST_PARTS,
+        Corrupt,
+        "the layout descriptor has {} parts; {MOST_PARTS} are the most",
+        parts.len()
+    );
+    let read_part = |PartEntry { name, descriptor }: PartEntry| {
+        ensure!(
+            FORM.version(&descriptor)? < OF_PARTS,
+            Corrupt,
+            "a part of the layout descriptor has parts itself"
+        );
+        let part = read_layout(&descriptor)
+            .map_err(|error| error.context(format!("part '{}'", name.escape_debug())))?;
+        Ok((name, part))
+    };
+    let parts = parts.into_iter().map(read_part).collect::<Result<Vec<_>>>()?;
+    check_parts(&parts).map_err(corrupt)?;
+    Ok(Described::Parts(parts))
+}
+
+fn corrupt(error: Error) -> Error {
+    error.context("the layout descriptor is inconsistent").with_status(Status::Corrupt)
+}
+
+/// Fails for parts that no layout can be combined from.
+fn check_parts(parts: &[(String, Checked)]) -> Result<()> {
+    ensure_parts(parts.iter().map(|(name, part)| (name.as_str(), part.placement.geometry())))?;
+    let (_, Checked { payload: first, .. }) = &parts[0];
+    for (name, Checked { payload, .. }) in parts {
+        ensure!(
+            payload.agent == first.agent && payload.process == first.process && payload.tier == first.tier,
+            Corrupt,
+            "part '{name}' belongs to another agent, process or tier than the first part"
+        );
+    }
+    let placements: Vec<_> = parts.iter().map(|(name, part)| (name.as_str(), &part.placement)).collect();
+    ensure_ranges_separate(&placements)
+}
+
+fn read_layout(bytes: &[u8]) -> Result<Checked> {
     let (version, payload): (_, Payload) = FORM.read(bytes)?;
     ensure!(
         payload.kind.version() <= version,
@@ -142,13 +235,11 @@ fn read(bytes: &[u8]) -> Result<(Payload, Placement, Vec<Descriptor>)> {
         payload.kind.version()
     );
     let (placement, claimed) = validate(&payload)?;
-    Ok((payload, placement, claimed))
+    Ok(Checked { payload, placement, claimed })
 }
 
 /// The addresses of the blocks, and the memory that the peer must have registered.
 fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
-    let corrupt =
-        |error: Error| error.context("the layout descriptor is inconsistent").with_status(Status::Corrupt);
     let geometry = Geometry::new(payload.dimensions.clone(), payload.kind).map_err(corrupt)?;
     ensure!(
         payload.tier != Tier::Disk,
@@ -195,123 +286,4 @@ fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::layout::{Arrangement, Axis, BlockDim, Order, Strides};
-    use crate::nixl::MemoryType;
-    use crate::wire::tests::{ensure_all_damage_is_found, of_version};
-
-    fn payload() -> Payload {
-        let dimensions =
-            Dimensions { num_blocks: 8, inner_dim: 32, num_heads: Some(4), ..Dimensions::small() };
-        let region =
-            |address| Descriptor { address, size: 16384, device_id: 0, memory_type: MemoryType::Dram };
-        Payload {
-            agent: "decode".into(),
-            process: ProcessIdentity::sample(),
-            tier: Tier::System,
-            kind: LayoutKind::LayerSeparate(BlockDim::First),
-            dimensions,
-            regions: vec![region(0x10000), region(0x20000)],
-            bases: vec![0x10000, 0x20000],
-            elastic: None,
-        }
-    }
-
-    fn read(bytes: &[u8]) -> Result<Placement> {
-        super::read(bytes).map(|(_, placement, _)| placement)
-    }
-
-    #[test]
-    fn what_was_written_is_read() {
-        let placement = read(&FORM.write(1, &payload()).unwrap()).unwrap();
-        assert_eq!(placement.bases(), &[0x10000, 0x20000]);
-        assert_eq!(placement.geometry().dimensions(), &payload().dimensions);
-    }
-
-    fn ordered() -> Payload {
-        let order = Order::parse("L/BOHNC").unwrap();
-        Payload { kind: LayoutKind::Ordered(Arrangement::tight(order)), ..payload() }
-    }
-
-    fn strides(payload: &mut Payload) -> &mut Strides {
-        match &mut payload.kind {
-            LayoutKind::Ordered(arrangement) => &mut arrangement.strides,
-            _ => unreachable!(),
-        }
-    }
-
-    #[test]
-    fn an_order_needs_version_2() {
-        let bytes = FORM.write(2, &ordered()).unwrap();
-        assert_eq!(read(&bytes).unwrap().geometry().order().to_string(), "L/BOHNC");
-        let older = read(&of_version(&bytes, 1)).unwrap_err();
-        assert_eq!(older.status(), Status::Corrupt, "{older}");
-        assert!(read(&FORM.write(2, &payload()).unwrap()).is_ok(), "a kind in version 2");
-        assert_eq!(read(&of_version(&bytes, 3)).unwrap_err().status(), Status::VersionMismatch);
-    }
-
-    #[test]
-    fn hostile_strides_are_refused() {
-        for axis in Axis::ALL {
-            for stride in [1, 24, 1 << 40, 1 << 62, u64::MAX] {
-                let mut changed = ordered();
-                *strides(&mut changed) = Strides::default().with(axis, stride);
-                let error = read(&FORM.write(2, &changed).unwrap()).unwrap_err();
-                assert_eq!(error.status(), Status::Corrupt, "{axis:?} {stride}: {error}");
-            }
-        }
-    }
-
-    #[test]
-    fn all_damage_is_found() {
-        ensure_all_damage_is_found(&FORM.write(1, &payload()).unwrap(), read);
-        ensure_all_damage_is_found(&FORM.write(2, &ordered()).unwrap(), read);
-    }
-
-    #[test]
-    fn a_hostile_sender_is_found_out() {
-        let hostile: [fn(&mut Payload); 9] = [
-            |p| p.dimensions.num_blocks = u64::MAX,
-            |p| p.dimensions.inner_dim = 1 << 62,
-            |p| p.dimensions.num_blocks = 9, // larger than the regions
-            |p| p.bases[1] = 0x30000,
-            |p| p.bases[1] = u64::MAX - 10,
-            |p| p.bases.truncate(1),
-            |p| p.regions.truncate(1),
-            |p| p.regions[0].size = u64::MAX,
-            |p| p.regions[1].memory_type = MemoryType::File,
-        ];
-        for (index, change) in hostile.iter().enumerate() {
-            let mut changed = payload();
-            change(&mut changed);
-            assert_eq!(
-                read(&FORM.write(changed.kind.version(), &changed).unwrap()).unwrap_err().status(),
-                Status::Corrupt,
-                "case {index}"
-            );
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_payload_behind_a_true_checksum_gives_a_result_or_an_error(
-            body in prop::collection::vec(any::<u8>(), 0..512),
-        ) {
-            let _ = read(&FORM.frame(2, &body).unwrap());
-        }
-
-        #[test]
-        fn a_changed_byte_behind_a_true_checksum_gives_a_result_or_an_error(
-            position in any::<prop::sample::Index>(), byte in any::<u8>(), is_ordered in any::<bool>(),
-        ) {
-            let mut body = Vec::new();
-            ciborium::into_writer(&if is_ordered { ordered() } else { payload() }, &mut body).unwrap();
-            let position = position.index(body.len());
-            body[position] = byte;
-            let _ = read(&FORM.frame(2, &body).unwrap());
-        }
-    }
-}
+mod tests;

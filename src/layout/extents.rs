@@ -2,6 +2,7 @@
 //! Layouts on elastic memory: no block crosses the end of an extent, and memory is committed for the blocks in use.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::axis::Axis;
@@ -10,7 +11,7 @@ use super::extent_set::ExtentSet;
 use super::geometry::Geometry;
 use super::placement::Placement;
 use super::whole_blocks::ensure_whole_planes;
-use super::{Layout, Memory, RemoteElastic};
+use super::{Layout, RemoteElastic};
 use crate::error::{Error, Result, Status, ensure};
 use crate::region::{ExtentHold, Region};
 
@@ -91,6 +92,9 @@ impl Layout {
     pub fn resize(&self, blocks: u64) -> Result<()> {
         let most = self.geometry().dimensions().num_blocks;
         ensure!(blocks <= most, OutOfRange, "{blocks} blocks requested, the layout was built for {most}");
+        if self.num_parts() > 0 {
+            return self.resize_parts(blocks);
+        }
         let base = self.elastic_region()?;
         let Some(memory) = base.elastic_memory() else { return Ok(()) };
         let wanted: BTreeSet<usize> = self
@@ -112,24 +116,27 @@ impl Layout {
 
     /// Whether its memory is elastic, here or in the peer's process.
     pub fn is_elastic(&self) -> bool {
-        self.elastic_regions().next().is_some() || self.remote_elastic().is_some()
+        self.elastic_regions().next().is_some() || self.remote_elastic().next().is_some()
     }
 
     /// Bytes from an address that one copy of the driver or one NIXL descriptor may cover.
     pub fn bytes_in_piece(&self, region: u32, address: u64) -> u64 {
-        if let Some(elastic) = self.remote_elastic() {
+        if let Some((part, region)) = self.part_of_region(region) {
+            return part.bytes_in_piece(region, address);
+        }
+        if let Some(elastic) = self.memory().remote_elastic() {
             return elastic.bytes_in_extent(address);
         }
         let region = self.memory().regions().get(region as usize);
         region.map_or(u64::MAX, |region| region.bytes_in_piece(address))
     }
 
-    /// The elastic memory of the peer that it uses.
-    fn remote_elastic(&self) -> Option<&RemoteElastic> {
-        match self.memory() {
-            Memory::Remote(remote) => remote.elastic.as_ref(),
-            Memory::Local(_) => None,
-        }
+    /// The elastic memory of the peer that it uses, by part; and the regions of the layout that are located in it.
+    pub fn remote_elastic(&self) -> impl Iterator<Item = (Range<u32>, &RemoteElastic)> {
+        let whole = self.memory().remote_elastic().map(|elastic| (0..u32::MAX, elastic));
+        let parts = self.part_regions();
+        let parts = parts.filter_map(|(regions, part)| Some((regions, part.memory().remote_elastic()?)));
+        whole.into_iter().chain(parts)
     }
 
     /// The extents that spans of its regions touch.

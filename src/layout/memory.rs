@@ -98,6 +98,14 @@ impl Memory {
         }
     }
 
+    /// The elastic memory of the peer that it is located in.
+    pub fn remote_elastic(&self) -> Option<&RemoteElastic> {
+        match self {
+            Self::Local(_) => None,
+            Self::Remote(remote) => remote.elastic.as_ref(),
+        }
+    }
+
     /// The agent that accesses it.
     pub fn agent(&self) -> Option<&Arc<Agent>> {
         match self {

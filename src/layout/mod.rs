@@ -7,6 +7,7 @@ mod arrangement;
 mod axes;
 mod axis;
 mod builder;
+mod combined;
 mod config;
 mod descriptor;
 mod draw;
@@ -18,9 +19,11 @@ mod lists;
 mod mapped;
 mod memory;
 mod order;
+mod part;
 mod placement;
 mod prepared_list;
 mod remote_elastic;
+mod separate;
 mod unit;
 mod whole_blocks;
 
@@ -35,6 +38,7 @@ pub use extents::TouchedExtents;
 pub use geometry::Geometry;
 pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
 pub use order::Order;
+pub use part::{LayoutPart, MOST_PARTS, ensure_parts, names};
 pub use placement::Placement;
 pub use remote_elastic::RemoteElastic;
 pub use unit::Unit;
@@ -51,23 +55,40 @@ use crate::sync::Mutex;
 /// Block geometry over memory of this process or of a peer.
 pub struct Layout {
     log_id: LogId,
+    /// Of the first part, if it has parts.
     placement: Placement,
+    /// The parts that it was combined from, in the order of their names; empty if it was built.
+    parts: Vec<NamedPart>,
+    /// Of all parts, in their order.
     memory: Memory,
     lists: Lists,
     companions: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
+/// One of the parts that a layout was combined from.
+struct NamedPart {
+    name: String,
+    layout: Arc<Layout>,
+    /// The index of its first region among those of all parts.
+    first_region: u32,
+}
+
 impl Layout {
     fn new(placement: Placement, memory: Memory) -> Arc<Self> {
-        let layout = Arc::new(Self {
+        let layout = Self::unlogged(placement, Vec::new(), memory);
+        layout.log_creation();
+        Arc::new(layout)
+    }
+
+    fn unlogged(placement: Placement, parts: Vec<NamedPart>, memory: Memory) -> Self {
+        Self {
             log_id: LogId::next(),
             placement,
+            parts,
             memory,
             lists: Lists::default(),
             companions: Mutex::default(),
-        });
-        layout.log_creation();
-        layout
+        }
     }
 
     fn log_creation(&self) {
@@ -98,12 +119,12 @@ impl Layout {
         self.log_id
     }
 
-    /// The addresses of its blocks.
+    /// The addresses of its blocks; of those of the first part, if it has parts.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    /// Its shape.
+    /// Its shape; that of the first part, if it has parts.
     pub fn geometry(&self) -> &Geometry {
         self.placement.geometry()
     }
@@ -155,7 +176,7 @@ impl Layout {
 
     /// Address and size of the part of a block in one layer and outer slot. Fails if it is not contiguous.
     pub fn block(&self, block: u64, layer: u64, outer: u64) -> Result<(u64, u64)> {
-        let address = self.placement.checked_address(block, layer, outer)?;
+        let address = self.single()?.checked_address(block, layer, outer)?;
         let geometry = self.geometry();
         ensure!(
             geometry.has_contiguous_pieces(),
@@ -169,21 +190,33 @@ impl Layout {
 
     /// A picture of the layout, as SVG, with one of its blocks highlighted.
     pub fn draw(&self, block: u64) -> Result<String> {
-        draw(self.geometry(), block)
+        let parts: Vec<_> = self.parts().map(|part| (part.name, part.placement.geometry())).collect();
+        draw_parts(&parts, block)
     }
 
     /// Address and contiguous bytes of one head of one token of a block, in one layer and outer slot.
     pub fn row(&self, indices: [u64; 5]) -> Result<(u64, u64)> {
-        let address = self.placement.checked_row(indices)?;
+        let address = self.single()?.checked_row(indices)?;
         Ok((address, self.geometry().row_size()))
     }
 }
 
 /// A picture of a shape, as SVG, with one of its blocks highlighted.
 pub fn draw(geometry: &Geometry, block: u64) -> Result<String> {
-    let blocks = geometry.count(Axis::Block);
-    ensure!(block < blocks, OutOfRange, "block {block} is to be highlighted, the layout has {blocks} blocks");
-    Ok(draw::svg(geometry, block))
+    draw_parts(&[("", geometry)], block)
+}
+
+/// A picture of the shapes of some parts, each with its name.
+pub fn draw_parts(parts: &[(&str, &Geometry)], block: u64) -> Result<String> {
+    for (_, geometry) in parts {
+        let blocks = geometry.count(Axis::Block);
+        ensure!(
+            block < blocks,
+            OutOfRange,
+            "block {block} is to be highlighted, the layout has {blocks} blocks"
+        );
+    }
+    Ok(draw::svg(parts, block))
 }
 
 impl Drop for Layout {

@@ -55,7 +55,7 @@ pub use numa::NumaPlacement;
 pub use open_devices::{DeviceUsers, OpenDevices};
 pub use open_file::{FileId, FileSystemId, reopened};
 pub use origin::{Access, Origin};
-pub use overlap::overlap;
+pub use overlap::{Meeting, meetings, meetings_of_ranges, overlap};
 pub use pages::Residency;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Registration, RegistrationHold};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::proc_maps::{self, MapsEntry};
 use super::{Backing, FileId, Region};
-use crate::error::Result;
+use crate::error::{Result, ensure};
 
 /// The storage of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,34 +33,92 @@ struct Stretch {
     store: Store,
     bytes: Range<u64>,
     region: usize,
+    /// Where the region starts in the store; before the store, if only later bytes of the region are in it.
+    start: i128,
 }
+
+/// Two regions whose ranges overlap in a store, and where each starts in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// Which of the regions.
+    pub regions: [usize; 2],
+    /// Their starts.
+    pub starts: [i128; 2],
+}
+
+/// The maximum number of pairs of regions that overlap: those of interleaved parts of a layout with many regions.
+const MOST_MEETINGS: usize = 1 << 20;
 
 /// Returns two regions whose first `size` bytes overlap; the same index twice if one region contains some bytes twice.
 pub fn overlap(regions: &[Arc<Region>], size: u64) -> Result<Option<(usize, usize)>> {
+    Ok(first_overlap(all_stretches(regions, &vec![size; regions.len()])?))
+}
+
+/// Returns all pairs of regions whose first bytes, a number for each region, overlap.
+pub fn meetings(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Meeting>> {
+    all_meetings(all_stretches(regions, sizes)?)
+}
+
+/// The same for ranges of addresses in one process, each with its start and size.
+pub fn meetings_of_ranges(ranges: &[(u64, u64)]) -> Result<Vec<Meeting>> {
+    let stretch = |(region, (start, size)): (usize, &(u64, u64))| Stretch {
+        store: Store::Addresses,
+        bytes: span(*start, *size),
+        region,
+        start: i128::from(*start),
+    };
+    all_meetings(ranges.iter().enumerate().map(stretch).collect())
+}
+
+fn all_stretches(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Stretch>> {
     let mut all = Vec::new();
     // Only the list of mappings contains the files of adopted memory. Regions that are compared with adopted memory are
     // looked up there too.
     let is_adopted = |region: &Arc<Region>| matches!(region.root(), Backing::Adopted(_));
     let by_list = regions.len() > 1 && regions.iter().any(is_adopted);
-    for (index, region) in regions.iter().enumerate() {
-        let of_region = stretches(region, size, by_list)?;
-        all.extend(of_region.into_iter().map(|(store, bytes)| Stretch { store, bytes, region: index }));
+    for (index, (region, size)) in regions.iter().zip(sizes).enumerate() {
+        let of_region = stretches(region, *size, by_list)?;
+        all.extend(of_region.into_iter().map(|(store, bytes)| {
+            let start = i128::from(bytes.start);
+            Stretch { store, bytes, region: index, start }
+        }));
     }
     if by_list {
-        all.extend(mapped_stretches(regions, size)?);
+        all.extend(mapped_stretches(regions, sizes)?);
     }
-    Ok(first_overlap(all))
+    Ok(all)
 }
 
 /// The files of host memory, from the list of mappings.
-fn mapped_stretches(regions: &[Arc<Region>], size: u64) -> Result<Vec<Stretch>> {
-    let ranges: Vec<_> = regions.iter().map(|region| span(region.address(), size)).collect();
+fn mapped_stretches(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Stretch>> {
+    let ranges: Vec<_> =
+        regions.iter().zip(sizes).map(|(region, size)| span(region.address(), *size)).collect();
     let mut all = Vec::new();
     for (index, mappings) in proc_maps::within(&ranges)?.into_iter().enumerate() {
         let parts = mappings.into_iter().filter_map(|mapped| part_of(mapped, &ranges[index]));
-        all.extend(parts.map(|(store, bytes)| Stretch { store, bytes, region: index }));
+        all.extend(parts.map(|(store, bytes, skipped)| {
+            let start = i128::from(bytes.start) - i128::from(skipped);
+            Stretch { store, bytes, region: index, start }
+        }));
     }
     Ok(all)
+}
+
+fn all_meetings(mut all: Vec<Stretch>) -> Result<Vec<Meeting>> {
+    all.sort_unstable_by(|one, other| (&one.store, one.bytes.start).cmp(&(&other.store, other.bytes.start)));
+    let mut found = Vec::new();
+    for (index, one) in all.iter().enumerate() {
+        let later = all[index + 1..].iter();
+        for other in later.take_while(|other| other.store == one.store && other.bytes.start < one.bytes.end) {
+            ensure!(
+                found.len() < MOST_MEETINGS,
+                InvalidArgument,
+                "more than {MOST_MEETINGS} pairs of regions overlap; use larger regions, with the order of their axes"
+            );
+            found.push(Meeting { regions: [one.region, other.region], starts: [one.start, other.start] });
+        }
+    }
+    Ok(found)
 }
 
 fn span(start: u64, size: u64) -> Range<u64> {
@@ -92,13 +150,13 @@ fn stretches(region: &Arc<Region>, size: u64, by_list: bool) -> Result<Vec<(Stor
     Ok(found)
 }
 
-/// The bytes of a mapping's file that are within a range of addresses.
-fn part_of(mapped: MapsEntry, addresses: &Range<u64>) -> Option<(Store, Range<u64>)> {
+/// The bytes of a mapping's file that are within a range of addresses, and their distance from the start of the range.
+fn part_of(mapped: MapsEntry, addresses: &Range<u64>) -> Option<(Store, Range<u64>, u64)> {
     let pages = mapped.pages?;
     let start = addresses.start.max(mapped.addresses.start);
     let end = addresses.end.min(mapped.addresses.end);
     let first = pages.offset + (start - mapped.addresses.start);
-    Some((Store::Mapped(pages.file), first..first + (end - start)))
+    Some((Store::Mapped(pages.file), first..first + (end - start), start - addresses.start))
 }
 
 #[cfg(test)]
@@ -110,6 +168,7 @@ mod tests {
             store: Store::File(FileId::numbered(*file)),
             bytes: bytes.clone(),
             region: *region,
+            start: i128::from(bytes.start),
         };
         first_overlap(all.iter().map(of).collect())
     }
@@ -120,5 +179,22 @@ mod tests {
         assert_eq!(found(&[(1, 10..20, 0), (1, 0..10, 1)]), None);
         assert_eq!(found(&[(1, 9..20, 0), (2, 0..50, 2), (1, 0..10, 1)]), Some((1, 0)));
         assert_eq!(found(&[(1, 0..10, 3), (1, 4..6, 3)]), Some((3, 3)));
+    }
+
+    #[test]
+    fn all_pairs_that_overlap_are_found() {
+        let found = meetings_of_ranges(&[(100, 50), (0, 100), (120, 10), (0, 500), (600, 1)]).unwrap();
+        let meeting = |regions, starts| Meeting { regions, starts };
+        let expected = [
+            meeting([1, 3], [0, 0]),
+            meeting([3, 0], [0, 100]),
+            meeting([3, 2], [0, 120]),
+            meeting([0, 2], [100, 120]),
+        ];
+        assert_eq!(found.len(), expected.len());
+        let swapped = |m: &Meeting| meeting([m.regions[1], m.regions[0]], [m.starts[1], m.starts[0]]);
+        for each in &expected {
+            assert!(found.contains(each) || found.contains(&swapped(each)), "{each:?}");
+        }
     }
 }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 
 use super::import::alignment_of_roots;
-use super::manifest::{LayoutEntry, Manifest, Object, RegionEntry, RegionPart, RemoteEntry};
+use super::manifest::{LayoutEntry, Manifest, Object, PartsEntry, RegionEntry, RegionPart, RemoteEntry};
 use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
 use super::{Parcel, Retained, RetainedRoot, Share, ShareOptions, Transport};
 use crate::cuda::vmm::{self, ExportedHandle, HandleType, RetainedRange};
 use crate::cuda::{Device, ipc};
 use crate::error::{Error, Result, Status, ensure, fail};
-use crate::layout::{Layout, Memory};
+use crate::layout::{Layout, LayoutPart, Memory};
 use crate::log::{Count, log};
 use crate::log_id::LogId;
 use crate::nixl::Agent;
@@ -65,30 +65,33 @@ fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
         fail!(Unsupported, "a remote layout can be shared only by the process that owns it");
     };
     let mut packing = ShareBuilder::new(grant);
-    let mut parts = Vec::new();
-    if grant.way != Transport::Remote {
-        let size = layout.geometry().region_size();
-        for region in &local.regions {
-            parts.push(RegionPart { size, ..packing.add(region)? });
-        }
-        packing.ensure_placeable(&parts, alignment_of_roots(layout.geometry().dimensions().alignment))?;
+    let carried = grant.way != Transport::Remote;
+    let mut entries = Vec::new();
+    for part in layout.parts() {
+        let entry = packing.add_layout(&part, &local.regions, carried);
+        let in_part = |error: Error| match part.name {
+            "" => error,
+            name => error.context(format!("part '{name}'")),
+        };
+        entries.push((part.name.to_string(), entry.map_err(in_part)?));
     }
     let remote = match (&local.agent, grant.access) {
         // A process that has the metadata may write.
         (Some(agent), Access::ReadWrite) if local.tier != crate::region::Tier::Disk => {
-            remote_entry(layout, agent, !parts.is_empty())?
+            remote_entry(layout, agent, carried)?
         }
         _ => None,
     };
     ensure!(
-        !parts.is_empty() || remote.is_some(),
+        carried || remote.is_some(),
         InvalidState,
         "NIXL cannot access the layout: it is on disk, was built without an agent, or is shared read-only"
     );
-    let geometry = layout.geometry();
-    let entry =
-        LayoutEntry { dimensions: geometry.dimensions().clone(), kind: geometry.kind(), parts, remote };
-    packing.finish(Object::Layout(entry), Some(layout.clone()))
+    let object = match entries.pop() {
+        Some((_, entry)) if layout.num_parts() == 0 => Object::Layout(LayoutEntry { remote, ..entry }),
+        last => Object::Parts(PartsEntry { parts: entries.into_iter().chain(last).collect(), remote }),
+    };
+    packing.finish(object, Some(layout.clone()))
 }
 
 /// How NIXL reaches the layout. A share that carries the memory does without if the agent reaches no peer.
@@ -135,6 +138,26 @@ impl ShareBuilder {
             parcel,
             kept: Some(Retained { roots: self.kept, _layout: layout }),
         })
+    }
+
+    /// Adds the regions of a layout, or of a part of one, if the share contains its memory.
+    fn add_layout(
+        &mut self,
+        part: &LayoutPart<'_>,
+        regions: &[Arc<Region>],
+        carried: bool,
+    ) -> Result<LayoutEntry> {
+        let geometry = part.placement.geometry();
+        let mut parts = Vec::new();
+        if carried {
+            let own = regions.iter().skip(part.first_region as usize).take(geometry.num_regions());
+            for region in own {
+                parts.push(RegionPart { size: geometry.region_size(), ..self.add(region)? });
+            }
+            self.ensure_placeable(&parts, alignment_of_roots(geometry.dimensions().alignment))?;
+        }
+        let (dimensions, kind) = (geometry.dimensions().clone(), geometry.kind());
+        Ok(LayoutEntry { dimensions, kind, parts, remote: None })
     }
 
     /// Adds the root of a view, unless it was added before. Returns the part of the root that the view covers.

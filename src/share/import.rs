@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::manifest::{LayoutEntry, Manifest, Object, RegionEntry, RegionPart};
+use super::manifest::{LayoutEntry, Manifest, Object, RegionEntry, RegionPart, SharedLayout};
 use super::memory_handle::MemoryHandle;
 use super::{OpenOptions, Reach, Share};
 use crate::error::{Error, Result, Status, ensure, fail};
@@ -22,7 +22,7 @@ impl Share {
                 let (id, size) = (region.log_id(), region.size());
                 log!(Debug, "share {} opened as region {id}: {size} bytes", self.log_id);
             }),
-            Object::Layout(_) => {
+            Object::Layout(_) | Object::Parts(_) => {
                 fail!(InvalidArgument, "the share is of a layout, not of a region")
             }
         }
@@ -30,15 +30,13 @@ impl Share {
 
     /// The shared layout.
     pub fn open_layout(&self, opening: &OpenOptions) -> Result<Arc<Layout>> {
-        match &self.manifest.object {
-            Object::Layout(layout) => self.open_as_layout(layout, opening).inspect(|layout| {
-                let (id, locality) = (layout.log_id(), layout.memory().locality());
-                log!(Debug, "share {} opened as layout {id}, {locality:?}", self.log_id);
-            }),
-            Object::Region(_) => {
-                fail!(InvalidArgument, "the share is of a region, not of a layout")
-            }
-        }
+        let Some(layout) = self.manifest.object.layout() else {
+            fail!(InvalidArgument, "the share is of a region, not of a layout");
+        };
+        self.open_as_layout(&layout, opening).inspect(|layout| {
+            let (id, locality) = (layout.log_id(), layout.memory().locality());
+            log!(Debug, "share {} opened as layout {id}, {locality:?}", self.log_id);
+        })
     }
 
     fn open_part(&self, part: &RegionPart, opening: &OpenOptions) -> Result<Arc<Region>> {
@@ -48,12 +46,12 @@ impl Share {
         view(&root, part)
     }
 
-    fn open_as_layout(&self, layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layout>> {
+    fn open_as_layout(&self, layout: &SharedLayout<'_>, opening: &OpenOptions) -> Result<Arc<Layout>> {
         self.ensure_granted(opening)?;
         match opening.reach {
             Reach::Mapped => self.open_mapped(layout, opening),
             Reach::Remote => open_by_nixl(layout, opening),
-            Reach::Auto if layout.parts.is_empty() && can_go_by_nixl(layout, opening) => {
+            Reach::Auto if !layout.is_carried() && can_go_by_nixl(layout, opening) => {
                 log!(Info, "the share contains no memory handles; the layout is accessed by NIXL");
                 open_by_nixl(layout, opening)
             }
@@ -78,19 +76,26 @@ impl Share {
         Ok(())
     }
 
-    fn open_mapped(&self, layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layout>> {
+    fn open_mapped(&self, layout: &SharedLayout<'_>, opening: &OpenOptions) -> Result<Arc<Layout>> {
         ensure!(
-            !layout.parts.is_empty(),
+            layout.is_carried(),
             Unsupported,
             "the share contains no memory handles; NIXL can access the layout, for reading and writing, so pass an agent"
         );
-        let alignment = alignment_of_roots(layout.dimensions.alignment);
+        let alignment = alignment_of_roots(layout.alignment());
         let roots = self.manifest.regions.iter().map(|entry| self.open_root(entry, opening, alignment));
         let roots = roots.collect::<Result<Vec<_>>>()?;
-        let regions = layout.parts.iter().map(|part| view(&roots[part.region as usize], part));
-        let regions = regions.collect::<Result<Vec<_>>>()?;
-        let agent = opening.agent.clone().filter(|_| opening.register);
-        Layout::mapped(layout.dimensions.clone(), layout.kind, regions, agent)
+        let agent = opening.agent.as_ref().filter(|_| opening.register);
+        let mapped = |entry: &LayoutEntry| {
+            let regions = entry.parts.iter().map(|part| view(&roots[part.region as usize], part));
+            let regions = regions.collect::<Result<Vec<_>>>()?;
+            Layout::mapped(entry.dimensions.clone(), entry.kind, regions, agent.cloned())
+        };
+        if let [("", entry)] = layout.parts[..] {
+            return mapped(entry);
+        }
+        let parts = layout.parts.iter().map(|(name, entry)| Ok((name.to_string(), mapped(entry)?)));
+        Layout::combine(parts.collect::<Result<_>>()?).map_err(not_as_told)
     }
 
     /// The region of an entry: the original in the process that created the share, a region that is already open, or a new
@@ -186,11 +191,11 @@ fn may_be_elsewhere(error: &Error) -> bool {
 }
 
 /// NIXL knows no right to read only.
-fn can_go_by_nixl(layout: &LayoutEntry, opening: &OpenOptions) -> bool {
+fn can_go_by_nixl(layout: &SharedLayout<'_>, opening: &OpenOptions) -> bool {
     opening.agent.is_some() && layout.remote.is_some() && opening.access != Some(Access::Read)
 }
 
-fn open_by_nixl(layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layout>> {
+fn open_by_nixl(layout: &SharedLayout<'_>, opening: &OpenOptions) -> Result<Arc<Layout>> {
     ensure!(
         opening.access != Some(Access::Read),
         Unsupported,
@@ -199,7 +204,7 @@ fn open_by_nixl(layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layou
     let Some(agent) = &opening.agent else {
         fail!(InvalidArgument, "to reach a layout by NIXL an agent is needed");
     };
-    let Some(remote) = &layout.remote else {
+    let Some(remote) = layout.remote else {
         fail!(
             Unsupported,
             "the share contains no NIXL metadata of the layout: it was created without an agent, or read-only"

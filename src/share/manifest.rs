@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use super::Transport;
 use super::memory_handle::MemoryHandle;
 use crate::error::{Result, Status, ensure, fail};
-use crate::layout::{Dimensions, Geometry, LayoutKind};
+use crate::layout::{Dimensions, Geometry, LayoutKind, MOST_PARTS, ensure_parts};
 use crate::process::ProcessIdentity;
 use crate::region::{Access, Tier};
 use crate::wire::Form;
 
-const FORM: Form = Form { magic: b"KVMEMSHR", versions: 1..=4, name: "share" };
+const FORM: Form = Form { magic: b"KVMEMSHR", versions: 1..=5, name: "share" };
 /// The maximum number of regions of a share: a layout has one region, or one per layer, outer slot or head.
 const MOST_REGIONS: usize = 1 << 16;
 
@@ -42,6 +42,8 @@ pub enum Object {
     Region(RegionPart),
     /// A layout.
     Layout(LayoutEntry),
+    /// A layout that was combined from parts.
+    Parts(PartsEntry),
 }
 
 /// A part of one of the regions.
@@ -66,6 +68,23 @@ pub struct LayoutEntry {
     pub parts: Vec<RegionPart>,
     /// The data that NIXL needs to access it, if it is registered with an agent.
     pub remote: Option<RemoteEntry>,
+}
+
+/// A layout that was combined from parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PartsEntry {
+    /// Each with its name. They have no data for NIXL of their own.
+    pub parts: Vec<(String, LayoutEntry)>,
+    /// The data that NIXL needs to access all parts, if they are registered with an agent.
+    pub remote: Option<RemoteEntry>,
+}
+
+/// A shared layout, whether or not it was combined from parts.
+pub struct SharedLayout<'a> {
+    /// A single one without a name if it was not combined.
+    pub parts: Vec<(&'a str, &'a LayoutEntry)>,
+    /// The data that NIXL needs to access it.
+    pub remote: Option<&'a RemoteEntry>,
 }
 
 /// The data that NIXL needs to access a layout.
@@ -111,6 +130,7 @@ impl Manifest {
 
     fn version(&self) -> u16 {
         let of_object = match &self.object {
+            Object::Parts(_) => 5,
             Object::Layout(LayoutEntry { kind: LayoutKind::Ordered(_), .. }) => 4,
             _ => 1,
         };
@@ -128,7 +148,7 @@ impl Manifest {
         ensure!(
             self.version() <= version,
             Corrupt,
-            "it has version {version}, and contains a memory handle or an order of version {}",
+            "it has version {version}, and contains a memory handle, an order or parts of version {}",
             self.version()
         );
         ensure!(
@@ -145,8 +165,21 @@ impl Manifest {
         ensure!(named == self.fds, Corrupt, "it uses {named} of its {} file descriptors", self.fds);
         match &self.object {
             Object::Region(part) => self.check_part(part),
-            Object::Layout(layout) => self.check_layout(layout),
+            Object::Layout(layout) => self.check_layout(layout, layout.remote.is_some()).map(drop),
+            Object::Parts(layout) => self.check_parts(layout),
         }
+    }
+
+    fn check_parts(&self, PartsEntry { parts, remote }: &PartsEntry) -> Result<()> {
+        ensure!(parts.len() <= MOST_PARTS, Corrupt, "it has {} parts", parts.len());
+        let check = |(name, part): &(String, LayoutEntry)| {
+            ensure!(part.remote.is_none(), Corrupt, "a part has NIXL metadata of its own");
+            let checked = self.check_layout(part, remote.is_some());
+            checked.map_err(|error| error.context(format!("part '{}'", name.escape_debug())))
+        };
+        let geometries = parts.iter().map(check).collect::<Result<Vec<_>>>()?;
+        ensure_parts(parts.iter().map(|(name, _)| name.as_str()).zip(&geometries))
+            .map_err(|error| error.with_status(Status::Corrupt))
     }
 
     fn check_part(&self, part: &RegionPart) -> Result<()> {
@@ -166,15 +199,11 @@ impl Manifest {
         Ok(())
     }
 
-    fn check_layout(&self, layout: &LayoutEntry) -> Result<()> {
+    fn check_layout(&self, layout: &LayoutEntry, has_remote: bool) -> Result<Geometry> {
         let geometry = Geometry::new(layout.dimensions.clone(), layout.kind)
             .map_err(|error| error.with_status(Status::Corrupt))?;
         let mapped = !self.regions.is_empty();
-        ensure!(
-            mapped || layout.remote.is_some(),
-            Corrupt,
-            "it contains neither memory handles nor NIXL metadata"
-        );
+        ensure!(mapped || has_remote, Corrupt, "it contains neither memory handles nor NIXL metadata");
         let wanted = if mapped { geometry.num_regions() } else { 0 };
         ensure!(
             layout.parts.len() == wanted,
@@ -192,7 +221,44 @@ impl Manifest {
                 geometry.region_size()
             );
         }
-        Ok(())
+        Ok(geometry)
+    }
+}
+
+impl Object {
+    /// The layout, if it is one.
+    pub fn layout(&self) -> Option<SharedLayout<'_>> {
+        match self {
+            Self::Region(_) => None,
+            Self::Layout(layout) => {
+                Some(SharedLayout { parts: vec![("", layout)], remote: layout.remote.as_ref() })
+            }
+            Self::Parts(PartsEntry { parts, remote }) => Some(SharedLayout {
+                parts: parts.iter().map(|(name, part)| (name.as_str(), part)).collect(),
+                remote: remote.as_ref(),
+            }),
+        }
+    }
+
+    /// The same without the data that NIXL needs.
+    pub fn without_remote(&self) -> Self {
+        match self.clone() {
+            Self::Layout(layout) => Self::Layout(LayoutEntry { remote: None, ..layout }),
+            Self::Parts(layout) => Self::Parts(PartsEntry { remote: None, ..layout }),
+            region => region,
+        }
+    }
+}
+
+impl SharedLayout<'_> {
+    /// Whether the share contains memory handles of its memory.
+    pub fn is_carried(&self) -> bool {
+        self.parts.iter().all(|(_, part)| !part.parts.is_empty())
+    }
+
+    /// The largest alignment of a part.
+    pub fn alignment(&self) -> u64 {
+        self.parts.iter().map(|(_, part)| part.dimensions.alignment).max().unwrap_or(1)
     }
 }
 

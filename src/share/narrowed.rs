@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::OFlags;
 
-use super::manifest::{LayoutEntry, Manifest, Object};
+use super::manifest::{Manifest, Object};
 use super::memory_handle::{MemoryHandle, SharedHandle};
 use super::{Parcel, Share};
 use crate::error::{Error, Result, Status, ensure, fail};
@@ -64,11 +64,11 @@ impl Share {
 
 /// NIXL has no read-only access: a process that has the metadata may write.
 fn without_remote(object: &Object) -> Result<Object> {
-    let Object::Layout(layout) = object else { return Ok(object.clone()) };
+    let Some(layout) = object.layout() else { return Ok(object.clone()) };
     ensure!(
-        !layout.parts.is_empty(),
+        layout.is_carried(),
         InvalidState,
         "only NIXL can access the layout, and NIXL has no read-only access"
     );
-    Ok(Object::Layout(LayoutEntry { remote: None, ..layout.clone() }))
+    Ok(object.without_remote())
 }

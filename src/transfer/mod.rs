@@ -68,13 +68,19 @@ impl Transfer {
         let by_layer = request.preferences.by_layer;
         let route = Route {
             path,
-            outline: Arc::new(Outline::new(source, destination, request.wanted, by_layer)?),
+            outline: Arc::new(Outline::of_parts(
+                source,
+                destination,
+                &request.parts,
+                request.wanted,
+                by_layer,
+            )?),
             preferences: request.preferences,
             verifies_source: request.verifies_source,
             contexts,
         };
         let prepared = route.prepare([source, destination], request.step, None, None)?;
-        let completion = Completion::new(route.outline.selection().layers.count, request.queue);
+        let completion = Completion::new(route.outline.layers(), request.queue);
         let transfer = Self {
             route,
             runs: Runs::new([source.clone(), destination.clone()], completion),

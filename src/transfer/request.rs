@@ -67,6 +67,8 @@ pub struct TransferRequest<'a> {
     pub step: Step<'a>,
     /// The part of each block that is moved.
     pub wanted: Wanted,
+    /// The parts of the layouts that are moved, by name; all if there is no name.
+    pub parts: Vec<&'a str>,
     /// Receives the completions.
     pub queue: Option<Arc<Queue>>,
     /// Constraints on the path.

@@ -53,6 +53,8 @@ pub struct kvmem_layout_strides {
 ///
 /// @param layout a layout
 /// @param strides receives the numbers
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with numbers of its own
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_strides(
     layout: *const kvmem_layout,
@@ -63,7 +65,7 @@ pub unsafe extern "C" fn kvmem_layout_get_strides(
     unsafe {
         call(error, |scope| {
             let strides = out(strides, "strides")?;
-            let placement = borrow(scope, layout)?.placement();
+            let placement = borrow(scope, layout)?.single()?;
             let geometry = placement.geometry();
             strides.write(kvmem_layout_strides {
                 bases: placement.bases().as_ptr(),
@@ -106,7 +108,7 @@ pub struct kvmem_block {
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
 ///         KVMEM_STATUS_UNSUPPORTED: the bytes are not contiguous; call kvmem_layout_get_row or
-///           kvmem_layout_get_strides
+///           kvmem_layout_get_strides. Or the layout has parts; call kvmem_layout_get_part
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_block(
     layout: *const kvmem_layout,
@@ -139,6 +141,7 @@ pub unsafe extern "C" fn kvmem_layout_get_block(
 ///        bytes, and the next one is element_stride bytes further
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot, token or head
+///         KVMEM_STATUS_UNSUPPORTED: the layout has parts; call kvmem_layout_get_part
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_row(
     layout: *const kvmem_layout,

@@ -15,7 +15,7 @@ use crate::ffi::layout::config::{
 };
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::{kvmem_region, tier};
-use crate::layout::{Axis, BlockDim, Layout, LayoutKind, Locality, Order};
+use crate::layout::{Axis, BlockDim, Geometry, Layout, LayoutKind, Locality, Order};
 
 /// Only this process can access it: it has no agent.
 pub const KVMEM_LOCALITY_LOCAL: u32 = 1;
@@ -28,7 +28,7 @@ pub const KVMEM_LOCALITY_MAPPED: u32 = 4;
 
 /// Properties of a layout.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct kvmem_layout_info {
     /// As configured.
     pub num_blocks: u64,
@@ -61,8 +61,10 @@ pub struct kvmem_layout_info {
     pub locality: u32,
     /// KVMEM_MEMORY_* value.
     pub memory_type: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Number of parts that it was combined from; 0 if it was not combined. If it was, each part has its own
+    /// shape: only num_blocks, device_id, num_regions, tier, locality and memory_type are set, and the others
+    /// are 0.
+    pub num_parts: u32,
     /// Order of the axes, NUL-terminated, such as "L/OBNHC". Unless kind is KVMEM_LAYOUT_ORDERED, it has no O
     /// if outer_dim is 1, and no H if num_heads is 0.
     pub order: [c_char; 8],
@@ -135,27 +137,11 @@ pub unsafe extern "C" fn kvmem_layout_destroy(layout: *mut kvmem_layout) {
 }
 
 fn describe(layout: &Layout) -> kvmem_layout_info {
-    let (geometry, memory) = (layout.geometry(), layout.memory());
-    let dimensions = geometry.dimensions();
-    let (kind, block_dim) = match geometry.kind() {
-        LayoutKind::FullyContiguous => (KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_BLOCK_DIM_FIRST),
-        LayoutKind::LayerSeparate(BlockDim::First) => (KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_FIRST),
-        LayoutKind::LayerSeparate(BlockDim::Second) => (KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_SECOND),
-        LayoutKind::Ordered(_) => (KVMEM_LAYOUT_ORDERED, 0),
-    };
-    kvmem_layout_info {
-        num_blocks: dimensions.num_blocks,
-        num_layers: dimensions.num_layers,
-        outer_dim: dimensions.outer_dim,
-        page_size: dimensions.page_size,
-        inner_dim: dimensions.inner_dim,
-        dtype_width: dimensions.dtype_width,
-        alignment: dimensions.alignment,
-        num_heads: dimensions.num_heads.unwrap_or(0),
+    let memory = layout.memory();
+    let common = kvmem_layout_info {
+        num_blocks: layout.geometry().dimensions().num_blocks,
         device_id: layout.descriptors().first().map_or(0, |descriptor| descriptor.device_id),
-        num_regions: geometry.num_regions() as u64,
-        kind,
-        block_dim,
+        num_regions: layout.descriptors().len() as u64,
         tier: tier(memory.tier()),
         locality: match memory.locality() {
             Locality::Local => KVMEM_LOCALITY_LOCAL,
@@ -164,7 +150,33 @@ fn describe(layout: &Layout) -> kvmem_layout_info {
             Locality::Mapped => KVMEM_LOCALITY_MAPPED,
         },
         memory_type: memory_type(layout.memory_type()),
-        reserved: 0,
+        num_parts: layout.num_parts() as u32,
+        ..kvmem_layout_info::default()
+    };
+    match layout.single() {
+        Ok(placement) => with_shape(common, placement.geometry()),
+        Err(_) => common,
+    }
+}
+
+fn with_shape(common: kvmem_layout_info, geometry: &Geometry) -> kvmem_layout_info {
+    let dimensions = geometry.dimensions();
+    let (kind, block_dim) = match geometry.kind() {
+        LayoutKind::FullyContiguous => (KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_BLOCK_DIM_FIRST),
+        LayoutKind::LayerSeparate(BlockDim::First) => (KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_FIRST),
+        LayoutKind::LayerSeparate(BlockDim::Second) => (KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_SECOND),
+        LayoutKind::Ordered(_) => (KVMEM_LAYOUT_ORDERED, 0),
+    };
+    kvmem_layout_info {
+        num_layers: dimensions.num_layers,
+        outer_dim: dimensions.outer_dim,
+        page_size: dimensions.page_size,
+        inner_dim: dimensions.inner_dim,
+        dtype_width: dimensions.dtype_width,
+        alignment: dimensions.alignment,
+        num_heads: dimensions.num_heads.unwrap_or(0),
+        kind,
+        block_dim,
         order: letters(geometry.order()),
         block_stride: geometry.stride(Axis::Block),
         layer_stride: geometry.stride(Axis::Layer),
@@ -172,6 +184,7 @@ fn describe(layout: &Layout) -> kvmem_layout_info {
         token_stride: geometry.stride(Axis::Token),
         head_stride: geometry.stride(Axis::Head),
         element_stride: geometry.stride(Axis::Element),
+        ..common
     }
 }
 

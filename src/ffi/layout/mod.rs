@@ -7,6 +7,7 @@ pub mod checksum;
 pub mod config;
 pub mod draw;
 pub mod info;
+pub mod parts;
 
 use std::sync::Arc;
 

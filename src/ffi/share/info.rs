@@ -84,7 +84,7 @@ fn describe(share: &Share) -> kvmem_share_info {
         pid: manifest.process.pid,
         object: match manifest.object {
             Object::Region(_) => KVMEM_SHARED_REGION,
-            Object::Layout(_) => KVMEM_SHARED_LAYOUT,
+            Object::Layout(_) | Object::Parts(_) => KVMEM_SHARED_LAYOUT,
         },
         tier: manifest.regions.first().map_or(0, |region| tier(region.tier)),
         read_only: (manifest.access == Access::Read).into(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of new transfers, and their conversion to core types.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 
 use crate::error::{Result, ensure};
 use crate::ffi::common::handle::borrow_nullable;
@@ -141,6 +141,12 @@ pub struct kvmem_transfer_options {
     pub destination_table: *const kvmem_block_table,
     /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
     pub num_tokens: u64,
+    /// Names of the parts to move, for layouts that were combined; copied. NULL for all: then both layouts
+    /// have parts of the same names. A part is moved to the part of the same name. Ranges of layers, outer
+    /// slots and heads apply to each part.
+    pub parts: *const *const c_char,
+    /// Number of names; 0 for all parts.
+    pub num_parts: usize,
 }
 options!(kvmem_transfer_options);
 
@@ -186,11 +192,29 @@ pub(in crate::ffi) unsafe fn request<'a>(
                 checksums: checksums(options.checksums, options.num_pairs)?,
             },
             wanted: wanted(options)?,
+            parts: parts(options)?,
             queue: queue.map(|queue| queue.0.clone()),
             preferences: preferences(options)?,
             verifies_source: options.flags & KVMEM_TRANSFER_VERIFY != 0,
         })
     }
+}
+
+/// # Safety
+/// The names must be NULL or readable, each NUL-terminated.
+unsafe fn parts<'a>(options: &kvmem_transfer_options) -> Result<Vec<&'a str>> {
+    ensure!(
+        options.parts.is_null() || options.num_parts > 0,
+        InvalidArgument,
+        "parts is given and num_parts is 0; set the number of names, or leave parts NULL to move all"
+    );
+    // SAFETY: the caller's promise.
+    let names = unsafe { items(options.parts, options.num_parts, "parts") }?;
+    let name = |(index, name): (usize, &*const c_char)| {
+        // SAFETY: the caller's promise.
+        unsafe { text::required(*name, &format!("parts[{index}]")) }
+    };
+    names.iter().enumerate().map(name).collect()
 }
 
 /// # Safety

@@ -20,8 +20,50 @@ const MARGIN: u32 = 16;
 const LINE: u32 = 18;
 const MONO: &str = "ui-monospace, monospace";
 
-/// The picture of a shape, with one of its blocks highlighted.
-pub fn svg(geometry: &Geometry, block: u64) -> String {
+/// The picture of some parts, one below the other, with one block highlighted in each. The part of a layout without parts
+/// has no name.
+pub fn svg(parts: &[(&str, &Geometry)], block: u64) -> String {
+    let drawn: Vec<_> = parts.iter().map(|(_, geometry)| draw(geometry, block)).collect();
+    if let ([(name, _)], [single]) = (parts, &drawn[..])
+        && name.is_empty()
+    {
+        return single.svg.clone();
+    }
+    let width = drawn.iter().map(|part| part.width).max().unwrap_or(0);
+    let height: u32 = drawn.iter().map(|part| part.height + 2 * LINE).sum();
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
+         font-family=\"Helvetica, Arial, sans-serif\" role=\"img\">\n<title>{} parts; block {block} is highlighted in \
+         each</title>\n<rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n",
+        parts.len(),
+    );
+    let mut top = 0;
+    for ((name, _), part) in parts.iter().zip(&drawn) {
+        text(&mut out, MARGIN, top + 2 * LINE - 6, 20, "bold", &escaped(name));
+        top += 2 * LINE;
+        out.push_str(&part.svg.replacen("<svg ", &format!("<svg y=\"{top}\" "), 1));
+        top += part.height;
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// A text as XML contains it.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// A picture and its size.
+struct Drawn {
+    svg: String,
+    width: u32,
+    height: u32,
+}
+
+/// The picture of one shape.
+fn draw(geometry: &Geometry, block: u64) -> Drawn {
     let picture = Picture { geometry, block };
     let mut regions = picture.regions();
     let size = regions.measure();
@@ -43,7 +85,7 @@ pub fn svg(geometry: &Geometry, block: u64) -> String {
     regions.draw(&mut out, MARGIN, top);
     picture.table(&mut out, &rows, top + size.height + 2 * LINE);
     out.push_str("</svg>\n");
-    out
+    Drawn { svg: out, width, height }
 }
 
 fn text(out: &mut String, x: u32, y: u32, size: u32, weight: &str, content: &str) {
@@ -262,7 +304,7 @@ mod tests {
     fn drawn(order: &str, strides: Strides) -> String {
         let kind = LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides });
         let dimensions = Dimensions { num_blocks: 100, num_layers: 40, ..Dimensions::small() };
-        svg(&Geometry::new(dimensions, kind).unwrap(), 42)
+        svg(&[("", &Geometry::new(dimensions, kind).unwrap())], 42)
     }
 
     fn count(picture: &str, part: &str) -> usize {
@@ -290,6 +332,15 @@ mod tests {
         );
         assert!(padded.contains(">region 0, layer 0<") && padded.contains(">region 39, layer 39: the same<"));
         assert!(!drawn("L/BONHC", Strides::default()).contains("not in the layout"));
+    }
+
+    #[test]
+    fn parts_are_drawn_below_each_other_with_their_names() {
+        let geometry = Geometry::new(Dimensions::small(), LayoutKind::FullyContiguous).unwrap();
+        let picture = svg(&[("data", &geometry), ("a<b&c", &geometry)], 2);
+        assert_eq!(count(&picture, ">block 2<"), 2);
+        assert_eq!((count(&picture, "<svg "), count(&picture, "</svg>")), (3, 3));
+        assert!(picture.contains(">data<") && picture.contains(">a&lt;b&amp;c<"));
     }
 
     #[test]

@@ -78,7 +78,53 @@ fn ordered() -> Manifest {
 fn layout(manifest: &mut Manifest) -> &mut LayoutEntry {
     match &mut manifest.object {
         Object::Layout(layout) => layout,
-        Object::Region(_) => unreachable!(),
+        Object::Region(_) | Object::Parts(_) => unreachable!(),
+    }
+}
+
+/// Two parts over the same regions, which alternate in them.
+fn combined() -> Manifest {
+    let mut manifest = manifest();
+    let layout = LayoutEntry { remote: None, ..layout(&mut manifest).clone() };
+    let mut values = layout.clone();
+    values.parts.iter_mut().for_each(|part| part.offset += 64);
+    let remote = Some(RemoteEntry { metadata: vec![1, 2, 3], descriptor: vec![4; 8] });
+    let parts = vec![("keys".to_string(), layout), ("values".to_string(), values)];
+    manifest.object = Object::Parts(PartsEntry { parts, remote });
+    manifest
+}
+
+#[test]
+fn only_version_5_contains_parts() {
+    let bytes = combined().write().unwrap();
+    assert_eq!(bytes[8], 5);
+    assert_eq!(Manifest::read(&bytes, 4).unwrap(), combined());
+    for version in 1..5 {
+        let older = Manifest::read(&of_version(&bytes, version), 4).unwrap_err();
+        assert_eq!(older.status(), Status::Corrupt, "{older}");
+    }
+    ensure_all_damage_is_found(&bytes, |bytes| Manifest::read(bytes, 4));
+}
+
+#[test]
+fn hostile_parts_are_found_out() {
+    type Change = fn(&mut PartsEntry);
+    let hostile: [(Change, &str); 7] = [
+        (|p| p.parts.clear(), "0 parts are given"),
+        (|p| p.parts[1].0 = "keys".into(), "two parts have the name 'keys'"),
+        (|p| p.parts[1].1.remote = p.remote.clone(), "NIXL metadata of its own"),
+        (|p| p.parts[1].1.dimensions.num_blocks = 4, "part 'values'"),
+        (|p| p.parts[0].1.parts[1].offset = u64::MAX, "part 'keys'"),
+        (|p| p.parts[0].1.parts.truncate(1), "the layout needs 2 parts"),
+        (|p| p.parts = vec![p.parts[0].clone(); 2000], "it has 2000 parts"),
+    ];
+    for (change, text) in hostile {
+        let mut manifest = combined();
+        let Object::Parts(parts) = &mut manifest.object else { unreachable!() };
+        change(parts);
+        let error = Manifest::read(&manifest.write().unwrap(), 4).unwrap_err();
+        assert_eq!(error.status(), Status::Corrupt);
+        assert!(error.message().contains(text), "{error}");
     }
 }
 

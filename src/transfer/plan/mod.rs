@@ -8,6 +8,7 @@ mod canonical;
 mod common_memory;
 mod cut;
 mod heads;
+mod matching;
 mod matrices;
 mod moves;
 mod nest;
@@ -34,7 +35,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self::axes::PairedBlock;
-use self::outline::Part;
+use self::outline::LayerOutline;
 use self::runs::BlockRuns;
 use self::shape::Shape;
 use super::request::{BlockPair, PairedRange, TokenTables, Wanted};
@@ -101,23 +102,22 @@ impl Plan {
         self.blocks.clone()
     }
 
-    fn part(&self) -> &Part {
-        let layer = self.layer.and_then(|layer| self.outline.layers.get(layer));
-        layer.unwrap_or(&self.outline.whole)
+    /// What is moved at a time, of each part of the layouts.
+    fn outlines(&self) -> impl Iterator<Item = &LayerOutline> {
+        self.outline.parts.iter().map(|part| part.layer(self.layer))
     }
 
-    /// Blocks with the same loops: one set of them, or one per section.
+    /// Blocks with the same loops: one set of them per part of the layouts, or per section.
     pub fn parts(&self) -> impl Iterator<Item = PlanPart<'_>> {
-        let whole = self.blocks.runs().map(|blocks| {
-            let Part { shape, block, .. } = self.part();
-            PlanPart { shape, block, blocks }
+        let whole = self.blocks.runs().into_iter().flat_map(|blocks| {
+            self.outlines().map(move |LayerOutline { shape, block, .. }| PlanPart { shape, block, blocks })
         });
         let sections = self.blocks.sections().iter().map(|section| PlanPart {
             shape: self.layer.and_then(|layer| section.layers.get(layer)).unwrap_or(&section.shape),
             block: &section.block,
             blocks: &section.spans,
         });
-        whole.into_iter().chain(sections)
+        whole.chain(sections)
     }
 
     /// The runs of whole blocks, in order of destination; none if tokens are moved.
@@ -127,18 +127,25 @@ impl Plan {
 
     /// Whether whole blocks are moved: all heads of all tokens of each.
     pub fn has_whole_pieces(&self) -> bool {
-        let heads = &self.part().block.axes[3];
-        self.blocks.runs().is_some() && heads.is_whole
+        self.blocks.runs().is_some() && self.outlines().all(|part| part.block.axes[3].is_whole)
     }
 
-    /// Number of blocks that are moved, or of spans of tokens in a block.
+    /// Number of blocks that are moved of one part, or of spans of tokens in a block of any part.
     pub fn blocks(&self) -> u64 {
-        self.parts().map(|part| part.blocks.blocks()).sum()
+        match self.blocks.runs() {
+            Some(runs) => runs.blocks(),
+            None => self.blocks.sections().iter().map(|section| section.spans.blocks()).sum(),
+        }
     }
 
-    /// What is moved of each block.
+    /// What is moved of each block, of the first part of the layouts.
     pub fn selection(&self) -> &Selection {
-        &self.part().selection
+        &self.outline.parts[0].layer(self.layer).selection
+    }
+
+    /// The parts of the layouts that are moved: their names, and what is moved of each block.
+    pub fn selections(&self) -> impl Iterator<Item = (&str, &Selection)> {
+        self.outline.selections()
     }
 
     /// The layers that are moved of each block.
@@ -160,12 +167,18 @@ impl Plan {
     /// `None` if even the bytes of a block in one layer and outer slot are in another order on the other side, or only some
     /// of them are moved.
     pub fn unit(&self) -> Option<Unit> {
-        self.blocks.runs().and(self.part().shape.nest.unit)
+        let mut parts = self.outlines();
+        let unit = parts.next().and_then(|part| part.shape.nest.unit);
+        self.blocks.runs().and(unit).filter(|_| parts.next().is_none())
     }
 
     /// Number of (block, layer, outer slot) that are moved.
     pub fn pieces(&self) -> u64 {
-        self.blocks() * self.layers().count * self.outers().count
+        let slots = |block: &PairedBlock| {
+            let [layers, outers, ..] = &block.axes;
+            if self.layer.is_some() { outers.count } else { layers.count * outers.count }
+        };
+        self.parts().map(|part| part.blocks.blocks() * slots(part.block)).sum()
     }
 
     /// Bytes that are moved.

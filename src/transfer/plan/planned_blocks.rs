@@ -28,7 +28,7 @@ impl PlannedBlocks {
 
     /// Tokens; whole blocks of them are as by pairs.
     pub(super) fn fill_tokens(&mut self, outline: &Outline, tables: &TokenTables<'_>) -> Result<()> {
-        self.are_sections = !find_whole_blocks(outline, tables, &mut self.pairs);
+        self.are_sections = !find_whole_blocks(outline.page_sizes()?, tables, &mut self.pairs);
         match self.are_sections {
             true => self.sections.fill(outline, tables),
             false => outline.fill(&mut self.runs, &self.pairs),

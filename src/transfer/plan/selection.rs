@@ -67,6 +67,12 @@ impl Slots {
     pub fn all(geometry: &Geometry) -> Self {
         Self { layers: 0..geometry.count(Axis::Layer), outers: 0..geometry.count(Axis::Outer) }
     }
+
+    /// Bytes of a block in them.
+    pub fn size(&self, geometry: &Geometry) -> u64 {
+        let count = |range: &Range<u64>| range.end - range.start;
+        count(&self.layers) * count(&self.outers) * geometry.piece_size()
+    }
 }
 
 /// What errors call an axis and its indices.

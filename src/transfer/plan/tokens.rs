@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use super::axes::PairedBlock;
-use super::outline::{Outline, too_large};
+use super::outline::{Outline, PartOutline, too_large};
 use super::runs::BlockRuns;
 use super::shape::Shape;
 use crate::error::{Error, Result, Status, ensure};
@@ -43,10 +43,13 @@ pub struct Section {
 
 /// Finds the pairs of whole blocks that tables consist of. Returns whether blocks of both sides have the same size and all
 /// tokens of each are moved.
-pub fn find_whole_blocks(outline: &Outline, tables: &TokenTables<'_>, pairs: &mut Vec<BlockPair>) -> bool {
+pub fn find_whole_blocks(
+    [page, there]: [u64; 2],
+    tables: &TokenTables<'_>,
+    pairs: &mut Vec<BlockPair>,
+) -> bool {
     let [source, destination] = &tables.sides;
-    let page = outline.page_sizes()[0];
-    let is_whole = outline.page_sizes()[1] == page
+    let is_whole = there == page
         && tables.sides.iter().all(|side| side.token_step == 1 && side.first_token.is_multiple_of(page))
         && tables.tokens.is_multiple_of(page);
     let blocks = |side: &BlockTable<'_>| {
@@ -67,6 +70,13 @@ impl Sections {
     /// destination twice.
     pub fn fill(&mut self, outline: &Outline, tables: &TokenTables<'_>) -> Result<()> {
         self.used = 0;
+        outline
+            .parts
+            .iter()
+            .try_for_each(|part| self.fill_part(part, tables).map_err(|error| part.named(error)))
+    }
+
+    fn fill_part(&mut self, outline: &PartOutline, tables: &TokenTables<'_>) -> Result<()> {
         check(outline, tables, &mut self.entries)?;
         let sides = [0, 1].map(|side| TokenGrid::of(outline.geometry(side), &tables.sides[side]));
         for cells in divide(&sides, tables.tokens).into_iter().filter(|cells| cells.count > 0) {
@@ -86,7 +96,7 @@ impl Sections {
     }
 
     /// One section, in the memory of the one that it replaces.
-    fn section(&mut self, outline: &Outline, grids: [TokenGrid<'_>; 2], cells: Cells) -> Result<Section> {
+    fn section(&mut self, outline: &PartOutline, grids: [TokenGrid<'_>; 2], cells: Cells) -> Result<Section> {
         let before = self.all.get_mut(self.used);
         let (mut spans, mut layers) = before.map_or_else(Default::default, |before| {
             (std::mem::take(&mut before.spans), std::mem::take(&mut before.layers))
@@ -220,7 +230,7 @@ impl<'a> SpanIds<'a> {
 }
 
 /// Fails if tables do not have the tokens, or name one of the destination twice.
-fn check(outline: &Outline, tables: &TokenTables<'_>, entries: &mut Vec<Entry>) -> Result<()> {
+fn check(outline: &PartOutline, tables: &TokenTables<'_>, entries: &mut Vec<Entry>) -> Result<()> {
     ensure!(tables.tokens > 0, InvalidArgument, "num_tokens is 0; at least one token must be moved");
     for (side, table) in tables.sides.iter().enumerate() {
         let (name, geometry) = (NAMES[side], outline.geometry(side));

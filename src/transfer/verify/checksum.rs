@@ -18,7 +18,7 @@ use crate::transfer::request::{BlockPair, PairedRange, Wanted};
 /// Size of the host buffer for blocks that the CPU can't access directly.
 const BUFFER: u64 = 16 << 20;
 
-/// The checksums of whole blocks, in the order of `blocks`.
+/// The checksums of whole blocks, in the order of `blocks`: of all parts of a layout, in the order of their names.
 pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
     let have = layout.geometry().dimensions();
     for (index, block) in blocks.iter().enumerate() {
@@ -30,7 +30,28 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
             have.num_blocks
         );
     }
-    of_slots(layout, blocks, Slots::all(layout.geometry()))
+    if layout.num_parts() == 0 {
+        return of_slots(layout, blocks, Slots::all(layout.geometry()));
+    }
+    let parts = layout.part_layouts().map(|(name, part)| (name, part, Slots::all(part.geometry())));
+    of_parts(parts, blocks)
+}
+
+/// The checksums of blocks over several parts, one part of a block after the other.
+pub fn of_parts<'a>(
+    parts: impl Iterator<Item = (&'a str, &'a Arc<Layout>, Slots)>,
+    blocks: &[u32],
+) -> Result<Vec<u32>> {
+    let mut all = vec![0; blocks.len()];
+    for (name, layout, slots) in parts {
+        let size = slots.size(layout.geometry());
+        let of_part =
+            of_slots(layout, blocks, slots).map_err(|error| error.context(format!("part '{name}'")))?;
+        for (checksum, next) in all.iter_mut().zip(of_part) {
+            *checksum = crc32c::crc32c_combine(*checksum, next, size as usize);
+        }
+    }
+    Ok(all)
 }
 
 /// The checksums of some layers and outer slots of blocks. All of them must exist.

@@ -15,14 +15,15 @@ use super::plan::{Plan, Selection, Slots};
 use super::request::{BlockPair, Expected, Step};
 use super::run::Verify;
 use super::run::completion::Outcome;
-use crate::error::{Result, ensure, fail};
+use crate::error::{Error, Result, ensure, fail};
 use crate::layout::{Layout, Locality};
 use crate::nixl::MemoryType;
 
 /// The comparison of moved blocks with their expected contents.
 pub struct Verification {
     pairs: Box<[BlockPair]>,
-    selection: Selection,
+    /// What is moved of each part of the layouts, by name; the name is empty if they have no parts.
+    selections: Box<[(String, Selection)]>,
     against: Against,
 }
 
@@ -31,8 +32,8 @@ enum Against {
     Source,
     /// The source, of which only some heads or tokens are moved; both sides are host memory.
     Elements(Plan),
-    /// The same for other memory.
-    Tokens(Tokens),
+    /// The same for other memory, by part of the layouts.
+    Tokens(Vec<Tokens>),
 }
 
 impl Verification {
@@ -79,11 +80,37 @@ impl Verification {
                 match is_host(source) && is_host(destination) {
                     _ if has_whole_blocks => Against::Source,
                     true => Against::Elements(plan.clone()),
-                    false => Against::Tokens(Tokens::of([source, destination], step, plan.selection())?),
+                    false => {
+                        let tokens = plan.selections().map(|(name, selection)| {
+                            Tokens::of([part(source, name)?, part(destination, name)?], step, selection)
+                                .map_err(|error| in_part(name, error))
+                        });
+                        Against::Tokens(tokens.collect::<Result<_>>()?)
+                    }
                 }
             }
         };
-        Ok(Self { pairs: step.pairs.into(), selection: *plan.selection(), against })
+        let selections = plan.selections().map(|(name, selection)| (name.to_string(), *selection));
+        Ok(Self { pairs: step.pairs.into(), selections: selections.collect(), against })
+    }
+
+    /// The checksums of one side's blocks.
+    fn checksums(
+        &self,
+        layout: &Arc<Layout>,
+        block: fn(&BlockPair) -> u32,
+        slots: fn(&Selection) -> Slots,
+    ) -> Result<Vec<u32>> {
+        let blocks: Vec<_> = self.pairs.iter().map(block).collect();
+        let computed = match &self.selections[..] {
+            [(name, selection)] if name.is_empty() => checksum::of_slots(layout, &blocks, slots(selection)),
+            parts => parts
+                .iter()
+                .map(|(name, selection)| Ok((name.as_str(), layout.part(name)?, slots(selection))))
+                .collect::<Result<Vec<_>>>()
+                .and_then(|parts| checksum::of_parts(parts.into_iter(), &blocks)),
+        };
+        computed.map_err(|error| error.context("verify moved blocks"))
     }
 
     fn compare(&self, expected: &[u32], found: &[u32]) -> Outcome {
@@ -105,19 +132,25 @@ impl Verification {
 
 impl Verify for Verification {
     fn outcome(&self, layouts @ [source, destination]: &[Arc<Layout>; 2]) -> Outcome {
-        let ids = |side: fn(&BlockPair) -> u32| self.pairs.iter().map(side).collect::<Vec<_>>();
-        let found = || of(destination, &ids(|pair| pair.destination), self.selection.destination());
+        let found = || self.checksums(destination, |pair| pair.destination, Selection::destination);
         match &self.against {
             Against::Checksums(expected) => self.compare(expected, &found()?),
             Against::Source => {
-                self.compare(&of(source, &ids(|pair| pair.source), self.selection.source())?, &found()?)
+                let expected = self.checksums(source, |pair| pair.source, Selection::source)?;
+                self.compare(&expected, &found()?)
             }
             Against::Elements(plan) => {
                 let [expected, found] = [(0, source), (1, destination)]
                     .map(|(side, layout)| host::canonical_checksums(plan, side, layout));
                 compare_elements(&expected, &found)
             }
-            Against::Tokens(tokens) => tokens.compare(layouts),
+            Against::Tokens(tokens) => {
+                tokens.iter().zip(&self.selections).try_for_each(|(tokens, (name, _))| {
+                    let [source, destination] = layouts;
+                    let sides = [part(source, name)?.clone(), part(destination, name)?.clone()];
+                    tokens.compare(&sides).map_err(|error| in_part(name, error))
+                })
+            }
         }
     }
 }
@@ -136,6 +169,11 @@ fn compare_elements(expected: &[u32], found: &[u32]) -> Outcome {
     )
 }
 
-fn of(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {
-    checksum::of_slots(layout, blocks, slots).map_err(|error| error.context("verify moved blocks"))
+/// A part of a layout; the layout itself, if it has no parts.
+fn part<'a>(layout: &'a Arc<Layout>, name: &str) -> Result<&'a Arc<Layout>> {
+    if name.is_empty() { Ok(layout) } else { layout.part(name) }
+}
+
+fn in_part(name: &str, error: Error) -> Error {
+    if name.is_empty() { error } else { error.context(format!("part '{name}'")) }
 }

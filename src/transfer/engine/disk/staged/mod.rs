@@ -86,7 +86,8 @@ impl StagedIo {
 /// Size of a slot: a share of the staging memory that holds a piece, in multiples of the file's I/O
 /// alignment.
 fn slot_size(sides: &FileSides<'_>, staging_size: u64) -> Result<u64> {
-    let piece = sides.file.geometry().piece_size();
+    let pieces = sides.file.parts().map(|part| part.placement.geometry().piece_size());
+    let piece = pieces.max().unwrap_or(1);
     let regions = sides.file.memory().regions();
     let unit = regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1);
     let wanted = match staging_size {

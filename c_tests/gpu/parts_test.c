@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts of several parts with GPU memory on either side, by each path, and elastic ones. Compared with
+// transfers of each part between host layouts.
+#include "elastic_side.h"
+#include "engine.h"
+#include "parts.h"
+#include "stance.h"
+
+static const part_shape apart[] = {{"data", "L/BONHC", 3, 2, 4, 2, 40, 1},
+                                   {"indexer", "LBNC", 3, 1, 4, 0, 33, 1},
+                                   {"scales", "BLOHNC", 3, 2, 4, 2, 1, 4}};
+static const part_shape reordered[] = {{"scales", "L/BNHOC", 3, 2, 4, 2, 1, 4},
+                                       {"data", "L/BHNOC", 3, 2, 4, 2, 40, 1},
+                                       {"indexer", "L/BNC", 3, 1, 4, 0, 33, 1}};
+#define PARTS NUM(apart)
+
+static const kvmem_block_pair pairs[] = {{7, 2}, {1, 5}, {2, 6}, {3, 7}, {0, 0}};
+
+static kvmem_layout *pinned(const part_shape *shapes, size_t count) {
+    const kvmem_pinned_options memory = OPTIONS(kvmem_pinned_options);
+    return parts_build(shapes, count, REF(OPTIONS(kvmem_layout_options, it.source = KVMEM_LAYOUT_ALLOCATE,
+                                                  it.pinned = &memory)));
+}
+
+static kvmem_layout *on_device(const part_shape *shapes, size_t count) {
+    const kvmem_device_options memory = OPTIONS(kvmem_device_options);
+    return parts_build(shapes, count, REF(OPTIONS(kvmem_layout_options, it.source = KVMEM_LAYOUT_ALLOCATE,
+                                                  it.device = &memory)));
+}
+
+static kvmem_layout *elastic(const part_shape *shapes, size_t count) {
+    const kvmem_elastic_options memory = OPTIONS(kvmem_elastic_options);
+    return parts_build(shapes, count, REF(OPTIONS(kvmem_layout_options, it.source = KVMEM_LAYOUT_ALLOCATE,
+                                                  it.elastic = &memory)));
+}
+
+static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_transfer_options *options) {
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
+    RUN(transfer);
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
+    CHECK(options->path == 0 || info.path == options->path);
+}
+
+/* The first blocks of a layout into those of another one with the same parts. */
+static void copy_blocks(const kvmem_layout *from, const kvmem_layout *to, uint32_t blocks) {
+    kvmem_block_pair all[PARTS_BLOCKS];
+    for (uint32_t i = 0; i < blocks; i++) {
+        all[i] = (kvmem_block_pair){i, i};
+    }
+    run(from, to, REF(OPTIONS(kvmem_transfer_options, it.pairs = all, it.num_pairs = blocks)));
+}
+
+/* To memory of the GPU, within it, and back. */
+static void move_by(uint32_t path, uint64_t flags) {
+    RETAIN_DEVICE(0);
+    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
+                                                   it.num_pairs = NUM(pairs), it.path = path,
+                                                   it.flags = flags);
+    OWNED(kvmem_layout) source = pinned(apart, PARTS);
+    OWNED(kvmem_layout) source_on_device = on_device(apart, PARTS);
+    OWNED(kvmem_layout) expected = pinned(reordered, PARTS);
+    OWNED(kvmem_layout) found = pinned(reordered, PARTS);
+    OWNED(kvmem_layout) device = on_device(reordered, PARTS);
+    parts_fill(apart, PARTS, source, 1);
+    copy_blocks(source, source_on_device, PARTS_BLOCKS);
+    parts_fill(reordered, PARTS, expected, 100);
+    parts_run_apart(reordered, PARTS, source, expected,
+                    REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs))));
+    parts_fill(reordered, PARTS, found, 100);
+    run(source_on_device, found, &options);
+    parts_check_same(reordered, PARTS, found, expected);
+    const kvmem_layout *const sources[] = {source, source_on_device};
+    for (size_t i = 0; i < NUM(sources); i++) {
+        parts_fill(reordered, PARTS, found, 100);
+        copy_blocks(found, device, PARTS_BLOCKS);
+        run(sources[i], device, &options);
+        copy_blocks(device, found, PARTS_BLOCKS);
+        parts_check_same(reordered, PARTS, found, expected);
+    }
+}
+
+/* Between the host and the GPU only. */
+static void move_staged(void) {
+    RETAIN_DEVICE(0);
+    const kvmem_transfer_options options =
+        OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
+                it.path = KVMEM_PATH_CUDA_STAGED);
+    OWNED(kvmem_layout) source = pinned(apart, PARTS);
+    OWNED(kvmem_layout) expected = pinned(reordered, PARTS);
+    OWNED(kvmem_layout) found = pinned(reordered, PARTS);
+    OWNED(kvmem_layout) device = on_device(apart, PARTS);
+    parts_fill(apart, PARTS, source, 1);
+    parts_fill(reordered, PARTS, expected, 100);
+    parts_fill(reordered, PARTS, found, 100);
+    copy_blocks(source, device, PARTS_BLOCKS);
+    parts_run_apart(reordered, PARTS, source, expected,
+                    REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs))));
+    run(device, found, &options);
+    parts_check_same(reordered, PARTS, found, expected);
+    OWNED(kvmem_layout) other_device = on_device(reordered, PARTS);
+    parts_fill(reordered, PARTS, found, 100);
+    copy_blocks(found, other_device, PARTS_BLOCKS);
+    run(source, other_device, &options);
+    copy_blocks(other_device, found, PARTS_BLOCKS);
+    parts_check_same(reordered, PARTS, found, expected);
+}
+
+TEST_CALL(by_the_path_that_is_estimated_to_be_fastest, move_by(0, 0))
+TEST_CALL(by_the_kernel, move_by(KVMEM_PATH_CUDA_KERNEL, 0))
+TEST_CALL(by_the_drivers_copies, move_by(KVMEM_PATH_CUDA_COPY, 0))
+TEST_CALL(by_staging, move_staged())
+TEST_CALL(by_layer, move_by(0, KVMEM_TRANSFER_BY_LAYER))
+TEST_CALL(verified, move_by(0, KVMEM_TRANSFER_VERIFY))
+
+/* Tokens of the GPU's blocks, compared token by token. */
+TEST(tokens_of_all_parts_are_verified) {
+    RETAIN_DEVICE(0);
+    const uint32_t from[] = {8, 4, 1}, to[] = {0, 3, 5, 7};
+    const kvmem_block_table source_table = {from, NUM(from), 1, 1}, destination_table = {to, NUM(to), 3, 1};
+    const kvmem_transfer_options tables =
+        OPTIONS(kvmem_transfer_options, it.source_table = &source_table,
+                it.destination_table = &destination_table, it.num_tokens = 11, it.flags = KVMEM_TRANSFER_VERIFY);
+    OWNED(kvmem_layout) source = pinned(apart, PARTS);
+    OWNED(kvmem_layout) expected = pinned(reordered, PARTS);
+    OWNED(kvmem_layout) found = pinned(reordered, PARTS);
+    OWNED(kvmem_layout) device = on_device(reordered, PARTS);
+    parts_fill(apart, PARTS, source, 1);
+    parts_fill(reordered, PARTS, expected, 100);
+    parts_fill(reordered, PARTS, found, 100);
+    copy_blocks(found, device, PARTS_BLOCKS);
+    run(source, device, &tables);
+    parts_run_apart(reordered, PARTS, source, expected, &tables);
+    copy_blocks(device, found, PARTS_BLOCKS);
+    parts_check_same(reordered, PARTS, found, expected);
+}
+
+TEST(some_parts_move_with_new_pairs) {
+    RETAIN_DEVICE(0);
+    const char *const names[] = {"indexer", "scales"};
+    OWNED(kvmem_layout) source = pinned(apart, PARTS);
+    OWNED(kvmem_layout) expected = pinned(reordered, PARTS);
+    OWNED(kvmem_layout) found = pinned(reordered, PARTS);
+    OWNED(kvmem_layout) device = on_device(reordered, PARTS);
+    parts_fill(apart, PARTS, source, 1);
+    parts_fill(reordered, PARTS, expected, 100);
+    parts_fill(reordered, PARTS, found, 100);
+    copy_blocks(found, device, PARTS_BLOCKS);
+    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = 1,
+                                                   it.parts = names, it.num_parts = NUM(names));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, device, &options);
+    const kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = pairs,
+                                              it.num_pairs = NUM(pairs));
+    EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, ERR));
+    const part_shape selected[] = {reordered[0], reordered[2]};
+    parts_run_apart(selected, NUM(selected), source, expected,
+                    REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs))));
+    copy_blocks(device, found, PARTS_BLOCKS);
+    parts_check_same(reordered, PARTS, found, expected);
+}
+
+TEST(all_parts_grow_and_shrink) {
+    RETAIN_DEVICE(0);
+    OWNED(kvmem_layout) cache = elastic(apart, PARTS);
+    OWNED(kvmem_layout) source = pinned(apart, PARTS);
+    OWNED(kvmem_layout) found = pinned(apart, PARTS);
+    parts_fill(apart, PARTS, source, 1);
+    parts_fill(apart, PARTS, found, 1);
+    const kvmem_block_pair pair = {3, 3};
+    const kvmem_transfer_options one = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, cache, &one);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_layout_resize(cache, PARTS_BLOCKS, ERR));
+    RUN(transfer);
+    copy_blocks(source, cache, PARTS_BLOCKS);
+    parts_fill(apart, PARTS, found, 50);
+    copy_blocks(cache, found, PARTS_BLOCKS);
+    const kvmem_block_pair all[] = {{0, 0}, {1, 1}, {8, 8}};
+    parts_check_blocks(source, found, all, NUM(all));
+    parts_check_blocks(source, cache, all, NUM(all));
+    EXPECT_OK(kvmem_layout_resize(cache, 0, ERR));
+    for (size_t i = 0; i < PARTS; i++) {
+        OWN(kvmem_layout, part, kvmem_layout_get_part, cache, apart[i].name);
+        CHECK_EQ(elastic_layout_memory(part).num_committed, 0);
+    }
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_submit(transfer, ERR));
+}
+
+/* If one part gets no memory, the parts before it give back what they got. */
+TEST(no_part_grows_alone) {
+    RETAIN_DEVICE(0);
+    size_t memory = 0;
+    CU(cuDeviceTotalMem_v2(&memory, 0));
+    const part_shape shapes[] = {{"a", "L/BNC", 1, 1, 1, 0, 64, 1},
+                                 {"b", "L/BNC", 1, 1, 1, 0, memory / 4, 1}}; /* of each block */
+    OWNED(kvmem_layout) cache = elastic(shapes, NUM(shapes));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "part 'b'", kvmem_layout_resize(cache, PARTS_BLOCKS, ERR));
+    for (size_t i = 0; i < NUM(shapes); i++) {
+        OWN(kvmem_layout, part, kvmem_layout_get_part, cache, shapes[i].name);
+        CHECK_EQ(elastic_layout_memory(part).num_committed, 0);
+    }
+}

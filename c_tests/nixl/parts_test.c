@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts of several parts over NIXL: exported, imported, read and written, with all parts or some. Compared
+// with transfers of each part between host layouts.
+#include "harness.h"
+#include "parts.h"
+
+static const part_shape near_parts[] = {{"data", "L/BONHC", 3, 2, 4, 2, 40, 1},
+                                        {"indexer", "LBNC", 3, 1, 4, 0, 33, 1},
+                                        {"scales", "BLOHNC", 3, 2, 4, 2, 1, 4}};
+static const part_shape far_parts[] = {{"scales", "L/BNHOC", 3, 2, 4, 2, 1, 4},
+                                       {"data", "L/BHNOC", 3, 2, 4, 2, 40, 1},
+                                       {"indexer", "L/BNC", 3, 1, 4, 0, 33, 1}};
+#define PARTS NUM(near_parts)
+
+static const kvmem_block_pair pairs[] = {{7, 2}, {1, 5}, {2, 6}, {3, 7}, {0, 0}};
+
+static kvmem_layout *import(kvmem_agent *agent, const kvmem_layout *layout) {
+    CLEANUP(message_free) message descriptor = layout_descriptor(layout);
+    GET(kvmem_layout *, imported, kvmem_layout_import, agent, descriptor.data, descriptor.size);
+    return imported;
+}
+
+/* The far agent has a cache, which the near one imports. */
+typedef struct world {
+    kvmem_agent *near_agent, *far_agent;
+    kvmem_layout *here, *there, *remote, *expected_here, *expected_there;
+} world;
+
+static void world_open(world *w) {
+    w->near_agent = agent_open("near");
+    w->far_agent = agent_open("far");
+    w->here = parts_build_system(near_parts, PARTS, w->near_agent);
+    w->expected_here = parts_build_system(near_parts, PARTS, NULL);
+    w->there = parts_build_system(far_parts, PARTS, w->far_agent);
+    w->expected_there = parts_build_system(far_parts, PARTS, NULL);
+    agents_introduce(w->near_agent, w->far_agent);
+    w->remote = import(w->near_agent, w->there);
+    parts_fill(near_parts, PARTS, w->here, 1);
+    parts_fill(near_parts, PARTS, w->expected_here, 1);
+    parts_fill(far_parts, PARTS, w->there, 50);
+    parts_fill(far_parts, PARTS, w->expected_there, 50);
+}
+
+static void world_close(world *w) {
+    CALL(kvmem_layout_destroy(w->remote));
+    CALL(kvmem_layout_destroy(w->here));
+    CALL(kvmem_layout_destroy(w->there));
+    CALL(kvmem_layout_destroy(w->expected_here));
+    CALL(kvmem_layout_destroy(w->expected_there));
+    CALL(kvmem_agent_destroy(w->near_agent));
+    CALL(kvmem_agent_destroy(w->far_agent));
+}
+
+static void check(const world *w) {
+    parts_check_same(near_parts, PARTS, w->here, w->expected_here);
+    parts_check_same(far_parts, PARTS, w->there, w->expected_there);
+}
+
+TEST(an_imported_layout_has_the_parts) {
+    OPENED(world, w);
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, w.remote);
+    CHECK_EQ(info.locality, KVMEM_LOCALITY_REMOTE);
+    CHECK_EQ(info.num_parts, PARTS);
+    CHECK_EQ(info.num_regions, 3 * PARTS);
+    for (size_t i = 0; i < PARTS; i++) {
+        OWN(kvmem_layout, remote, kvmem_layout_get_part, w.remote, far_parts[i].name);
+        OWN(kvmem_layout, local, kvmem_layout_get_part, w.there, far_parts[i].name);
+        GET(kvmem_block, here, kvmem_layout_get_row, remote, 8, 2, 0, 3, 0);
+        GET(kvmem_block, there, kvmem_layout_get_row, local, 8, 2, 0, 3, 0);
+        CHECK_EQ(here.address, there.address);
+        CHECK_EQ(here.size, there.size);
+    }
+    OWN(kvmem_blob, agent, kvmem_layout_get_agent, w.remote);
+    CHECK_STR(kvmem_blob_data(agent), "far");
+}
+
+TEST(all_parts_are_read_and_written) {
+    OPENED(world, w);
+    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
+                                             it.num_pairs = NUM(pairs));
+    for (int by_layer = 0; by_layer < 2; by_layer++) {
+        options.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0;
+        OWN(kvmem_transfer, out, kvmem_transfer_create, w.here, w.remote, &options);
+        RUN(out);
+        RUN(out);
+        GET(kvmem_transfer_info, info, kvmem_transfer_get_info, out);
+        CHECK_EQ(info.path, KVMEM_PATH_NIXL_WRITE);
+        parts_run_apart(far_parts, PARTS, w.expected_here, w.expected_there, &options);
+        check(&w);
+        parts_fill(far_parts, PARTS, w.there, 70);
+        parts_fill(far_parts, PARTS, w.expected_there, 70);
+        OWN(kvmem_transfer, in, kvmem_transfer_create, w.remote, w.here, &options);
+        RUN(in);
+        parts_run_apart(far_parts, PARTS, w.expected_there, w.expected_here, &options);
+        check(&w);
+    }
+}
+
+TEST(tokens_and_some_parts_are_read_with_a_notification) {
+    OPENED(world, w);
+    const char *const names[] = {"scales", "data"};
+    const uint32_t from[] = {8, 4, 1}, to[] = {0, 3, 5, 7};
+    const kvmem_block_table source = {from, NUM(from), 1, 1}, destination = {to, NUM(to), 3, 1};
+    kvmem_transfer_options tables =
+        OPTIONS(kvmem_transfer_options, it.source_table = &source, it.destination_table = &destination,
+                it.num_tokens = 11, it.source_head = 1, it.num_heads = 1, it.destination_head = 0);
+    const kvmem_transfer_options options =
+        WITH(tables, it.parts = names, it.num_parts = NUM(names), it.notification = "read",
+             it.notification_size = 4);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, w.remote, w.here, &options);
+    RUN(transfer);
+    const part_shape selected[] = {far_parts[0], far_parts[1]};
+    parts_run_apart(selected, NUM(selected), w.expected_there, w.expected_here, &tables);
+    check(&w);
+}
+
+/* One part by its handle, to a layout without parts. */
+TEST(a_part_of_a_remote_layout_moves_alone) {
+    OPENED(world, w);
+    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
+                                                   it.num_pairs = NUM(pairs));
+    parts_run_apart(&far_parts[2], 1, w.remote, w.here, &options);
+    parts_run_apart(&far_parts[2], 1, w.expected_there, w.expected_here, &options);
+    check(&w);
+}
+
+TEST(parts_of_different_agents_are_refused) {
+    OPENED(world, w);
+    OWN(kvmem_layout, here, kvmem_layout_get_part, w.here, "data");
+    OWN(kvmem_layout, there, kvmem_layout_get_part, w.there, "data");
+    OWN(kvmem_layout, remote, kvmem_layout_get_part, w.remote, "data");
+    OWN(kvmem_layout, plain, kvmem_layout_get_part, w.expected_here, "data");
+    const kvmem_layout *others[] = {there, remote, plain};
+    for (size_t i = 0; i < NUM(others); i++) {
+        const kvmem_layout_part parts[] = {{"one", here}, {"other", others[i]}};
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "part 'one' is known to agent 'near' and part 'other' ",
+               kvmem_layout_combine, parts, 2);
+    }
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "part 'data': the layout was built without an agent",
+           kvmem_layout_export,
+           w.expected_here);
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts of several parts: what they are combined from, and transfers of all parts or some, compared with
+// transfers of each part by itself.
+#include "harness.h"
+#include "parts.h"
+
+/* Keys and values of different width, and scales of the keys in another order of heads. */
+static const part_shape apart[] = {{"values", "L/BNHC", 3, 1, 4, 2, 24, 2},
+                                   {"keys", "L/BHNC", 3, 1, 4, 2, 40, 2},
+                                   {"scales", "BLNHC", 3, 1, 4, 2, 3, 1}};
+static const part_shape reordered[] = {{"scales", "L/BHNC", 3, 1, 4, 2, 3, 1},
+                                       {"keys", "LBNHC", 3, 1, 4, 2, 40, 2},
+                                       {"values", "BLHNC", 3, 1, 4, 2, 24, 2}};
+static const kvmem_block_pair pairs[] = {{7, 2}, {1, 5}, {2, 6}, {3, 7}, {0, 0}};
+
+static kvmem_transfer_options all_pairs = {
+    .struct_size = sizeof(kvmem_transfer_options), .pairs = pairs, .num_pairs = NUM(pairs)};
+
+TEST(parts_are_listed_and_found_by_name) {
+    OWNED(kvmem_layout) cache = parts_build_system(apart, NUM(apart), NULL);
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, cache);
+    CHECK_EQ(info.num_parts, 3);
+    CHECK_EQ(info.num_blocks, PARTS_BLOCKS);
+    CHECK_EQ(info.num_regions, 3 + 3 + 1);
+    CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
+    CHECK_EQ(info.kind, 0);
+    CHECK_EQ(info.num_layers, 0);
+    CHECK_STR(info.order, "");
+    static const char *const sorted[] = {"keys", "scales", "values"};
+    for (size_t i = 0; i < NUM(sorted); i++) {
+        OWN(kvmem_blob, name, kvmem_layout_get_part_name, cache, i);
+        CHECK_STR(kvmem_blob_data(name), sorted[i]);
+        OWN(kvmem_layout, part, kvmem_layout_get_part, cache, sorted[i]);
+        GET(kvmem_layout_info, of_part, kvmem_layout_get_info, part);
+        CHECK_EQ(of_part.num_parts, 0);
+        CHECK_EQ(of_part.num_layers, 3);
+    }
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "there is no part 3", kvmem_layout_get_part_name, cache, 3);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "no part 'pages'; its parts are keys, scales, values",
+           kvmem_layout_get_part, cache, "pages");
+    OWN(kvmem_layout, keys, kvmem_layout_get_part, cache, "keys");
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "it was not combined from parts", kvmem_layout_get_part, keys, "keys");
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "the layout has 0", kvmem_layout_get_part_name, keys, 0);
+}
+
+TEST(addresses_are_those_of_a_part) {
+    OWNED(kvmem_layout) cache = parts_build_system(apart, NUM(apart), NULL);
+    kvmem_block block;
+    kvmem_layout_strides strides;
+    const char *advice = "the layout has the parts keys, scales, values";
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, advice, kvmem_layout_get_block(cache, 0, 0, 0, &block, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, advice, kvmem_layout_get_row(cache, 0, 0, 0, 0, 0, &block, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, advice, kvmem_layout_get_strides(cache, &strides, ERR));
+    OWN(kvmem_layout, values, kvmem_layout_get_part, cache, "values");
+    EXPECT_OK(kvmem_layout_get_block(values, 1, 2, 0, &block, ERR));
+    /* The regions of all parts are in the order of names: keys, scales, values. */
+    OWN(kvmem_region, region, kvmem_layout_get_region, cache, 3 + 1 + 2);
+    GET(kvmem_region_info, info, kvmem_region_get_info, region);
+    CHECK_EQ(block.address, info.address + 4 * 2 * 24 * 2);
+    CHECK_EQ(block.size, 4 * 2 * 24 * 2);
+    OWN(kvmem_blob, svg, kvmem_layout_draw, cache, 3);
+    CHECK_HAS(kvmem_blob_data(svg), ">scales<");
+    CHECK_HAS(kvmem_blob_data(svg), ">L/BHNC<");
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "block 9", kvmem_layout_draw, cache, 9);
+}
+
+/* A source that is filled, and two equal destinations. */
+typedef struct caches {
+    kvmem_layout *source, *destination, *expected;
+} caches;
+
+static void caches_open(caches *caches) {
+    caches->source = parts_build_system(apart, NUM(apart), NULL);
+    caches->destination = parts_build_system(reordered, NUM(reordered), NULL);
+    caches->expected = parts_build_system(reordered, NUM(reordered), NULL);
+    parts_fill(apart, NUM(apart), caches->source, 1);
+    parts_fill(reordered, NUM(reordered), caches->destination, 20);
+    parts_fill(reordered, NUM(reordered), caches->expected, 20);
+}
+
+static void caches_close(caches *caches) {
+    CALL(kvmem_layout_destroy(caches->source));
+    CALL(kvmem_layout_destroy(caches->destination));
+    CALL(kvmem_layout_destroy(caches->expected));
+}
+
+static void check_expected(const caches *caches) {
+    parts_check_same(reordered, NUM(reordered), caches->destination, caches->expected);
+}
+
+/* Moves with the options, once as a whole and once part by part. */
+static void move(const caches *caches, const kvmem_transfer_options *options) {
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, caches->source, caches->destination, options);
+    RUN(transfer);
+    parts_run_apart(reordered, NUM(reordered), caches->source, caches->expected, options);
+    check_expected(caches);
+}
+
+TEST(all_parts_move_with_one_completion) {
+    OPENED(caches, caches);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    const kvmem_transfer_options options = WITH(all_pairs, it.queue = queue, it.user_data = 5);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, caches.source, caches.destination, &options);
+    RUN(transfer);
+    const uint64_t bytes = NUM(pairs) * 3 * 4 * 2 * (40 * 2 + 24 * 2 + 3);
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
+    CHECK_EQ(info.bytes, bytes);
+    CHECK_EQ(info.path, KVMEM_PATH_MEMCPY);
+    kvmem_completion completions[4];
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_poll(queue, completions, NUM(completions), &count, ERR));
+    CHECK_EQ(count, 1);
+    CHECK_EQ(completions[0].user_data, 5);
+    CHECK_EQ(completions[0].bytes, bytes);
+    parts_run_apart(reordered, NUM(reordered), caches.source, caches.expected, &all_pairs);
+    check_expected(&caches);
+    parts_check_blocks(caches.source, caches.destination, pairs, NUM(pairs));
+}
+
+TEST(tokens_layers_and_heads_are_selected_in_all_parts) {
+    OPENED(caches, caches);
+    move(&caches, REF(WITH(all_pairs, it.source_layer = 1, it.num_layers = 2)));
+    move(&caches, REF(WITH(all_pairs, it.source_head = 1, it.num_heads = 1)));
+    const uint32_t from[] = {8, 4, 1}, to[] = {0, 3, 5, 7};
+    const kvmem_block_table source = {from, NUM(from), 1, 1}, destination = {to, NUM(to), 3, 1};
+    kvmem_transfer_options tables = OPTIONS(kvmem_transfer_options, it.source_table = &source,
+                                                  it.destination_table = &destination, it.num_tokens = 11);
+    move(&caches, &tables);
+    move(&caches, REF(WITH(tables, it.flags = KVMEM_TRANSFER_VERIFY)));
+    move(&caches, REF(WITH(all_pairs, it.flags = KVMEM_TRANSFER_VERIFY)));
+    move(&caches, REF(WITH(all_pairs, it.flags = KVMEM_TRANSFER_BY_LAYER)));
+}
+
+TEST(new_pairs_move_all_parts) {
+    OPENED(caches, caches);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, caches.source, caches.destination, &all_pairs);
+    const kvmem_block_pair others[] = {{8, 1}, {4, 4}};
+    const kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = others,
+                                              it.num_pairs = NUM(others));
+    EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, ERR));
+    const kvmem_transfer_options same = WITH(all_pairs, it.pairs = others, it.num_pairs = NUM(others));
+    parts_run_apart(reordered, NUM(reordered), caches.source, caches.expected, &same);
+    check_expected(&caches);
+}
+
+TEST(some_parts_move_and_the_others_stay) {
+    OPENED(caches, caches);
+    const char *const names[] = {"values", "scales"};
+    const kvmem_transfer_options options = WITH(all_pairs, it.parts = names, it.num_parts = NUM(names),
+                                                it.flags = KVMEM_TRANSFER_VERIFY);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, caches.source, caches.destination, &options);
+    RUN(transfer);
+    const part_shape selected[] = {reordered[0], reordered[2]};
+    parts_run_apart(selected, NUM(selected), caches.source, caches.expected, &all_pairs);
+    check_expected(&caches);
+}
+
+/* One part alone is the same as a transfer between the layouts of the part. */
+TEST(one_part_moves_alone) {
+    OPENED(caches, caches);
+    for (size_t i = 0; i < NUM(reordered); i++) {
+        const kvmem_transfer_options options = WITH(all_pairs, it.parts = &reordered[i].name,
+                                                    it.num_parts = 1);
+        OWN(kvmem_transfer, transfer, kvmem_transfer_create, caches.source, caches.destination, &options);
+        RUN(transfer);
+        parts_run_apart(&reordered[i], 1, caches.source, caches.expected, &all_pairs);
+        check_expected(&caches);
+    }
+}
+
+/* The checksum of a block is over its parts in the order of their names. */
+TEST(checksums_are_of_all_parts_in_the_order_of_names) {
+    OWNED(kvmem_layout) cache = parts_build_system(apart, NUM(apart), NULL);
+    parts_fill(apart, NUM(apart), cache, 7);
+    static const char *const sorted[] = {"keys", "scales", "values"};
+    const uint64_t elements[] = {40, 3, 24}, widths[] = {2, 1, 2};
+    uint32_t expected = 0;
+    for (size_t i = 0; i < NUM(sorted); i++) {
+        OWN(kvmem_layout, part, kvmem_layout_get_part, cache, sorted[i]);
+        for (uint64_t layer = 0; layer < 3; layer++) {
+            for (uint64_t token = 0; token < 4; token++) {
+                for (uint64_t head = 0; head < 2; head++) {
+                    GET(kvmem_block, row, kvmem_layout_get_row, part, 6, layer, 0, token, head);
+                    CHECK_EQ(row.size, elements[i] * widths[i]);
+                    expected = crc_append(expected, (const unsigned char *)(uintptr_t)row.address, row.size);
+                }
+            }
+        }
+    }
+    uint32_t computed = 0;
+    EXPECT_OK(kvmem_layout_checksum(cache, (const uint32_t[]){6}, 1, &computed, ERR));
+    CHECK_EQ(computed, expected);
+    /* A transfer compares with it. */
+    OWNED(kvmem_layout) other = parts_build_system(reordered, NUM(reordered), NULL);
+    const kvmem_block_pair pair = {6, 1};
+    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
+                                             it.checksums = &computed);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, cache, other, &options);
+    RUN(transfer);
+    const uint32_t wrong = computed + 1;
+    options.checksums = &wrong;
+    OWN(kvmem_transfer, corrupt, kvmem_transfer_create, cache, other, &options);
+    EXPECT_OK(kvmem_transfer_submit(corrupt, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "source block 6",
+                   kvmem_transfer_wait(corrupt, KVMEM_TIMEOUT_FOREVER, ERR));
+}
+
+TEST(parts_that_do_not_match_are_refused_by_name) {
+    const part_shape two[] = {apart[0], apart[1]};
+    const part_shape wider[] = {apart[0], apart[2], {"keys", "L/BHNC", 3, 1, 4, 2, 48, 2}};
+    const part_shape longer[] = {apart[0], apart[2], {"keys", "L/BHNC", 3, 1, 8, 2, 40, 2}};
+    const part_shape deeper[] = {apart[0], apart[2], {"keys", "L/BHNC", 4, 1, 4, 2, 40, 2}};
+    OWNED(kvmem_layout) cache = parts_build_system(apart, NUM(apart), NULL);
+    OWNED(kvmem_layout) fewer = parts_build_system(two, NUM(two), NULL);
+    OWNED(kvmem_layout) wide = parts_build_system(wider, NUM(wider), NULL);
+    OWNED(kvmem_layout) long_pages = parts_build_system(longer, NUM(longer), NULL);
+    OWNED(kvmem_layout) deep = parts_build_system(deeper, NUM(deeper), NULL);
+    OWN(kvmem_layout, keys, kvmem_layout_get_part, cache, "keys");
+    const char *const scales[] = {"scales"}, *const twice[] = {"keys", "keys"}, *const none[] = {"pages"};
+    const struct {
+        const kvmem_layout *from, *to;
+        const char *const *parts;
+        size_t num_parts;
+        kvmem_status status;
+        const char *message;
+    } wrong[] = {
+        {cache, fewer, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT,
+         "part 'scales' of the source layout is not in the destination layout, whose parts are keys, values"},
+        {fewer, cache, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT,
+         "part 'scales' of the destination layout is not in the source layout"},
+        {cache, keys, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT,
+         "the source layout has the parts keys, scales, values, and the destination layout has none"},
+        {keys, cache, scales, 1, KVMEM_STATUS_INVALID_ARGUMENT, "the destination layout has the parts"},
+        {keys, keys, scales, 1, KVMEM_STATUS_NOT_FOUND, "it was not combined from parts"},
+        {cache, fewer, scales, 1, KVMEM_STATUS_NOT_FOUND, "the destination of the transfer"},
+        {cache, cache, none, 1, KVMEM_STATUS_NOT_FOUND, "no part 'pages'"},
+        {cache, wide, twice, 2, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys' is selected twice"},
+        {cache, wide, none, 0, KVMEM_STATUS_INVALID_ARGUMENT, "num_parts is 0"},
+        {cache, wide, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': inner_dim is 80"},
+        {cache, long_pages, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': page_size is 4"},
+        {cache, deep, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': num_layers is 3"},
+    };
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        const kvmem_transfer_options options = WITH(all_pairs, it.parts = wrong[i].parts,
+                                                    it.num_parts = wrong[i].num_parts);
+        REFUSE(wrong[i].status, wrong[i].message, kvmem_transfer_create, wrong[i].from, wrong[i].to,
+               &options);
+    }
+    /* Tables count tokens in blocks of one size, and layers are counted in all parts. */
+    OWNED(kvmem_layout) same_long = parts_build_system(longer, NUM(longer), NULL);
+    OWNED(kvmem_layout) same_deep = parts_build_system(deeper, NUM(deeper), NULL);
+    const kvmem_block_table table = {(const uint32_t[]){0, 1}, 2, 0, 1};
+    kvmem_transfer_options tables = OPTIONS(kvmem_transfer_options, it.source_table = &table,
+                                                  it.destination_table = &table, it.num_tokens = 4);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys' has blocks of 8 tokens in the source layout",
+           kvmem_transfer_create, long_pages, same_long, &tables);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys' has 4 layers and part 'scales' 3",
+           kvmem_transfer_create,
+           deep, same_deep, REF(WITH(all_pairs, it.flags = KVMEM_TRANSFER_BY_LAYER)));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, deep, same_deep, &all_pairs);
+    RUN(transfer);
+}
+
+/* A buffer whose rows contain data and scales, and views of it as parts. */
+typedef struct rows {
+    kvmem_region *buffer;
+} rows;
+
+enum { ROW = 136, DATA = 128, PAGE_ROWS = 4 * 2 };
+
+static void rows_open(rows *rows) {
+    rows->buffer = region_create_system((uint64_t)PARTS_BLOCKS * PAGE_ROWS * ROW, 0);
+}
+
+static void rows_close(rows *rows) {
+    CALL(kvmem_region_destroy(rows->buffer));
+}
+
+static kvmem_layout *part_of_rows(const rows *rows, uint64_t offset, uint64_t size, uint64_t blocks) {
+    const kvmem_layout_config config =
+        OPTIONS(kvmem_layout_config, it.num_blocks = blocks, it.num_layers = 1, it.outer_dim = 1,
+                it.page_size = 4, it.inner_dim = 2 * size, it.num_heads = 2, it.dtype_width = 1,
+                it.order = "BNHC", it.head_stride = ROW, it.token_stride = 2 * ROW,
+                it.block_stride = 8 * ROW);
+    GET(kvmem_region_info, info, kvmem_region_get_info, rows->buffer);
+    OWN(kvmem_region, view, kvmem_region_create_view, rows->buffer, offset,
+        info.size - offset);
+    return regions_lay_out(&config, &view, 1, NULL);
+}
+
+TEST(parts_alternate_in_rows_and_may_not_overlap) {
+    OPENED(rows, here);
+    OPENED(rows, there);
+    OWNED(kvmem_layout) data = part_of_rows(&here, 0, DATA, PARTS_BLOCKS);
+    OWNED(kvmem_layout) scales = part_of_rows(&here, DATA, ROW - DATA, PARTS_BLOCKS);
+    OWNED(kvmem_layout) other_data = part_of_rows(&there, 0, DATA, PARTS_BLOCKS);
+    OWNED(kvmem_layout) other_scales = part_of_rows(&there, DATA, ROW - DATA, PARTS_BLOCKS);
+    const kvmem_layout_part near[] = {{"data", data}, {"scales", scales}};
+    const kvmem_layout_part far[] = {{"data", other_data}, {"scales", other_scales}};
+    OWN(kvmem_layout, source, kvmem_layout_combine, near, 2);
+    OWN(kvmem_layout, destination, kvmem_layout_combine, far, 2);
+    GET(kvmem_region_info, from, kvmem_region_get_info, here.buffer);
+    GET(kvmem_region_info, to, kvmem_region_get_info, there.buffer);
+    kv_fill((unsigned char *)(uintptr_t)from.address, from.size, 3);
+    kvmem_block_pair all[PARTS_BLOCKS];
+    for (uint32_t i = 0; i < PARTS_BLOCKS; i++) {
+        all[i] = (kvmem_block_pair){i, i};
+    }
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
+        REF(OPTIONS(kvmem_transfer_options, it.pairs = all, it.num_pairs = PARTS_BLOCKS)));
+    RUN(transfer);
+    CHECK_BYTES((unsigned char *)(uintptr_t)to.address, (unsigned char *)(uintptr_t)from.address, from.size);
+
+    const struct {
+        uint64_t offset, size;
+    } wrong[] = {{DATA - 1, 8}, {0, 8}, {DATA, 9}, {ROW + 120, 8}};
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        OWNED(kvmem_layout) part = part_of_rows(&here, wrong[i].offset, wrong[i].size, PARTS_BLOCKS - 1);
+        OWNED(kvmem_layout) short_data = part_of_rows(&here, 0, DATA, PARTS_BLOCKS - 1);
+        const kvmem_layout_part parts[] = {{"data", short_data}, {"more", part}};
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "the parts 'data' and 'more' overlap in memory",
+               kvmem_layout_combine, parts, 2);
+    }
+}
+
+TEST(what_can_not_be_combined_is_refused_by_name) {
+    OWNED(kvmem_layout) cache = parts_build_system(apart, NUM(apart), NULL);
+    OWN(kvmem_layout, keys, kvmem_layout_get_part, cache, "keys");
+    OWN(kvmem_layout, values, kvmem_layout_get_part, cache, "values");
+    const kvmem_layout_config other = WITH(part_config(&apart[1]), it.num_blocks = PARTS_BLOCKS + 1);
+    OWNED(kvmem_layout) more_blocks = layout_allocate_system(&other);
+    const kvmem_layout_config config = part_config(&apart[1]);
+    const kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.flags = KVMEM_DISK_BUFFERED);
+    OWN(kvmem_layout, file, kvmem_layout_build,
+        REF(OPTIONS(kvmem_layout_options, it.config = &config, it.disk = &disk,
+                    it.source = KVMEM_LAYOUT_ALLOCATE)));
+    const char *const long_name = "a name that is longer than the sixty-four bytes that a name may have";
+    const struct {
+        kvmem_layout_part parts[2];
+        size_t count;
+        const char *message;
+    } wrong[] = {
+        {{{"a", keys}}, 0, "0 parts are given"},
+        {{{"a", keys}, {"a", values}}, 2, "two parts have the name 'a'"},
+        {{{"", keys}}, 1, "the name of part 0 has 0 bytes"},
+        {{{long_name, keys}}, 1, "the name of part 0 has 68 bytes"},
+        {{{"a\tb", keys}}, 1, "control character"},
+        {{{NULL, keys}}, 1, "parts[0] of 1: name is NULL"},
+        {{{"a", keys}, {"b", NULL}}, 2, "parts[1] of 2: layout is NULL"},
+        {{{"a", keys}, {"b", cache}}, 2, "part 'b' was combined from parts itself"},
+        {{{"a", keys}, {"b", keys}}, 2, "the parts 'a' and 'b' overlap in memory"},
+        {{{"a", keys}, {"b", more_blocks}}, 2, "part 'b' has 10 blocks and part 'a' 9"},
+        {{{"a", keys}, {"b", file}}, 2, "part 'a' is memory of tier"},
+    };
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, wrong[i].message, kvmem_layout_combine, wrong[i].parts,
+               wrong[i].count);
+    }
+}
+
+/* The parts live as long as the layout, and a part as long as its handle. */
+TEST(handles_may_be_destroyed_in_any_order) {
+    kvmem_layout *cache = parts_build_system(apart, NUM(apart), NULL);
+    OWN(kvmem_layout, keys, kvmem_layout_get_part, cache, "keys");
+    CALL(kvmem_layout_destroy(cache));
+    GET(kvmem_block, row, kvmem_layout_get_row, keys, 8, 2, 0, 3, 1);
+    memset((void *)(uintptr_t)row.address, 1, row.size);
+}
+
+/* To a file and back, with every way to read and write files. */
+TEST(all_parts_move_to_files_and_back) {
+    const kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.flags = KVMEM_DISK_BUFFERED);
+    OWNED(kvmem_layout) files = parts_build(apart, NUM(apart),
+                                            REF(OPTIONS(kvmem_layout_options, it.disk = &disk,
+                                                        it.source = KVMEM_LAYOUT_ALLOCATE)));
+    static const uint32_t paths[] = {KVMEM_PATH_URING, KVMEM_PATH_PREAD};
+    for (size_t i = 0; i < NUM(paths); i++) {
+        OPENED(caches, caches);
+        kvmem_block_pair back[NUM(pairs)];
+        for (size_t j = 0; j < NUM(pairs); j++) {
+            back[j] = (kvmem_block_pair){pairs[j].destination, pairs[j].source};
+        }
+        kvmem_transfer_options there = WITH(all_pairs, it.path = paths[i], it.flags = KVMEM_TRANSFER_VERIFY);
+        const kvmem_transfer_options here = WITH(there, it.pairs = back);
+        OWN(kvmem_transfer, out, kvmem_transfer_create, caches.source, files, &there);
+        RUN(out);
+        OWN(kvmem_transfer, in, kvmem_transfer_create, files, caches.destination, &here);
+        RUN(in);
+        const kvmem_block_pair same[] = {{7, 7}, {1, 1}, {2, 2}, {3, 3}, {0, 0}};
+        parts_run_apart(reordered, NUM(reordered), caches.source, caches.expected,
+                        REF(WITH(all_pairs, it.pairs = same)));
+        check_expected(&caches);
+    }
+}
+
+TEST(a_layout_that_is_not_elastic_is_not_resized) {
+    OWNED(kvmem_layout) cache = parts_build_system(apart, NUM(apart), NULL);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "part 'keys': the layout is not elastic",
+                   kvmem_layout_resize(cache, 2, ERR));
+}

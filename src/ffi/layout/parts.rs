@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Layouts of several parts.
+
+use std::ffi::c_char;
+
+use crate::error::Result;
+use crate::ffi::common::blob::{self, kvmem_blob};
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Out, borrow};
+use crate::ffi::common::pointer::items;
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
+use crate::ffi::layout::kvmem_layout;
+use crate::layout::Layout;
+
+/// A layout that becomes a part of another one.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_layout_part {
+    /// Name, 1 to 64 bytes of UTF-8 without control characters, such as "keys" or "scales"; copied.
+    pub name: *const c_char,
+    /// Layout that was built, imported or opened, and was not combined itself.
+    pub layout: *const kvmem_layout,
+}
+
+/// Combines layouts that share block ids to one layout: keys and values of different width, data and scales,
+/// an indexer, a recurrent state, groups of layers with other sizes. Exporting, sharing, importing, resizing,
+/// checksums and transfers then work on all parts at once. Nothing is copied or allocated.
+///
+///     const kvmem_layout_part parts[] = {{"data", data}, {"scales", scales}};
+///     status = kvmem_layout_combine(parts, 2, &cache, &error);
+///
+/// The parts must have the same number of blocks, and be on one tier and device, with the same agent. They
+/// may be in the same regions, and may alternate in them, as long as no byte belongs to two parts. The order
+/// of the parts does not matter: they are sorted by name. The new layout keeps the parts alive, so their
+/// handles may be destroyed.
+///
+/// A part has its own shape, so functions that return one (kvmem_layout_get_block, kvmem_layout_get_row,
+/// kvmem_layout_get_strides) fail for the new layout with KVMEM_STATUS_UNSUPPORTED; call them with a part
+/// from kvmem_layout_get_part. A transfer moves parts to the parts of the same names.
+///
+/// @param parts the parts
+/// @param num_parts number of parts, 1 to 1024
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
+///           they differ in the number of blocks, tier, device or agent
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_combine(
+    parts: *const kvmem_layout_part,
+    num_parts: usize,
+    layout: *mut *mut kvmem_layout,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let layout = Out::new(layout)?;
+            let part = |(index, part): (usize, &kvmem_layout_part)| {
+                let name = text::required(part.name, "name");
+                let named = name.and_then(|name| Ok((name.to_string(), borrow(scope, part.layout)?.clone())));
+                named.map_err(|error| error.context(format!("parts[{index}] of {num_parts}")))
+            };
+            let parts = items(parts, num_parts, "parts")?;
+            let parts = parts.iter().enumerate().map(part).collect::<Result<Vec<_>>>()?;
+            layout.set(Layout::combine(parts)?);
+            Ok(())
+        })
+    }
+}
+
+/// Returns one part of a layout that was combined, as a layout of its own. It has the addresses, shape and
+/// memory of the part, and can be used like any other layout, also alone in a transfer.
+///
+/// @param layout a layout
+/// @param name name of the part
+/// @param part receives a new handle, which the caller destroys
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: there is no such part
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_get_part(
+    layout: *const kvmem_layout,
+    name: *const c_char,
+    part: *mut *mut kvmem_layout,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let part = Out::new(part)?;
+            part.set(borrow(scope, layout)?.part(text::required(name, "name")?)?.clone());
+            Ok(())
+        })
+    }
+}
+
+/// Returns the name of one of the parts of a layout.
+///
+/// @param layout a layout
+/// @param index less than num_parts of kvmem_layout_info; parts are in the order of their names
+/// @param name receives the name as UTF-8 text; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the layout was not combined
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_get_part_name(
+    layout: *const kvmem_layout,
+    index: usize,
+    name: *mut *mut kvmem_blob,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let name = Out::new(name)?;
+            name.set(blob::value(borrow(scope, layout)?.part_name(index)?.as_bytes().to_vec()));
+            Ok(())
+        })
+    }
+}

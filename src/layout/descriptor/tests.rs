@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Descriptors of every version, and damaged and hostile ones.
+#![forbid(unsafe_code)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::layout::{Arrangement, Axis, BlockDim, Order, Strides};
+use crate::nixl::MemoryType;
+use crate::wire::tests::{ensure_all_damage_is_found, of_version};
+
+fn payload() -> Payload {
+    let dimensions = Dimensions { num_blocks: 8, inner_dim: 32, num_heads: Some(4), ..Dimensions::small() };
+    let region = |address| Descriptor { address, size: 16384, device_id: 0, memory_type: MemoryType::Dram };
+    Payload {
+        agent: "decode".into(),
+        process: ProcessIdentity::sample(),
+        tier: Tier::System,
+        kind: LayoutKind::LayerSeparate(BlockDim::First),
+        dimensions,
+        regions: vec![region(0x10000), region(0x20000)],
+        bases: vec![0x10000, 0x20000],
+        elastic: None,
+    }
+}
+
+fn read(bytes: &[u8]) -> Result<Placement> {
+    super::read_layout(bytes).map(|checked| checked.placement)
+}
+
+/// Two parts of one process.
+fn parts() -> Vec<PartEntry> {
+    let moved = |name: &str, by: u64| {
+        let mut part = payload();
+        part.bases.iter_mut().for_each(|base| *base += by);
+        part.regions.iter_mut().for_each(|region| region.address += by);
+        PartEntry { name: name.to_string(), descriptor: FORM.write(1, &part).unwrap() }
+    };
+    vec![moved("keys", 0), moved("values", 0x8000)]
+}
+
+fn read_parts(parts: Vec<PartEntry>) -> Result<Vec<String>> {
+    match super::read(&FORM.write(3, &Parts { parts }).unwrap())? {
+        Described::Parts(parts) => Ok(parts.into_iter().map(|(name, _)| name).collect()),
+        Described::Layout(_) => unreachable!(),
+    }
+}
+
+#[test]
+fn parts_need_version_3() {
+    assert_eq!(read_parts(parts()).unwrap(), ["keys", "values"]);
+    let bytes = FORM.write(3, &Parts { parts: parts() }).unwrap();
+    for version in [1, 2] {
+        let older = super::read(&of_version(&bytes, version)).map(drop).unwrap_err();
+        assert_eq!(older.status(), Status::Corrupt, "{older}");
+    }
+    ensure_all_damage_is_found(&bytes, |bytes| super::read(bytes).map(drop));
+}
+
+#[test]
+fn hostile_parts_are_refused() {
+    type Change = fn(&mut Vec<PartEntry>);
+    let changed = |change: Change| {
+        let mut parts = parts();
+        change(&mut parts);
+        read_parts(parts).unwrap_err()
+    };
+    let hostile: [(Change, &str); 9] = [
+        (|p| p.clear(), "0 parts are given"),
+        (|p| p[1].name = "keys".into(), "two parts have the name 'keys'"),
+        (|p| p[1].name = String::new(), "the name of part 1 has 0 bytes"),
+        (|p| p[1].name = "v".repeat(65), "the name of part 1 has 65 bytes"),
+        (|p| p[1].name = "a\nb".into(), "control character"),
+        (|p| p[1].descriptor = p[0].descriptor.clone(), "'keys' and 'values' overlap in memory"),
+        (|p| p[1].descriptor.truncate(40), "announces"),
+        (
+            |p| p[1].descriptor = FORM.write(3, &Parts { parts: parts() }).unwrap(),
+            "a part of the layout descriptor has parts itself",
+        ),
+        (|p| (0..2000).for_each(|_| p.extend(parts())), "4002 parts"),
+    ];
+    for (change, text) in hostile {
+        let error = changed(change);
+        assert_eq!(error.status(), Status::Corrupt, "{error}");
+        assert!(error.message().contains(text), "{error}");
+    }
+}
+
+#[test]
+fn parts_of_other_blocks_agents_or_tiers_are_refused() {
+    type Change = fn(&mut Payload);
+    let changes: [(Change, &str); 4] = [
+        (|p| p.dimensions.num_blocks = 4, "part 'values' has 4 blocks and part 'keys' 8"),
+        (|p| p.agent = "other".into(), "part 'values' belongs to another agent, process or tier"),
+        (|p| p.process.pid += 1, "another agent, process or tier"),
+        (|p| p.tier = Tier::Pinned, "another agent, process or tier"),
+    ];
+    for (change, text) in changes {
+        let mut part = payload();
+        part.bases.iter_mut().for_each(|base| *base += 0x8000);
+        part.regions.iter_mut().for_each(|region| region.address += 0x8000);
+        change(&mut part);
+        let mut all = parts();
+        all[1].descriptor = FORM.write(1, &part).unwrap();
+        let error = read_parts(all).unwrap_err();
+        assert_eq!(error.status(), Status::Corrupt);
+        assert!(error.message().contains(text), "{error}");
+    }
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let placement = read(&FORM.write(1, &payload()).unwrap()).unwrap();
+    assert_eq!(placement.bases(), &[0x10000, 0x20000]);
+    assert_eq!(placement.geometry().dimensions(), &payload().dimensions);
+}
+
+fn ordered() -> Payload {
+    let order = Order::parse("L/BOHNC").unwrap();
+    Payload { kind: LayoutKind::Ordered(Arrangement::tight(order)), ..payload() }
+}
+
+fn strides(payload: &mut Payload) -> &mut Strides {
+    match &mut payload.kind {
+        LayoutKind::Ordered(arrangement) => &mut arrangement.strides,
+        _ => unreachable!(),
+    }
+}
+
+#[test]
+fn an_order_needs_version_2() {
+    let bytes = FORM.write(2, &ordered()).unwrap();
+    assert_eq!(read(&bytes).unwrap().geometry().order().to_string(), "L/BOHNC");
+    let older = read(&of_version(&bytes, 1)).unwrap_err();
+    assert_eq!(older.status(), Status::Corrupt, "{older}");
+    assert!(read(&FORM.write(2, &payload()).unwrap()).is_ok(), "a kind in version 2");
+    let newer = super::read(&of_version(&bytes, 4)).map(drop).unwrap_err();
+    assert_eq!(newer.status(), Status::VersionMismatch);
+}
+
+#[test]
+fn hostile_strides_are_refused() {
+    for axis in Axis::ALL {
+        for stride in [1, 24, 1 << 40, 1 << 62, u64::MAX] {
+            let mut changed = ordered();
+            *strides(&mut changed) = Strides::default().with(axis, stride);
+            let error = read(&FORM.write(2, &changed).unwrap()).unwrap_err();
+            assert_eq!(error.status(), Status::Corrupt, "{axis:?} {stride}: {error}");
+        }
+    }
+}
+
+#[test]
+fn all_damage_is_found() {
+    ensure_all_damage_is_found(&FORM.write(1, &payload()).unwrap(), read);
+    ensure_all_damage_is_found(&FORM.write(2, &ordered()).unwrap(), read);
+}
+
+#[test]
+fn a_hostile_sender_is_found_out() {
+    let hostile: [fn(&mut Payload); 9] = [
+        |p| p.dimensions.num_blocks = u64::MAX,
+        |p| p.dimensions.inner_dim = 1 << 62,
+        |p| p.dimensions.num_blocks = 9, // larger than the regions
+        |p| p.bases[1] = 0x30000,
+        |p| p.bases[1] = u64::MAX - 10,
+        |p| p.bases.truncate(1),
+        |p| p.regions.truncate(1),
+        |p| p.regions[0].size = u64::MAX,
+        |p| p.regions[1].memory_type = MemoryType::File,
+    ];
+    for (index, change) in hostile.iter().enumerate() {
+        let mut changed = payload();
+        change(&mut changed);
+        assert_eq!(
+            read(&FORM.write(changed.kind.version(), &changed).unwrap()).unwrap_err().status(),
+            Status::Corrupt,
+            "case {index}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_payload_behind_a_true_checksum_gives_a_result_or_an_error(
+        body in prop::collection::vec(any::<u8>(), 0..512),
+    ) {
+        for version in [2, 3] {
+            let _ = super::read(&FORM.frame(version, &body).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_of_parts_gives_a_result_or_an_error(
+        position in any::<prop::sample::Index>(), byte in any::<u8>(),
+    ) {
+        let mut body = Vec::new();
+        ciborium::into_writer(&Parts { parts: parts() }, &mut body).unwrap();
+        let position = position.index(body.len());
+        body[position] = byte;
+        let _ = super::read(&FORM.frame(3, &body).unwrap());
+    }
+
+    #[test]
+    fn a_changed_byte_behind_a_true_checksum_gives_a_result_or_an_error(
+        position in any::<prop::sample::Index>(), byte in any::<u8>(), is_ordered in any::<bool>(),
+    ) {
+        let mut body = Vec::new();
+        ciborium::into_writer(&if is_ordered { ordered() } else { payload() }, &mut body).unwrap();
+        let position = position.index(body.len());
+        body[position] = byte;
+        let _ = read(&FORM.frame(2, &body).unwrap());
+    }
+}
