@@ -1916,8 +1916,9 @@ typedef struct kvmem_transfer_explanation {
     /// Contiguous ranges.
     uint64_t num_moves;
     /// Estimated throughput in bytes per second. For copies by a GPU it follows from the copy rates of the
-    /// GPU (kvmem_cuda_get_copy_rates); for host copies from the measured copy rate of the machine; for files
-    /// and peers from earlier runs of this process on the same path with the same file or peer.
+    /// GPU (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for host copies from the measured
+    /// rates of the machine for long and short ranges; for files and peers from earlier runs of this process
+    /// on the same path with the same file or peer.
     uint64_t bytes_per_second;
     /// KVMEM_PATH_* value.
     uint32_t path;
@@ -1930,8 +1931,8 @@ typedef struct kvmem_transfer_explanation {
 ///
 /// @param transfer a transfer
 /// @param explanation receives the estimate; may be NULL
-/// @param text receives text for people, with a line per path that was compared; the caller destroys the
-///         blob; may be NULL
+/// @param text receives text for people: the loops over what is moved, the bytes that are read in excess, and
+///         a line per path that was compared; the caller destroys the blob; may be NULL
 ///
 /// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
 /// some milliseconds.

@@ -278,6 +278,33 @@ TEST(tokens_and_heads_are_verified) {
                 TOKENS(1, 3, 9, it.source_head = 1, it.num_heads = 2, it.flags = KVMEM_TRANSFER_VERIFY));
 }
 
+static void expect_explained(const kvmem_layout *from, const kvmem_layout *to,
+                             const kvmem_transfer_options *options, const char *loops) {
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
+    kvmem_transfer_explanation explained;
+    OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, &explained);
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
+    CHECK_EQ(explained.num_moves, info.num_moves);
+    CHECK(explained.bytes_per_second > 0);
+    char line[256];
+    snprintf(line, sizeof(line), "\n%s\nbytes read in excess: 0\n", loops);
+    CHECK_HAS(kvmem_blob_data(text), line);
+}
+
+TEST(the_loops_are_explained) {
+    static const kvmem_block_pair pairs[] = {{1, 2}, {4, 0}};
+    const shape from = {"L/OBNHC", 5, 4, 2}, to = {"L/OBHNC", 5, 4, 2};
+    OPENED(cache, source, &from, 1);
+    OPENED(cache, same, &from, 2);
+    OPENED(cache, destination, &to, 3);
+    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = 2);
+    expect_explained(source.layout, destination.layout, &options,
+                     "loops: blocks 2, L 3, O 2, H 2, N 4; rows of 10 bytes are contiguous on both sides: C");
+    expect_explained(source.layout, same.layout, &options,
+                     "loops: blocks 2, L 3, O 2; rows of 80 bytes are contiguous on both sides: NHC, "
+                     "and adjacent blocks too");
+}
+
 /* Large enough for several threads, and for copies past the caches. */
 TEST(large_transposed_copies_are_exact_too) {
     const shape from = {"L/OBNHC", 300, 16, 8}, to = {"L/OBHNC", 300, 16, 8};

@@ -142,7 +142,7 @@ impl Transfer {
         let before = self.prepared();
         let prepared = self.route.prepare(self.runs.layouts(), step, Some(&before), spare)?;
         *self.prepared.lock() = Arc::new(prepared);
-        *self.spare.lock() = Some(before.blocks.clone());
+        *self.spare.lock() = Some(before.plan.shared_blocks());
         Ok(before)
     }
 
@@ -274,6 +274,7 @@ impl Transfer {
         explain::explain(
             prepared.path,
             prepared.summary(),
+            &prepared.loops(self.route.preferences.by_layer),
             &prepared.candidates(),
             layers,
             prepared.is_assumed(),

@@ -51,7 +51,7 @@ impl Route {
             Some(tables) => Plan::of_tokens(&self.outline, tables, spare)?,
             None => Plan::new(&self.outline, step.pairs, spare)?,
         };
-        let (bytes, pieces, blocks) = (plan.bytes(), plan.pieces(), plan.shared_blocks());
+        let kept = plan.clone();
         let touched = runs::touched(source, destination, &plan);
         let by_layer = self.preferences.by_layer;
         let verify = |expected| Verification::new(sides, &step, &plan, by_layer, expected);
@@ -64,13 +64,13 @@ impl Route {
         let path = engine.path();
         let record = engine.learns_from_runs().then(|| history::of(path, source, destination));
         let account = Account {
-            bytes,
+            bytes: kept.bytes(),
             user_data: step.user_data,
             // With verification, the duration is not that of the path alone.
             record: record.clone().filter(|_| verification.is_none()),
         };
         let needs = Needs::of(&*engine, touched, self.contexts.clone(), account);
-        Ok(PreparedPairs { path, bytes, pieces, engine, needs, blocks, record, verification })
+        Ok(PreparedPairs { path, plan: kept, engine, needs, record, verification })
     }
 
     /// Fails if there is a notification and no remote agent.
@@ -89,11 +89,9 @@ impl Route {
 pub(super) struct PreparedPairs {
     /// The path that the engine takes.
     pub path: TransferPath,
-    bytes: u64,
-    pieces: u64,
+    pub plan: Plan,
     pub engine: Box<dyn Engine>,
     pub needs: Needs,
-    pub blocks: Arc<PlannedBlocks>,
     /// Throughput of earlier runs on the same path, if no model predicts it.
     record: Option<Arc<Record>>,
     /// Compares the blocks after the last byte.
@@ -122,7 +120,12 @@ impl PreparedPairs {
     /// The size of the transfer.
     pub fn summary(&self) -> Summary {
         let (moves, requests) = (self.engine.moves(), self.engine.requests());
-        Summary { bytes: self.bytes, pieces: self.pieces, moves, requests }
+        Summary { bytes: self.plan.bytes(), pieces: self.plan.pieces(), moves, requests }
+    }
+
+    /// The loops that are copied; those of the first layer if layers are moved one by one.
+    pub fn loops(&self, by_layer: bool) -> String {
+        if by_layer { self.plan.layer(0).description() } else { self.plan.description() }
     }
 
     /// The paths that were compared, or the only one.
@@ -130,13 +133,13 @@ impl PreparedPairs {
         let mut candidates = self.engine.candidates();
         if let Some(record) = &self.record {
             let taken = candidates.iter_mut().filter(|candidate| candidate.path == self.path);
-            taken.for_each(|candidate| candidate.seconds = record.seconds(self.bytes).0);
+            taken.for_each(|candidate| candidate.seconds = record.seconds(self.plan.bytes()).0);
         }
         candidates
     }
 
     /// Whether the estimated duration is an assumption, because no run on this path was timed.
     pub fn is_assumed(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| !record.seconds(self.bytes).1)
+        self.record.as_ref().is_some_and(|record| !record.seconds(self.plan.bytes()).1)
     }
 }

@@ -33,10 +33,12 @@ pub struct Explanation {
     pub text: String,
 }
 
-/// Explains a choice. `layers` is the number of layers of a transfer by layer.
+/// Explains a choice. `loops` describes what is copied, of one layer if layers are moved one by one. `layers` is the number of
+/// layers of such a transfer.
 pub fn explain(
     path: TransferPath,
     summary: Summary,
+    loops: &str,
     candidates: &[Candidate],
     layers: Option<u64>,
     assumed: bool,
@@ -50,9 +52,12 @@ pub fn explain(
         estimate(rate),
         if assumed { ": assumed, not measured, because nothing has been moved on this path yet" } else { "" }
     );
+    text += loops;
     if let Some(layers) = layers {
         text += &format!("layer by layer: {layers} layers in order, and no move spans two layers\n");
     }
+    // No path reads more than it moves.
+    text += "bytes read in excess: 0\n";
     if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
         text += &format!("{path}: used, but {remark}\n");
     }

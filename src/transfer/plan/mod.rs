@@ -7,6 +7,7 @@ mod axes;
 mod canonical;
 mod common_memory;
 mod cut;
+mod description;
 mod heads;
 mod matching;
 mod matrices;

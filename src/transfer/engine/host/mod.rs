@@ -86,7 +86,7 @@ impl Engine for HostCopy {
 
     /// The first call measures how fast this machine copies.
     fn candidates(&self) -> Vec<Candidate> {
-        let seconds = self.chunks.bytes() as f64 / rate::of(self.threads());
+        let seconds = rate::seconds(self.chunks.bytes(), self.moves(), self.threads());
         vec![Candidate { path: self.path(), seconds, reason: None, is_impossible: false }]
     }
 

@@ -11,18 +11,31 @@ use crate::transfer::run::threads::Pool;
 const BYTES: usize = 4 << 20;
 const ROUNDS: usize = 3;
 
+/// Size of a short row, and the number of rows that are interleaved in the source: heads of a token.
+const ROW: usize = 64;
+const HEADS: usize = 16;
+
 /// Bytes per second of one thread, and of all.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     one: f64,
     all: f64,
+    /// Seconds of one thread per row, in addition to its bytes.
+    row: f64,
 }
 
-/// Bytes per second that so many threads copy together.
-pub fn of(threads: usize) -> f64 {
+/// Seconds in which so many threads copy `bytes` bytes in `rows` rows.
+pub fn seconds(bytes: u64, rows: u64, threads: usize) -> f64 {
     static RATES: PerProcess<Measured> = PerProcess::new();
-    let Measured { one, all } = *RATES.get(measure);
-    between(one, all, threads)
+    RATES.get(measure).seconds(bytes, rows, threads)
+}
+
+impl Measured {
+    fn seconds(&self, bytes: u64, rows: u64, threads: usize) -> f64 {
+        let rate = between(self.one, self.all, threads);
+        // As many threads as the memory keeps busy share the rows.
+        bytes as f64 / rate + rows as f64 * self.row * self.one / rate
+    }
 }
 
 /// Threads add up to the limit of the memory.
@@ -31,7 +44,25 @@ fn between(one: f64, all: f64, threads: usize) -> f64 {
 }
 
 fn measure() -> Measured {
-    Measured { one: rate(1), all: rate(Pool::parallelism()) }
+    let one = rate(1);
+    Measured { one, all: rate(Pool::parallelism()), row: row(one) }
+}
+
+/// Seconds per row, beyond those of its bytes: heads of tokens are gathered, 64 bytes each.
+fn row(rate: f64) -> f64 {
+    let (from, mut to) = (vec![1u8; BYTES], vec![2u8; BYTES]);
+    let rows = BYTES / ROW;
+    let gather = |to: &mut [u8]| {
+        let started = Instant::now();
+        for (index, row) in to.chunks_exact_mut(ROW).enumerate() {
+            let (head, token) = (index / (rows / HEADS), index % (rows / HEADS));
+            let at = (token * HEADS + head) * ROW;
+            row.copy_from_slice(&from[at..at + ROW]);
+        }
+        started.elapsed().as_secs_f64()
+    };
+    let best = (0..ROUNDS).map(|_| gather(&mut to)).fold(f64::INFINITY, f64::min);
+    ((best - BYTES as f64 / rate) / rows as f64).max(0.0)
 }
 
 /// The best of a few rounds.
@@ -73,7 +104,18 @@ mod tests {
     }
 
     #[test]
+    fn short_rows_take_longer_than_their_bytes() {
+        let rates = Measured { one: 10e9, all: 20e9, row: 5e-9 };
+        let rate =
+            |size: u64, threads| 1e6 * size as f64 / rates.seconds(1_000_000 * size, 1_000_000, threads);
+        assert!((rate(64, 1) / (64.0 / 11.4e-9) - 1.0).abs() < 1e-9);
+        assert!((rate(64, 2) / rate(64, 1) - 2.0).abs() < 1e-9);
+        assert!(rate(1 << 20, 1) > 0.999 * 10e9, "long rows cost nothing");
+    }
+
+    #[test]
     fn a_machine_copies_something() {
-        assert!(of(1) > 0.0 && of(1).is_finite());
+        let (plain, rows) = (seconds(1 << 20, 1, 1), seconds(1 << 20, 1 << 14, 1));
+        assert!(plain > 0.0 && rows.is_finite() && plain <= rows);
     }
 }

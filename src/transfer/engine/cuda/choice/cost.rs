@@ -72,6 +72,11 @@ const ONLY_COPY: f64 = 0.3 * US;
 const GAP: f64 = 0.06 * US;
 /// A contiguous span that the kernel copies with all CTAs.
 const KERNEL_MOVE: f64 = 0.002 * US;
+/// The same within a GPU, for more spans than so many: 65,536 blocks of 4 KiB took 31 us longer than their bytes and the start,
+/// and 10,000 took 20 us (row 2 of `bench/results/2026-11-21-nvidia-h200`). Shorter rows were not measured; each occupies a
+/// warp like a span of 4 KiB.
+const KERNEL_MOVE_ON_DEVICE: f64 = 0.0002 * US;
+const ON_DEVICE_FROM: f64 = 10_000.0;
 /// A contiguous span with the few CTAs that the kernel gets if compute may run: without compute, and concurrently with it.
 const KERNEL_MOVE_FEW: f64 = 0.008 * US;
 const KERNEL_MOVE_BESIDE: f64 = 0.02 * US;
@@ -232,7 +237,14 @@ pub fn alone_and_beside(path: TransferPath, case: &CopyCase, rates: &Rates) -> [
 
 fn kernel(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     let (bytes, moves) = (case.bytes as f64, case.moves as f64);
-    let with = |each: f64, rate: f64| START + rates.kernel_start + moves * each + bytes / rate;
+    let spans = match case.direction {
+        CopyDirection::OnDevice => {
+            let more = (moves - ON_DEVICE_FROM).max(0.0);
+            moves - more + more * KERNEL_MOVE_ON_DEVICE / KERNEL_MOVE
+        }
+        _ => moves,
+    };
+    let with = |each: f64, rate: f64| START + rates.kernel_start + spans * each + bytes / rate;
     let own = rates.of(case.direction);
     let readers = if case.computes && case.direction == CopyDirection::ToDevice { FEW_READERS } else { 1.0 };
     let few = case.computes && host_is_a_side(case.direction);

@@ -219,3 +219,26 @@ fn estimates_are_within_a_third_of_the_measured_table() {
         assert!((rate / measured).ln().abs() < 0.29, "{path:?} {direction:?} {block}: {rate} for {measured}");
     }
 }
+
+#[test]
+fn within_a_gpu_many_spans_are_copied_at_the_measured_rate() {
+    for (block, measured) in [(4 << 10, 1449.0), (16 << 10, 1789.8), (64 << 10, 1877.1)] {
+        let case = case(CopyDirection::OnDevice, block, 1 << 16, false);
+        let rate = case.bytes as f64 / seconds(TransferPath::CudaKernel, &case) / 1e9;
+        assert!((rate / measured - 1.0).abs() < 0.1, "{rate} for {measured}");
+    }
+}
+
+/// Rows of a page that is transposed cost more than their bytes, the shorter the more.
+#[test]
+fn short_rows_are_estimated_to_be_slower_than_long_ones() {
+    for direction in [CopyDirection::ToDevice, CopyDirection::ToHost, CopyDirection::OnDevice] {
+        let rate = |row: u64| {
+            let case = case(direction, row, (256 << 20) / row, true);
+            case.bytes as f64 / seconds(TransferPath::CudaKernel, &case)
+        };
+        let rates = [64, 256, 1024, 16 << 10].map(rate);
+        assert!(rates.windows(2).all(|pair| pair[0] < pair[1]), "{direction:?}: {rates:?}");
+        assert!(rates[1] < 0.8 * rates[3], "{direction:?}: {rates:?}");
+    }
+}
