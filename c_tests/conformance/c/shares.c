@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of shares and brokers. */
+#include "calls.h"
+#include "words.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_FDS 64
+
+static kvmem_share *named_share(struct step *step)
+{
+    return object(text_of(step, "share"), SHARE);
+}
+
+static void read_share_options(struct step *step, kvmem_share_options *options)
+{
+    kvmem_share_options_init(options, sizeof *options);
+    options->flags = flags_value(step, "flags", share_flags);
+    options->transport = (uint32_t)word_value(step, "transport", transports);
+}
+
+kvmem_status share_create_region(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_share *share = NULL;
+    kvmem_share_options options;
+    read_share_options(step, &options);
+    const kvmem_region *region = object(text_of(step, "region"), REGION);
+    const kvmem_status status = kvmem_share_create_region(region, &options, &share, error);
+    return add_object(name, SHARE, share, status);
+}
+
+kvmem_status share_create_layout(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_share *share = NULL;
+    kvmem_share_options options;
+    read_share_options(step, &options);
+    const kvmem_layout *layout = object(text_of(step, "layout"), LAYOUT);
+    const kvmem_status status = kvmem_share_create_layout(layout, &options, &share, error);
+    return add_object(name, SHARE, share, status);
+}
+
+kvmem_status share_create_received(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    const kvmem_share *share = named_share(step);
+    kvmem_share *received = NULL;
+    kvmem_share_info info;
+    int32_t fds[MAX_FDS];
+    size_t size;
+    const void *data = kvmem_share_data(share, &size);
+    unsigned char *bytes = malloc(size);
+    if (!bytes || kvmem_share_get_info(share, &info, NULL) < 0 || info.num_fds > MAX_FDS) fail("the share is unusable");
+    memcpy(bytes, data, size);
+    const uint64_t flip = number_or(step, "flip", UINT64_MAX);
+    if (flip < size) bytes[flip] ^= 0xff;
+    else if (flip != UINT64_MAX) fail("the share has only %zu bytes", size);
+    for (size_t i = 0; i < info.num_fds; i++)
+        if (kvmem_share_get_fd(share, i, &fds[i], NULL) < 0) fail("the share has no file descriptor %zu", i);
+    const kvmem_status status = kvmem_share_create_received(bytes, size, fds, (size_t)info.num_fds, &received, error);
+    free(bytes);
+    return add_object(name, SHARE, received, status);
+}
+
+kvmem_status share_get_info(struct step *step, kvmem_error **error)
+{
+    kvmem_share_info info;
+    const kvmem_status status = kvmem_share_get_info(object(step_name(step), SHARE), &info, error);
+    if (status < 0) return status;
+    add_number(step, "num_fds", info.num_fds);
+    add_number(step, "memory_size", info.memory_size);
+    add_word(step, "object", info.object, shared_objects);
+    add_word(step, "tier", info.tier, tiers);
+    add_number(step, "read_only", info.read_only);
+    add_word(step, "transport", info.transport, transports);
+    return status;
+}
+
+kvmem_status share_open_region(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_region *region = NULL;
+    kvmem_open_options options;
+    kvmem_open_options_init(&options, sizeof options);
+    options.flags = flags_value(step, "flags", open_flags);
+    const kvmem_status status = kvmem_share_open_region(named_share(step), &options, &region, error);
+    return add_object(name, REGION, region, status);
+}
+
+kvmem_status share_open_layout(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_layout *layout = NULL;
+    kvmem_open_options options;
+    kvmem_open_options_init(&options, sizeof options);
+    options.flags = flags_value(step, "flags", open_flags);
+    const kvmem_status status = kvmem_share_open_layout(named_share(step), &options, &layout, error);
+    return add_object(name, LAYOUT, layout, status);
+}
+
+/* ---- brokers ---- */
+
+static kvmem_broker *broker_of(struct step *step)
+{
+    return object(step_name(step), BROKER);
+}
+
+kvmem_status broker_create(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_broker *broker = NULL;
+    kvmem_broker_options options;
+    kvmem_broker_options_init(&options, sizeof options);
+    options.path = path_of(text_of(step, "path"));
+    const kvmem_status status = kvmem_broker_create(&options, &broker, error);
+    return add_object(name, BROKER, broker, status);
+}
+
+static void read_publish_options(struct step *step, kvmem_publish_options *options)
+{
+    kvmem_publish_options_init(options, sizeof *options);
+    options->flags = flags_value(step, "flags", publish_flags);
+    options->max_uses = number_of(step, "max_uses");
+}
+
+kvmem_status broker_publish(struct step *step, kvmem_error **error)
+{
+    kvmem_publish_options options;
+    read_publish_options(step, &options);
+    return kvmem_broker_publish(broker_of(step), text_of(step, "name"), named_share(step), &options,
+        token_of(text_of(step, "token")), error);
+}
+
+kvmem_status broker_grant(struct step *step, kvmem_error **error)
+{
+    kvmem_publish_options options;
+    read_publish_options(step, &options);
+    return kvmem_broker_grant(broker_of(step), text_of(step, "name"), &options, token_of(text_of(step, "token")), error);
+}
+
+kvmem_status broker_unpublish(struct step *step, kvmem_error **error)
+{
+    return kvmem_broker_unpublish(broker_of(step), text_of(step, "name"), error);
+}
+
+kvmem_status broker_get_info(struct step *step, kvmem_error **error)
+{
+    kvmem_broker_info info;
+    const kvmem_status status = kvmem_broker_get_info(broker_of(step), &info, error);
+    if (status < 0) return status;
+    add_number(step, "publications", info.publications);
+    add_number(step, "granted", info.granted);
+    add_number(step, "refused", info.refused);
+    return status;
+}
+
+kvmem_status share_fetch(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_share *share = NULL;
+    kvmem_fetch_options options;
+    kvmem_fetch_options_init(&options, sizeof options);
+    options.flags = flags_value(step, "flags", fetch_flags);
+    options.path = path_of(text_of(step, "path"));
+    options.name = text_of(step, "name");
+    options.token = token_of(text_of(step, "token"));
+    const kvmem_status status = kvmem_share_fetch(&options, &share, error);
+    return add_object(name, SHARE, share, status);
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of queues and transfers. */
+#include "calls.h"
+#include "words.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static kvmem_transfer *transfer_of(struct step *step)
+{
+    return object(step_name(step), TRANSFER);
+}
+
+static uint64_t timeout_of(struct step *step)
+{
+    return number_or(step, "timeout_ns", KVMEM_TIMEOUT_FOREVER);
+}
+
+/* ---- queues ---- */
+
+kvmem_status queue_create(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_queue *queue = NULL;
+    const kvmem_status status = kvmem_queue_create(&queue, error);
+    return add_object(name, QUEUE, queue, status);
+}
+
+static kvmem_status add_completions(struct step *step, const kvmem_completion *completions, size_t count,
+                                    kvmem_status status)
+{
+    if (status < 0) return status;
+    add_text(step, "completions", "");
+    for (size_t i = 0; i < count; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "%" PRIu64 ":%" PRIu64 ":%s", completions[i].user_data, completions[i].bytes,
+            kvmem_status_name(completions[i].status) + strlen("KVMEM_STATUS_"));
+        append_item(step, text);
+    }
+    return status;
+}
+
+static size_t capacity_of(struct step *step)
+{
+    const size_t capacity = (size_t)number_of(step, "capacity");
+    if (capacity > MAX_LIST) fail("the capacity is too large");
+    return capacity;
+}
+
+kvmem_status queue_poll(struct step *step, kvmem_error **error)
+{
+    kvmem_completion completions[MAX_LIST];
+    size_t count = 0;
+    const kvmem_status status = kvmem_queue_poll(object(step_name(step), QUEUE), completions, capacity_of(step), &count, error);
+    return add_completions(step, completions, count, status);
+}
+
+kvmem_status queue_wait(struct step *step, kvmem_error **error)
+{
+    kvmem_completion completions[MAX_LIST];
+    size_t count = 0;
+    const kvmem_status status = kvmem_queue_wait(object(step_name(step), QUEUE), timeout_of(step), completions,
+        capacity_of(step), &count, error);
+    return add_completions(step, completions, count, status);
+}
+
+/* ---- transfers ---- */
+
+struct blocks {
+    kvmem_block_pair pairs[MAX_LIST];
+    size_t num_pairs;
+    uint32_t checksums[MAX_LIST], source[MAX_LIST], destination[MAX_LIST];
+    kvmem_block_table source_table, destination_table;
+    bool has_checksums, has_source, has_destination;
+};
+
+static void read_blocks(struct step *step, struct blocks *blocks)
+{
+    char *items[MAX_LIST];
+    memset(blocks, 0, sizeof *blocks);
+    blocks->num_pairs = list_of(step, "pairs", items);
+    for (size_t i = 0; i < blocks->num_pairs; i++) {
+        char *colon = strchr(items[i], ':');
+        if (!colon) fail("'%s' is no pair", items[i]);
+        *colon = '\0';
+        blocks->pairs[i] = (kvmem_block_pair){(uint32_t)parse_number(items[i]), (uint32_t)parse_number(colon + 1)};
+    }
+    blocks->has_checksums = ids_of(step, "checksums", blocks->checksums) > 0;
+    blocks->has_source = has(step, "source_blocks");
+    blocks->source_table = (kvmem_block_table){blocks->source, ids_of(step, "source_blocks", blocks->source),
+        number_of(step, "source_first"), number_of(step, "source_step")};
+    blocks->has_destination = has(step, "destination_blocks");
+    blocks->destination_table = (kvmem_block_table){blocks->destination,
+        ids_of(step, "destination_blocks", blocks->destination), number_of(step, "destination_first"),
+        number_of(step, "destination_step")};
+}
+
+/* The fields that both option structs have. */
+#define SET_BLOCKS(options, step, blocks)                                                             \
+    do {                                                                                              \
+        (options).pairs = (blocks)->num_pairs ? (blocks)->pairs : NULL;                               \
+        (options).num_pairs = (blocks)->num_pairs;                                                    \
+        (options).checksums = (blocks)->has_checksums ? (blocks)->checksums : NULL;                   \
+        (options).source_table = (blocks)->has_source ? &(blocks)->source_table : NULL;               \
+        (options).destination_table = (blocks)->has_destination ? &(blocks)->destination_table : NULL; \
+        (options).num_tokens = number_of(step, "num_tokens");                                         \
+        (options).user_data = number_of(step, "user_data");                                           \
+    } while (0)
+
+typedef kvmem_status create(const kvmem_layout *, const kvmem_layout *, const kvmem_transfer_options *,
+                            kvmem_transfer **, kvmem_error **);
+
+static kvmem_status create_by(struct step *step, create *create, kvmem_error **error)
+{
+    static struct blocks blocks;
+    const char *name = new_name(step);
+    kvmem_transfer *transfer = NULL;
+    kvmem_transfer_options options;
+    kvmem_transfer_options_init(&options, sizeof options);
+    read_blocks(step, &blocks);
+    SET_BLOCKS(options, step, &blocks);
+    options.flags = flags_value(step, "flags", transfer_flags);
+    options.source_layer = number_of(step, "source_layer");
+    options.destination_layer = number_of(step, "destination_layer");
+    options.num_layers = number_of(step, "num_layers");
+    options.source_outer = number_of(step, "source_outer");
+    options.destination_outer = number_of(step, "destination_outer");
+    options.num_outers = number_of(step, "num_outers");
+    options.source_head = number_of(step, "source_head");
+    options.destination_head = number_of(step, "destination_head");
+    options.num_heads = number_of(step, "num_heads");
+    if (has(step, "queue")) options.queue = object(text_of(step, "queue"), QUEUE);
+    const kvmem_status status = create(object(text_of(step, "source"), LAYOUT),
+        object(text_of(step, "destination"), LAYOUT), &options, &transfer, error);
+    return add_object(name, TRANSFER, transfer, status);
+}
+
+kvmem_status transfer_create(struct step *step, kvmem_error **error)
+{
+    return create_by(step, kvmem_transfer_create, error);
+}
+
+kvmem_status transfer_start(struct step *step, kvmem_error **error)
+{
+    return create_by(step, kvmem_transfer_start, error);
+}
+
+kvmem_status transfer_submit(struct step *step, kvmem_error **error)
+{
+    return kvmem_transfer_submit(transfer_of(step), error);
+}
+
+kvmem_status transfer_cancel(struct step *step, kvmem_error **error)
+{
+    return kvmem_transfer_cancel(transfer_of(step), error);
+}
+
+kvmem_status transfer_submit_pairs(struct step *step, kvmem_error **error)
+{
+    static struct blocks blocks;
+    kvmem_submit_options options;
+    kvmem_submit_options_init(&options, sizeof options);
+    read_blocks(step, &blocks);
+    SET_BLOCKS(options, step, &blocks);
+    return kvmem_transfer_submit_pairs(transfer_of(step), &options, error);
+}
+
+kvmem_status transfer_poll(struct step *step, kvmem_error **error)
+{
+    return kvmem_transfer_poll(transfer_of(step), error);
+}
+
+kvmem_status transfer_wait(struct step *step, kvmem_error **error)
+{
+    return kvmem_transfer_wait(transfer_of(step), timeout_of(step), error);
+}
+
+kvmem_status transfer_wait_layers(struct step *step, kvmem_error **error)
+{
+    return kvmem_transfer_wait_layers(transfer_of(step), number_of(step, "num_layers"), timeout_of(step), error);
+}
+
+kvmem_status transfer_get_layers(struct step *step, kvmem_error **error)
+{
+    uint64_t num_layers = 0;
+    const kvmem_status status = kvmem_transfer_get_layers(transfer_of(step), &num_layers, error);
+    if (status >= 0) add_number(step, "num_layers", num_layers);
+    return status;
+}
+
+kvmem_status transfer_get_info(struct step *step, kvmem_error **error)
+{
+    kvmem_transfer_info info;
+    const kvmem_status status = kvmem_transfer_get_info(transfer_of(step), &info, error);
+    if (status < 0) return status;
+    add_number(step, "bytes", info.bytes);
+    add_number(step, "num_pieces", info.num_pieces);
+    add_number(step, "num_moves", info.num_moves);
+    add_number(step, "num_requests", info.num_requests);
+    add_word(step, "path", info.path, paths);
+    return status;
+}
+
+kvmem_status transfer_explain(struct step *step, kvmem_error **error)
+{
+    kvmem_transfer_explanation explanation;
+    const kvmem_status status = kvmem_transfer_explain(transfer_of(step), &explanation, NULL, error);
+    if (status >= 0) add_word(step, "path", explanation.path, paths);
+    return status;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The words of the tables, from the constants of kvmem.h. */
+#ifndef WORDS_H
+#define WORDS_H
+
+#include "step.h"
+
+static const struct word system_flags[] = {
+    {"transparent_huge_pages", KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES},
+    {"huge_pages_required", KVMEM_SYSTEM_HUGE_PAGES_REQUIRED},
+    {"numa_bind", KVMEM_SYSTEM_NUMA_BIND},
+    {"shareable", KVMEM_SYSTEM_SHAREABLE},
+    {NULL, 0},
+};
+static const struct word disk_flags[] = {
+    {"buffered", KVMEM_DISK_BUFFERED},
+    {"direct_required", KVMEM_DISK_DIRECT_REQUIRED},
+    {"open_existing", KVMEM_DISK_OPEN_EXISTING},
+    {"open_or_create", KVMEM_DISK_OPEN_OR_CREATE},
+    {"read_only", KVMEM_DISK_READ_ONLY},
+    {"no_lock", KVMEM_DISK_NO_LOCK},
+    {NULL, 0},
+};
+static const struct word adopt_flags[] = {{"read_only", KVMEM_ADOPT_READ_ONLY}, {NULL, 0}};
+static const struct word region_flags[] = {
+    {"direct_io", KVMEM_REGION_DIRECT_IO},
+    {"preallocated", KVMEM_REGION_PREALLOCATED},
+    {"temporary", KVMEM_REGION_TEMPORARY},
+    {"huge_page_fallback", KVMEM_REGION_HUGE_PAGE_FALLBACK},
+    {"shareable", KVMEM_REGION_SHAREABLE},
+    {"read_only", KVMEM_REGION_READ_ONLY},
+    {NULL, 0},
+};
+static const struct word tiers[] = {
+    {"system", KVMEM_TIER_SYSTEM},   {"disk", KVMEM_TIER_DISK},       {"pinned", KVMEM_TIER_PINNED},
+    {"device", KVMEM_TIER_DEVICE},   {"elastic", KVMEM_TIER_ELASTIC},
+    {NULL, 0},
+};
+static const struct word origins[] = {
+    {"allocated", KVMEM_ORIGIN_ALLOCATED},
+    {"adopted", KVMEM_ORIGIN_ADOPTED},
+    {"view", KVMEM_ORIGIN_VIEW},
+    {"imported", KVMEM_ORIGIN_IMPORTED},
+    {NULL, 0},
+};
+static const struct word kinds[] = {
+    {"fully_contiguous", KVMEM_LAYOUT_FULLY_CONTIGUOUS},
+    {"layer_separate", KVMEM_LAYOUT_LAYER_SEPARATE},
+    {"ordered", KVMEM_LAYOUT_ORDERED},
+    {NULL, 0},
+};
+static const struct word block_dims[] = {
+    {"block_dim_first", KVMEM_BLOCK_DIM_FIRST},
+    {"block_dim_second", KVMEM_BLOCK_DIM_SECOND},
+    {NULL, 0},
+};
+static const struct word localities[] = {
+    {"local", KVMEM_LOCALITY_LOCAL},
+    {"registered", KVMEM_LOCALITY_REGISTERED},
+    {"remote", KVMEM_LOCALITY_REMOTE},
+    {"mapped", KVMEM_LOCALITY_MAPPED},
+    {NULL, 0},
+};
+static const struct word memory_types[] = {
+    {"dram", KVMEM_MEMORY_DRAM},
+    {"vram", KVMEM_MEMORY_VRAM},
+    {"file", KVMEM_MEMORY_FILE},
+    {NULL, 0},
+};
+static const struct word transfer_flags[] = {
+    {"zero_copy", KVMEM_TRANSFER_ZERO_COPY},
+    {"no_host_bounce", KVMEM_TRANSFER_NO_HOST_BOUNCE},
+    {"by_layer", KVMEM_TRANSFER_BY_LAYER},
+    {"verify", KVMEM_TRANSFER_VERIFY},
+    {NULL, 0},
+};
+static const struct word paths[] = {{"memcpy", KVMEM_PATH_MEMCPY}, {NULL, 0}};
+static const struct word transports[] = {
+    {"auto", KVMEM_SHARE_AUTO},     {"fd", KVMEM_SHARE_FD},         {"ipc", KVMEM_SHARE_IPC},
+    {"remote", KVMEM_SHARE_REMOTE}, {"fabric", KVMEM_SHARE_FABRIC},
+    {NULL, 0},
+};
+static const struct word share_flags[] = {{"read_only", KVMEM_SHARE_READ_ONLY}, {NULL, 0}};
+static const struct word open_flags[] = {
+    {"read_only", KVMEM_OPEN_READ_ONLY},
+    {"mapped_only", KVMEM_OPEN_MAPPED_ONLY},
+    {"read_write", KVMEM_OPEN_READ_WRITE},
+    {NULL, 0},
+};
+static const struct word shared_objects[] = {{"region", KVMEM_SHARED_REGION}, {"layout", KVMEM_SHARED_LAYOUT}, {NULL, 0}};
+static const struct word publish_flags[] = {{"read_only", KVMEM_PUBLISH_READ_ONLY}, {NULL, 0}};
+static const struct word fetch_flags[] = {{"read_only", KVMEM_FETCH_READ_ONLY}, {"read_write", KVMEM_FETCH_READ_WRITE}, {NULL, 0}};
+
+#endif
