@@ -108,6 +108,14 @@ using BlockRange = kvmem_block;
 
 // ---- Layouts ----
 
+class Layout;
+
+/// A layout that becomes a part of another one: kvmem_layout_part.
+struct LayoutPart {
+    std::string name{};
+    const Layout *layout = nullptr;
+};
+
 class Layout : public detail::Handle<kvmem_layout, kvmem_layout_destroy> {
 public:
     using Handle::Handle;
@@ -150,6 +158,28 @@ public:
         options.registrations = handles.data();
         options.count = handles.size();
         return finish(config, options);
+    }
+
+    /// Combines layouts that share block ids: `Layout::combine({{"data", &data}, {"scales", &scales}})`.
+    static Return<Layout> combine(const std::vector<LayoutPart> &parts) {
+        std::vector<kvmem_layout_part> c;
+        for (const LayoutPart &part : parts) {
+            if (auto checked = detail::check_text(part.name, "the name of a part"); !checked) {
+                return detail::give(Result<Layout>(checked.error()));
+            }
+            c.push_back({part.name.c_str(), detail::get_or_null(part.layout)});
+        }
+        return detail::give(detail::make<Layout>(kvmem_layout_combine,
+                                                 static_cast<const kvmem_layout_part *>(c.data()), c.size()));
+    }
+    Return<Layout> part(std::string_view name) const {
+        return detail::give(detail::with_text(name, "the name of the part", [&](const char *text) {
+            return detail::make<Layout>(kvmem_layout_get_part, get(), text);
+        }));
+    }
+    /// info().num_parts is the number of parts.
+    Return<std::string> part_name(std::size_t index) const {
+        return detail::give(detail::text(kvmem_layout_get_part_name, get(), index));
     }
 
     /// Creates the layout of a peer from what export_descriptor returned there.

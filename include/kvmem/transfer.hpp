@@ -90,6 +90,8 @@ struct TransferOptions {
     std::optional<BlockTable> source_table{};
     std::optional<BlockTable> destination_table{};
     std::uint64_t num_tokens = 0;
+    /// Names of the parts to move; none for all.
+    std::vector<std::string> parts{};
 };
 
 /// kvmem_submit_options: the blocks of the next run. Spans are read during the call.
@@ -146,7 +148,9 @@ protected:
 };
 
 struct TransferOptionsInC : BlocksInC<kvmem_transfer_options> {
-    explicit TransferOptionsInC(const TransferOptions &options) noexcept
+    std::vector<const char *> parts{};
+
+    explicit TransferOptionsInC(const TransferOptions &options)
         : BlocksInC(options, kvmem_transfer_options_init) {
         c.flags = options.flags.bits();
         c.source_layer = options.source_layer;
@@ -163,6 +167,9 @@ struct TransferOptionsInC : BlocksInC<kvmem_transfer_options> {
         c.source_head = options.source_head;
         c.destination_head = options.destination_head;
         c.num_heads = options.num_heads;
+        for (const std::string &part : options.parts) parts.push_back(part.c_str());
+        c.parts = parts.empty() ? nullptr : parts.data();
+        c.num_parts = parts.size();
     }
 };
 
@@ -287,6 +294,11 @@ private:
     static Return<Transfer> make(const TransferOptions &options, Make make) {
         if (auto checked = detail::check_checksums(options.pairs, options.checksums); !checked) {
             return detail::give(Result<Transfer>(checked.error()));
+        }
+        for (const std::string &part : options.parts) {
+            if (auto checked = detail::check_text(part, "the name of a part"); !checked) {
+                return detail::give(Result<Transfer>(checked.error()));
+            }
         }
         const detail::TransferOptionsInC in_c(options);
         return detail::give(make(&in_c.c));

@@ -94,6 +94,29 @@ CASE(children_keep_their_parents_alive) {
     CHECK(transfer.poll() && transfer.info().bytes == 256);
 }
 
+CASE(layouts_are_combined_and_moved_by_part) {
+    const auto combined = [] {
+        const auto data = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
+        const auto scales = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
+        return kvmem::Layout::combine({{"scales", &scales}, {"data", &data}});
+    };
+    const auto from = combined(), to = combined();
+    CHECK(from.info().num_parts == 2 && from.part_name(0) == "data" && from.part_name(1) == "scales");
+    const auto range = from.part("scales").block(1, 0, 0);
+    std::memset(reinterpret_cast<void *>(range.address), 0x5a, range.size);
+
+    const kvmem::BlockPair pair = {1, 2};
+    kvmem::TransferOptions options;
+    options.pairs = {&pair, 1};
+    options.parts = {"scales"};
+    const auto transfer = kvmem::Transfer::start(from, to, options);
+    transfer.wait();
+    CHECK(transfer.info().bytes == 256);
+    const auto moved = to.part("scales").block(2, 0, 0);
+    CHECK(*reinterpret_cast<const unsigned char *>(moved.address) == 0x5a);
+    CHECK(error_of([&] { return from.part("keys"); }).status() == kvmem::Status::not_found);
+}
+
 CASE(bytes_of_a_region) {
     const auto region = kvmem::Region::create_system(system_memory(4096));
     const auto bytes = region.host_bytes();
