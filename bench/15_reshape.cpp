@@ -37,8 +37,22 @@ constexpr difference differences[] = {
     {"blocks of 64 to 16 tokens, HND to NHD", {"L/OBHNC", 64, 8}, {"L/OBNHC", 16, 8}},
 };
 
+// Elements of one token are apart on one side: values that llama.cpp stores transposed.
+constexpr difference transposed[] = {
+    {"NHC to HCN, blocks of 16 tokens", {"L/OBNHC", 16, 8}, {"L/OBHCN", 16, 8}},
+    {"HCN to NHC, blocks of 16 tokens", {"L/OBHCN", 16, 8}, {"L/OBNHC", 16, 8}},
+    {"NHC to HCN, blocks of 1024 tokens", {"L/OBNHC", 1024, 8}, {"L/OBHCN", 1024, 8}},
+    {"HCN to NHC, blocks of 1024 tokens", {"L/OBHCN", 1024, 8}, {"L/OBNHC", 1024, 8}},
+};
+
+// The bytes of a head of a token, and of an element.
+struct row_shape {
+    uint64_t bytes;
+    uint64_t element_bytes;
+};
+
 // A side with room for as many tokens.
-kv::layout make_side(const side_shape &shape, uint64_t tokens, uint64_t row_bytes)
+kv::layout make_side(const side_shape &shape, uint64_t tokens, const row_shape &row)
 {
     kvmem_layout_config config;
     kvmem_layout_config_init(&config, sizeof config);
@@ -47,8 +61,8 @@ kv::layout make_side(const side_shape &shape, uint64_t tokens, uint64_t row_byte
     config.outer_dim = 2;
     config.page_size = shape.tokens;
     config.num_heads = shape.heads;
-    config.inner_dim = shape.heads * row_bytes / 2;
-    config.dtype_width = 2;
+    config.inner_dim = shape.heads * row.bytes / row.element_bytes;
+    config.dtype_width = row.element_bytes;
     config.order = shape.order;
     return kv::make_layout(config);
 }
@@ -72,9 +86,9 @@ struct exchange {
     kv::transfer transfer;
     uint64_t bytes;
 
-    exchange(const side_shape &from, const side_shape &to, uint64_t tokens, uint64_t row_bytes)
-        : source(make_side(from, tokens, row_bytes)), destination(make_side(to, tokens, row_bytes)),
-          bytes(tokens * layers * 2 * std::min(from.heads, to.heads) * row_bytes)
+    exchange(const side_shape &from, const side_shape &to, uint64_t tokens, const row_shape &row)
+        : source(make_side(from, tokens, row)), destination(make_side(to, tokens, row)),
+          bytes(tokens * layers * 2 * std::min(from.heads, to.heads) * row.bytes)
     {
         const std::vector<uint32_t> here = table_of(tokens / from.tokens, 1);
         const std::vector<uint32_t> there = table_of(tokens / to.tokens, 2);
@@ -94,19 +108,22 @@ struct exchange {
     samples rates_of(const samples &taken) const { return rates(static_cast<double>(bytes), taken); }
 };
 
-void measure_case(const options &chosen, const difference &shape, uint64_t row_bytes, results &found)
+// `width` is what rows differ in: their bytes, or those of an element.
+void measure_case(const options &chosen, const difference &shape, const row_shape &row,
+                  const parameters::value_type &width, results &found)
 {
+    const uint64_t unit = std::max({shape.from.tokens, shape.to.tokens, uint64_t(64)});
     const uint64_t heads = std::min(shape.from.heads, shape.to.heads);
     const uint64_t total = chosen.quick ? 16 << 20 : 128 << 20;
-    const uint64_t tokens = total / (layers * 2 * heads * row_bytes) / 64 * 64;
-    const exchange reshaped(shape.from, shape.to, tokens, row_bytes);
+    const uint64_t tokens = total / (layers * 2 * heads * row.bytes) / unit * unit;
+    const exchange reshaped(shape.from, shape.to, tokens, row);
     const side_shape same = {"L/OBNHC", 16, heads};
-    const exchange plain(same, same, tokens, row_bytes);
+    const exchange plain(same, same, tokens, row);
     const std::vector<samples> taken = alternate(
         chosen.rounds(15), {[&] { return time_ns([&] { kv::submit_and_wait(reshaped.transfer); }); },
                             [&] { return time_ns([&] { kv::submit_and_wait(plain.transfer); }); }});
     found.add({"15-reshape",
-               {{"difference", shape.name}, {"row_bytes", row_bytes}, {"tokens", tokens}},
+               {{"difference", shape.name}, width, {"tokens", tokens}},
                reshaped.rates_of(taken[0]),
                "plain transfer of the same bytes",
                plain.rates_of(taken[1]),
@@ -118,7 +135,10 @@ void measure(const options &chosen, results &found)
 {
     for (const difference &shape : differences)
         for (const uint64_t row_bytes : {64, 128, 256, 512})
-            measure_case(chosen, shape, row_bytes, found);
+            measure_case(chosen, shape, {row_bytes, 2}, {"row_bytes", row_bytes}, found);
+    for (const difference &shape : transposed)
+        for (const uint64_t element_bytes : {1, 2, 4, 8})
+            measure_case(chosen, shape, {256, element_bytes}, {"element_bytes", element_bytes}, found);
 }
 
 } // namespace

@@ -13,6 +13,7 @@ mod matching;
 mod matrices;
 mod moves;
 mod nest;
+mod odometer;
 mod outline;
 pub mod overlap;
 mod planned_blocks;
@@ -21,6 +22,7 @@ mod runs;
 mod selection;
 mod shape;
 mod side;
+mod tiles;
 mod tokens;
 mod units;
 
@@ -31,6 +33,7 @@ pub use outline::Outline;
 pub use planned_blocks::PlannedBlocks;
 pub use selection::{Selection, Slots};
 pub use shape::Grid;
+pub use tiles::{Loops, Tile};
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -227,12 +230,41 @@ impl Plan {
         })
     }
 
+    /// The tiles of the plan, if copying it in tiles is faster than in the order of the destination.
+    pub fn tiling(&self) -> Option<TileCount> {
+        let largest = self.parts().max_by_key(|part| part.blocks() * part.shape.block_size())?;
+        let size = tiles::suitable_size(largest.shape)?;
+        let count = self.parts().map(|part| tiles::count(part.shape, part.blocks, tiles::BUDGET)).sum();
+        Some(TileCount { size, count })
+    }
+
+    /// Some of the tiles, each of which has units that no other has.
+    pub fn tiles_in(&self, tiles: Range<u64>) -> impl Iterator<Item = Tile> {
+        let (mut skip, mut left) = (tiles.start, tiles.end - tiles.start);
+        self.parts().flat_map(move |PlanPart { shape, blocks, .. }| {
+            let count = tiles::count(shape, blocks, tiles::BUDGET);
+            let first = skip.min(count);
+            let end = first + left.min(count - first);
+            (skip, left) = (skip - first, left - (end - first));
+            tiles::tiles(shape, blocks, first..end, tiles::BUDGET)
+        })
+    }
+
     /// The plan as matrices whose rows are at most `most_pitch` bytes apart; `None` if not all blocks have the same loops.
     pub fn matrices(&self, most_pitch: u64) -> Option<Matrices<'_>> {
         let mut parts = self.parts();
         let PlanPart { shape, blocks, .. } = parts.next()?;
         parts.next().is_none().then(|| Matrices::new(shape, blocks, most_pitch))
     }
+}
+
+/// The tiles of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TileCount {
+    /// Bytes of most of them.
+    pub size: u64,
+    /// Number of them.
+    pub count: u64,
 }
 
 /// Blocks with the same loops.

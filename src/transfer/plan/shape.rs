@@ -120,6 +120,14 @@ pub struct Position {
 }
 
 impl Position {
+    /// One after the other.
+    pub fn sum(outer: &Self, inner: &Self) -> Self {
+        Self {
+            regions: [0, 1].map(|side| outer.regions[side] + inner.regions[side]),
+            bytes: [0, 1].map(|side| outer.bytes[side] + inner.bytes[side]),
+        }
+    }
+
     /// Goes so many iterations forward.
     pub fn advance(&mut self, each: &Loop, iterations: u64) {
         for side in 0..2 {

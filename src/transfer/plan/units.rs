@@ -5,7 +5,8 @@
 use std::ops::Range;
 
 use super::moves::{BlockRun, Matrix, Move};
-use super::nest::{BLOCK_AXES, Loop};
+use super::nest::Loop;
+use super::odometer::Odometer;
 use super::runs::BlockRuns;
 use super::shape::{Position, Shape};
 
@@ -27,41 +28,6 @@ pub fn join(moves: impl Iterator<Item = Move>) -> impl Iterator<Item = Move> {
     Joined { spans: moves.map(Matrix::single), last: None }.map(|span| span.first)
 }
 
-/// A position in nested loops.
-struct Odometer<'a> {
-    loops: &'a [Loop],
-    indices: [u64; BLOCK_AXES],
-    at: Position,
-}
-
-impl<'a> Odometer<'a> {
-    /// After this many iterations.
-    fn new(loops: &'a [Loop], iterations: u64) -> Self {
-        let mut new = Self { loops, indices: [0; BLOCK_AXES], at: Position::default() };
-        let mut left = iterations;
-        for (index, each) in new.indices.iter_mut().zip(loops).rev() {
-            *index = left % each.count;
-            left /= each.count;
-            new.at.advance(each, *index);
-        }
-        new
-    }
-
-    /// Goes to the next iteration. Returns false after the last, and starts again.
-    fn step(&mut self) -> bool {
-        for (index, each) in self.indices.iter_mut().zip(self.loops).rev() {
-            *index += 1;
-            if *index < each.count {
-                self.at.advance(each, 1);
-                return true;
-            }
-            *index = 0;
-            self.at.retreat(each, each.count - 1);
-        }
-        false
-    }
-}
-
 /// The units of all blocks, or of all runs if adjacent blocks are contiguous: block by block through the loops inside, and
 /// then from the first block on through the next iteration of the loops outside. Adjacent units in memory are adjacent here,
 /// so joining each with the one before gives the largest moves.
@@ -71,8 +37,8 @@ struct Units<'a> {
     run: usize,
     /// Index in the run.
     block: u32,
-    outside: Odometer<'a>,
-    inside: Odometer<'a>,
+    outside: Odometer<&'a [Loop]>,
+    inside: Odometer<&'a [Loop]>,
     is_over: bool,
 }
 
@@ -106,11 +72,7 @@ impl<'a> Units<'a> {
     }
 
     fn unit(&self, run: &BlockRun, length: u32) -> Move {
-        let (outer, inner) = (&self.outside.at, &self.inside.at);
-        let both =
-            |side: usize| (outer.regions[side] + inner.regions[side], outer.bytes[side] + inner.bytes[side]);
-        let ((from_region, from), (to_region, to)) = (both(0), both(1));
-        let at = Position { regions: [from_region, to_region], bytes: [from, to] };
+        let at = Position::sum(&self.outside.at, &self.inside.at);
         let blocks =
             BlockRun { source: run.source + self.block, destination: run.destination + self.block, length };
         self.shape.unit(&at, blocks)

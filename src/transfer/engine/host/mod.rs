@@ -5,6 +5,8 @@
 mod rate;
 mod rows;
 mod streaming;
+mod tile;
+mod transpose;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
-use self::rows::HostRows;
+use self::rows::{HostRows, RowLoop};
 use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
@@ -21,7 +23,7 @@ use crate::layout::Layout;
 use crate::sync::Mutex;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::overlap::ensure_apart;
-use crate::transfer::plan::{Matrix, Move, Plan};
+use crate::transfer::plan::{Matrix, Move, Plan, Tile};
 use crate::transfer::run::threads::{Pool, Shared};
 use crate::transfer::run::{Run, cancelled};
 
@@ -115,8 +117,8 @@ impl Engine for HostCopy {
     }
 }
 
-/// What is copied, in chunks of equal size. A chunk is a range of the plan's bytes: no list of moves is made, because there
-/// may be many times as many moves as blocks.
+/// What is copied, in chunks of equal size. A chunk is a range of the plan's bytes or tiles: no list of moves is made, because
+/// there may be many times as many moves as blocks.
 #[derive(Clone)]
 struct Chunks {
     /// Of all that is copied.
@@ -125,6 +127,8 @@ struct Chunks {
     layers: usize,
     /// Chunks of a layer, or of all.
     each: usize,
+    /// Tiles of a chunk; 0 if chunks are ranges of bytes.
+    tiles: u64,
     /// Bypass the caches.
     is_streamed: bool,
 }
@@ -132,9 +136,15 @@ struct Chunks {
 impl Chunks {
     fn of(plan: Plan, by_layer: bool) -> Self {
         let layers = if by_layer { plan.layers().count } else { 0 };
-        let bytes = plan.bytes() / layers.max(1);
         let is_streamed = streaming::suits(plan.bytes());
-        Self { plan, layers: layers as usize, each: bytes.div_ceil(CHUNK) as usize, is_streamed }
+        // All layers have as many tiles.
+        let tiling = if by_layer { plan.layer(0).tiling() } else { plan.tiling() };
+        let tiles = tiling.map_or(0, |tiling| (CHUNK / tiling.size).max(1));
+        let each = match tiling {
+            Some(tiling) => tiling.count.div_ceil(tiles),
+            None => (plan.bytes() / layers.max(1)).div_ceil(CHUNK),
+        };
+        Self { plan, layers: layers as usize, each: each as usize, tiles, is_streamed }
     }
 
     fn bytes(&self) -> u64 {
@@ -162,26 +172,50 @@ impl Chunks {
         }
     }
 
+    /// Passes the rows of a chunk of bytes.
     fn for_each(&self, chunk: usize, act: impl FnMut(Matrix)) {
         let plan = self.plan_of(chunk);
         let first = (chunk % self.each) as u64 * CHUNK;
         plan.rows_in(first..plan.bytes().min(first + CHUNK)).for_each(act);
     }
 
+    /// Passes each tile of a chunk of tiles, and the tile after it.
+    fn for_each_tile(&self, chunk: usize, mut act: impl FnMut(&Tile, Option<&Tile>)) {
+        let plan = self.plan_of(chunk);
+        let first = (chunk % self.each) as u64 * self.tiles;
+        let mut last = None;
+        for tile in plan.tiles_in(first..first + self.tiles) {
+            if let Some(last) = last.replace(tile) {
+                act(&last, Some(&tile));
+            }
+        }
+        if let Some(last) = last {
+            act(&last, None);
+        }
+    }
+
     fn copy(&self, chunk: usize) {
-        self.for_each(chunk, |each| self.copy_rows(each));
+        match self.tiles {
+            0 => self.for_each(chunk, |each| self.copy_rows(each)),
+            _ => self.for_each_tile(chunk, |each, next| {
+                // SAFETY: as for `copy_one`.
+                unsafe { tile::copy(each, next, self.is_streamed) };
+            }),
+        }
         if self.is_streamed {
             streaming::settle();
         }
     }
 
     fn copy_rows(&self, each: Matrix) {
+        let strides = each.strides.map(|stride| stride as usize);
         let rows = HostRows {
             from: each.first.source as *const u8,
             to: each.first.destination as *mut u8,
             size: each.first.size as usize,
-            strides: each.strides.map(|stride| stride as usize),
-            rows: each.rows as usize,
+            outer: RowLoop::ONCE,
+            inner: RowLoop { count: each.rows as usize, strides },
+            ahead: 0,
         };
         match rows.are_short() {
             // SAFETY: as below.

@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies rows of equal size with constant strides: what transposed blocks consist of.
 //!
-//! A call of memcpy per row costs as much as copying 256 bytes, so rows up to [`MOST`] bytes are copied in place.
+//! A call of memcpy per row costs as much as copying 256 bytes, so rows are copied in place, in two nested loops.
 
-/// The maximum size of a row that is copied here.
+/// The maximum size of rows that are copied here outside of tiles.
 const MOST: usize = 1024;
+
+/// A loop over rows.
+#[derive(Clone, Copy, Debug)]
+pub struct RowLoop {
+    /// Number of iterations.
+    pub count: usize,
+    /// Bytes from an iteration to the next, in source and destination.
+    pub strides: [usize; 2],
+}
+
+impl RowLoop {
+    /// A loop of one iteration.
+    pub const ONCE: Self = Self { count: 1, strides: [0; 2] };
+}
 
 /// Rows in host memory.
 #[derive(Clone, Copy, Debug)]
@@ -13,16 +27,22 @@ pub struct HostRows {
     pub to: *mut u8,
     /// Bytes of a row.
     pub size: usize,
-    /// Bytes from a row to the next, in source and destination.
-    pub strides: [usize; 2],
-    /// Number of rows.
-    pub rows: usize,
+    pub outer: RowLoop,
+    pub inner: RowLoop,
+    /// Bytes from each row of the source to what will be read later and is prefetched; any bytes may be there, or none.
+    pub ahead: isize,
 }
 
 impl HostRows {
-    /// Whether they are short enough to be copied here.
+    /// Whether there are several that are short enough to be copied here.
     pub fn are_short(&self) -> bool {
-        self.rows > 1 && self.size <= MOST
+        self.outer.count * self.inner.count > 1 && self.size <= MOST
+    }
+
+    /// Whether the destination of each row consists of whole cache lines.
+    pub fn are_lines(&self) -> bool {
+        let strides = self.outer.strides[1] | self.inner.strides[1];
+        (self.to as usize | strides | self.size).is_multiple_of(LINE)
     }
 
     /// Copies them. `is_streamed` bypasses the caches where that is possible; then the caller calls `settle` of
@@ -40,11 +60,10 @@ impl HostRows {
                 4 => self.copy_words::<u32>(),
                 8 => self.copy_words::<u64>(),
                 _ if self.size.is_multiple_of(machine::VECTOR) && machine::has_vectors() => {
-                    let is_aligned = (self.to as usize | self.strides[1]).is_multiple_of(LINE)
-                        && self.size.is_multiple_of(LINE);
-                    machine::copy(self, is_streamed && is_aligned)
+                    machine::copy(self, is_streamed && self.are_lines())
                 }
                 16 => self.copy_words::<u128>(),
+                17.. => self.each(|from, to| copy_short(from, to, self.size)),
                 _ => self.each(|from, to| std::ptr::copy_nonoverlapping(from, to, self.size)),
             }
         }
@@ -58,24 +77,62 @@ impl HostRows {
 
     /// Passes the addresses of each row.
     #[inline(always)]
-    fn each(&self, copy: impl Fn(*const u8, *mut u8)) {
+    pub fn each(&self, mut copy: impl FnMut(*const u8, *mut u8)) {
         let (mut from, mut to) = (self.from, self.to);
-        for _ in 0..self.rows {
-            copy(from, to);
-            from = from.wrapping_add(self.strides[0]);
-            to = to.wrapping_add(self.strides[1]);
+        for _ in 0..self.outer.count {
+            let (mut source, mut destination) = (from, to);
+            for _ in 0..self.inner.count {
+                copy(source, destination);
+                source = source.wrapping_add(self.inner.strides[0]);
+                destination = destination.wrapping_add(self.inner.strides[1]);
+            }
+            from = from.wrapping_add(self.outer.strides[0]);
+            to = to.wrapping_add(self.outer.strides[1]);
         }
     }
 }
 
 /// Bytes of a cache line.
-const LINE: usize = 64;
+pub const LINE: usize = 64;
+
+/// Reads a line into the second-level cache, if there is one: into the first level, lines that are read at once would wait for those
+/// that are read ahead.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn prefetch(address: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+    // SAFETY: all machines of this kind have it, and it cannot fail, whatever is there.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+}
+
+/// Does nothing.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub fn prefetch(_address: *const u8) {}
+
+/// Copies at least 16 bytes in words of 16, the last two of which may overlap.
+///
+/// # Safety
+/// As for [`std::ptr::copy_nonoverlapping`].
+#[inline(always)]
+pub unsafe fn copy_short(from: *const u8, to: *mut u8, size: usize) {
+    const WORD: usize = size_of::<u128>();
+    let copy_word = |at: usize| {
+        // SAFETY: each word ends at the last byte or before.
+        unsafe { to.add(at).cast::<u128>().write_unaligned(from.add(at).cast::<u128>().read_unaligned()) }
+    };
+    let last = size - WORD;
+    (0..last).step_by(WORD).for_each(copy_word);
+    copy_word(last);
+}
 
 #[cfg(target_arch = "x86_64")]
 mod machine {
-    use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256};
+    use std::arch::x86_64::{
+        __m256i, _MM_HINT_T1, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256,
+    };
 
-    use super::HostRows;
+    use super::{HostRows, LINE};
 
     /// Bytes of a vector.
     pub const VECTOR: usize = size_of::<__m256i>();
@@ -85,67 +142,60 @@ mod machine {
     }
 
     /// # Safety
-    /// As for [`HostRows::copy`]; the size is a multiple of [`VECTOR`]. If rows are streamed, all of the destination is
-    /// aligned to vectors.
+    /// As for [`HostRows::copy`]; the size is a multiple of [`VECTOR`]. If rows are streamed, each consists of cache lines.
     #[target_feature(enable = "avx")]
     pub unsafe fn copy(rows: &HostRows, is_streamed: bool) {
         // SAFETY: the caller's promise.
         unsafe {
             match (rows.size, is_streamed) {
-                (32, _) => fixed::<1>(rows),
-                (64, false) => fixed::<2>(rows),
-                (128, false) => fixed::<4>(rows),
-                (256, false) => fixed::<8>(rows),
-                (512, false) => fixed::<16>(rows),
+                (32, _) => fixed::<1, false>(rows),
+                (64, false) => fixed::<2, false>(rows),
+                (64, true) => fixed::<2, true>(rows),
+                (128, false) => fixed::<4, false>(rows),
+                (128, true) => fixed::<4, true>(rows),
+                (256, false) => fixed::<8, false>(rows),
+                (256, true) => fixed::<8, true>(rows),
                 (_, false) => any::<false>(rows),
                 (_, true) => any::<true>(rows),
             }
         }
     }
 
-    /// Rows of `N` vectors, all of which are loaded before the first is stored.
+    /// Rows of `N` vectors.
     #[target_feature(enable = "avx")]
-    unsafe fn fixed<const N: usize>(rows: &HostRows) {
-        let (mut from, mut to) = (rows.from, rows.to);
-        for _ in 0..rows.rows {
-            let (source, destination) = (from.cast::<__m256i>(), to.cast::<__m256i>());
-            // SAFETY: the caller's promise.
-            unsafe {
-                let mut vectors = [_mm256_loadu_si256(source); N];
-                for (index, vector) in vectors.iter_mut().enumerate() {
-                    *vector = _mm256_loadu_si256(source.add(index));
-                }
-                for (index, vector) in vectors.into_iter().enumerate() {
-                    _mm256_storeu_si256(destination.add(index), vector);
-                }
-            }
-            from = from.wrapping_add(rows.strides[0]);
-            to = to.wrapping_add(rows.strides[1]);
-        }
+    unsafe fn fixed<const N: usize, const STREAMED: bool>(rows: &HostRows) {
+        // SAFETY: the caller's promise.
+        rows.each(|from, to| unsafe { row::<STREAMED>(from, to, N, rows.ahead) });
     }
 
     /// Rows of any number of vectors.
     #[target_feature(enable = "avx")]
     unsafe fn any<const STREAMED: bool>(rows: &HostRows) {
         let vectors = rows.size / VECTOR;
-        let (mut from, mut to) = (rows.from, rows.to);
-        for _ in 0..rows.rows {
-            let (source, destination) = (from.cast::<__m256i>(), to.cast::<__m256i>());
-            // SAFETY: the caller's promise. A last vector without a second is stored alone.
-            unsafe {
-                for index in (1..vectors).step_by(2) {
-                    let first = _mm256_loadu_si256(source.add(index - 1));
-                    let second = _mm256_loadu_si256(source.add(index));
-                    store::<STREAMED>(destination.add(index - 1), first);
-                    store::<STREAMED>(destination.add(index), second);
-                }
-                if vectors % 2 == 1 {
-                    let last = _mm256_loadu_si256(source.add(vectors - 1));
-                    store::<STREAMED>(destination.add(vectors - 1), last);
-                }
+        // SAFETY: the caller's promise.
+        rows.each(|from, to| unsafe { row::<STREAMED>(from, to, vectors, rows.ahead) });
+    }
+
+    /// One row. A line is loaded before it is stored, and one that is `ahead` of it prefetched into the second-level cache.
+    #[inline]
+    #[target_feature(enable = "avx")]
+    unsafe fn row<const STREAMED: bool>(from: *const u8, to: *mut u8, vectors: usize, ahead: isize) {
+        let (source, destination) = (from.cast::<__m256i>(), to.cast::<__m256i>());
+        // SAFETY: the caller's promise. A last vector without a second is stored alone. A prefetch cannot fail.
+        unsafe {
+            for index in (1..vectors).step_by(2) {
+                _mm_prefetch::<_MM_HINT_T1>(
+                    from.wrapping_add(index / 2 * LINE).wrapping_offset(ahead).cast(),
+                );
+                let first = _mm256_loadu_si256(source.add(index - 1));
+                let second = _mm256_loadu_si256(source.add(index));
+                store::<STREAMED>(destination.add(index - 1), first);
+                store::<STREAMED>(destination.add(index), second);
             }
-            from = from.wrapping_add(rows.strides[0]);
-            to = to.wrapping_add(rows.strides[1]);
+            if vectors % 2 == 1 {
+                let last = _mm256_loadu_si256(source.add(vectors - 1));
+                store::<STREAMED>(destination.add(vectors - 1), last);
+            }
         }
     }
 
@@ -188,34 +238,40 @@ mod tests {
     fn every_byte_of_every_row_is_copied_and_none_beside() {
         const ROWS: usize = 5;
         const ALIGNED: usize = 64;
-        let source: Vec<u8> = (0..16 * 1024u32).map(|i| (i * 7 + 1 + i / 251) as u8).collect();
-        for size in [1, 2, 3, 4, 8, 12, 16, 31, 32, 64, 96, 100, 128, 192, 256, 480, 512, 576, 1024] {
+        let source: Vec<u8> = (0..32 * 1024u32).map(|i| (i * 7 + 1 + i / 251) as u8).collect();
+        for size in [1, 2, 3, 4, 8, 12, 16, 17, 31, 32, 64, 68, 96, 100, 128, 192, 256, 480, 512, 576, 1024] {
             for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 32), (64, 64)] {
                 for (from_gap, to_gap) in [(0, 0), (64, 0), (0, 64), (7, 9)] {
                     for is_streamed in [false, true] {
                         if is_streamed && !machine::has_vectors() {
                             continue;
                         }
-                        let mut found = vec![0xEEu8; 16 * 1024];
+                        let mut found = vec![0xEEu8; 32 * 1024];
                         let start = found.as_ptr().align_offset(ALIGNED) + to;
-                        let strides = [size + from_gap, size + to_gap];
+                        let inner = RowLoop { count: ROWS, strides: [size + from_gap, size + to_gap] };
+                        let outer =
+                            RowLoop { count: 2, strides: inner.strides.map(|stride| ROWS * stride + 64) };
                         let rows = HostRows {
                             from: source.as_ptr().wrapping_add(from),
                             to: found.as_mut_ptr().wrapping_add(start),
                             size,
-                            strides,
-                            rows: ROWS,
+                            outer,
+                            inner,
+                            ahead: 64,
                         };
                         assert!(rows.are_short());
-                        let mut expected = vec![0xEEu8; 16 * 1024];
-                        for row in 0..ROWS {
-                            let (at, here) = (start + row * strides[1], from + row * strides[0]);
+                        let mut expected = vec![0xEEu8; 32 * 1024];
+                        for row in 0..2 * ROWS {
+                            let offset = |side: usize| {
+                                row / ROWS * outer.strides[side] + row % ROWS * inner.strides[side]
+                            };
+                            let (at, here) = (start + offset(1), from + offset(0));
                             expected[at..at + size].copy_from_slice(&source[here..here + size]);
                         }
                         // SAFETY: all rows are inside of the vectors, which are distinct.
                         unsafe { rows.copy(is_streamed) };
                         streaming::settle();
-                        assert!(found == expected, "{size} bytes from {from} to {to}, strides {strides:?}");
+                        assert!(found == expected, "{size} bytes from {from} to {to}, {inner:?}");
                     }
                 }
             }

@@ -2,12 +2,16 @@
 //! A copy in chunks, and how it ends.
 #![forbid(unsafe_code)]
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::error::Status;
-use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
+use crate::layout::{
+    AllocationConfig, Arrangement, Axis, BlockDim, Dimensions, Geometry, LayoutKind, Order, Placement,
+};
 use crate::region::SystemConfig;
 use crate::transfer::plan::Outline;
-use crate::transfer::request::{BlockPair, Wanted};
+use crate::transfer::request::{BlockPair, PairedRange, Wanted};
 use crate::transfer::run::completion::Completion;
 
 /// Blocks of two layers of 96 KiB, so that chunks end within pieces.
@@ -87,4 +91,95 @@ fn a_chunk_that_panics_ends_the_run() {
     let (completion, run) = run(1);
     HostRun::new(chunks, run).work(|| true);
     assert_eq!(completion.poll().unwrap_err().status(), Status::Panic);
+}
+
+/// A side of a transfer in memory of its own, with bytes before and after it that nothing may write.
+struct Cache {
+    placement: Placement,
+    memory: Vec<u8>,
+}
+
+const GUARD: usize = 128;
+
+impl Cache {
+    fn new(order: &str, dimensions: Dimensions, shift: usize, seed: u32) -> Self {
+        let kind = LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap()));
+        let geometry = Geometry::new(dimensions, kind).unwrap();
+        let size = geometry.allocation_size(1).unwrap() as usize + 4 * GUARD;
+        let mut random = seed;
+        let memory: Vec<u8> = std::iter::repeat_with(|| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 24) as u8
+        })
+        .take(size)
+        .collect();
+        // Lines start at GUARD, shifted by some bytes.
+        let start = GUARD + memory.as_ptr().wrapping_add(GUARD).align_offset(64) + shift;
+        let placement = Placement::within(geometry, memory.as_ptr() as u64 + start as u64).unwrap();
+        Self { placement, memory }
+    }
+
+    /// The index of an element's first byte in the memory.
+    fn index(&self, at: [u64; 6]) -> usize {
+        let (geometry, axes) = (self.placement.geometry(), Axis::ALL);
+        let region: u64 = axes.iter().zip(at).map(|(axis, at)| at * geometry.region_step(*axis) as u64).sum();
+        let offset: u64 = axes.iter().zip(at).map(|(axis, at)| at * geometry.stride(*axis)).sum();
+        (self.placement.bases()[region as usize] + offset) as usize - self.memory.as_ptr() as usize
+    }
+}
+
+fn any_order() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "L/OBNHC", "L/OBHNC", "L/BHNOC", "L/BNHOC", "BLOHNC", "LO/BNHC", "OBLNHC", "OBNLHC", "OBHNLC",
+        "L/OBHCN", "LO/BHCN", "L/OBCHN", "BLONHC", "LBNHOC",
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn chunks_write_the_bytes_of_a_copy_element_by_element(
+        orders in (any_order(), any_order()), shifts in [prop_oneof![Just(0usize), 0usize..64], prop_oneof![Just(0), 0usize..64]],
+        page_size in prop_oneof![Just(16u64), 1u64..70], heads in prop_oneof![Just(8u64), 1u64..9],
+        elements in prop_oneof![Just(32u64), 1u64..70], dtype_width in prop::sample::select(vec![1u64, 2, 4, 8]),
+        pick in any::<bool>(), by_layer: bool, is_streamed: bool,
+    ) {
+        let dimensions = Dimensions {
+            num_blocks: 3,
+            num_layers: 2,
+            outer_dim: 2,
+            page_size,
+            inner_dim: heads * elements,
+            dtype_width,
+            alignment: 1,
+            num_heads: Some(heads),
+        };
+        let source = Cache::new(orders.0, dimensions.clone(), shifts[0], 1);
+        let destination = Cache::new(orders.1, dimensions, shifts[1], 2);
+        let range = PairedRange { source: heads / 2, destination: 0, count: heads - heads / 2 };
+        let wanted = Wanted { heads: pick.then_some(range), ..Wanted::default() };
+        let moved = if pick { range } else { PairedRange { source: 0, destination: 0, count: heads } };
+        let pairs = [(2, 1), (0, 2)].map(|(source, destination)| BlockPair { source, destination });
+        let mut expected = destination.memory.clone();
+        for (pair, layer, outer) in pairs.iter().flat_map(|pair| (0..4).map(move |at| (pair, at / 2, at % 2))) {
+            for (token, head) in (0..page_size).flat_map(|token| (0..moved.count).map(move |head| (token, head))) {
+                for element in 0..elements {
+                    let at = |cache: &Cache, block: u32, first| {
+                        cache.index([block.into(), layer, outer, token, first + head, element])
+                    };
+                    let here = at(&source, pair.source, moved.source);
+                    let there = at(&destination, pair.destination, moved.destination);
+                    let width = dtype_width as usize;
+                    expected[there..there + width].copy_from_slice(&source.memory[here..here + width]);
+                }
+            }
+        }
+        let outline = Outline::between(&source.placement, &destination.placement, wanted, by_layer).unwrap();
+        let plan = Plan::new(&Arc::new(outline), &pairs, None).unwrap();
+        let is_streamed = is_streamed && streaming::suits(u64::MAX);
+        let chunks = Chunks { is_streamed, ..Chunks::of(plan, by_layer) };
+        (0..chunks.count()).for_each(|chunk| chunks.copy(chunk));
+        prop_assert!(destination.memory == expected);
+    }
 }

@@ -9,7 +9,7 @@ use crate::layout::Axis;
 use crate::transfer::plan::axes::PairedBlock;
 use crate::transfer::plan::nest::PairedAxis;
 use crate::transfer::plan::side::Side;
-use crate::transfer::plan::units;
+use crate::transfer::plan::{tiles, units};
 
 const BLOCKS: u64 = 5;
 const ELEMENT: u64 = 2;
@@ -237,6 +237,43 @@ proptest! {
             let contiguous: Vec<_> = (0..size / ELEMENT).map(|index| (first.0, first.1 + index * ELEMENT)).collect();
             prop_assert_eq!(elements, contiguous);
         }
+    }
+}
+
+/// The units of a tile.
+fn units_of(tile: &Tile) -> Vec<Move> {
+    let mut units = vec![tile.first];
+    for each in tile.loops.iter() {
+        let [here, there] = each.strides;
+        let steps =
+            |unit: Move| (0..each.count).map(move |index| unit.further([index * here, index * there]));
+        units = units.into_iter().flat_map(steps).collect();
+    }
+    units
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn tiles_have_the_bytes_of_a_copy_element_by_element(
+        case in any_case(), pairs in some_pairs(), budget in prop_oneof![1u64..200, Just(1 << 20)], step in 1u64..9,
+    ) {
+        let (shape, blocks) = (case.shape(), runs_of(&pairs));
+        let count = tiles::count(&shape, &blocks, budget);
+        let mut moves = Vec::new();
+        for first in (0..count).step_by(step as usize) {
+            let end = count.min(first + step);
+            let found: Vec<_> = tiles::tiles(&shape, &blocks, first..end, budget).collect();
+            prop_assert_eq!(found.len() as u64, end - first);
+            for tile in &found {
+                let units = units_of(tile);
+                prop_assert!(units.len() == 1 || units.len() as u64 * shape.nest.unit_size <= budget);
+                prop_assert!(tile.loops.iter().all(|each| each.is_within_regions()));
+                moves.extend(units);
+            }
+        }
+        prop_assert_eq!(bytes_of(&moves), case.expected(&pairs));
     }
 }
 

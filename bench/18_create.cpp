@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row 18, creation: what a pair costs kvmem_transfer_create between host layouts, however many layers and rows it has.
+#include "common/block_ids.hpp"
+#include "common/clock.hpp"
+#include "common/program.hpp"
+
+namespace {
+
+using namespace bench;
+
+constexpr uint32_t pool = 100'000;
+// The limit for a pair, in nanoseconds.
+constexpr double limit_ns = 150;
+
+struct direction {
+    const char *name;
+    const char *from;
+    const char *to;
+};
+
+// The first two have a move for each layer and outer slot of a block, the third one for each head of a token.
+constexpr direction directions[] = {
+    {"fully contiguous to layer separate", "BLONHC", "L/OBNHC"},
+    {"layer separate to fully contiguous", "L/OBNHC", "BLONHC"},
+    {"NHD to HND", "L/OBNHC", "L/OBHNC"},
+};
+
+// Blocks of 2 tokens and 2 heads of one element: a transfer does not read them until it is submitted.
+kv::layout make_side(const char *order, uint64_t num_layers)
+{
+    kvmem_layout_config config;
+    kvmem_layout_config_init(&config, sizeof config);
+    config.num_blocks = pool;
+    config.num_layers = num_layers;
+    config.outer_dim = 2;
+    config.page_size = 2;
+    config.num_heads = 2;
+    config.inner_dim = 2;
+    config.dtype_width = 2;
+    config.order = order;
+    return kv::make_layout(config, nullptr, 0);
+}
+
+void measure_case(const options &chosen, const direction &way, uint64_t num_layers, uint32_t count, results &found)
+{
+    const kv::layout from = make_side(way.from, num_layers);
+    const kv::layout to = make_side(way.to, num_layers);
+    std::mt19937 random(18 + count);
+    const std::vector<uint32_t> sources = scattered_ids(count, pool, 1, random);
+    const std::vector<uint32_t> destinations = scattered_ids(count, pool, 1, random);
+    kv::pairs pairs;
+    for (uint32_t index = 0; index < count; ++index)
+        pairs.push_back({sources[index], destinations[index]});
+    kv::transfer made;
+    const std::vector<samples> taken = alternate(chosen.rounds(25), {[&] {
+        made.reset();
+        return time_ns([&] { made = kv::make_transfer(from, to, pairs); }) / count;
+    }});
+    const parameters point = {{"direction", way.name}, {"layers", num_layers}, {"pairs", count}};
+    found.add({"18-create", point, taken[0], "the limit", {limit_ns}, {}, "ns per pair"});
+}
+
+void measure(const options &chosen, results &found)
+{
+    for (const direction &way : directions)
+        for (const uint64_t num_layers : {1, 16, 128})
+            for (const uint32_t count : {100, 1000, 10'000, 100'000})
+                measure_case(chosen, way, num_layers, count, found);
+}
+
+} // namespace
+
+int main(int argc, char **argv) { return bench::run_program(argc, argv, measure); }
