@@ -106,6 +106,12 @@ using LayoutStrides = kvmem_layout_strides;
 /// A contiguous range: its address and its size.
 using BlockRange = kvmem_block;
 
+/// The bytes of a range that this process can access: of a layout in host memory.
+inline span<std::byte> host_bytes(const BlockRange &range) noexcept {
+    return {reinterpret_cast<std::byte *>(static_cast<std::uintptr_t>(range.address)),
+            static_cast<std::size_t>(range.size)};
+}
+
 // ---- Layouts ----
 
 class Layout;

@@ -46,17 +46,17 @@ public:
 
     /// Removes completions, oldest first, at most as many as the array holds. Never waits. Returns the part of
     /// the array that was filled.
-    Return<span<Completion>> poll(span<Completion> completions) {
+    [[nodiscard]] Return<span<Completion>> poll(span<Completion> completions) {
         return detail::give(take(completions, [this](kvmem_completion *out, std::size_t capacity) {
             return detail::get<std::size_t>(kvmem_queue_poll, get(), out, capacity);
         }));
     }
 
     /// The same, but waits for a completion if there is none.
-    Return<span<Completion>> wait(span<Completion> completions) { return wait_for(completions, forever); }
+    [[nodiscard]] Return<span<Completion>> wait(span<Completion> completions) { return wait_for(completions, forever); }
 
     /// The same with a timeout, after which the result is empty.
-    Return<span<Completion>> wait_for(span<Completion> completions, Timeout timeout) {
+    [[nodiscard]] Return<span<Completion>> wait_for(span<Completion> completions, Timeout timeout) {
         auto taken = take(completions, [&](kvmem_completion *out, std::size_t capacity) {
             return detail::get<std::size_t>(kvmem_queue_wait, get(), timeout.ns(), out, capacity);
         });

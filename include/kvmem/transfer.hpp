@@ -246,7 +246,7 @@ public:
     }
 
     /// Returns true if the last run has succeeded, and false while it is in flight. Fails as the run failed.
-    Return<bool> poll() const {
+    [[nodiscard]] Return<bool> poll() const {
         const auto state = detail::call(kvmem_transfer_poll, get());
         if (!state) return detail::give(Result<bool>(state.error()));
         return detail::give(Result<bool>(*state != Status::in_progress));
@@ -254,7 +254,7 @@ public:
     /// Waits for the end of the last run. Fails as the run failed.
     Return<void> wait() const { return detail::give(detail::run(kvmem_transfer_wait, get(), forever.ns())); }
     /// The same with a timeout. Returns false if the run is still in flight.
-    Return<bool> wait_for(Timeout timeout) const {
+    [[nodiscard]] Return<bool> wait_for(Timeout timeout) const {
         return detail::give(detail::in_time(detail::call(kvmem_transfer_wait, get(), timeout.ns())));
     }
     /// Cancels what has not started. Wait for the end before you reuse memory.
@@ -268,7 +268,7 @@ public:
         return detail::give(detail::run(kvmem_transfer_wait_layers, get(), num_layers, forever.ns()));
     }
     /// Returns false if the layers have not moved in time.
-    Return<bool> wait_layers_for(std::uint64_t num_layers, Timeout timeout) const {
+    [[nodiscard]] Return<bool> wait_layers_for(std::uint64_t num_layers, Timeout timeout) const {
         return detail::give(
             detail::in_time(detail::call(kvmem_transfer_wait_layers, get(), num_layers, timeout.ns())));
     }

@@ -102,8 +102,7 @@ CASE(layouts_are_combined_and_moved_by_part) {
     };
     const auto from = combined(), to = combined();
     CHECK(from.info().num_parts == 2 && from.part_name(0) == "data" && from.part_name(1) == "scales");
-    const auto range = from.part("scales").block(1, 0, 0);
-    std::memset(reinterpret_cast<void *>(range.address), 0x5a, range.size);
+    kvmem::host_bytes(from.part("scales").block(1, 0, 0))[0] = std::byte{0x5a};
 
     const kvmem::BlockPair pair = {1, 2};
     kvmem::TransferOptions options;
@@ -112,8 +111,7 @@ CASE(layouts_are_combined_and_moved_by_part) {
     const auto transfer = kvmem::Transfer::start(from, to, options);
     transfer.wait();
     CHECK(transfer.info().bytes == 256);
-    const auto moved = to.part("scales").block(2, 0, 0);
-    CHECK(*reinterpret_cast<const unsigned char *>(moved.address) == 0x5a);
+    CHECK(kvmem::host_bytes(to.part("scales").block(2, 0, 0))[0] == std::byte{0x5a});
     CHECK(error_of([&] { return from.part("keys"); }).status() == kvmem::Status::not_found);
 }
 
