@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # Targets run in order, each with all cores. The tools must not use the job server of this make.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test race-test fuzz-calls demo bench \
+.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test race-test fuzz-calls demo demo-llama bench \
     gpu-bundle header kernels clean
 
 all: build
@@ -26,6 +26,9 @@ help:
 	@echo "              (SKIPS=allowed: also if this machine skips more than .ci/expected-skips lists)"
 	@echo "make demo     install the package, build the prefill/decode program against it, run it"
 	@echo "              (DEMO_ARGS='--blocks 512' passes options to the program)"
+	@echo "make demo-llama"
+	@echo "              the same with llama.cpp, which it builds first: a model continues in another process"
+	@echo "              (DEMO_ARGS='--tokens=2048 --model=gqa' passes options to the program)"
 	@echo "make bench    measure kvmem and the references; rows and plots under build/bench"
 	@echo "              (BENCH_ARGS=--quick only checks that they work; bench/run --help lists the options)"
 	@echo "make sanitized-test"
@@ -143,6 +146,17 @@ demo: configure
 	@cmake --build $(DEMO)/build
 	@echo
 	@$(WITH_NIXL) $(DEMO)/build/prefill_decode $(DEMO_ARGS)
+
+# The same with a real engine. llama.cpp's libraries are found by their rpath in the program.
+LLAMA_DEMO := build/demo-llama
+demo-llama: configure
+	@cmake --build $(TREE) --target kvmem_package
+	@cmake --install $(TREE) --prefix $(LLAMA_DEMO)/prefix >/dev/null
+	@llama=$$(scripts/llama-cpp.sh) && cmake -S examples/cpp/llama_cpp -B $(LLAMA_DEMO)/build -G Ninja \
+	    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=$(CURDIR)/$(LLAMA_DEMO)/prefix;$$llama" >/dev/null
+	@cmake --build $(LLAMA_DEMO)/build
+	@echo
+	@$(WITH_NIXL) $(LLAMA_DEMO)/build/llama_handover $(DEMO_ARGS)
 
 bench: build
 	@$(WITH_NIXL) bench/run $(BENCH_ARGS)

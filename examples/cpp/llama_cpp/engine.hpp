@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// llama.cpp as an engine that kvmem connects to: evaluation, and where in the cache the tokens of a sequence are.
+#pragma once
+
+#include "model.hpp"
+
+#include <ggml.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+// A tensor of the cache. A cell of the cache holds one token, or the recurrent state of a sequence.
+struct CacheTensor {
+    std::string name;  // llama.cpp's, such as "cache_k_l3"
+    char role;  // 'k' keys, 'v' values, 'r' and 's' recurrent state
+    std::int32_t type;  // ggml_type
+    std::byte *data;
+    std::uint64_t cells;
+    std::uint64_t row_bytes;  // of one cell
+    std::uint64_t elements;  // transposed: of one cell; each is `cells` elements away from the next
+    bool transposed;
+};
+
+// The tensors whose cells have the same numbers. A model with a sliding window has two groups with keys and values.
+struct CacheGroup {
+    std::vector<CacheTensor> tensors;  // keys of all layers, then values; or r of all layers, then s
+    std::uint64_t cells = 0;
+    bool is_recurrent = false;
+};
+
+// A token (or state) of a sequence, and the cell of its group that holds it.
+struct Cell {
+    llama_pos position;
+    std::uint32_t index;
+};
+
+// What a process tells another of a sequence: its positions, group by group. Keys and values are not in it.
+using Positions = std::vector<std::vector<llama_pos>>;
+
+struct EngineOptions {
+    std::uint32_t context = 4096;  // cells
+    std::uint32_t sequences = 4;
+    std::int32_t threads = 1;
+    ggml_type type_k = GGML_TYPE_F16;
+    ggml_type type_v = GGML_TYPE_F16;
+    bool flash_attention = true;
+};
+
+class Engine {
+public:
+    Engine(const llama_model *model, const EngineOptions &options);
+    ~Engine();
+    Engine(const Engine &) = delete;
+    Engine &operator=(const Engine &) = delete;
+
+    llama_context *context() const { return context_; }
+    const std::vector<CacheGroup> &groups() const { return groups_; }
+
+    // Appends tokens to a sequence, and returns the logits of the last one.
+    std::vector<float> evaluate(llama_seq_id sequence, const std::vector<llama_token> &tokens);
+    void forget(llama_seq_id sequence);
+
+    // The cells of a sequence that its next token needs, in the order of positions.
+    std::vector<Cell> cells(llama_seq_id sequence, std::size_t group) const;
+    Positions positions(llama_seq_id sequence) const;
+
+    // Has llama.cpp restore a sequence itself, by a function that returns whether it could. For comparison: which cells it uses
+    // then is not known.
+    void restore(llama_seq_id sequence, const Positions &positions, const std::function<bool(llama_context *)> &load);
+
+    // Makes the context hold a sequence with these positions. Its cells contain no keys, values or states yet.
+    void reserve(llama_seq_id sequence, const Positions &positions);
+
+private:
+    struct Owner {
+        llama_seq_id sequence = -1;
+        llama_pos position = -1;
+    };
+    struct Watch;  // what the callback of an evaluation writes to
+
+    static bool on_node(ggml_tensor *node, bool asks, void *engine);
+    bool wants(const ggml_tensor *node);
+    void note(const ggml_tensor *node);
+    void discover();
+    void claim(llama_seq_id sequence, llama_pos first, std::size_t count);
+
+    const llama_model *model_;
+    llama_context *context_ = nullptr;
+    std::vector<CacheGroup> groups_;
+    std::vector<std::vector<Owner>> owners_;  // by group and cell
+    std::map<llama_seq_id, llama_pos> ends_;  // the next position of each sequence
+    std::unique_ptr<Watch> watch_;
+};
+
+// The token with the largest logit.
+llama_token most_likely(const std::vector<float> &logits);

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The models of this example: random weights for each kind of cache that llama.cpp has, or a GGUF file of the user.
+#pragma once
+
+#include <llama.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+struct FreeModel {
+    void operator()(llama_model *model) const { llama_model_free(model); }
+};
+using Model = std::unique_ptr<llama_model, FreeModel>;
+
+// A model's size, in what its cache depends on.
+struct ModelSize {
+    std::uint32_t layers = 8;
+    std::uint32_t heads = 8;
+    std::uint32_t kv_heads = 8;
+    std::uint32_t head_dim = 128;
+    std::uint32_t vocabulary = 1000;
+};
+
+// Names for make_model: "gqa", "mla", "swa" (sliding window), "recurrent", "hybrid".
+const std::vector<std::string> &model_names();
+
+// A model of that name whose weights are the same in every process; or the GGUF file if `name` ends in ".gguf".
+Model make_model(const std::string &name, const ModelSize &size);
