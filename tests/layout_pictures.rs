@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use kvmem::layout::{Arrangement, Axis, Dimensions, Geometry, LayoutKind, Order, Strides, draw};
+use kvmem::layout::{Arrangement, Axis, Dimensions, Geometry, LayoutKind, Order, Strides, draw, draw_parts};
 
 /// A file of docs/pictures, and the layout that it shows.
 struct Picture {
@@ -48,18 +48,35 @@ fn pictures() -> Vec<Picture> {
     ]
 }
 
+fn geometry(order: &str, strides: Strides, dimensions: Dimensions) -> Geometry {
+    let kind = LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides });
+    Geometry::new(dimensions, kind).unwrap()
+}
+
+/// Compares a picture with the committed one, or writes it.
+fn check(name: &str, drawn: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures");
+    let path = folder.join(format!("layout-{name}.svg"));
+    if std::env::var_os("KVMEM_BLESS").is_some() {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(&path, drawn).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == drawn, "{} is stale: KVMEM_BLESS=1 writes it anew", path.display());
+}
+
+#[test]
+fn the_picture_of_parts_is_the_librarys_output() {
+    let row =
+        Strides::default().with(Axis::Head, 132).with(Axis::Token, 8 * 132).with(Axis::Block, 16 * 8 * 132);
+    let part = |bytes: u64| Dimensions { outer_dim: 1, dtype_width: 1, inner_dim: 8 * bytes, ..usual() };
+    let (data, scales) = (geometry("L/BNHC", row, part(128)), geometry("L/BNHC", row, part(4)));
+    check("parts", &draw_parts(&[("data", &data), ("scales", &scales)], 42).unwrap());
+}
+
 #[test]
 fn the_pictures_of_the_docs_are_the_librarys_output() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures");
     for Picture { name, order, strides, dimensions } in pictures() {
-        let kind = LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides });
-        let drawn = draw(&Geometry::new(dimensions, kind).unwrap(), 42).unwrap();
-        let path = folder.join(format!("layout-{name}.svg"));
-        if std::env::var_os("KVMEM_BLESS").is_some() {
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(&path, &drawn).unwrap();
-        }
-        let committed = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(committed == drawn, "{} is stale: KVMEM_BLESS=1 writes it anew", path.display());
+        check(name, &draw(&geometry(order, strides, dimensions), 42).unwrap());
     }
 }

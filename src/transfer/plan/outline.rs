@@ -81,7 +81,7 @@ impl Outline {
         Self::of(vec![part], by_layer)
     }
 
-    fn of(parts: Vec<PartOutline>, by_layer: bool) -> Result<Self> {
+    pub(super) fn of(parts: Vec<PartOutline>, by_layer: bool) -> Result<Self> {
         let first = &parts[0];
         for part in parts.iter().filter(|_| by_layer) {
             let [layers, others] = [first, part].map(|part| part.whole.selection.layers.count);
@@ -145,7 +145,7 @@ impl Outline {
 }
 
 impl PartOutline {
-    fn new(sides: [LayoutPart<'_>; 2], wanted: Wanted, by_layer: bool) -> Result<Self> {
+    pub(super) fn new(sides: [LayoutPart<'_>; 2], wanted: Wanted, by_layer: bool) -> Result<Self> {
         let name = sides[0].name;
         Self::unnamed(sides, wanted, by_layer).map_err(|error| in_part(name, error))
     }

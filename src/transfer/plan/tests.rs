@@ -4,6 +4,7 @@
 
 mod cuts;
 mod matrices;
+mod parts;
 mod reshaped;
 mod tokens;
 
@@ -13,7 +14,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::Status;
-use crate::layout::{BlockDim, Dimensions, Geometry, LayoutKind, Placement};
+use crate::layout::{Axis, BlockDim, Dimensions, Geometry, LayoutKind, Placement};
 
 impl Plan {
     /// The plan of one list of pairs.
