@@ -1160,6 +1160,7 @@ typedef struct kvmem_layout_part {
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
 ///           they differ in the number of blocks, tier, device or agent
+///         KVMEM_STATUS_IO: the list of this process's mappings cannot be read
 kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts,
                                   size_t num_parts,
                                   kvmem_layout **layout,
@@ -1653,6 +1654,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///           does not have num_heads; or both pairs and block tables are given
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot or head, or a block table is
 ///           too short for the tokens
+///         KVMEM_STATUS_NOT_FOUND: a name of `parts` is not that of a part of both layouts
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
 ///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
 ///           exclude every path; the requested path is not possible; the transfer cannot be verified; or

@@ -4,6 +4,7 @@
 // its network is replaced.
 #include "forged.h"
 #include "memory.h"
+#include "parts.h"
 #include "blocks.h"
 
 static const char *folder;
@@ -57,6 +58,24 @@ static void write_ordered_descriptor(void) {
     write_parcel("layout-descriptor-ordered", &descriptor);
 }
 
+/* Parts in regions of their own, and the descriptor of parts that an agent knows. */
+static void write_parts(void) {
+    const part_shape shapes[] = {{"data", "L/BNHC", 2, 1, 4, 2, 16, 1}, {"scales", "LBNC", 2, 1, 4, 0, 8, 1}};
+    OWNED(kvmem_agent) agent = agent_open("corpus");
+    const kvmem_system_options system = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE);
+    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.source = KVMEM_LAYOUT_ALLOCATE,
+                                           it.system = &system);
+    OWNED(kvmem_layout) layout = parts_build(shapes, NUM(shapes), &options);
+    OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
+    CLEANUP(parcel_close) parcel parcel = parcel_of(share);
+    write_parcel("layout-parts", &parcel);
+    options.agent = agent;
+    OWNED(kvmem_layout) registered = parts_build(shapes, NUM(shapes), &options);
+    CLEANUP(message_free) message descriptor = layout_descriptor(registered);
+    /* Descriptors within it have checksums of their own, so the boot stays. */
+    write_to_folder("layout-descriptor-parts", descriptor.data, descriptor.size);
+}
+
 /* A layout that NIXL reaches, and its descriptor for itself. */
 static void write_remote_layout(void) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
@@ -90,6 +109,7 @@ int main(int argc, char **argv) {
     write_layout("layout-elastic", MEMORY_ELASTIC, 2, BLOCKS_TOGETHER);
     write_ordered_layout();
     write_ordered_descriptor();
+    write_parts();
     write_remote_layout();
     return EXIT_SUCCESS;
 }

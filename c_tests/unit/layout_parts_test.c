@@ -103,6 +103,9 @@ TEST(all_parts_move_with_one_completion) {
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, caches.source, caches.destination, &options);
     RUN(transfer);
     const uint64_t bytes = NUM(pairs) * 3 * 4 * 2 * (40 * 2 + 24 * 2 + 3);
+    kvmem_transfer_explanation explanation;
+    OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, &explanation);
+    CHECK_HAS(kvmem_blob_data(text), "loops of part 'scales': blocks 5");
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.bytes, bytes);
     CHECK_EQ(info.path, KVMEM_PATH_MEMCPY);

@@ -40,6 +40,7 @@ use crate::transfer::Transfer;
 ///           does not have num_heads; or both pairs and block tables are given
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot or head, or a block table is
 ///           too short for the tokens
+///         KVMEM_STATUS_NOT_FOUND: a name of `parts` is not that of a part of both layouts
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
 ///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
 ///           exclude every path; the requested path is not possible; the transfer cannot be verified; or

@@ -5,11 +5,19 @@
 use super::nest::{Loop, PairedAxis};
 use super::{Plan, PlanPart};
 
+/// A layout may have a thousand parts.
+const MOST_LINES: usize = 32;
+
 impl Plan {
-    /// One line per set of blocks with the same loops.
+    /// One line per set of blocks with the same loops, with the name of the part of the layouts.
     pub fn description(&self) -> String {
         let what = if self.block_runs().is_some() { "blocks" } else { "spans of tokens" };
-        self.parts().map(|part| part.description(what)).collect()
+        let mut text: String = self.parts().take(MOST_LINES).map(|part| part.description(what)).collect();
+        let more = self.parts().count().saturating_sub(MOST_LINES);
+        if more > 0 {
+            text += &format!("loops of {more} more\n");
+        }
+        text
     }
 }
 
@@ -21,7 +29,8 @@ impl PlanPart<'_> {
             |axis: &PairedAxis| axis.regions == [0; 2] && axis.strides.iter().all(|stride| *stride < unit);
         let mut within: Vec<_> = moved().filter(|axis| is_within(axis)).collect();
         within.sort_by_key(|axis| std::cmp::Reverse(axis.strides[1]));
-        let mut text = format!("loops: {what} {blocks}");
+        let name = if self.name.is_empty() { String::new() } else { format!(" of part '{}'", self.name) };
+        let mut text = format!("loops{name}: {what} {blocks}");
         for each in self.loops() {
             let mut axes: Vec<_> = moved().filter(|axis| !is_within(axis) && is_of(axis, each)).collect();
             axes.sort_by_key(|axis| std::cmp::Reverse((axis.regions[1], axis.strides[1])));

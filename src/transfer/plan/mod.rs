@@ -113,10 +113,14 @@ impl Plan {
 
     /// Blocks with the same loops: one set of them per part of the layouts, or per section.
     pub fn parts(&self) -> impl Iterator<Item = PlanPart<'_>> {
-        let whole = self.blocks.runs().into_iter().flat_map(|blocks| {
-            self.outlines().map(move |LayerOutline { shape, block, .. }| PlanPart { shape, block, blocks })
+        let whole = self.blocks.runs().into_iter().flat_map(move |blocks| {
+            self.outline.parts.iter().map(move |part| {
+                let LayerOutline { shape, block, .. } = part.layer(self.layer);
+                PlanPart { name: part.name(), shape, block, blocks }
+            })
         });
         let sections = self.blocks.sections().iter().map(|section| PlanPart {
+            name: self.outline.parts[section.part].name(),
             shape: self.layer.and_then(|layer| section.layers.get(layer)).unwrap_or(&section.shape),
             block: &section.block,
             blocks: &section.spans,
@@ -270,6 +274,8 @@ pub struct TileCount {
 /// Blocks with the same loops.
 #[derive(Clone, Copy)]
 pub struct PlanPart<'a> {
+    /// Of the part of the layouts; empty if they have none.
+    name: &'a str,
     shape: &'a Shape,
     /// Of all layers.
     block: &'a PairedBlock,

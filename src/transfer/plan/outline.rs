@@ -183,6 +183,11 @@ impl PartOutline {
         })
     }
 
+    /// Empty if the layouts have no parts.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// An error with the name of the part, if it has one.
     pub(super) fn named(&self, error: Error) -> Error {
         in_part(&self.name, error)

@@ -31,6 +31,8 @@ pub struct Sections {
 /// Spans of one length, and the loops within each.
 #[derive(Debug)]
 pub struct Section {
+    /// Index of the part of the layouts.
+    pub part: usize,
     pub shape: Shape,
     pub block: PairedBlock,
     /// Each layer by itself; empty unless layers are moved one by one.
@@ -70,17 +72,17 @@ impl Sections {
     /// destination twice.
     pub fn fill(&mut self, outline: &Outline, tables: &TokenTables<'_>) -> Result<()> {
         self.used = 0;
-        outline
-            .parts
-            .iter()
-            .try_for_each(|part| self.fill_part(part, tables).map_err(|error| part.named(error)))
+        let mut parts = outline.parts.iter().enumerate();
+        parts.try_for_each(|(index, part)| {
+            self.fill_part((index, part), tables).map_err(|error| part.named(error))
+        })
     }
 
-    fn fill_part(&mut self, outline: &PartOutline, tables: &TokenTables<'_>) -> Result<()> {
+    fn fill_part(&mut self, (part, outline): (usize, &PartOutline), tables: &TokenTables<'_>) -> Result<()> {
         check(outline, tables, &mut self.entries)?;
         let sides = [0, 1].map(|side| TokenGrid::of(outline.geometry(side), &tables.sides[side]));
         for cells in divide(&sides, tables.tokens).into_iter().filter(|cells| cells.count > 0) {
-            let mut section = self.section(outline, sides, cells)?;
+            let mut section = Section { part, ..self.section(outline, sides, cells)? };
             match self.all.get_mut(self.used) {
                 Some(place) => std::mem::swap(place, &mut section),
                 None => self.all.push(section),
@@ -122,7 +124,7 @@ impl Sections {
         let bytes = whole.size().and_then(|size| size.checked_mul(cells.count)).ok_or_else(too_large)?;
         layers.clear();
         layers.extend((0..outline.layers.len() as u64).map(|layer| shape(&block(Some(layer)))));
-        Ok(Section { shape: shape(&whole), layers, block: whole, spans, bytes })
+        Ok(Section { part: 0, shape: shape(&whole), layers, block: whole, spans, bytes })
     }
 }
 
