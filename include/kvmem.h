@@ -1589,6 +1589,8 @@ typedef struct kvmem_transfer_options {
     /// first use.
     /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
     /// piece; 64 MiB by default. All transfers of a GPU share it.
+    /// Between host memory and a peer: registered host memory in eight slots; 16 MiB by default. All
+    /// transfers of an agent with the same size share it.
     uint64_t staging_size;
     /// KVMEM_PATH_* value: use this path, or fail. 0: use the path with the highest estimated throughput.
     uint32_t path;
@@ -1621,6 +1623,11 @@ typedef struct kvmem_transfer_options {
     const char *const *parts;
     /// Number of names; 0 for all parts.
     size_t num_parts;
+    /// For transfers with a peer: nanoseconds without progress after which a run ends with
+    /// KVMEM_STATUS_TIMED_OUT; 0 for 30 seconds with staging memory, and for no limit without. The memory of
+    /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
+    /// KVMEM_STATUS_BUSY.
+    uint64_t stall_timeout_ns;
 } kvmem_transfer_options;
 
 /// Sets options to their defaults.
@@ -1880,6 +1887,11 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
 #define KVMEM_PATH_URING_STAGED 13
 /// As KVMEM_PATH_URING_STAGED, with threads that access the file by preadv and pwritev.
 #define KVMEM_PATH_PREAD_STAGED 14
+
+/// NIXL reads large ranges of a peer's memory into staging memory, and host threads copy rows from there.
+#define KVMEM_PATH_NIXL_READ_STAGED 15
+/// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
+#define KVMEM_PATH_NIXL_WRITE_STAGED 16
 
 /// Returns the name of a path, such as "NIXL read". The string is static.
 ///

@@ -88,7 +88,11 @@ static kvmem_layout *import(kvmem_agent *agent, const kvmem_layout *layout) {
     return imported;
 }
 
-/* Tokens of one shape go to the other: read from the far agent's memory, and written to it. */
+/* A small arena, so that there are several chunks. */
+#define ARENA_SIZE (8 * 4096)
+
+/* Tokens of one shape go to the other: read from the far agent's memory, and written to it, with a descriptor
+   for each span and through an arena. */
 static void move_both_ways(const pair *pair, const shape *from, const shape *to,
                            const kvmem_transfer_options *options) {
     for (int writes = 0; writes < 2; writes++) {
@@ -97,12 +101,19 @@ static void move_both_ways(const pair *pair, const shape *from, const shape *to,
         OWNED(kvmem_layout) expected = build(to, NULL, false);
         agents_introduce(pair->near, pair->far); /* with what was built since the last time */
         OWNED(kvmem_layout) remote = import(pair->near, writes ? destination : source);
-        each_region(from, source, source, fill_both);
-        each_region(to, destination, expected, fill_both);
-        run(source, expected, options, KVMEM_PATH_MEMCPY);
-        run(writes ? source : remote, writes ? remote : destination, options,
-            writes ? KVMEM_PATH_NIXL_WRITE : KVMEM_PATH_NIXL_READ);
-        each_region(to, destination, expected, compare);
+        const uint32_t paths[2][2] = {{KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED},
+                                      {KVMEM_PATH_NIXL_WRITE, KVMEM_PATH_NIXL_WRITE_STAGED}};
+        for (int staged = 0; staged < 2; staged++) {
+            const uint32_t path = paths[writes][staged];
+            each_region(from, source, source, fill_both);
+            each_region(to, destination, expected, fill_both);
+            run(source, expected, options, KVMEM_PATH_MEMCPY);
+            kvmem_transfer_options forced = *options;
+            forced.path = path;
+            forced.staging_size = staged ? ARENA_SIZE : 0;
+            run(writes ? source : remote, writes ? remote : destination, &forced, path);
+            each_region(to, destination, expected, compare);
+        }
         kvmem_layout_destroy(remote);
         remote = NULL;
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair->near, "far", ERR));

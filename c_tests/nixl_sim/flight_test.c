@@ -256,6 +256,91 @@ TEST(a_thread_that_waits_does_the_work_of_its_agent) {
     }
 }
 
+/* A transfer of all blocks through an arena of eight pages, of which each chunk is one. */
+static kvmem_transfer *create_staged(const pair *pair, const kvmem_layout_config *config,
+                                     uint64_t stall_timeout_ns) {
+    kvmem_block_pair pairs[NUM_BLOCKS];
+    for (uint64_t i = 0; i < config->num_blocks; i++) {
+        pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
+    }
+    const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, pair->remote, pair->local,
+        KV_OPTIONS(&all, it.path = KVMEM_PATH_NIXL_READ_STAGED, it.staging_size = 8 * 4096,
+                   it.stall_timeout_ns = stall_timeout_ns));
+    return transfer;
+}
+
+/* 128 KiB. */
+static kvmem_layout_config many_chunks(void) {
+    return WITH(kv_config(&kv_kinds[0]), it.num_blocks = NUM_BLOCKS, it.inner_dim = 24);
+}
+
+/* Of the requests that were posted since then. */
+static bool all_but_one_in_flight(uint64_t posts) {
+    const nixl_sim_requests now = requests();
+    return now.posts == posts + now.in_flight + 1;
+}
+
+TEST(a_chunk_that_fails_is_released_and_the_next_run_moves_all) {
+    const kvmem_layout_config config = many_chunks();
+    OPENED(pair, pair, &config);
+    OWNED(kvmem_transfer) staged = create_staged(&pair, &config, 0);
+    NIXL(nixl_sim_fail_post(3));
+    EXPECT(KVMEM_STATUS_NIXL, run(staged));
+    CHECK_EQ(requests().alive, 0);
+    EXPECT_OK(run(staged));
+    NIXL(nixl_sim_set_pending(1));
+    NIXL(nixl_sim_fail_status(2));
+    const uint64_t posts = requests().posts;
+    EXPECT_OK(kvmem_transfer_submit(staged, ERR));
+    AWAIT(all_but_one_in_flight(posts));
+    NIXL(nixl_sim_set_pending(0));
+    EXPECT(KVMEM_STATUS_NIXL, kvmem_transfer_wait(staged, PATIENCE, ERR));
+    EXPECT_OK(run(staged));
+    CHECK_EQ(requests().alive, 0);
+}
+
+TEST(chunks_in_flight_are_as_many_as_their_slots_and_end_after_a_cancellation) {
+    const kvmem_layout_config config = many_chunks();
+    OPENED(pair, pair, &config);
+    OWNED(kvmem_transfer) staged = create_staged(&pair, &config, 0);
+    OWNED(kvmem_transfer) second = create_staged(&pair, &config, 0);
+    OWNED(kvmem_transfer) third = create_staged(&pair, &config, 0);
+    NIXL(nixl_sim_set_pending(1));
+    EXPECT_OK(kvmem_transfer_submit(staged, ERR));
+    AWAIT(requests().in_flight == 4);
+    EXPECT_OK(kvmem_transfer_submit(second, ERR));
+    AWAIT(requests().in_flight == 8);
+    EXPECT_OK(kvmem_transfer_submit(third, ERR)); /* it gets no slot before another one ends */
+    EXPECT_OK(kvmem_transfer_cancel(staged, ERR));
+    CHECK_EQ(requests().in_flight, 8);
+    NIXL(nixl_sim_set_pending(0));
+    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(staged, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_wait(second, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_wait(third, PATIENCE, ERR));
+    CHECK_EQ(requests().alive, 0);
+}
+
+TEST(a_run_without_progress_ends_in_time) {
+    const kvmem_layout_config config = many_chunks();
+    OPENED(pair, pair, &config);
+    OWNED(kvmem_transfer) staged = create_staged(&pair, &config, MILLISECONDS(10));
+    NIXL(nixl_sim_set_pending(1));
+    EXPECT_OK(kvmem_transfer_submit(staged, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "agent 'far' for 10 ms",
+                   kvmem_transfer_wait(staged, PATIENCE, ERR));
+    CHECK_HAS(test_last_message(), "stall_timeout_ns");
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(staged, ERR));
+    NIXL(nixl_sim_set_pending(0));
+    AWAIT(requests().alive == 0);
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) {
+        status = kvmem_transfer_submit(staged, ERR);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_wait(staged, PATIENCE, ERR));
+}
+
 /* Callbacks run on one thread, in order. */
 static void await_callbacks(void) {
     static unsigned char other[4096];
@@ -283,4 +368,21 @@ TEST(memory_of_a_request_that_can_not_be_released_is_never_freed) {
     kv_side_close(&pair.far_side);
     kvmem_agent_destroy(pair.far);
     free(pair.near_side.expected); /* what NIXL may use stays */
+}
+
+/* Also one of the last cases. The memory of the layouts is not in use by the request, only the arena is. */
+TEST(an_arena_of_a_request_that_can_not_be_released_is_used_no_more) {
+    const kvmem_layout_config config = many_chunks();
+    pair pair;
+    pair_open(&pair, &config);
+    kvmem_transfer *staged = create_staged(&pair, &config, 0);
+    NIXL(nixl_sim_fail_post(1));
+    NIXL(nixl_sim_fail_release(1));
+    EXPECT(KVMEM_STATUS_NIXL, run(staged));
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "create the transfer again", kvmem_transfer_submit(staged, ERR));
+    kvmem_transfer *next = create_staged(&pair, &config, 0);
+    EXPECT_OK(run(next));
+    kvmem_transfer_destroy(staged);
+    kvmem_transfer_destroy(next);
+    pair_close(&pair);
 }

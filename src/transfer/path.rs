@@ -11,6 +11,10 @@ pub enum TransferPath {
     NixlRead,
     /// Written to a peer by NIXL.
     NixlWrite,
+    /// Read from a peer by NIXL in large ranges, whose rows the CPU copies.
+    NixlReadStaged,
+    /// Gathered by the CPU, and written to a peer by NIXL in large ranges.
+    NixlWriteStaged,
     /// Read from a file by NIXL.
     NixlFileRead,
     /// Written to a file by NIXL.
@@ -48,6 +52,8 @@ impl TransferPath {
             Self::Memcpy => c"memcpy",
             Self::NixlRead => c"NIXL read",
             Self::NixlWrite => c"NIXL write",
+            Self::NixlReadStaged => c"NIXL read, staged",
+            Self::NixlWriteStaged => c"NIXL write, staged",
             Self::NixlFileRead => c"NIXL file read",
             Self::NixlFileWrite => c"NIXL file write",
             Self::CudaCopy => c"CUDA copy",
@@ -67,6 +73,16 @@ impl TransferPath {
         matches!(self, Self::CudaCopy | Self::CudaBatch | Self::Cuda2d | Self::CudaKernel | Self::CudaStaged)
     }
 
+    /// Whether NIXL moves bytes between this process and a peer.
+    pub fn has_peer(self) -> bool {
+        matches!(self, Self::NixlRead | Self::NixlReadStaged | Self::NixlWrite | Self::NixlWriteStaged)
+    }
+
+    /// Whether NIXL reads.
+    pub fn is_nixl_read(self) -> bool {
+        matches!(self, Self::NixlRead | Self::NixlReadStaged | Self::NixlFileRead)
+    }
+
     /// Whether kvmem itself reads or writes a file.
     pub fn is_disk(self) -> bool {
         matches!(self, Self::Uring | Self::Pread | Self::UringStaged | Self::PreadStaged)
@@ -76,6 +92,7 @@ impl TransferPath {
     pub fn is_alike(self, other: Self) -> bool {
         let staged = |path| matches!(path, Self::UringStaged | Self::PreadStaged);
         (self.is_cuda() && other.is_cuda())
+            || (self.has_peer() && other.has_peer() && self.is_nixl_read() == other.is_nixl_read())
             || (self.is_disk() && other.is_disk() && staged(self) == staged(other))
     }
 }

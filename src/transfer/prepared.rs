@@ -77,7 +77,7 @@ impl Route {
     fn ensure_notifiable(&self, step: &Step<'_>) -> Result<()> {
         ensure!(
             step.notification.is_none()
-                || matches!(self.path, TransferPath::NixlRead | TransferPath::NixlWrite),
+                || self.path.has_peer(),
             InvalidArgument,
             "a notification goes to a remote agent, and neither layout is remote"
         );

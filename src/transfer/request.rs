@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::path::TransferPath;
 use super::run::queue::Queue;
@@ -122,6 +123,8 @@ pub struct Preferences {
     pub by_layer: bool,
     /// The path to take; `None` selects the fastest.
     pub path: Option<TransferPath>,
+    /// How long a transfer with a peer may make no progress; `None` for the default.
+    pub stall_timeout: Option<Duration>,
 }
 
 /// The expected contents of a destination's blocks.

@@ -2,6 +2,7 @@
 //! Options of new transfers, and their conversion to core types.
 
 use std::ffi::{c_char, c_void};
+use std::time::Duration;
 
 use crate::error::{Result, ensure};
 use crate::ffi::common::handle::borrow_nullable;
@@ -115,6 +116,8 @@ pub struct kvmem_transfer_options {
     /// first use.
     /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
     /// piece; 64 MiB by default. All transfers of a GPU share it.
+    /// Between host memory and a peer: registered host memory in eight slots; 16 MiB by default. All
+    /// transfers of an agent with the same size share it.
     pub staging_size: u64,
     /// KVMEM_PATH_* value: use this path, or fail. 0: use the path with the highest estimated throughput.
     pub path: u32,
@@ -147,6 +150,11 @@ pub struct kvmem_transfer_options {
     pub parts: *const *const c_char,
     /// Number of names; 0 for all parts.
     pub num_parts: usize,
+    /// For transfers with a peer: nanoseconds without progress after which a run ends with
+    /// KVMEM_STATUS_TIMED_OUT; 0 for 30 seconds with staging memory, and for no limit without. The memory of
+    /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
+    /// KVMEM_STATUS_BUSY.
+    pub stall_timeout_ns: u64,
 }
 options!(kvmem_transfer_options);
 
@@ -291,6 +299,7 @@ fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
         no_host_bounce: options.flags & KVMEM_TRANSFER_NO_HOST_BOUNCE != 0,
         by_layer: options.flags & KVMEM_TRANSFER_BY_LAYER != 0,
         path: asked,
+        stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),
     })
 }
 

@@ -36,6 +36,11 @@ pub const KVMEM_PATH_URING_STAGED: u32 = 13;
 /// As KVMEM_PATH_URING_STAGED, with threads that access the file by preadv and pwritev.
 pub const KVMEM_PATH_PREAD_STAGED: u32 = 14;
 
+/// NIXL reads large ranges of a peer's memory into staging memory, and host threads copy rows from there.
+pub const KVMEM_PATH_NIXL_READ_STAGED: u32 = 15;
+/// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
+pub const KVMEM_PATH_NIXL_WRITE_STAGED: u32 = 16;
+
 /// Returns the name of a path, such as "NIXL read". The string is static.
 ///
 /// @param path any value; the name of an unknown one is "unknown"
@@ -50,7 +55,7 @@ pub(in crate::ffi) fn value_of(path: TransferPath) -> u32 {
 }
 
 /// The paths and their C values.
-pub(in crate::ffi) const PATHS: [(u32, TransferPath); 14] = [
+pub(in crate::ffi) const PATHS: [(u32, TransferPath); 16] = [
     (KVMEM_PATH_MEMCPY, TransferPath::Memcpy),
     (KVMEM_PATH_NIXL_READ, TransferPath::NixlRead),
     (KVMEM_PATH_NIXL_WRITE, TransferPath::NixlWrite),
@@ -65,4 +70,6 @@ pub(in crate::ffi) const PATHS: [(u32, TransferPath); 14] = [
     (KVMEM_PATH_PREAD, TransferPath::Pread),
     (KVMEM_PATH_URING_STAGED, TransferPath::UringStaged),
     (KVMEM_PATH_PREAD_STAGED, TransferPath::PreadStaged),
+    (KVMEM_PATH_NIXL_READ_STAGED, TransferPath::NixlReadStaged),
+    (KVMEM_PATH_NIXL_WRITE_STAGED, TransferPath::NixlWriteStaged),
 ];

@@ -97,10 +97,16 @@ pub fn prepare(
     nixl::ensure_allowed(path, sides, preferences)?;
     // The peer is notified after the last byte.
     let last = plans.len() - 1;
-    let mut notification = notification;
+    let (mut notification, mut preferences) = (notification, preferences.clone());
     let prepare = |(index, plan)| {
         let notification = if index == last { notification.take() } else { None };
-        NixlMove::prepare(source, destination, path, plan, notification)
+        if !path.has_peer() {
+            return NixlMove::prepare(source, destination, path, plan, notification);
+        }
+        let part = NixlMove::with_peer(sides, path, plan, &preferences, notification)?;
+        // All layers take the path of the first.
+        preferences.path = Some(part.path());
+        Ok(part)
     };
     let parts: Vec<_> = plans.into_iter().enumerate().map(prepare).collect::<Result<_>>()?;
     Ok(Box::new(PartSequence::new(parts)))

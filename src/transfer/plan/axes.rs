@@ -18,8 +18,8 @@ pub struct PairedBlock {
     /// Bytes from there to the first that is moved: of tokens between those that are moved.
     pub offsets: [u64; 2],
     pub element_size: u64,
-    /// Bytes from a block of the destination to the next.
-    pub page_stride: u64,
+    /// Bytes from a block to the next, in source and destination.
+    pub page_strides: [u64; 2],
 }
 
 impl PairedBlock {
@@ -47,7 +47,7 @@ impl PairedBlock {
             firsts: ranges.map(|(_, range)| [range.source, range.destination]),
             offsets: [0; 2],
             element_size: sides[0].element_size(),
-            page_stride: sides[1].stride(Axis::Block),
+            page_strides: sides.map(|side| side.stride(Axis::Block)),
         }
     }
 
@@ -59,6 +59,15 @@ impl PairedBlock {
             tokens.strides[side] *= step;
             tokens.is_whole &= step == 1;
         }
+        self
+    }
+
+    /// One of its layers.
+    pub fn of_layer(mut self, layer: u64) -> Self {
+        let layers = &mut self.axes[0];
+        layers.is_whole &= layers.count == 1;
+        layers.count = 1;
+        self.firsts[0] = self.firsts[0].map(|first| first + layer);
         self
     }
 

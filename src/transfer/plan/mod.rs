@@ -28,7 +28,7 @@ mod units;
 
 pub use matrices::Matrices;
 pub use moves::{BlockRun, Matrix, Move};
-pub use nest::Loop;
+pub use nest::{Loop, LoopOrder};
 pub use outline::Outline;
 pub use planned_blocks::PlannedBlocks;
 pub use selection::{Selection, Slots};
@@ -99,6 +99,16 @@ impl Plan {
     pub fn layer(&self, layer: u64) -> Self {
         let layers = self.outline.selection().layers.count;
         Self { layer: Some(layer as usize), bytes: self.bytes / layers, ..self.clone() }
+    }
+
+    /// The same with loops in another order. Its blocks are not those of a list of pairs, and it has no layers of its own.
+    pub fn in_order(&self, order: LoopOrder) -> Self {
+        Self {
+            outline: Arc::new(self.outline.in_order(order, self.layer)),
+            blocks: Arc::new(self.blocks.in_order(order, self.layer)),
+            layer: None,
+            bytes: self.bytes,
+        }
     }
 
     /// The blocks, whose memory a later plan can use.

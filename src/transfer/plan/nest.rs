@@ -54,7 +54,25 @@ impl Loop {
     }
 }
 
-/// The loops of a block: outermost first, in the order of the destination.
+/// The side whose order the loops follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoopOrder {
+    /// The destination's, except that short rows may be lengthened by what is close to them.
+    Destination,
+    /// The destination's: what is contiguous there is contiguous in the loops.
+    StrictDestination,
+    /// The source's, with the exception of the first.
+    Source,
+}
+
+impl LoopOrder {
+    /// Index of the side.
+    pub fn leader(self) -> usize {
+        usize::from(self != Self::Source)
+    }
+}
+
+/// The loops of a block: outermost first, in the order of one of the sides, which is the destination unless stated.
 #[derive(Clone, Debug)]
 pub struct Nest {
     loops: [Loop; BLOCK_AXES],
@@ -68,8 +86,14 @@ pub struct Nest {
 }
 
 impl Nest {
-    /// The loops over some axes of a block. `block_stride` is that of the destination.
-    pub fn of(axes: &[PairedAxis; BLOCK_AXES], element_size: u64, block_stride: u64) -> Self {
+    /// The loops over some axes of a block, in the order of one of the sides. `block_stride` is that of the same side.
+    pub fn in_order(
+        order: LoopOrder,
+        axes: &[PairedAxis; BLOCK_AXES],
+        element_size: u64,
+        block_stride: u64,
+    ) -> Self {
+        let leader = order.leader();
         let mut unit = ContiguousUnit::new(axes, element_size);
         unit.extend(axes);
         let mut all = [Loop::default(); BLOCK_AXES];
@@ -79,13 +103,16 @@ impl Nest {
             length += 1;
         }
         let loops = &mut all[..length];
-        // Regions first, then the largest strides: the destination is written in order.
+        let other = 1 - leader;
+        // Regions first, then the largest strides: the leader is accessed in order.
         loops.sort_by_key(|each| {
-            std::cmp::Reverse((each.regions[1], each.strides[1], each.regions[0], each.strides[0]))
+            std::cmp::Reverse((each.regions[leader], each.strides[leader], each.regions[other], each.strides[other]))
         });
         let length = join(loops);
-        lengthen_rows(&mut loops[..length], unit.size, block_stride);
-        let inside = |each: &Loop| each.regions[1] == 0 && each.strides[1] < block_stride;
+        let inside = |each: &Loop| each.regions[leader] == 0 && each.strides[leader] < block_stride;
+        if order != LoopOrder::StrictDestination {
+            lengthen_rows(&mut loops[..length], unit.size, inside);
+        }
         let outside = loops[..length].iter().take_while(|each| !inside(each)).count();
         Self { loops: all, length, outside, unit_size: unit.size, unit: unit.listed }
     }
@@ -114,12 +141,12 @@ pub fn iterations(loops: &[Loop]) -> u64 {
 }
 
 /// Swaps the two innermost loops if the inner one has few iterations, such as keys and values of a row: a row of spans costs
-/// more than a short span. The spans of both loops are close together in the destination, so their order does not matter.
-fn lengthen_rows(loops: &mut [Loop], unit_size: u64, block_stride: u64) {
+/// more than a short span. If both are `inside` of a block, their spans are close together, so their order does not matter.
+fn lengthen_rows(loops: &mut [Loop], unit_size: u64, inside: impl Fn(&Loop) -> bool) {
     const FEW: u64 = 4;
     const SHORT: u64 = 1024;
     let [.., outer, inner] = loops else { return };
-    let is_inside = outer.is_within_regions() && outer.strides[1] < block_stride;
+    let is_inside = outer.is_within_regions() && inside(outer);
     if unit_size <= SHORT && inner.count <= FEW && outer.count > 2 * inner.count && is_inside {
         std::mem::swap(outer, inner);
     }

@@ -5,6 +5,7 @@
 use super::axes::{PairedBlock, ensure_same_elements};
 use super::common_memory::have_common_memory;
 use super::matching::matched;
+use super::nest::LoopOrder;
 use super::runs::BlockRuns;
 use super::selection::Selection;
 use super::shape::Shape;
@@ -99,6 +100,12 @@ impl Outline {
         Ok(Self { parts, block_size, has_common_memory: false })
     }
 
+    /// The same, or one of its layers, with loops in another order.
+    pub(super) fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
+        let parts = self.parts.iter().map(|part| part.in_order(order, layer)).collect();
+        Self { parts, block_size: self.block_size, has_common_memory: self.has_common_memory }
+    }
+
     /// What is moved of each block, of the first part.
     pub fn selection(&self) -> &Selection {
         &self.parts[0].whole.selection
@@ -186,6 +193,20 @@ impl PartOutline {
     /// Empty if the layouts have no parts.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The same, or one of its layers, with loops in another order.
+    fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
+        let before = self.layer(layer);
+        let shape = Shape::in_order(order, &before.shape.sides, &before.block);
+        Self {
+            name: self.name.clone(),
+            whole: LayerOutline { shape, ..before.clone() },
+            layers: Vec::new(),
+            block_size: self.block_size,
+            geometries: self.geometries.clone(),
+            starts: self.starts.clone(),
+        }
     }
 
     /// An error with the name of the part, if it has one.

@@ -2,6 +2,7 @@
 //! The blocks of a plan, or the spans of tokens, and memory to plan other ones in.
 #![forbid(unsafe_code)]
 
+use super::nest::LoopOrder;
 use super::outline::{Outline, too_large};
 use super::runs::BlockRuns;
 use super::tokens::{Section, Sections, find_whole_blocks};
@@ -32,6 +33,17 @@ impl PlannedBlocks {
         match self.are_sections {
             true => self.sections.fill(outline, tables),
             false => outline.fill(&mut self.runs, &self.pairs),
+        }
+    }
+
+    /// The same, or one layer of tokens, with loops in another order.
+    pub(super) fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
+        match self.runs() {
+            Some(runs) => Self { runs: runs.in_order(order), ..Self::default() },
+            None => {
+                let sections = self.sections.in_order(order, layer);
+                Self { sections, are_sections: true, ..Self::default() }
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::moves::BlockRun;
+use super::nest::LoopOrder;
 use crate::error::{Error, Result, Status, ensure};
 use crate::transfer::request::BlockPair;
 
@@ -59,6 +60,17 @@ impl BlockRuns {
     /// The number of blocks of all runs.
     pub fn blocks(&self) -> u64 {
         self.blocks
+    }
+
+    /// The same in the order of one of the sides.
+    pub(super) fn in_order(&self, order: LoopOrder) -> Self {
+        let mut runs = self.runs.clone();
+        if order == LoopOrder::Source {
+            runs.sort_unstable_by_key(|run| (run.source, run.destination));
+        }
+        let mut sorted = Self { runs, blocks: self.blocks, ..Self::default() };
+        sorted.count_before();
+        sorted
     }
 
     /// The run of a block, which is counted from the first of all, and its index in the run.

@@ -4,7 +4,7 @@
 
 use super::axes::PairedBlock;
 use super::moves::{BlockRun, Move};
-use super::nest::{Loop, Nest, iterations};
+use super::nest::{Loop, LoopOrder, Nest, iterations};
 use super::side::Side;
 
 /// The loops over what is moved of each block, and where they start.
@@ -39,7 +39,13 @@ pub struct Grid {
 impl Shape {
     /// The shape of what is moved of blocks of two sides.
     pub fn of(sides: &[Side; 2], block: &PairedBlock) -> Self {
-        let nest = Nest::of(&block.axes, block.element_size, block.page_stride);
+        Self::in_order(LoopOrder::Destination, sides, block)
+    }
+
+    /// The same with loops in the order of one of the sides.
+    pub fn in_order(order: LoopOrder, sides: &[Side; 2], block: &PairedBlock) -> Self {
+        let block_stride = block.page_strides[order.leader()];
+        let nest = Nest::in_order(order, &block.axes, block.element_size, block_stride);
         let sides = [0, 1].map(|side| sides[side].starting_at(block.start(side)));
         Self {
             blocks_together: sides.iter().all(|side| side.block_stride == nest.unit_size),

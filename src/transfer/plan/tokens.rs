@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 use super::axes::PairedBlock;
+use super::nest::LoopOrder;
 use super::outline::{Outline, PartOutline, too_large};
 use super::runs::BlockRuns;
 use super::shape::Shape;
@@ -41,6 +42,20 @@ pub struct Section {
     pub spans: BlockRuns,
     /// Bytes of all layers.
     pub bytes: u64,
+}
+
+impl Section {
+    /// The same, or one of its layers, with loops in another order.
+    pub(super) fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
+        let block = match layer {
+            Some(layer) => self.block.clone().of_layer(layer as u64),
+            None => self.block.clone(),
+        };
+        let mut shape = Shape::in_order(order, &self.shape.sides, &block);
+        shape.nest.unit = None;
+        let spans = self.spans.in_order(order);
+        Self { bytes: spans.blocks() * shape.block_size(), shape, block, layers: Vec::new(), spans }
+    }
 }
 
 /// Finds the pairs of whole blocks that tables consist of. Returns whether blocks of both sides have the same size and all
@@ -95,6 +110,12 @@ impl Sections {
     /// The sections.
     pub fn list(&self) -> &[Section] {
         &self.all[..self.used]
+    }
+
+    /// The same, or one of their layers, with loops in another order.
+    pub fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
+        let all: Vec<_> = self.list().iter().map(|section| section.in_order(order, layer)).collect();
+        Self { used: all.len(), all, ..Self::default() }
     }
 
     /// One section, in the memory of the one that it replaces.

@@ -198,7 +198,7 @@ impl Chunks {
         match self.tiles {
             0 => self.for_each(chunk, |each| self.copy_rows(each)),
             _ => self.for_each_tile(chunk, |each, next| {
-                // SAFETY: as for `copy_one`.
+                // SAFETY: as for `copy_rows`.
                 unsafe { tile::copy(each, next, self.is_streamed) };
             }),
         }
@@ -208,32 +208,58 @@ impl Chunks {
     }
 
     fn copy_rows(&self, each: Matrix) {
-        let strides = each.strides.map(|stride| stride as usize);
-        let rows = HostRows {
-            from: each.first.source as *const u8,
-            to: each.first.destination as *mut u8,
-            size: each.first.size as usize,
-            outer: RowLoop::ONCE,
-            inner: RowLoop { count: each.rows as usize, strides },
-            ahead: 0,
-        };
-        match rows.are_short() {
-            // SAFETY: as below.
-            true => unsafe { rows.copy(self.is_streamed) },
-            false => each.moves().for_each(|each| self.copy_one(&each)),
-        }
-    }
-
-    fn copy_one(&self, each: &Move) {
-        let (from, to, size) = (each.source as *const u8, each.destination as *mut u8, each.size as usize);
         // SAFETY: the plan checked both spans against their layouts, which the run keeps alive until the last chunk is
         // copied, and `ensure_apart` that no written byte is read. Callers that write to the blocks meanwhile get what
         // they asked for. `suits` said that this machine can stream.
-        unsafe {
-            match self.is_streamed {
-                true => streaming::copy(from, to, size),
-                false => std::ptr::copy_nonoverlapping(from, to, size),
-            }
+        unsafe { copy_matrix(&each, self.is_streamed) };
+    }
+}
+
+/// Whether copies of a transfer of so many bytes should bypass the caches.
+pub fn suits_streaming(bytes: u64) -> bool {
+    streaming::suits(bytes)
+}
+
+/// Copies rows of host memory.
+///
+/// # Safety
+/// All rows are readable in the source and writable in the destination, and no byte is in both. `is_streamed` requires that
+/// [`suits_streaming`] has returned true.
+pub unsafe fn copy_rows(rows: &[Matrix], is_streamed: bool) {
+    // SAFETY: the caller's promise.
+    rows.iter().for_each(|each| unsafe { copy_matrix(each, is_streamed) });
+    if is_streamed {
+        streaming::settle();
+    }
+}
+
+/// # Safety
+/// As for [`copy_rows`]; the caller calls `settle` of [`streaming`].
+unsafe fn copy_matrix(each: &Matrix, is_streamed: bool) {
+    let rows = HostRows {
+        from: each.first.source as *const u8,
+        to: each.first.destination as *mut u8,
+        size: each.first.size as usize,
+        outer: RowLoop::ONCE,
+        inner: RowLoop { count: each.rows as usize, strides: each.strides.map(|stride| stride as usize) },
+        ahead: 0,
+    };
+    // SAFETY: the caller's promise, for both.
+    match rows.are_short() {
+        true => unsafe { rows.copy(is_streamed) },
+        false => each.moves().for_each(|each| unsafe { copy_one(&each, is_streamed) }),
+    }
+}
+
+/// # Safety
+/// As for [`copy_matrix`].
+unsafe fn copy_one(each: &Move, is_streamed: bool) {
+    let (from, to, size) = (each.source as *const u8, each.destination as *mut u8, each.size as usize);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match is_streamed {
+            true => streaming::copy(from, to, size),
+            false => std::ptr::copy_nonoverlapping(from, to, size),
         }
     }
 }

@@ -16,7 +16,7 @@ pub fn ensure_allowed(
     [source, destination]: [&Arc<Layout>; 2],
     preferences: &Preferences,
 ) -> Result<()> {
-    if !matches!(path, TransferPath::NixlRead | TransferPath::NixlWrite) {
+    if !path.has_peer() {
         let file = if path == TransferPath::NixlFileRead { source } else { destination };
         return ensure_no_page_cache(file, preferences);
     }

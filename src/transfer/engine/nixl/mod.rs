@@ -3,37 +3,52 @@
 //!
 //! A transfer is cut into requests of bounded size. For host memory, NIXL copies within the posting call, so a large
 //! request would block the agent. Many small requests also report a failure early.
+//!
+//! With a peer, many short spans go through an arena instead, in few large ranges.
 
 mod allowed;
+mod choice;
+mod cost;
+mod flow;
 mod guard;
 mod prepared;
 mod request_plan;
 mod run;
+mod staged;
 #[cfg(test)]
 mod tests;
 
 pub use allowed::ensure_allowed;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use self::choice::Choice;
+use self::cost::RequestRates;
 use self::guard::Guard;
 use self::prepared::PreparedRequests;
 use self::request_plan::RequestPlan;
 use self::run::NixlRun;
+use self::staged::StagedPlan;
 use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::Layout;
 use crate::nixl::{Agent, RemoteHold};
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
+use crate::transfer::request::Preferences;
 use crate::transfer::run::steps::{PartSequence, RunPart};
 use crate::transfer::run::{Run, Start};
 
 /// A prepared transfer.
 pub struct NixlMove {
     shared: Arc<PreparedRequests>,
+    /// The paths that were compared, if it is a transfer with a peer.
+    candidates: Vec<Candidate>,
 }
+
+/// How long a run through an arena may make no progress, unless the caller sets it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 impl NixlMove {
     /// Prepares a transfer. Fails for errors that can be detected without NIXL.
@@ -44,16 +59,43 @@ impl NixlMove {
         plan: Plan,
         notification: Option<Vec<u8>>,
     ) -> Result<Self> {
-        let reads = matches!(path, TransferPath::NixlRead | TransferPath::NixlFileRead);
-        let (local, remote) = if reads { (destination, source) } else { (source, destination) };
-        let agent = shared_agent(local, remote)?.clone();
         crate::transfer::plan::alignment::ensure_io_alignment(source, destination, &plan)?;
-        let request_plan = RequestPlan { local: local.clone(), remote: remote.clone(), reads, plan };
-        let guard = Guard::prepare(&agent, &request_plan)?;
-        let shared = PreparedRequests::new(path, agent, request_plan, notification, guard);
-        let this = Self { shared: Arc::new(shared) };
+        let shared = prepare([source, destination], path, plan, notification)?;
+        let candidates = vec![Candidate { path, seconds: 0.0, reason: None, is_impossible: false }];
+        Self::of(shared, candidates)
+    }
+
+    /// Prepares a transfer with a peer by the fastest path.
+    pub fn with_peer(
+        sides @ [source, destination]: [&Arc<Layout>; 2],
+        path: TransferPath,
+        plan: Plan,
+        preferences: &Preferences,
+        notification: Option<Vec<u8>>,
+    ) -> Result<Self> {
+        let reads = path.is_nixl_read();
+        let [local, remote] = if reads { [destination, source] } else { [source, destination] };
+        let agent = shared_agent(local, remote)?.clone();
+        let rates = RequestRates::of(remote, reads);
+        let Choice { path, division, candidates } =
+            choice::choose([local, remote], reads, &plan, preferences, &rates)?;
+        let mut shared = prepare(sides, path, plan, notification)?;
+        shared.rates = Some(rates);
+        shared.patience = preferences.stall_timeout.or(division.is_some().then_some(PATIENCE));
+        let staged = division.map(|division| StagedPlan::new(division, local, &agent));
+        shared.staged = staged.transpose()?.map(Arc::new);
+        Self::of(shared, candidates)
+    }
+
+    fn of(shared: PreparedRequests, candidates: Vec<Candidate>) -> Result<Self> {
+        let this = Self { shared: Arc::new(shared), candidates };
         this.peer_hold()?;
         Ok(this)
+    }
+
+    /// The path that it takes.
+    pub fn path(&self) -> TransferPath {
+        self.shared.path
     }
 
     /// Creates the requests now rather than in the first run; waits for the agent's thread.
@@ -69,7 +111,15 @@ impl NixlMove {
 
     /// Number of requests.
     pub fn requests(&self) -> u64 {
-        self.shared.request_plan.count()
+        match &self.shared.staged {
+            Some(staged) => staged.requests(),
+            None => self.shared.request_plan.count(),
+        }
+    }
+
+    /// Bytes that are read and discarded.
+    fn excess(&self) -> u64 {
+        self.shared.staged.as_ref().map_or(0, |staged| staged.excess())
     }
 
     fn peer_hold(&self) -> Result<Option<RemoteHold>> {
@@ -84,12 +134,20 @@ impl NixlMove {
 
 impl Engine for PartSequence<NixlMove> {
     fn path(&self) -> TransferPath {
-        self.first().shared.path
+        self.first().path()
     }
 
-    /// Contains no estimate: NIXL does not report how it moves bytes.
+    /// The estimates follow from the costs of requests that were measured. Those of a path without a choice are unknown: NIXL
+    /// does not report how it moves bytes.
     fn candidates(&self) -> Vec<Candidate> {
-        vec![Candidate { path: self.path(), seconds: 0.0, reason: None, is_impossible: false }]
+        let parts = self.parts().len() as f64;
+        let mut candidates = self.first().candidates.clone();
+        candidates.iter_mut().for_each(|candidate| candidate.seconds *= parts);
+        let excess = self.sum(NixlMove::excess);
+        if let (true, Some(taken)) = (excess > 0, candidates.first_mut()) {
+            taken.reason = Some(format!("it reads {excess} bytes in excess, rather than a range for each row"));
+        }
+        candidates
     }
 
     fn learns_from_runs(&self) -> bool {
@@ -127,6 +185,21 @@ impl RunPart for NixlMove {
         let run = NixlRun::new(self.shared.clone(), run.executed_by(agent.clone()));
         Box::new(move || agent.start(Box::new(run)))
     }
+}
+
+/// The requests of a transfer, which are not created yet.
+fn prepare(
+    [source, destination]: [&Arc<Layout>; 2],
+    path: TransferPath,
+    plan: Plan,
+    notification: Option<Vec<u8>>,
+) -> Result<PreparedRequests> {
+    let reads = path.is_nixl_read();
+    let (local, remote) = if reads { (destination, source) } else { (source, destination) };
+    let agent = shared_agent(local, remote)?.clone();
+    let request_plan = RequestPlan { local: local.clone(), remote: remote.clone(), reads, plan };
+    let guard = Guard::prepare(&agent, &request_plan)?;
+    Ok(PreparedRequests::new(path, agent, request_plan, notification, guard))
 }
 
 /// The agent that knows both layouts.

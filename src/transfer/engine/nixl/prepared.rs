@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The requests of a prepared transfer. The first run creates them, and later runs use them again.
+//! The requests of a prepared transfer. The first run creates them, and later runs use them again, unless the bytes pass
+//! through an arena.
 #![forbid(unsafe_code)]
 
-use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::cost::RequestRates;
+use super::flow::Flow;
 use super::guard::Guard;
 use super::request_plan::RequestPlan;
+use super::staged::{StagedFlow, StagedPlan};
 use crate::error::{Result, ensure};
 use crate::layout::{Memory, RemoteMemory};
 use crate::nixl::{Agent, AgentState, RequestId};
@@ -24,6 +28,12 @@ pub(super) struct PreparedRequests {
     pub notification: Option<Vec<u8>>,
     /// For a peer's elastic memory.
     pub guard: Option<Guard>,
+    /// The arena that the bytes pass through, if they do.
+    pub staged: Option<Arc<StagedPlan>>,
+    /// The measured costs of requests to the peer, if there is one.
+    pub rates: Option<Arc<RequestRates>>,
+    /// How long a run may make no progress; `None` for no limit.
+    pub patience: Option<Duration>,
 }
 
 /// Requests, and the generation of the memory that they were created for.
@@ -39,7 +49,7 @@ struct RequestCache {
 
 /// The requests of one run.
 pub(super) struct RunRequests {
-    pub requests: VecDeque<RequestId>,
+    pub flow: Flow,
     /// Reads the peer's control block, before and after the requests.
     pub control_read: Option<RequestId>,
 }
@@ -64,7 +74,17 @@ impl PreparedRequests {
         notification: Option<Vec<u8>>,
         guard: Option<Guard>,
     ) -> Self {
-        Self { path, agent, request_plan, cache: Mutex::default(), notification, guard }
+        Self {
+            path,
+            agent,
+            request_plan,
+            cache: Mutex::default(),
+            notification,
+            guard,
+            staged: None,
+            rates: None,
+            patience: None,
+        }
     }
 
     /// The peer, if the other side is remote.
@@ -79,12 +99,13 @@ impl PreparedRequests {
         self.cache.lock()
     }
 
-    /// The requests. Creates them if there are none, or if the memory has changed since.
+    /// The requests. Creates them if there are none, or if the memory has changed since. Those of a transfer through an
+    /// arena are created chunk by chunk.
     pub fn requests(&self, state: &mut AgentState) -> Result<RunRequests> {
         let mut cache = self.cache();
         cache.ensure_usable()?;
         let generation = self.request_plan.generation();
-        if cache.requests.is_empty() || cache.generation != generation {
+        if self.staged.is_none() && (cache.requests.is_empty() || cache.generation != generation) {
             state.release_idle_requests(cache.requests.drain(..));
             cache.requests = self.request_plan.make(state)?;
             cache.generation = generation;
@@ -92,8 +113,11 @@ impl PreparedRequests {
         if let (Some(guard), None) = (&self.guard, cache.control_read) {
             cache.control_read = Some(guard.request(state, &self.request_plan)?);
         }
-        let requests = cache.requests.iter().copied().collect();
-        Ok(RunRequests { requests, control_read: cache.control_read })
+        let flow = match &self.staged {
+            Some(staged) => Flow::Staged(StagedFlow::new(staged.clone())),
+            None => Flow::Listed(cache.requests.iter().copied().collect()),
+        };
+        Ok(RunRequests { flow, control_read: cache.control_read })
     }
 
     /// Releases all requests after one has failed; the next run creates new ones. If that fails, NIXL may
@@ -115,6 +139,7 @@ impl PreparedRequests {
 
     /// Fails if an earlier run was abandoned.
     pub fn ensure_usable(&self) -> Result<()> {
+        self.staged.as_ref().map_or(Ok(()), |staged| staged.ensure_usable())?;
         self.cache().ensure_usable()
     }
 }

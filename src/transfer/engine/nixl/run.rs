@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::cost::Sample;
+use super::flow::{BusyTime, Flow};
 use super::prepared::{PreparedRequests, RunRequests};
 use crate::error::{Error, Result, Status};
 use crate::layout::RemoteMemory;
@@ -25,13 +27,16 @@ const DYING: Duration = Duration::from_millis(500);
 /// One run, executed in steps on the agent's thread. It ends when NIXL no longer uses the memory, even if the peer is lost.
 pub(super) struct NixlRun {
     /// `None` until the first step has created the requests.
-    waiting: Option<VecDeque<RequestId>>,
+    flow: Option<Flow>,
     control_read: Option<ControlRead>,
     in_flight: Vec<RequestId>,
     failure: Option<(Error, Instant)>,
     /// NIXL reported the failure of a request. The backend may still execute parts of it.
     has_failed_request: bool,
     last_progress: Instant,
+    /// When the peer was last seen alive, or the last request ended.
+    last_check: Instant,
+    busy: BusyTime,
     /// The outcome was reported while requests were still in flight.
     is_reported: bool,
     /// Dropped before the end of the run is reported, because the caller may free the memory after that. Declared before
@@ -57,18 +62,16 @@ enum ControlReadState {
 impl AgentTask for NixlRun {
     fn step(&mut self, state: &mut AgentState) -> TaskStep {
         self.fail_if_cancelled();
-        if self.waiting.is_none() {
+        if self.flow.is_none() {
             self.begin(state);
             return TaskStep::Progressed;
         }
         if let Some(step) = self.read_control(state) {
             return step;
         }
-        let before = self.left();
-        self.poll(state);
-        self.post_next(state);
-        let left = self.left();
-        if left == (0, 0) {
+        // Each may progress: requests that end free slots, and slots are filled for requests.
+        let progress = [self.poll(state), self.advance(), self.post_next(state)];
+        if self.is_over() {
             if self.begins_last_control_read() {
                 return TaskStep::Progressed;
             }
@@ -78,8 +81,8 @@ impl AgentTask for NixlRun {
             self.finish(state);
             return TaskStep::Done;
         }
-        if before != left {
-            self.last_progress = Instant::now();
+        if progress.contains(&true) {
+            self.note_progress();
             return TaskStep::Progressed;
         }
         self.check_peer();
@@ -106,12 +109,14 @@ impl AgentTask for NixlRun {
 impl NixlRun {
     pub fn new(prepared: Arc<PreparedRequests>, run: Run) -> Self {
         Self {
-            waiting: None,
+            flow: None,
             control_read: None,
             in_flight: Vec::new(),
             failure: None,
             has_failed_request: false,
             last_progress: Instant::now(),
+            last_check: Instant::now(),
+            busy: BusyTime::default(),
             is_reported: false,
             run: Some(run),
             prepared: Some(prepared),
@@ -122,18 +127,23 @@ impl NixlRun {
         self.prepared.as_ref().and_then(|prepared| prepared.peer())
     }
 
-    /// Number of requests that wait, and that are in flight.
-    fn left(&self) -> (usize, usize) {
-        (self.waiting.as_ref().map_or(0, VecDeque::len), self.in_flight.len())
+    /// Whether no request is left, and none is in flight.
+    fn is_over(&self) -> bool {
+        self.in_flight.is_empty() && self.flow.as_ref().is_none_or(Flow::is_over)
+    }
+
+    fn note_progress(&mut self) {
+        self.last_progress = Instant::now();
+        self.last_check = self.last_progress;
     }
 
     fn begin(&mut self, state: &mut AgentState) {
         let Some(prepared) = &self.prepared else { return };
         let made = prepared.requests(state);
-        self.waiting = Some(VecDeque::new());
+        self.flow = Some(Flow::Listed(VecDeque::new()));
         match made {
-            Ok(RunRequests { requests, control_read }) => {
-                self.waiting = Some(requests);
+            Ok(RunRequests { flow, control_read }) => {
+                self.flow = Some(flow);
                 let due = |request| ControlRead { request, state: ControlReadState::Due, last: false };
                 self.control_read = control_read.map(due);
             }
@@ -143,7 +153,7 @@ impl NixlRun {
 
     /// Cancels the requests that were not posted, if the caller cancelled the run.
     fn fail_if_cancelled(&mut self) {
-        let has_more = self.waiting.as_ref().is_none_or(|waiting| !waiting.is_empty());
+        let has_more = self.flow.as_ref().is_none_or(Flow::has_more);
         if has_more && self.failure.is_none() && self.run.as_ref().is_some_and(Run::is_cancelled) {
             self.fail(cancelled());
         }
@@ -164,7 +174,7 @@ impl NixlRun {
             _ => Ok(done),
         });
         match outcome {
-            Ok(true) => self.last_progress = Instant::now(),
+            Ok(true) => self.note_progress(),
             Ok(false) => {
                 self.check_peer();
                 return Some(if self.failure.is_some() { TaskStep::Waiting } else { TaskStep::InFlight });
@@ -185,31 +195,63 @@ impl NixlRun {
         true
     }
 
-    fn poll(&mut self, state: &mut AgentState) {
+    /// Handles the requests that have ended. Returns whether there were any.
+    fn poll(&mut self, state: &mut AgentState) -> bool {
+        let before = self.in_flight.len();
         let mut failure = None;
-        self.in_flight.retain(|id| match state.is_done(*id) {
-            Ok(done) => !done,
-            Err(error) => {
-                failure = Some(error);
-                false
+        let Self { in_flight, flow, .. } = self;
+        in_flight.retain(|id| {
+            let result = state.is_done(*id);
+            let is_over = !matches!(result, Ok(false));
+            if let (true, Some(flow)) = (is_over, flow.as_mut()) {
+                flow.ended(state, *id, result.is_err());
             }
+            failure = failure.take().or(result.err());
+            !is_over
         });
+        if self.in_flight.is_empty() {
+            self.busy.end();
+        }
         if let Some(error) = failure {
             self.fail_request(error);
         }
+        self.in_flight.len() < before
     }
 
-    /// Posts one request: the call may take as long as its copy.
-    fn post_next(&mut self, state: &mut AgentState) {
-        if self.in_flight.len() >= WINDOW {
-            return;
+    /// Handles copies between an arena and local memory.
+    fn advance(&mut self) -> bool {
+        let Some(Flow::Staged(flow)) = &mut self.flow else { return false };
+        flow.advance().unwrap_or_else(|error| {
+            self.fail(error);
+            true
+        })
+    }
+
+    /// Posts one request: the call may take as long as its copy. Returns whether there was one to post.
+    fn post_next(&mut self, state: &mut AgentState) -> bool {
+        let Some(flow) = self.flow.as_mut().filter(|_| self.in_flight.len() < WINDOW) else { return false };
+        let id = match flow.next(state) {
+            Ok(Some(id)) => id,
+            Ok(None) => return false,
+            Err(error) => {
+                self.fail(error);
+                return true;
+            }
+        };
+        self.busy.begin();
+        let result = state.post(id);
+        if !matches!(result, Ok(false)) {
+            flow.ended(state, id, result.is_err());
         }
-        let Some(id) = self.waiting.as_mut().and_then(VecDeque::pop_front) else { return };
-        match state.post(id) {
+        match result {
             Ok(true) => {}
             Ok(false) => self.in_flight.push(id),
             Err(error) => self.fail_request(error),
         }
+        if self.in_flight.is_empty() {
+            self.busy.end();
+        }
+        true
     }
 
     fn fail_request(&mut self, error: Error) {
@@ -219,7 +261,9 @@ impl NixlRun {
 
     /// Prevents further requests from being posted. Those in flight complete.
     fn fail(&mut self, error: Error) {
-        self.waiting = Some(VecDeque::new());
+        if let Some(flow) = &mut self.flow {
+            flow.stop();
+        }
         if self.failure.is_none() {
             self.failure = Some((error, Instant::now()));
         }
@@ -250,18 +294,22 @@ impl NixlRun {
         }
     }
 
-    /// Reports the outcome early if the peer's process has ended: a request to it may never end, even after a cancellation
-    /// or a failure. The memory stays allocated until NIXL no longer uses it.
+    /// Reports the outcome early if the peer's process has ended, or if nothing was moved for too long: a request to it may
+    /// never end, even after a cancellation or a failure. The memory stays allocated until NIXL no longer uses it.
     fn check_peer(&mut self) {
-        if self.is_reported || self.last_progress.elapsed() < LIVENESS {
+        if self.is_reported || self.last_check.elapsed() < LIVENESS {
             return;
         }
-        self.last_progress = Instant::now();
-        if !self.peer().is_some_and(|remote| remote.process.is_gone()) {
+        self.last_check = Instant::now();
+        let Some(remote) = self.peer() else { return };
+        let unfinished = if remote.process.is_gone() {
+            Error::new(Status::PeerLost, "requests to it are still in flight")
+        } else if let Some(patience) = self.patience().filter(|patience| self.last_progress.elapsed() >= *patience) {
+            stalled(remote.peer.name(), patience)
+        } else {
             return;
-        }
-        let unfinished = || Error::new(Status::PeerLost, "requests to it are still in flight");
-        let failure = self.failure.as_ref().map_or_else(unfinished, |(error, _)| error.clone());
+        };
+        let failure = self.failure.as_ref().map_or(unfinished, |(error, _)| error.clone());
         let explained = self.explain(failure.clone());
         log!(Warn, "{explained}");
         self.is_reported = true;
@@ -271,11 +319,18 @@ impl NixlRun {
         self.fail(failure);
     }
 
+    fn patience(&self) -> Option<Duration> {
+        self.prepared.as_ref().and_then(|prepared| prepared.patience)
+    }
+
     /// Ends the run once no request is in flight.
     fn finish(&mut self, state: &mut AgentState) {
         let outcome = match self.failure.take() {
             Some((error, _)) => Err(self.explain(error)),
-            None => self.notify(state),
+            None => {
+                self.note_rates();
+                self.notify(state)
+            }
         };
         let released = self.release_failed(state);
         let prepared = self.prepared.take();
@@ -301,6 +356,23 @@ impl NixlRun {
         }
     }
 
+    /// Notes what the requests took, to choose between paths.
+    fn note_rates(&self) {
+        let Some(prepared) = &self.prepared else { return };
+        let Some(rates) = &prepared.rates else { return };
+        let seconds = self.busy.all.as_secs_f64();
+        let plan = &prepared.request_plan.plan;
+        rates.add(&match &self.flow {
+            Some(Flow::Staged(flow)) => Sample { seconds, ..flow.sample },
+            _ => Sample {
+                descriptors: plan.most_moves(),
+                transferred: plan.bytes(),
+                seconds,
+                ..Sample::default()
+            },
+        });
+    }
+
     fn notify(&self, state: &mut AgentState) -> Result<()> {
         let message = self.prepared.as_ref().and_then(|prepared| prepared.notification.as_ref());
         match (message, self.peer()) {
@@ -310,4 +382,13 @@ impl NixlRun {
             _ => Ok(()),
         }
     }
+}
+
+fn stalled(peer: &str, patience: Duration) -> Error {
+    let message = format!(
+        "nothing was moved to or from agent '{peer}' for {} ms; check whether its process runs, or increase \
+         stall_timeout_ns",
+        patience.as_millis()
+    );
+    Error::new(Status::TimedOut, message)
 }

@@ -43,7 +43,7 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
     let plan = Plan::once(&remote, &local, &pairs, Wanted::default()).unwrap();
     let request_plan = RequestPlan { local, remote, reads: true, plan };
     let prepared = PreparedRequests::new(TransferPath::NixlRead, agent, request_plan, None, None);
-    NixlMove { shared: Arc::new(prepared) }
+    NixlMove { shared: Arc::new(prepared), candidates: Vec::new() }
 }
 
 /// A run whose next step panics.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::*;
 use crate::layout::Axis;
 use crate::transfer::plan::axes::PairedBlock;
-use crate::transfer::plan::nest::PairedAxis;
+use crate::transfer::plan::nest::{LoopOrder, PairedAxis};
 use crate::transfer::plan::side::Side;
 use crate::transfer::plan::{tiles, units};
 
@@ -117,7 +117,7 @@ impl Case {
             firsts: self.firsts,
             offsets: [0; 2],
             element_size: ELEMENT,
-            page_stride: self.sides[1].block_stride,
+            page_strides: [0, 1].map(|side| self.sides[side].block_stride),
         }
     }
 
@@ -127,6 +127,10 @@ impl Case {
             Side::new(side.bases.clone().into(), side.block_stride)
         });
         Shape::of(&sides, &self.block())
+    }
+
+    fn shape_in_order(&self, order: LoopOrder) -> Shape {
+        Shape::in_order(order, &self.shape().sides, &self.block())
     }
 
     /// The copy element by element.
@@ -205,6 +209,22 @@ proptest! {
             prop_assert_eq!(matrices.count(u64::MAX), Some(count));
             prop_assert_eq!(&bytes_of(&rows), &expected);
         }
+    }
+
+    #[test]
+    fn any_order_of_loops_gives_the_same_bytes(
+        case in any_case(), pairs in some_pairs(), step in 1u64..200, by_source: bool,
+    ) {
+        let order = if by_source { LoopOrder::Source } else { LoopOrder::StrictDestination };
+        let (shape, blocks) = (case.shape_in_order(order), runs_of(&pairs).in_order(order));
+        let expected = case.expected(&pairs);
+        let bytes = expected.len() as u64;
+        prop_assert_eq!(&bytes_of(&moves(&shape, &blocks, 0..bytes)), &expected);
+        let parts: Vec<_> = (0..bytes)
+            .step_by(step as usize)
+            .flat_map(|first| moves(&shape, &blocks, first..bytes.min(first + step)))
+            .collect();
+        prop_assert_eq!(&bytes_of(&parts), &expected);
     }
 
     #[test]

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The bounce arena of an agent: registered host memory in slots. A slot is the credit for one chunk in flight, so that the
+//! arena never overflows, whatever the number of transfers that share it.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::error::{Result, ensure};
+use crate::leak;
+use crate::nixl::Agent;
+use crate::process::PerProcess;
+use crate::region::{HugePages, Region, Registration, RegistrationHold, SystemConfig};
+use crate::sync::Mutex;
+
+/// Slots of an arena.
+pub const SLOTS: u64 = 8;
+/// Default size of an arena.
+const DEFAULT_SIZE: u64 = 16 << 20;
+/// The minimum size of a slot.
+const PAGE: u64 = 4096;
+
+/// Bytes of a slot of an arena of `size` bytes; 0 for the default.
+pub fn slot_size(size: u64) -> Result<u64> {
+    let size = if size == 0 { DEFAULT_SIZE } else { size };
+    let slot = size / SLOTS / PAGE * PAGE;
+    ensure!(
+        slot > 0,
+        InvalidArgument,
+        "staging_size is {size} bytes; a transfer over NIXL through staging memory needs {} or more",
+        SLOTS * PAGE
+    );
+    Ok(slot)
+}
+
+/// Registered memory in slots. Transfers and layouts of the agent hold it.
+pub struct Arena {
+    memory: RegistrationHold,
+    slot_size: u64,
+    free: Mutex<Vec<u64>>,
+    /// A request could not be released, so NIXL may still use a slot: new transfers use a new arena.
+    is_retired: AtomicBool,
+}
+
+impl Arena {
+    /// The arena of an agent with slots of this size: an existing one, or a new one.
+    pub fn of(agent: &Arc<Agent>, slot_size: u64) -> Result<Arc<Self>> {
+        static ARENAS: PerProcess<Mutex<Vec<Weak<Arena>>>> = PerProcess::new();
+        let mut arenas = ARENAS.get(Mutex::default).lock();
+        arenas.retain(|arena| arena.strong_count() > 0);
+        // Dropped after the lock: the last holder of an arena waits for its agent.
+        let known: Vec<_> = arenas.iter().filter_map(Weak::upgrade).collect();
+        let suits = |arena: &&Arc<Self>| {
+            Arc::ptr_eq(arena.memory.agent(), agent) && arena.slot_size == slot_size && arena.is_usable()
+        };
+        let found = match known.iter().find(suits) {
+            Some(arena) => Ok(arena.clone()),
+            None => Self::allocate(agent, slot_size).map(Arc::new),
+        };
+        if let Ok(arena) = &found {
+            arenas.push(Arc::downgrade(arena));
+        }
+        drop(arenas);
+        found
+    }
+
+    fn allocate(agent: &Arc<Agent>, slot_size: u64) -> Result<Self> {
+        let config = SystemConfig {
+            size: SLOTS * slot_size,
+            huge_pages: HugePages::Transparent,
+            ..SystemConfig::default()
+        };
+        let memory = Registration::create(&Region::system(&config)?, agent)?.hold()?;
+        Ok(Self { memory, slot_size, free: Mutex::new((0..SLOTS).rev().collect()), is_retired: AtomicBool::new(false) })
+    }
+
+    /// Takes a free slot, if there is one.
+    pub fn take(self: &Arc<Self>) -> Option<Slot> {
+        let index = self.free.lock().pop()?;
+        Some(Slot { arena: self.clone(), index })
+    }
+
+    /// Whether runs may use it.
+    pub fn is_usable(&self) -> bool {
+        !self.is_retired.load(Ordering::Acquire)
+    }
+}
+
+/// A slot that is in use. It is free again once this is dropped.
+pub struct Slot {
+    arena: Arc<Arena>,
+    index: u64,
+}
+
+impl Slot {
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        self.arena.memory.region().address() as u64 + self.index * self.arena.slot_size
+    }
+
+    /// Never frees it, because NIXL may still use it.
+    pub fn retire(self) {
+        self.arena.is_retired.store(true, Ordering::Release);
+        leak::intentionally(self);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.arena.free.lock().push(self.index);
+    }
+}

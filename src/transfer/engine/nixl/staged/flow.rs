@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The chunks of one run: several are in flight, each in a slot of the arena. A request is created when a slot is free for
+//! it, while the chunks before it are in flight.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::arena::Slot;
+use super::chunk::Chunk;
+use super::copy::SlotCopy;
+use super::StagedPlan;
+use crate::error::Result;
+use crate::log::log;
+use crate::nixl::{AgentState, RequestId};
+use crate::transfer::engine::nixl::cost::Sample;
+
+/// Chunks of one run that are in slots at a time: half of the slots, so that two runs can share an arena.
+const MOST_IN_SLOTS: usize = 4;
+/// The agent's thread copies a last chunk up to this size itself.
+const INLINE: u64 = 128 << 10;
+
+/// The chunks of one run.
+pub struct StagedFlow {
+    staged: Arc<StagedPlan>,
+    /// Bytes of the plan that are in chunks which have begun.
+    begun: u64,
+    in_slots: Vec<InSlot>,
+    is_stopped: bool,
+    /// What was transferred and copied.
+    pub sample: Sample,
+}
+
+struct InSlot {
+    // Freed before the slot.
+    state: State,
+    chunk: Chunk,
+    slot: Slot,
+}
+
+enum State {
+    /// Between the slot and local memory.
+    Copying(Arc<SlotCopy>),
+    /// Gathered in the slot, to be written to the peer.
+    Gathered,
+    /// Between the peer and the slot.
+    InFlight(RequestId),
+}
+
+impl StagedFlow {
+    pub fn new(staged: Arc<StagedPlan>) -> Self {
+        Self { staged, begun: 0, in_slots: Vec::new(), is_stopped: false, sample: Sample::default() }
+    }
+
+    /// Whether no chunk is left, and none is in a slot.
+    pub fn is_over(&self) -> bool {
+        self.in_slots.is_empty() && !self.has_more()
+    }
+
+    /// Whether chunks have not begun.
+    pub fn has_more(&self) -> bool {
+        !self.is_stopped && self.begun < self.staged.bytes()
+    }
+
+    /// Begins no further chunk. Those in flight end.
+    pub fn stop(&mut self) {
+        self.is_stopped = true;
+        self.in_slots.retain(|each| !matches!(each.state, State::Gathered));
+    }
+
+    /// Handles copies that have ended, and begins to gather. Returns whether there was anything to do.
+    pub fn advance(&mut self) -> Result<bool> {
+        let copied = self.end_copies()?;
+        if self.staged.reads() {
+            return Ok(copied);
+        }
+        let Some((chunk, slot)) = self.take_chunk() else { return Ok(copied) };
+        self.copy(chunk, slot);
+        Ok(true)
+    }
+
+    /// The next request to post, if a slot is free for it, or if a slot was gathered.
+    pub fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
+        if !self.staged.reads() {
+            let Some(gathered) = self.in_slots.iter_mut().find(|each| matches!(each.state, State::Gathered)) else {
+                return Ok(None);
+            };
+            let request = self.staged.request(state, &gathered.chunk, gathered.slot.address())?;
+            gathered.state = State::InFlight(request);
+            return Ok(Some(request));
+        }
+        let Some((chunk, slot)) = self.take_chunk() else { return Ok(None) };
+        let request = self.staged.request(state, &chunk, slot.address())?;
+        self.in_slots.push(InSlot { state: State::InFlight(request), chunk, slot });
+        Ok(Some(request))
+    }
+
+    /// Handles the end of a request.
+    pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) {
+        let is_it = |each: &InSlot| matches!(each.state, State::InFlight(id) if id == request);
+        let Some(index) = self.in_slots.iter().position(is_it) else { return };
+        let InSlot { chunk, slot, .. } = self.in_slots.swap_remove(index);
+        if let Err(error) = state.release_request(request) {
+            log!(Error, "{error}; kvmem intentionally leaks the staging memory of the agent");
+            return slot.retire();
+        }
+        if has_failed {
+            return;
+        }
+        self.sample.descriptors += chunk.ranges.len() as u64;
+        self.sample.transferred += chunk.transferred();
+        if self.staged.reads() && !self.is_stopped {
+            self.copy(chunk, slot);
+        }
+    }
+
+    /// Cuts the next chunk, if a slot is free.
+    fn take_chunk(&mut self) -> Option<(Chunk, Slot)> {
+        if !self.has_more() || self.in_slots.len() >= MOST_IN_SLOTS {
+            return None;
+        }
+        let slot = self.staged.arena().take()?;
+        let chunk = self.staged.chunk(self.begun, slot.address());
+        self.begun += chunk.moved;
+        Some((chunk, slot))
+    }
+
+    /// Begins the copy between a slot and local memory.
+    fn copy(&mut self, mut chunk: Chunk, slot: Slot) {
+        let is_inline = chunk.moved <= INLINE && !self.has_more();
+        let copy = SlotCopy::start(std::mem::take(&mut chunk.rows), self.staged.is_streamed(), is_inline);
+        self.in_slots.push(InSlot { state: State::Copying(copy), chunk, slot });
+    }
+
+    fn end_copies(&mut self) -> Result<bool> {
+        let (reads, is_stopped) = (self.staged.reads(), self.is_stopped);
+        let mut any = false;
+        let mut index = 0;
+        while let Some(each) = self.in_slots.get_mut(index) {
+            let State::Copying(copy) = &each.state else {
+                index += 1;
+                continue;
+            };
+            // A thread that has panicked uses the slot no more.
+            let ended = copy.is_done();
+            let Some(seconds) = ended.as_ref().map_or(Some(0.0), |ended| *ended) else {
+                index += 1;
+                continue;
+            };
+            any = true;
+            self.sample.copied += each.chunk.moved;
+            self.sample.copying += seconds;
+            match reads || is_stopped || ended.is_err() {
+                true => drop(self.in_slots.swap_remove(index)),
+                false => {
+                    each.state = State::Gathered;
+                    index += 1;
+                }
+            }
+            ended?;
+        }
+        Ok(any)
+    }
+}

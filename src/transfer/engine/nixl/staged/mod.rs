@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Through a bounce arena: large ranges between the peer and registered memory of this process, and rows between that and
+//! the local layout. NIXL takes microseconds for each descriptor, and a reshaped transfer has one per row.
+
+mod arena;
+mod chunk;
+mod copy;
+mod flow;
+
+use std::sync::Arc;
+
+pub use self::arena::slot_size;
+use self::arena::Arena;
+use self::chunk::{Chunk, ChunkLimits};
+pub use self::flow::StagedFlow;
+use super::cost::{Estimate, RequestRates};
+use crate::error::{Result, ensure, fail};
+use crate::layout::{Layout, Memory};
+use crate::nixl::request::RequestSide;
+use crate::nixl::{Agent, AgentState, MemoryType, Operation, RequestId, Span};
+use crate::transfer::engine::host;
+use crate::transfer::plan::{LoopOrder, Plan};
+
+/// Chunks that are cut to estimate a transfer.
+const SAMPLED: u64 = 4;
+
+/// A prepared transfer without memory: what passes through the slots.
+pub struct Division {
+    /// In the order of the peer.
+    plan: Plan,
+    limits: ChunkLimits,
+    remote: Arc<Layout>,
+}
+
+impl Division {
+    /// Divides a plan into chunks of at most `slot` bytes.
+    pub fn of(plan: &Plan, remote: &Arc<Layout>, reads: bool, slot: u64, rates: &RequestRates) -> Self {
+        let order = if reads { LoopOrder::Source } else { LoopOrder::StrictDestination };
+        let most_gap = if reads { rates.bytes_per_descriptor().min(slot / 4) } else { 0 };
+        let limits = ChunkLimits { reads, slot, most_gap };
+        Self { plan: plan.in_order(order), limits, remote: remote.clone() }
+    }
+
+    /// What the transfer takes, estimated from its first chunks, or from all.
+    pub fn estimate(&self, has_all: bool) -> Estimate {
+        let mut found = Estimate::default();
+        let mut first = 0;
+        for _ in 0..if has_all { u64::MAX } else { SAMPLED } {
+            if first >= self.plan.bytes() {
+                return found;
+            }
+            let chunk = self.chunk(first, 0);
+            found.descriptors += chunk.ranges.len() as u64;
+            found.transferred += chunk.transferred();
+            found.chunks += 1;
+            first += chunk.moved;
+        }
+        found.scaled(self.plan.bytes() as f64 / first.max(1) as f64)
+    }
+
+    fn chunk(&self, first: u64, base: u64) -> Chunk {
+        let piece = |region, address| self.remote.bytes_in_piece(region, address);
+        self.limits.chunk(&self.plan, first, base, if self.remote.is_elastic() { Some(&piece) } else { None })
+    }
+}
+
+/// A prepared transfer through an arena.
+pub struct StagedPlan {
+    division: Division,
+    arena: Arc<Arena>,
+}
+
+impl StagedPlan {
+    /// Allocates the arena if the agent has none of that size.
+    pub fn new(division: Division, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
+        let arena = Arena::of(agent, division.limits.slot)?;
+        // Allocation and registration take long, so the layout keeps the arena for the next transfer.
+        local.keep(arena.clone());
+        Ok(Self { division, arena })
+    }
+
+    /// Fails if NIXL may still use a part of the arena.
+    pub fn ensure_usable(&self) -> Result<()> {
+        ensure!(
+            self.arena.is_usable(),
+            Nixl,
+            "NIXL may still use the staging memory of an earlier transfer; create the transfer again"
+        );
+        Ok(())
+    }
+
+    /// Number of requests.
+    pub fn requests(&self) -> u64 {
+        self.division.estimate(true).chunks
+    }
+
+    /// Bytes that are read and discarded.
+    pub fn excess(&self) -> u64 {
+        self.division.estimate(true).transferred.saturating_sub(self.bytes())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.division.plan.bytes()
+    }
+
+    fn reads(&self) -> bool {
+        self.division.limits.reads
+    }
+
+    /// Whether copies bypass the caches. Bytes in the arena are used again at once.
+    fn is_streamed(&self) -> bool {
+        self.reads() && host::suits_streaming(self.bytes())
+    }
+
+    fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    fn chunk(&self, first: u64, base: u64) -> Chunk {
+        self.division.chunk(first, base)
+    }
+
+    /// The request between the peer and the slot at `base`.
+    fn request(&self, state: &mut AgentState, chunk: &Chunk, base: u64) -> Result<RequestId> {
+        let remote = &self.division.remote;
+        let Memory::Remote(memory) = remote.memory() else {
+            fail!(Panic, "a request to a peer was created for local memory");
+        };
+        let side = RequestSide::Peer(memory.peer.clone());
+        let here = chunk.ranges.iter().map(|range| Span { address: base + range.at, size: range.size, device_id: 0 });
+        let there = chunk.ranges.iter().map(|range| Span {
+            address: range.address,
+            size: range.size,
+            device_id: remote.descriptors()[range.region as usize].device_id,
+        });
+        let operation = if self.reads() { Operation::Read } else { Operation::Write };
+        state.create_request(operation, (MemoryType::Dram, here), (&side, remote.memory_type(), there))
+    }
+}
