@@ -76,8 +76,7 @@ impl Route {
     /// Fails if there is a notification and no remote agent.
     fn ensure_notifiable(&self, step: &Step<'_>) -> Result<()> {
         ensure!(
-            step.notification.is_none()
-                || self.path.has_peer(),
+            step.notification.is_none() || self.path.has_peer(),
             InvalidArgument,
             "a notification goes to a remote agent, and neither layout is remote"
         );

@@ -106,7 +106,12 @@ impl Nest {
         let other = 1 - leader;
         // Regions first, then the largest strides: the leader is accessed in order.
         loops.sort_by_key(|each| {
-            std::cmp::Reverse((each.regions[leader], each.strides[leader], each.regions[other], each.strides[other]))
+            std::cmp::Reverse((
+                each.regions[leader],
+                each.strides[leader],
+                each.regions[other],
+                each.strides[other],
+            ))
         });
         let length = join(loops);
         let inside = |each: &Loop| each.regions[leader] == 0 && each.strides[leader] < block_stride;

@@ -62,7 +62,8 @@ pub(super) fn choose(
     let estimate = division.estimate(false);
     let seconds = rates.staged(&estimate, plan.bytes());
     let of_staged = candidate(staged, seconds, None);
-    let are_fewer = format!("{} ranges through staging memory replace {spans} descriptors", estimate.descriptors);
+    let are_fewer =
+        format!("{} ranges through staging memory replace {spans} descriptors", estimate.descriptors);
     if is_forced || seconds < (of_direct.seconds * LEAST_GAIN).min(of_direct.seconds - LEAST_SAVED) {
         let of_direct = Candidate { reason: Some(are_fewer), ..of_direct };
         return Ok(Choice { path: staged, division: Some(division), candidates: vec![of_staged, of_direct] });

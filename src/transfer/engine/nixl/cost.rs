@@ -84,8 +84,10 @@ impl Fit {
             self.copied = KEPT * self.copied + sample.copied as f64;
             self.copying = KEPT * self.copying + sample.copying;
         }
-        let assumed =
-            [sample.descriptors as f64 * SECONDS_PER_DESCRIPTOR, sample.transferred as f64 * SECONDS_PER_BYTE];
+        let assumed = [
+            sample.descriptors as f64 * SECONDS_PER_DESCRIPTOR,
+            sample.transferred as f64 * SECONDS_PER_BYTE,
+        ];
         let all = assumed[0] + assumed[1];
         if all < LEAST_SECONDS {
             return;
@@ -112,12 +114,12 @@ impl Fit {
 
     fn seconds(&self, descriptors: u64, bytes: u64) -> f64 {
         let [of_descriptors, of_bytes] = self.factors();
-        of_descriptors * SECONDS_PER_DESCRIPTOR * descriptors as f64 + of_bytes * SECONDS_PER_BYTE * bytes as f64
+        of_descriptors * SECONDS_PER_DESCRIPTOR * descriptors as f64
+            + of_bytes * SECONDS_PER_BYTE * bytes as f64
     }
 
     fn seconds_to_copy(&self, bytes: u64) -> f64 {
-        let per_byte =
-            if self.copying > 0.0 { self.copying / self.copied } else { SECONDS_PER_COPIED_BYTE };
+        let per_byte = if self.copying > 0.0 { self.copying / self.copied } else { SECONDS_PER_COPIED_BYTE };
         per_byte * bytes as f64
     }
 }

@@ -145,7 +145,8 @@ impl Engine for PartSequence<NixlMove> {
         candidates.iter_mut().for_each(|candidate| candidate.seconds *= parts);
         let excess = self.sum(NixlMove::excess);
         if let (true, Some(taken)) = (excess > 0, candidates.first_mut()) {
-            taken.reason = Some(format!("it reads {excess} bytes in excess, rather than a range for each row"));
+            taken.reason =
+                Some(format!("it reads {excess} bytes in excess, rather than a range for each row"));
         }
         candidates
     }

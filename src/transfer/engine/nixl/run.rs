@@ -304,7 +304,9 @@ impl NixlRun {
         let Some(remote) = self.peer() else { return };
         let unfinished = if remote.process.is_gone() {
             Error::new(Status::PeerLost, "requests to it are still in flight")
-        } else if let Some(patience) = self.patience().filter(|patience| self.last_progress.elapsed() >= *patience) {
+        } else if let Some(patience) =
+            self.patience().filter(|patience| self.last_progress.elapsed() >= *patience)
+        {
             stalled(remote.peer.name(), patience)
         } else {
             return;

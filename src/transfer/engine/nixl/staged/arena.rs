@@ -71,7 +71,12 @@ impl Arena {
             ..SystemConfig::default()
         };
         let memory = Registration::create(&Region::system(&config)?, agent)?.hold()?;
-        Ok(Self { memory, slot_size, free: Mutex::new((0..SLOTS).rev().collect()), is_retired: AtomicBool::new(false) })
+        Ok(Self {
+            memory,
+            slot_size,
+            free: Mutex::new((0..SLOTS).rev().collect()),
+            is_retired: AtomicBool::new(false),
+        })
     }
 
     /// Takes a free slot, if there is one.

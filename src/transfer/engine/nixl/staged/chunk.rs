@@ -65,15 +65,21 @@ impl ChunkLimits {
         let builder = Builder { limits: self, piece, base, filled: 0, limit: 0, chunk: Chunk::default() };
         match piece {
             None => builder.filled_with(rows),
-            Some(piece) => builder.filled_with(rows.flat_map(Matrix::moves).flat_map(|each| self.cut(each, piece))),
+            Some(piece) => {
+                builder.filled_with(rows.flat_map(Matrix::moves).flat_map(|each| self.cut(each, piece)))
+            }
         }
     }
 
     fn cut<'a>(&self, each: Move, piece: &'a Piece<'_>) -> impl Iterator<Item = Matrix> + 'a {
         let reads = self.reads;
-        let at = move |is_peer: bool, region, address| if is_peer { piece(region, address) } else { u64::MAX };
-        each.cut(move |region, address| at(reads, region, address), move |region, address| at(!reads, region, address))
-            .map(|first| Matrix { first, strides: [0; 2], rows: 1 })
+        let at =
+            move |is_peer: bool, region, address| if is_peer { piece(region, address) } else { u64::MAX };
+        each.cut(
+            move |region, address| at(reads, region, address),
+            move |region, address| at(!reads, region, address),
+        )
+        .map(|first| Matrix { first, strides: [0; 2], rows: 1 })
     }
 
     fn peer(&self) -> usize {
@@ -127,7 +133,9 @@ impl Builder<'_> {
         let size = matrix.first.size;
         let is_next = |last: &PeerRange| {
             let farthest = last.end().saturating_add(self.limits.most_gap);
-            last.region == region && (last.address..=farthest).contains(&address) && address + size <= self.limit
+            last.region == region
+                && (last.address..=farthest).contains(&address)
+                && address + size <= self.limit
         };
         let joined = self.chunk.ranges.last().copied().filter(is_next);
         let at = match &joined {

@@ -2,7 +2,7 @@
 //! Copies between a slot and local memory, on another thread than the agent's.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::error::{Error, Result, Status};
@@ -51,7 +51,10 @@ impl SlotCopy {
         match self.state.load(Ordering::Acquire) {
             RUNNING => Ok(None),
             DONE => Ok(Some(self.nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9)),
-            _ => Err(Error::new(Status::Panic, "a thread that copies between staging memory and a layout panicked")),
+            _ => Err(Error::new(
+                Status::Panic,
+                "a thread that copies between staging memory and a layout panicked",
+            )),
         }
     }
 }

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use super::StagedPlan;
 use super::arena::Slot;
 use super::chunk::Chunk;
 use super::copy::SlotCopy;
-use super::StagedPlan;
 use crate::error::Result;
 use crate::log::log;
 use crate::nixl::{AgentState, RequestId};
@@ -81,7 +81,8 @@ impl StagedFlow {
     /// The next request to post, if a slot is free for it, or if a slot was gathered.
     pub fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
         if !self.staged.reads() {
-            let Some(gathered) = self.in_slots.iter_mut().find(|each| matches!(each.state, State::Gathered)) else {
+            let Some(gathered) = self.in_slots.iter_mut().find(|each| matches!(each.state, State::Gathered))
+            else {
                 return Ok(None);
             };
             let request = self.staged.request(state, &gathered.chunk, gathered.slot.address())?;

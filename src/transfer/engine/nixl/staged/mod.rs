@@ -9,8 +9,8 @@ mod flow;
 
 use std::sync::Arc;
 
-pub use self::arena::slot_size;
 use self::arena::Arena;
+pub use self::arena::slot_size;
 use self::chunk::{Chunk, ChunkLimits};
 pub use self::flow::StagedFlow;
 use super::cost::{Estimate, RequestRates};
@@ -127,7 +127,11 @@ impl StagedPlan {
             fail!(Panic, "a request to a peer was created for local memory");
         };
         let side = RequestSide::Peer(memory.peer.clone());
-        let here = chunk.ranges.iter().map(|range| Span { address: base + range.at, size: range.size, device_id: 0 });
+        let here = chunk.ranges.iter().map(|range| Span {
+            address: base + range.at,
+            size: range.size,
+            device_id: 0,
+        });
         let there = chunk.ranges.iter().map(|range| Span {
             address: range.address,
             size: range.size,

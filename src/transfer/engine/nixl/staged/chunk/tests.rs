@@ -28,7 +28,9 @@ fn layout(order: &str) -> Arc<Layout> {
         alignment: 1,
         num_heads: Some(3),
     };
-    let blocks = Layout::builder(dimensions).kind(LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap()))).unwrap();
+    let blocks = Layout::builder(dimensions)
+        .kind(LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap())))
+        .unwrap();
     blocks.allocate(AllocationConfig::System(SystemConfig::default())).build().unwrap()
 }
 
@@ -65,7 +67,10 @@ fn moved(limits: &ChunkLimits, chunks: &[Chunk]) -> Vec<(u64, u64)> {
     let mut bytes = Vec::new();
     for chunk in chunks {
         let mut slot = BTreeMap::new();
-        let ranges = chunk.ranges.iter().flat_map(|range| (0..range.size).map(|i| (BASE + range.at + i, range.address + i)));
+        let ranges = chunk
+            .ranges
+            .iter()
+            .flat_map(|range| (0..range.size).map(|i| (BASE + range.at + i, range.address + i)));
         let rows = chunk.rows.iter().flat_map(|rows| rows.moves());
         let rows = rows.flat_map(|row| (0..row.size).map(move |i| (row.source + i, row.destination + i)));
         if limits.reads {
