@@ -21,7 +21,8 @@ static void check_info(const kvmem_transfer_info *info, const kv_side *source, c
 
 static void write_there(kv_side *local, kv_peer *peer, const kv_move *move, kv_outers slots,
                         uint64_t flags) {
-    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags);
+    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags,
+                                          it.path = KVMEM_PATH_NIXL_WRITE);
     const kvmem_transfer_info info = kv_run_with(local->layout, peer->model.layout, &options);
     check_info(&info, local, move, slots, KVMEM_PATH_NIXL_WRITE);
     kv_expect_outers_moved(&peer->model, local, move, slots);
@@ -39,7 +40,8 @@ static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move, 
                                     move->num_layers, slots.source, slots.count);
     }
     kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags,
-                                          it.checksums = flags == 0 ? checksums : NULL);
+                                          it.checksums = flags == 0 ? checksums : NULL,
+                                          it.path = KVMEM_PATH_NIXL_READ);
     const kvmem_transfer_info info = kv_run_with(peer->model.layout, local->layout, &options);
     check_info(&info, local, move, slots, KVMEM_PATH_NIXL_READ);
     kv_expect_outers_moved(local, &peer->model, move, slots);
