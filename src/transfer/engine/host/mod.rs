@@ -245,9 +245,11 @@ unsafe fn copy_matrix(each: &Matrix, is_streamed: bool) {
         ahead: 0,
     };
     // SAFETY: the caller's promise, for both.
-    match rows.are_short() {
-        true => unsafe { rows.copy(is_streamed) },
-        false => each.moves().for_each(|each| unsafe { copy_one(&each, is_streamed) }),
+    unsafe {
+        match rows.are_short() {
+            true => rows.copy(is_streamed),
+            false => each.moves().for_each(|each| copy_one(&each, is_streamed)),
+        }
     }
 }
 

@@ -100,7 +100,7 @@ pub struct Slot {
 impl Slot {
     /// Its address.
     pub fn address(&self) -> u64 {
-        self.arena.memory.region().address() as u64 + self.index * self.arena.slot_size
+        self.arena.memory.region().address() + self.index * self.arena.slot_size
     }
 
     /// Never frees it, because NIXL may still use it.
