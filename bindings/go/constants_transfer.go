@@ -89,6 +89,11 @@ const (
 	PathURINGStaged Path = C.KVMEM_PATH_URING_STAGED
 	// As PathURINGStaged, with threads that access the file by preadv and pwritev.
 	PathPreadStaged Path = C.KVMEM_PATH_PREAD_STAGED
+	// NIXL reads large ranges of a peer's memory into staging memory, and host threads copy rows from
+	// there.
+	PathNIXLReadStaged Path = C.KVMEM_PATH_NIXL_READ_STAGED
+	// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
+	PathNIXLWriteStaged Path = C.KVMEM_PATH_NIXL_WRITE_STAGED
 )
 
 // ShareFlags are flags of ShareOptions.

@@ -5,6 +5,8 @@ package kvmem
 // #include "shim.h"
 import "C"
 
+import "time"
+
 // BlockPair is a block and its destination.
 type BlockPair struct{ Source, Destination uint32 }
 
@@ -60,6 +62,9 @@ type TransferOptions struct {
 	SourceTable, DestinationTable *BlockTable
 	// NumTokens that are moved by block tables.
 	NumTokens uint64
+	// StallTimeout without progress after which a run with a peer ends with ErrTimedOut; 0 for 30 seconds
+	// with staging memory, and for no limit without.
+	StallTimeout time.Duration
 }
 
 // c converts the options; the reader receives the completions, for the transfer of this number.
@@ -90,6 +95,7 @@ func (t *TransferOptions) c(a *arena, queue *C.kvmem_queue, number uint64) *C.kv
 	o.source_table = t.SourceTable.c(a)
 	o.destination_table = t.DestinationTable.c(a)
 	o.num_tokens = C.uint64_t(t.NumTokens)
+	o.stall_timeout_ns = nanoseconds(t.StallTimeout)
 	return o
 }
 

@@ -59,6 +59,8 @@ enum class Path : std::uint32_t {
     pread = KVMEM_PATH_PREAD,
     uring_staged = KVMEM_PATH_URING_STAGED,
     pread_staged = KVMEM_PATH_PREAD_STAGED,
+    nixl_read_staged = KVMEM_PATH_NIXL_READ_STAGED,
+    nixl_write_staged = KVMEM_PATH_NIXL_WRITE_STAGED,
 };
 
 /// Returns the name of a path, such as "NIXL read".
@@ -92,6 +94,8 @@ struct TransferOptions {
     std::uint64_t num_tokens = 0;
     /// Names of the parts to move; none for all.
     std::vector<std::string> parts{};
+    /// Zero: 30 seconds with staging memory, no limit without.
+    std::chrono::nanoseconds stall_timeout{0};
 };
 
 /// kvmem_submit_options: the blocks of the next run. Spans are read during the call.
@@ -170,6 +174,7 @@ struct TransferOptionsInC : BlocksInC<kvmem_transfer_options> {
         for (const std::string &part : options.parts) parts.push_back(part.c_str());
         c.parts = parts.empty() ? nullptr : parts.data();
         c.num_parts = parts.size();
+        if (options.stall_timeout.count() > 0) c.stall_timeout_ns = Timeout(options.stall_timeout).ns();
     }
 };
 
