@@ -14,6 +14,8 @@ use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 
+/// Longer spans are worth a descriptor each: prepared lists make it cheap, and the arena copies every byte once more.
+const LONG_SPAN: u64 = 4096;
 /// Fewer spans are not worth an arena.
 const LEAST_SPANS: u64 = 64;
 /// The arena must save a tenth, and as many seconds: its estimate is the less certain one, and it takes memory.
@@ -48,12 +50,14 @@ pub(super) fn choose(
     }
     let spans = plan.most_moves();
     let of_direct = candidate(direct, rates.direct(spans, plan.bytes()), None);
-    let is_worth_a_try = obstacle.is_none() && spans >= LEAST_SPANS && preferences.path != Some(direct);
+    let are_short = plan.bytes() < spans * LONG_SPAN;
+    let is_worth_a_try =
+        obstacle.is_none() && are_short && spans >= LEAST_SPANS && preferences.path != Some(direct);
     if !is_forced && !is_worth_a_try {
         let is_impossible = obstacle.is_some();
         let reason = obstacle.unwrap_or_else(|| match preferences.path {
             Some(_) => "another path was requested".to_string(),
-            None => format!("{spans} contiguous ranges are too few"),
+            None => format!("{spans} contiguous ranges are few, or long enough"),
         });
         let of_staged = Candidate { is_impossible, ..candidate(staged, 0.0, Some(reason)) };
         return Ok(Choice { path: direct, division: None, candidates: vec![of_direct, of_staged] });
