@@ -88,7 +88,7 @@ impl Engine for HostCopy {
 
     /// The first call measures how fast this machine copies.
     fn candidates(&self) -> Vec<Candidate> {
-        let seconds = rate::seconds(self.chunks.bytes(), self.moves(), self.threads());
+        let seconds = rate::seconds(self.chunks.bytes(), self.chunks.rows(|| self.moves()), self.threads());
         vec![Candidate { path: self.path(), seconds, reason: None, is_impossible: false }]
     }
 
@@ -153,6 +153,11 @@ impl Chunks {
 
     fn count(&self) -> usize {
         self.each * self.layers.max(1)
+    }
+
+    /// The number of rows that cost more than their bytes: those of a tile do not.
+    fn rows(&self, moves: impl FnOnce() -> u64) -> u64 {
+        if self.tiles > 0 { self.count() as u64 * self.tiles } else { moves() }
     }
 
     /// How many chunks each layer has; allocates nothing unless layers are moved one by one.
