@@ -54,7 +54,8 @@ impl Section {
         let mut shape = Shape::in_order(order, &self.shape.sides, &block);
         shape.nest.unit = None;
         let spans = self.spans.in_order(order);
-        Self { bytes: spans.blocks() * shape.block_size(), shape, block, layers: Vec::new(), spans }
+        let bytes = spans.blocks() * shape.block_size();
+        Self { part: self.part, bytes, shape, block, layers: Vec::new(), spans }
     }
 }
 
