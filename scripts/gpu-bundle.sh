@@ -61,12 +61,15 @@ programs() {
     for bench in build/cmake/gpu_bench/*; do add_program "$bench" bench; done
     add_program build/cmake/gpu_tests/kvmem_side clients
     install -m 644 c_tests/gpu/clients/*.py "$fresh/clients/"
-    # shellcheck disable=SC2016
-    cmake -S examples/cpp/prefill_decode -B "$demo" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-        -DCMAKE_PREFIX_PATH="$PWD/$prefix" -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
-        '-DCMAKE_INSTALL_RPATH=$ORIGIN/../lib' >/dev/null
-    cmake --build "$demo" >/dev/null
-    add_program "$demo/prefill_decode" bin
+    local example
+    for example in prefill_decode two_processes events; do
+        # shellcheck disable=SC2016
+        cmake -S "examples/cpp/$example" -B "$demo/$example" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+            -DCMAKE_PREFIX_PATH="$PWD/$prefix" -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
+            '-DCMAKE_INSTALL_RPATH=$ORIGIN/../lib' >/dev/null
+        cmake --build "$demo/$example" >/dev/null
+        add_program "$demo/$example/$example" bin
+    done
 }
 
 add_program() {

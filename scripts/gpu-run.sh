@@ -25,6 +25,7 @@ main() {
         ;;
     bench) run_benches "$@" ;;
     demo) run_demo "$@" ;;
+    examples) run_examples ;;
     clients) run_clients "$@" ;;
     *) usage ;;
     esac
@@ -42,6 +43,7 @@ usage() {
                         --only POINT selects the points with that text in their titles (bench/README.md in the project)
 ./run demo [OPTION...]  runs prefill and decode on every tier, over NIXL and by shared memory, or with the given options
                         (--help lists them)
+./run examples          runs the C++ examples that need no options
 ./run clients [NAME...] shares memory between kvmem and programs that do not use it, all or the named ones of
                         $(client_names | xargs); the last two need CuPy, or CuPy and PyTorch
                         with Python (\$PYTHON, or python3)
@@ -156,6 +158,15 @@ run_demo() {
             echo
             "$here/bin/prefill_decode" --tier "$tier" ${share:+"$share"}
         done
+    done
+}
+
+run_examples() {
+    local name
+    cat "$here/about"
+    for name in two_processes events; do
+        echo
+        "$here/bin/$name"
     done
 }
 
