@@ -71,7 +71,10 @@ install(DIRECTORY "${pages}/" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT De
 # The Go package is a module: users point a replace directive at it.
 install(DIRECTORY bindings/go/ DESTINATION "${CMAKE_INSTALL_DATADIR}/kvmem/go" COMPONENT Development
     PATTERN without-counterpart.txt EXCLUDE)
-install(DIRECTORY examples/c examples/cpp examples/go DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT Development)
+# Users fetch the Zig package from there.
+install(DIRECTORY bindings/zig/ DESTINATION "${CMAKE_INSTALL_DATADIR}/kvmem/zig" COMPONENT Development
+    PATTERN without-counterpart.txt EXCLUDE PATTERN .zig-cache EXCLUDE PATTERN zig-out EXCLUDE)
+install(DIRECTORY examples/c examples/cpp examples/go examples/zig DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT Development)
 
 install(FILES "${debug_file}" DESTINATION "${CMAKE_INSTALL_LIBDIR}/.debug" COMPONENT Debug)
 

@@ -13,7 +13,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "CHANGELOG.md", "docs/*.md", "examples/README.md"]
 PICTURES = "docs/pictures"
-ALSO_INSTALLED = ["LICENSE", "examples/c/", "examples/cpp/", "examples/go/", PICTURES]
+ALSO_INSTALLED = ["LICENSE", "examples/c/", "examples/cpp/", "examples/go/", "examples/zig/", PICTURES]
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
 EXTERNAL = re.compile(r"^[a-z][a-z0-9+.-]*:")

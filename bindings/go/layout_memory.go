@@ -122,6 +122,8 @@ type LayoutInfo struct {
 	Tier       Tier
 	Locality   Locality
 	MemoryType MemoryType
+	// NumParts that the layout was combined from; 0 if it was not combined.
+	NumParts uint32
 }
 
 // Info returns the properties of the layout.
@@ -143,6 +145,6 @@ func (l *Layout) Info() (LayoutInfo, error) {
 			HeadStride: uint64(i.head_stride), ElementStride: uint64(i.element_stride),
 		},
 		DeviceID: uint64(i.device_id), NumRegions: uint64(i.num_regions), Tier: Tier(i.tier), Locality: Locality(i.locality),
-		MemoryType: MemoryType(i.memory_type),
+		MemoryType: MemoryType(i.memory_type), NumParts: uint32(i.num_parts),
 	}, nil
 }

@@ -86,6 +86,10 @@ func newTransfer(source, destination *Layout, options *TransferOptions, start bo
 	var a arena
 	defer a.free()
 	o := options.c(&a, (*C.kvmem_queue)(queue), r.number)
+	if err := a.check(); err != nil {
+		r.reader.remove(r.number)
+		return nil, err
+	}
 
 	r.mu.Lock() // until r.handle is set, which failure uses
 	defer r.mu.Unlock()

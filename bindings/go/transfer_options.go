@@ -5,7 +5,10 @@ package kvmem
 // #include "shim.h"
 import "C"
 
-import "time"
+import (
+	"time"
+	"unsafe"
+)
 
 // BlockPair is a block and its destination.
 type BlockPair struct{ Source, Destination uint32 }
@@ -65,6 +68,8 @@ type TransferOptions struct {
 	// StallTimeout without progress after which a run with a peer ends with ErrTimedOut; 0 for 30 seconds
 	// with staging memory, and for no limit without.
 	StallTimeout time.Duration
+	// Parts are the names of the parts to move, for layouts that were combined; nil for all.
+	Parts []string
 }
 
 // c converts the options; the reader receives the completions, for the transfer of this number.
@@ -96,6 +101,14 @@ func (t *TransferOptions) c(a *arena, queue *C.kvmem_queue, number uint64) *C.kv
 	o.destination_table = t.DestinationTable.c(a)
 	o.num_tokens = C.uint64_t(t.NumTokens)
 	o.stall_timeout_ns = nanoseconds(t.StallTimeout)
+	o.num_parts = C.size_t(len(t.Parts))
+	names := a.pointers(len(t.Parts))
+	for i, name := range t.Parts {
+		names[i] = unsafe.Pointer(a.text(name))
+	}
+	if len(names) > 0 {
+		o.parts = (**C.char)(unsafe.Pointer(&names[0]))
+	}
 	return o
 }
 

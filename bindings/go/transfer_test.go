@@ -312,3 +312,39 @@ func TestLog(t *testing.T) {
 	}
 	fails(t, kvmem.SetLog(99, func(kvmem.LogLevel, string, string) {}), kvmem.ErrInvalidArgument, "99")
 }
+
+func TestParts(t *testing.T) {
+	combine := func() *kvmem.Layout {
+		scales := config()
+		scales.InnerDim = 2
+		whole := need(kvmem.CombineLayouts([]kvmem.LayoutPart{
+			{Name: "scales", Layout: build(t, scales)}, {Name: "data", Layout: build(t, config())},
+		}))(t)
+		t.Cleanup(func() { whole.Close() })
+		return whole
+	}
+	source, destination := combine(), combine()
+	if info := need(source.Info())(t); info.NumParts != 2 || need(source.PartName(0))(t) != "data" {
+		t.Fatalf("%+v", info)
+	}
+	from, to := need(source.Part("data"))(t), need(destination.Part("data"))(t)
+	defer from.Close()
+	defer to.Close()
+	fill(t, from, 6)
+	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{
+		Pairs: []kvmem.BlockPair{{Source: 3, Destination: 4}}, Parts: []string{"data"},
+	}))(t)
+	defer transfer.Close()
+	if err := transfer.Wait(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	sameBlock(t, from, 3, to, 4)
+	_, err := source.Part("nothing")
+	fails(t, err, kvmem.ErrNotFound, "nothing")
+	_, err = source.PartName(2)
+	fails(t, err, kvmem.ErrOutOfRange, "2")
+	_, err = source.Block(0, 0, 0)
+	fails(t, err, kvmem.ErrUnsupported, "part")
+	_, err = kvmem.CombineLayouts(nil)
+	fails(t, err, kvmem.ErrInvalidArgument, "")
+}

@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Constants of the header: flags are packed structs, other constants are enumerations that may get more values.
+
+/// The importance of a log message.
+pub const LogLevel = enum(u32) {
+    /// No messages.
+    off = 0,
+    /// Failures that no return value can report.
+    @"error" = 1,
+    /// Something works, but not as well as requested.
+    warn = 2,
+    /// Milestones, such as a loaded library, and slow paths that are caused by the setup.
+    info = 3,
+    /// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
+    /// registrations, shares; failed calls. Regions, layouts, transfers, shares, queues and agents have a
+    /// number, as in "transfer #7".
+    debug = 4,
+    /// All calls, timeouts, and the steps of operations.
+    trace = 5,
+    _,
+};
+
+/// Says which library or system the native cause of an error is from.
+pub const Domain = enum(u32) {
+    /// There is no native cause.
+    none = 0,
+    /// The code is an errno value.
+    errno = 1,
+    /// The code is a status of NIXL's C API.
+    nixl = 2,
+    /// The code is a CUresult.
+    cuda = 3,
+    _,
+};
+
+/// The kind of memory of a region.
+pub const Tier = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// Host memory.
+    system = 1,
+    /// A file.
+    disk = 2,
+    /// Page-locked host memory, which GPUs access by DMA.
+    pinned = 3,
+    /// GPU memory.
+    device = 4,
+    /// GPU memory that grows and shrinks at fixed addresses.
+    elastic = 5,
+    _,
+};
+
+/// Flags of SystemOptions.
+pub const SystemFlags = packed struct(u64) {
+    /// Ask the kernel for transparent huge pages.
+    transparent_huge_pages: bool = false,
+    /// Fail if the requested page size is not available. Without this flag smaller pages are used, and the
+    /// info of the region has `region_huge_page_fallback`.
+    huge_pages_required: bool = false,
+    /// Bind the memory to `numa_node`.
+    numa_bind: bool = false,
+    /// Allocate from a memory file, so that the region can be shared with other processes.
+    shareable: bool = false,
+    _: u60 = 0,
+};
+
+/// Flags of PinnedOptions.
+pub const PinnedFlags = packed struct(u64) {
+    /// Use ordinary pages only.
+    no_huge_pages: bool = false,
+    /// Bind the memory to `numa_node`.
+    numa_bind: bool = false,
+    /// Allocate from a memory file, so that the region can be shared with other processes.
+    shareable: bool = false,
+    _: u61 = 0,
+};
+
+/// Flags of ElasticOptions.
+pub const ElasticFlags = packed struct(u64) {
+    /// Extents can be shared by fabric handle (`share_fabric`) as well as by file descriptor. This cannot be
+    /// enabled later.
+    fabric: bool = false,
+    _: u63 = 0,
+};
+
+/// Flags of DiskOptions.
+pub const DiskFlags = packed struct(u64) {
+    /// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
+    buffered: bool = false,
+    /// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead,
+    /// and the info of the region lacks `region_direct_io`.
+    direct_required: bool = false,
+    /// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
+    open_existing: bool = false,
+    /// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
+    open_or_create: bool = false,
+    /// With `disk_open_existing`: open the file for reading. The region can only be the source of transfers.
+    /// It can be open while a writer has the file open.
+    read_only: bool = false,
+    /// Do not lock the file against other writers: the caller excludes them.
+    no_lock: bool = false,
+    _: u58 = 0,
+};
+
+/// Flags of adopted memory.
+pub const AdoptFlags = packed struct(u64) {
+    /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source
+    /// of transfers, and cannot be registered with an agent.
+    read_only: bool = false,
+    /// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_file only.
+    keep_seals: bool = false,
+    _: u62 = 0,
+};
+
+/// Says where the memory of a region comes from.
+pub const Origin = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// kvmem allocated it.
+    allocated = 1,
+    /// It is memory of the caller.
+    adopted = 2,
+    /// It is a part of another region.
+    view = 3,
+    /// It is memory of another process.
+    imported = 4,
+    _,
+};
+
+/// properties of a region.
+pub const RegionFlags = packed struct(u64) {
+    /// Disk: I/O bypasses the page cache.
+    direct_io: bool = false,
+    /// Disk: the space was reserved when this region was created. Not set for a file that existed, or was
+    /// opened from a share.
+    preallocated: bool = false,
+    /// Disk: the file has no name, and is deleted with the region.
+    temporary: bool = false,
+    /// System and pinned: pages are smaller than requested.
+    huge_page_fallback: bool = false,
+    /// System and pinned: the memory is a memory file, which can be shared with other processes.
+    shareable: bool = false,
+    /// The region can only be read: it was shared, adopted or opened for reading.
+    read_only: bool = false,
+    _: u58 = 0,
+};
+
+/// The kind of memory as NIXL knows it.
+pub const MemoryType = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// Host memory.
+    dram = 1,
+    /// GPU memory.
+    vram = 2,
+    /// A file.
+    file = 3,
+    _,
+};
+
+/// Selects the shape of a layout.
+pub const LayoutKind = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ + layer·O·R
+    /// + outer·R
+    fully_contiguous = 1,
+    /// One region per layer. block_dim selects the order within it.
+    layer_separate = 2,
+    /// Any other order of axes, or strides that are not tight. `order` and the strides of kvmem_layout_config
+    /// select it.
+    ordered = 3,
+    _,
+};
+
+/// Selects the order within a region of a layer.
+pub const BlockDim = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// base[layer] + block·⌈O·R⌉ + outer·R
+    first = 1,
+    /// base[layer] + outer·N·⌈R⌉ + block·⌈R⌉
+    second = 2,
+    _,
+};
+
+/// Says which process can access a layout.
+pub const Locality = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// Only this process can access it: it has no agent.
+    local = 1,
+    /// This process can access it, and peers of its agent.
+    registered = 2,
+    /// It belongs to a peer. Only transfers can access it.
+    remote = 3,
+    /// It belongs to another process and is mapped here: this process can access it like its own memory.
+    mapped = 4,
+    _,
+};
+
+/// Flags of TransferOptions.
+pub const TransferFlags = packed struct(u64) {
+    /// Exclude paths that store bytes anywhere between source and destination: in staging memory, in memory
+    /// of the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered
+    /// file. Excludes all paths to a peer, because NIXL does not report what its backends do.
+    zero_copy: bool = false,
+    /// Exclude paths through host memory that is neither source nor destination: all paths between a file and
+    /// a GPU except GPUDirect Storage, and all paths to a peer.
+    no_host_bounce: bool = false,
+    /// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
+    /// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across layers
+    /// are then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
+    /// kvmem_transfer_explain reports by how much.
+    by_layer: bool = false,
+    /// After all blocks have moved, compare the CRC32C of each destination block with that of its source
+    /// block. The run ends after the comparison, with `status_corrupt` if they differ. Until then nothing may
+    /// write to the blocks. The source must not be remote. With a range of heads or block tables, only what
+    /// has moved is compared, token by token; then files with direct I/O are not supported. Set `checksums`
+    /// instead to compare with checksums that were computed before.
+    verify: bool = false,
+    _: u60 = 0,
+};
+
+/// Says whether kernels of the caller run during a transfer.
+pub const Compute = enum(u32) {
+    /// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used,
+    /// or use few CTAs.
+    may_run = 0,
+    /// The GPU is idle during the transfer. Copies may use all of it.
+    idle = 1,
+    _,
+};
+
+/// how a transfer moves bytes.
+pub const Path = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// Host threads copy by memcpy.
+    memcpy = 1,
+    /// NIXL reads from a peer.
+    nixl_read = 2,
+    /// NIXL writes to a peer.
+    nixl_write = 3,
+    /// NIXL reads from a file.
+    nixl_file_read = 4,
+    /// NIXL writes to a file.
+    nixl_file_write = 5,
+    /// The CUDA driver copies, one call per contiguous range.
+    cuda_copy = 6,
+    /// The CUDA driver copies, one call for all ranges.
+    cuda_batch = 7,
+    /// The CUDA driver copies rows of blocks at regular distances.
+    cuda_2d = 8,
+    /// A kernel reads and writes both sides directly.
+    cuda_kernel = 9,
+    /// A kernel gathers or scatters in GPU memory, and the CUDA driver copies contiguous ranges.
+    cuda_staged = 10,
+    /// io_uring reads or writes a file.
+    uring = 11,
+    /// Threads read or write a file by preadv and pwritev.
+    pread = 12,
+    /// Between a file and GPU memory, through page-locked host memory: io_uring accesses the file, the CUDA
+    /// driver the GPU.
+    uring_staged = 13,
+    /// As `path_uring_staged`, with threads that access the file by preadv and pwritev.
+    pread_staged = 14,
+    _,
+};
+
+/// Flags of ShareOptions.
+pub const ShareFlags = packed struct(u64) {
+    /// Grants read access only. File descriptors of host memory and files are then read-only, so the memory
+    /// cannot be mapped for writing. GPUs get no write access to extents and mappings. For device memory by
+    /// IPC handle, only the importer's kvmem prevents writing.
+    read_only: bool = false,
+    _: u63 = 0,
+};
+
+/// how a share carries memory.
+pub const Transport = enum(u32) {
+    /// Selects the transport by tier: file descriptors for system, pinned, elastic and disk memory, and for
+    /// device memory that an engine mapped with cuMemMap; the driver's IPC handle for other device memory.
+    /// Memory that can be exported only as fabric handles is carried by these.
+    auto = 0,
+    /// Carries memory by file descriptors.
+    fd = 1,
+    /// Carries memory by the driver's IPC handle.
+    ipc = 2,
+    /// Carries no memory: other processes access the layout through NIXL.
+    remote = 3,
+    /// Carries memory by the driver's fabric handles: elastic memory created with `elastic_fabric`, or memory
+    /// that an engine mapped and created with fabric handles.
+    fabric = 4,
+    _,
+};
+
+/// Flags of OpenOptions.
+pub const OpenFlags = packed struct(u64) {
+    /// Open for reading only, even if write access is granted.
+    read_only: bool = false,
+    /// Page-lock host memory for the GPU `device`. The region is then pinned memory. Read-only memory can be
+    /// locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others,
+    /// opening fails with `status_unsupported`. No effect on files and GPU memory.
+    pin: bool = false,
+    /// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
+    mapped_only: bool = false,
+    /// Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
+    remote: bool = false,
+    /// Layouts: register the mapped memory with `agent`.
+    register: bool = false,
+    /// Open GPU memory for kernels of the GPU `device`, which access it over NVLink or PCIe. Without this
+    /// flag, the memory is opened for the GPU that it is located on, and kernels of other GPUs fail to access
+    /// it. Plain device memory is opened for one GPU at a time. Elastic memory, and memory that an engine
+    /// mapped, stays open for its own GPU too. kvmem opens it for another GPU when a transfer first runs
+    /// there, which delays the creation of that transfer: on an H200, by 0.3 ms per extent of 64 MiB and 20
+    /// ms per extent of 1 GiB. No effect on host memory, files, and memory of this process.
+    for_device: bool = false,
+    /// Open for reading and writing, and fail with `status_permission_denied` unless write access is granted.
+    /// Without this flag and `open_read_only`, the region has all granted rights; if it is read-only, its
+    /// flags have `region_read_only`.
+    read_write: bool = false,
+    /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
+    /// kvmem_system_options), and adopted memory files that can be truncated (see kvmem_region_adopt_file).
+    /// The owner, and every importer with write access, can remove such pages. If this process then touches
+    /// them, it ends with SIGBUS. Without this flag, such memory fails with `status_unsupported`.
+    trust_owner: bool = false,
+    /// Open elastic memory, and memory that an engine mapped, for every GPU of this process that can access
+    /// the GPU it is located on: for an engine whose own kernels use it on several GPUs. Each GPU takes as
+    /// long as with `open_for_device`. No effect on other memory. Excludes `open_for_device`.
+    for_all_devices: bool = false,
+    _: u55 = 0,
+};
+
+/// Says what a share is of.
+pub const SharedObject = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// The share is of a region.
+    region = 1,
+    /// The share is of a layout.
+    layout = 2,
+    _,
+};
+
+/// Flags of PublishOptions.
+pub const PublishFlags = packed struct(u64) {
+    /// The token grants read access only, even if the share grants write access.
+    read_only: bool = false,
+    _: u63 = 0,
+};
+
+/// Flags of FetchOptions.
+pub const FetchFlags = packed struct(u64) {
+    /// Fetch read access only, even if write access is granted.
+    read_only: bool = false,
+    /// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the
+    /// caller.
+    broker_user: bool = false,
+    /// Fetch read and write access, and fail with `status_permission_denied` if less is granted.
+    read_write: bool = false,
+    _: u61 = 0,
+};
+
+/// Flags of AgentOptions.
+pub const AgentFlags = packed struct(u64) {
+    /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
+    no_progress_thread: bool = false,
+    /// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
+    /// interfaces.
+    listen_thread: bool = false,
+    /// NIXL measures transfers.
+    telemetry: bool = false,
+    _: u61 = 0,
+};
+
+/// Says how NIXL locks an agent.
+pub const SyncMode = enum(u32) {
+    /// The same as `sync_rw`.
+    default = 0,
+    /// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
+    /// threads use it.
+    none = 1,
+    /// NIXL locks the agent with a mutex.
+    strict = 2,
+    /// NIXL locks the agent with a read-write lock.
+    rw = 3,
+    _,
+};
+
+/// capabilities of a GPU and its driver.
+pub const CudaCapabilities = packed struct(u64) {
+    /// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
+    vmm: bool = false,
+    /// VMM memory can be exported as a file descriptor: verified by a test export.
+    posix_fd: bool = false,
+    /// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's
+    /// attribute is not reliable.
+    fabric: bool = false,
+    /// VMM memory can be registered for RDMA.
+    rdma_with_vmm: bool = false,
+    /// Memory can be exported as a DMA-BUF.
+    dma_buf: bool = false,
+    /// Supports stream-ordered memory pools.
+    memory_pools: bool = false,
+    /// VMM memory can be created on a NUMA node of the host.
+    host_numa_vmm: bool = false,
+    /// The driver accepts many copies in one call.
+    batch_copies: bool = false,
+    _: u56 = 0,
+};
+
+/// Says where copy rates come from.
+pub const RatesSource = enum(u32) {
+    /// Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
+    default = 0,
+    /// Measured by the process that saved them.
+    measured = 1,
+    /// Set by the caller of the process that saved them.
+    loaded = 2,
+    _,
+};
+
+/// Flags of IPCOptions.
+pub const IpcFlags = packed struct(u64) {
+    /// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
+    for_device: bool = false,
+    _: u63 = 0,
+};
+
+/// where VMM memory is located.
+pub const VmmLocation = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// Memory of a GPU.
+    device = 1,
+    /// Memory of a NUMA node of the host.
+    host_numa = 2,
+    _,
+};
+
+/// Flags of VMMOptions.
+pub const VmmFlags = packed struct(u64) {
+    /// The memory can be exported as a file descriptor.
+    posix_fd: bool = false,
+    /// The memory can be exported as a fabric handle.
+    fabric: bool = false,
+    /// The memory can be registered for RDMA.
+    rdma: bool = false,
+    _: u61 = 0,
+};
+
+/// Selects a granularity of VMM memory.
+pub const Granularity = enum(u32) {
+    /// The granularity that sizes and offsets must be multiples of.
+    minimum = 0,
+    /// The granularity that sizes and offsets should be multiples of.
+    recommended = 1,
+    _,
+};
+
+/// The access of a GPU to a mapping.
+pub const Access = enum(u32) {
+    /// No access.
+    none = 0,
+    /// Read access.
+    read = 1,
+    /// Read and write access.
+    read_write = 3,
+    _,
+};

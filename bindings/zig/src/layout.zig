@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+const std = @import("std");
+const c = @import("c");
+const core = @import("core.zig");
+const constants = @import("constants.zig");
+const regions = @import("region.zig");
+const Agent = @import("agent.zig").Agent;
+const Registration = @import("agent.zig").Registration;
+const Region = regions.Region;
+const Diagnostics = core.Diagnostics;
+const Error = core.Error;
+const call = core.call;
+
+/// Shape of a KV cache. `kind` selects a shape of NVIDIA Dynamo's KVBM, and `order` any order of axes: set one of the two.
+pub const LayoutConfig = struct {
+    num_blocks: u64 = 0,
+    num_layers: u64 = 0,
+    /// 2 if keys and values are separate, 1 if they are combined (MLA).
+    outer_dim: u64 = 0,
+    /// Tokens per block.
+    page_size: u64 = 0,
+    /// Elements per token in one layer and outer slot, such as KV heads × head size.
+    inner_dim: u64 = 0,
+    /// Bytes per element: 1, 2, 4 or 8.
+    dtype_width: u64 = 0,
+    /// Alignment of blocks in bytes, a power of two; 0 for 1.
+    alignment: u64 = 0,
+    /// KV heads; 0 if unknown. An order with H requires it.
+    num_heads: u64 = 0,
+    kind: constants.LayoutKind = .default,
+    block_dim: constants.BlockDim = .default,
+    /// Axes from the outermost to the innermost, such as "L/OBNHC"; null for that of the kind.
+    order: ?[:0]const u8 = null,
+    /// Strides in bytes; 0 if tight.
+    block_stride: u64 = 0,
+    layer_stride: u64 = 0,
+    outer_stride: u64 = 0,
+    token_stride: u64 = 0,
+    head_stride: u64 = 0,
+    element_stride: u64 = 0,
+
+    /// Memory that the shape needs. Allocates nothing.
+    pub fn requirements(self: LayoutConfig, diagnostics: ?*Diagnostics) Error!Requirements {
+        const config = core.toC(c.kvmem_layout_config, self);
+        return core.get(
+            Requirements,
+            c.kvmem_layout_requirements,
+            diagnostics,
+            c.kvmem_layout_get_requirements,
+            .{&config},
+        );
+    }
+};
+
+pub const Requirements = struct { num_regions: u64, region_size: u64, total_size: u64, allocation_size: u64 };
+
+/// Memory of a layout: to allocate, or of the caller.
+pub const Memory = union(enum) {
+    system: regions.SystemOptions,
+    disk: regions.DiskOptions,
+    pinned: regions.PinnedOptions,
+    device: regions.DeviceOptions,
+    elastic: regions.ElasticOptions,
+    /// One, or one per index of the axes that have regions of their own.
+    regions: []const Region,
+    registrations: []const Registration,
+};
+
+pub const LayoutOptions = struct {
+    config: LayoutConfig,
+    memory: Memory,
+    /// Makes the layout accessible to peers.
+    agent: ?Agent = null,
+};
+
+/// A layout that becomes a part of another one.
+pub const Part = extern struct {
+    name: [*:0]const u8,
+    layout: *c.kvmem_layout,
+
+    pub fn init(name: [:0]const u8, layout: Layout) Part {
+        return .{ .name = name.ptr, .layout = layout.handle };
+    }
+};
+
+/// Range of contiguous bytes.
+pub const Block = struct { address: u64, size: u64 };
+
+/// Numbers to compute addresses with; see `kvmem_layout_strides`.
+pub const Strides = struct {
+    /// Start of each region. Valid as long as the layout.
+    bases: []const u64,
+    block_stride: u64,
+    layer_stride: u64,
+    outer_stride: u64,
+    token_stride: u64,
+    head_stride: u64,
+    element_stride: u64,
+    layer_step: u64,
+    outer_step: u64,
+    token_step: u64,
+    head_step: u64,
+    /// Bytes of one block in one layer and outer slot, if they are contiguous; otherwise 0.
+    size: u64,
+    row_size: u64,
+};
+
+pub const LayoutInfo = struct {
+    num_blocks: u64,
+    num_layers: u64,
+    outer_dim: u64,
+    page_size: u64,
+    inner_dim: u64,
+    dtype_width: u64,
+    alignment: u64,
+    num_heads: u64,
+    device_id: u64,
+    num_regions: u64,
+    kind: constants.LayoutKind,
+    block_dim: constants.BlockDim,
+    tier: constants.Tier,
+    locality: constants.Locality,
+    memory_type: constants.MemoryType,
+    /// Parts that it was combined from; 0 if it was not combined.
+    num_parts: u32,
+    /// NUL-terminated; `orderText` is the text.
+    order: [8]u8,
+    block_stride: u64,
+    layer_stride: u64,
+    outer_stride: u64,
+    token_stride: u64,
+    head_stride: u64,
+    element_stride: u64,
+
+    pub fn orderText(self: *const LayoutInfo) []const u8 {
+        return std.mem.sliceTo(&self.order, 0);
+    }
+};
+
+/// Location of each block of a KV cache. It keeps its regions and registrations alive.
+pub const Layout = struct {
+    handle: *c.kvmem_layout,
+
+    /// Builds a layout. Everything is checked before anything is allocated, and a failure changes nothing.
+    pub fn init(options: LayoutOptions, diagnostics: ?*Diagnostics) Error!Layout {
+        const config = core.toC(c.kvmem_layout_config, options.config);
+        var o = core.toC(c.kvmem_layout_options, .{});
+        o.config = &config;
+        if (options.agent) |agent| o.agent = agent.handle;
+        var system: c.kvmem_system_options = undefined;
+        var disk: c.kvmem_disk_options = undefined;
+        var pinned: c.kvmem_pinned_options = undefined;
+        var device: c.kvmem_device_options = undefined;
+        var elastic: c.kvmem_elastic_options = undefined;
+        o.source = c.KVMEM_LAYOUT_ALLOCATE;
+        switch (options.memory) {
+            .system => |memory| {
+                system = core.toC(c.kvmem_system_options, memory);
+                o.system = &system;
+            },
+            .disk => |memory| {
+                disk = core.toC(c.kvmem_disk_options, memory);
+                o.disk = &disk;
+            },
+            .pinned => |memory| {
+                pinned = regions.pinnedToC(memory);
+                o.pinned = &pinned;
+            },
+            .device => |memory| {
+                device = core.toC(c.kvmem_device_options, memory);
+                o.device = &device;
+            },
+            .elastic => |memory| {
+                elastic = core.toC(c.kvmem_elastic_options, memory);
+                o.elastic = &elastic;
+            },
+            // A Region and a Registration are nothing but their handle.
+            .regions => |list| {
+                o.source = c.KVMEM_LAYOUT_REGIONS;
+                o.regions = @ptrCast(list.ptr);
+                o.count = list.len;
+            },
+            .registrations => |list| {
+                o.source = c.KVMEM_LAYOUT_REGISTRATIONS;
+                o.registrations = @ptrCast(list.ptr);
+                o.count = list.len;
+            },
+        }
+        var handle: ?*c.kvmem_layout = null;
+        try call(diagnostics, c.kvmem_layout_build, .{ &o, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    comptime {
+        std.debug.assert(@sizeOf(Region) == @sizeOf(*anyopaque) and @sizeOf(Registration) == @sizeOf(*anyopaque));
+    }
+
+    /// Creates a remote layout from the descriptor of a peer (`exportDescriptor`), whose metadata must be loaded.
+    pub fn import(agent: Agent, descriptor: []const u8, diagnostics: ?*Diagnostics) Error!Layout {
+        var handle: ?*c.kvmem_layout = null;
+        try call(diagnostics, c.kvmem_layout_import, .{ agent.handle, core.pointer(descriptor), descriptor.len, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// Combines layouts that share block ids to one layout, such as data and scales.
+    pub fn combine(parts: []const Part, diagnostics: ?*Diagnostics) Error!Layout {
+        var handle: ?*c.kvmem_layout = null;
+        const list: [*c]const c.kvmem_layout_part = @ptrCast(parts.ptr);
+        try call(diagnostics, c.kvmem_layout_combine, .{ list, parts.len, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// One part of a layout that was combined, as a layout of its own.
+    pub fn part(self: Layout, name: [:0]const u8, diagnostics: ?*Diagnostics) Error!Layout {
+        var handle: ?*c.kvmem_layout = null;
+        try call(diagnostics, c.kvmem_layout_get_part, .{ self.handle, name.ptr, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// Name of one of the parts, as text.
+    pub fn partName(self: Layout, index: usize, diagnostics: ?*Diagnostics) Error!core.Blob {
+        return core.getBlob(diagnostics, c.kvmem_layout_get_part_name, .{ self.handle, index });
+    }
+
+    pub fn deinit(self: Layout) void {
+        c.kvmem_layout_destroy(self.handle);
+    }
+
+    /// Allocates memory for the first blocks of an elastic layout and frees that of the others.
+    pub fn resize(self: Layout, num_blocks: u64, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_layout_resize, .{ self.handle, num_blocks });
+    }
+
+    pub fn strides(self: Layout, diagnostics: ?*Diagnostics) Error!Strides {
+        var found: c.kvmem_layout_strides = .{};
+        try call(diagnostics, c.kvmem_layout_get_strides, .{ self.handle, &found });
+        var result: Strides = undefined;
+        inline for (comptime std.meta.fieldNames(Strides)) |name| {
+            if (comptime !std.mem.eql(u8, name, "bases")) @field(result, name) = @field(found, name);
+        }
+        result.bases = found.bases[0..found.num_bases];
+        return result;
+    }
+
+    /// Range of one block in one layer and outer slot. Fails with Unsupported if the bytes are not contiguous.
+    pub fn block(self: Layout, id: u32, layer: u64, outer: u64, diagnostics: ?*Diagnostics) Error!Block {
+        return core.get(Block, c.kvmem_block, diagnostics, c.kvmem_layout_get_block, .{ self.handle, id, layer, outer });
+    }
+
+    /// Range of one head of one token of a block. Every layout has it.
+    pub fn row(
+        self: Layout,
+        id: u32,
+        layer: u64,
+        outer: u64,
+        token: u64,
+        head: u64,
+        diagnostics: ?*Diagnostics,
+    ) Error!Block {
+        return core.get(Block, c.kvmem_block, diagnostics, c.kvmem_layout_get_row, .{
+            self.handle, id, layer, outer, token, head,
+        });
+    }
+
+    /// Memory of one block in one layer and outer slot, if it is host memory of this process or mapped here.
+    pub fn bytes(self: Layout, id: u32, layer: u64, outer: u64, diagnostics: ?*Diagnostics) Error![]u8 {
+        try self.inHostMemory(diagnostics);
+        return slice(try self.block(id, layer, outer, diagnostics));
+    }
+
+    /// Memory of one head of one token of a block, as `bytes` returns that of a block.
+    pub fn rowBytes(
+        self: Layout,
+        id: u32,
+        layer: u64,
+        outer: u64,
+        token: u64,
+        head: u64,
+        diagnostics: ?*Diagnostics,
+    ) Error![]u8 {
+        try self.inHostMemory(diagnostics);
+        return slice(try self.row(id, layer, outer, token, head, diagnostics));
+    }
+
+    fn inHostMemory(self: Layout, diagnostics: ?*Diagnostics) Error!void {
+        const found = try self.info(diagnostics);
+        if ((found.tier != .system and found.tier != .pinned) or found.locality == .remote) return error.Unsupported;
+    }
+
+    fn slice(range: Block) []u8 {
+        return @as([*]u8, @ptrFromInt(range.address))[0..range.size];
+    }
+
+    /// Computes the CRC32C of blocks. `out` has as many elements as `blocks`.
+    pub fn checksums(self: Layout, blocks: []const u32, out: []u32, diagnostics: ?*Diagnostics) Error!void {
+        if (blocks.len != out.len) return error.InvalidArgument;
+        try call(diagnostics, c.kvmem_layout_checksum, .{ self.handle, blocks.ptr, blocks.len, out.ptr });
+    }
+
+    pub fn info(self: Layout, diagnostics: ?*Diagnostics) Error!LayoutInfo {
+        return core.get(LayoutInfo, c.kvmem_layout_info, diagnostics, c.kvmem_layout_get_info, .{self.handle});
+    }
+
+    /// One of the regions of the layout, as a new handle.
+    pub fn region(self: Layout, index: usize, diagnostics: ?*Diagnostics) Error!Region {
+        var handle: ?*c.kvmem_region = null;
+        try call(diagnostics, c.kvmem_layout_get_region, .{ self.handle, index, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// An SVG picture of the layout, as text.
+    pub fn draw(self: Layout, id: u32, diagnostics: ?*Diagnostics) Error!core.Blob {
+        return core.getBlob(diagnostics, c.kvmem_layout_draw, .{ self.handle, id });
+    }
+
+    /// Name of the agent of the layout, as text.
+    pub fn agentName(self: Layout, diagnostics: ?*Diagnostics) Error!core.Blob {
+        return core.getBlob(diagnostics, c.kvmem_layout_get_agent, .{self.handle});
+    }
+
+    /// Serializes the layout for a peer, which also needs the metadata of the agent.
+    pub fn exportDescriptor(self: Layout, diagnostics: ?*Diagnostics) Error!core.Blob {
+        return core.getBlob(diagnostics, c.kvmem_layout_export, .{self.handle});
+    }
+};

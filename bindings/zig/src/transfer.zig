@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+const std = @import("std");
+const c = @import("c");
+const core = @import("core.zig");
+const constants = @import("constants.zig");
+const Layout = @import("layout.zig").Layout;
+const Diagnostics = core.Diagnostics;
+const Error = core.Error;
+const call = core.call;
+
+/// End of one run of a transfer.
+pub const Completion = extern struct {
+    user_data: u64 = 0,
+    /// Bytes moved; 0 after a failure.
+    bytes: u64 = 0,
+    status: i32 = 0,
+    reserved: u32 = 0,
+
+    /// How the run failed; null if all blocks have moved.
+    pub fn failure(self: Completion) ?Error {
+        return core.errorOf(self.status);
+    }
+};
+
+/// A queue of completions. No completion is lost, whatever the number in flight.
+pub const Queue = struct {
+    handle: *c.kvmem_queue,
+
+    pub fn init(diagnostics: ?*Diagnostics) Error!Queue {
+        var handle: ?*c.kvmem_queue = null;
+        try call(diagnostics, c.kvmem_queue_create, .{&handle});
+        return .{ .handle = handle.? };
+    }
+
+    pub fn deinit(self: Queue) void {
+        c.kvmem_queue_destroy(self.handle);
+    }
+
+    /// Event fd for poll and epoll: readable while the queue has completions. Neither read nor close it.
+    pub fn fd(self: Queue, diagnostics: ?*Diagnostics) Error!i32 {
+        var result: i32 = -1;
+        try call(diagnostics, c.kvmem_queue_get_fd, .{ self.handle, &result });
+        return result;
+    }
+
+    /// Removes completions, oldest first, and returns them: the beginning of `buffer`. Never waits.
+    pub fn poll(self: Queue, buffer: []Completion, diagnostics: ?*Diagnostics) Error![]Completion {
+        var count: usize = 0;
+        try call(diagnostics, c.kvmem_queue_poll, .{ self.handle, completions(buffer), buffer.len, &count });
+        return buffer[0..count];
+    }
+
+    /// As `poll`, and waits for a completion if there is none.
+    pub fn wait(self: Queue, timeout_ns: u64, buffer: []Completion, diagnostics: ?*Diagnostics) Error![]Completion {
+        var count: usize = 0;
+        try call(diagnostics, c.kvmem_queue_wait, .{ self.handle, timeout_ns, completions(buffer), buffer.len, &count });
+        return buffer[0..count];
+    }
+
+    fn completions(buffer: []Completion) [*c]c.kvmem_completion {
+        return @ptrCast(buffer.ptr);
+    }
+};
+
+/// A block and its destination.
+pub const BlockPair = extern struct { source: u32, destination: u32 };
+
+/// Blocks of a sequence in the order of its tokens, and which of these tokens are moved.
+pub const BlockTable = struct {
+    blocks: []const u32,
+    first_token: u64 = 0,
+    token_step: u64 = 0,
+
+    fn toC(self: BlockTable) c.kvmem_block_table {
+        return .{
+            .blocks = self.blocks.ptr,
+            .num_blocks = self.blocks.len,
+            .first_token = self.first_token,
+            .token_step = self.token_step,
+        };
+    }
+};
+
+/// What to move: pairs, or a table for each side. Ranges of layers, outer slots and heads are of all if their number is 0.
+pub const TransferOptions = struct {
+    flags: constants.TransferFlags = .{},
+    pairs: []const BlockPair = &.{},
+    source_layer: u64 = 0,
+    destination_layer: u64 = 0,
+    num_layers: u64 = 0,
+    source_outer: u64 = 0,
+    destination_outer: u64 = 0,
+    num_outers: u64 = 0,
+    /// Message to the remote agent, sent after the last byte has moved.
+    notification: ?[]const u8 = null,
+    /// Receives a completion per run.
+    queue: ?Queue = null,
+    /// Returned in completions.
+    user_data: u64 = 0,
+    compute: constants.Compute = .may_run,
+    max_ctas: u32 = 0,
+    staging_size: u64 = 0,
+    /// Path to use, or fail.
+    path: constants.Path = .default,
+    /// Expected CRC32C of the moved parts of each block, one per pair.
+    checksums: ?[]const u32 = null,
+    source_head: u64 = 0,
+    destination_head: u64 = 0,
+    num_heads: u64 = 0,
+    source_table: ?BlockTable = null,
+    destination_table: ?BlockTable = null,
+    /// Tokens that are moved by block tables.
+    num_tokens: u64 = 0,
+    /// Names of the parts to move, for layouts that were combined; none for all.
+    parts: []const [*:0]const u8 = &.{},
+    /// Nanoseconds without progress after which a run with a peer ends with TimedOut; 0 for 30 s with staging memory,
+    /// and for no limit without.
+    stall_timeout_ns: u64 = 0,
+};
+
+/// Blocks of the next run.
+pub const SubmitOptions = struct {
+    pairs: []const BlockPair = &.{},
+    user_data: u64 = 0,
+    notification: ?[]const u8 = null,
+    checksums: ?[]const u32 = null,
+    source_table: ?BlockTable = null,
+    destination_table: ?BlockTable = null,
+    num_tokens: u64 = 0,
+};
+
+/// C options, and the tables that they point to.
+fn Converted(comptime C: type) type {
+    return struct {
+        options: C,
+        source: c.kvmem_block_table = .{},
+        destination: c.kvmem_block_table = .{},
+
+        const Self = @This();
+
+        fn init(self: *Self, options: anytype) Error!void {
+            self.* = .{ .options = core.toC(C, options) };
+            const o = &self.options;
+            if (options.checksums) |list| {
+                if (list.len != options.pairs.len) return error.InvalidArgument;
+                o.checksums = list.ptr;
+            }
+            if (options.pairs.len > 0) o.pairs = @ptrCast(options.pairs.ptr);
+            o.num_pairs = options.pairs.len;
+            if (options.notification) |message| {
+                o.notification = message.ptr;
+                o.notification_size = message.len;
+            }
+            if (options.source_table) |table| {
+                self.source = table.toC();
+                o.source_table = &self.source;
+            }
+            if (options.destination_table) |table| {
+                self.destination = table.toC();
+                o.destination_table = &self.destination;
+            }
+        }
+    };
+}
+
+pub const TransferInfo = struct {
+    bytes: u64,
+    num_pieces: u64,
+    num_moves: u64,
+    num_requests: u64,
+    duration_ns: u64,
+    path: constants.Path,
+};
+
+pub const Explanation = struct { num_moves: u64, bytes_per_second: u64, path: constants.Path, assumed: bool };
+
+/// Name of a path, such as "NIXL read".
+pub fn pathName(path: constants.Path) [:0]const u8 {
+    return std.mem.span(c.kvmem_path_name(@backingInt(path)));
+}
+
+/// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of times. It keeps
+/// both layouts alive. One run is in flight at a time.
+pub const Transfer = struct {
+    handle: *c.kvmem_transfer,
+
+    fn create(
+        source: Layout,
+        destination: Layout,
+        options: TransferOptions,
+        diagnostics: ?*Diagnostics,
+        function: anytype,
+        stream: anytype,
+    ) Error!Transfer {
+        var o: Converted(c.kvmem_transfer_options) = undefined;
+        try o.init(options);
+        if (options.queue) |queue| o.options.queue = queue.handle;
+        if (options.parts.len > 0) o.options.parts = @ptrCast(options.parts.ptr);
+        o.options.num_parts = options.parts.len;
+        var handle: ?*c.kvmem_transfer = null;
+        try call(diagnostics, function, .{ source.handle, destination.handle, &o.options } ++ stream ++ .{&handle});
+        return .{ .handle = handle.? };
+    }
+
+    /// Checks, plans and prepares a transfer. Moves nothing.
+    pub fn init(source: Layout, destination: Layout, options: TransferOptions, diagnostics: ?*Diagnostics) Error!Transfer {
+        return create(source, destination, options, diagnostics, c.kvmem_transfer_create, .{});
+    }
+
+    /// Creates a transfer and starts its first run.
+    pub fn start(source: Layout, destination: Layout, options: TransferOptions, diagnostics: ?*Diagnostics) Error!Transfer {
+        return create(source, destination, options, diagnostics, c.kvmem_transfer_start, .{});
+    }
+
+    /// Creates a transfer and starts its first run on a CUDA stream.
+    pub fn startOnStream(
+        source: Layout,
+        destination: Layout,
+        options: TransferOptions,
+        stream: core.Stream,
+        diagnostics: ?*Diagnostics,
+    ) Error!Transfer {
+        return create(source, destination, options, diagnostics, c.kvmem_transfer_start_on_stream, .{cudaStream(stream)});
+    }
+
+    fn cudaStream(stream: core.Stream) ?*c.struct_CUstream_st {
+        return @ptrCast(stream);
+    }
+
+    /// Destroys the handle. A run in flight continues, and keeps what it uses alive: `wait` before blocks are reused.
+    pub fn deinit(self: Transfer) void {
+        c.kvmem_transfer_destroy(self.handle);
+    }
+
+    /// Starts a run with the last blocks.
+    pub fn submit(self: Transfer, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_transfer_submit, .{self.handle});
+    }
+
+    /// Starts a run with new pairs or block tables.
+    pub fn submitPairs(self: Transfer, options: SubmitOptions, diagnostics: ?*Diagnostics) Error!void {
+        var o: Converted(c.kvmem_submit_options) = undefined;
+        try o.init(options);
+        try call(diagnostics, c.kvmem_transfer_submit_pairs, .{ self.handle, &o.options });
+    }
+
+    /// Starts a run on a CUDA stream, or makes it a part of the graph that the stream is captured into.
+    pub fn submitOnStream(self: Transfer, stream: core.Stream, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_transfer_submit_on_stream, .{ self.handle, cudaStream(stream) });
+    }
+
+    pub fn submitPairsOnStream(
+        self: Transfer,
+        options: SubmitOptions,
+        stream: core.Stream,
+        diagnostics: ?*Diagnostics,
+    ) Error!void {
+        var o: Converted(c.kvmem_submit_options) = undefined;
+        try o.init(options);
+        try call(diagnostics, c.kvmem_transfer_submit_pairs_on_stream, .{ self.handle, &o.options, cudaStream(stream) });
+    }
+
+    /// Makes a CUDA stream wait for layers of the last run; 0 for the whole run.
+    pub fn waitOnStream(self: Transfer, num_layers: u64, stream: core.Stream, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_transfer_wait_on_stream, .{ self.handle, num_layers, cudaStream(stream) });
+    }
+
+    /// Returns whether the last run has ended, or how it failed. Never waits.
+    pub fn poll(self: Transfer, diagnostics: ?*Diagnostics) Error!bool {
+        return try core.callStatus(diagnostics, c.kvmem_transfer_poll, .{self.handle}) == c.KVMEM_STATUS_OK;
+    }
+
+    /// Waits for the end of the last run. After TimedOut the run is still in flight.
+    pub fn wait(self: Transfer, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_transfer_wait, .{ self.handle, timeout_ns });
+    }
+
+    /// Cancels the parts of the last run that have not started. Never waits.
+    pub fn cancel(self: Transfer, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_transfer_cancel, .{self.handle});
+    }
+
+    /// Number of layers of the last run that have moved.
+    pub fn layers(self: Transfer, diagnostics: ?*Diagnostics) Error!u64 {
+        var result: u64 = 0;
+        try call(diagnostics, c.kvmem_transfer_get_layers, .{ self.handle, &result });
+        return result;
+    }
+
+    /// Waits until the first layers of the last run have moved; 0 for all.
+    pub fn waitLayers(self: Transfer, num_layers: u64, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_transfer_wait_layers, .{ self.handle, num_layers, timeout_ns });
+    }
+
+    pub fn info(self: Transfer, diagnostics: ?*Diagnostics) Error!TransferInfo {
+        return core.get(TransferInfo, c.kvmem_transfer_info, diagnostics, c.kvmem_transfer_get_info, .{self.handle});
+    }
+
+    /// Path of the transfer and its estimated throughput.
+    pub fn explain(self: Transfer, diagnostics: ?*Diagnostics) Error!Explanation {
+        var found: c.kvmem_transfer_explanation = .{};
+        try call(diagnostics, c.kvmem_transfer_explain, .{ self.handle, &found, null });
+        return core.fromC(Explanation, found);
+    }
+
+    /// Text for people, with a line per path that was compared.
+    pub fn explainText(self: Transfer, diagnostics: ?*Diagnostics) Error!core.Blob {
+        return core.getBlob(diagnostics, c.kvmem_transfer_explain, .{ self.handle, null });
+    }
+};

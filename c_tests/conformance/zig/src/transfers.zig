@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Queues, transfers, shares and brokers.
+const std = @import("std");
+const kvmem = @import("kvmem");
+const constants = kvmem.constants;
+const Step = @import("step.zig").Step;
+const Fault = @import("step.zig").Fault;
+const calls = @import("calls.zig");
+const Outcome = calls.Outcome;
+
+pub const table = .{
+    .{ "queue_create", queueCreate },            .{ "queue_poll", queuePoll },
+    .{ "queue_wait", queueWait },                .{ "transfer_create", transferCreate },
+    .{ "transfer_start", transferStart },        .{ "transfer_submit", transferSubmit },
+    .{ "transfer_cancel", transferCancel },      .{ "transfer_submit_pairs", transferSubmitPairs },
+    .{ "transfer_poll", transferPoll },          .{ "transfer_wait", transferWait },
+    .{ "transfer_get_layers", transferLayers },  .{ "transfer_wait_layers", transferWaitLayers },
+    .{ "transfer_get_info", transferInfo },      .{ "transfer_explain", transferExplain },
+    .{ "share_create_region", shareRegion },     .{ "share_create_layout", shareLayout },
+    .{ "share_create_received", shareReceived }, .{ "share_get_info", shareInfo },
+    .{ "share_open_region", openRegion },        .{ "share_open_layout", openLayout },
+    .{ "broker_create", brokerCreate },          .{ "broker_publish", brokerPublish },
+    .{ "broker_grant", brokerGrant },            .{ "broker_unpublish", brokerUnpublish },
+    .{ "broker_get_info", brokerInfo },          .{ "share_fetch", shareFetch },
+};
+
+fn queueCreate(s: *Step) Outcome!void {
+    try calls.free(s);
+    try s.state.add(s.name, .{ .queue = try kvmem.Queue.init(&s.diagnostics) });
+}
+
+fn putCompletions(s: *Step, completions: []const kvmem.Completion) Outcome!void {
+    var text: std.ArrayList(u8) = .empty;
+    for (completions, 0..) |completion, i| {
+        if (i > 0) try text.append(s.gpa(), ',');
+        const status = if (completion.failure()) |failure| calls.nameOf(failure) else "OK";
+        try text.appendSlice(s.gpa(), try std.fmt.allocPrint(s.gpa(), "{d}:{d}:{s}", .{
+            completion.user_data, completion.bytes, status,
+        }));
+    }
+    try s.put("completions", text.items);
+}
+
+fn queuePoll(s: *Step) Outcome!void {
+    const queue = try s.object(.queue, s.name);
+    const buffer = try s.gpa().alloc(kvmem.Completion, try s.number("capacity"));
+    try putCompletions(s, try queue.poll(buffer, &s.diagnostics));
+}
+
+fn queueWait(s: *Step) Outcome!void {
+    const queue = try s.object(.queue, s.name);
+    const buffer = try s.gpa().alloc(kvmem.Completion, try s.number("capacity"));
+    try putCompletions(s, try queue.wait(try s.numberOr("timeout_ns", kvmem.forever), buffer, &s.diagnostics));
+}
+
+fn readPairs(s: *Step) Fault![]const kvmem.BlockPair {
+    var list: std.ArrayList(kvmem.BlockPair) = .empty;
+    var words = std.mem.tokenizeScalar(u8, s.in.get("pairs") orelse "", ',');
+    while (words.next()) |word| {
+        const at = std.mem.indexOfScalar(u8, word, ':') orelse return s.fail("expected a pair, found {s}", .{word});
+        try list.append(s.gpa(), .{
+            .source = @intCast(try s.parse(word[0..at])),
+            .destination = @intCast(try s.parse(word[at + 1 ..])),
+        });
+    }
+    return list.items;
+}
+
+fn readTable(s: *Step, comptime side: []const u8) Fault!?kvmem.BlockTable {
+    const first, const step = .{ try s.number(side ++ "_first"), try s.number(side ++ "_step") };
+    const blocks = try s.numbers(side ++ "_blocks") orelse return null;
+    return .{ .blocks = blocks, .first_token = first, .token_step = step };
+}
+
+fn options(s: *Step) Fault!kvmem.TransferOptions {
+    var result: kvmem.TransferOptions = .{
+        .flags = try s.flags(constants.TransferFlags, "flags"),
+        .pairs = try readPairs(s),
+        .checksums = try s.numbers("checksums"),
+        .source_table = try readTable(s, "source"),
+        .destination_table = try readTable(s, "destination"),
+    };
+    inline for (.{
+        "source_layer", "destination_layer", "num_layers",  "source_outer",     "destination_outer",
+        "num_outers",   "user_data",         "source_head", "destination_head", "num_heads",
+        "num_tokens",
+    }) |name| @field(result, name) = try s.number(name);
+    if (s.in.get("queue")) |name| result.queue = try s.object(.queue, name);
+    return result;
+}
+
+const Start = fn (kvmem.Layout, kvmem.Layout, kvmem.TransferOptions, ?*kvmem.Diagnostics) kvmem.Error!kvmem.Transfer;
+
+fn create(s: *Step, start: Start) Outcome!void {
+    try calls.free(s);
+    const source = try s.object(.layout, s.in.get("source") orelse "");
+    const destination = try s.object(.layout, s.in.get("destination") orelse "");
+    try s.state.add(s.name, .{ .transfer = try start(source, destination, try options(s), &s.diagnostics) });
+}
+
+fn transferCreate(s: *Step) Outcome!void {
+    try create(s, kvmem.Transfer.init);
+}
+
+fn transferStart(s: *Step) Outcome!void {
+    try create(s, kvmem.Transfer.start);
+}
+
+fn transfer(s: *Step) Fault!kvmem.Transfer {
+    return s.object(.transfer, s.name);
+}
+
+fn transferSubmit(s: *Step) Outcome!void {
+    try (try transfer(s)).submit(&s.diagnostics);
+}
+
+fn transferCancel(s: *Step) Outcome!void {
+    try (try transfer(s)).cancel(&s.diagnostics);
+}
+
+fn transferSubmitPairs(s: *Step) Outcome!void {
+    try (try transfer(s)).submitPairs(.{
+        .pairs = try readPairs(s),
+        .user_data = try s.number("user_data"),
+        .checksums = try s.numbers("checksums"),
+        .source_table = try readTable(s, "source"),
+        .destination_table = try readTable(s, "destination"),
+        .num_tokens = try s.number("num_tokens"),
+    }, &s.diagnostics);
+}
+
+fn transferPoll(s: *Step) Outcome!void {
+    if (!try (try transfer(s)).poll(&s.diagnostics)) return error.InProgress;
+}
+
+fn transferWait(s: *Step) Outcome!void {
+    try (try transfer(s)).wait(try s.numberOr("timeout_ns", kvmem.forever), &s.diagnostics);
+}
+
+fn transferLayers(s: *Step) Outcome!void {
+    try s.put("num_layers", try (try transfer(s)).layers(&s.diagnostics));
+}
+
+fn transferWaitLayers(s: *Step) Outcome!void {
+    const num_layers, const timeout = .{ try s.number("num_layers"), try s.numberOr("timeout_ns", kvmem.forever) };
+    try (try transfer(s)).waitLayers(num_layers, timeout, &s.diagnostics);
+}
+
+fn transferInfo(s: *Step) Outcome!void {
+    try s.putAll(try (try transfer(s)).info(&s.diagnostics));
+}
+
+fn transferExplain(s: *Step) Outcome!void {
+    try s.putAll(try (try transfer(s)).explain(&s.diagnostics));
+}
+
+// ---- shares and brokers ----
+
+fn shareOptions(s: *Step) Fault!kvmem.ShareOptions {
+    return .{
+        .flags = try s.flags(constants.ShareFlags, "flags"),
+        .transport = try s.constant(constants.Transport, "transport", ""),
+    };
+}
+
+fn shareRegion(s: *Step) Outcome!void {
+    try calls.free(s);
+    const region = try s.object(.region, s.in.get("region") orelse "");
+    try s.state.add(s.name, .{ .share = try kvmem.Share.initRegion(region, try shareOptions(s), &s.diagnostics) });
+}
+
+fn shareLayout(s: *Step) Outcome!void {
+    try calls.free(s);
+    const layout = try s.object(.layout, s.in.get("layout") orelse "");
+    try s.state.add(s.name, .{ .share = try kvmem.Share.initLayout(layout, try shareOptions(s), &s.diagnostics) });
+}
+
+fn shareReceived(s: *Step) Outcome!void {
+    try calls.free(s);
+    const sent = try s.object(.share, s.in.get("share") orelse "");
+    const data = try s.gpa().dupe(u8, sent.data());
+    if (s.in.get("flip")) |at| data[try s.parse(at)] ^= 0xff;
+    const fds = try s.gpa().alloc(i32, (try sent.info(&s.diagnostics)).num_fds);
+    for (fds, 0..) |*fd, i| fd.* = try sent.fd(i, &s.diagnostics);
+    try s.state.add(s.name, .{ .share = try kvmem.Share.initReceived(data, fds, &s.diagnostics) });
+}
+
+fn shareInfo(s: *Step) Outcome!void {
+    try s.putAll(try (try s.object(.share, s.name)).info(&s.diagnostics));
+}
+
+fn openRegion(s: *Step) Outcome!void {
+    try calls.free(s);
+    const share = try s.object(.share, s.in.get("share") orelse "");
+    const flags = try s.flags(constants.OpenFlags, "flags");
+    try s.state.add(s.name, .{ .region = try share.openRegion(.{ .flags = flags }, &s.diagnostics) });
+}
+
+fn openLayout(s: *Step) Outcome!void {
+    try calls.free(s);
+    const share = try s.object(.share, s.in.get("share") orelse "");
+    const flags = try s.flags(constants.OpenFlags, "flags");
+    try s.state.add(s.name, .{ .layout = try share.openLayout(.{ .flags = flags }, &s.diagnostics) });
+}
+
+fn brokerCreate(s: *Step) Outcome!void {
+    try calls.free(s);
+    try s.state.add(s.name, .{ .broker = try kvmem.Broker.init(.{ .path = s.path("path") }, &s.diagnostics) });
+}
+
+fn publishOptions(s: *Step) Fault!kvmem.PublishOptions {
+    return .{ .flags = try s.flags(constants.PublishFlags, "flags"), .max_uses = try s.number("max_uses") };
+}
+
+fn storeToken(s: *Step, name: []const u8, token: kvmem.Token) Outcome!void {
+    try s.state.tokens.append(s.gpa(), .{ .name = try s.gpa().dupe(u8, name), .token = token });
+}
+
+fn brokerPublish(s: *Step) Outcome!void {
+    const broker = try s.object(.broker, s.name);
+    const share = try s.object(.share, s.in.get("share") orelse "");
+    const name, const stored = .{ s.text("name") orelse "", s.in.get("token") orelse "" };
+    try storeToken(s, stored, try broker.publish(name, share, try publishOptions(s), &s.diagnostics));
+}
+
+fn brokerGrant(s: *Step) Outcome!void {
+    const broker = try s.object(.broker, s.name);
+    const name, const stored = .{ s.text("name") orelse "", s.in.get("token") orelse "" };
+    try storeToken(s, stored, try broker.grant(name, try publishOptions(s), &s.diagnostics));
+}
+
+fn brokerUnpublish(s: *Step) Outcome!void {
+    try (try s.object(.broker, s.name)).unpublish(s.text("name") orelse "", &s.diagnostics);
+}
+
+fn brokerInfo(s: *Step) Outcome!void {
+    try s.putAll(try (try s.object(.broker, s.name)).info(&s.diagnostics));
+}
+
+fn shareFetch(s: *Step) Outcome!void {
+    try calls.free(s);
+    const wanted = s.in.get("token") orelse "";
+    const token = for (s.state.tokens.items) |stored| {
+        if (std.mem.eql(u8, stored.name, wanted)) break stored.token;
+    } else return s.fail("there is no token {s}", .{wanted});
+    const share = try kvmem.Share.fetch(.{
+        .flags = try s.flags(constants.FetchFlags, "flags"),
+        .path = s.path("path"),
+        .name = s.text("name"),
+        .token = token,
+    }, &s.diagnostics);
+    try s.state.add(s.name, .{ .share = share });
+}
