@@ -45,7 +45,12 @@ call call_begin(function which);
 void call_end(const call *call);
 CUresult call_released(const call *call, CUresult result);
 
+/* In primary_contexts.c: resets the device if that is planned before this call, and no thread has just checked a
+   context. */
+void resets_take(bool is_check);
+
 /* In faults.c: counts the call and takes the failure that is planned for it. */
+bool faults_is_spared(void);
 bool faults_take(function which, failing *when, CUresult *result);
 
 /* Ends a function with the result of a call that fails. */

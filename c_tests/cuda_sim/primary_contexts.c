@@ -3,7 +3,9 @@
 // but for its id.
 #include "call.h"
 #include "contexts.h"
+#include "cuda_sim.h"
 #include "devices.h"
+#include "queue.h"
 
 static context *revive(CUdevice device) {
     context **primary = &sim.devices[device].primary;
@@ -44,12 +46,62 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return RELEASED(CUDA_SUCCESS);
 }
 
+/* What is in flight is not waited for. */
+static void reset(CUdevice device) {
+    context *primary = sim.devices[device].primary;
+    if (primary != NULL && primary->is_alive) {
+        queue_discard(primary);
+        context_destroy(primary);
+    }
+}
+
 /* Whoever has retained it still has, but the context is dead until retained again. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     DRIVER_CALL(cuDevicePrimaryCtxReset_v2);
     RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
-    destroy_if_alive(sim.devices[device].primary);
+    reset(device);
     return RELEASED(CUDA_SUCCESS);
+}
+
+/* Calls until the planned reset; 0 for none. */
+static uint64_t calls_to_reset;
+static bool is_retained_then;
+/* Threads whose last call since then was a check. */
+static uint64_t num_plans, num_checked;
+static _Thread_local uint64_t checked_for_plan;
+
+void resets_take(bool is_check) {
+    if (calls_to_reset == 0) {
+        return;
+    }
+    const bool has_checked = checked_for_plan == num_plans;
+    const bool is_permitted = num_checked == 0;
+    num_checked = num_checked - has_checked + is_check;
+    checked_for_plan = is_check ? num_plans : 0;
+    if (calls_to_reset > 1) {
+        calls_to_reset--;
+    } else if (is_permitted) {
+        calls_to_reset = 0;
+        reset(0);
+        if (is_retained_then) {
+            revive(0);
+        }
+    }
+}
+
+void sim_reset_device_before(uint64_t nth, bool is_retained) {
+    LOCKED;
+    calls_to_reset = nth;
+    num_plans++;
+    num_checked = 0;
+    is_retained_then = is_retained;
+}
+
+bool sim_has_reset_device(void) {
+    LOCKED;
+    const bool has = calls_to_reset == 0;
+    calls_to_reset = 0;
+    return has;
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {

@@ -187,6 +187,28 @@ void queue_wait_for_mark(mark *waited) {
     }
 }
 
+static void discard_of(stream *on) {
+    while (on->first != NULL) {
+        piece *dropped = take_from(on);
+        if (dropped->work.kind == WORK_RECORD) {
+            mark_reach(dropped->work.mark, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        }
+        work_free(&dropped->work);
+        free(dropped);
+    }
+}
+
+void queue_discard(context *of) {
+    discard_of(&of->legacy);
+    discard_of(&of->per_thread);
+    EACH(stream, known, sim.streams) {
+        if (known->context == of) {
+            discard_of(known);
+        }
+    }
+    pthread_cond_broadcast(&sim.work_done);
+}
+
 void queue_go(void) {
     is_holding = false;
     queue_drain(NULL);

@@ -39,6 +39,8 @@ void queue_submit(const work *work);
 void work_free(const work *done);
 /* Does what waits, and holds nothing back any more. */
 void queue_go(void);
+/* Drops what a context's streams have not done: what waits for it goes on. */
+void queue_discard(context *of);
 
 /* Somebody looks: the device does so many pieces of what is left, unless all is held back. */
 #define PIECES_A_LOOK 16

@@ -112,7 +112,6 @@ functions! {
     fn event_create = "cuEventCreate"(*mut CUevent, c_uint);
     fn event_record = "cuEventRecord"(CUevent, CUstream);
     fn event_query = "cuEventQuery"(CUevent);
-    fn event_synchronize = "cuEventSynchronize"(CUevent);
     fn event_elapsed_time = "cuEventElapsedTime"(*mut f32, CUevent, CUevent);
     fn event_destroy = "cuEventDestroy_v2"(CUevent);
 

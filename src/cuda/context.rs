@@ -4,9 +4,10 @@
 //! A program may reset its device. The driver then destroys the primary context with everything in it, retained or not,
 //! and the next retain creates a new context with the same handle. Passing a stream, event or module of the old context to
 //! the driver crashes the process, or refers to an object of the program. So each context stores the id that the driver
-//! assigns to every new context, and no object is passed to the driver unless the id is unchanged. The check and the call
-//! are not atomic: a reset must not run concurrently with calls of this library, nor while a transfer is in flight, which
-//! the watcher's thread checks.
+//! assigns to every new context, and no object is passed to the driver unless the id is unchanged: [`Entered::call`] checks
+//! it directly before each such call, with no other call of the driver in between. Threads of kvmem do so while transfers
+//! are in flight, so a program can reset its device at any time but one: between that check and the end of the one call
+//! after it. The driver has no call that does both, so nothing can close this window.
 
 use std::ptr;
 
@@ -15,6 +16,7 @@ use cudarc::driver::sys::CUcontext;
 use super::codes::{CONTEXT_IS_DESTROYED, has_code};
 use super::device::Device;
 use super::driver::Driver;
+use super::entry::CallResult;
 use crate::error::{Cause, Error, Result, Status};
 use crate::log::log;
 
@@ -166,10 +168,14 @@ impl Context {
         self.enter().or_else(|_| self.enter())
     }
 
-    /// Calls `free`, which releases a resource of the context, with the context current. Does nothing if the context was
-    /// reset, because that has destroyed the resource.
+    /// Calls `free`, which releases a resource of the context, with the context current, directly after checking that the
+    /// context was not reset. Does nothing if it was, because that has destroyed the resource.
     pub fn free(&self, free: impl FnOnce() -> Result<()>) -> Result<()> {
-        match self.enter_to_free() {
+        let checked = self.enter_to_free().and_then(|entered| {
+            self.ensure_alive().or_else(|_| self.ensure_alive())?;
+            Ok(entered)
+        });
+        match checked {
             Err(error) if is_lost(&error) => Ok(()),
             Err(error) => Err(error),
             Ok(_entered) => free(),
@@ -213,21 +219,34 @@ impl Entered<'_> {
     pub(super) fn driver(&self) -> &'static Driver {
         self.context.driver()
     }
+
+    /// Calls a function of the driver with objects of the context. Fails instead if the context was reset since it was made
+    /// current, because the driver crashes if it is given an object that was destroyed.
+    pub(super) fn call(&self, function: impl FnOnce() -> CallResult) -> Result<CallResult> {
+        self.context.ensure_alive().map(|()| function())
+    }
+
+    /// The same for a query. Its result counts only if the context was not reset before it returned: a reset drops work,
+    /// and a new object of the program may have the old one's address.
+    pub(super) fn query(&self, function: impl FnOnce() -> CallResult) -> Result<CallResult> {
+        let result = self.call(function)?;
+        self.context.ensure_alive().map(|()| result)
+    }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        if let Some(mode) = self.capture_mode {
-            let restore = || exchange_capture_mode(driver, mode);
-            if let Err(error) = restore().or_else(|_| restore()) {
-                log!(Error, "{error}");
-            }
-        }
+        let restore = || self.capture_mode.map_or(Ok(()), |mode| exchange_capture_mode(driver, mode).map(drop));
+        let restored = restore().or_else(|_| restore());
         let mut popped = ptr::null_mut();
         // SAFETY: pushed on this thread by `enter`; calls of kvmem leave the stack of contexts unchanged.
         let result = unsafe { driver.api.ctx_pop_current.call(&mut popped) };
         if let Err(error) = driver.check(result, "restore the current context") {
+            log!(Error, "{error}");
+        }
+        // A third attempt without the context, which a reset may have destroyed meanwhile.
+        if let Err(error) = restored.or_else(|_| restore()) {
             log!(Error, "{error}");
         }
     }

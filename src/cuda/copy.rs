@@ -137,7 +137,9 @@ impl Active<'_> {
         let driver = self.driver();
         let Copy { source, destination, size } = copy;
         // SAFETY: the caller's promise.
-        let result = unsafe { driver.api.memcpy_async.call(destination, source, size as usize, self.raw) };
+        let result = self.call(|| unsafe {
+            driver.api.memcpy_async.call(destination, source, size as usize, self.raw)
+        })?;
         driver.check(result, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))
     }
 
@@ -148,7 +150,8 @@ impl Active<'_> {
     pub unsafe fn clear(&self, address: u64, size: u64) -> Result<()> {
         let driver = self.driver();
         // SAFETY: the caller's promise.
-        let result = unsafe { driver.api.memset_d8_async.call(address, 0, size as usize, self.raw) };
+        let result =
+            self.call(|| unsafe { driver.api.memset_d8_async.call(address, 0, size as usize, self.raw) })?;
         driver.check(result, format_args!("clear {size} bytes at {address:#x}"))
     }
 
@@ -210,7 +213,7 @@ impl Active<'_> {
         let (sources, destinations, sizes) =
             (&batch.sources[some.clone()], &batch.destinations[some.clone()], &batch.sizes[some.clone()]);
         // SAFETY: arrays of equal length that the driver only reads, and one attribute for all; the caller's promise.
-        let result = unsafe {
+        let result = self.call(|| unsafe {
             function.call(
                 destinations.as_ptr().cast_mut(),
                 sources.as_ptr().cast_mut(),
@@ -222,7 +225,7 @@ impl Active<'_> {
                 &mut failed,
                 self.raw,
             )
-        };
+        })?;
         let count = batch.len();
         let which = |error: Error| match sizes.get(failed) {
             Some(size) => error.context(format!(
@@ -250,7 +253,7 @@ impl Active<'_> {
             height: count as usize,
         };
         // SAFETY: the description lives through the call; the caller's promise.
-        let result = unsafe { driver.api.memcpy_2d_async.call(&asked, self.raw) };
+        let result = self.call(|| unsafe { driver.api.memcpy_2d_async.call(&asked, self.raw) })?;
         driver.check(result, format_args!("copy {count} rows of {} bytes", first.size))
     }
 }

@@ -40,9 +40,9 @@ impl Event {
     fn with(context: &Arc<Context>, flags: u32) -> Result<Self> {
         let driver = context.driver();
         let mut raw = std::ptr::null_mut();
-        let _entered = context.enter()?;
+        let entered = context.enter()?;
         // SAFETY: a current context; the output lives through the call.
-        let result = unsafe { driver.api.event_create.call(&mut raw, flags) };
+        let result = entered.call(|| unsafe { driver.api.event_create.call(&mut raw, flags) })?;
         driver.check(result, "create an event")?;
         Ok(Self { raw, context: context.clone() })
     }
@@ -50,9 +50,9 @@ impl Event {
     /// Whether the work that preceded it on its stream is complete.
     pub fn is_done(&self) -> Result<bool> {
         let driver = self.context.driver();
-        let _entered = self.context.enter_to_free()?;
+        let entered = self.context.enter_to_free()?;
         // SAFETY: a live event.
-        let result = unsafe { driver.api.event_query.call(self.raw) };
+        let result = entered.query(|| unsafe { driver.api.event_query.call(self.raw) })?;
         if result.code == NOT_READY {
             Ok(false)
         } else {
@@ -60,22 +60,15 @@ impl Event {
         }
     }
 
-    /// Waits until the work that preceded it on its stream is complete.
-    pub fn wait(&self) -> Result<()> {
-        let driver = self.context.driver();
-        let _entered = self.context.enter()?;
-        // SAFETY: a live event.
-        let result = unsafe { driver.api.event_synchronize.call(self.raw) };
-        driver.check(result, "wait for an event")
-    }
-
     /// Seconds since another event, by the device's clock. Both must have timing and be complete.
     pub fn seconds_since(&self, earlier: &Self) -> Result<f64> {
         let driver = self.context.driver();
         let mut milliseconds = 0.0;
-        let _entered = self.context.enter()?;
+        let entered = self.context.enter()?;
         // SAFETY: live events of one context; the output lives through the call.
-        let result = unsafe { driver.api.event_elapsed_time.call(&mut milliseconds, earlier.raw, self.raw) };
+        let result = entered.query(|| unsafe {
+            driver.api.event_elapsed_time.call(&mut milliseconds, earlier.raw, self.raw)
+        })?;
         driver.check(result, "get the time between two events").map(|()| f64::from(milliseconds) * 1e-3)
     }
 }

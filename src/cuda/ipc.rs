@@ -298,12 +298,12 @@ impl Drop for IpcMapping {
 
 fn open(context: &Context, handle: &IpcHandle) -> Result<u64> {
     let driver = context.driver();
-    let _entered = context.enter()?;
+    let entered = context.enter()?;
     let mut address = 0;
     // SAFETY: a current context; the output lives through the call.
-    let result = unsafe {
+    let result = entered.call(|| unsafe {
         driver.api.ipc_open_mem_handle.call(&mut address, RawIpcHandle(*handle), LAZY_ENABLE_PEER_ACCESS)
-    };
+    })?;
     let ordinal = context.device().ordinal();
     driver.check(result, format_args!("open an IPC handle on device {ordinal}")).map_err(explain)?;
     Ok(address)

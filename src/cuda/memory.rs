@@ -77,10 +77,10 @@ impl Drop for Allocation {
 
 fn allocate(context: &Context, size: u64) -> Result<u64> {
     let driver = context.driver();
-    let _entered = context.enter()?;
+    let entered = context.enter()?;
     let mut address = 0;
     // SAFETY: a current context; the output lives through the call.
-    let result = unsafe { driver.api.mem_alloc.call(&mut address, size as usize) };
+    let result = entered.call(|| unsafe { driver.api.mem_alloc.call(&mut address, size as usize) })?;
     let ordinal = context.device().ordinal();
     driver
         .check(result, format_args!("allocate {size} bytes on device {ordinal}"))

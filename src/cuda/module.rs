@@ -27,9 +27,10 @@ impl Module {
     pub fn load(context: &Arc<Context>, ptx: &CStr) -> Result<Arc<Self>> {
         let driver = context.driver();
         let mut raw = std::ptr::null_mut();
-        let _entered = context.enter()?;
+        let entered = context.enter()?;
         // SAFETY: a current context; text that ends with a NUL; the output lives through the call.
-        let result = unsafe { driver.api.module_load_data.call(&mut raw, ptx.as_ptr().cast::<c_void>()) };
+        let result = entered
+            .call(|| unsafe { driver.api.module_load_data.call(&mut raw, ptx.as_ptr().cast::<c_void>()) })?;
         driver.check(result, "load the copy kernels")?;
         Ok(Arc::new(Self { raw, context: context.clone() }))
     }
@@ -38,9 +39,10 @@ impl Module {
     pub fn function(self: &Arc<Self>, name: &CStr) -> Result<Function> {
         let driver = self.context.driver();
         let mut raw = std::ptr::null_mut();
-        let _entered = self.context.enter()?;
+        let entered = self.context.enter()?;
         // SAFETY: a live module; the name ends with a NUL; the output lives through the call.
-        let result = unsafe { driver.api.module_get_function.call(&mut raw, self.raw, name.as_ptr()) };
+        let result = entered
+            .call(|| unsafe { driver.api.module_get_function.call(&mut raw, self.raw, name.as_ptr()) })?;
         driver.check(result, format_args!("find the kernel {}", name.to_string_lossy()))?;
         Ok(Function { raw, _module: self.clone() })
     }
@@ -88,7 +90,7 @@ impl Function {
         }
         let mut parameters = [std::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         // SAFETY: the context is current; one parameter, which lives through the call; for the rest the caller's promise.
-        let result = unsafe {
+        let result = on.call(|| unsafe {
             let none = std::ptr::null_mut();
             driver.api.launch_kernel.call(
                 self.raw,
@@ -103,7 +105,7 @@ impl Function {
                 parameters.as_mut_ptr(),
                 none,
             )
-        };
+        })?;
         driver.check(result, format_args!("launch a copy kernel with {ctas} CTAs"))
     }
 }

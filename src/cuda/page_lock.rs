@@ -41,9 +41,11 @@ impl PageLock {
     /// Page-locks one more chunk. It must stay mapped until this value is dropped.
     pub fn add(&mut self, address: usize, length: usize) -> Result<()> {
         let driver = self.context.driver();
-        let _entered = self.context.enter()?;
+        let entered = self.context.enter()?;
         // SAFETY: the caller keeps the memory mapped until this value is dropped.
-        let result = unsafe { driver.api.mem_host_register.call(address as *mut c_void, length, self.flags) };
+        let result = entered.call(|| unsafe {
+            driver.api.mem_host_register.call(address as *mut c_void, length, self.flags)
+        })?;
         driver.check(result, format_args!("page-lock {length} bytes at {address:#x}"))?;
         self.chunks.push(address);
         Ok(())
@@ -76,7 +78,8 @@ impl PageLock {
         // Tried twice, because there is no later attempt.
         let first = unlock();
         let result = if first.is_success() { first } else { unlock() };
-        let unlocked = result.is_success() || result.code == NOT_REGISTERED;
+        let is_reset = || self.context.ensure_alive().is_err_and(|error| is_lost(&error));
+        let unlocked = result.is_success() || result.code == NOT_REGISTERED || is_reset();
         if !unlocked
             && let Err(error) = driver.check(result, format_args!("release the page lock at {address:#x}"))
         {

@@ -9,6 +9,7 @@ use cudarc::driver::sys::{CUcontext, CUstream};
 use super::codes::{INVALID_CONTEXT, NOT_READY, STREAM_CAPTURE_INVALIDATED, has_code};
 use super::context::{Context, Entered};
 use super::driver::Driver;
+use super::entry::CallResult;
 use super::event::Event;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
@@ -34,10 +35,11 @@ impl Stream {
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         let driver = context.driver();
         let mut raw = std::ptr::null_mut();
-        let _entered = context.enter()?;
+        let entered = context.enter()?;
         // SAFETY: a current context; the output lives through the call.
-        let result =
-            unsafe { driver.api.stream_create_with_priority.call(&mut raw, NON_BLOCKING, HIGHEST_PRIORITY) };
+        let result = entered.call(|| unsafe {
+            driver.api.stream_create_with_priority.call(&mut raw, NON_BLOCKING, HIGHEST_PRIORITY)
+        })?;
         driver.check(result, "create a stream")?;
         Ok(Self { raw, context: context.clone() })
     }
@@ -50,9 +52,9 @@ impl Stream {
     /// Whether all work on it is complete.
     pub fn is_done(&self) -> Result<bool> {
         let driver = self.context.driver();
-        let _entered = self.context.enter_to_free()?;
+        let entered = self.context.enter_to_free()?;
         // SAFETY: a live stream.
-        let result = unsafe { driver.api.stream_query.call(self.raw) };
+        let result = entered.query(|| unsafe { driver.api.stream_query.call(self.raw) })?;
         if result.code == NOT_READY {
             Ok(false)
         } else {
@@ -92,6 +94,7 @@ impl CallerStream {
     pub fn ensure_of(&self, context: &Context) -> Result<()> {
         let driver = context.driver();
         let mut owner: CUcontext = std::ptr::null_mut();
+        context.ensure_alive()?;
         // SAFETY: the caller's stream exists, by contract; the output lives through the call. The special streams are those
         // of the current context, so this is queried before another context is made current.
         let result = unsafe { driver.api.stream_get_ctx.call(self.0, &mut owner) };
@@ -126,6 +129,7 @@ impl CallerStream {
         const INVALIDATED: u32 = 2;
         let driver = context.driver();
         let mut state = 0;
+        context.ensure_alive()?;
         // SAFETY: as above.
         let result = unsafe { driver.api.stream_is_capturing.call(self.0, &mut state) };
         driver.check(result, "get the capture status of the stream")?;
@@ -157,11 +161,16 @@ impl Active<'_> {
         self.entered.driver()
     }
 
+    /// Calls a function of the driver with the stream, unless its context was reset.
+    pub(super) fn call(&self, function: impl FnOnce() -> CallResult) -> Result<CallResult> {
+        self.entered.call(function)
+    }
+
     /// Records an event: it completes when the work that is on the stream now is complete.
     pub fn record(&self, event: &Event) -> Result<()> {
         let driver = self.driver();
         // SAFETY: a live stream and event of the current context.
-        let result = unsafe { driver.api.event_record.call(event.raw, self.raw) };
+        let result = self.call(|| unsafe { driver.api.event_record.call(event.raw, self.raw) })?;
         driver.check(result, "record an event")
     }
 
@@ -169,7 +178,7 @@ impl Active<'_> {
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         let driver = self.driver();
         // SAFETY: as above.
-        let result = unsafe { driver.api.stream_wait_event.call(self.raw, event.raw, 0) };
+        let result = self.call(|| unsafe { driver.api.stream_wait_event.call(self.raw, event.raw, 0) })?;
         driver.check(result, "wait for an event")
     }
 }

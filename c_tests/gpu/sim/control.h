@@ -8,6 +8,8 @@
     FUNCTION(sim_fail)                                                                               \
     FUNCTION(sim_fail_later)                                                                         \
     FUNCTION(sim_fail_nth_of_all)                                                                    \
+    FUNCTION(sim_reset_device_before)                                                                \
+    FUNCTION(sim_has_reset_device)                                                                   \
     FUNCTION(sim_spare)                                                                              \
     FUNCTION(sim_last_failed)                                                                        \
     FUNCTION(sim_calls)                                                                              \
@@ -22,6 +24,7 @@
     FUNCTION(sim_set_allocation_offset)                                                              \
     FUNCTION(sim_reset)                                                                              \
     FUNCTION(sim_live)                                                                               \
+    FUNCTION(sim_illegal_accesses)                                                                   \
     FUNCTION(sim_copy_bytes)                                                                         \
     FUNCTION(sim_current_context_depth)
 

@@ -40,6 +40,8 @@ pub struct StagingPart {
 impl Staging {
     /// Allocates the memory, a stream and events.
     pub fn new(context: &Arc<Context>, size: u64) -> Result<Self> {
+        // Otherwise the allocation would create the context again that the program has reset.
+        context.ensure_alive()?;
         let memory = Allocation::new(context.device().ordinal(), size)?;
         let part = |_| Ok(StagingPart { filled: Event::new(context)?, drained: Event::new(context)? });
         let parts = (0..MOST_PARTS).map(part).collect::<Result<_>>()?;

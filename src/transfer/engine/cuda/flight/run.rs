@@ -9,6 +9,7 @@ use super::super::device::run_counter::CountedRun;
 use super::super::device::run_resources::RunResources;
 use super::super::device::state::DeviceState;
 use super::super::work::sequence::TaskSequence;
+use crate::cuda::context::is_lost;
 use crate::cuda::ending::is_fatal;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result};
@@ -141,7 +142,15 @@ impl CudaRun {
         if is_done {
             self.observe_end();
         }
-        is_done.then(|| self.failure.take().map_or(Ok(()), Err))
+        is_done.then(|| self.failure.take().map_or(Ok(()), |failure| Err(self.explained(failure))))
+    }
+
+    /// Says what a reset did to a run that the driver executed.
+    fn explained(&self, failure: Error) -> Error {
+        if !self.has_begun || !is_lost(&failure) {
+            return failure;
+        }
+        failure.followed_by("the transfer was in flight, so its destination may hold a part of the blocks")
     }
 
     fn observe_end(&mut self) {

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine resets its device while transfers are in flight: between any two calls of the driver, and while
+// the device works. The transfer ends, with an error that says so, and the driver is given nothing that was
+// destroyed.
+#include "control.h"
+#include "gpu_flight.h"
+#include "stance.h"
+
+enum { CONTEXT_IS_DESTROYED = 709, TOO_MANY = 2000 };
+
+/* How a transfer is started, and what waits for it. */
+typedef enum manner { ON_ITS_OWN_STREAM, ON_THE_ENGINES_STREAM, AWAITED_BY_A_STREAM, NUM_MANNERS } manner;
+
+typedef struct variant {
+    route route;
+    uint32_t path;
+    uint64_t flags;
+} variant;
+
+/* Elastic memory is in no context, and is compared after the reset. */
+static const variant variants[] = {
+    {{PLACE_ELASTIC, PLACE_PINNED}, KVMEM_PATH_CUDA_COPY, 0},
+    {{PLACE_PINNED, PLACE_ELASTIC}, KVMEM_PATH_CUDA_BATCH, 0},
+    {{PLACE_PINNED, PLACE_ELASTIC}, KVMEM_PATH_CUDA_KERNEL, 0},
+    {{PLACE_ELASTIC, PLACE_PINNED}, KVMEM_PATH_CUDA_STAGED, 0},
+    {{PLACE_PINNED, PLACE_ELASTIC}, KVMEM_PATH_CUDA_STAGED, KVMEM_TRANSFER_BY_LAYER},
+    {{PLACE_ELASTIC, PLACE_SYSTEM}, KVMEM_PATH_CUDA_COPY, KVMEM_TRANSFER_BY_LAYER},
+    {{PLACE_DEVICE, PLACE_PINNED}, KVMEM_PATH_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER},
+};
+
+static kvmem_transfer_options options_of(const flight *flight, const variant *variant) {
+    return WITH(flight_options(flight), it.path = variant->path, it.flags = variant->flags);
+}
+
+static kvmem_status submit(const flight *flight, manner manner, CUstream stream) {
+    if (manner == ON_THE_ENGINES_STREAM) {
+        return kvmem_transfer_submit_on_stream(flight->transfer, stream, ERR);
+    }
+    kvmem_status status = kvmem_transfer_submit(flight->transfer, ERR);
+    if (status == KVMEM_STATUS_OK && manner == AWAITED_BY_A_STREAM) {
+        /* Its failure is the transfer's, or that of the stream, which went with its context. */
+        kvmem_transfer_wait_on_stream(flight->transfer, 0, stream, NULL);
+    }
+    return status;
+}
+
+static bool is_readable(const side *side) {
+    return side->place != PLACE_DEVICE;
+}
+
+/* What is lost with the context counts apart. */
+static void await_released(const sim_counts *before) {
+    sim_counts expected = *before;
+    expected.lost_with_context = sim_live_now().lost_with_context;
+    await_live(&expected);
+}
+
+static void check_failed(const flight *flight, kvmem_status status, bool was_submitted) {
+    CHECK_CAUSE(KVMEM_DOMAIN_CUDA, CONTEXT_IS_DESTROYED);
+    CHECK(status == KVMEM_STATUS_CUDA || (!was_submitted && status == KVMEM_STATUS_INVALID_STATE));
+    CHECK_HAS(test_last_message(), "was reset");
+    if (was_submitted) {
+        flight_expect_completion(flight, KVMEM_STATUS_CUDA);
+    }
+}
+
+/* Resets the device before the nth call from the submission on. Returns whether there are so many. */
+static bool reset_before(const variant *variant, manner manner, uint64_t nth, bool is_retained) {
+    CUstream stream = NULL;
+    flight flight;
+    retain_device(0);
+    CU_ON(0, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    flight_open(&flight, .from = variant->route.from, .to = variant->route.to, .has_queue = true);
+    flight_create_with(&flight, options_of(&flight, variant));
+    SIM(sim_reset_device_before(nth, is_retained));
+    kvmem_status status = submit(&flight, manner, stream);
+    const bool was_submitted = status == KVMEM_STATUS_OK;
+    if (was_submitted) {
+        status = kvmem_transfer_wait(flight.transfer, PATIENCE, ERR);
+    }
+    const bool was_reset = SIM(sim_has_reset_device());
+    stance_check(__FILE__, __LINE__, "a transfer beside a reset");
+    if (status != KVMEM_STATUS_OK) {
+        CHECK(was_reset);
+        check_failed(&flight, status, was_submitted);
+    } else if (is_readable(&flight.source) && is_readable(&flight.destination)) {
+        flight_check_moved(&flight);
+    }
+    if (!was_reset) {
+        CU_ON(0, cuStreamDestroy_v2(stream));
+    }
+    flight_close(&flight);
+    release_device(0);
+    return was_reset;
+}
+
+static void reset_anywhere(bool is_retained) {
+    const sim_counts before = sim_live_now();
+    for (size_t i = 0; i < NUM(variants) * NUM_MANNERS; i++) {
+        uint64_t nth = 1;
+        while (reset_before(&variants[i / NUM_MANNERS], i % NUM_MANNERS, nth, is_retained)) {
+            CHECK(++nth < TOO_MANY);
+        }
+        await_released(&before);
+    }
+    CHECK_EQ(SIM(sim_illegal_accesses()), 0);
+}
+
+TEST_CALL(a_reset_between_any_two_calls_ends_a_transfer, reset_anywhere(false))
+TEST_CALL(a_context_that_is_there_again_is_not_taken_for_the_one_before, reset_anywhere(true))
+
+static void expect_dropped(const flight *flight) {
+    flight_expect_end(flight, KVMEM_STATUS_CUDA, "was in flight");
+    CHECK_CAUSE(KVMEM_DOMAIN_CUDA, CONTEXT_IS_DESTROYED);
+    flight_expect_completion(flight, KVMEM_STATUS_CUDA);
+}
+
+TEST(what_the_device_has_not_done_yet_fails) {
+    const sim_counts before = sim_live_now();
+    for (size_t i = 0; i < 2 * NUM(variants); i++) {
+        const variant *variant = &variants[i / 2];
+        if (place_is_pageable(variant->route.to)) {
+            continue; /* the driver returns when all is done: a thread is in its call until then */
+        }
+        SIM(sim_reset());
+        {
+            RETAIN_DEVICE(0);
+            OPENED(flight, flight, .from = variant->route.from, .to = variant->route.to, .has_queue = true);
+            flight_create_with(&flight, options_of(&flight, variant));
+            SIM(sim_hold());
+            flight_submit(&flight);
+            flight_expect_in_progress(&flight);
+            SIM(sim_reset_device_before(1, i % 2 != 0));
+            expect_dropped(&flight);
+            CHECK(SIM(sim_has_reset_device()));
+            SIM(sim_go());
+        }
+        await_released(&before);
+    }
+}
+
+/* The second waits for the staging memory of the first. */
+TEST(what_waits_for_another_transfer_fails_too) {
+    const sim_counts before = sim_live_now();
+    SIM(sim_reset());
+    {
+        RETAIN_DEVICE(0);
+        OPENED(flight, first, .from = PLACE_ELASTIC, .to = PLACE_PINNED, .has_queue = true);
+        OPENED(flight, second, .from = PLACE_ELASTIC, .to = PLACE_PINNED, .has_queue = true);
+        flight_create(&first, it.path = KVMEM_PATH_CUDA_STAGED);
+        flight_create(&second, it.path = KVMEM_PATH_CUDA_STAGED);
+        SIM(sim_hold());
+        flight_submit(&first);
+        flight_submit(&second);
+        flight_expect_in_progress(&second);
+        SIM(sim_reset_device_before(1, false));
+        expect_dropped(&first);
+        EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "was reset", kvmem_transfer_wait(second.transfer, PATIENCE, ERR));
+        flight_expect_completion(&second, KVMEM_STATUS_CUDA);
+        SIM(sim_go());
+    }
+    await_released(&before);
+}
