@@ -28,7 +28,7 @@ void sim_fail_nth_of_all(uint64_t nth, CUresult result);
 /* Another thread resets device 0 between the (n-1)th and the nth driver call from now, of whatever function, and
  * retains the context again if told so. A thread that checks a context (cuCtxGetId) and uses it in its next call
  * cannot notice a reset between these two, whatever it does: so the reset comes later, when no thread is
- * between two such calls. What is in flight is dropped, as by every reset. */
+ * between two such calls. What is in flight is dropped, also if it is held back. */
 void sim_reset_device_before(uint64_t nth, bool is_retained);
 /* Whether it has; it does not from here. */
 bool sim_has_reset_device(void);

@@ -46,21 +46,20 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return RELEASED(CUDA_SUCCESS);
 }
 
-/* What is in flight is not waited for. */
-static void reset(CUdevice device) {
-    context *primary = sim.devices[device].primary;
-    if (primary != NULL && primary->is_alive) {
-        queue_discard(primary);
-        context_destroy(primary);
-    }
-}
-
 /* Whoever has retained it still has, but the context is dead until retained again. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     DRIVER_CALL(cuDevicePrimaryCtxReset_v2);
     RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
-    reset(device);
+    destroy_if_alive(sim.devices[device].primary);
     return RELEASED(CUDA_SUCCESS);
+}
+
+/* What is in flight is dropped. */
+static void reset_at_once(context *primary) {
+    if (primary != NULL && primary->is_alive) {
+        queue_discard(primary);
+        context_destroy(primary);
+    }
 }
 
 /* Calls until the planned reset; 0 for none. */
@@ -82,7 +81,7 @@ void resets_take(bool is_check) {
         calls_to_reset--;
     } else if (is_permitted) {
         calls_to_reset = 0;
-        reset(0);
+        reset_at_once(sim.devices[0].primary);
         if (is_retained_then) {
             revive(0);
         }

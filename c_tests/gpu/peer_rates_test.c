@@ -63,6 +63,18 @@ TEST(rates_are_measured_once_and_without_a_context_of_the_peer) {
     }
 }
 
+/* The engine chooses which of two GPUs executes a copy. */
+TEST(default_rates_are_those_of_copies_by_either_gpu) {
+    for (int device = 0; device < 2; device++) {
+        load(device, NULL);
+    }
+    load_defaults(0);
+    for (int device = 0; device < 2; device++) {
+        const rates_blob rates = get_rates(device);
+        CHECK_EQ(rates_info(&rates).source, KVMEM_RATES_LOADED);
+    }
+}
+
 /* Two blocks, each in one piece. */
 static kvmem_layout *build(int device) {
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 2, it.num_layers = 1,

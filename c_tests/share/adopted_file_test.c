@@ -220,6 +220,46 @@ TEST(parts_of_one_file_are_seen_to_overlap) {
     CHECK_FILLED(file.bytes + 11 * PAGE, 7, PAGE);
 }
 
+static kvmem_layout *adopt_pages(unsigned char *address, uint32_t num_blocks) {
+    const kvmem_layout_config config = OPTIONS(
+        kvmem_layout_config, it.num_blocks = num_blocks, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
+        it.inner_dim = PAGE, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    const kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = address,
+                                                it.size = num_blocks * PAGE);
+    OWN(kvmem_region, region, kvmem_region_adopt_host, &options);
+    return regions_lay_out(&config, &region, 1, NULL);
+}
+
+/* The engine has mapped one file twice, and adopts both by their addresses. */
+TEST(memory_that_is_mapped_twice_is_seen_to_overlap) {
+    static const kvmem_block_pair same[] = {{4, 0}}, chain[] = {{0, 0}, {4, 1}}, apart[] = {{0, 4}};
+    CLEANUP(engine_file_close) engine_file file = engine_file_open();
+    unsigned char *again = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
+    CHECK(again != MAP_FAILED);
+    {
+        OWNED(kvmem_layout) source = adopt_pages(file.bytes + PAGE, 8);
+        OWNED(kvmem_layout) destination = adopt_pages(again + 5 * PAGE, 8);
+        const struct {
+            const kvmem_block_pair *pairs;
+            size_t count;
+        } overlapping[] = {{same, NUM(same)}, {chain, NUM(chain)}};
+        for (size_t i = 0; i < NUM(overlapping); i++) {
+            const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options,
+                                                           it.pairs = overlapping[i].pairs,
+                                                           it.num_pairs = overlapping[i].count);
+            REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, source, destination,
+                   &options);
+        }
+        memset(file.bytes + PAGE, 7, PAGE);
+        const kvmem_transfer_options options =
+            OPTIONS(kvmem_transfer_options, it.pairs = apart, it.num_pairs = NUM(apart));
+        OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
+        RUN(transfer);
+        CHECK_FILLED(file.bytes + 9 * PAGE, 7, PAGE);
+    }
+    CHECK_EQ(munmap(again, FILE_SIZE), 0);
+}
+
 /* Truncated, the file would end the process that touches the memory. */
 TEST(it_is_sealed_against_truncation) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();

@@ -265,3 +265,33 @@ TEST(order_and_strides_are_refused_by_name) {
     kvmem_layout_destroy(must_build(&named, path, 0));
     kvmem_layout_destroy(must_build(&same, path, KVMEM_DISK_OPEN_EXISTING));
 }
+
+/* The caller has mapped the file, and adopted the mapping: one and the same bytes. */
+TEST(a_file_and_its_mapping_are_seen_to_overlap) {
+    enum { PAGE = 4096, BLOCKS = 8 };
+    SCRATCH_FILE(path, "cache");
+    const kvmem_layout_config config = OPTIONS(
+        kvmem_layout_config, it.num_blocks = BLOCKS, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
+        it.inner_dim = PAGE, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    OWNED(kvmem_layout) on_disk = must_build(&config, path, KVMEM_DISK_BUFFERED);
+    unsigned char *bytes = mmap(NULL, BLOCKS * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, info_of(on_disk).fd, 0);
+    CHECK(bytes != MAP_FAILED);
+    {
+        const kvmem_adopt_options adopted =
+            OPTIONS(kvmem_adopt_options, it.address = bytes, it.size = BLOCKS * PAGE);
+        OWN(kvmem_region, region, kvmem_region_adopt_host, &adopted);
+        OWNED(kvmem_layout) mapped = regions_lay_out(&config, &region, 1, NULL);
+        const kvmem_block_pair same[] = {{3, 3}}, apart[] = {{3, 4}};
+        const kvmem_transfer_options refused =
+            OPTIONS(kvmem_transfer_options, it.pairs = same, it.num_pairs = NUM(same));
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, mapped, on_disk, &refused);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, on_disk, mapped, &refused);
+        const kvmem_transfer_options options =
+            OPTIONS(kvmem_transfer_options, it.pairs = apart, it.num_pairs = NUM(apart));
+        memset(bytes + 3 * PAGE, 7, PAGE);
+        OWN(kvmem_transfer, transfer, kvmem_transfer_create, mapped, on_disk, &options);
+        RUN(transfer);
+        CHECK_FILLED(bytes + 4 * PAGE, 7, PAGE);
+    }
+    CHECK_EQ(munmap(bytes, BLOCKS * PAGE), 0);
+}

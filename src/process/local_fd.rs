@@ -6,8 +6,10 @@
 //! of pthread_atfork. A child that is created by clone without the C library runs no such handler.
 //!
 //! A fork in another thread waits while one is being opened or closed: it would otherwise copy a file descriptor that is
-//! not registered yet, or not any more, and the child would keep it.
+//! not registered yet, or not any more, and the child would keep it. The opening thread runs no signal handlers meanwhile:
+//! one that forks would wait for its own thread.
 
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -123,15 +125,28 @@ static CHANGING: AtomicU32 = AtomicU32::new(0);
 /// has locked, and handlers that are installed twice must not wait for themselves.
 static FORKING: AtomicU32 = AtomicU32::new(0);
 
-/// No fork begins while this lives.
-struct Unforked;
+/// No fork begins while this lives, and no signal handler runs on this thread.
+struct Unforked {
+    /// The signals that were blocked before.
+    signals: libc::sigset_t,
+    /// They are those of the thread.
+    not_send: PhantomData<*const ()>,
+}
 
 impl Unforked {
     fn begin() -> Self {
+        // SAFETY: the sets are plain integers, of which zero is a value, and live through the calls; only this thread's mask
+        // changes. The calls cannot fail, because their arguments are valid.
+        let signals = unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            before
+        };
         loop {
             CHANGING.fetch_add(1, Ordering::SeqCst);
             if FORKING.load(Ordering::SeqCst) == 0 {
-                return Self;
+                return Self { signals, not_send: PhantomData };
             }
             CHANGING.fetch_sub(1, Ordering::SeqCst);
             std::thread::yield_now();
@@ -142,6 +157,8 @@ impl Unforked {
 impl Drop for Unforked {
     fn drop(&mut self) {
         CHANGING.fetch_sub(1, Ordering::SeqCst);
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.signals, std::ptr::null_mut()) };
     }
 }
 
@@ -240,6 +257,36 @@ mod tests {
             forked.store(true, Ordering::SeqCst);
             drop(opener.join().unwrap());
         });
+    }
+
+    extern "C" fn fork_in_a_handler(_: libc::c_int) {
+        // SAFETY: the child ends at once, and the parent waits for it.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::_exit(0);
+            }
+            libc::waitpid(pid, std::ptr::null_mut(), 0);
+        }
+    }
+
+    #[test]
+    fn a_signal_handler_that_forks_runs_after_a_file_was_opened() {
+        let (first, _second) = pipe();
+        // In a child, which SIGALRM ends if the handler waits for its own thread.
+        assert!(in_a_child(|| {
+            // SAFETY: a handler of the right type; the signals are for this process, which has one thread.
+            unsafe {
+                libc::alarm(20);
+                libc::signal(libc::SIGUSR1, fork_in_a_handler as *const () as libc::sighandler_t);
+            }
+            let opened = LocalFd::open(|| {
+                // SAFETY: as above.
+                unsafe { libc::raise(libc::SIGUSR1) };
+                Ok::<_, ()>(first)
+            });
+            opened.is_ok()
+        }));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::adopted_file::{AdoptedFile, AdoptedFileConfig};
 use super::host_size::host_size;
 use super::mapping::FilePart;
 use super::release::{Release, ReleaseCallback};
-use super::{Access, proc_maps};
+use super::{Access, FileId, proc_maps};
 use crate::error::{Result, ensure};
 
 /// Host memory of the caller.
@@ -19,6 +19,8 @@ pub struct AdoptedMemory {
     access: Access,
     /// The memory file that it is a part of, if the caller passed it: then it can be shared. Unmapped before the release.
     file: Option<AdoptedFile>,
+    /// The file that the caller has mapped there, and the offset in it, if all of it is one part of one file.
+    mapped: Option<(FileId, u64)>,
     release: Option<Release>,
 }
 
@@ -33,9 +35,9 @@ impl AdoptedMemory {
             InvalidArgument,
             "{size} bytes at {address:#x} exceed the address space"
         );
-        ensure_mapped(address as u64..(address + size) as u64, access)?;
+        let mapped = ensure_mapped(address as u64..(address + size) as u64, access)?;
         let release = release.map(|release| Release::new(release, address as u64, size as u64));
-        Ok(Self { address, size, access, file: None, release: release.transpose()? })
+        Ok(Self { address, size, access, file: None, mapped, release: release.transpose()? })
     }
 
     /// Adopts a part of a memory file. `release` is called only if this succeeds.
@@ -69,6 +71,12 @@ impl AdoptedMemory {
         self.file.as_ref().map(AdoptedFile::part)
     }
 
+    /// The file whose pages it is, and its offset in the file: the same pages may be mapped at other addresses. `None` for
+    /// private memory, and for parts of several files or several parts of one.
+    pub(super) fn mapped_file(&self) -> Option<(FileId, u64)> {
+        self.mapped
+    }
+
     /// Whether it may not be written.
     pub fn is_read_only(&self) -> bool {
         self.access == Access::Read
@@ -76,10 +84,10 @@ impl AdoptedMemory {
 }
 
 /// Fails unless every page of a range is mapped with the protection that the access needs. Otherwise the first copy
-/// would raise SIGSEGV.
-fn ensure_mapped(range: Range<u64>, access: Access) -> Result<()> {
+/// would raise SIGSEGV. Returns the one part of a file that it is, if it is.
+fn ensure_mapped(range: Range<u64>, access: Access) -> Result<Option<(FileId, u64)>> {
     let (start, size) = (range.start, range.end - range.start);
-    let mut next = start;
+    let (mut next, mut parts) = (start, Vec::new());
     for mapped in proc_maps::within(std::slice::from_ref(&range))?.into_iter().flatten() {
         if mapped.addresses.start > next {
             break;
@@ -96,6 +104,11 @@ fn ensure_mapped(range: Range<u64>, access: Access) -> Result<()> {
             "{size} bytes at {start:#x} cannot be adopted to be written: those from {at:#x} on are mapped without \
              PROT_WRITE; KVMEM_ADOPT_READ_ONLY adopts them as a source of transfers"
         );
+        // Where the file's bytes for the first address of the range would be, so that neighbouring parts agree.
+        parts.push(mapped.pages.as_ref().and_then(|pages| {
+            let file = FileId::of_list_of_mappings(&pages.file)?;
+            Some((file, pages.offset.wrapping_add(start).wrapping_sub(mapped.addresses.start)))
+        }));
         next = mapped.addresses.end;
     }
     ensure!(
@@ -103,7 +116,8 @@ fn ensure_mapped(range: Range<u64>, access: Access) -> Result<()> {
         InvalidArgument,
         "{size} bytes at {start:#x} cannot be adopted: those from {next:#x} on are not mapped in this process"
     );
-    Ok(())
+    let first = parts.first().copied().flatten();
+    Ok(first.filter(|first| parts.iter().all(|part| part.as_ref() == Some(first))))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use std::ffi::c_int;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use crate::error::{Error, Result, Status};
 use crate::log::log;
@@ -17,6 +18,9 @@ const END: u64 = i64::MAX as u64;
 /// A process that may read a file may put any number of locks on it, and the kernel finds one by passing those before
 /// it. So to count all takes the square of their number; to count this many takes so many passes at most.
 pub const MOST_COUNTED: u64 = 1 << 10;
+/// Time of the processor for one count. To count as many locks as are counted takes some milliseconds of it, if there are no
+/// others: a count that takes longer passes far more.
+const MOST_TIME: Duration = Duration::from_millis(250);
 
 /// One locked byte, through an exclusive open of the file.
 pub struct FileLock {
@@ -51,9 +55,13 @@ impl FileLock {
     }
 
     /// How many locks other opens of the file have on bytes from `first` on; [`MOST_COUNTED`] if there are more.
-    ///
-    /// The kernel returns any lock in a span, not the first: the one that it returns divides the span in two.
     pub fn others(&self, first: u64) -> Result<u64> {
+        self.others_within(first, MOST_TIME)
+    }
+
+    /// The kernel returns any lock in a span, not the first: the one that it returns divides the span in two.
+    fn others_within(&self, first: u64, most_time: Duration) -> Result<u64> {
+        let begun = thread_time();
         let mut spans = Vec::from_iter(std::iter::once(first..END));
         let mut count = 0;
         while let Some(span) = spans.pop()
@@ -61,6 +69,9 @@ impl FileLock {
         {
             if let Some(locked) = self.any_other(span.clone())? {
                 count += 1;
+                if thread_time().saturating_sub(begun) > most_time {
+                    return Ok(MOST_COUNTED);
+                }
                 let around = [span.start..locked.start, locked.end..span.end];
                 spans.extend(around.into_iter().filter(|rest| !rest.is_empty()));
             }
@@ -107,6 +118,14 @@ fn set(file: &LocalFd, kind: c_int, byte: u64) -> Result<()> {
         0 => Ok(()),
         _ => Err(Error::last_errno("fcntl F_OFD_SETLK")),
     }
+}
+
+/// Time that the processor has spent on this thread, also in the kernel.
+fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the output lives through the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn strange() -> Error {
@@ -186,6 +205,16 @@ mod tests {
         assert_eq!(own.others(100).unwrap(), MOST_COUNTED);
         drop(one);
         assert!(!own.has_others(100).unwrap());
+    }
+
+    #[test]
+    fn a_count_that_takes_too_long_ends() {
+        let file = file();
+        let own = exclusive(&file, 0);
+        assert_eq!(own.others_within(100, Duration::ZERO).unwrap(), 0);
+        let _other = lock(&file, 700);
+        assert_eq!(own.others_within(100, Duration::ZERO).unwrap(), MOST_COUNTED);
+        assert_eq!(own.others(100).unwrap(), 1);
     }
 
     #[test]

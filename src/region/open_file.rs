@@ -71,6 +71,13 @@ impl FileId {
         (format!("{major:02x}:{minor:02x}"), self.inode)
     }
 
+    /// The file of an entry of /proc/PID/maps.
+    pub fn of_list_of_mappings((device, inode): &(String, u64)) -> Option<Self> {
+        let (major, minor) = device.split_once(':')?;
+        let number = |text| u32::from_str_radix(text, 16).ok();
+        Some(Self { file_system: (number(major)?, number(minor)?), inode: *inode })
+    }
+
     /// The file system that the file is on.
     pub fn file_system(self) -> FileSystemId {
         self.file_system

@@ -127,9 +127,17 @@ impl Region {
         }
     }
 
-    /// The memory file of a caller or of another process that it is a part of, and where it starts there: other regions
-    /// can be parts of the same file.
+    /// The file on disk, or the memory file of a caller or of another process, that it is a part of, and where it starts
+    /// there: other regions can be parts of the same file.
     pub fn foreign_file_part(&self) -> Option<(FileId, u64)> {
+        if let Backing::Adopted(memory) = &self.backing
+            && memory.file().is_none()
+        {
+            return memory.mapped_file();
+        }
+        if let Backing::Disk(file) = &self.backing {
+            return Some((file.id(), 0));
+        }
         let is_own = self.origin.is_none() && !matches!(self.backing, Backing::Adopted(_));
         let part = self.memory_file().filter(|_| !is_own)?;
         FileId::of(part.file).ok().map(|file| (file, part.offset))

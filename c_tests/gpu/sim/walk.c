@@ -8,7 +8,7 @@
 #include "usage.h"
 
 /* More driver calls than any operation makes. */
-#define TOO_MANY 500
+#define TOO_MANY 1000
 
 #define MOST_OPERATIONS 40
 

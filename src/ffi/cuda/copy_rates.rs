@@ -143,6 +143,8 @@ pub unsafe extern "C" fn kvmem_cuda_set_peer_rates(
 /// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
 /// measured.
 ///
+/// The rates between two GPUs are set for copies that either of them executes.
+///
 /// @param device the GPU
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device

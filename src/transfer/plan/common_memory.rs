@@ -27,12 +27,17 @@ struct Span {
 type Known = Vec<([u8; 16], u64)>;
 
 impl Spans {
-    /// By address; and for each memory file that both layouts have parts of, by offset in the file. A file can be adopted
-    /// and opened several times, at different addresses.
+    /// By address; and for each file that both layouts have parts of, by offset in the file. A file can be adopted
+    /// and opened several times, and memory that the caller has mapped several times can be adopted by each of its
+    /// addresses. The file of the latter is found at its adoption. It is not compared if it consists of several parts of
+    /// files, if the caller maps it elsewhere later, or if it is anonymous memory of another process.
     pub fn of(layouts: [&Layout; 2]) -> Vec<[Self; 2]> {
         let mut known = Known::new();
         let by_address = layouts.map(|layout| {
-            Self::each(layout, |region| Some(region.address().wrapping_add(shift(region, &mut known))))
+            Self::each(layout, |region| {
+                // The addresses of a disk region are offsets in its file.
+                region.file().is_none().then(|| region.address().wrapping_add(shift(region, &mut known)))
+            })
         });
         let parts = layouts.map(file_parts);
         let files: BTreeSet<_> = parts[0].iter().flatten().map(|(file, _)| *file).collect();

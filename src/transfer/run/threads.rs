@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::error::{Error, Result, Status};
@@ -105,6 +104,13 @@ impl Pool {
 
     /// Runs `shared` on up to `threads` threads. If there is no thread and none can be started, the calling thread runs it.
     pub fn run(&'static self, shared: &Arc<dyn Shared>, threads: usize) {
+        if !self.enqueue(shared, threads) {
+            run_guarded(shared.as_ref());
+        }
+    }
+
+    /// Passes `shared` to threads of the pool. Returns whether there is one.
+    fn enqueue(&'static self, shared: &Arc<dyn Shared>, threads: usize) -> bool {
         let mut state = self.lock();
         state.queue.extend(std::iter::repeat_n(shared.clone(), threads));
         let wanted =
@@ -122,16 +128,19 @@ impl Pool {
         if let Some(error) = failure {
             log!(Warn, "{error}; fewer threads do the work");
         }
-        if is_callers {
-            run_guarded(shared.as_ref());
-        }
+        !is_callers
     }
 
-    /// Runs `work` once, on another thread, and passes it true. If no thread can be started, runs it on the calling thread
-    /// and passes it false.
+    /// Runs `work` once, on a thread of the pool, and passes it true. If there is none and none can be started, runs it on
+    /// the calling thread before this returns, and passes it false. The caller may be a thread of the pool: then it may run
+    /// the work itself, after what it runs now.
     pub fn run_once(&'static self, work: impl FnOnce(bool) + Send + 'static) {
-        let once = Once { work: Mutex::new(Some(Box::new(work))), caller: std::thread::current().id() };
-        self.run(&(Arc::new(once) as Arc<dyn Shared>), 1);
+        let once = Arc::new(Once(Mutex::new(Some(Box::new(work)))));
+        if !self.enqueue(&(once.clone() as Arc<dyn Shared>), 1)
+            && let Err(error) = guarded(|| once.run_with(false))
+        {
+            log!(Error, "panic in work of kvmem: {error}");
+        }
     }
 
     /// Runs `shared` on a thread that runs nothing else until it returns. Fails if no thread is idle and none can be
@@ -187,17 +196,20 @@ impl Pool {
 type OnceWork = Box<dyn FnOnce(bool) + Send>;
 
 /// Work that is run once.
-struct Once {
-    work: Mutex<Option<OnceWork>>,
-    caller: ThreadId,
+struct Once(Mutex<Option<OnceWork>>);
+
+impl Once {
+    fn run_with(&self, is_on_own_thread: bool) {
+        let work = self.0.lock().take();
+        if let Some(work) = work {
+            work(is_on_own_thread);
+        }
+    }
 }
 
 impl Shared for Once {
     fn run(&self) {
-        let work = self.work.lock().take();
-        if let Some(work) = work {
-            work(std::thread::current().id() != self.caller);
-        }
+        self.run_with(true);
     }
 }
 
@@ -305,6 +317,27 @@ mod tests {
         pool.run(&does(move || sender.lock().send(std::thread::current().id()).unwrap()), 3);
         assert!(receiver.iter().eq([std::thread::current().id()]));
         assert!(pool.lock().queue.is_empty());
+    }
+
+    /// The only thread passes work to its own pool, and runs it later.
+    #[test]
+    fn work_that_a_thread_of_the_pool_passes_on_runs_on_a_thread_of_the_pool() {
+        let pool = pool(1);
+        let (sender, receiver) = channel();
+        let sender = Mutex::new(sender);
+        let work = does(move || {
+            let sender = sender.lock().clone();
+            pool.run_once(move |is_on_own_thread| sender.send(is_on_own_thread).unwrap());
+        });
+        pool.run(&work, 1);
+        assert!(receiver.recv_timeout(PATIENCE).unwrap());
+    }
+
+    #[test]
+    fn without_threads_the_caller_runs_work_once_and_it_is_told() {
+        let (sender, receiver) = channel();
+        pool_that_fails(start_none).run_once(move |is_on_own_thread| sender.send(is_on_own_thread).unwrap());
+        assert!(receiver.iter().eq([false]));
     }
 
     /// Every second start of a thread fails, so the pool often has no thread.

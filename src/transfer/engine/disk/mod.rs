@@ -55,6 +55,8 @@ impl DiskMove {
         let sides = FileSides::of(source, destination);
         let is_staged = sides.memory.memory_type() == MemoryType::Vram;
         crate::transfer::plan::alignment::ensure_io_alignment(source, destination, plan)?;
+        // The caller may have mapped the file, and adopted the mapping.
+        crate::transfer::plan::overlap::ensure_apart(source, destination, plan)?;
         let against_gds = match is_staged {
             false => None,
             true => match gds::choose(&sides, plan, preferences)? {

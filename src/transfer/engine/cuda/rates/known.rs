@@ -216,11 +216,12 @@ pub fn load_peer(ordinal: i32, peer: i32, saved: Option<&[u8]>) -> Result<()> {
     }
 }
 
-/// Uses the built-in rates for a device, and for its copies with each peer.
+/// Uses the built-in rates for a device, and for copies between it and each peer, whichever of the two executes them.
 pub fn use_defaults(ordinal: i32) -> Result<()> {
     set(ordinal, Some(Rates::default()))?;
     for peer in (0..driver::get()?.device_count()).filter(|peer| *peer != ordinal) {
         set_peer(ordinal, peer, Some(PeerRates::default()))?;
+        set_peer(peer, ordinal, Some(PeerRates::default()))?;
     }
     Ok(())
 }
