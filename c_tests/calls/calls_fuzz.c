@@ -3,6 +3,7 @@
 // arguments, from one thread or several. Each status must be one that the header documents, and when all
 // handles are destroyed nothing may be left. See fuzz/README.md.
 #include "driver.h"
+#include "faults.h"
 #include "fuzz.h"
 #include "leftovers.h"
 #include "minimise.h"
@@ -70,6 +71,9 @@ int main(int argc, char **argv) {
     sequence_check_threads();
     owned_close();
     const bool is_complete = calls_report(settings.prints_functions, settings.needs_all);
+    if (settings.faults) {
+        printf("a failure was planned for %llu calls\n", (unsigned long long)faults_planned());
+    }
     printf("%llu sequences, %llu calls, nothing found\n", (unsigned long long)done,
            (unsigned long long)calls_made());
     return settings.needs_all && !is_complete ? EXIT_FAILURE : EXIT_SUCCESS;

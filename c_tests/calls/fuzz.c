@@ -2,6 +2,7 @@
 // Chance, the check of each call, and the choice of the next one.
 #include "fuzz.h"
 
+#include "faults.h"
 #include "settings.h"
 #include "table.h"
 
@@ -117,6 +118,7 @@ kvmem_error **call_begin(fuzz *fuzz, enum function function) {
     call_note(fuzz, function);
     fuzz->error = NULL;
     fuzz->has_slot = !random_one_in(fuzz, 6);
+    faults_begin(fuzz);
     return fuzz->has_slot ? &fuzz->error : NULL;
 }
 
@@ -160,6 +162,7 @@ static void report_undocumented(fuzz *fuzz, enum function function, kvmem_status
 
 kvmem_status call_end(fuzz *fuzz, kvmem_status status) {
     const enum function function = fuzz->function;
+    faults_end();
     if (!is_documented(function, status)) {
         report_undocumented(fuzz, function, status);
     }

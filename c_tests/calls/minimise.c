@@ -46,6 +46,9 @@ static bool fails(const calls *calls, bool prints) {
     snprintf(patience, sizeof(patience), "%llu", (unsigned long long)settings.patience);
     arguments[length++] = "--patience";
     arguments[length++] = patience;
+    if (settings.faults) {
+        arguments[length++] = "--faults";
+    }
     if (settings.collects_statuses) {
         arguments[length++] = "--collect-statuses";
     }

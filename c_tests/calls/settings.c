@@ -16,6 +16,7 @@ static _Noreturn void usage(void) {
            "  --nixl LIST      create agents, with these backends: '', POSIX, UCX or POSIX,UCX (default: no agents)\n"
            "  --only LIST      of each sequence make only the calls with these numbers\n"
            "  --patience N     wait N seconds for what ends on other threads (default: 20)\n"
+           "  --faults         during some calls, a driver call fails or no file can be opened; for one thread\n"
            "  --minimise       find fewer calls with which the sequence of --seed still fails\n"
            "  --print-calls    print each call\n"
            "  --print-functions  print how often each function was called\n"
@@ -45,6 +46,7 @@ static bool read_switch(const char *option) {
         const char *option;
         bool *is_set;
     } switches[] = {
+        {"--faults", &settings.faults},
         {"--minimise", &settings.minimises},
         {"--print-calls", &settings.prints_calls},
         {"--print-functions", &settings.prints_functions},
@@ -96,6 +98,9 @@ void settings_read(int argc, char **argv) {
     if (settings.sequences == 0 && settings.seconds == 0) {
         settings.seconds = 10;
     }
+    if (settings.faults && settings.threads > 1) {
+        usage();
+    }
     if (settings.threads == 0 || settings.threads > 64 || settings.calls == 0 || settings.calls > 1u << 20) {
         usage();
     }
@@ -106,6 +111,9 @@ void settings_print_replay(uint64_t sequence) {
            (unsigned long long)sequence, (unsigned long long)settings.calls, (unsigned long long)settings.threads);
     if (settings.nixl != NULL) {
         printf(" --nixl '%s'", settings.nixl);
+    }
+    if (settings.faults) {
+        printf(" --faults");
     }
     if (settings.only != NULL) {
         printf(" --only %s", settings.only);

@@ -14,6 +14,7 @@ typedef struct settings_values {
     uint64_t patience; /* seconds to wait for what ends on other threads */
     const char *only; /* indices of the calls to make, as "3,17"; NULL for all */
     const char *nixl; /* the backends that agents get, as "POSIX,UCX"; "" for none; NULL: no agents */
+    bool faults; /* of calls below the library */
     bool minimises;
     bool prints_calls;
     bool prints_functions;

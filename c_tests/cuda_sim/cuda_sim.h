@@ -35,6 +35,9 @@ bool sim_has_reset_device(void);
 /* From here calls of this thread are neither counted nor made to fail, as those of an engine beside the
  * library; until told otherwise. */
 void sim_spare(bool is_spared);
+/* Until the reset, cuCtxGetId is neither counted nor made to fail while a context is current: the library calls it
+ * before each use of an object. */
+void sim_spare_checks(void);
 /* The function that failed on demand last; NULL when none has. */
 const char *sim_last_failed(void);
 
@@ -72,6 +75,8 @@ void sim_set_ipc_ordinal_of_opener(bool is_of_opener);
  * real device that is used by several programs; 0, unless told. */
 void sim_set_allocation_offset(size_t offset);
 
+/* Forgets planned failures. */
+void sim_forget_failures(void);
 /* Forgets planned failures and counts, does what waits, and takes back what was set; leaves memory, contexts
  * and streams as they are. */
 void sim_reset(void);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Failing on demand, and counting calls.
 #include "call.h"
+#include "contexts.h"
 #include "cuda_sim.h"
 #include "devices.h"
 #include "order.h"
@@ -24,6 +25,7 @@ static plan plans[MAX_PLANS];
 static uint64_t counts[NUM_FUNCTIONS];
 static const char *last_failed;
 static _Thread_local bool is_spared;
+static bool checks_are_spared;
 
 static failing how_it_fails(const plan *plan, function which) {
     if (plan->is_later) {
@@ -51,7 +53,7 @@ bool faults_is_spared(void) {
 
 bool faults_take(function which, failing *when, CUresult *result) {
     bool taken = false;
-    if (is_spared) {
+    if (is_spared || (checks_are_spared && which == CALL_cuCtxGetId && context_current() != NULL)) {
         return taken;
     }
     counts[which]++;
@@ -116,6 +118,11 @@ void sim_spare(bool is) {
     is_spared = is;
 }
 
+void sim_spare_checks(void) {
+    LOCKED;
+    checks_are_spared = true;
+}
+
 const char *sim_last_failed(void) {
     LOCKED;
     return last_failed;
@@ -135,12 +142,17 @@ uint64_t sim_call_count(void) {
     return count;
 }
 
+void sim_forget_failures(void) {
+    LOCKED;
+    memset(plans, 0, sizeof(plans));
+}
+
 void sim_reset(void) {
     LOCKED;
     memset(plans, 0, sizeof(plans));
     memset(counts, 0, sizeof(counts));
     last_failed = NULL;
-    is_spared = false;
+    is_spared = checks_are_spared = false;
     attributes_reset();
     order_reset();
     queue_go();

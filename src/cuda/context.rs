@@ -237,7 +237,8 @@ impl Entered<'_> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let restore = || self.capture_mode.map_or(Ok(()), |mode| exchange_capture_mode(driver, mode).map(drop));
+        let restore =
+            || self.capture_mode.map_or(Ok(()), |mode| exchange_capture_mode(driver, mode).map(drop));
         let restored = restore().or_else(|_| restore());
         let mut popped = ptr::null_mut();
         // SAFETY: pushed on this thread by `enter`; calls of kvmem leave the stack of contexts unchanged.

@@ -137,9 +137,8 @@ impl Active<'_> {
         let driver = self.driver();
         let Copy { source, destination, size } = copy;
         // SAFETY: the caller's promise.
-        let result = self.call(|| unsafe {
-            driver.api.memcpy_async.call(destination, source, size as usize, self.raw)
-        })?;
+        let result = self
+            .call(|| unsafe { driver.api.memcpy_async.call(destination, source, size as usize, self.raw) })?;
         driver.check(result, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))
     }
 

@@ -10,7 +10,9 @@
     FUNCTION(sim_fail_nth_of_all)                                                                    \
     FUNCTION(sim_reset_device_before)                                                                \
     FUNCTION(sim_has_reset_device)                                                                   \
+    FUNCTION(sim_forget_failures)                                                                    \
     FUNCTION(sim_spare)                                                                              \
+    FUNCTION(sim_spare_checks)                                                                       \
     FUNCTION(sim_last_failed)                                                                        \
     FUNCTION(sim_calls)                                                                              \
     FUNCTION(sim_call_count)                                                                         \
