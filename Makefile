@@ -127,8 +127,8 @@ race-test: setup
 	    --exclude-regex '^($(UNRACED))$$'
 	@$(CHECK_SKIPS)
 
-# The fuzzer of call sequences with new seeds, for a third of the time each: on one thread, on several, and with NIXL. A run
-# without findings adds its rows to fuzz/records.md.
+# The fuzzer of call sequences with new seeds, for a quarter of the time each: on one thread, on several, with
+# failures of the driver and of opening files, and with NIXL. A run without findings adds its rows to fuzz/records.md.
 FUZZ_SECONDS ?= 600
 fuzz-calls: build
 	scripts/fuzz-calls.sh $(TREE) "$(NIXL_LIBRARY)" $(FUZZ_SECONDS)

@@ -31,7 +31,9 @@
  *           *error is not changed. A failed call sets output handles to NULL and changes no other output.
  *           Every such function returns KVMEM_STATUS_OK on success, and KVMEM_STATUS_INVALID_ARGUMENT if a
  *           pointer is NULL that must not be, or options are invalid. Comments list these two only where they
- *           say more. Nothing is stored in thread-local storage.
+ *           say more. The same is true of KVMEM_STATUS_OUT_OF_MEMORY, if the process has no free file
+ *           descriptors, and of KVMEM_STATUS_OUT_OF_MEMORY and KVMEM_STATUS_CUDA, if the CUDA driver fails,
+ *           for functions that use it. Nothing is stored in thread-local storage.
  *
  * Handles.  The caller owns every handle that it receives through a kvmem_x **, and destroys it once with
  *           kvmem_x_destroy. Handles may be destroyed in any order: an object lives as long as another object

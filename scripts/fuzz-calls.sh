@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# fuzz-calls.sh TREE NIXL_LIBRARY SECONDS: fuzzes call sequences of the C ABI with new seeds, in three forms, and adds a row
+# fuzz-calls.sh TREE NIXL_LIBRARY SECONDS: fuzzes call sequences of the C ABI with new seeds, in four forms, and adds a row
 # for each to fuzz/records.md. A failure is printed with the command that replays it; --minimise reduces the calls.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-tree=$1 nixl=$2 seconds=$(($3 / 3))
+tree=$1 nixl=$2 seconds=$(($3 / 4))
 readonly record=fuzz/records.md
 
 export LD_LIBRARY_PATH=$PWD/$tree/c_tests/cuda_sim/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -26,4 +26,5 @@ fuzz() {
 
 fuzz "one thread"
 fuzz "4 threads" --threads 4
+fuzz "one thread, with failures from below" --faults
 fuzz "NIXL: POSIX and UCX" --nixl POSIX,UCX

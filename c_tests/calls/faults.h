@@ -8,5 +8,7 @@
 void faults_begin(fuzz *fuzz);
 /* Forgets it. */
 void faults_end(void);
+/* Whether driver calls of this thread are those of an engine, which do not fail. */
+void faults_spare(bool is_spared);
 /* Calls for which one was planned. */
 uint64_t faults_planned(void);

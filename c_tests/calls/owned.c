@@ -2,6 +2,8 @@
 // Maps, hands over, and unmaps when the library has released it.
 #include "owned.h"
 
+#include "faults.h"
+
 #include "driver.h"
 
 #define NUM_PATHS 2
@@ -31,7 +33,9 @@ static void take_back(const adopted *memory) {
     if (memory->device < 0) {
         owned_memory_free(memory->address, memory->size);
     } else {
+        faults_spare(true); /* another thread's */
         CU_ON(memory->device, cuMemFree_v2((uint64_t)(uintptr_t)memory->address));
+        faults_spare(false);
     }
 }
 
