@@ -119,9 +119,9 @@ static void reshape_all(uint32_t path, uint64_t staging_size) {
         options.source_head = 1;
         options.num_heads = 2;
         reshape(&from, &to, &options);
-        tables[0].first_token = tables[1].first_token = 3; /* shorter spans at both ends: not equal rows */
-        if (path != KVMEM_PATH_CUDA_2D) {
-            reshape(&from, &to, &options);
+        tables[0].first_token = tables[1].first_token = 3; /* shorter spans at both ends */
+        reshape(&from, &to, &options);
+        if (path != KVMEM_PATH_CUDA_2D) { /* tokens of their own have no constant stride */
             tables[0].token_step = 3;
             options.num_tokens = 11;
             reshape(&from, &to, &options);

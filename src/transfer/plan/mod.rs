@@ -264,11 +264,9 @@ impl Plan {
         })
     }
 
-    /// The plan as matrices whose rows are at most `most_pitch` bytes apart; `None` if not all blocks have the same loops.
-    pub fn matrices(&self, most_pitch: u64) -> Option<Matrices<'_>> {
-        let mut parts = self.parts();
-        let PlanPart { shape, blocks, .. } = parts.next()?;
-        parts.next().is_none().then(|| Matrices::new(shape, blocks, most_pitch))
+    /// The plan as matrices whose rows are at most `most_pitch` bytes apart, for each set of blocks with the same loops.
+    pub fn matrices(&self, most_pitch: u64) -> impl Iterator<Item = Matrices<'_>> {
+        self.parts().map(move |PlanPart { shape, blocks, .. }| Matrices::new(shape, blocks, most_pitch))
     }
 }
 

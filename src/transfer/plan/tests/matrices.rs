@@ -43,7 +43,7 @@ proptest! {
         let (source, destination) = (side(from, from_shift, 4096), side(to, to_shift, 1 << 20));
         let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
         let plan = Plan::between(&source, &destination, &pairs, wanted).unwrap();
-        let matrices = plan.matrices(most_pitch).unwrap();
+        let matrices = plan.matrices(most_pitch).next().unwrap();
         let list = listed(&matrices);
         let count = list.len() as u64;
         prop_assert_eq!(matrices.count(u64::MAX), Some(count));
@@ -74,7 +74,7 @@ fn regular_pairs() -> impl Strategy<Value = Vec<BlockPair>> {
 fn matrices_of(list: &[(u32, u32)], kinds: [LayoutKind; 2], wanted: Wanted) -> Vec<(u64, u64)> {
     let (a, b) = (placement(dimensions(), kinds[0], 4096), placement(dimensions(), kinds[1], 1 << 20));
     let plan = Plan::between(&a, &b, &pairs(list), wanted).unwrap();
-    let list = listed(&plan.matrices(1 << 31).unwrap());
+    let list = listed(&plan.matrices(1 << 31).next().unwrap());
     list.iter().map(|matrix| (matrix.rows, matrix.first.size)).collect()
 }
 

@@ -142,6 +142,9 @@ proptest! {
             })
             .collect();
         prop_assert_eq!(&bytes_of(&parts), &expected);
+        let mut rows = Vec::new();
+        plan.matrices(1 << 31).for_each(|matrices| matrices.for_each(|matrix| rows.extend(matrix.moves())));
+        prop_assert_eq!(&bytes_of(&rows), &expected);
         check_canonical_order(&plan)?;
     }
 }

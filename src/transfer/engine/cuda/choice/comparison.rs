@@ -287,9 +287,7 @@ impl<'a> Comparison<'a> {
                 let from_host = self.sides.direction == CopyDirection::ToDevice;
                 CopyTask::Driver(DriverCopies::batch(self.sides, self.plan, from_host))
             }
-            TransferPath::Cuda2d => {
-                CopyTask::Driver(DriverCopies::rows(self.sides, self.plan).map_err(unsupported)?)
-            }
+            TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)),
             TransferPath::CudaKernel => {
                 let copy = KernelCopy::prepare(self.plan, self.case.ctas);
                 CopyTask::Kernel(copy.map_err(unsupported)?, self.device.kernel()?)

@@ -11,12 +11,17 @@ use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Matrices;
 
 /// The number of calls, if not more than `limit`. Fails with the reason if there are no rows.
-fn count(matrices: &Matrices<'_>, limit: u64) -> std::result::Result<Option<u64>, String> {
-    let calls = matrices.count(limit);
-    if calls != Some(matrices.total_rows()) {
-        return Ok(calls);
+fn count(parts: &[Matrices<'_>], limit: u64) -> std::result::Result<Option<u64>, String> {
+    let mut calls = 0;
+    for matrices in parts {
+        let Some(more) = matrices.count(limit - calls) else { return Ok(None) };
+        calls += more;
     }
-    let grid = matrices.grid();
+    let total_rows: u64 = parts.iter().map(Matrices::total_rows).sum();
+    let longest = parts.iter().max_by_key(|matrices| matrices.total_rows());
+    let Some(grid) = longest.map(Matrices::grid).filter(|_| calls == total_rows) else {
+        return Ok(Some(calls));
+    };
     if grid.blocks_together {
         return Err("adjacent blocks are contiguous, and no other blocks have a constant stride".into());
     }
@@ -26,7 +31,7 @@ fn count(matrices: &Matrices<'_>, limit: u64) -> std::result::Result<Option<u64>
             "the stride of blocks is {pitch} bytes; the driver supports up to {LARGEST_PITCH}"
         ));
     }
-    Ok(calls)
+    Ok(Some(calls))
 }
 
 impl Comparison<'_> {
@@ -37,13 +42,7 @@ impl Comparison<'_> {
         else {
             return;
         };
-        let matrices = match matrices(self.plan) {
-            Ok(matrices) => matrices,
-            Err(reason) => {
-                self.candidates[rows].reason.get_or_insert(reason);
-                return;
-            }
-        };
+        let matrices: Vec<_> = matrices(self.plan).collect();
         let seconds =
             |row_calls| cost::seconds(TransferPath::Cuda2d, &CopyCase { row_calls, ..self.case }, rates);
         let limit = match self.preferences.path {
@@ -57,7 +56,7 @@ impl Comparison<'_> {
             Some(_) => Ok(None),
         };
         let calls = counted.as_ref().map_or(None, |calls| *calls);
-        let row_calls = calls.unwrap_or(matrices.most());
+        let row_calls = calls.unwrap_or_else(|| matrices.iter().map(Matrices::most).sum());
         let seconds = seconds(row_calls);
         self.case.row_calls = row_calls;
         let candidate = &mut self.candidates[rows];

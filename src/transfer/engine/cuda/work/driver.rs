@@ -38,15 +38,17 @@ impl DriverCopies {
     }
 
     /// Rows with constant strides.
-    pub fn rows(sides: &CudaSides, plan: &Plan) -> std::result::Result<Self, String> {
+    pub fn rows(sides: &CudaSides, plan: &Plan) -> Self {
         let mut rows = Vec::new();
         let mut add =
             |Matrix { first, strides: [source_stride, destination_stride], rows: count }: Matrix| {
                 rows.push(Rows { first: of_move(first), source_stride, destination_stride, count });
             };
         let (source, destination) = (&*sides.source, &*sides.destination);
-        matrices(plan)?.for_each(|matrix| matrix.cut(sides.left(source), sides.left(destination), &mut add));
-        Ok(Self::Rows(rows))
+        for each in matrices(plan) {
+            each.for_each(|matrix| matrix.cut(sides.left(source), sides.left(destination), &mut add));
+        }
+        Self::Rows(rows)
     }
 
     /// Enqueues them.
@@ -108,9 +110,7 @@ fn of_move(Move { source, destination, size, .. }: Move) -> Copy {
 /// The maximum stride that the driver supports.
 pub const LARGEST_PITCH: u64 = i32::MAX as u64;
 
-/// The plan as calls that copy rows. Fails with a reason.
-pub fn matrices(plan: &Plan) -> std::result::Result<Matrices<'_>, String> {
-    plan.matrices(LARGEST_PITCH).ok_or_else(|| {
-        "the first or last tokens are a part of a block, so that not all rows are equal".to_string()
-    })
+/// The plan as calls that copy rows.
+pub fn matrices(plan: &Plan) -> impl Iterator<Item = Matrices<'_>> {
+    plan.matrices(LARGEST_PITCH)
 }
