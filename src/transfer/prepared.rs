@@ -119,7 +119,13 @@ impl PreparedPairs {
     /// The size of the transfer.
     pub fn summary(&self) -> Summary {
         let (moves, requests) = (self.engine.moves(), self.engine.requests());
-        Summary { bytes: self.plan.bytes(), pieces: self.plan.pieces(), moves, requests }
+        Summary {
+            bytes: self.plan.bytes(),
+            pieces: self.plan.pieces(),
+            moves,
+            requests,
+            excess: self.engine.excess(),
+        }
     }
 
     /// The loops that are copied; those of the first layer if layers are moved one by one.

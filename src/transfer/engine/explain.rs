@@ -16,6 +16,8 @@ pub struct Summary {
     pub moves: u64,
     /// Number of NIXL requests, or of reads and writes of a file.
     pub requests: u64,
+    /// Bytes that are read and discarded.
+    pub excess: u64,
 }
 
 /// The path of a transfer, and why it is taken.
@@ -56,8 +58,7 @@ pub fn explain(
     if let Some(layers) = layers {
         text += &format!("layer by layer: {layers} layers in order, and no move spans two layers\n");
     }
-    // No path reads more than it moves.
-    text += "bytes read in excess: 0\n";
+    text += &format!("bytes read in excess: {}\n", summary.excess);
     if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
         text += &format!("{path}: used, but {remark}\n");
     }

@@ -69,6 +69,11 @@ pub trait Engine: Send + Sync {
         0
     }
 
+    /// Bytes that it reads and discards.
+    fn excess(&self) -> u64 {
+        0
+    }
+
     /// Adds the CUDA contexts that its own resources belong to.
     fn add_contexts(&self, _contexts: &mut Contexts) {}
 

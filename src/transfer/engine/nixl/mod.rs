@@ -163,6 +163,10 @@ impl Engine for PartSequence<NixlMove> {
         self.sum(NixlMove::requests)
     }
 
+    fn excess(&self) -> u64 {
+        self.sum(NixlMove::excess)
+    }
+
     /// Fails if an earlier run was abandoned, or if the peer's metadata was invalidated.
     fn hold_peer(&self) -> Result<Option<RemoteHold>> {
         self.parts().iter().try_for_each(NixlMove::ensure_usable)?;
