@@ -4,5 +4,6 @@ go 1.19
 
 require kvmem/bindings/go v0.1.0
 
-// Where the package is installed: PREFIX/share/kvmem/go, or in the source tree of kvmem:
+// The package in the source tree of kvmem. In an installation it is in PREFIX/share/kvmem/go: change the path by
+// go mod edit -replace kvmem/bindings/go=PREFIX/share/kvmem/go
 replace kvmem/bindings/go => ../../bindings/go
