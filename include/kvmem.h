@@ -1162,7 +1162,7 @@ typedef struct kvmem_layout_part {
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
 ///           they differ in the number of blocks, tier, device or agent
-///         KVMEM_STATUS_IO: the list of this process's mappings cannot be read
+///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the list of this process's mappings cannot be read
 kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts,
                                   size_t num_parts,
                                   kvmem_layout **layout,
