@@ -204,11 +204,9 @@ TEST(a_peer_that_is_killed_in_the_middle_is_lost) {
     memcpy(fixture.side.expected, fixture.side.memory, fixture.side.size); /* whatever was read in time */
 }
 
+#if OVER_TCP
 /* Over shared memory NIXL reads the memory of a frozen process. */
 TEST(a_peer_that_answers_no_more_ends_a_run_in_time) {
-    if (!OVER_TCP) {
-        return;
-    }
     OPENED(fixture, fixture);
     OWN(kvmem_transfer, read, kvmem_transfer_create, fixture.peer.model.layout, fixture.side.layout,
         KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_READ_STAGED,
@@ -228,6 +226,7 @@ TEST(a_peer_that_answers_no_more_ends_a_run_in_time) {
     EXPECT_OK(kvmem_transfer_wait(read, PATIENCE, ERR));
     kv_side_check_moved(&fixture.side, &fixture.peer.model, &all_layers);
 }
+#endif
 
 TEST(what_can_not_be_staged_is_refused) {
     OPENED(fixture, fixture);
