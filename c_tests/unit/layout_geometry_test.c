@@ -201,7 +201,7 @@ TEST(info_repeats_the_configuration) {
     CHECK_EQ(info.memory_type, KVMEM_MEMORY_DRAM);
     CHECK_EQ(info.device_id, 0);
     CHECK_EQ(info.locality, KVMEM_LOCALITY_LOCAL);
-    CHECK_EQ(info.reserved, 0);
+    CHECK_EQ(info.num_parts, 0);
 }
 
 TEST(indices_are_checked_one_by_one) {
