@@ -943,6 +943,10 @@ typedef struct kvmem_registration kvmem_registration;
 #define KVMEM_MEMORY_VRAM 2
 /// A file.
 #define KVMEM_MEMORY_FILE 3
+/// A block device, or a store of blocks.
+#define KVMEM_MEMORY_BLOCK 4
+/// An object store.
+#define KVMEM_MEMORY_OBJECT 5
 
 /* ---- Layouts ---- */
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvmem: NIXL. Generated from src/ffi; do not edit.
  *
- * Agents, registrations, metadata, layouts of peers, notifications.
+ * Agents and their backends, registrations, metadata, layouts of peers, notifications, and requests on raw
+ * descriptors.
  * kvmem.h describes what all functions have in common: errors, handles, options, strings, threads.
  */
 
@@ -131,6 +132,416 @@ kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,
 ///
 /// @param agent an agent that no other call uses; NULL does nothing
 void kvmem_agent_destroy(kvmem_agent *agent);
+
+/* ---- Options of calls on raw descriptors ---- */
+
+/// Send the notification, also if it has no bytes.
+#define KVMEM_NIXL_NOTIFY 1
+/// NIXL does not merge neighbouring descriptors.
+#define KVMEM_NIXL_SKIP_MERGE 2
+
+/// Options of functions that take raw descriptors. A function fails with KVMEM_STATUS_INVALID_ARGUMENT for a
+/// field that it does not use; its page lists those that it uses.
+typedef struct kvmem_nixl_options {
+    /// sizeof(kvmem_nixl_options)
+    size_t struct_size;
+    /// KVMEM_NIXL_* flags.
+    uint64_t flags;
+    /// Plugins of the backends to use, in order of preference; NULL with count 0 for all backends of the
+    /// agent.
+    const char *const *backends;
+    /// Number of backends.
+    size_t backend_count;
+    /// Bytes for the peer, which gets them when the request is complete; NULL with size 0 for none.
+    const void *notification;
+    /// Number of those bytes.
+    size_t notification_size;
+    /// Bytes that the backend understands; NULL with size 0 for none.
+    const void *custom_parameter;
+    /// Number of those bytes.
+    size_t custom_parameter_size;
+    /// Receives a completion for each run of a request; may be NULL.
+    kvmem_queue *queue;
+    /// user_data of the completions.
+    uint64_t user_data;
+} kvmem_nixl_options;
+
+/// Sets options to their defaults.
+void kvmem_nixl_options_init(kvmem_nixl_options *options, size_t struct_size);
+
+/* ---- Plugins, backends, connections ---- */
+
+/// A list of plugins or backends. It never changes, so any threads may read it at the same time.
+typedef struct kvmem_plugins kvmem_plugins;
+
+/// A plugin of NIXL, or a backend that an agent has created from one. The pointers are valid as long as the
+/// kvmem_plugins.
+typedef struct kvmem_plugin {
+    /// Name of the plugin.
+    const char *name;
+    /// Why the plugin does not load, such as the name of a missing library; NULL if it loads.
+    const char *failure;
+    /// Parameters: defaults of a plugin, the actual ones of a backend.
+    const kvmem_parameter *parameters;
+    /// Number of parameters.
+    size_t parameter_count;
+    /// The memory types that it accepts: bit 1 << KVMEM_MEMORY_* for each.
+    uint32_t memory_types;
+    /// 0.
+    uint32_t reserved;
+} kvmem_plugin;
+
+/// Lists the plugins that NIXL finds. Loads each of them, to get its parameters and memory types. A plugin
+/// that does not load is in the list with the reason.
+///
+/// @param agent an agent
+/// @param plugins receives the list, sorted by name; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_get_plugins(kvmem_agent *agent, kvmem_plugins **plugins, kvmem_error **error);
+
+/// Lists the backends of an agent.
+///
+/// @param agent an agent
+/// @param backends receives the list, sorted by name; the caller destroys it
+/// @return KVMEM_STATUS_OK: the list may be empty
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_get_backends(kvmem_agent *agent, kvmem_plugins **backends, kvmem_error **error);
+
+/// Returns the number of plugins or backends of a list.
+///
+/// @param plugins a list; NULL returns 0
+size_t kvmem_plugins_count(const kvmem_plugins *plugins);
+
+/// Returns a plugin or backend of a list.
+///
+/// @param plugins a list
+/// @param index less than the count
+/// @param plugin receives the plugin
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_plugins_get(const kvmem_plugins *plugins,
+                               size_t index,
+                               kvmem_plugin *plugin,
+                               kvmem_error **error);
+
+/// Destroys a list of plugins or backends.
+///
+/// @param plugins a list that no other call uses; NULL does nothing
+void kvmem_plugins_destroy(kvmem_plugins *plugins);
+
+/// Connects an agent to a peer now. Without this call, the first transfer or notification does, and takes
+/// longer.
+///
+/// @param agent an agent
+/// @param remote name of a peer whose metadata is loaded
+/// @param options backends, custom_parameter; NULL for all backends
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded, or the agent has no backend of a
+///           given name
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own, or options has another field set
+///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_connect(kvmem_agent *agent,
+                                 const char *remote,
+                                 const kvmem_nixl_options *options,
+                                 kvmem_error **error);
+
+/* ---- Raw descriptors ---- */
+
+/// A list of descriptors of one memory type: memory, files, objects or blocks, as NIXL addresses them. It is
+/// the input of registrations, requests, queries, partial metadata and memory views, which copy it. The
+/// memory need not belong to kvmem.
+///
+/// Threads: all functions may use one list at the same time, except kvmem_descriptors_destroy. What
+/// kvmem_descriptors_get returns is valid until the list is changed.
+typedef struct kvmem_descriptors kvmem_descriptors;
+
+/// One descriptor.
+typedef struct kvmem_descriptor {
+    /// Address, or offset in a file or object.
+    uint64_t address;
+    /// Size in bytes.
+    uint64_t size;
+    /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file, the number of an object or
+    /// block device.
+    uint64_t device_id;
+    /// For registrations and queries: what the backend needs, such as the key of an object or the path of a
+    /// file; NULL with size 0 for none.
+    const void *metadata;
+    /// Number of bytes of metadata.
+    size_t metadata_size;
+    /// For memory views of peers: name of the agent that owns the memory; otherwise NULL.
+    const char *agent;
+} kvmem_descriptor;
+
+/// Creates an empty list.
+///
+/// @param memory_type KVMEM_MEMORY_* value
+/// @param descriptors receives the list; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: memory_type is not a KVMEM_MEMORY_* value
+kvmem_status kvmem_descriptors_create(uint32_t memory_type,
+                                      kvmem_descriptors **descriptors,
+                                      kvmem_error **error);
+
+/// Adds descriptors to the end of a list: all of them, or none if the call fails.
+///
+/// @param descriptors a list
+/// @param added the descriptors, which are copied with their metadata and names
+/// @param count number of descriptors
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: a descriptor exceeds the address space, or the list would have more
+///           than 2147483647 descriptors
+kvmem_status kvmem_descriptors_add(kvmem_descriptors *descriptors,
+                                   const kvmem_descriptor *added,
+                                   size_t count,
+                                   kvmem_error **error);
+
+/// Adds the memory of a region to a list, as one descriptor per span that is registered. The list and each
+/// request on it keep the region alive. A request also keeps the region's registration with the agent.
+///
+/// @param descriptors a list of the memory type of the region
+/// @param region a region
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the list has another memory type
+kvmem_status kvmem_descriptors_add_region(kvmem_descriptors *descriptors,
+                                          const kvmem_region *region,
+                                          kvmem_error **error);
+
+/// Replaces a descriptor of a list.
+///
+/// @param descriptors a list
+/// @param index less than the count
+/// @param descriptor the new descriptor, which is copied
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the descriptor exceeds the address space
+kvmem_status kvmem_descriptors_set(kvmem_descriptors *descriptors,
+                                   size_t index,
+                                   const kvmem_descriptor *descriptor,
+                                   kvmem_error **error);
+
+/// Returns a descriptor of a list.
+///
+/// @param descriptors a list
+/// @param index less than the count
+/// @param descriptor receives the descriptor; its pointers are valid until the list is changed or destroyed
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_descriptors_get(const kvmem_descriptors *descriptors,
+                                   size_t index,
+                                   kvmem_descriptor *descriptor,
+                                   kvmem_error **error);
+
+/// Removes a descriptor from a list. The indices of those behind it decrease by one.
+///
+/// @param descriptors a list
+/// @param index less than the count
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_descriptors_remove(kvmem_descriptors *descriptors, size_t index, kvmem_error **error);
+
+/// Changes the number of descriptors of a list. Removes the last ones, or adds descriptors of zeroes, which
+/// kvmem_descriptors_set replaces.
+///
+/// @param descriptors a list
+/// @param count the new number
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: count is more than 2147483647
+///         KVMEM_STATUS_OUT_OF_MEMORY
+kvmem_status kvmem_descriptors_resize(kvmem_descriptors *descriptors, size_t count, kvmem_error **error);
+
+/// Removes all descriptors of a list.
+///
+/// @param descriptors a list
+kvmem_status kvmem_descriptors_clear(kvmem_descriptors *descriptors, kvmem_error **error);
+
+/// Frees the memory that a list does not need for its descriptors.
+///
+/// @param descriptors a list
+kvmem_status kvmem_descriptors_trim(kvmem_descriptors *descriptors, kvmem_error **error);
+
+/// Returns the number of descriptors of a list.
+///
+/// @param descriptors a list; NULL returns 0
+size_t kvmem_descriptors_count(const kvmem_descriptors *descriptors);
+
+/// Returns the memory type of a list, a KVMEM_MEMORY_* value.
+///
+/// @param descriptors a list; NULL returns 0
+uint32_t kvmem_descriptors_memory_type(const kvmem_descriptors *descriptors);
+
+/// Returns a list as text: a line for the list, and one for each descriptor.
+///
+/// @param descriptors a list
+/// @param text receives the text; the caller destroys the blob
+kvmem_status kvmem_descriptors_print(const kvmem_descriptors *descriptors,
+                                     kvmem_blob **text,
+                                     kvmem_error **error);
+
+/// Serializes a list for another process, with a version and a checksum.
+///
+/// @param descriptors a list
+/// @param data receives the bytes; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the bytes would be more than 4 GiB
+kvmem_status kvmem_descriptors_export(const kvmem_descriptors *descriptors,
+                                      kvmem_blob **data,
+                                      kvmem_error **error);
+
+/// Creates a list from the bytes of kvmem_descriptors_export. The bytes are not trusted; what they say of
+/// memory is checked by NIXL when the list is used.
+///
+/// @param data the bytes
+/// @param size number of bytes
+/// @param descriptors receives the list; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not a list
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+kvmem_status kvmem_descriptors_import(const void *data,
+                                      size_t size,
+                                      kvmem_descriptors **descriptors,
+                                      kvmem_error **error);
+
+/// Destroys a list. What was created from it is unchanged.
+///
+/// @param descriptors a list that no other call uses; NULL does nothing
+void kvmem_descriptors_destroy(kvmem_descriptors *descriptors);
+
+/* ---- Registered descriptors ---- */
+
+/// Descriptors that an agent has registered: memory that is in no region, objects and blocks. It keeps the
+/// agent alive, and those regions whose memory was added by kvmem_descriptors_add_region.
+///
+/// Threads: all functions may use it at the same time, except kvmem_segments_destroy.
+typedef struct kvmem_segments kvmem_segments;
+
+/// Registers descriptors with an agent. The memory must stay valid until they are deregistered.
+///
+/// @param agent an agent
+/// @param descriptors a list with at least one descriptor, which is copied
+/// @param options backends, custom_parameter; NULL for all backends that accept the memory type
+/// @param segments receives the registered descriptors; the caller destroys them
+/// @return KVMEM_STATUS_OK: all given backends have accepted the descriptors; without backends at least one
+///         KVMEM_STATUS_ALREADY_EXISTS: a descriptor is registered with the agent, or is in the list twice
+///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of a given name
+///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type, or a custom parameter
+///           is given, and the loaded NIXL has none
+///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or not all that were given; none has
+///           them
+kvmem_status kvmem_segments_register(kvmem_agent *agent,
+                                     const kvmem_descriptors *descriptors,
+                                     const kvmem_nixl_options *options,
+                                     kvmem_segments **segments,
+                                     kvmem_error **error);
+
+/// Deregisters descriptors, and reports whether that failed. kvmem_segments_destroy deregisters them too, but
+/// reports no failure.
+///
+/// @param segments registered descriptors; the handle stays valid and must be destroyed
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_BUSY: a request on the descriptors is in flight
+///         KVMEM_STATUS_INVALID_STATE: the descriptors were already deregistered
+///         KVMEM_STATUS_NIXL: NIXL failed; the memory may still be in use and must not be freed
+kvmem_status kvmem_segments_deregister(kvmem_segments *segments, kvmem_error **error);
+
+/// Destroys registered descriptors. They are deregistered, unless a request on them is in flight: then the
+/// agent deregisters them at its end. Wait for requests before.
+///
+/// @param segments registered descriptors that no other call uses; NULL does nothing
+void kvmem_segments_destroy(kvmem_segments *segments);
+
+/* ---- Queries ---- */
+
+/// Answers of a backend. They never change, so any threads may read them at the same time.
+typedef struct kvmem_query kvmem_query;
+
+/// The answer for one descriptor. The pointer is valid as long as the kvmem_query.
+typedef struct kvmem_query_answer {
+    /// Properties of the file, object or memory, whose names are the backend's.
+    const kvmem_parameter *parameters;
+    /// Number of properties.
+    size_t parameter_count;
+    /// 1 if it exists, otherwise 0.
+    uint32_t exists;
+    /// 0.
+    uint32_t reserved;
+} kvmem_query_answer;
+
+/// Asks a backend whether files, objects or memory exist, and for their properties.
+///
+/// @param agent an agent
+/// @param descriptors a list; "POSIX" needs the path of each file in metadata, "OBJ" the key of each object
+/// @param options backends: one; NULL if only one backend accepts the memory type
+/// @param query receives an answer per descriptor, in their order; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given
+///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
+///         KVMEM_STATUS_UNSUPPORTED: the given backend does not accept the memory type
+///         KVMEM_STATUS_NIXL: the backend cannot be queried, or failed
+kvmem_status kvmem_agent_query(kvmem_agent *agent,
+                               const kvmem_descriptors *descriptors,
+                               const kvmem_nixl_options *options,
+                               kvmem_query **query,
+                               kvmem_error **error);
+
+/// Returns the number of answers.
+///
+/// @param query answers; NULL returns 0
+size_t kvmem_query_count(const kvmem_query *query);
+
+/// Returns an answer.
+///
+/// @param query answers
+/// @param index less than the count
+/// @param answer receives the answer
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_query_get(const kvmem_query *query,
+                             size_t index,
+                             kvmem_query_answer *answer,
+                             kvmem_error **error);
+
+/// Destroys answers.
+///
+/// @param query answers that no other call uses; NULL does nothing
+void kvmem_query_destroy(kvmem_query *query);
+
+/* ---- Memory views ---- */
+
+/// A memory view: registered memory that kernels on a GPU can access through NIXL's device API. It keeps the
+/// agent alive.
+typedef struct kvmem_view kvmem_view;
+
+/// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
+///
+/// @param agent an agent
+/// @param descriptors a list with at least one descriptor, which is copied
+/// @param options backends, custom_parameter; NULL for NIXL's choice
+/// @param view receives the view; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the metadata of an agent is not loaded, or memory is not registered
+///         KVMEM_STATUS_STALE: the metadata of an agent was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views
+///         KVMEM_STATUS_NIXL: no backend has views of this memory; UCX has them for GPU memory
+kvmem_status kvmem_view_create(kvmem_agent *agent,
+                               const kvmem_descriptors *descriptors,
+                               const kvmem_nixl_options *options,
+                               kvmem_view **view,
+                               kvmem_error **error);
+
+/// Returns the handle of a memory view for NIXL's device API. It is valid as long as the view.
+///
+/// @param view a view; NULL returns NULL
+void *kvmem_view_handle(const kvmem_view *view);
+
+/// Destroys a memory view. No kernel may use it any more.
+///
+/// @param view a view that no other call uses; NULL does nothing
+void kvmem_view_destroy(kvmem_view *view);
 
 /* ---- Registrations ---- */
 
@@ -309,6 +720,75 @@ kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
                                              uint32_t port,
                                              kvmem_error **error);
 
+/// Returns metadata of some of an agent's memory. A peer adds it to what it has loaded.
+///
+/// It has no connection information, unless the list is empty: then it has nothing else. So a peer first
+/// loads the metadata of an empty list, or all metadata.
+///
+/// @param agent an agent
+/// @param descriptors registered memory
+/// @param options backends; NULL for all
+/// @param metadata receives NIXL's bytes; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: memory is not registered, or the agent has no backend of a given name
+///         KVMEM_STATUS_NIXL: the agent has no backend that reaches peers
+kvmem_status kvmem_agent_get_partial_metadata(kvmem_agent *agent,
+                                              const kvmem_descriptors *descriptors,
+                                              const kvmem_nixl_options *options,
+                                              kvmem_blob **metadata,
+                                              kvmem_error **error);
+
+/// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to what it has
+/// loaded.
+///
+/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
+/// @param descriptors registered memory; an empty list sends the connection information only
+/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param port listen port of the peer, 1 to 65535
+/// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
+///           65535
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or memory is not registered
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent,
+                                               const kvmem_descriptors *descriptors,
+                                               const char *address,
+                                               uint32_t port,
+                                               kvmem_error **error);
+
+/// Asks the listen thread of a peer to remove the metadata of an agent, as before the agent ends.
+///
+/// @param agent an agent that has a listen thread itself
+/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param port listen port of the peer, 1 to 65535
+/// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
+///           65535
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_NIXL
+///
+/// Notes: NIXL removes the metadata at the peer whatever the peer does with it, also during its transfers. A
+/// peer that uses kvmem finds this out by errors of its transfers.
+kvmem_status kvmem_agent_invalidate_local_metadata(kvmem_agent *agent,
+                                                   const char *address,
+                                                   uint32_t port,
+                                                   kvmem_error **error);
+
+/// Removes the metadata of all peers, as kvmem_agent_invalidate_remote_metadata does for one.
+///
+/// @param agent an agent
+/// @param count receives the number of peers; may be NULL
+/// @return KVMEM_STATUS_OK: also if there was none
+///         KVMEM_STATUS_BUSY: a transfer with a peer is in flight; no peer was removed
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_invalidate_all_remote_metadata(kvmem_agent *agent,
+                                                        size_t *count,
+                                                        kvmem_error **error);
+
 /* ---- Layouts of peers ---- */
 
 /// Returns the name of the agent of a layout: the one that it was built with, or the peer.
@@ -349,6 +829,30 @@ kvmem_status kvmem_layout_import(kvmem_agent *agent,
                                  size_t size,
                                  kvmem_layout **layout,
                                  kvmem_error **error);
+
+/// Creates a remote layout over raw memory of a peer, which need not use kvmem: it tells the addresses by any
+/// means.
+///
+/// @param agent the agent that will access the layout
+/// @param owner name of the peer that owns the memory; its metadata must be loaded
+/// @param config shape of the blocks, as they are in the memory of the peer
+/// @param descriptors one descriptor per region of the layout, in their order, each at least as large
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, or one is
+///           not aligned
+///         KVMEM_STATUS_OUT_OF_RANGE: a descriptor is too small, or exceeds the address space
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the descriptors
+///         KVMEM_STATUS_UNSUPPORTED: the descriptors are neither host memory nor GPU memory
+///
+/// Notes: kvmem does not know the process of the owner. A transfer with an owner that has ended fails with
+/// KVMEM_STATUS_NIXL, or is in flight until NIXL notices that.
+kvmem_status kvmem_layout_create_remote(kvmem_agent *agent,
+                                        const char *owner,
+                                        const kvmem_layout_config *config,
+                                        const kvmem_descriptors *descriptors,
+                                        kvmem_layout **layout,
+                                        kvmem_error **error);
 
 /* ---- Notifications ---- */
 
@@ -402,6 +906,24 @@ kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
                                             kvmem_notifications **notifications,
                                             kvmem_error **error);
 
+/// Has a queue report that messages have arrived at an agent, so that no thread needs to wait for them.
+///
+/// When messages arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
+/// bytes. Take the messages with kvmem_agent_take_notifications then, with timeout 0. The next completion
+/// follows when messages arrive after that. Messages of one sender are in order.
+///
+/// @param agent an agent
+/// @param queue the queue, which replaces the one before; NULL ends the reports
+/// @param user_data user_data of the completions
+/// @return KVMEM_STATUS_OK
+///
+/// Notes: NIXL has no event for messages. While a queue is set, the thread of the agent looks for them, at
+/// most every 50 us, and every 500 us if none arrive.
+kvmem_status kvmem_agent_report_notifications(kvmem_agent *agent,
+                                              kvmem_queue *queue,
+                                              uint64_t user_data,
+                                              kvmem_error **error);
+
 /// Returns the number of messages.
 ///
 /// @param notifications messages; NULL returns 0
@@ -423,6 +945,223 @@ kvmem_status kvmem_notifications_get(const kvmem_notifications *notifications,
 ///
 /// @param notifications messages that no other call uses; NULL does nothing
 void kvmem_notifications_destroy(kvmem_notifications *notifications);
+
+/* ---- Prepared lists of raw descriptors ---- */
+
+/// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive.
+///
+/// Threads: all functions may use one list at the same time, except kvmem_prepared_destroy.
+typedef struct kvmem_prepared kvmem_prepared;
+
+/// Prepares a list of descriptors, for requests that choose from it by index.
+///
+/// @param agent the agent that will post the requests
+/// @param owner name of the agent that owns the memory, for the remote side of requests: a peer whose
+///        metadata is loaded, or the agent itself for files and objects; NULL for the local side
+/// @param descriptors a list with at least one descriptor, which is copied
+/// @param options backends, custom_parameter; NULL for NIXL's choice
+/// @param prepared receives the prepared list; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the memory is not registered, its owner is not loaded or its loaded
+///           metadata does not cover the memory, or the agent has no backend of a given name
+///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region in the list is being
+///           deregistered, or was
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_prepared_create(kvmem_agent *agent,
+                                   const char *owner,
+                                   const kvmem_descriptors *descriptors,
+                                   const kvmem_nixl_options *options,
+                                   kvmem_prepared **prepared,
+                                   kvmem_error **error);
+
+/// Destroys a prepared list. Requests that were made from it keep it until they are destroyed.
+///
+/// @param prepared a prepared list that no other call uses; NULL does nothing
+void kvmem_prepared_destroy(kvmem_prepared *prepared);
+
+/* ---- Requests on raw descriptors ---- */
+
+/// A request: one NIXL transfer between raw descriptors. It can be posted again and again, and keeps its
+/// agent, prepared lists and the regions of its lists alive. Other memory must stay valid until the request
+/// is complete.
+///
+/// Threads: all functions may use one request at the same time, except kvmem_request_destroy.
+typedef struct kvmem_request kvmem_request;
+
+/// From the remote side to the local side.
+#define KVMEM_REQUEST_READ 1
+/// From the local side to the remote side.
+#define KVMEM_REQUEST_WRITE 2
+
+/// Creates a request on two lists of descriptors, which correspond by index.
+///
+/// @param agent an agent
+/// @param operation KVMEM_REQUEST_* value
+/// @param local memory of the agent
+/// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
+///        itself for files and objects
+/// @param remote memory of the owner, with as many descriptors of the same sizes
+/// @param options all fields; NULL for the defaults
+/// @param request receives the request; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a list is empty, or the lists differ in number or sizes
+///         KVMEM_STATUS_NOT_FOUND: memory is not registered, the owner is not loaded, its loaded metadata
+///           does not cover the memory, no backend reaches it, or the agent has no backend of a given name
+///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region in local is being
+///           deregistered, or was
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_request_create(kvmem_agent *agent,
+                                  uint32_t operation,
+                                  const kvmem_descriptors *local,
+                                  const char *owner,
+                                  const kvmem_descriptors *remote,
+                                  const kvmem_nixl_options *options,
+                                  kvmem_request **request,
+                                  kvmem_error **error);
+
+/// Creates a request on descriptors of two prepared lists. NIXL merges descriptors that are neighbours on
+/// both sides, unless KVMEM_NIXL_SKIP_MERGE is set.
+///
+/// @param operation KVMEM_REQUEST_* value
+/// @param local a list that was prepared for the local side
+/// @param local_indices indices in that list
+/// @param remote a list that was prepared for the remote side, by the same agent
+/// @param remote_indices indices in that list, which correspond to those of the local side by position
+/// @param count number of indices of each side, at least 1
+/// @param options all fields; NULL for the defaults
+/// @param request receives the request; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the lists were prepared by different agents or for the wrong sides,
+///           or sizes differ
+///         KVMEM_STATUS_OUT_OF_RANGE: an index is too large
+///         KVMEM_STATUS_NOT_FOUND: no backend has both sides, or the agent has no backend of a given name
+///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_request_make(uint32_t operation,
+                                const kvmem_prepared *local,
+                                const uint32_t *local_indices,
+                                const kvmem_prepared *remote,
+                                const uint32_t *remote_indices,
+                                size_t count,
+                                const kvmem_nixl_options *options,
+                                kvmem_request **request,
+                                kvmem_error **error);
+
+/// Starts a run of a request. After the run has ended, the request can be posted again.
+///
+/// The bytes of the notification are those of the options that the request was created with, unless this call
+/// has others.
+///
+/// @param request a request
+/// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
+/// @param size number of bytes
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_BUSY: the request is in flight
+///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
+///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
+kvmem_status kvmem_request_post(kvmem_request *request,
+                                const void *notification,
+                                size_t size,
+                                kvmem_error **error);
+
+/// Returns the state of the last run of a request. Never waits.
+///
+/// @param request a request
+/// @return KVMEM_STATUS_OK: the run has succeeded
+///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
+///         KVMEM_STATUS_INVALID_STATE: the request was not posted
+///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
+kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **error);
+
+/// Waits for the end of the last run of a request.
+///
+/// @param request a request
+/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK: the run has succeeded
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight
+///         KVMEM_STATUS_INVALID_STATE: the request was not posted
+///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
+kvmem_status kvmem_request_wait(const kvmem_request *request, uint64_t timeout_ns, kvmem_error **error);
+
+/// Returns the plugin of the backend that NIXL chose for a request.
+///
+/// @param request a request
+/// @param plugin receives the name as text; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND
+kvmem_status kvmem_request_get_backend(const kvmem_request *request,
+                                       kvmem_blob **plugin,
+                                       kvmem_error **error);
+
+/// NIXL's estimate of the duration of a request.
+typedef struct kvmem_request_cost {
+    /// Estimated duration in nanoseconds.
+    uint64_t duration_ns;
+    /// How far the duration may be from it, in nanoseconds.
+    uint64_t margin_ns;
+    /// 0 if the backend has calculated it; other values are NIXL's.
+    uint32_t method;
+    /// 0.
+    uint32_t reserved;
+} kvmem_request_cost;
+
+/// Estimates how long a request takes.
+///
+/// @param request a request
+/// @param cost receives the estimate
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the backend has no estimate
+kvmem_status kvmem_request_estimate(const kvmem_request *request,
+                                    kvmem_request_cost *cost,
+                                    kvmem_error **error);
+
+/// What NIXL measured of the last run of a request.
+typedef struct kvmem_request_telemetry {
+    /// When the run was posted: nanoseconds of CLOCK_MONOTONIC.
+    uint64_t start_ns;
+    /// Duration of the call that posted it, in nanoseconds.
+    uint64_t post_ns;
+    /// Duration of the transfer, in nanoseconds.
+    uint64_t duration_ns;
+    /// Bytes moved.
+    uint64_t bytes;
+    /// Number of descriptors, after NIXL has merged neighbours.
+    uint64_t descriptors;
+} kvmem_request_telemetry;
+
+/// Returns what NIXL measured of the last run of a request.
+///
+/// @param request a request of an agent that was created with KVMEM_AGENT_TELEMETRY
+/// @param telemetry receives the measurements
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the request was not posted, or the agent has no telemetry
+///         KVMEM_STATUS_BUSY: the run is in flight
+///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND
+kvmem_status kvmem_request_get_telemetry(const kvmem_request *request,
+                                         kvmem_request_telemetry *telemetry,
+                                         kvmem_error **error);
+
+/// Destroys a request. A run in flight continues, and its end is reported to the queue: NIXL cannot cancel a
+/// run. The memory must stay valid until then.
+///
+/// @param request a request that no other call uses; NULL does nothing
+void kvmem_request_destroy(kvmem_request *request);
 
 #ifdef __cplusplus
 } /* extern "C" */

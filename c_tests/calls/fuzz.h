@@ -33,6 +33,13 @@ typedef enum kind {
     REGISTRATIONS,
     BLOBS,
     NOTIFICATIONS,
+    DESCRIPTORS,
+    PLUGINS,
+    SEGMENTS,
+    QUERIES,
+    VIEWS,
+    PREPARED,
+    REQUESTS,
     RANGES,
     MEMORIES,
     MAPPINGS,
@@ -170,6 +177,7 @@ extern const operation layout_operations[];
 extern const operation transfer_operations[];
 extern const operation share_operations[];
 extern const operation agent_operations[];
+extern const operation raw_operations[];
 extern const operation cuda_operations[];
 
 /* Before a sequence, so that it depends on its seed alone. */

@@ -186,14 +186,21 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     HANDLE(kvmem_agent)                                                                              \
     HANDLE(kvmem_blob)                                                                               \
     HANDLE(kvmem_broker)                                                                             \
+    HANDLE(kvmem_descriptors)                                                                        \
     HANDLE(kvmem_error)                                                                              \
     HANDLE(kvmem_layout)                                                                             \
     HANDLE(kvmem_notifications)                                                                      \
+    HANDLE(kvmem_plugins)                                                                            \
+    HANDLE(kvmem_prepared)                                                                           \
+    HANDLE(kvmem_query)                                                                              \
     HANDLE(kvmem_queue)                                                                              \
     HANDLE(kvmem_region)                                                                             \
     HANDLE(kvmem_registration)                                                                       \
+    HANDLE(kvmem_request)                                                                            \
+    HANDLE(kvmem_segments)                                                                           \
     HANDLE(kvmem_share)                                                                              \
     HANDLE(kvmem_transfer)                                                                           \
+    HANDLE(kvmem_view)                                                                               \
     HANDLE(kvmem_vmm_mapping)                                                                        \
     HANDLE(kvmem_vmm_memory)                                                                         \
     HANDLE(kvmem_vmm_range)

@@ -18,6 +18,7 @@ TEST(failures_do_not_spoil_the_good_library) {
     write_file(text, "not a library\n", 14);
     fail_to_load(text, "broken");
     fail_to_load(KVMEM_TEST_TOO_OLD_LIBRARY, "too old");
+    fail_to_load(KVMEM_TEST_OTHER_API, "SONAME");
     scratch_remove(&directory);
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
     OWN(kvmem_agent, agent, kvmem_agent_create, "after_failures", NULL);

@@ -133,6 +133,70 @@ TEST(metadata_is_sent_by_address) {
     }
 }
 
+/* Polls until NIXL's thread of the peer has done something; the deadline of the test bounds it. */
+static void await_metadata(kvmem_agent *agent, const char *name, kvmem_status status) {
+    const struct timespec pause = {0, 1000000};
+    while (kvmem_agent_check_remote_metadata(agent, name, NULL) != status) {
+        nanosleep(&pause, NULL);
+    }
+}
+
+TEST(partial_metadata_is_of_some_memory) {
+    static unsigned char memory[2][4096];
+    OWNED(kvmem_agent) near = agent_open("near");
+    OWNED(kvmem_agent) far = agent_open("far");
+    OWN(kvmem_descriptors, none, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    kvmem_descriptors *lists[2];
+    kvmem_segments *segments[2];
+    for (size_t i = 0; i < 2; i++) {
+        EXPECT_OK(kvmem_descriptors_create(KVMEM_MEMORY_DRAM, &lists[i], ERR));
+        const kvmem_descriptor one = {.address = (uintptr_t)memory[i], .size = sizeof(memory[i])};
+        EXPECT_OK(kvmem_descriptors_add(lists[i], &one, 1, ERR));
+        EXPECT_OK(kvmem_segments_register(far, lists[i], NULL, &segments[i], ERR));
+    }
+    OWN(kvmem_blob, connection, kvmem_agent_get_partial_metadata, far, none, NULL);
+    OWN(kvmem_blob, first, kvmem_agent_get_partial_metadata, far, lists[0], NULL);
+    EXPECT_OK(kvmem_agent_load_remote_metadata(near, kvmem_blob_data(connection), kvmem_blob_size(connection), NULL, ERR));
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_prepared_create, near, "far", lists[0], NULL);
+    EXPECT_OK(kvmem_agent_load_remote_metadata(near, kvmem_blob_data(first), kvmem_blob_size(first), NULL, ERR));
+    OWN(kvmem_prepared, reachable, kvmem_prepared_create, near, "far", lists[0], NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_prepared_create, near, "far", lists[1], NULL);
+    for (size_t i = 0; i < 2; i++) {
+        kvmem_segments_destroy(segments[i]);
+        kvmem_descriptors_destroy(lists[i]);
+    }
+}
+
+TEST(partial_metadata_is_sent_and_withdrawn_by_address) {
+    static unsigned char memory[4096];
+    uint32_t port = 0;
+    uint32_t near_port = 0;
+    OWNED(kvmem_agent) far = listening_agent("far", &port);
+    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
+    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    EXPECT_OK(kvmem_agent_send_partial_metadata(near, list, "127.0.0.1", port, ERR)); /* how to connect */
+    await_metadata(far, "near", KVMEM_STATUS_OK);
+    const kvmem_descriptor one = {.address = (uintptr_t)memory, .size = sizeof(memory)};
+    EXPECT_OK(kvmem_descriptors_add(list, &one, 1, ERR));
+    OWN(kvmem_segments, segments, kvmem_segments_register, near, list, NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_prepared_create, far, "near", list, NULL);
+    EXPECT_OK(kvmem_agent_send_partial_metadata(near, list, "127.0.0.1", port, ERR));
+    const struct timespec pause = {0, 1000000};
+    OWNED(kvmem_prepared) prepared = NULL;
+    while (kvmem_prepared_create(far, "near", list, NULL, &prepared, NULL) != KVMEM_STATUS_OK) {
+        nanosleep(&pause, NULL);
+    }
+    const uint32_t nowhere = free_port();
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens",
+                   kvmem_agent_send_partial_metadata(near, list, "127.0.0.1", nowhere, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens",
+                   kvmem_agent_invalidate_local_metadata(near, "127.0.0.1", nowhere, ERR));
+    EXPECT_OK(kvmem_agent_invalidate_local_metadata(near, "127.0.0.1", port, ERR));
+    while (kvmem_agent_connect(far, "near", NULL, NULL) == KVMEM_STATUS_OK) {
+        nanosleep(&pause, NULL); /* NIXL removes it on a thread of its own */
+    }
+}
+
 /* Whatever the timeout: the deadline of the test would come first. */
 /* NIXL does not say why. */
 TEST(a_port_in_use_is_named) {

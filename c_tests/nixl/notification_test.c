@@ -145,3 +145,58 @@ TEST(the_list_is_checked_and_its_own) {
     kvmem_notifications_destroy(NULL);
     CHECK_EQ(kvmem_notifications_count(NULL), 0);
 }
+
+/* A completion without a failure, for the arrival of messages. */
+static void expect_report(kvmem_queue *queue, uint64_t user_data) {
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+    CHECK_EQ(completion.user_data, user_data);
+    CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+    CHECK_EQ(completion.bytes, 0);
+}
+
+/* No thread waits for messages: the queue reports them, and then they are taken without a wait, in order. */
+TEST(a_queue_reports_that_messages_have_arrived) {
+    OWNED(kvmem_agent) agent = agent_open("speaker");
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    CLEANUP(kv_peer_close) kv_peer peer;
+    meet(&peer, agent);
+    EXPECT_OK(kvmem_agent_report_notifications(agent, queue, 5, ERR));
+    unsigned char expected = 0;
+    for (unsigned char round = 0; round < 20; round++) {
+        for (unsigned char i = 0; i < 3; i++) {
+            const unsigned char number = 3 * round + i;
+            kv_peer_notify(&peer, "speaker", &number, 1);
+        }
+        while (expected < 3 * (round + 1)) {
+            expect_report(queue, 5);
+            OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, agent, 0);
+            for (size_t k = 0; k < kvmem_notifications_count(taken); k++, expected++) {
+                GET(kvmem_notification, message, kvmem_notifications_get, taken, k);
+                CHECK_EQ(message.size, 1);
+                CHECK_EQ(*(const unsigned char *)message.data, expected);
+            }
+        }
+    }
+    OWN(kvmem_queue, other, kvmem_queue_create);
+    EXPECT_OK(kvmem_agent_report_notifications(agent, other, 6, ERR)); /* replaces the one before */
+    kv_peer_notify(&peer, "speaker", "x", 1);
+    expect_report(other, 6);
+    EXPECT_OK(kvmem_agent_report_notifications(agent, NULL, 0, ERR));
+    agent_expect_notification(agent, "listener", "x", 1);
+    kv_peer_notify(&peer, "speaker", "y", 1);
+    agent_expect_notification(agent, "listener", "y", 1); /* a thread that waits gets them as before */
+    kvmem_completion none;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_poll(other, &none, 1, &count, ERR));
+    CHECK_EQ(count, 0);
+}
+
+/* An agent ends while a queue reports its messages. */
+TEST(an_agent_with_a_queue_is_destroyed) {
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    GET(kvmem_agent *, agent, kvmem_agent_create, "short", NULL);
+    EXPECT_OK(kvmem_agent_report_notifications(agent, queue, 1, ERR));
+    kvmem_agent_destroy(agent);
+}

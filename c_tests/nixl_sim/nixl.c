@@ -112,6 +112,23 @@ CAPI(check_remote_md)(agent *agent, const char *name, const void *list) {
 /* It has no listen thread. */
 ANSWERS(send_local_md, ERROR_INVALID_STATE, agent *agent, const arguments *arguments)
 ANSWERS(fetch_remote_md, ERROR_INVALID_STATE, agent *agent, const char *name, const arguments *arguments)
+ANSWERS(get_local_partial_md, ERROR_NOT_FOUND, agent *agent, const void *list, void **data, size_t *size,
+        const arguments *arguments)
+ANSWERS(send_local_partial_md, ERROR_INVALID_STATE, agent *agent, const void *list,
+        const arguments *arguments)
+ANSWERS(invalidate_local_md, ERROR_INVALID_STATE, agent *agent, const arguments *arguments)
+
+CAPI(agent_make_connection)(agent *agent, const char *name, const arguments *arguments) {
+    return nixl_capi_check_remote_md(agent, name, NULL);
+}
+
+/* It cannot be queried. */
+ANSWERS(create_query_resp_list, make_object(made), void **made)
+ANSWERS(destroy_query_resp_list, free_object(ended), void *ended)
+ANSWERS(query_mem, ERROR_BACKEND, agent *agent, const void *list, void *answers, const arguments *arguments)
+ANSWERS(query_resp_list_size, ERROR_BACKEND, const void *answers, size_t *size)
+ANSWERS(query_resp_list_has_value, ERROR_BACKEND, const void *answers, size_t index, bool *has_value)
+ANSWERS(query_resp_list_get_params, ERROR_BACKEND, const void *answers, size_t index, void **params)
 ANSWERS(get_available_plugins, make_object(made), agent *agent, void **made)
 ANSWERS(destroy_string_list, free_object(list), void *list)
 
@@ -177,6 +194,9 @@ CAPI(opt_args_add_backend)(arguments *arguments, const backend *backend) {
     return SUCCESS;
 }
 
+ANSWERS(opt_args_set_notif_msg, SUCCESS, arguments *arguments, const void *data, size_t size)
+ANSWERS(opt_args_set_has_notif, SUCCESS, arguments *arguments, bool has_notification)
+ANSWERS(opt_args_set_skip_desc_merge, SUCCESS, arguments *arguments, bool skips)
 ANSWERS(opt_args_set_ip_addr, SUCCESS, arguments *arguments, const char *address)
 ANSWERS(opt_args_set_port, SUCCESS, arguments *arguments, uint16_t port)
 ANSWERS(create_params, make_object(made), void **made)

@@ -146,3 +146,17 @@ void nixl_sim_set_pending(int pending) {
 nixl_sim_requests nixl_sim_get_requests(void) {
     return LOCKED(counts);
 }
+
+/* It neither estimates nor measures. */
+CAPI(estimate_xfer_cost)(agent *agent, const request *request, const arguments *arguments, int64_t *duration,
+                         int64_t *margin, unsigned *method) {
+    return ERROR_BACKEND;
+}
+
+CAPI(query_xfer_backend)(agent *agent, const request *request, void **backend) {
+    return ERROR_BACKEND;
+}
+
+CAPI(get_xfer_telemetry)(agent *agent, const request *request, void *telemetry) {
+    return ERROR_BACKEND;
+}

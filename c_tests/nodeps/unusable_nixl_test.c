@@ -2,6 +2,8 @@
 // A NIXL library that is named but of no use: missing, broken and too old are three different answers.
 #include "harness.h"
 
+#include <libgen.h>
+
 /* Named by the environment or by argument, the answer is the same, and an agent gets it too. */
 static void expect_unavailable(const char *path, const char *part, char *message, size_t capacity) {
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, part, kvmem_nixl_load(path, ERR));
@@ -29,6 +31,19 @@ TEST(missing_broken_and_too_old_are_told_apart) {
     CHECK(strcmp(missing, broken) != 0);
     CHECK(strcmp(broken, too_old) != 0);
     CHECK(strcmp(missing, too_old) != 0);
+}
+
+/* The SONAME says that its functions may have other parameters, so that none is called: this one would abort. */
+TEST(another_version_of_the_c_api_is_refused_with_both_versions) {
+    char other[1024];
+    expect_unavailable(KVMEM_TEST_OTHER_API, "SONAME", other, sizeof(other));
+    CHECK_HAS(other, "libnixl_capi.so.0");
+    CHECK_HAS(other, "NIXL 1.5");
+    char *copy = strdup(KVMEM_TEST_OTHER_API);
+    CHECK(copy != NULL);
+    const char *directory = dirname(copy); /* it is found by this name, too */
+    EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "libnixl_capi.so.0", kvmem_nixl_load(directory, ERR));
+    free(copy);
 }
 
 TEST(a_directory_without_it_is_missing) {

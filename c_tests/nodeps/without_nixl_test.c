@@ -27,6 +27,11 @@ TEST(what_needs_an_agent_says_so) {
     EXPECT(invalid, kvmem_agent_fetch_remote_metadata(NULL, "x", "127.0.0.1", 1, 0, ERR));
     EXPECT(invalid, kvmem_agent_send_local_metadata(NULL, "127.0.0.1", 1, ERR));
     EXPECT(invalid, kvmem_agent_notify(NULL, "x", "x", 1, ERR));
+    EXPECT(invalid, kvmem_agent_connect(NULL, "x", NULL, ERR));
+    REFUSE(invalid, "", kvmem_agent_get_plugins, NULL);
+    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM); /* a list needs no NIXL */
+    REFUSE(invalid, "", kvmem_segments_register, NULL, list, NULL);
+    REFUSE(invalid, "", kvmem_request_create, NULL, 1, list, "x", list, NULL);
     REFUSE(invalid, "", kvmem_agent_take_notifications, NULL, 0);
     REFUSE(invalid, "", kvmem_layout_import, NULL, "x", 1);
     REFUSE(invalid, "", kvmem_region_register, NULL, NULL);

@@ -4,7 +4,9 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
+use crate::error::Result;
 use crate::ffi::common::handle::{Handle, opaque};
+use crate::ffi::common::options::not_one_of;
 use crate::nixl::{Agent, MemoryType};
 use crate::region::Registration;
 
@@ -42,6 +44,10 @@ pub const KVMEM_MEMORY_DRAM: u32 = 1;
 pub const KVMEM_MEMORY_VRAM: u32 = 2;
 /// A file.
 pub const KVMEM_MEMORY_FILE: u32 = 3;
+/// A block device, or a store of blocks.
+pub const KVMEM_MEMORY_BLOCK: u32 = 4;
+/// An object store.
+pub const KVMEM_MEMORY_OBJECT: u32 = 5;
 
 /// The C value of a memory type.
 pub(in crate::ffi) fn memory_type(memory_type: MemoryType) -> u32 {
@@ -49,5 +55,13 @@ pub(in crate::ffi) fn memory_type(memory_type: MemoryType) -> u32 {
         MemoryType::Dram => KVMEM_MEMORY_DRAM,
         MemoryType::Vram => KVMEM_MEMORY_VRAM,
         MemoryType::File => KVMEM_MEMORY_FILE,
+        MemoryType::Block => KVMEM_MEMORY_BLOCK,
+        MemoryType::Object => KVMEM_MEMORY_OBJECT,
     }
+}
+
+/// The memory type of a C value.
+pub(in crate::ffi) fn memory_type_of(value: u32) -> Result<MemoryType> {
+    let found = MemoryType::ALL.into_iter().find(|known| memory_type(*known) == value);
+    found.ok_or_else(|| not_one_of("memory_type", value, "KVMEM_MEMORY_*"))
 }

@@ -22,6 +22,7 @@ mod order;
 mod part;
 mod placement;
 mod prepared_list;
+mod raw;
 mod remote_elastic;
 mod separate;
 mod unit;

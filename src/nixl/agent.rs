@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{SendError, Sender, bounded, unbounded};
 
 use super::agent_config::AgentConfig;
+use super::bell::Bell;
 use super::executor::Executor;
 use super::gds::GdsTrials;
 use super::handoff::{Taken, handoff};
@@ -22,6 +23,7 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
 use crate::log_id::LogId;
+use crate::sync::Mutex;
 
 /// How long a wait whose time is over waits for the agent's thread to look once more.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
@@ -37,6 +39,8 @@ pub struct Agent {
     thread: Option<JoinHandle<()>>,
     thread_id: ThreadId,
     has_listen_thread: bool,
+    /// Rung when messages arrive.
+    bell: Mutex<Option<Arc<Bell>>>,
     /// Results of trial transfers between a GPU and a file.
     pub trials: GdsTrials,
 }
@@ -84,6 +88,7 @@ impl Agent {
             thread: Some(thread),
             thread_id,
             has_listen_thread: config.listen_thread,
+            bell: Mutex::new(None),
             trials: GdsTrials::default(),
         }))
     }
@@ -173,6 +178,14 @@ impl Agent {
         }
     }
 
+    /// Has `ring` called on the agent's thread when messages arrive, once until they are taken. Replaces the function before
+    /// it; `None` ends that.
+    pub fn ring_on_notifications(&self, ring: Option<Box<dyn Fn() + Send + Sync>>) -> Result<()> {
+        let (bell, task) = ring.map(Bell::new).unzip();
+        *self.bell.lock() = bell;
+        task.map_or(Ok(()), |task| self.start(task))
+    }
+
     /// The error of a wait whose deadline passes before the agent's thread replies.
     pub(super) fn is_busy(&self) -> Error {
         let message =
@@ -200,6 +213,7 @@ impl Agent {
                 thread: None,
                 thread_id,
                 has_listen_thread: false,
+                bell: Mutex::new(None),
                 trials,
             }),
             receiver,
@@ -210,6 +224,8 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         log!(Debug, "agent {} '{}' destroyed", self.log_id, self.name);
+        // The thread ends when it has no task, and the task that rings ends with the bell.
+        drop(self.bell.get_mut().take());
         let _ = self.send(Command::Stop);
         if self.is_driven_here() {
             return; // The last holder was a task of this agent, whose thread ends on its own.

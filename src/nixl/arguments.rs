@@ -1,11 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NIXL's optional arguments: the backends that a call uses, or the address that it sends to.
+//! NIXL's optional arguments: the backends that a call may use, a notification, or the address that it sends to.
 
+use std::ffi::c_void;
 use std::ptr;
 
-use super::call::{c_string, check};
+use super::call::{c_string, check, too_old};
 use super::sys;
 use crate::error::Result;
+
+/// Options of one call on raw descriptors, as the caller gives them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallOptions {
+    /// Plugins of the backends that the call may use, in order of preference. Empty for all.
+    pub backends: Vec<String>,
+    /// Sent to the peer when the request is complete.
+    pub notification: Option<Vec<u8>>,
+    /// Bytes whose meaning is the backend's.
+    pub custom_parameter: Option<Vec<u8>>,
+    /// NIXL does not merge neighbouring descriptors.
+    pub skips_merge: bool,
+}
 
 /// Optional arguments of one call.
 pub(super) struct Arguments(sys::nixl_capi_opt_args_t);
@@ -14,9 +28,7 @@ impl Arguments {
     /// Restricts a call to one backend.
     pub fn of_backend(backend: sys::nixl_capi_backend_t) -> Result<Self> {
         let this = Self::new()?;
-        // SAFETY: live handles; the backend's engine is copied into the list.
-        let status = unsafe { sys::nixl_capi_opt_args_add_backend(this.0, backend) };
-        check(status, || "name a backend in optional arguments".to_string())?;
+        this.add_backend(backend)?;
         Ok(this)
     }
 
@@ -32,6 +44,33 @@ impl Arguments {
         Ok(this)
     }
 
+    /// The caller's options, with the backends that they name.
+    pub fn of_options(options: &CallOptions, backends: &[sys::nixl_capi_backend_t]) -> Result<Self> {
+        let this = Self::new()?;
+        backends.iter().try_for_each(|backend| this.add_backend(*backend))?;
+        if let Some(message) = &options.notification {
+            // SAFETY: live handle; the bytes are copied.
+            let status =
+                unsafe { sys::nixl_capi_opt_args_set_notif_msg(this.0, address_of(message), message.len()) };
+            check(status, || format!("set a notification of {} bytes", message.len()))?;
+            // SAFETY: live handle.
+            let status = unsafe { sys::nixl_capi_opt_args_set_has_notif(this.0, true) };
+            check(status, || "set that there is a notification".to_string())?;
+        }
+        if let Some(bytes) = &options.custom_parameter {
+            // SAFETY: live handle; the bytes are copied.
+            let set =
+                unsafe { sys::nixl_capi_opt_args_set_custom_param(this.0, address_of(bytes), bytes.len()) };
+            check(set.map_err(too_old)?, || format!("set a custom parameter of {} bytes", bytes.len()))?;
+        }
+        if options.skips_merge {
+            // SAFETY: live handle.
+            let status = unsafe { sys::nixl_capi_opt_args_set_skip_desc_merge(this.0, true) };
+            check(status, || "set that descriptors are not merged".to_string())?;
+        }
+        Ok(this)
+    }
+
     fn new() -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: the output is ours on success.
@@ -40,9 +79,20 @@ impl Arguments {
         Ok(Self(raw))
     }
 
+    fn add_backend(&self, backend: sys::nixl_capi_backend_t) -> Result<()> {
+        // SAFETY: live handles; the backend's engine is copied into the list.
+        let status = unsafe { sys::nixl_capi_opt_args_add_backend(self.0, backend) };
+        check(status, || "name a backend in optional arguments".to_string())
+    }
+
     pub fn raw(&self) -> sys::nixl_capi_opt_args_t {
         self.0
     }
+}
+
+/// The first byte; never null, which NIXL refuses also for no bytes.
+fn address_of(bytes: &[u8]) -> *const c_void {
+    if bytes.is_empty() { c"".as_ptr().cast() } else { bytes.as_ptr().cast() }
 }
 
 impl Drop for Arguments {

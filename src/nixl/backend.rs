@@ -20,6 +20,13 @@ impl Backend {
         self.raw
     }
 
+    /// Whether two handles are of one backend: NIXL makes a new handle each time it returns a backend. A handle is a struct
+    /// that contains one pointer, to the backend; a test compares that with the source of the crate.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        // SAFETY: live handles, each of the size of a pointer.
+        unsafe { *self.raw.cast::<usize>() == *other.raw.cast::<usize>() }
+    }
+
     /// Whether it accepts memory of this type.
     pub(super) fn accepts(&self, descriptor: &Descriptor) -> bool {
         self.memory_types.contains(&descriptor.memory_type.raw())

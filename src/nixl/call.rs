@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString, c_char};
 
-use super::sys;
+use super::{library, sys};
 use crate::error::{Cause, Error, Result, Status};
 
 /// Converts a status of NIXL. `action` is called only for an error.
@@ -14,6 +14,14 @@ pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> St
     let kind = if status == sys::NIXL_CAPI_ERROR_NOT_FOUND { Status::NotFound } else { Status::Nixl };
     Err(Error::new(kind, format!("{}: NIXL returned {}", action(), sys::status_name(status)))
         .with_cause(Cause::Nixl(status)))
+}
+
+/// The error for an optional function that the loaded library does not have.
+#[cold]
+pub(super) fn too_old(function: &str) -> Error {
+    let path = library::loaded().map(|library| library.path().display().to_string()).unwrap_or_default();
+    let message = format!("the loaded NIXL, {path}, has no function {function}; NIXL 1.5.1 has it");
+    Error::new(Status::Unsupported, message)
 }
 
 /// Returns a NUL-terminated copy. Fails if the text contains a NUL.

@@ -16,6 +16,10 @@ pub enum MemoryType {
     Vram,
     /// A file; addresses are offsets in it, the device id is its fd.
     File,
+    /// A block device or store of blocks; the meaning of addresses is the backend's.
+    Block,
+    /// An object store; the key is metadata of the registration.
+    Object,
 }
 
 impl MemoryType {
@@ -24,8 +28,18 @@ impl MemoryType {
             Self::Dram => sys::NIXL_CAPI_MEM_DRAM,
             Self::Vram => sys::NIXL_CAPI_MEM_VRAM,
             Self::File => sys::NIXL_CAPI_MEM_FILE,
+            Self::Block => sys::NIXL_CAPI_MEM_BLOCK,
+            Self::Object => sys::NIXL_CAPI_MEM_OBJECT,
         }
     }
+
+    /// The type with this value in NIXL.
+    pub(super) fn from_raw(raw: sys::nixl_capi_mem_type_t) -> Option<Self> {
+        Self::ALL.into_iter().find(|memory_type| memory_type.raw() == raw)
+    }
+
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Dram, Self::Vram, Self::File, Self::Block, Self::Object];
 
     /// NIXL's name for it.
     pub fn name(self) -> &'static str {
@@ -33,6 +47,8 @@ impl MemoryType {
             Self::Dram => "DRAM",
             Self::Vram => "VRAM",
             Self::File => "FILE",
+            Self::Block => "BLOCK",
+            Self::Object => "OBJECT",
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finding libnixl_capi, and proving that every function called here is in it before the first call.
 
-use std::ffi::{CStr, CString, OsStr, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -9,11 +9,14 @@ use std::ptr::NonNull;
 use once_cell::sync::OnceCell;
 
 use super::signals;
-use super::sys::{self, Functions};
+use super::sys::{self, Functions, OptionalFunctions};
 use crate::error::{Result, ensure, fail};
 use crate::log::log;
 use crate::process::{self, ForkCheckedLock};
 
+/// The file name, which is also the SONAME, of the C API that kvmem calls, and that of the versioned C API that NIXL plans.
+/// A file of either name is tried: its SONAME decides which API it has.
+const FILE_NAMES: [&str; 2] = [FILE_NAME, "libnixl_capi.so.0"];
 const FILE_NAME: &str = "libnixl_capi.so";
 const ENVIRONMENT: &str = "KVMEM_NIXL_LIBRARY";
 
@@ -40,12 +43,13 @@ pub fn load(path: Option<&Path>) -> Result<&'static Library> {
     }
     let candidate = candidate(path);
     let _dispositions = signals::Preserved::new();
-    let handle = open(&candidate)?;
-    let functions = resolve(handle, &candidate).inspect_err(|_| {
+    let (handle, candidate) = open(candidate)?;
+    let resolved = ensure_known_api(handle, &candidate).and_then(|()| resolve(handle, &candidate));
+    let (functions, optional) = resolved.inspect_err(|_| {
         // SAFETY: the handle is ours, and nothing of the library is used after this.
         unsafe { libc::dlclose(handle) };
     })?;
-    sys::install(functions);
+    sys::install(functions, optional);
     let path = path_of(handle).unwrap_or(candidate);
     log!(Info, "NIXL loaded from {}", path.display());
     Ok(LIBRARY.get_or_init(|| Library { path, loaded_in: process::generation() }))
@@ -93,11 +97,29 @@ fn candidate(path: Option<&Path>) -> PathBuf {
 }
 
 fn in_folder(path: &Path) -> PathBuf {
-    if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() }
+    if !path.is_dir() {
+        return path.to_path_buf();
+    }
+    let named = FILE_NAMES.map(|name| path.join(name)).into_iter().find(|file| file.exists());
+    named.unwrap_or_else(|| path.join(FILE_NAME))
 }
 
-fn open(path: &Path) -> Result<*mut c_void> {
-    let by_name = path == Path::new(FILE_NAME);
+/// Opens a file, or what the loader finds by one of the names. Returns the name that it was opened by.
+fn open(candidate: PathBuf) -> Result<(*mut c_void, PathBuf)> {
+    if candidate != Path::new(FILE_NAME) {
+        return open_file(&candidate).map(|handle| (handle, candidate));
+    }
+    let other = PathBuf::from(FILE_NAMES[1]);
+    match open_file(&candidate) {
+        Err(error) if error.message().contains("is missing") => {
+            open_file(&other).map(|handle| (handle, other))
+        }
+        opened => opened.map(|handle| (handle, candidate)),
+    }
+}
+
+fn open_file(path: &Path) -> Result<*mut c_void> {
+    let by_name = FILE_NAMES.iter().any(|name| path == Path::new(name));
     ensure!(
         by_name || path.exists(),
         UnavailableNixl,
@@ -122,8 +144,67 @@ fn open(path: &Path) -> Result<*mut c_void> {
     fail!(UnavailableNixl, "NIXL is broken: {} does not load: {reason}", path.display())
 }
 
+/// Fails for a library whose SONAME has a version: its functions have the names of those that kvmem calls, and may have other
+/// parameters.
+fn ensure_known_api(handle: *mut c_void, path: &Path) -> Result<()> {
+    let Some(soname) = soname_of(handle) else { return Ok(()) };
+    let Some(version) = soname.strip_prefix(FILE_NAME).and_then(|rest| rest.strip_prefix('.')) else {
+        return Ok(());
+    };
+    fail!(
+        UnavailableNixl,
+        "NIXL has another C API: the SONAME of {} is {soname}, so it has version {version} of the versioned C API, whose \
+         signatures differ; kvmem {} calls the C API of NIXL 1.5, with the SONAME {FILE_NAME}. Install NIXL 1.5, or a \
+         version of kvmem for {soname}",
+        path.display(),
+        env!("CARGO_PKG_VERSION")
+    );
+}
+
+/// The SONAME of an open library; `None` if it has none.
+fn soname_of(handle: *mut c_void) -> Option<String> {
+    const DT_NULL: i64 = 0;
+    const DT_STRTAB: i64 = 5;
+    const DT_SONAME: i64 = 14;
+    /// `Elf64_Dyn`.
+    #[repr(C)]
+    struct Dynamic {
+        tag: i64,
+        value: u64,
+    }
+    /// The public fields of `struct link_map`.
+    #[repr(C)]
+    struct LinkMap {
+        base: usize,
+        name: *const c_char,
+        dynamic: *const Dynamic,
+    }
+    let mut map: *const LinkMap = std::ptr::null();
+    // SAFETY: an open handle; the map lives as long as it. The section ends with DT_NULL. The loader has replaced the
+    // offset of the string table by its address, except on platforms where that section is read-only.
+    unsafe {
+        if libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) != 0 || map.is_null() {
+            return None;
+        }
+        let (mut strings, mut offset) = (None, None);
+        let mut entry = (*map).dynamic;
+        while !entry.is_null() && (*entry).tag != DT_NULL {
+            match (*entry).tag {
+                DT_STRTAB => strings = Some((*entry).value as usize),
+                DT_SONAME => offset = Some((*entry).value as usize),
+                _ => {}
+            }
+            entry = entry.add(1);
+        }
+        let base = (*map).base;
+        let strings = strings.map(|at| if at < base { base + at } else { at })?;
+        let text = std::ptr::with_exposed_provenance::<c_char>(strings + offset?);
+        Some(CStr::from_ptr(text).to_string_lossy().into_owned())
+    }
+}
+
 /// Resolves every function that kvmem calls. Fails for a library that lacks one, and for the stubs of NIXL's own build.
-fn resolve(handle: *mut c_void, path: &Path) -> Result<Functions> {
+fn resolve(handle: *mut c_void, path: &Path) -> Result<(Functions, OptionalFunctions)> {
     // SAFETY: nixl-sys has the same signatures, and the library is never unloaded once this succeeds.
     let functions = unsafe { Functions::resolve(|symbol| address_of(handle, symbol)) };
     let is_stub = address_of(handle, c"nixl_capi_is_stub");
@@ -144,7 +225,9 @@ fn resolve(handle: *mut c_void, path: &Path) -> Result<Functions> {
             )
         }
     };
-    Ok(functions)
+    // SAFETY: see above.
+    let optional = unsafe { OptionalFunctions::resolve(|symbol| address_of(handle, symbol)) };
+    Ok((functions, optional))
 }
 
 fn address_of(handle: *mut c_void, symbol: &CStr) -> Option<NonNull<c_void>> {

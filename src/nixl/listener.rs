@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 
 use super::agent::{self, Agent, thread_gone};
+use super::descriptors::Descriptors;
 use super::state::AgentState;
 use super::thread::{AgentTask, TaskStep};
 use crate::error::{Error, Result, Status, ensure};
@@ -95,6 +96,24 @@ impl Agent {
         ensure_listens(&listener, None).map_err(|error| error.context(sending()))?;
         let host = address.to_string();
         self.call(move |state| state.send_local(&host, port))
+    }
+
+    /// Sends the metadata of some of the agent's memory to the listen thread of a peer.
+    pub fn send_partial(&self, list: Descriptors, address: &str, port: u16) -> Result<()> {
+        let listener = self.peer_listener(address, port)?;
+        let sending = || format!("send partial metadata of agent '{}' to {address}:{port}", self.name());
+        ensure_listens(&listener, None).map_err(|error| error.context(sending()))?;
+        let host = address.to_string();
+        self.call(move |state| state.send_partial(&list, &host, port))
+    }
+
+    /// Has the listen thread of a peer remove this agent's metadata there.
+    pub fn withdraw_local(&self, address: &str, port: u16) -> Result<()> {
+        let listener = self.peer_listener(address, port)?;
+        let doing = || format!("withdraw the metadata of agent '{}' from {address}:{port}", self.name());
+        ensure_listens(&listener, None).map_err(|error| error.context(doing()))?;
+        let host = address.to_string();
+        self.call(move |state| state.withdraw_local(&host, port))
     }
 
     /// The address of a peer's listen thread, which this agent needs its own one to reach.

@@ -16,9 +16,9 @@ pub struct Notification {
     pub data: Vec<u8>,
 }
 
-/// Messages that NIXL delivered and the caller has not taken.
+/// Messages that NIXL delivered and the caller has not taken, and how often messages were taken.
 #[derive(Default)]
-pub struct NotificationInbox(pub(super) Vec<Notification>);
+pub struct NotificationInbox(pub(super) Vec<Notification>, pub(super) u64);
 
 /// Whether one of the agent's backends carries notifications. NIXL has no function that returns it: without such a backend
 /// every call fails, and is reported on stderr.

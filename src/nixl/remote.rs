@@ -54,6 +54,11 @@ impl Remote {
         if self.in_flight.load(Ordering::Acquire) == INVALID { Err(self.stale()) } else { Ok(()) }
     }
 
+    /// Whether a transfer with the peer is in flight.
+    pub(super) fn is_in_use(&self) -> bool {
+        !matches!(self.in_flight.load(Ordering::Acquire), 0 | INVALID)
+    }
+
     /// Prevents invalidation until the hold is dropped.
     pub fn hold(self: &Arc<Self>) -> Result<RemoteHold> {
         let one_more = |count| if count == INVALID { None } else { Some(count + 1) };

@@ -22,19 +22,25 @@ macro_rules! handles {
 }
 handles!(nixl_capi_agent_t nixl_capi_params_t nixl_capi_mem_list_t nixl_capi_string_list_t nixl_capi_backend_t
     nixl_capi_opt_args_t nixl_capi_param_iter_t nixl_capi_xfer_dlist_t nixl_capi_xfer_dlist_handle_t
-    nixl_capi_reg_dlist_t nixl_capi_xfer_req_t nixl_capi_notif_map_t);
+    nixl_capi_reg_dlist_t nixl_capi_xfer_req_t nixl_capi_notif_map_t nixl_capi_query_resp_list_t
+    nixl_capi_remote_dlist_t nixl_capi_mem_view_t);
 
 pub type nixl_capi_status_t = c_int;
 pub type nixl_capi_mem_type_t = c_uint;
 pub type nixl_capi_xfer_op_t = c_uint;
 pub type nixl_capi_thread_sync_t = c_uint;
+pub type nixl_capi_cost_t = c_uint;
+pub type nixl_capi_xfer_telemetry_t = *mut nixl_capi_xfer_telemetry_s;
 
 pub use nixl_sys::{NIXL_CAPI_ERROR_NOT_FOUND, NIXL_CAPI_IN_PROG, NIXL_CAPI_SUCCESS};
-/// nixl-sys does not export this one.
+/// nixl-sys does not export these.
 const NIXL_CAPI_ERROR_INVALID_STATE: nixl_capi_status_t = -3;
+pub const NIXL_CAPI_ERROR_NO_TELEMETRY: nixl_capi_status_t = -5;
 
 pub const NIXL_CAPI_MEM_DRAM: nixl_capi_mem_type_t = MemType::Dram as nixl_capi_mem_type_t;
 pub const NIXL_CAPI_MEM_VRAM: nixl_capi_mem_type_t = MemType::Vram as nixl_capi_mem_type_t;
+pub const NIXL_CAPI_MEM_BLOCK: nixl_capi_mem_type_t = MemType::Block as nixl_capi_mem_type_t;
+pub const NIXL_CAPI_MEM_OBJECT: nixl_capi_mem_type_t = MemType::Object as nixl_capi_mem_type_t;
 pub const NIXL_CAPI_MEM_FILE: nixl_capi_mem_type_t = MemType::File as nixl_capi_mem_type_t;
 
 pub const NIXL_CAPI_XFER_OP_READ: nixl_capi_xfer_op_t = XferOp::Read as nixl_capi_xfer_op_t;
@@ -50,6 +56,16 @@ pub struct nixl_capi_agent_config_t {
     pub pthr_delay_us: u64,
     pub lthr_delay_us: u64,
     pub capture_telemetry: bool,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct nixl_capi_xfer_telemetry_s {
+    pub start_time_us: u64,
+    pub post_duration_us: u64,
+    pub xfer_duration_us: u64,
+    pub total_bytes: u64,
+    pub desc_count: u64,
 }
 
 /// The name of a status, for error causes.
@@ -117,11 +133,60 @@ macro_rules! functions {
     };
 }
 
+/// Declares functions that only newer libraries have. A call returns the name of its function if the library lacks it.
+macro_rules! optional_functions {
+    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)+) => {
+        /// The addresses of those functions that the library has.
+        pub struct OptionalFunctions {
+            $($name: Option<unsafe extern "C" fn($($type),*) -> $result>,)+
+        }
+
+        impl OptionalFunctions {
+            /// Resolves what there is.
+            ///
+            /// # Safety
+            /// As for [`Functions::resolve`].
+            pub unsafe fn resolve(address_of: impl Fn(&CStr) -> Option<NonNull<c_void>>) -> Self {
+                Self {
+                    $($name: {
+                        let symbol = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes());
+                        // SAFETY: the caller's promise; a function pointer has the size of an address.
+                        symbol.ok().and_then(&address_of).map(|address| unsafe {
+                            std::mem::transmute::<
+                                NonNull<c_void>,
+                                unsafe extern "C" fn($($type),*) -> $result,
+                            >(address)
+                        })
+                    },)+
+                }
+            }
+        }
+
+        $(
+            /// Calls NIXL's function of this name, if the library has it.
+            ///
+            /// # Safety
+            /// As for NIXL's function.
+            pub unsafe fn $name($($argument: $type),*) -> Result<$result, &'static str> {
+                let function = OPTIONAL.get().and_then(|functions| functions.$name).ok_or(stringify!($name))?;
+                // SAFETY: the caller's promise.
+                Ok(unsafe { function($($argument),*) })
+            }
+        )+
+
+        #[cfg(test)]
+        pub const OPTIONAL_SIGNATURES: &[(&str, &[&str], &str)] =
+            &[$((stringify!($name), &[$(stringify!($type)),*], stringify!($result))),+];
+    };
+}
+
 static FUNCTIONS: OnceCell<Functions> = OnceCell::new();
+static OPTIONAL: OnceCell<OptionalFunctions> = OnceCell::new();
 
 /// Makes all later calls use these functions. The first library that is installed is used until the process ends.
-pub fn install(functions: Functions) {
+pub fn install(functions: Functions, optional: OptionalFunctions) {
     // Concurrent loads resolve the same library: the loader allows one at a time.
+    let _ = OPTIONAL.set(optional);
     let _ = FUNCTIONS.set(functions);
 }
 
@@ -132,6 +197,14 @@ functions! {
 
     fn nixl_capi_get_local_md(agent: nixl_capi_agent_t, data: *mut *mut c_void, len: *mut usize)
         -> nixl_capi_status_t;
+    fn nixl_capi_get_local_partial_md(agent: nixl_capi_agent_t, descs: nixl_capi_reg_dlist_t,
+        data: *mut *mut c_void, len: *mut usize, opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_send_local_partial_md(agent: nixl_capi_agent_t, descs: nixl_capi_reg_dlist_t,
+        opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_invalidate_local_md(agent: nixl_capi_agent_t, opt_args: nixl_capi_opt_args_t)
+        -> nixl_capi_status_t;
+    fn nixl_capi_agent_make_connection(agent: nixl_capi_agent_t, remote_agent: *const c_char,
+        opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
     fn nixl_capi_load_remote_md(agent: nixl_capi_agent_t, data: *const c_void, len: usize,
         agent_name: *mut *mut c_char) -> nixl_capi_status_t;
     fn nixl_capi_invalidate_remote_md(agent: nixl_capi_agent_t, remote_agent: *const c_char)
@@ -164,6 +237,11 @@ functions! {
     fn nixl_capi_create_opt_args(args: *mut nixl_capi_opt_args_t) -> nixl_capi_status_t;
     fn nixl_capi_destroy_opt_args(args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
     fn nixl_capi_opt_args_add_backend(args: nixl_capi_opt_args_t, backend: nixl_capi_backend_t)
+        -> nixl_capi_status_t;
+    fn nixl_capi_opt_args_set_notif_msg(args: nixl_capi_opt_args_t, data: *const c_void, len: usize)
+        -> nixl_capi_status_t;
+    fn nixl_capi_opt_args_set_has_notif(args: nixl_capi_opt_args_t, has_notif: bool) -> nixl_capi_status_t;
+    fn nixl_capi_opt_args_set_skip_desc_merge(args: nixl_capi_opt_args_t, skip_merge: bool)
         -> nixl_capi_status_t;
     fn nixl_capi_opt_args_set_ip_addr(args: nixl_capi_opt_args_t, ip_addr: *const c_char) -> nixl_capi_status_t;
     fn nixl_capi_opt_args_set_port(args: nixl_capi_opt_args_t, port: u16) -> nixl_capi_status_t;
@@ -208,6 +286,22 @@ functions! {
     fn nixl_capi_post_xfer_req(agent: nixl_capi_agent_t, req_hndl: nixl_capi_xfer_req_t,
         opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
     fn nixl_capi_get_xfer_status(agent: nixl_capi_agent_t, req_hndl: nixl_capi_xfer_req_t) -> nixl_capi_status_t;
+    fn nixl_capi_estimate_xfer_cost(agent: nixl_capi_agent_t, req_hndl: nixl_capi_xfer_req_t,
+        opt_args: nixl_capi_opt_args_t, duration_us: *mut i64, err_margin_us: *mut i64,
+        method: *mut nixl_capi_cost_t) -> nixl_capi_status_t;
+    fn nixl_capi_query_xfer_backend(agent: nixl_capi_agent_t, req_hndl: nixl_capi_xfer_req_t,
+        backend: *mut nixl_capi_backend_t) -> nixl_capi_status_t;
+    fn nixl_capi_get_xfer_telemetry(agent: nixl_capi_agent_t, req_hndl: nixl_capi_xfer_req_t,
+        telemetry: nixl_capi_xfer_telemetry_t) -> nixl_capi_status_t;
+    fn nixl_capi_create_query_resp_list(list: *mut nixl_capi_query_resp_list_t) -> nixl_capi_status_t;
+    fn nixl_capi_destroy_query_resp_list(list: nixl_capi_query_resp_list_t) -> nixl_capi_status_t;
+    fn nixl_capi_query_resp_list_size(list: nixl_capi_query_resp_list_t, size: *mut usize) -> nixl_capi_status_t;
+    fn nixl_capi_query_resp_list_has_value(list: nixl_capi_query_resp_list_t, index: usize,
+        has_value: *mut bool) -> nixl_capi_status_t;
+    fn nixl_capi_query_resp_list_get_params(list: nixl_capi_query_resp_list_t, index: usize,
+        params: *mut nixl_capi_params_t) -> nixl_capi_status_t;
+    fn nixl_capi_query_mem(agent: nixl_capi_agent_t, descs: nixl_capi_reg_dlist_t,
+        resp: nixl_capi_query_resp_list_t, opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
     fn nixl_capi_release_xfer_req(agent: nixl_capi_agent_t, req: nixl_capi_xfer_req_t) -> nixl_capi_status_t;
     fn nixl_capi_destroy_xfer_req(req: nixl_capi_xfer_req_t) -> nixl_capi_status_t;
 
@@ -224,6 +318,21 @@ functions! {
         size: *mut usize) -> nixl_capi_status_t;
     fn nixl_capi_notif_map_get_notif(map: nixl_capi_notif_map_t, agent_name: *const c_char, index: usize,
         data: *mut *const c_void, len: *mut usize) -> nixl_capi_status_t;
+}
+
+optional_functions! {
+    fn nixl_capi_opt_args_set_custom_param(args: nixl_capi_opt_args_t, data: *const c_void, len: usize)
+        -> nixl_capi_status_t;
+    fn nixl_capi_create_remote_dlist(mem_type: nixl_capi_mem_type_t, dlist: *mut nixl_capi_remote_dlist_t)
+        -> nixl_capi_status_t;
+    fn nixl_capi_destroy_remote_dlist(dlist: nixl_capi_remote_dlist_t) -> nixl_capi_status_t;
+    fn nixl_capi_remote_dlist_add_desc(dlist: nixl_capi_remote_dlist_t, addr: usize, len: usize, dev_id: u64,
+        remote_agent: *const c_char) -> nixl_capi_status_t;
+    fn nixl_capi_prep_mem_view_local(agent: nixl_capi_agent_t, descs: nixl_capi_xfer_dlist_t,
+        mvh: *mut nixl_capi_mem_view_t, opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_prep_mem_view_remote(agent: nixl_capi_agent_t, descs: nixl_capi_remote_dlist_t,
+        mvh: *mut nixl_capi_mem_view_t, opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_release_mem_view(agent: nixl_capi_agent_t, mvh: nixl_capi_mem_view_t) -> nixl_capi_status_t;
 }
 
 #[cfg(test)]

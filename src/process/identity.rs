@@ -45,6 +45,11 @@ impl ProcessIdentity {
         })
     }
 
+    /// A process of which nothing is known, as of a peer that did not tell. It is never proven to have ended.
+    pub fn unknown() -> Self {
+        Self { boot_id: String::new(), pid: 0, start_time: 0, pid_namespace: 0, time_namespace: 0 }
+    }
+
     /// Whether both have the same pid namespace, so that their pids can be compared.
     pub fn counts_like(&self, other: &Self) -> bool {
         self.boot_id == other.boot_id && self.pid_namespace == other.pid_namespace

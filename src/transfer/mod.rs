@@ -8,6 +8,7 @@ mod log_lines;
 mod path;
 pub mod plan;
 mod prepared;
+pub mod raw;
 pub mod request;
 pub mod run;
 pub mod verify;

@@ -2,21 +2,28 @@
 //! Kinds distinguish the types of handles, and live handles from destroyed ones.
 
 /// Every opaque type, by the name that messages use.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 21] = [
     "agent",
     "blob",
     "broker",
+    "descriptors",
     "error",
     "layout",
     "mapping",
     "memory",
     "notifications",
+    "plugins",
+    "prepared",
+    "query",
     "queue",
     "range",
     "region",
     "registration",
+    "request",
+    "segments",
     "share",
     "transfer",
+    "view",
 ];
 
 /// A number in every handle: one for live handles of a type, its complement for destroyed ones.

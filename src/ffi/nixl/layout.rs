@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layouts of peers.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 
 use crate::error::{Error, Status};
 use crate::ffi::agent::kvmem_agent;
@@ -9,9 +9,12 @@ use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow};
+use crate::ffi::common::options::read;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
+use crate::ffi::layout::config::{kvmem_layout_config, shape};
 use crate::ffi::layout::kvmem_layout;
+use crate::ffi::nixl::descriptors::kvmem_descriptors;
 use crate::layout::Layout;
 
 /// Returns the name of the agent of a layout: the one that it was built with, or the peer.
@@ -91,6 +94,46 @@ pub unsafe extern "C" fn kvmem_layout_import(
             let layout = Out::new(layout)?;
             let agent = borrow(scope, agent)?;
             layout.set(Layout::import(&agent.agent, text::bytes(data, size, "data")?)?);
+            Ok(())
+        })
+    }
+}
+
+/// Creates a remote layout over raw memory of a peer, which need not use kvmem: it tells the addresses by any
+/// means.
+///
+/// @param agent the agent that will access the layout
+/// @param owner name of the peer that owns the memory; its metadata must be loaded
+/// @param config shape of the blocks, as they are in the memory of the peer
+/// @param descriptors one descriptor per region of the layout, in their order, each at least as large
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, or one is
+///           not aligned
+///         KVMEM_STATUS_OUT_OF_RANGE: a descriptor is too small, or exceeds the address space
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the descriptors
+///         KVMEM_STATUS_UNSUPPORTED: the descriptors are neither host memory nor GPU memory
+///
+/// Notes: kvmem does not know the process of the owner. A transfer with an owner that has ended fails with
+/// KVMEM_STATUS_NIXL, or is in flight until NIXL notices that.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_create_remote(
+    agent: *mut kvmem_agent,
+    owner: *const c_char,
+    config: *const kvmem_layout_config,
+    descriptors: *const kvmem_descriptors,
+    layout: *mut *mut kvmem_layout,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let layout = Out::new(layout)?;
+            let agent = &borrow(scope, agent)?.agent;
+            let owner = text::required(owner, "owner")?;
+            let config = read(config)?;
+            let list = borrow(scope, descriptors)?.lock().clone();
+            layout.set(Layout::of_raw(agent, owner, shape(&config)?, &list)?);
             Ok(())
         })
     }

@@ -12,6 +12,8 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::nixl::agent::tcp_port;
+use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 
 /// Returns the metadata of an agent. A peer loads it to access the registered memory of the agent.
 ///
@@ -195,6 +197,129 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
             agent.send_local(text::required(address, "address")?, tcp_port(port)?)
+        })
+    }
+}
+
+/// Returns metadata of some of an agent's memory. A peer adds it to what it has loaded.
+///
+/// It has no connection information, unless the list is empty: then it has nothing else. So a peer first
+/// loads the metadata of an empty list, or all metadata.
+///
+/// @param agent an agent
+/// @param descriptors registered memory
+/// @param options backends; NULL for all
+/// @param metadata receives NIXL's bytes; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: memory is not registered, or the agent has no backend of a given name
+///         KVMEM_STATUS_NIXL: the agent has no backend that reaches peers
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
+    agent: *mut kvmem_agent,
+    descriptors: *const kvmem_descriptors,
+    options: *const kvmem_nixl_options,
+    metadata: *mut *mut kvmem_blob,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let metadata = Out::new(metadata)?;
+            let agent = &borrow(scope, agent)?.agent;
+            let list = borrow(scope, descriptors)?.lock().clone();
+            let options = call_options(options)?;
+            metadata.set(blob::value(agent.call(move |state| state.partial_metadata(&list, &options))?));
+            Ok(())
+        })
+    }
+}
+
+/// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to what it has
+/// loaded.
+///
+/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
+/// @param descriptors registered memory; an empty list sends the connection information only
+/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param port listen port of the peer, 1 to 65535
+/// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
+///           65535
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or memory is not registered
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
+    agent: *mut kvmem_agent,
+    descriptors: *const kvmem_descriptors,
+    address: *const c_char,
+    port: u32,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let agent = &borrow(scope, agent)?.agent;
+            let list = borrow(scope, descriptors)?.lock().clone();
+            let address = text::required(address, "address")?;
+            agent.send_partial(list, address, tcp_port(port)?)
+        })
+    }
+}
+
+/// Asks the listen thread of a peer to remove the metadata of an agent, as before the agent ends.
+///
+/// @param agent an agent that has a listen thread itself
+/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param port listen port of the peer, 1 to 65535
+/// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
+///           65535
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_NIXL
+///
+/// Notes: NIXL removes the metadata at the peer whatever the peer does with it, also during its transfers. A
+/// peer that uses kvmem finds this out by errors of its transfers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_agent_invalidate_local_metadata(
+    agent: *mut kvmem_agent,
+    address: *const c_char,
+    port: u32,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let agent = &borrow(scope, agent)?.agent;
+            let address = text::required(address, "address")?;
+            agent.withdraw_local(address, tcp_port(port)?)
+        })
+    }
+}
+
+/// Removes the metadata of all peers, as kvmem_agent_invalidate_remote_metadata does for one.
+///
+/// @param agent an agent
+/// @param count receives the number of peers; may be NULL
+/// @return KVMEM_STATUS_OK: also if there was none
+///         KVMEM_STATUS_BUSY: a transfer with a peer is in flight; no peer was removed
+///         KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_agent_invalidate_all_remote_metadata(
+    agent: *mut kvmem_agent,
+    count: *mut usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let removed = borrow(scope, agent)?.agent.call(|state| state.invalidate_all_remotes())?;
+            if !count.is_null() {
+                count.write(removed);
+            }
+            Ok(())
         })
     }
 }

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The functions of NIXL: loading it, agents, registrations, metadata, layouts of peers, notifications.
+//! The functions of NIXL: loading it, agents and their backends, registrations, metadata, layouts of peers, notifications,
+//! and requests on raw descriptors.
 
 pub mod agent;
+pub mod descriptors;
 pub mod layout;
 pub mod load;
 pub mod metadata;
 pub mod notification;
+pub mod options;
+pub mod plugins;
+pub mod prepared;
+pub mod query;
 pub mod registration;
+pub mod request;
+pub mod segments;
+pub mod view;

@@ -10,6 +10,7 @@ use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Handle;
 use crate::ffi::common::handle::Out;
 use crate::ffi::common::handle::borrow;
+use crate::ffi::common::handle::borrow_nullable;
 use crate::ffi::common::handle::destroy;
 use crate::ffi::common::handle::opaque;
 use crate::ffi::common::handle::peek;
@@ -17,7 +18,9 @@ use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
+use crate::ffi::queue::kvmem_queue;
 use crate::nixl::Notification;
+use crate::transfer::QueueEntry;
 
 /// Messages that were taken from an agent. They never change, so any threads may read them at the same time.
 pub struct kvmem_notifications {
@@ -99,6 +102,39 @@ pub unsafe extern "C" fn kvmem_agent_take_notifications(
             let messages = borrow(scope, agent)?.agent.take_notifications(timeout(timeout_ns))?;
             notifications.set(value(messages));
             Ok(())
+        })
+    }
+}
+
+/// Has a queue report that messages have arrived at an agent, so that no thread needs to wait for them.
+///
+/// When messages arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
+/// bytes. Take the messages with kvmem_agent_take_notifications then, with timeout 0. The next completion
+/// follows when messages arrive after that. Messages of one sender are in order.
+///
+/// @param agent an agent
+/// @param queue the queue, which replaces the one before; NULL ends the reports
+/// @param user_data user_data of the completions
+/// @return KVMEM_STATUS_OK
+///
+/// Notes: NIXL has no event for messages. While a queue is set, the thread of the agent looks for them, at
+/// most every 50 us, and every 500 us if none arrive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_agent_report_notifications(
+    agent: *mut kvmem_agent,
+    queue: *mut kvmem_queue,
+    user_data: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let agent = &borrow(scope, agent)?.agent;
+            let queue = borrow_nullable(scope, queue)?.map(|open| open.0.clone());
+            agent.ring_on_notifications(queue.map(|queue| {
+                let entry = QueueEntry { user_data, bytes: 0, status: None };
+                Box::new(move || queue.push(entry)) as Box<dyn Fn() + Send + Sync>
+            }))
         })
     }
 }

@@ -15,6 +15,9 @@ use crate::nixl::{library, signals, sys, ucx_log};
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
 const GDS_PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];
 
+/// Memory types and parameters.
+type Properties = (Vec<sys::nixl_capi_mem_type_t>, BTreeMap<String, String>);
+
 impl AgentState {
     /// Makes a backend from the plugin's own parameters, changed by `parameters`.
     pub fn create_backend(&mut self, plugin: &str, parameters: &[(String, String)]) -> Result<()> {
@@ -33,7 +36,7 @@ impl AgentState {
             Err(_) => self.create_backend_collecting(plugin, &name, &params)?,
         };
         let mut backend = Backend { raw, memory_types: Vec::new() };
-        let known = self.memory_types(&backend);
+        let known = self.backend_properties(&backend).map(|(types, _)| types);
         // NIXL has the backend whether or not this fails, and it cannot be created again.
         known.map(|types| backend.memory_types = types).unwrap_or_else(|error| log!(Error, "{error}"));
         self.backends.insert(plugin.to_string(), backend);
@@ -92,6 +95,11 @@ impl AgentState {
             "NIXL has no plugin '{plugin}'; it has {}",
             available.join(", ")
         );
+        self.plugin_properties(plugin, name).map(|(_, parameters)| parameters)
+    }
+
+    /// The memory types that a plugin accepts, and the defaults of its parameters.
+    pub(super) fn plugin_properties(&self, plugin: &str, name: &CStr) -> Result<Properties> {
         let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: live handles; both outputs are ours on success.
         let status =
@@ -100,22 +108,23 @@ impl AgentState {
             Some(reason) => format!("load plugin {plugin} ({reason})"),
             None => format!("load plugin {plugin}"),
         })?;
-        drop(MemoryList(mems));
-        Params(params).entries()
+        let (mems, params) = (MemoryList(mems), Params(params));
+        Ok((mems.types(), params.entries()?))
     }
 
-    /// The types of memory that a backend accepts. It may be configured to accept others than its plugin says.
-    fn memory_types(&self, backend: &Backend) -> Result<Vec<sys::nixl_capi_mem_type_t>> {
+    /// The memory types that a backend accepts, which may be others than its plugin says, and its parameters.
+    pub(super) fn backend_properties(&self, backend: &Backend) -> Result<Properties> {
         let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: live handles; both outputs are ours on success.
         let status =
             unsafe { sys::nixl_capi_get_backend_params(self.agent, backend.raw, &mut mems, &mut params) };
-        check(status, || "get the memory types of a backend".to_string())?;
-        drop(Params(params));
-        Ok(MemoryList(mems).types())
+        check(status, || "get the properties of a backend".to_string())?;
+        let (mems, params) = (MemoryList(mems), Params(params));
+        Ok((mems.types(), params.entries()?))
     }
 
-    fn available_plugins(&self) -> Result<Vec<String>> {
+    /// The names of the plugins that NIXL finds, sorted.
+    pub(super) fn available_plugins(&self) -> Result<Vec<String>> {
         let mut list = ptr::null_mut();
         let mut names = Vec::new();
         // SAFETY: live handles; the strings are copied before their list is freed.

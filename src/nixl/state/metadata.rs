@@ -6,11 +6,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::AgentState;
+use super::registrations::RegistrationList;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 use crate::nixl::arguments::Arguments;
 use crate::nixl::call::{c_string, check, copied};
 use crate::nixl::descriptor::Descriptor;
+use crate::nixl::descriptors::Descriptors;
 use crate::nixl::remote::Remote;
 use crate::nixl::request::Span;
 use crate::nixl::sys;
@@ -185,5 +187,53 @@ impl AgentState {
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_send_local_md(self.agent, arguments.raw()) };
         check(status, || format!("send the metadata of agent '{}' to {address}:{port}", self.display_name()))
+    }
+
+    /// Sends the metadata of some of the agent's memory to the listen thread of a peer.
+    pub fn send_partial(&mut self, list: &Descriptors, address: &str, port: u16) -> Result<()> {
+        let raw_list = RegistrationList::of(list)?;
+        let arguments = Arguments::of_address(address, port)?;
+        // SAFETY: live handles.
+        let status = unsafe { sys::nixl_capi_send_local_partial_md(self.agent, raw_list.0, arguments.raw()) };
+        check(status, || {
+            let name = self.display_name();
+            format!(
+                "send the metadata of {} descriptors of agent '{name}' to {address}:{port}",
+                list.entries().len()
+            )
+        })
+    }
+
+    /// Has the listen thread of a peer remove this agent's metadata there.
+    pub fn withdraw_local(&mut self, address: &str, port: u16) -> Result<()> {
+        let arguments = Arguments::of_address(address, port)?;
+        // SAFETY: live handles.
+        let status = unsafe { sys::nixl_capi_invalidate_local_md(self.agent, arguments.raw()) };
+        check(status, || {
+            format!("withdraw the metadata of agent '{}' from {address}:{port}", self.display_name())
+        })
+    }
+
+    /// Removes all peers; layouts that were imported from them become stale. Fails, and removes none, while a transfer with
+    /// one of them is in flight. Returns the number of peers.
+    pub fn invalidate_all_remotes(&mut self) -> Result<usize> {
+        let busy: Vec<_> = self.remotes.values().filter(|remote| remote.is_in_use()).collect();
+        if let Some(remote) = busy.first() {
+            fail!(
+                Busy,
+                "transfers with {} of {} peers are in flight, the first of them agent '{}'; wait for them, then invalidate",
+                busy.len(),
+                self.remotes.len(),
+                remote.name()
+            );
+        }
+        let names: Vec<_> = self.remotes.keys().cloned().collect();
+        let mut outcome = Ok(names.len());
+        for name in names {
+            if let Err(error) = self.invalidate_remote(&name) {
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
     }
 }

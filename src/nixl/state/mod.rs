@@ -4,10 +4,13 @@
 //! The methods are in the files of the objects that they handle.
 
 mod backends;
+mod discovery;
 mod metadata;
 mod notifications;
+mod raw_requests;
 mod registrations;
 mod requests;
+mod segments;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
@@ -20,6 +23,7 @@ use super::backend::Backend;
 use super::call::{c_string, check};
 use super::descriptor::Descriptor;
 use super::notification::{NotificationInbox, NotificationSupport};
+use super::raw::{RawSpans, Segments, SegmentsId, ViewId};
 use super::remote::Remote;
 use super::request::{ListId, PreparedList, RequestHandle, RequestId};
 use super::{signals, sys};
@@ -36,6 +40,11 @@ pub struct AgentState {
     pub(super) backends: BTreeMap<String, Backend>,
     /// The plugins that each span is registered with.
     pub(super) registered: HashMap<Descriptor, Vec<String>>,
+    /// Raw descriptors that are registered.
+    pub(super) segments: HashMap<SegmentsId, Segments>,
+    pub(super) views: HashMap<ViewId, sys::nixl_capi_mem_view_t>,
+    /// The local memory of requests on raw descriptors.
+    pub(super) raw_spans: HashMap<RequestId, RawSpans>,
     pub(super) remotes: HashMap<String, Arc<Remote>>,
     pub(super) lists: HashMap<ListId, PreparedList>,
     pub(super) requests: HashMap<RequestId, RequestHandle>,
@@ -69,6 +78,9 @@ impl AgentState {
             log_id,
             backends: BTreeMap::new(),
             registered: HashMap::new(),
+            segments: HashMap::new(),
+            views: HashMap::new(),
+            raw_spans: HashMap::new(),
             remotes: HashMap::new(),
             lists: HashMap::new(),
             requests: HashMap::new(),
@@ -110,15 +122,23 @@ impl AgentState {
 }
 
 impl Drop for AgentState {
-    /// Requests, then prepared lists, then remotes, then registrations, then backends, then the agent.
+    /// Requests, then views and prepared lists, then remotes, then registrations, then backends, then the agent.
     fn drop(&mut self) {
         let requests: Vec<_> = self.requests.keys().copied().collect();
         self.release_idle_requests(requests);
+        let views: Vec<_> = self.views.keys().copied().collect();
+        views.into_iter().for_each(|id| self.release_view(id));
         let lists: Vec<_> = self.lists.keys().copied().collect();
         lists.into_iter().for_each(|id| self.release_list(id));
         let remotes: Vec<_> = self.remotes.keys().cloned().collect();
         for remote in remotes {
             if let Err(error) = self.forget_remote(&remote) {
+                log!(Warn, "{error}");
+            }
+        }
+        let segments: Vec<_> = self.segments.keys().copied().collect();
+        for id in segments {
+            if let Err(error) = self.deregister_segments(id) {
                 log!(Warn, "{error}");
             }
         }

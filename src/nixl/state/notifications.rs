@@ -69,6 +69,12 @@ impl AgentState {
     }
 
     pub(in crate::nixl) fn take_inbox(&mut self) -> Vec<Notification> {
+        self.inbox.1 += 1;
         std::mem::take(&mut self.inbox.0)
+    }
+
+    /// Whether messages wait to be taken, and how often they were taken.
+    pub(in crate::nixl) fn inbox_state(&self) -> (bool, u64) {
+        (!self.inbox.0.is_empty(), self.inbox.1)
     }
 }

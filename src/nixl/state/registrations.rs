@@ -10,6 +10,7 @@ use crate::nixl::arguments::Arguments;
 use crate::nixl::backend::Backend;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::{Descriptor, MemoryType};
+use crate::nixl::descriptors::Descriptors;
 use crate::nixl::sys;
 
 impl AgentState {
@@ -52,7 +53,7 @@ impl AgentState {
         Ok(())
     }
 
-    fn register_with(&self, backend: &Backend, list: &RegistrationList) -> Result<()> {
+    pub(super) fn register_with(&self, backend: &Backend, list: &RegistrationList) -> Result<()> {
         let arguments = Arguments::of_backend(backend.raw())?;
         // SAFETY: live handles; the list is copied.
         let status = unsafe { sys::nixl_capi_register_mem(self.agent, list.0, arguments.raw()) };
@@ -97,7 +98,7 @@ impl AgentState {
         })
     }
 
-    fn deregister_from(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
+    pub(super) fn deregister_from(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
         // Backends are never removed before the agent.
         let missing = || Error::new(Status::Nixl, "the backend does not exist");
         let backend = self.backends.get(plugin).ok_or_else(missing)?;
@@ -108,34 +109,52 @@ impl AgentState {
     }
 }
 
-fn describe(descriptor: &Descriptor) -> String {
+pub(super) fn describe(descriptor: &Descriptor) -> String {
     let Descriptor { address, size, device_id, memory_type } = descriptor;
     format!("{} memory at {address:#x} of {size} bytes on device {device_id}", memory_type.name())
 }
 
-/// NIXL's list of spans to register. It always holds one.
-struct RegistrationList(sys::nixl_capi_reg_dlist_t);
+/// NIXL's list of spans to register.
+pub(super) struct RegistrationList(pub sys::nixl_capi_reg_dlist_t);
 
 impl RegistrationList {
+    /// A list of one span, without metadata.
     fn new(descriptor: &Descriptor) -> Result<Self> {
+        let list = Self::empty(descriptor.memory_type)?;
+        list.add(descriptor, &[])?;
+        Ok(list)
+    }
+
+    /// A list of raw descriptors with their metadata.
+    pub fn of(descriptors: &Descriptors) -> Result<Self> {
+        let list = Self::empty(descriptors.memory_type())?;
+        for (descriptor, entry) in descriptors.descriptors().zip(descriptors.entries()) {
+            list.add(&descriptor, &entry.metadata)?;
+        }
+        Ok(list)
+    }
+
+    fn empty(memory_type: MemoryType) -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: the output is ours on success.
-        let status = unsafe { sys::nixl_capi_create_reg_dlist(descriptor.memory_type.raw(), &mut raw) };
+        let status = unsafe { sys::nixl_capi_create_reg_dlist(memory_type.raw(), &mut raw) };
         check(status, || "create a registration list".to_string())?;
-        let list = Self(raw);
-        // SAFETY: live list; no metadata.
+        Ok(Self(raw))
+    }
+
+    fn add(&self, descriptor: &Descriptor, metadata: &[u8]) -> Result<()> {
+        // SAFETY: live list; the metadata is copied.
         let status = unsafe {
             sys::nixl_capi_reg_dlist_add_desc(
-                list.0,
+                self.0,
                 descriptor.address as usize,
                 descriptor.size as usize,
                 descriptor.device_id,
-                ptr::null(),
-                0,
+                metadata.as_ptr().cast(),
+                metadata.len(),
             )
         };
-        check(status, || format!("list {}", describe(descriptor)))?;
-        Ok(list)
+        check(status, || format!("list {}", describe(descriptor)))
     }
 }
 

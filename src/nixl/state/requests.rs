@@ -126,7 +126,7 @@ impl AgentState {
         Ok(self.keep(raw, side.clone()))
     }
 
-    fn keep(&mut self, raw: sys::nixl_capi_xfer_req_t, remote: RequestSide) -> RequestId {
+    pub(super) fn keep(&mut self, raw: sys::nixl_capi_xfer_req_t, remote: RequestSide) -> RequestId {
         let id = RequestId(self.next_id());
         self.requests.insert(id, RequestHandle { raw, remote, state: RequestState::Idle });
         id
@@ -158,6 +158,7 @@ impl AgentState {
     /// Releases a request, if it still exists. If that fails, NIXL may use its memory until the process ends.
     pub fn release_request(&mut self, id: RequestId) -> Result<()> {
         let Some(request) = self.requests.remove(&id) else { return Ok(()) };
+        self.raw_spans.remove(&id);
         let released = self.release(&request);
         if released.is_err() {
             self.unreleased.push(request);
@@ -190,7 +191,7 @@ impl AgentState {
         }
     }
 
-    fn request(&mut self, id: RequestId) -> Result<&mut RequestHandle> {
+    pub(super) fn request(&mut self, id: RequestId) -> Result<&mut RequestHandle> {
         let gone = || {
             Error::new(
                 Status::Stale,

@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The declarations here are those of the header that nixl-sys was built from.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
 
 /// The header of the very version that is linked.
 fn header() -> String {
+    without_comments(&source("wrapper.h"))
+}
+
+/// A file of the crate, in the very version that is linked.
+fn source(file: &str) -> String {
+    std::fs::read_to_string(crate_folder().join(file)).unwrap()
+}
+
+/// The folder of the crate in the registry, which is there on every machine that has built this.
+fn crate_folder() -> PathBuf {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--offline", "--manifest-path"])
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
@@ -21,8 +32,16 @@ fn header() -> String {
         .map(|(path, _)| path)
         .find(|path| path.contains("/nixl-sys-"))
         .expect("nixl-sys is a dependency");
-    let text = std::fs::read_to_string(manifest.replace("Cargo.toml", "wrapper.h")).unwrap();
-    without_comments(&text)
+    PathBuf::from(manifest.trim_end_matches("Cargo.toml"))
+}
+
+/// `Backend::is_same` reads it.
+#[test]
+fn a_handle_of_a_backend_is_one_pointer() {
+    let source = source("wrapper.cpp");
+    let fields = source.split_once("struct nixl_capi_backend_s {").unwrap().1.split_once('}').unwrap().0;
+    let fields: Vec<_> = fields.split_whitespace().collect();
+    assert_eq!(fields.join(" ").replace("* ", " *"), "nixlBackendH *backend;");
 }
 
 fn without_comments(text: &str) -> String {
@@ -64,6 +83,7 @@ fn rust_type(argument: &str) -> String {
         "size_t" | "uintptr_t" => "usize",
         "uint16_t" => "u16",
         "uint64_t" => "u64",
+        "int64_t" => "i64",
         other => other,
     };
     match (stars, is_const) {
@@ -79,7 +99,7 @@ fn rust_type(argument: &str) -> String {
 fn every_signature_matches_the_crate() {
     let prototypes = prototypes(&header());
     assert!(prototypes.len() > 90, "the header was not understood: {} prototypes", prototypes.len());
-    for (name, arguments, result) in SIGNATURES {
+    for (name, arguments, result) in SIGNATURES.iter().chain(OPTIONAL_SIGNATURES) {
         let (theirs, their_result) =
             prototypes.get(*name).unwrap_or_else(|| panic!("{name} is not in the header"));
         assert_eq!(&arguments.to_vec(), theirs, "{name}");
@@ -96,6 +116,9 @@ fn every_constant_matches_the_crate() {
         ("NIXL_CAPI_ERROR_NOT_FOUND", i64::from(NIXL_CAPI_ERROR_NOT_FOUND)),
         ("NIXL_CAPI_MEM_DRAM", i64::from(NIXL_CAPI_MEM_DRAM)),
         ("NIXL_CAPI_MEM_VRAM", i64::from(NIXL_CAPI_MEM_VRAM)),
+        ("NIXL_CAPI_ERROR_NO_TELEMETRY", i64::from(NIXL_CAPI_ERROR_NO_TELEMETRY)),
+        ("NIXL_CAPI_MEM_BLOCK", i64::from(NIXL_CAPI_MEM_BLOCK)),
+        ("NIXL_CAPI_MEM_OBJECT", i64::from(NIXL_CAPI_MEM_OBJECT)),
         ("NIXL_CAPI_MEM_FILE", i64::from(NIXL_CAPI_MEM_FILE)),
         ("NIXL_CAPI_XFER_OP_READ", i64::from(NIXL_CAPI_XFER_OP_READ)),
         ("NIXL_CAPI_XFER_OP_WRITE", i64::from(NIXL_CAPI_XFER_OP_WRITE)),
@@ -129,4 +152,91 @@ fn the_agent_configuration_matches_the_crate() {
         vec![],
     ];
     assert_eq!(fields, expected);
+}
+
+#[test]
+fn the_telemetry_of_a_request_matches_the_crate() {
+    let header = header();
+    let fields =
+        header.split_once("struct nixl_capi_xfer_telemetry_s {").unwrap().1.split_once('}').unwrap().0;
+    let names: Vec<_> = fields.split(';').filter_map(|field| field.split_whitespace().last()).collect();
+    let expected = ["start_time_us", "post_duration_us", "xfer_duration_us", "total_bytes", "desc_count"];
+    assert_eq!(names, expected);
+    assert!(fields.split(';').all(|field| field.trim().is_empty() || field.trim().starts_with("uint64_t ")));
+}
+
+/// The public functions of the crate, as `Type::function`.
+fn public_functions(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            public_functions(&path, found);
+        } else {
+            functions_of(&std::fs::read_to_string(&path).unwrap(), found);
+        }
+    }
+}
+
+/// The code of the crate is formatted: a block of a type begins and ends in the first column.
+fn functions_of(source: &str, found: &mut BTreeSet<String>) {
+    // The type whose block this is, and whether all functions of the block are public.
+    let mut block: Option<(String, bool)> = None;
+    for line in source.lines() {
+        if line.starts_with('}') {
+            block = None;
+        }
+        let words = line.trim_start().trim_start_matches("pub ").trim_start_matches("unsafe ");
+        if !line.starts_with(' ') && (words.starts_with("impl") || words.starts_with("trait ")) {
+            let header = words.split('{').next().unwrap();
+            let is_of_trait = header.contains(" for ");
+            let name = type_name(header);
+            block = (!is_of_trait).then(|| (name, words.starts_with("trait ")));
+            continue;
+        }
+        let Some(function) = words.strip_prefix("fn ") else { continue };
+        let function = function.split(['(', '<']).next().unwrap();
+        let is_public = line.trim_start().starts_with("pub ");
+        match &block {
+            Some((name, all)) if is_public || *all => drop(found.insert(format!("{name}::{function}"))),
+            None if is_public => drop(found.insert(function.to_string())),
+            _ => {}
+        }
+    }
+}
+
+/// "impl<'a, T: X> Name<'a>" → "Name".
+fn type_name(header: &str) -> String {
+    let rest = header.trim_start_matches("impl").trim_start_matches("trait");
+    let rest = match rest.strip_prefix('<') {
+        Some(generics) => generics.split_once("> ").unwrap().1,
+        None => rest,
+    };
+    rest.trim_start().split(|c: char| !c.is_alphanumeric()).next().unwrap().to_string()
+}
+
+/// The functions in the first column of the table.
+fn listed_functions(page: &str) -> BTreeSet<String> {
+    let section = page.split_once("## From nixl-sys").unwrap().1;
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let first_columns = rows.map(|row| row.split(" | ").next().unwrap());
+    first_columns
+        .flat_map(|names| names.split(['`', ',', ' ']).map(str::to_string))
+        .filter(|n| !n.is_empty())
+        .collect()
+}
+
+#[test]
+fn every_function_of_the_crate_is_in_the_table_of_the_page() {
+    let mut public = BTreeSet::new();
+    public_functions(&crate_folder().join("src"), &mut public);
+    assert!(public.len() > 120, "the source was not understood: {} functions", public.len());
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/nixl.md")).unwrap();
+    let listed = listed_functions(&page);
+    let missing: Vec<_> = public.difference(&listed).collect();
+    assert!(missing.is_empty(), "docs/nixl.md has no row for {missing:?}");
+    let unknown: Vec<_> = listed.difference(&public).collect();
+    assert!(
+        unknown.is_empty(),
+        "docs/nixl.md has rows for functions that nixl-sys does not have: {unknown:?}"
+    );
 }

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plugins and backends: what there is, what loads and why the rest does not, and connections that are made early.
+#include "harness.h"
+
+#include <dlfcn.h>
+
+/* A plugin of a list, by its name. */
+static kvmem_plugin find(const kvmem_plugins *plugins, const char *name) {
+    for (size_t i = 0; i < kvmem_plugins_count(plugins); i++) {
+        GET(kvmem_plugin, plugin, kvmem_plugins_get, plugins, i);
+        if (strcmp(plugin.name, name) == 0) {
+            return plugin;
+        }
+    }
+    FAIL("there is no %s", name);
+}
+
+static const char *parameter_of(const kvmem_plugin *plugin, const char *key) {
+    for (size_t i = 0; i < plugin->parameter_count; i++) {
+        if (strcmp(plugin->parameters[i].key, key) == 0) {
+            return plugin->parameters[i].value;
+        }
+    }
+    return "";
+}
+
+static const uint32_t dram = 1u << KVMEM_MEMORY_DRAM;
+static const uint32_t vram = 1u << KVMEM_MEMORY_VRAM;
+static const uint32_t file = 1u << KVMEM_MEMORY_FILE;
+
+TEST(plugins_are_listed_with_their_parameters_and_memory_types) {
+    OWN(kvmem_agent, agent, kvmem_agent_create, "looking", NULL);
+    OWN(kvmem_plugins, plugins, kvmem_agent_get_plugins, agent);
+    const kvmem_plugin ucx = find(plugins, "UCX");
+    CHECK(ucx.failure == NULL);
+    CHECK_EQ(ucx.memory_types & (dram | vram), dram | vram);
+    CHECK(ucx.parameter_count > 0);
+    CHECK_STR(parameter_of(&ucx, "ucx_error_handling_mode"), "peer");
+    const kvmem_plugin posix = find(plugins, "POSIX");
+    CHECK(posix.failure == NULL);
+    CHECK_EQ(posix.memory_types & file, file);
+    kvmem_plugin past;
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "plugins",
+                   kvmem_plugins_get(plugins, kvmem_plugins_count(plugins), &past, ERR));
+}
+
+/* Each plugin has a reason not to load, or loads; and the reason is the loader's. */
+TEST(a_plugin_that_does_not_load_has_the_reason) {
+    OWN(kvmem_agent, agent, kvmem_agent_create, "looking", NULL);
+    OWN(kvmem_plugins, plugins, kvmem_agent_get_plugins, agent);
+    CHECK(kvmem_plugins_count(plugins) > 2);
+    for (size_t i = 0; i < kvmem_plugins_count(plugins); i++) {
+        GET(kvmem_plugin, plugin, kvmem_plugins_get, plugins, i);
+        printf("%s: %s\n", plugin.name, plugin.failure != NULL ? plugin.failure : "loads");
+        CHECK_EQ(plugin.failure != NULL, plugin.memory_types == 0);
+    }
+    const kvmem_plugin gds = find(plugins, "GDS_MT");
+    void *cufile = dlopen("libcufile.so.0", RTLD_NOW);
+    if (cufile != NULL) {
+        dlclose(cufile);
+        SKIP("a machine without cuFile");
+    }
+    CHECK_HAS(gds.failure, "cannot open shared object file");
+    CHECK_HAS(gds.failure, "libcu");
+    CHECK_EQ(gds.parameter_count, 0);
+}
+
+TEST(backends_are_listed_as_they_were_created) {
+    OWN(kvmem_agent, agent, kvmem_agent_create, "having", NULL);
+    OWN(kvmem_plugins, none, kvmem_agent_get_backends, agent);
+    CHECK_EQ(kvmem_plugins_count(none), 0);
+    const kvmem_parameter workers = {"num_workers", "2"};
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", &workers, 1, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
+    OWN(kvmem_plugins, both, kvmem_agent_get_backends, agent);
+    CHECK_EQ(kvmem_plugins_count(both), 2);
+    GET(kvmem_plugin, first, kvmem_plugins_get, both, 0);
+    CHECK_STR(first.name, "POSIX");
+    const kvmem_plugin ucx = find(both, "UCX");
+    CHECK_STR(parameter_of(&ucx, "num_workers"), "2");
+    CHECK_EQ(ucx.memory_types & dram, dram);
+    CHECK_EQ(find(both, "POSIX").memory_types & file, file);
+}
+
+TEST(agents_connect_before_the_first_transfer) {
+    OWNED(kvmem_agent) near = agent_open("near");
+    OWNED(kvmem_agent) far = agent_open("far");
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_agent_connect(near, "far", NULL, ERR));
+    agents_introduce(near, far);
+    EXPECT_OK(kvmem_agent_connect(near, "far", NULL, ERR));
+    EXPECT_OK(kvmem_agent_connect(near, "far", NULL, ERR)); /* it is there already */
+    const char *backends[] = {"UCX"};
+    kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.backends = backends, it.backend_count = 1);
+    EXPECT_OK(kvmem_agent_connect(near, "far", &options, ERR));
+    backends[0] = "POSIX";
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "has no POSIX backend; it has UCX",
+                   kvmem_agent_connect(near, "far", &options, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "itself", kvmem_agent_connect(near, "near", NULL, ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_connect(near, "far", NULL, ERR));
+}
+
+TEST(options_that_a_call_does_not_use_are_refused) {
+    OWNED(kvmem_agent) near = agent_open("near");
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    const kvmem_nixl_options wrong[] = {
+        OPTIONS(kvmem_nixl_options, it.flags = KVMEM_NIXL_NOTIFY),
+        OPTIONS(kvmem_nixl_options, it.notification = "x", it.notification_size = 1),
+        OPTIONS(kvmem_nixl_options, it.queue = queue),
+        OPTIONS(kvmem_nixl_options, it.user_data = 1),
+    };
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "only requests use it",
+                       kvmem_agent_connect(near, "far", &wrong[i], ERR));
+    }
+}

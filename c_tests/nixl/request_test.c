@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests on raw descriptors: memory in no layout, files by their descriptors, prepared lists, what NIXL reports.
+#include "harness.h"
+
+#include <fcntl.h>
+
+#define NUM_BLOCKS 8
+#define BLOCK 4096
+
+/* Two agents of this process, each with registered memory that is no region, and the lists of its blocks. */
+typedef struct pair {
+    kvmem_agent *near;
+    kvmem_agent *far;
+    unsigned char *here;
+    unsigned char *there;
+    kvmem_descriptors *local;
+    kvmem_descriptors *remote;
+    kvmem_segments *near_segments;
+    kvmem_segments *far_segments;
+} pair;
+
+static kvmem_descriptors *blocks_of(const unsigned char *memory) {
+    GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    for (size_t i = 0; i < NUM_BLOCKS; i++) {
+        /* Every other block of the memory, so that no two are neighbours. */
+        const kvmem_descriptor block = {.address = (uintptr_t)memory + 2 * i * BLOCK, .size = BLOCK};
+        EXPECT_OK(kvmem_descriptors_add(list, &block, 1, ERR));
+    }
+    return list;
+}
+
+static kvmem_segments *register_all(kvmem_agent *agent, const unsigned char *memory) {
+    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    const kvmem_descriptor all = {.address = (uintptr_t)memory, .size = 2 * NUM_BLOCKS * BLOCK};
+    EXPECT_OK(kvmem_descriptors_add(list, &all, 1, ERR));
+    GET(kvmem_segments *, segments, kvmem_segments_register, agent, list, NULL);
+    return segments;
+}
+
+static void pair_open(pair *pair, uint64_t flags) {
+    const kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = flags);
+    EXPECT_OK(kvmem_agent_create("near", &options, &pair->near, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(pair->near, "UCX", NULL, 0, ERR));
+    pair->far = agent_open("far");
+    pair->here = test_allocate(2 * NUM_BLOCKS * BLOCK);
+    pair->there = test_allocate(2 * NUM_BLOCKS * BLOCK);
+    kv_fill(pair->here, 2 * NUM_BLOCKS * BLOCK, 1);
+    kv_fill(pair->there, 2 * NUM_BLOCKS * BLOCK, 2);
+    pair->local = blocks_of(pair->here);
+    pair->remote = blocks_of(pair->there);
+    pair->near_segments = register_all(pair->near, pair->here);
+    pair->far_segments = register_all(pair->far, pair->there);
+    agents_introduce(pair->near, pair->far);
+    agents_introduce(pair->far, pair->near);
+}
+
+static void pair_close(pair *pair) {
+    kvmem_segments_destroy(pair->near_segments);
+    kvmem_segments_destroy(pair->far_segments);
+    kvmem_descriptors_destroy(pair->local);
+    kvmem_descriptors_destroy(pair->remote);
+    kvmem_agent_destroy(pair->near);
+    kvmem_agent_destroy(pair->far);
+    free(pair->here);
+    free(pair->there);
+}
+
+static void run(kvmem_request *request) {
+    EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+    EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
+    EXPECT_OK(kvmem_request_poll(request, ERR));
+}
+
+/* The blocks are equal, and what is between them is not. */
+static void check_blocks_equal(const pair *pair) {
+    for (size_t i = 0; i < NUM_BLOCKS; i++) {
+        CHECK_BYTES(pair->here + 2 * i * BLOCK, pair->there + 2 * i * BLOCK, BLOCK);
+        CHECK(memcmp(pair->here + (2 * i + 1) * BLOCK, pair->there + (2 * i + 1) * BLOCK, BLOCK) != 0);
+    }
+}
+
+TEST(descriptors_are_read_and_written_again_and_again) {
+    OPENED(pair, both, 0);
+    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote, NULL);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "kvmem_request_post", kvmem_request_poll(read, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "kvmem_request_post", kvmem_request_wait(read, 0, ERR));
+    run(read);
+    check_blocks_equal(&both);
+    OWN(kvmem_request, write, kvmem_request_create, both.near, KVMEM_REQUEST_WRITE, both.local, "far", both.remote,
+        NULL);
+    for (uint32_t seed = 3; seed < 6; seed++) {
+        kv_fill(both.here, 2 * NUM_BLOCKS * BLOCK, seed);
+        run(write);
+        check_blocks_equal(&both);
+    }
+}
+
+TEST(ends_are_reported_to_the_queue) {
+    OPENED(pair, both, 0);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.queue = queue, it.user_data = 77);
+    GET(kvmem_request *, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote,
+        &options);
+    EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
+    kvmem_request_destroy(read); /* in flight, or just done: the run ends, and is reported */
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 1);
+    CHECK_EQ(completion.user_data, 77);
+    CHECK_EQ(completion.bytes, NUM_BLOCKS * BLOCK);
+    CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+    check_blocks_equal(&both);
+    EXPECT_OK(kvmem_segments_deregister(both.near_segments, ERR)); /* nothing uses the memory */
+}
+
+TEST(prepared_lists_are_chosen_from_by_index) {
+    OPENED(pair, both, 0);
+    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
+    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
+    const uint32_t here[] = {5, 0, 3};
+    const uint32_t there[] = {1, 7, 2};
+    OWN(kvmem_request, read, kvmem_request_make, KVMEM_REQUEST_READ, local, here, remote, there, 3, NULL);
+    kvmem_prepared_destroy(local); /* the request keeps it */
+    local = NULL;
+    run(read);
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_BYTES(both.here + (size_t)2 * here[i] * BLOCK, both.there + (size_t)2 * there[i] * BLOCK, BLOCK);
+    }
+    CHECK(memcmp(both.here + 2 * BLOCK, both.there + 2 * BLOCK, BLOCK) != 0);
+}
+
+TEST(what_does_not_correspond_is_refused) {
+    OPENED(pair, both, 0);
+    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
+    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
+    OWN(kvmem_prepared, of_far, kvmem_prepared_create, both.far, "near", both.local, NULL);
+    const uint32_t index[] = {NUM_BLOCKS};
+    const uint32_t zero[] = {0};
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "local_indices[0] is 8", kvmem_request_make, 1, local, index, remote, zero, 1, NULL);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "remote_indices[0] is 8", kvmem_request_make, 1, local, zero, remote, index, 1,
+           NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "count", kvmem_request_make, 1, local, zero, remote, zero, 0, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "operation", kvmem_request_make, 3, local, zero, remote, zero, 1, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "for the remote side", kvmem_request_make, 1, remote, zero, remote, zero, 1,
+           NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "for the local side", kvmem_request_make, 1, local, zero, local, zero, 1, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "prepared by agent 'near', the remote list by agent 'far'", kvmem_request_make,
+           1, local, zero, of_far, zero, 1, NULL);
+    EXPECT_OK(kvmem_descriptors_set(both.remote, 2, &(kvmem_descriptor){.address = 1, .size = 8}, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 2 has 4096 bytes on the local side and 8", kvmem_request_create,
+           both.near, 1, both.local, "far", both.remote, NULL);
+    EXPECT_OK(kvmem_descriptors_remove(both.remote, 2, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "8 descriptors, the remote side 7", kvmem_request_create, both.near, 1,
+           both.local, "far", both.remote, NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_request_create, both.near, 1, both.local, "stranger", both.local,
+           NULL);
+    static unsigned char elsewhere[BLOCK];
+    EXPECT_OK(kvmem_descriptors_resize(both.local, 1, ERR));
+    EXPECT_OK(kvmem_descriptors_resize(both.remote, 1, ERR));
+    const kvmem_descriptor unknown = {.address = (uintptr_t)elsewhere, .size = BLOCK};
+    EXPECT_OK(kvmem_descriptors_set(both.local, 0, &unknown, ERR));
+    CHECK(kvmem_request_create(both.near, 1, both.local, "far", both.remote, NULL, &(kvmem_request *){NULL}, ERR) < 0);
+    CHECK_HAS(test_last_message(), "must have both sides registered");
+}
+
+TEST(notifications_come_with_a_request_and_can_be_replaced) {
+    OPENED(pair, both, 0);
+    kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.notification = "a\0b", it.notification_size = 3);
+    OWN(kvmem_request, write, kvmem_request_create, both.near, KVMEM_REQUEST_WRITE, both.local, "far", both.remote,
+        &options);
+    run(write);
+    agent_expect_notification(both.far, "near", "a\0b", 3);
+    EXPECT_OK(kvmem_request_post(write, "other", 5, ERR));
+    EXPECT_OK(kvmem_request_wait(write, PATIENCE, ERR));
+    agent_expect_notification(both.far, "near", "other", 5);
+    options = OPTIONS(kvmem_nixl_options, it.flags = KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE);
+    OWN(kvmem_request, empty, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote,
+        &options);
+    run(empty);
+    agent_expect_notification(both.far, "near", "", 0);
+}
+
+TEST(backend_cost_and_telemetry_of_a_request) {
+    OPENED(pair, both, KVMEM_AGENT_TELEMETRY);
+    EXPECT_OK(kvmem_agent_create_backend(both.near, "POSIX", NULL, 0, ERR));
+    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote, NULL);
+    OWN(kvmem_blob, backend, kvmem_request_get_backend, read);
+    CHECK_STR((const char *)kvmem_blob_data(backend), "UCX");
+    kvmem_request_cost cost;
+    memset(&cost, 0xEE, sizeof(cost));
+    EXPECT_OK(kvmem_request_estimate(read, &cost, ERR));
+    CHECK_EQ(cost.method, 0);
+    CHECK_EQ(cost.reserved, 0);
+    CHECK(cost.duration_ns < SECONDS(1)); /* UCX may estimate less than a microsecond, which is 0 */
+    kvmem_request_telemetry telemetry;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "kvmem_request_post", kvmem_request_get_telemetry(read, &telemetry, ERR));
+    run(read);
+    EXPECT_OK(kvmem_request_get_telemetry(read, &telemetry, ERR));
+    CHECK_EQ(telemetry.bytes, NUM_BLOCKS * BLOCK);
+    CHECK_EQ(telemetry.descriptors, NUM_BLOCKS);
+    CHECK(telemetry.start_ns > 0);
+}
+
+TEST(without_telemetry_the_error_says_what_to_set) {
+    OPENED(pair, both, 0);
+    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote, NULL);
+    run(read);
+    kvmem_request_telemetry telemetry;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "KVMEM_AGENT_TELEMETRY",
+                   kvmem_request_get_telemetry(read, &telemetry, ERR));
+}
+
+TEST(an_invalidated_peer_makes_requests_stale) {
+    OPENED(pair, both, 0);
+    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
+    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
+    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote, NULL);
+    run(read);
+    size_t count = 0;
+    EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, &count, ERR));
+    CHECK_EQ(count, 1);
+    EXPECT(KVMEM_STATUS_STALE, kvmem_request_post(read, NULL, 0, ERR));
+    const uint32_t zero[] = {0};
+    REFUSE(KVMEM_STATUS_STALE, "prepare the list again", kvmem_request_make, 1, local, zero, remote, zero, 1, NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_request_create, both.near, 1, both.local, "far", both.remote, NULL);
+    agents_introduce(both.near, both.far); /* the same peer once more */
+    EXPECT(KVMEM_STATUS_STALE, kvmem_request_post(read, NULL, 0, ERR));
+    OWN(kvmem_request, again, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote, NULL);
+    run(again);
+    EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, NULL, ERR));
+    EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, &count, ERR));
+    CHECK_EQ(count, 0);
+}
+
+/* The owner knows no layouts: its memory is blocks for this side. */
+TEST(raw_memory_of_a_peer_is_a_layout) {
+    OPENED(pair, both, 0);
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    OPENED(kv_side, side, &config, both.near, 4);
+    const uint64_t size = kv_region_size(&config);
+    CHECK(size <= 2 * NUM_BLOCKS * BLOCK);
+    OWN(kvmem_descriptors, there, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    const kvmem_descriptor region = {.address = (uintptr_t)both.there, .size = size};
+    EXPECT_OK(kvmem_descriptors_add(there, &region, 1, ERR));
+    OWN(kvmem_layout, remote, kvmem_layout_create_remote, both.near, "far", &config, there);
+    OWN(kvmem_blob, owner, kvmem_layout_get_agent, remote);
+    CHECK_STR((const char *)kvmem_blob_data(owner), "far");
+    static const kvmem_block_pair pairs[] = {{2, 1}};
+    const kvmem_transfer_options options = kv_transfer_options(&(kv_move){pairs, 1, 0, 0, 3});
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, side.layout, remote, &options);
+    RUN(transfer);
+    for (uint32_t i = 0; i < 6; i++) { /* layers and outer slots */
+        GET(kvmem_block, source, kvmem_layout_get_block, side.layout, 2, i / 2, i % 2);
+        GET(kvmem_block, destination, kvmem_layout_get_block, remote, 1, i / 2, i % 2);
+        CHECK(destination.address >= (uintptr_t)both.there);
+        CHECK_BYTES((const void *)(uintptr_t)destination.address, (const void *)(uintptr_t)source.address, source.size);
+    }
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_layout_create_remote, both.near, "stranger", &config, there);
+    EXPECT_OK(kvmem_descriptors_set(there, 0, REF(WITH(region, it.size = size - 1)), ERR));
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "needs", kvmem_layout_create_remote, both.near, "far", &config, there);
+    EXPECT_OK(kvmem_descriptors_set(there, 0, REF(WITH(region, it.address = (uintptr_t)both.here)), ERR));
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "does not cover", kvmem_layout_create_remote, both.near, "far", &config, there);
+    EXPECT_OK(kvmem_descriptors_add(there, &region, 1, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "needs 1 regions, 2 are given", kvmem_layout_create_remote, both.near, "far",
+           &config, there);
+    OWN(kvmem_descriptors, files, kvmem_descriptors_create, KVMEM_MEMORY_FILE);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "FILE memory", kvmem_layout_create_remote, both.near, "far", &config, files);
+}
+
+/* A region in a list is kept with its registration. */
+TEST(a_request_keeps_the_registration_of_a_region) {
+    OPENED(pair, both, 0);
+    OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = BLOCK)));
+    OWN(kvmem_registration, registration, kvmem_region_register, region, both.near);
+    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    EXPECT_OK(kvmem_descriptors_add_region(list, region, ERR));
+    EXPECT_OK(kvmem_descriptors_resize(both.remote, 1, ERR));
+    GET(kvmem_request *, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, list, "far", both.remote, NULL);
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_registration_deregister(registration, ERR));
+    run(read);
+    CHECK_BYTES((const void *)(uintptr_t)region_info(region).address, both.there, BLOCK);
+    kvmem_request_destroy(read);
+    EXPECT_OK(kvmem_registration_deregister(registration, ERR));
+}
+
+/* The owner of a file is the agent itself. */
+TEST(files_are_written_and_read_by_their_descriptors) {
+    static unsigned char memory[2 * BLOCK];
+    kv_fill(memory, BLOCK, 1);
+    OWN(kvmem_agent, agent, kvmem_agent_create, "files", NULL);
+    EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
+    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(test_close) const int fd = open(scratch_file(&directory, "data"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0);
+    CHECK_EQ(ftruncate(fd, 4 * BLOCK), 0);
+    OWN(kvmem_descriptors, file, kvmem_descriptors_create, KVMEM_MEMORY_FILE);
+    const kvmem_descriptor whole = {.size = 4 * BLOCK, .device_id = (uint64_t)fd};
+    EXPECT_OK(kvmem_descriptors_add(file, &whole, 1, ERR));
+    OWN(kvmem_segments, in_file, kvmem_segments_register, agent, file, NULL);
+    OWN(kvmem_descriptors, host, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    EXPECT_OK(kvmem_descriptors_add(host, REF(((kvmem_descriptor){.address = (uintptr_t)memory, .size = sizeof(memory)})),
+                                    1, ERR));
+    OWN(kvmem_segments, in_memory, kvmem_segments_register, agent, host, NULL);
+    const kvmem_descriptor third = {.address = 2 * BLOCK, .size = BLOCK, .device_id = (uint64_t)fd};
+    EXPECT_OK(kvmem_descriptors_set(file, 0, &third, ERR));
+    EXPECT_OK(kvmem_descriptors_set(host, 0, REF(((kvmem_descriptor){.address = (uintptr_t)memory, .size = BLOCK})), ERR));
+    OWN(kvmem_request, write, kvmem_request_create, agent, KVMEM_REQUEST_WRITE, host, "files", file, NULL);
+    run(write);
+    CHECK_EQ(pread(fd, memory + BLOCK, BLOCK, 2 * BLOCK), BLOCK);
+    CHECK_BYTES(memory + BLOCK, memory, BLOCK);
+    OWN(kvmem_blob, backend, kvmem_request_get_backend, write);
+    CHECK_STR((const char *)kvmem_blob_data(backend), "POSIX");
+    memset(memory + BLOCK, 0, BLOCK);
+    const kvmem_descriptor second = {.address = (uintptr_t)memory + BLOCK, .size = BLOCK};
+    EXPECT_OK(kvmem_descriptors_set(host, 0, &second, ERR));
+    OWN(kvmem_request, read, kvmem_request_create, agent, KVMEM_REQUEST_READ, host, "files", file, NULL);
+    run(read);
+    CHECK_BYTES(memory + BLOCK, memory, BLOCK);
+    scratch_remove(&directory);
+}

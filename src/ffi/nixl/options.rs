@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Options of calls on raw descriptors.
+
+use std::ffi::{c_char, c_void};
+
+use crate::error::{Result, ensure};
+use crate::ffi::common::handle::borrow_nullable;
+use crate::ffi::common::options::{check_flags, options, read_nullable};
+use crate::ffi::common::pointer::items;
+use crate::ffi::common::scope::Scope;
+use crate::ffi::common::text;
+use crate::ffi::queue::kvmem_queue;
+use crate::nixl::CallOptions;
+use crate::transfer::raw::Reporting;
+
+/// Send the notification, also if it has no bytes.
+pub const KVMEM_NIXL_NOTIFY: u64 = 1;
+/// NIXL does not merge neighbouring descriptors.
+pub const KVMEM_NIXL_SKIP_MERGE: u64 = 2;
+
+/// Options of functions that take raw descriptors. A function fails with KVMEM_STATUS_INVALID_ARGUMENT for a
+/// field that it does not use; its page lists those that it uses.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_nixl_options {
+    /// sizeof(kvmem_nixl_options)
+    pub struct_size: usize,
+    /// KVMEM_NIXL_* flags.
+    pub flags: u64,
+    /// Plugins of the backends to use, in order of preference; NULL with count 0 for all backends of the
+    /// agent.
+    pub backends: *const *const c_char,
+    /// Number of backends.
+    pub backend_count: usize,
+    /// Bytes for the peer, which gets them when the request is complete; NULL with size 0 for none.
+    pub notification: *const c_void,
+    /// Number of those bytes.
+    pub notification_size: usize,
+    /// Bytes that the backend understands; NULL with size 0 for none.
+    pub custom_parameter: *const c_void,
+    /// Number of those bytes.
+    pub custom_parameter_size: usize,
+    /// Receives a completion for each run of a request; may be NULL.
+    pub queue: *mut kvmem_queue,
+    /// user_data of the completions.
+    pub user_data: u64,
+}
+options!(kvmem_nixl_options);
+
+/// Sets options to their defaults.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_nixl_options_init(options: *mut kvmem_nixl_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { crate::ffi::common::options::init(options, struct_size) };
+}
+
+/// Reads the options of a function that has nothing to do with requests.
+///
+/// # Safety
+/// Every pointer, also in the options, must be NULL or valid.
+pub(in crate::ffi) unsafe fn call_options(options: *const kvmem_nixl_options) -> Result<CallOptions> {
+    // SAFETY: the caller's promise.
+    let Some(options) = (unsafe { read_nullable(options) })? else { return Ok(CallOptions::default()) };
+    check_flags("kvmem_nixl_options", options.flags, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE)?;
+    for (field, is_set) in [
+        ("flags", options.flags != 0),
+        ("notification", !options.notification.is_null() || options.notification_size != 0),
+        ("queue", !options.queue.is_null()),
+        ("user_data", options.user_data != 0),
+    ] {
+        ensure!(
+            !is_set,
+            InvalidArgument,
+            "{field} of kvmem_nixl_options is set, and only requests use it; set it to 0"
+        );
+    }
+    // SAFETY: the caller's promise.
+    unsafe { converted(&options) }
+}
+
+/// Reads the options of a request.
+///
+/// # Safety
+/// As for [`call_options`].
+pub(in crate::ffi) unsafe fn request_options(
+    scope: &Scope<'_>,
+    options: *const kvmem_nixl_options,
+) -> Result<(CallOptions, Reporting)> {
+    // SAFETY: the caller's promise.
+    let Some(options) = (unsafe { read_nullable(options) })? else { return Ok(Default::default()) };
+    check_flags("kvmem_nixl_options", options.flags, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE)?;
+    // SAFETY: the caller's promise.
+    let (given, queue) = unsafe { (converted(&options)?, borrow_nullable(scope, options.queue)?) };
+    let queue = queue.map(|open| open.0.clone());
+    Ok((given, Reporting { queue, user_data: options.user_data }))
+}
+
+/// # Safety
+/// As for [`call_options`].
+unsafe fn converted(options: &kvmem_nixl_options) -> Result<CallOptions> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let backends = items(options.backends, options.backend_count, "backends")?;
+        let backends =
+            backends.iter().map(|name| Ok(text::required(*name, "a name in backends")?.to_string()));
+        let notification = text::bytes(options.notification, options.notification_size, "notification")?;
+        let notifies = options.flags & KVMEM_NIXL_NOTIFY != 0 || !notification.is_empty();
+        let parameter =
+            text::bytes(options.custom_parameter, options.custom_parameter_size, "custom_parameter")?;
+        Ok(CallOptions {
+            backends: backends.collect::<Result<_>>()?,
+            notification: notifies.then(|| notification.to_vec()),
+            custom_parameter: (!parameter.is_empty()).then(|| parameter.to_vec()),
+            skips_merge: options.flags & KVMEM_NIXL_SKIP_MERGE != 0,
+        })
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Discovery: the plugins of NIXL, the backends of an agent, and connections.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char};
+
+use crate::error::{Error, Status};
+use crate::ffi::agent::{kvmem_agent, memory_type};
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, peek};
+use crate::ffi::common::pointer::out;
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
+use crate::ffi::nixl::agent::kvmem_parameter;
+use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
+use crate::nixl::PluginInfo;
+
+/// A list of plugins or backends. It never changes, so any threads may read it at the same time.
+pub struct kvmem_plugins {
+    handle: Handle<Vec<Entry>>,
+}
+opaque!(kvmem_plugins, Vec<Entry>, "plugins");
+
+/// A plugin, with its texts as C strings.
+pub struct Entry {
+    name: CString,
+    failure: Option<CString>,
+    memory_types: u32,
+    parameters: Parameters,
+}
+
+/// A plugin of NIXL, or a backend that an agent has created from one. The pointers are valid as long as the
+/// kvmem_plugins.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_plugin {
+    /// Name of the plugin.
+    pub name: *const c_char,
+    /// Why the plugin does not load, such as the name of a missing library; NULL if it loads.
+    pub failure: *const c_char,
+    /// Parameters: defaults of a plugin, the actual ones of a backend.
+    pub parameters: *const kvmem_parameter,
+    /// Number of parameters.
+    pub parameter_count: usize,
+    /// The memory types that it accepts: bit 1 << KVMEM_MEMORY_* for each.
+    pub memory_types: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Lists the plugins that NIXL finds. Loads each of them, to get its parameters and memory types. A plugin
+/// that does not load is in the list with the reason.
+///
+/// @param agent an agent
+/// @param plugins receives the list, sorted by name; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_agent_get_plugins(
+    agent: *mut kvmem_agent,
+    plugins: *mut *mut kvmem_plugins,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let plugins = Out::new(plugins)?;
+            plugins.set(entries(borrow(scope, agent)?.agent.call(|state| state.plugins())?));
+            Ok(())
+        })
+    }
+}
+
+/// Lists the backends of an agent.
+///
+/// @param agent an agent
+/// @param backends receives the list, sorted by name; the caller destroys it
+/// @return KVMEM_STATUS_OK: the list may be empty
+///         KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_agent_get_backends(
+    agent: *mut kvmem_agent,
+    backends: *mut *mut kvmem_plugins,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let backends = Out::new(backends)?;
+            backends.set(entries(borrow(scope, agent)?.agent.call(|state| state.backends())?));
+            Ok(())
+        })
+    }
+}
+
+/// Returns the number of plugins or backends of a list.
+///
+/// @param plugins a list; NULL returns 0
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_plugins_count(plugins: *const kvmem_plugins) -> usize {
+    // SAFETY: NULL or live, by contract.
+    unsafe { peek(plugins) }.map_or(0, Vec::len)
+}
+
+/// Returns a plugin or backend of a list.
+///
+/// @param plugins a list
+/// @param index less than the count
+/// @param plugin receives the plugin
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_plugins_get(
+    plugins: *const kvmem_plugins,
+    index: usize,
+    plugin: *mut kvmem_plugin,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let entries = borrow(scope, plugins)?;
+            let past = || {
+                let message = format!("index is {index}, and the list has {} plugins", entries.len());
+                Error::new(Status::OutOfRange, message)
+            };
+            let entry = entries.get(index).ok_or_else(past)?;
+            let (parameters, parameter_count) = entry.parameters.raw();
+            out(plugin, "plugin")?.write(kvmem_plugin {
+                name: entry.name.as_ptr(),
+                failure: entry.failure.as_ref().map_or(std::ptr::null(), |failure| failure.as_ptr()),
+                parameters,
+                parameter_count,
+                memory_types: entry.memory_types,
+                reserved: 0,
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Destroys a list of plugins or backends.
+///
+/// @param plugins a list that no other call uses; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_plugins_destroy(plugins: *mut kvmem_plugins) {
+    // SAFETY: by contract.
+    unsafe { destroy(plugins) };
+}
+
+/// Connects an agent to a peer now. Without this call, the first transfer or notification does, and takes
+/// longer.
+///
+/// @param agent an agent
+/// @param remote name of a peer whose metadata is loaded
+/// @param options backends, custom_parameter; NULL for all backends
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded, or the agent has no backend of a
+///           given name
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own, or options has another field set
+///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_agent_connect(
+    agent: *mut kvmem_agent,
+    remote: *const c_char,
+    options: *const kvmem_nixl_options,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let agent = &borrow(scope, agent)?.agent;
+            let remote = text::required(remote, "remote")?.to_string();
+            let options = call_options(options)?;
+            agent.call(move |state| state.connect(&remote, &options))
+        })
+    }
+}
+
+fn entries(plugins: Vec<PluginInfo>) -> Vec<Entry> {
+    let entry = |plugin: PluginInfo| Entry {
+        name: c_text(&plugin.name),
+        failure: plugin.failure.as_deref().map(c_text),
+        memory_types: plugin.memory_types.into_iter().fold(0, |mask, each| mask | 1 << memory_type(each)),
+        parameters: Parameters::new(&plugin.parameters),
+    };
+    plugins.into_iter().map(entry).collect()
+}
+
+/// A C string; empty for a text that contains a NUL.
+fn c_text(text: &str) -> CString {
+    CString::new(text).unwrap_or_default()
+}
+
+/// Parameters as an array for C.
+pub struct Parameters {
+    array: Vec<kvmem_parameter>,
+    /// What the array points to.
+    _texts: Vec<[CString; 2]>,
+}
+
+// SAFETY: the pointers are to texts of this value, which never change.
+unsafe impl Send for Parameters {}
+// SAFETY: see above.
+unsafe impl Sync for Parameters {}
+
+impl Parameters {
+    /// The parameters of a map.
+    pub(in crate::ffi) fn new(map: &BTreeMap<String, String>) -> Self {
+        let texts: Vec<[CString; 2]> = map.iter().map(|(key, value)| [c_text(key), c_text(value)]).collect();
+        let parameter =
+            |[key, value]: &[CString; 2]| kvmem_parameter { key: key.as_ptr(), value: value.as_ptr() };
+        Self { array: texts.iter().map(parameter).collect(), _texts: texts }
+    }
+
+    /// Pointer and count; NULL and 0 for none.
+    pub(in crate::ffi) fn raw(&self) -> (*const kvmem_parameter, usize) {
+        let pointer = if self.array.is_empty() { std::ptr::null() } else { self.array.as_ptr() };
+        (pointer, self.array.len())
+    }
+}

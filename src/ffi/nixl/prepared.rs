@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Prepared lists of descriptors.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use crate::ffi::agent::kvmem_agent;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
+use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
+use crate::transfer::raw::Prepared;
+
+/// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive.
+///
+/// Threads: all functions may use one list at the same time, except kvmem_prepared_destroy.
+pub struct kvmem_prepared {
+    handle: Handle<Arc<Prepared>>,
+}
+opaque!(kvmem_prepared, Arc<Prepared>, "prepared");
+
+/// Prepares a list of descriptors, for requests that choose from it by index.
+///
+/// @param agent the agent that will post the requests
+/// @param owner name of the agent that owns the memory, for the remote side of requests: a peer whose
+///        metadata is loaded, or the agent itself for files and objects; NULL for the local side
+/// @param descriptors a list with at least one descriptor, which is copied
+/// @param options backends, custom_parameter; NULL for NIXL's choice
+/// @param prepared receives the prepared list; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the memory is not registered, its owner is not loaded or its loaded
+///           metadata does not cover the memory, or the agent has no backend of a given name
+///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region in the list is being
+///           deregistered, or was
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_prepared_create(
+    agent: *mut kvmem_agent,
+    owner: *const c_char,
+    descriptors: *const kvmem_descriptors,
+    options: *const kvmem_nixl_options,
+    prepared: *mut *mut kvmem_prepared,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let prepared = Out::new(prepared)?;
+            let agent = &borrow(scope, agent)?.agent;
+            let owner = if owner.is_null() { None } else { Some(text::required(owner, "owner")?) };
+            let list = borrow(scope, descriptors)?.lock().clone();
+            prepared.set(Prepared::create(agent, owner, &list, call_options(options)?)?);
+            Ok(())
+        })
+    }
+}
+
+/// Destroys a prepared list. Requests that were made from it keep it until they are destroyed.
+///
+/// @param prepared a prepared list that no other call uses; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_prepared_destroy(prepared: *mut kvmem_prepared) {
+    // SAFETY: by contract.
+    unsafe { destroy(prepared) };
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests on raw descriptors.
+
+use std::ffi::c_char;
+
+use crate::error::{Result, ensure};
+use crate::ffi::agent::kvmem_agent;
+use crate::ffi::common::blob::{self, kvmem_blob};
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::{call, call_status};
+use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
+use crate::ffi::common::options::not_one_of;
+use crate::ffi::common::pointer::{items, out};
+use crate::ffi::common::status::{KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, kvmem_status};
+use crate::ffi::common::text;
+use crate::ffi::common::time::timeout;
+use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::options::{kvmem_nixl_options, request_options};
+use crate::ffi::nixl::prepared::kvmem_prepared;
+use crate::nixl::Operation;
+use crate::transfer::raw::Request;
+
+/// A request: one NIXL transfer between raw descriptors. It can be posted again and again, and keeps its
+/// agent, prepared lists and the regions of its lists alive. Other memory must stay valid until the request
+/// is complete.
+///
+/// Threads: all functions may use one request at the same time, except kvmem_request_destroy.
+pub struct kvmem_request {
+    handle: Handle<Request>,
+}
+opaque!(kvmem_request, Request, "request");
+
+/// From the remote side to the local side.
+pub const KVMEM_REQUEST_READ: u32 = 1;
+/// From the local side to the remote side.
+pub const KVMEM_REQUEST_WRITE: u32 = 2;
+
+/// Creates a request on two lists of descriptors, which correspond by index.
+///
+/// @param agent an agent
+/// @param operation KVMEM_REQUEST_* value
+/// @param local memory of the agent
+/// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
+///        itself for files and objects
+/// @param remote memory of the owner, with as many descriptors of the same sizes
+/// @param options all fields; NULL for the defaults
+/// @param request receives the request; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a list is empty, or the lists differ in number or sizes
+///         KVMEM_STATUS_NOT_FOUND: memory is not registered, the owner is not loaded, its loaded metadata
+///           does not cover the memory, no backend reaches it, or the agent has no backend of a given name
+///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region in local is being
+///           deregistered, or was
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_request_create(
+    agent: *mut kvmem_agent,
+    operation: u32,
+    local: *const kvmem_descriptors,
+    owner: *const c_char,
+    remote: *const kvmem_descriptors,
+    options: *const kvmem_nixl_options,
+    request: *mut *mut kvmem_request,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let request = Out::new(request)?;
+            let agent = &borrow(scope, agent)?.agent;
+            let operation = operation_of(operation)?;
+            let local = borrow(scope, local).map_err(|error| error.context("local"))?.lock().clone();
+            let owner = text::required(owner, "owner")?;
+            let remote = borrow(scope, remote).map_err(|error| error.context("remote"))?.lock().clone();
+            let (options, reporting) = request_options(scope, options)?;
+            request.set(Request::create(agent, operation, &local, (owner, &remote), options, reporting)?);
+            Ok(())
+        })
+    }
+}
+
+/// Creates a request on descriptors of two prepared lists. NIXL merges descriptors that are neighbours on
+/// both sides, unless KVMEM_NIXL_SKIP_MERGE is set.
+///
+/// @param operation KVMEM_REQUEST_* value
+/// @param local a list that was prepared for the local side
+/// @param local_indices indices in that list
+/// @param remote a list that was prepared for the remote side, by the same agent
+/// @param remote_indices indices in that list, which correspond to those of the local side by position
+/// @param count number of indices of each side, at least 1
+/// @param options all fields; NULL for the defaults
+/// @param request receives the request; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the lists were prepared by different agents or for the wrong sides,
+///           or sizes differ
+///         KVMEM_STATUS_OUT_OF_RANGE: an index is too large
+///         KVMEM_STATUS_NOT_FOUND: no backend has both sides, or the agent has no backend of a given name
+///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_request_make(
+    operation: u32,
+    local: *const kvmem_prepared,
+    local_indices: *const u32,
+    remote: *const kvmem_prepared,
+    remote_indices: *const u32,
+    count: usize,
+    options: *const kvmem_nixl_options,
+    request: *mut *mut kvmem_request,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let request = Out::new(request)?;
+            let operation = operation_of(operation)?;
+            let local = borrow(scope, local).map_err(|error| error.context("local"))?;
+            let remote = borrow(scope, remote).map_err(|error| error.context("remote"))?;
+            ensure!(count > 0, InvalidArgument, "count is 0; a request has at least one pair of indices");
+            let local = (local, items(local_indices, count, "local_indices")?);
+            let remote = (remote, items(remote_indices, count, "remote_indices")?);
+            let (options, reporting) = request_options(scope, options)?;
+            request.set(Request::make(operation, local, remote, options, reporting)?);
+            Ok(())
+        })
+    }
+}
+
+/// Starts a run of a request. After the run has ended, the request can be posted again.
+///
+/// The bytes of the notification are those of the options that the request was created with, unless this call
+/// has others.
+///
+/// @param request a request
+/// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
+/// @param size number of bytes
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_BUSY: the request is in flight
+///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
+///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_request_post(
+    request: *mut kvmem_request,
+    notification: *const std::ffi::c_void,
+    size: usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let request = borrow(scope, request)?;
+            let message = text::bytes(notification, size, "notification")?;
+            request.post((!message.is_empty()).then(|| message.to_vec()))
+        })
+    }
+}
+
+/// Returns the state of the last run of a request. Never waits.
+///
+/// @param request a request
+/// @return KVMEM_STATUS_OK: the run has succeeded
+///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
+///         KVMEM_STATUS_INVALID_STATE: the request was not posted
+///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_request_poll(
+    request: *const kvmem_request,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call_status(error, |scope| {
+            Ok(match borrow(scope, request)?.poll()? {
+                Some(()) => KVMEM_STATUS_OK,
+                None => KVMEM_STATUS_IN_PROGRESS,
+            })
+        })
+    }
+}
+
+/// Waits for the end of the last run of a request.
+///
+/// @param request a request
+/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK: the run has succeeded
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight
+///         KVMEM_STATUS_INVALID_STATE: the request was not posted
+///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_request_wait(
+    request: *const kvmem_request,
+    timeout_ns: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, request)?.wait(timeout(timeout_ns))) }
+}
+
+/// Returns the plugin of the backend that NIXL chose for a request.
+///
+/// @param request a request
+/// @param plugin receives the name as text; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_request_get_backend(
+    request: *const kvmem_request,
+    plugin: *mut *mut kvmem_blob,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let plugin = Out::new(plugin)?;
+            plugin.set(blob::value(borrow(scope, request)?.backend()?.into_bytes()));
+            Ok(())
+        })
+    }
+}
+
+/// NIXL's estimate of the duration of a request.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_request_cost {
+    /// Estimated duration in nanoseconds.
+    pub duration_ns: u64,
+    /// How far the duration may be from it, in nanoseconds.
+    pub margin_ns: u64,
+    /// 0 if the backend has calculated it; other values are NIXL's.
+    pub method: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Estimates how long a request takes.
+///
+/// @param request a request
+/// @param cost receives the estimate
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the backend has no estimate
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_request_estimate(
+    request: *const kvmem_request,
+    cost: *mut kvmem_request_cost,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let cost = out(cost, "cost")?;
+            let estimate = borrow(scope, request)?.estimate()?;
+            cost.write(kvmem_request_cost {
+                duration_ns: nanoseconds(estimate.duration),
+                margin_ns: nanoseconds(estimate.margin),
+                method: estimate.method,
+                reserved: 0,
+            });
+            Ok(())
+        })
+    }
+}
+
+/// What NIXL measured of the last run of a request.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_request_telemetry {
+    /// When the run was posted: nanoseconds of CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// Duration of the call that posted it, in nanoseconds.
+    pub post_ns: u64,
+    /// Duration of the transfer, in nanoseconds.
+    pub duration_ns: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Number of descriptors, after NIXL has merged neighbours.
+    pub descriptors: u64,
+}
+
+/// Returns what NIXL measured of the last run of a request.
+///
+/// @param request a request of an agent that was created with KVMEM_AGENT_TELEMETRY
+/// @param telemetry receives the measurements
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the request was not posted, or the agent has no telemetry
+///         KVMEM_STATUS_BUSY: the run is in flight
+///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_request_get_telemetry(
+    request: *const kvmem_request,
+    telemetry: *mut kvmem_request_telemetry,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let telemetry = out(telemetry, "telemetry")?;
+            let measured = borrow(scope, request)?.telemetry()?;
+            telemetry.write(kvmem_request_telemetry {
+                start_ns: nanoseconds(measured.start),
+                post_ns: nanoseconds(measured.post),
+                duration_ns: nanoseconds(measured.transfer),
+                bytes: measured.bytes,
+                descriptors: measured.descriptors,
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Destroys a request. A run in flight continues, and its end is reported to the queue: NIXL cannot cancel a
+/// run. The memory must stay valid until then.
+///
+/// @param request a request that no other call uses; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_request_destroy(request: *mut kvmem_request) {
+    // SAFETY: by contract.
+    unsafe { destroy(request) };
+}
+
+fn operation_of(value: u32) -> Result<Operation> {
+    match value {
+        KVMEM_REQUEST_READ => Ok(Operation::Read),
+        KVMEM_REQUEST_WRITE => Ok(Operation::Write),
+        other => Err(not_one_of("operation", other, "KVMEM_REQUEST_*")),
+    }
+}
+
+fn nanoseconds(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

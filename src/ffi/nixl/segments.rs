@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Registered descriptors.
+
+use crate::ffi::agent::kvmem_agent;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
+use crate::transfer::raw::Segments;
+
+/// Descriptors that an agent has registered: memory that is in no region, objects and blocks. It keeps the
+/// agent alive, and those regions whose memory was added by kvmem_descriptors_add_region.
+///
+/// Threads: all functions may use it at the same time, except kvmem_segments_destroy.
+pub struct kvmem_segments {
+    handle: Handle<Segments>,
+}
+opaque!(kvmem_segments, Segments, "segments");
+
+/// Registers descriptors with an agent. The memory must stay valid until they are deregistered.
+///
+/// @param agent an agent
+/// @param descriptors a list with at least one descriptor, which is copied
+/// @param options backends, custom_parameter; NULL for all backends that accept the memory type
+/// @param segments receives the registered descriptors; the caller destroys them
+/// @return KVMEM_STATUS_OK: all given backends have accepted the descriptors; without backends at least one
+///         KVMEM_STATUS_ALREADY_EXISTS: a descriptor is registered with the agent, or is in the list twice
+///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of a given name
+///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type, or a custom parameter
+///           is given, and the loaded NIXL has none
+///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or not all that were given; none has
+///           them
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_segments_register(
+    agent: *mut kvmem_agent,
+    descriptors: *const kvmem_descriptors,
+    options: *const kvmem_nixl_options,
+    segments: *mut *mut kvmem_segments,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let segments = Out::new(segments)?;
+            let agent = &borrow(scope, agent)?.agent;
+            let list = borrow(scope, descriptors)?.lock().clone();
+            segments.set(Segments::register(agent, &list, call_options(options)?)?);
+            Ok(())
+        })
+    }
+}
+
+/// Deregisters descriptors, and reports whether that failed. kvmem_segments_destroy deregisters them too, but
+/// reports no failure.
+///
+/// @param segments registered descriptors; the handle stays valid and must be destroyed
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_BUSY: a request on the descriptors is in flight
+///         KVMEM_STATUS_INVALID_STATE: the descriptors were already deregistered
+///         KVMEM_STATUS_NIXL: NIXL failed; the memory may still be in use and must not be freed
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_segments_deregister(
+    segments: *mut kvmem_segments,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, segments)?.deregister()) }
+}
+
+/// Destroys registered descriptors. They are deregistered, unless a request on them is in flight: then the
+/// agent deregisters them at its end. Wait for requests before.
+///
+/// @param segments registered descriptors that no other call uses; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_segments_destroy(segments: *mut kvmem_segments) {
+    // SAFETY: by contract.
+    unsafe { destroy(segments) };
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory views.
+
+use std::ffi::c_void;
+
+use crate::ffi::agent::kvmem_agent;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, peek};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::nixl::descriptors::kvmem_descriptors;
+use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
+use crate::transfer::raw::View;
+
+/// A memory view: registered memory that kernels on a GPU can access through NIXL's device API. It keeps the
+/// agent alive.
+pub struct kvmem_view {
+    handle: Handle<View>,
+}
+opaque!(kvmem_view, View, "view");
+
+/// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
+///
+/// @param agent an agent
+/// @param descriptors a list with at least one descriptor, which is copied
+/// @param options backends, custom_parameter; NULL for NIXL's choice
+/// @param view receives the view; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the metadata of an agent is not loaded, or memory is not registered
+///         KVMEM_STATUS_STALE: the metadata of an agent was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views
+///         KVMEM_STATUS_NIXL: no backend has views of this memory; UCX has them for GPU memory
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_view_create(
+    agent: *mut kvmem_agent,
+    descriptors: *const kvmem_descriptors,
+    options: *const kvmem_nixl_options,
+    view: *mut *mut kvmem_view,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let view = Out::new(view)?;
+            let agent = &borrow(scope, agent)?.agent;
+            let list = borrow(scope, descriptors)?.lock().clone();
+            view.set(View::create(agent, &list, call_options(options)?)?);
+            Ok(())
+        })
+    }
+}
+
+/// Returns the handle of a memory view for NIXL's device API. It is valid as long as the view.
+///
+/// @param view a view; NULL returns NULL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_view_handle(view: *const kvmem_view) -> *mut c_void {
+    // SAFETY: NULL or live, by contract.
+    unsafe { peek(view) }
+        .map_or(std::ptr::null_mut(), |view| std::ptr::with_exposed_provenance_mut::<c_void>(view.handle()))
+}
+
+/// Destroys a memory view. No kernel may use it any more.
+///
+/// @param view a view that no other call uses; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_view_destroy(view: *mut kvmem_view) {
+    // SAFETY: by contract.
+    unsafe { destroy(view) };
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A layout over raw memory of a peer, which need not use kvmem.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::Layout;
+use super::config::{Dimensions, LayoutKind};
+use super::geometry::Geometry;
+use super::memory::{Memory, RemoteMemory};
+use super::placement::Placement;
+use crate::error::{Result, ensure, fail};
+use crate::nixl::{Agent, Descriptor, Descriptors, MemoryType};
+use crate::process::ProcessIdentity;
+use crate::region::Tier;
+
+impl Layout {
+    /// A remote layout with one descriptor per region. The loaded metadata of the owner must cover the descriptors.
+    pub fn of_raw(
+        agent: &Arc<Agent>,
+        owner: &str,
+        (dimensions, kind): (Dimensions, LayoutKind),
+        list: &Descriptors,
+    ) -> Result<Arc<Self>> {
+        let tier = match list.memory_type() {
+            MemoryType::Dram => Tier::System,
+            MemoryType::Vram => Tier::Device,
+            other => fail!(
+                Unsupported,
+                "a layout of a peer cannot be in {} memory; move such descriptors by requests",
+                other.name()
+            ),
+        };
+        let descriptors: Vec<Descriptor> = list.descriptors().collect();
+        let bases = descriptors.iter().map(|descriptor| descriptor.address).collect();
+        let placement = Placement::new(Geometry::new(dimensions, kind)?, bases)?;
+        let size = placement.geometry().region_size();
+        for (index, Descriptor { size: given, .. }) in descriptors.iter().enumerate() {
+            ensure!(
+                *given >= size,
+                OutOfRange,
+                "descriptor {index} has {given} bytes, and a region of the layout needs {size}"
+            );
+        }
+        let (name, claimed) = (owner.to_string(), descriptors.clone());
+        let peer = agent.call(move |state| {
+            state.check_remote(&name, &claimed)?;
+            state.remote(&name)
+        })?;
+        let process = ProcessIdentity::unknown();
+        let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic: None };
+        Ok(Layout::new(placement, Memory::Remote(memory)))
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The report that messages have arrived, to a caller that does not wait for them.
+
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::state::AgentState;
+use super::thread::{AgentTask, TaskStep};
+use crate::error::Error;
+use crate::log::log;
+
+/// The shortest time between two looks for messages, while the thread of the agent is busy with other work.
+const INTERVAL: Duration = Duration::from_micros(50);
+
+/// Called when messages have arrived and none waited before.
+pub struct Bell(Box<dyn Fn() + Send + Sync>);
+
+impl Bell {
+    /// A bell that calls `ring`, and the task of the agent's thread that rings it, which ends with the bell.
+    pub fn new(ring: Box<dyn Fn() + Send + Sync>) -> (Arc<Self>, Box<dyn AgentTask>) {
+        let bell = Arc::new(Self(ring));
+        let weak = Arc::downgrade(&bell);
+        let task = RingTask { bell: weak, is_rung: false, taken: 0, last_look: None, failure: None };
+        (bell, Box::new(task))
+    }
+}
+
+/// Looks for messages until the bell is gone.
+struct RingTask {
+    bell: Weak<Bell>,
+    /// The messages that wait were reported.
+    is_rung: bool,
+    /// How often messages were taken before the report.
+    taken: u64,
+    last_look: Option<Instant>,
+    /// Why the last look failed. It is logged once.
+    failure: Option<String>,
+}
+
+impl AgentTask for RingTask {
+    fn step(&mut self, state: &mut AgentState) -> TaskStep {
+        let Some(bell) = self.bell.upgrade() else { return TaskStep::Done };
+        if self.last_look.is_some_and(|last| last.elapsed() < INTERVAL) {
+            return TaskStep::Waiting;
+        }
+        self.last_look = Some(Instant::now());
+        let failure = state.receive().err().map(|error| error.to_string());
+        if let Some(failure) = failure.as_ref().filter(|failure| self.failure.as_ref() != Some(*failure)) {
+            log!(Warn, "{failure}");
+        }
+        self.failure = failure;
+        let (are_there, taken) = state.inbox_state();
+        if !are_there || (self.is_rung && taken == self.taken) {
+            self.is_rung &= are_there;
+            return TaskStep::Waiting;
+        }
+        (self.is_rung, self.taken) = (true, taken);
+        (bell.0)();
+        TaskStep::Progressed
+    }
+
+    fn abandon(&mut self, error: Error) {
+        log!(Error, "arriving notifications are no longer reported: {error}");
+    }
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What there is of raw descriptors in an agent, and what NIXL reports of plugins and requests.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::descriptor::MemoryType;
+use super::descriptors::Descriptors;
+use super::request::Span;
+
+/// A plugin of NIXL, or a backend that was created from one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginInfo {
+    /// Its name.
+    pub name: String,
+    /// The memory types that it accepts.
+    pub memory_types: Vec<MemoryType>,
+    /// Its parameters: the defaults of a plugin, what a backend was created with.
+    pub parameters: BTreeMap<String, String>,
+    /// Why it does not load.
+    pub failure: Option<String>,
+}
+
+/// NIXL's estimate of the duration of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CostEstimate {
+    /// The duration.
+    pub duration: Duration,
+    /// How far the duration may be from it.
+    pub margin: Duration,
+    /// 0 if the backend calculates it; other values are NIXL's.
+    pub method: u32,
+}
+
+/// What NIXL measured of the last run of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Telemetry {
+    /// When it was posted, on the steady clock of the system.
+    pub start: Duration,
+    /// How long the call that posted it took.
+    pub post: Duration,
+    /// How long the transfer took.
+    pub transfer: Duration,
+    /// Bytes.
+    pub bytes: u64,
+    /// Descriptors, after NIXL has merged neighbouring ones.
+    pub descriptors: u64,
+}
+
+/// Registered descriptors of one agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SegmentsId(pub(super) u64);
+
+/// A memory view of one agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ViewId(pub(super) u64);
+
+/// Descriptors, and the plugins that they are registered with.
+pub(super) struct Segments {
+    pub list: Descriptors,
+    pub plugins: Vec<String>,
+}
+
+/// The memory type and the local memory of a request on raw descriptors.
+pub(super) type RawSpans = (MemoryType, Arc<[Span]>);

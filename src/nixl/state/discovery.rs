@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What NIXL and the agent have: plugins, backends, and connections to peers.
+
+use std::collections::BTreeMap;
+use std::ptr;
+
+use super::AgentState;
+use crate::error::{Error, Result, Status, ensure};
+use crate::log::log;
+use crate::nixl::arguments::{Arguments, CallOptions};
+use crate::nixl::call::{c_string, check};
+use crate::nixl::descriptor::MemoryType;
+use crate::nixl::raw::PluginInfo;
+use crate::nixl::{library, signals, sys};
+
+impl AgentState {
+    /// All plugins that NIXL finds, also those that do not load.
+    pub fn plugins(&self) -> Result<Vec<PluginInfo>> {
+        let _dispositions = signals::Preserved::new();
+        Ok(self.available_plugins()?.into_iter().map(|name| self.plugin(name)).collect())
+    }
+
+    fn plugin(&self, name: String) -> PluginInfo {
+        // Asked first, because NIXL reports a plugin that does not load on stderr, and to the caller without the reason.
+        let is_file = library::plugin_file(&name).is_some_and(|file| file.exists());
+        let failure = if is_file { library::plugin_failure(&name) } else { None };
+        let properties = match failure {
+            Some(reason) => Err(reason),
+            None => c_string("the plugin's name", &name)
+                .and_then(|text| self.plugin_properties(&name, &text))
+                .map_err(|error| error.message().to_string()),
+        };
+        match properties {
+            Ok((types, parameters)) => {
+                PluginInfo { name, memory_types: known(&types), parameters, failure: None }
+            }
+            Err(failure) => PluginInfo {
+                name,
+                memory_types: Vec::new(),
+                parameters: BTreeMap::new(),
+                failure: Some(failure),
+            },
+        }
+    }
+
+    /// The agent's backends.
+    pub fn backends(&self) -> Result<Vec<PluginInfo>> {
+        let info = |(name, backend)| {
+            let (types, parameters) = self.backend_properties(backend)?;
+            Ok(PluginInfo {
+                name: String::clone(name),
+                memory_types: known(&types),
+                parameters,
+                failure: None,
+            })
+        };
+        self.backends.iter().map(info).collect()
+    }
+
+    /// Connects to a peer now, so that the first transfer need not.
+    pub fn connect(&mut self, peer: &str, options: &CallOptions) -> Result<()> {
+        self.ensure_peer(peer, "an agent connects to a peer")?;
+        let remote = self.remote(peer)?;
+        remote.ensure_valid()?;
+        let name = c_string("the peer's name", peer)?;
+        let arguments = self.arguments(options)?;
+        // SAFETY: live handles.
+        let status =
+            unsafe { sys::nixl_capi_agent_make_connection(self.agent, name.as_ptr(), raw(&arguments)) };
+        check(status, || {
+            format!(
+                "connect agent '{}', which has {}, to '{peer}'",
+                self.display_name(),
+                self.backend_names()
+            )
+        })
+        .map_err(|error| remote.explain(error))?;
+        log!(Debug, "agent {} connected to '{peer}'", self.log_name());
+        Ok(())
+    }
+
+    /// NIXL's arguments for the caller's options; none for the defaults.
+    pub(super) fn arguments(&self, options: &CallOptions) -> Result<Option<Arguments>> {
+        if *options == CallOptions::default() {
+            return Ok(None);
+        }
+        let backends = options.backends.iter().map(|plugin| Ok(self.backend(plugin)?.raw()));
+        Arguments::of_options(options, &backends.collect::<Result<Vec<_>>>()?).map(Some)
+    }
+
+    /// A backend of the agent, by its plugin.
+    pub(super) fn backend(&self, plugin: &str) -> Result<&crate::nixl::backend::Backend> {
+        self.backends.get(plugin).ok_or_else(|| {
+            let message = format!(
+                "agent '{}' has no {plugin} backend; it has {}. Create the backend first",
+                self.display_name(),
+                self.backend_names()
+            );
+            Error::new(Status::NotFound, message)
+        })
+    }
+
+    /// The plugins of the backends that an operation on this type of memory uses: those that the caller names, or all that
+    /// accept it.
+    pub(super) fn chosen_backends(
+        &self,
+        options: &CallOptions,
+        memory_type: MemoryType,
+    ) -> Result<Vec<String>> {
+        for plugin in &options.backends {
+            ensure!(
+                self.backend(plugin)?.memory_types.contains(&memory_type.raw()),
+                Unsupported,
+                "the {plugin} backend of agent '{}' accepts no {} memory",
+                self.display_name(),
+                memory_type.name()
+            );
+        }
+        if !options.backends.is_empty() {
+            return Ok(options.backends.clone());
+        }
+        let accepts = |types: &[sys::nixl_capi_mem_type_t]| types.contains(&memory_type.raw());
+        let all = self.backends.iter().filter(|(_, backend)| accepts(&backend.memory_types));
+        let all: Vec<_> = all.map(|(plugin, _)| plugin.clone()).collect();
+        ensure!(
+            !all.is_empty(),
+            Nixl,
+            "agent '{}' has {}; create a backend that accepts {} memory first",
+            self.display_name(),
+            self.backend_names(),
+            memory_type.name()
+        );
+        Ok(all)
+    }
+}
+
+/// The handle of optional arguments.
+pub(super) fn raw(arguments: &Option<Arguments>) -> sys::nixl_capi_opt_args_t {
+    arguments.as_ref().map_or(ptr::null_mut(), Arguments::raw)
+}
+
+/// The memory types that kvmem has names for.
+fn known(types: &[sys::nixl_capi_mem_type_t]) -> Vec<MemoryType> {
+    types.iter().filter_map(|raw| MemoryType::from_raw(*raw)).collect()
+}

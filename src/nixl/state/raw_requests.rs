@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests and prepared lists of raw descriptors, with the caller's options, and what NIXL reports about a request.
+
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::AgentState;
+use super::discovery::raw;
+use crate::error::{Error, Result, Status, ensure};
+use crate::log::Count;
+use crate::nixl::arguments::CallOptions;
+use crate::nixl::call::{c_string, check};
+use crate::nixl::descriptors::Descriptors;
+use crate::nixl::raw::{CostEstimate, Telemetry};
+use crate::nixl::request::{ListId, Operation, PreparedList, RequestId, RequestSide, RequestState, Span};
+use crate::nixl::sys;
+
+impl AgentState {
+    /// The side of a request that an agent's memory is, for the remote side: a peer's, or the agent's own for files.
+    pub fn side_of(&mut self, agent: &str) -> Result<RequestSide> {
+        if agent.as_bytes() == self.name.as_bytes() {
+            return Ok(RequestSide::Own);
+        }
+        let remote = self.remote(agent)?;
+        remote.ensure_valid()?;
+        Ok(RequestSide::Peer(remote))
+    }
+
+    /// Like [`Self::prepare_list`], with options.
+    pub fn prepare_raw(
+        &mut self,
+        side: &RequestSide,
+        list: &Descriptors,
+        options: &CallOptions,
+    ) -> Result<ListId> {
+        let owner = match side {
+            RequestSide::Local => c_string("", "")?,
+            RequestSide::Own => self.name.clone(),
+            RequestSide::Peer(remote) => {
+                remote.ensure_valid()?;
+                c_string("the peer's name", remote.name())?
+            }
+        };
+        let arguments = self.arguments(options)?;
+        let raw_list = self.descriptor_list(list.memory_type(), list.spans())?;
+        let mut prepared = ptr::null_mut();
+        // SAFETY: live handles; the list is copied.
+        let status = unsafe {
+            sys::nixl_capi_prep_xfer_dlist(
+                self.agent,
+                owner.as_ptr(),
+                raw_list.raw(),
+                &mut prepared,
+                raw(&arguments),
+            )
+        };
+        check(status, || {
+            let count = Count(list.entries().len() as u64, "descriptor");
+            let memory_type = list.memory_type().name();
+            format!("prepare {count} of {memory_type} memory{}", self.whose(side))
+        })
+        .map_err(|error| explain(error, side))?;
+        let id = ListId(self.next_id());
+        self.lists.insert(id, PreparedList { raw: prepared, side: side.clone() });
+        Ok(id)
+    }
+
+    /// Like [`Self::create_request`], with options.
+    pub fn create_raw(
+        &mut self,
+        operation: Operation,
+        local: &Descriptors,
+        (side, remote): (&RequestSide, &Descriptors),
+        options: &CallOptions,
+    ) -> Result<RequestId> {
+        let name = match side {
+            RequestSide::Local | RequestSide::Own => self.name.clone(),
+            RequestSide::Peer(peer) => {
+                peer.ensure_valid()?;
+                c_string("the peer's name", peer.name())?
+            }
+        };
+        let arguments = self.arguments(options)?;
+        let local_list = self.descriptor_list(local.memory_type(), local.spans())?;
+        let remote_list = self.descriptor_list(remote.memory_type(), remote.spans())?;
+        let mut request = ptr::null_mut();
+        // SAFETY: live handles; the lists are copied.
+        let status = unsafe {
+            sys::nixl_capi_create_xfer_req(
+                self.agent,
+                operation.raw(),
+                local_list.raw(),
+                remote_list.raw(),
+                name.as_ptr(),
+                &mut request,
+                raw(&arguments),
+            )
+        };
+        check(status, || {
+            format!(
+                "create a request of {} from {} to {} memory{}; agent '{}' has {}, of which one must have both sides \
+                 registered",
+                Count(local.entries().len() as u64, "descriptor"),
+                local.memory_type().name(),
+                remote.memory_type().name(),
+                self.whose(side),
+                self.display_name(),
+                self.backend_names()
+            )
+        })
+        .map_err(|error| explain(error, side))?;
+        Ok(self.keep_raw(request, side.clone(), local))
+    }
+
+    /// Like [`Self::make_request`], with options. The indices must be in range.
+    pub fn make_raw(
+        &mut self,
+        operation: Operation,
+        (local, local_indices): (ListId, &[i32]),
+        (remote, remote_indices): (ListId, &[i32]),
+        local_list: &Descriptors,
+        options: &CallOptions,
+    ) -> Result<RequestId> {
+        let stale = || {
+            let message = "a prepared list was released, because the metadata of its peer was invalidated; load the metadata \
+                           and prepare the list again";
+            Error::new(Status::Stale, message)
+        };
+        let arguments = self.arguments(options)?;
+        let local = self.lists.get(&local).ok_or_else(stale)?.raw;
+        let remote = self.lists.get(&remote).ok_or_else(stale)?;
+        let side = remote.side.clone();
+        let mut request = ptr::null_mut();
+        // SAFETY: live handles of this agent's; the indices are copied.
+        let status = unsafe {
+            sys::nixl_capi_make_xfer_req(
+                self.agent,
+                operation.raw(),
+                local,
+                local_indices.as_ptr(),
+                local_indices.len(),
+                remote.raw,
+                remote_indices.as_ptr(),
+                remote_indices.len(),
+                &mut request,
+                raw(&arguments),
+            )
+        };
+        check(status, || {
+            let count = Count(local_indices.len() as u64, "index pair");
+            format!("create a request of {count}{}", self.whose(&side))
+        })
+        .map_err(|error| explain(error, &side))?;
+        Ok(self.keep_raw(request, side, local_list))
+    }
+
+    fn keep_raw(
+        &mut self,
+        request: sys::nixl_capi_xfer_req_t,
+        side: RequestSide,
+        local: &Descriptors,
+    ) -> RequestId {
+        let id = self.keep(request, side);
+        let spans: Arc<[Span]> = local.spans().collect();
+        self.raw_spans.insert(id, (local.memory_type(), spans));
+        id
+    }
+
+    /// Like [`Self::post`]; options replace the notification of the request.
+    pub fn post_raw(&mut self, id: RequestId, options: Option<&CallOptions>) -> Result<bool> {
+        let arguments = match options {
+            Some(options) => self.arguments(options)?,
+            None => None,
+        };
+        let agent = self.agent;
+        let request = self.request(id)?;
+        ensure!(request.state == RequestState::Idle, InvalidState, "the request is in flight, or has failed");
+        // SAFETY: live handles.
+        let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, raw(&arguments)) };
+        request.state = RequestState::of(status);
+        check(status, || "post a request".to_string())?;
+        Ok(status == sys::NIXL_CAPI_SUCCESS)
+    }
+
+    /// NIXL's estimate of the duration of a request.
+    pub fn estimate(&mut self, id: RequestId, options: &CallOptions) -> Result<CostEstimate> {
+        let arguments = self.arguments(options)?;
+        let agent = self.agent;
+        let request = self.request(id)?.raw;
+        let (mut duration, mut margin, mut method) = (0, 0, 0);
+        // SAFETY: live handles, writable outputs.
+        let status = unsafe {
+            sys::nixl_capi_estimate_xfer_cost(
+                agent,
+                request,
+                raw(&arguments),
+                &mut duration,
+                &mut margin,
+                &mut method,
+            )
+        };
+        check(status, || "estimate the duration of a request".to_string())?;
+        Ok(CostEstimate { duration: microseconds(duration), margin: microseconds(margin), method })
+    }
+
+    /// What NIXL measured of the last run of a request.
+    pub fn telemetry(&mut self, id: RequestId) -> Result<Telemetry> {
+        let agent = self.agent;
+        let request = self.request(id)?.raw;
+        let mut telemetry = sys::nixl_capi_xfer_telemetry_s::default();
+        // SAFETY: live handles, a writable output.
+        let status = unsafe { sys::nixl_capi_get_xfer_telemetry(agent, request, &mut telemetry) };
+        ensure!(
+            status != sys::NIXL_CAPI_ERROR_NO_TELEMETRY,
+            InvalidState,
+            "NIXL has no telemetry of the request: create the agent with KVMEM_AGENT_TELEMETRY, and post the request first"
+        );
+        ensure!(
+            status != sys::NIXL_CAPI_IN_PROG,
+            Busy,
+            "the request is in flight, and has telemetry when it is complete; wait for it"
+        );
+        check(status, || "get the telemetry of a request".to_string())?;
+        Ok(Telemetry {
+            start: Duration::from_micros(telemetry.start_time_us),
+            post: Duration::from_micros(telemetry.post_duration_us),
+            transfer: Duration::from_micros(telemetry.xfer_duration_us),
+            bytes: telemetry.total_bytes,
+            descriptors: telemetry.desc_count,
+        })
+    }
+
+    /// The plugin of the backend that NIXL chose for a request.
+    pub fn backend_of(&mut self, id: RequestId) -> Result<String> {
+        let agent = self.agent;
+        let request = self.request(id)?.raw;
+        let mut backend = ptr::null_mut();
+        // SAFETY: live handles; the output is ours on success.
+        let status = unsafe { sys::nixl_capi_query_xfer_backend(agent, request, &mut backend) };
+        check(status, || "get the backend of a request".to_string())?;
+        // A second handle of a backend that the agent has.
+        let chosen = crate::nixl::backend::Backend { raw: backend, memory_types: Vec::new() };
+        let found = self.backends.iter().find(|(_, known)| known.is_same(&chosen));
+        let unknown = || Error::new(Status::Nixl, "NIXL chose a backend that the agent does not have");
+        found.map(|(plugin, _)| plugin.clone()).ok_or_else(unknown)
+    }
+
+    fn whose(&self, side: &RequestSide) -> String {
+        match side {
+            RequestSide::Local | RequestSide::Own => format!(" of agent '{}'", self.display_name()),
+            RequestSide::Peer(remote) => format!(" of agent '{}'", remote.name()),
+        }
+    }
+}
+
+/// NOT_FOUND of a peer that is known means that its metadata does not cover the memory.
+fn explain(error: Error, side: &RequestSide) -> Error {
+    let error = match (error.status(), side) {
+        (Status::NotFound, RequestSide::Local | RequestSide::Own) => {
+            error.followed_by("memory of the agent must be registered first, with a backend that both sides have")
+        }
+        (Status::NotFound, RequestSide::Peer(_)) => error.followed_by(
+            "the loaded metadata must cover the memory of the peer, and a backend must reach it: the owner gets its metadata \
+             after it has registered the memory, then load it here",
+        ),
+        _ => error,
+    };
+    match side {
+        RequestSide::Peer(remote) => remote.explain(error),
+        RequestSide::Local | RequestSide::Own => error,
+    }
+}
+
+fn microseconds(value: i64) -> Duration {
+    Duration::from_micros(value.try_into().unwrap_or(0))
+}

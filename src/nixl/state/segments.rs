@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Segments: raw descriptors that are registered with chosen backends, and what backends know of them.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr;
+
+use super::AgentState;
+use super::discovery::raw;
+use super::registrations::{RegistrationList, describe};
+use crate::error::{Error, Result, Status, ensure};
+use crate::log::{Count, log};
+use crate::nixl::arguments::CallOptions;
+use crate::nixl::backend::Params;
+use crate::nixl::call::{check, too_old};
+use crate::nixl::descriptor::MemoryType;
+use crate::nixl::descriptors::Descriptors;
+use crate::nixl::raw::{RawSpans, Segments, SegmentsId, ViewId};
+use crate::nixl::request::RequestState;
+use crate::nixl::sys;
+
+impl AgentState {
+    /// Registers descriptors with the backends that the options name: with all of them, or not at all. Without a name it
+    /// registers them with each backend that accepts their memory type; one of these is enough.
+    pub fn register_segments(&mut self, list: Descriptors, options: &CallOptions) -> Result<SegmentsId> {
+        ensure!(!list.entries().is_empty(), InvalidArgument, "the list has no descriptor to register");
+        let doing = format!(
+            "register {} of {} memory with agent '{}'",
+            Count(list.entries().len() as u64, "descriptor"),
+            list.memory_type().name(),
+            self.display_name()
+        );
+        self.ensure_unregistered(&list).map_err(|error| error.context(&doing))?;
+        self.uses_gpu |= list.memory_type() == MemoryType::Vram;
+        let chosen =
+            self.chosen_backends(options, list.memory_type()).map_err(|error| error.context(&doing))?;
+        let raw = RegistrationList::of(&list)?;
+        let mut plugins = Vec::new();
+        let mut refused: Option<Error> = None;
+        for plugin in chosen {
+            match self.backend(&plugin).and_then(|backend| self.register_with(backend, &raw)) {
+                Ok(()) => plugins.push(plugin),
+                Err(error) => {
+                    let error = error.context(format!("with its {plugin} backend"));
+                    refused = Some(match refused {
+                        Some(first) => first.followed_by(error),
+                        None => error,
+                    });
+                }
+            }
+        }
+        if let Some(error) = refused {
+            if plugins.is_empty() || !options.backends.is_empty() {
+                let _ = self.deregister_from_all(&plugins, &raw);
+                return Err(error.context(doing).with_status(Status::Nixl));
+            }
+            log!(Warn, "{doing}: {error}");
+        }
+        let id = SegmentsId(self.next_id());
+        self.segments.insert(id, Segments { list, plugins });
+        Ok(id)
+    }
+
+    /// NIXL accepts a descriptor twice, and then deregisters both at once.
+    fn ensure_unregistered(&self, list: &Descriptors) -> Result<()> {
+        let same_type = self.segments.values().filter(|other| other.list.memory_type() == list.memory_type());
+        let mut known: std::collections::HashSet<_> =
+            same_type.flat_map(|other| other.list.descriptors()).collect();
+        for descriptor in list.descriptors() {
+            ensure!(
+                known.insert(descriptor) && !self.registered.contains_key(&descriptor),
+                AlreadyExists,
+                "{} is already registered, or is in the list twice",
+                describe(&descriptor)
+            );
+        }
+        Ok(())
+    }
+
+    /// Deregisters descriptors. Fails while a request on them is in flight.
+    pub fn deregister_segments(&mut self, id: SegmentsId) -> Result<()> {
+        let gone = || Error::new(Status::InvalidState, "the descriptors are not registered");
+        let segments = self.segments.get(&id).ok_or_else(gone)?;
+        let count = self.requests_in_flight_on(&segments.list);
+        ensure!(
+            count == 0,
+            Busy,
+            "{} in flight use the descriptors; wait for their ends, then deregister again",
+            Count(count as u64, "request")
+        );
+        let Some(segments) = self.segments.remove(&id) else { return Ok(()) };
+        let raw = RegistrationList::of(&segments.list)?;
+        self.deregister_from_all(&segments.plugins, &raw).map_err(|error| {
+            error.context(format!(
+                "deregister {} of {} memory from agent '{}'",
+                Count(segments.list.entries().len() as u64, "descriptor"),
+                segments.list.memory_type().name(),
+                self.display_name()
+            ))
+        })
+    }
+
+    fn deregister_from_all(&self, plugins: &[String], list: &RegistrationList) -> Result<()> {
+        let mut outcome: Result<()> = Ok(());
+        for plugin in plugins {
+            if let Err(error) = self.deregister_from(plugin, list) {
+                let error = error.context(format!("from its {plugin} backend")).with_status(Status::Nixl);
+                outcome = Err(match outcome {
+                    Ok(()) => error,
+                    Err(first) => first.followed_by(error),
+                });
+            }
+        }
+        outcome
+    }
+
+    /// The number of requests on raw descriptors that are in flight and overlap a list.
+    fn requests_in_flight_on(&self, list: &Descriptors) -> usize {
+        let is_in_flight = |id| self.requests.get(id).is_some_and(|r| r.state == RequestState::InFlight);
+        let overlaps = |(memory_type, spans): &RawSpans| {
+            *memory_type == list.memory_type()
+                && spans.iter().any(|span| {
+                    list.spans().any(|other| {
+                        span.device_id == other.device_id
+                            && span.address < other.address + other.size
+                            && other.address < span.address + span.size
+                    })
+                })
+        };
+        self.raw_spans.iter().filter(|(id, spans)| is_in_flight(id) && overlaps(spans)).count()
+    }
+
+    /// What one backend knows of each descriptor: `None` if it does not exist, else its properties.
+    pub fn query(
+        &self,
+        list: &Descriptors,
+        options: &CallOptions,
+    ) -> Result<Vec<Option<BTreeMap<String, String>>>> {
+        let chosen = self.chosen_backends(options, list.memory_type())?;
+        let [plugin] = &chosen[..] else {
+            let message = format!(
+                "one backend is queried, and {} accept {} memory; name one in backends",
+                chosen.join(" and "),
+                list.memory_type().name()
+            );
+            return Err(Error::new(Status::InvalidArgument, message));
+        };
+        let options = CallOptions { backends: vec![plugin.clone()], ..options.clone() };
+        let arguments = self.arguments(&options)?;
+        let raw_list = RegistrationList::of(list)?;
+        let answers = Answers::new()?;
+        // SAFETY: live handles.
+        let status = unsafe { sys::nixl_capi_query_mem(self.agent, raw_list.0, answers.0, raw(&arguments)) };
+        check(status, || {
+            let count = Count(list.entries().len() as u64, "descriptor");
+            format!("query the {plugin} backend of agent '{}' for {count}", self.display_name())
+        })?;
+        answers.read()
+    }
+
+    /// Prepares a memory view: of the agent's own memory, or of that of peers if the descriptors name agents.
+    pub fn create_view(&mut self, list: &Descriptors, options: &CallOptions) -> Result<(ViewId, usize)> {
+        ensure!(!list.entries().is_empty(), InvalidArgument, "the list has no descriptor to view");
+        let is_remote = list.entries().iter().any(|entry| entry.agent.is_some());
+        for entry in list.entries() {
+            if let Some(name) = entry.agent_name()? {
+                self.remote(name)?.ensure_valid()?;
+            }
+        }
+        let arguments = self.arguments(options)?;
+        let mut view = ptr::null_mut();
+        let status = if is_remote {
+            let raw_list = RemoteList::of(list)?;
+            // SAFETY: live handles; the list is copied, and the output is ours on success.
+            unsafe { sys::nixl_capi_prep_mem_view_remote(self.agent, raw_list.0, &mut view, raw(&arguments)) }
+        } else {
+            let raw_list = self.descriptor_list(list.memory_type(), list.spans())?;
+            // SAFETY: see above.
+            unsafe {
+                sys::nixl_capi_prep_mem_view_local(self.agent, raw_list.raw(), &mut view, raw(&arguments))
+            }
+        };
+        check(status.map_err(too_old)?, || {
+            format!(
+                "create a view of {} of {} memory by agent '{}', which has {} (memory views are for kernels that \
+                 communicate: UCX needs VRAM, and a build with its device API)",
+                Count(list.entries().len() as u64, "descriptor"),
+                list.memory_type().name(),
+                self.display_name(),
+                self.backend_names()
+            )
+        })?;
+        let id = ViewId(self.next_id());
+        self.views.insert(id, view);
+        Ok((id, view.expose_provenance()))
+    }
+
+    /// Releases a memory view.
+    pub fn release_view(&mut self, id: ViewId) {
+        let Some(view) = self.views.remove(&id) else { return };
+        // SAFETY: a live handle of this agent, which was removed from the map and is not used again.
+        match unsafe { sys::nixl_capi_release_mem_view(self.agent, view) } {
+            Ok(sys::NIXL_CAPI_SUCCESS) => {}
+            Ok(status) => log!(Warn, "release a memory view: {}", sys::status_name(status)),
+            Err(function) => log!(Warn, "release a memory view: NIXL has no function {function}"),
+        }
+    }
+
+    /// The agent's own metadata for some of its registered memory. It contains no connection information if there are
+    /// descriptors, and only connection information if there are none.
+    pub fn partial_metadata(&self, list: &Descriptors, options: &CallOptions) -> Result<Vec<u8>> {
+        let raw_list = RegistrationList::of(list)?;
+        let arguments = self.arguments(options)?;
+        let (mut data, mut size): (*mut c_void, usize) = (ptr::null_mut(), 0);
+        // SAFETY: live handles; the outputs are ours on success.
+        let status = unsafe {
+            sys::nixl_capi_get_local_partial_md(self.agent, raw_list.0, &mut data, &mut size, raw(&arguments))
+        };
+        check(status, || {
+            format!(
+                "get the metadata of {} of agent '{}', which has {}",
+                Count(list.entries().len() as u64, "descriptor"),
+                self.display_name(),
+                self.backend_names()
+            )
+        })?;
+        ensure!(!data.is_null(), Nixl, "agent '{}' has no metadata of the descriptors", self.display_name());
+        // SAFETY: `size` bytes from malloc that are ours now.
+        let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec();
+        // SAFETY: see above; copied, not used again.
+        unsafe { libc::free(data) };
+        Ok(bytes)
+    }
+}
+
+/// NIXL's list of remote descriptors, each with its agent.
+struct RemoteList(sys::nixl_capi_remote_dlist_t);
+
+impl RemoteList {
+    fn of(list: &Descriptors) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the output is ours on success.
+        let status = unsafe { sys::nixl_capi_create_remote_dlist(list.memory_type().raw(), &mut raw) };
+        check(status.map_err(too_old)?, || "create a list of remote descriptors".to_string())?;
+        let this = Self(raw);
+        for (span, entry) in list.spans().zip(list.entries()) {
+            let agent = entry.agent.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+            // SAFETY: live handle and string, which is copied.
+            let status = unsafe {
+                sys::nixl_capi_remote_dlist_add_desc(
+                    this.0,
+                    span.address as usize,
+                    span.size as usize,
+                    span.device_id,
+                    agent,
+                )
+            };
+            check(status.map_err(too_old)?, || format!("list {} bytes at {:#x}", span.size, span.address))?;
+        }
+        Ok(this)
+    }
+}
+
+impl Drop for RemoteList {
+    fn drop(&mut self) {
+        // SAFETY: created by this value, and not shared.
+        let _ = unsafe { sys::nixl_capi_destroy_remote_dlist(self.0) };
+    }
+}
+
+/// NIXL's list of results of a query.
+struct Answers(sys::nixl_capi_query_resp_list_t);
+
+impl Answers {
+    fn new() -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the output is ours on success.
+        let status = unsafe { sys::nixl_capi_create_query_resp_list(&mut raw) };
+        check(status, || "create a list of query results".to_string())?;
+        Ok(Self(raw))
+    }
+
+    fn read(&self) -> Result<Vec<Option<BTreeMap<String, String>>>> {
+        let mut size = 0;
+        // SAFETY: live list.
+        let status = unsafe { sys::nixl_capi_query_resp_list_size(self.0, &mut size) };
+        check(status, || "count the results of a query".to_string())?;
+        (0..size).map(|index| self.answer(index)).collect()
+    }
+
+    fn answer(&self, index: usize) -> Result<Option<BTreeMap<String, String>>> {
+        let reading = || format!("read result {index} of a query");
+        let mut has_value = false;
+        // SAFETY: live list, an index within its size.
+        let status = unsafe { sys::nixl_capi_query_resp_list_has_value(self.0, index, &mut has_value) };
+        check(status, reading)?;
+        if !has_value {
+            return Ok(None);
+        }
+        let mut params = ptr::null_mut();
+        // SAFETY: see above; the output is ours on success.
+        let status = unsafe { sys::nixl_capi_query_resp_list_get_params(self.0, index, &mut params) };
+        check(status, reading)?;
+        Params(params).entries().map(Some)
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        // SAFETY: created by this value, and not shared.
+        unsafe { sys::nixl_capi_destroy_query_resp_list(self.0) };
+    }
+}

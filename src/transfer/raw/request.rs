@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A request on raw descriptors.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::resource::Resource;
+use super::run::RequestRun;
+use super::{Holds, Prepared};
+use crate::error::{Result, ensure};
+use crate::nixl::{Agent, CallOptions, CostEstimate, Descriptors, Operation, RequestSide, Telemetry};
+use crate::transfer::run::completion::{Account, Completion};
+use crate::transfer::run::queue::Queue;
+use crate::transfer::run::{Run, RunHolds};
+
+/// Where the end of each run of a request is reported.
+#[derive(Clone, Default)]
+pub struct Reporting {
+    /// Gets a completion.
+    pub queue: Option<Arc<Queue>>,
+    /// The value of the completion.
+    pub user_data: u64,
+}
+
+/// A request on raw descriptors. It can be posted again and again. A run in flight continues if this is dropped.
+pub struct Request {
+    resource: Arc<Resource>,
+    completion: Arc<Completion>,
+    busy: Arc<AtomicBool>,
+    was_posted: AtomicBool,
+    options: CallOptions,
+    user_data: u64,
+    bytes: u64,
+}
+
+impl Request {
+    /// A request on two lists of descriptors, which correspond by index.
+    pub fn create(
+        agent: &Arc<Agent>,
+        operation: Operation,
+        local: &Descriptors,
+        (owner, remote): (&str, &Descriptors),
+        options: CallOptions,
+        reporting: Reporting,
+    ) -> Result<Self> {
+        ensure_corresponding(local, remote)?;
+        let holds = Holds::of(agent, local)?;
+        let (name, sides, given) = (owner.to_string(), [local.clone(), remote.clone()], options.clone());
+        let (id, side) = agent.call(move |state| {
+            let side = state.side_of(&name)?;
+            let id = state.create_raw(operation, &sides[0], (&side, &sides[1]), &given)?;
+            Ok((id, side))
+        })?;
+        let resource = Resource {
+            agent: agent.clone(),
+            id,
+            side,
+            is_released: AtomicBool::new(false),
+            prepared: None,
+            holds: holds,
+        };
+        Ok(Self::around(resource, total(local), options, reporting))
+    }
+
+    /// A request on descriptors of two prepared lists, which correspond by position in the lists of indices.
+    pub fn make(
+        operation: Operation,
+        (local, local_indices): (&Arc<Prepared>, &[u32]),
+        (remote, remote_indices): (&Arc<Prepared>, &[u32]),
+        options: CallOptions,
+        reporting: Reporting,
+    ) -> Result<Self> {
+        let agent = &local.agent;
+        ensure!(
+            Arc::ptr_eq(agent, &remote.agent),
+            InvalidArgument,
+            "the local list was prepared by agent '{}', the remote list by agent '{}'; prepare both with one agent",
+            agent.name(),
+            remote.agent.name()
+        );
+        ensure!(
+            local.is_local(),
+            InvalidArgument,
+            "the local list was prepared for the remote side of requests"
+        );
+        ensure!(
+            !remote.is_local(),
+            InvalidArgument,
+            "the remote list was prepared for the local side of requests"
+        );
+        let (local_chosen, local_numbers) = local.chosen(local_indices, "local_indices")?;
+        let (remote_chosen, remote_numbers) = remote.chosen(remote_indices, "remote_indices")?;
+        ensure_corresponding(&local_chosen, &remote_chosen)?;
+        let bytes = total(&local_chosen);
+        let ids = [local.id, remote.id];
+        let given = options.clone();
+        let id = agent.call(move |state| {
+            let sides = ((ids[0], &local_numbers[..]), (ids[1], &remote_numbers[..]));
+            state.make_raw(operation, sides.0, sides.1, &local_chosen, &given)
+        })?;
+        let resource = Resource {
+            agent: agent.clone(),
+            id,
+            side: remote.side.clone(),
+            is_released: AtomicBool::new(false),
+            prepared: Some([local.clone(), remote.clone()]),
+            holds: Holds::default(),
+        };
+        Ok(Self::around(resource, bytes, options, reporting))
+    }
+
+    fn around(resource: Resource, bytes: u64, options: CallOptions, reporting: Reporting) -> Self {
+        let Reporting { queue, user_data } = reporting;
+        Self {
+            resource: Arc::new(resource),
+            completion: Arc::new(Completion::new(1, queue)),
+            busy: Arc::default(),
+            was_posted: AtomicBool::new(false),
+            options,
+            user_data,
+            bytes,
+        }
+    }
+
+    /// Starts a run. A notification replaces that of the request, for this run and those after it.
+    pub fn post(&self, notification: Option<Vec<u8>>) -> Result<()> {
+        ensure!(
+            !self.resource.is_released.load(Ordering::Acquire),
+            InvalidState,
+            "a run of the request has failed, and NIXL cannot run it again; create another request"
+        );
+        ensure!(
+            !self.busy.swap(true, Ordering::AcqRel),
+            Busy,
+            "the request is in flight; wait for its end, then post it again"
+        );
+        let peer = match &self.resource.side {
+            RequestSide::Peer(remote) => Some(remote.hold()),
+            RequestSide::Local | RequestSide::Own => None,
+        };
+        let peer = peer.transpose().inspect_err(|_| self.busy.store(false, Ordering::Release))?;
+        let account = Account { bytes: self.bytes, user_data: self.user_data, record: None };
+        let held = RunHolds { peer, ..RunHolds::default() };
+        let run = Run::start(self.completion.clone(), self.busy.clone(), account, held);
+        // NIXL drops the notification of a request that is posted with other options.
+        let options = notification.map(|message| CallOptions {
+            notification: Some(message),
+            backends: Vec::new(),
+            ..self.options.clone()
+        });
+        let task = RequestRun::new(self.resource.clone(), options, run);
+        self.resource.agent.start(Box::new(task))?;
+        self.was_posted.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The outcome of the last run, or `None` while it is in flight.
+    pub fn poll(&self) -> Result<Option<()>> {
+        self.ensure_posted()?;
+        self.completion.poll()
+    }
+
+    /// Waits for the end of the last run; `None` waits without a timeout.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
+        self.ensure_posted()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.resource.agent.drive(deadline, || !self.completion.is_running());
+        self.completion.wait(deadline)
+    }
+
+    /// NIXL's estimate of the duration of a run.
+    pub fn estimate(&self) -> Result<CostEstimate> {
+        let id = self.resource.id;
+        self.resource.agent.call(move |state| state.estimate(id, &CallOptions::default()))
+    }
+
+    /// What NIXL measured of the last run.
+    pub fn telemetry(&self) -> Result<Telemetry> {
+        self.ensure_posted()?;
+        let id = self.resource.id;
+        self.resource.agent.call(move |state| state.telemetry(id))
+    }
+
+    /// The plugin of the backend that NIXL chose.
+    pub fn backend(&self) -> Result<String> {
+        let id = self.resource.id;
+        self.resource.agent.call(move |state| state.backend_of(id))
+    }
+
+    fn ensure_posted(&self) -> Result<()> {
+        ensure!(
+            self.was_posted.load(Ordering::Acquire),
+            InvalidState,
+            "the request was not posted; call kvmem_request_post first"
+        );
+        Ok(())
+    }
+}
+
+/// NIXL reports neither which descriptors differ nor how.
+fn ensure_corresponding(local: &Descriptors, remote: &Descriptors) -> Result<()> {
+    let (here, there) = (local.entries(), remote.entries());
+    ensure!(!here.is_empty(), InvalidArgument, "the request has no descriptors");
+    ensure!(
+        here.len() == there.len(),
+        InvalidArgument,
+        "the local side has {} descriptors, the remote side {}; they correspond by index",
+        here.len(),
+        there.len()
+    );
+    for (index, (here, there)) in here.iter().zip(there).enumerate() {
+        ensure!(
+            here.size == there.size && here.size > 0,
+            InvalidArgument,
+            "descriptor {index} has {} bytes on the local side and {} on the remote side; they must be equal, and not 0",
+            here.size,
+            there.size
+        );
+    }
+    Ok(())
+}
+
+fn total(descriptors: &Descriptors) -> u64 {
+    descriptors.entries().iter().fold(0, |sum, entry| sum.saturating_add(entry.size))
+}
