@@ -168,6 +168,10 @@ const (
 	MemoryVRAM MemoryType = C.KVMEM_MEMORY_VRAM
 	// A file.
 	MemoryFile MemoryType = C.KVMEM_MEMORY_FILE
+	// A block device, or a store of blocks.
+	MemoryBlock MemoryType = C.KVMEM_MEMORY_BLOCK
+	// An object store.
+	MemoryObject MemoryType = C.KVMEM_MEMORY_OBJECT
 )
 
 // LayoutKind selects the shape of a layout.

@@ -29,6 +29,8 @@ enum class MemoryType : std::uint32_t {
     dram = KVMEM_MEMORY_DRAM,
     vram = KVMEM_MEMORY_VRAM,
     file = KVMEM_MEMORY_FILE,
+    block = KVMEM_MEMORY_BLOCK,
+    object = KVMEM_MEMORY_OBJECT,
 };
 
 /// kvmem_registration_info. The fields declared here have types.
