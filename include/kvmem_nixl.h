@@ -456,11 +456,11 @@ void kvmem_segments_destroy(kvmem_segments *segments);
 
 /* ---- Queries ---- */
 
-/// Answers of a backend. They never change, so any threads may read them at the same time.
+/// Results of a backend. They never change, so any threads may read them at the same time.
 typedef struct kvmem_query kvmem_query;
 
-/// The answer for one descriptor. The pointer is valid as long as the kvmem_query.
-typedef struct kvmem_query_answer {
+/// The result for one descriptor. The pointer is valid as long as the kvmem_query.
+typedef struct kvmem_query_result {
     /// Properties of the file, object or memory, whose names are the backend's.
     const kvmem_parameter *parameters;
     /// Number of properties.
@@ -469,14 +469,14 @@ typedef struct kvmem_query_answer {
     uint32_t exists;
     /// 0.
     uint32_t reserved;
-} kvmem_query_answer;
+} kvmem_query_result;
 
 /// Asks a backend whether files, objects or memory exist, and for their properties.
 ///
 /// @param agent an agent
 /// @param descriptors a list; "POSIX" needs the path of each file in metadata, "OBJ" the key of each object
 /// @param options backends: one; NULL if only one backend accepts the memory type
-/// @param query receives an answer per descriptor, in their order; the caller destroys it
+/// @param query receives a result per descriptor, in their order; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
@@ -488,26 +488,26 @@ kvmem_status kvmem_agent_query(kvmem_agent *agent,
                                kvmem_query **query,
                                kvmem_error **error);
 
-/// Returns the number of answers.
+/// Returns the number of results.
 ///
-/// @param query answers; NULL returns 0
+/// @param query results; NULL returns 0
 size_t kvmem_query_count(const kvmem_query *query);
 
-/// Returns an answer.
+/// Returns a result.
 ///
-/// @param query answers
+/// @param query results
 /// @param index less than the count
-/// @param answer receives the answer
+/// @param result receives the result
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 kvmem_status kvmem_query_get(const kvmem_query *query,
                              size_t index,
-                             kvmem_query_answer *answer,
+                             kvmem_query_result *result,
                              kvmem_error **error);
 
-/// Destroys answers.
+/// Destroys results.
 ///
-/// @param query answers that no other call uses; NULL does nothing
+/// @param query results that no other call uses; NULL does nothing
 void kvmem_query_destroy(kvmem_query *query);
 
 /* ---- Memory views ---- */

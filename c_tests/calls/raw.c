@@ -21,7 +21,8 @@ static void create_list(fuzz *fuzz) {
 
 static void add_descriptors(fuzz *fuzz) {
     const kvmem_descriptor added[] = {some_descriptor(fuzz), some_descriptor(fuzz)};
-    TRY(fuzz, kvmem_descriptors_add, table_pick(fuzz, DESCRIPTORS), or_null(fuzz, added), random_below(fuzz, 3));
+    TRY(fuzz, kvmem_descriptors_add, table_pick(fuzz, DESCRIPTORS), or_null(fuzz, added), random_below(fuzz,
+            3));
 }
 
 static void add_region(fuzz *fuzz) {
@@ -157,7 +158,8 @@ static void meet_raw(fuzz *fuzz) {
     CREATE(fuzz, SEGMENTS, kvmem_segments_register, reader, list, NULL);
     OWNED(kvmem_blob) metadata = NULL;
     TRY(fuzz, kvmem_agent_get_local_metadata, owner, &metadata);
-    TRY(fuzz, kvmem_agent_load_remote_metadata, reader, kvmem_blob_data(metadata), kvmem_blob_size(metadata), NULL);
+    TRY(fuzz, kvmem_agent_load_remote_metadata, reader, kvmem_blob_data(metadata), kvmem_blob_size(metadata),
+        NULL);
     TRY(fuzz, kvmem_agent_connect, reader, name, NULL);
     kvmem_layout_config config;
     DO(fuzz, kvmem_layout_config_init, &config, sizeof(config));
@@ -169,7 +171,8 @@ static void meet_raw(fuzz *fuzz) {
     FUZZ_OPTIONS(kvmem_nixl_options, options, kvmem_nixl_options_init);
     options.queue = table_pick(fuzz, QUEUES);
     options.flags = random_flags(fuzz, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE);
-    const uint32_t operation = random_one_in(fuzz, 20) ? 3 : KVMEM_REQUEST_READ + (uint32_t)random_below(fuzz, 2);
+    const uint32_t operation = random_one_in(fuzz,
+                                             20) ? 3 : KVMEM_REQUEST_READ + (uint32_t)random_below(fuzz, 2);
     CREATE(fuzz, REQUESTS, kvmem_request_create, reader, operation, list, name, list, &options);
     CREATE(fuzz, PREPARED, kvmem_prepared_create, reader, NULL, list, NULL);
     CREATE(fuzz, PREPARED, kvmem_prepared_create, reader, name, list, NULL);
@@ -185,7 +188,8 @@ static void make_request(fuzz *fuzz) {
     const kvmem_prepared *local = table_pick(fuzz, PREPARED);
     const kvmem_prepared *remote = table_pick(fuzz, PREPARED);
     const uint32_t indices[] = {0, (uint32_t)random_below(fuzz, 2)};
-    CREATE(fuzz, REQUESTS, kvmem_request_make, KVMEM_REQUEST_WRITE, local, indices, remote, or_null(fuzz, indices),
+    CREATE(fuzz, REQUESTS, kvmem_request_make, KVMEM_REQUEST_WRITE, local, indices, remote, or_null(fuzz,
+            indices),
            random_below(fuzz, 3), NULL);
 }
 

@@ -108,7 +108,8 @@ void settings_read(int argc, char **argv) {
 
 void settings_print_replay(uint64_t sequence) {
     printf("replay: %s --seed %llu --sequences 1 --calls %llu --threads %llu", settings.program,
-           (unsigned long long)sequence, (unsigned long long)settings.calls, (unsigned long long)settings.threads);
+           (unsigned long long)sequence, (unsigned long long)settings.calls,
+    (unsigned long long)settings.threads);
     if (settings.nixl != NULL) {
         printf(" --nixl '%s'", settings.nixl);
     }
@@ -138,14 +139,17 @@ bool settings_has_call(uint64_t index) {
 
 bool settings_cannot_succeed(const char *function) {
     /* No peer in another process, and no agent with a listen thread or telemetry. UCX has views of GPU memory. */
-    static const char *const never[] = {"kvmem_agent_send_partial_metadata", "kvmem_agent_invalidate_local_metadata",
+    static const char *const never[] = {"kvmem_agent_send_partial_metadata",
+                                        "kvmem_agent_invalidate_local_metadata",
                                         "kvmem_request_get_telemetry", "kvmem_view_create",
                                         "kvmem_agent_fetch_remote_metadata",
                                         "kvmem_agent_send_local_metadata", "kvmem_region_open_ipc"};
     static const char *const agents[] = {"kvmem_agent_", "kvmem_registration_", "kvmem_notification",
-                                         "kvmem_region_register", "kvmem_region_get_agent", "kvmem_layout_get_agent",
+                                         "kvmem_region_register", "kvmem_region_get_agent",
+    "kvmem_layout_get_agent",
                                          "kvmem_layout_export", "kvmem_layout_import", "kvmem_nixl_",
-                                         "kvmem_layout_create_remote", "kvmem_plugins_get", "kvmem_segments_", "kvmem_query_get",
+                                         "kvmem_layout_create_remote", "kvmem_plugins_get",
+    "kvmem_segments_", "kvmem_query_get",
                                          "kvmem_prepared_", "kvmem_request_"};
     for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {
         if (strcmp(function, never[i]) == 0) {

@@ -35,7 +35,8 @@ TEST(open_world) {
     EXPECT_OK(kvmem_agent_get_plugins(w.agent, &plugins, ERR));
     EXPECT_OK(kvmem_segments_register(w.agent, list, NULL, &segments, ERR));
     EXPECT_OK(kvmem_agent_query(w.agent, files, NULL, &query, ERR));
-    EXPECT_OK(kvmem_descriptors_set(list, 0, &(kvmem_descriptor){.address = (uintptr_t)memory, .size = 64}, ERR));
+    EXPECT_OK(kvmem_descriptors_set(list, 0, &(kvmem_descriptor){.address = (uintptr_t)memory, .size = 64},
+                                    ERR));
     EXPECT_OK(kvmem_prepared_create(w.agent, NULL, list, NULL, &local, ERR));
     EXPECT_OK(kvmem_prepared_create(w.agent, "far", there, NULL, &remote, ERR));
     EXPECT_OK(kvmem_request_create(w.agent, KVMEM_REQUEST_READ, list, "far", there, NULL, &request, ERR));
@@ -177,16 +178,20 @@ TEST(a_remote_layout_refuses_null) {
 TEST(options_of_another_size_are_refused) {
     kvmem_nixl_options options = OPTIONS(kvmem_nixl_options);
     options.struct_size = sizeof(void *);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "struct_size", kvmem_agent_connect(w.agent, "far", &options, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "struct_size", kvmem_agent_connect(w.agent, "far",
+            &options, ERR));
     options = OPTIONS(kvmem_nixl_options, it.flags = UINT64_C(1) << 63);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "flags", kvmem_agent_connect(w.agent, "far", &options, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "flags", kvmem_agent_connect(w.agent, "far", &options,
+                                                                               ERR));
     options = OPTIONS(kvmem_nixl_options, it.backend_count = 1);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "backends", kvmem_agent_connect(w.agent, "far", &options, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "backends", kvmem_agent_connect(w.agent, "far", &options,
+            ERR));
 }
 
 #define FORKED(function, ...) REFUSED(KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
 
-/* Handles of a parent. The memory of lists is the child's own, but the library cannot know what they are for. */
+/* Handles of a parent. The memory of lists is the child's own,
+    but the library cannot know what they are for. */
 static void use_in_child(void) {
     kvmem_plugin plugin;
     kvmem_descriptor descriptor;

@@ -156,9 +156,11 @@ TEST(partial_metadata_is_of_some_memory) {
     }
     OWN(kvmem_blob, connection, kvmem_agent_get_partial_metadata, far, none, NULL);
     OWN(kvmem_blob, first, kvmem_agent_get_partial_metadata, far, lists[0], NULL);
-    EXPECT_OK(kvmem_agent_load_remote_metadata(near, kvmem_blob_data(connection), kvmem_blob_size(connection), NULL, ERR));
+    EXPECT_OK(kvmem_agent_load_remote_metadata(near, kvmem_blob_data(connection),
+                                               kvmem_blob_size(connection), NULL, ERR));
     REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_prepared_create, near, "far", lists[0], NULL);
-    EXPECT_OK(kvmem_agent_load_remote_metadata(near, kvmem_blob_data(first), kvmem_blob_size(first), NULL, ERR));
+    EXPECT_OK(kvmem_agent_load_remote_metadata(near, kvmem_blob_data(first), kvmem_blob_size(first), NULL,
+                                               ERR));
     OWN(kvmem_prepared, reachable, kvmem_prepared_create, near, "far", lists[0], NULL);
     REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_prepared_create, near, "far", lists[1], NULL);
     for (size_t i = 0; i < 2; i++) {

@@ -139,7 +139,8 @@ typedef struct meeting {
 static void meeting_open(meeting *met) {
     client_open(&met->client);
     met->agent = agent_open("kvmem");
-    EXPECT_OK(kvmem_region_create_system(REF(OPTIONS(kvmem_system_options, it.size = MEMORY)), &met->region, ERR));
+    EXPECT_OK(kvmem_region_create_system(REF(OPTIONS(kvmem_system_options, it.size = MEMORY)), &met->region,
+                                         ERR));
     EXPECT_OK(kvmem_region_register(met->region, met->agent, &met->registration, ERR));
     met->memory = (unsigned char *)(uintptr_t)region_info(met->region).address;
     char *text = strdup(command(&met->client, "metadata"));
@@ -184,7 +185,8 @@ TEST(kvmem_writes_to_and_reads_from_the_python_client) {
     EXPECT_OK(kvmem_agent_connect(met.agent, "python", NULL, ERR));
     const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.notification = "wrote",
                                                it.notification_size = 5);
-    OWN(kvmem_request, write, kvmem_request_create, met.agent, KVMEM_REQUEST_WRITE, here, "python", there, &options);
+    OWN(kvmem_request, write, kvmem_request_create, met.agent, KVMEM_REQUEST_WRITE, here, "python", there,
+        &options);
     EXPECT_OK(kvmem_request_post(write, NULL, 0, ERR));
     EXPECT_OK(kvmem_request_wait(write, PATIENCE, ERR));
     CHECK_STR(command(&met.client, "expect kvmem"), "77726f7465"); /* "wrote" */
@@ -205,7 +207,8 @@ TEST(kvmem_writes_to_and_reads_from_the_python_client) {
     check_block(&met, 1, 5);
 
     CHECK_STR(command(&met.client, "fill 90"), "filled");
-    OWN(kvmem_request, read, kvmem_request_create, met.agent, KVMEM_REQUEST_READ, here, "python", there, NULL);
+    OWN(kvmem_request, read, kvmem_request_create, met.agent, KVMEM_REQUEST_READ, here, "python", there,
+        NULL);
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     EXPECT_OK(kvmem_request_wait(read, PATIENCE, ERR));
     for (size_t i = 0; i < NUM_BLOCKS; i++) {
@@ -219,7 +222,8 @@ TEST(the_python_client_reads_from_and_writes_to_kvmem) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
     EXPECT_OK(kvmem_agent_report_notifications(met.agent, queue, 9, ERR));
     kv_fill(met.memory, MEMORY, 3);
-    CHECK_STR(command(&met.client, "move read kvmem %llu read", (unsigned long long)(uintptr_t)met.memory), "DONE");
+    CHECK_STR(command(&met.client, "move read kvmem %llu read", (unsigned long long)(uintptr_t)met.memory),
+              "DONE");
     kvmem_completion completion;
     size_t count = 0;
     EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
@@ -230,7 +234,8 @@ TEST(the_python_client_reads_from_and_writes_to_kvmem) {
         check_block(&met, NUM_BLOCKS - 1 - i, i);
     }
     CHECK_STR(command(&met.client, "fill 17"), "filled");
-    CHECK_STR(command(&met.client, "move write kvmem %llu wrote", (unsigned long long)(uintptr_t)met.memory), "DONE");
+    CHECK_STR(command(&met.client, "move write kvmem %llu wrote", (unsigned long long)(uintptr_t)met.memory),
+              "DONE");
     agent_expect_notification(met.agent, "python", "wrote", 5);
     for (size_t i = 0; i < NUM_BLOCKS; i++) {
         CHECK_FILLED(met.memory + 2 * i * BLOCK, 17, BLOCK);

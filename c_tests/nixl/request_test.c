@@ -81,12 +81,14 @@ static void check_blocks_equal(const pair *pair) {
 
 TEST(descriptors_are_read_and_written_again_and_again) {
     OPENED(pair, both, 0);
-    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote, NULL);
+    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
+        both.remote, NULL);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "kvmem_request_post", kvmem_request_poll(read, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "kvmem_request_post", kvmem_request_wait(read, 0, ERR));
     run(read);
     check_blocks_equal(&both);
-    OWN(kvmem_request, write, kvmem_request_create, both.near, KVMEM_REQUEST_WRITE, both.local, "far", both.remote,
+    OWN(kvmem_request, write, kvmem_request_create, both.near, KVMEM_REQUEST_WRITE, both.local, "far",
+        both.remote,
         NULL);
     for (uint32_t seed = 3; seed < 6; seed++) {
         kv_fill(both.here, 2 * NUM_BLOCKS * BLOCK, seed);
@@ -99,7 +101,8 @@ TEST(ends_are_reported_to_the_queue) {
     OPENED(pair, both, 0);
     OWN(kvmem_queue, queue, kvmem_queue_create);
     const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.queue = queue, it.user_data = 77);
-    GET(kvmem_request *, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote,
+    GET(kvmem_request *, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
+        both.remote,
         &options);
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     kvmem_request_destroy(read); /* in flight, or just done: the run ends, and is reported */
@@ -125,7 +128,8 @@ TEST(prepared_lists_are_chosen_from_by_index) {
     local = NULL;
     run(read);
     for (size_t i = 0; i < 3; i++) {
-        CHECK_BYTES(both.here + (size_t)2 * here[i] * BLOCK, both.there + (size_t)2 * there[i] * BLOCK, BLOCK);
+        CHECK_BYTES(both.here + (size_t)2 * here[i] * BLOCK, both.there + (size_t)2 * there[i] * BLOCK,
+                    BLOCK);
     }
     CHECK(memcmp(both.here + 2 * BLOCK, both.there + 2 * BLOCK, BLOCK) != 0);
 }
@@ -137,37 +141,49 @@ TEST(what_does_not_correspond_is_refused) {
     OWN(kvmem_prepared, of_far, kvmem_prepared_create, both.far, "near", both.local, NULL);
     const uint32_t index[] = {NUM_BLOCKS};
     const uint32_t zero[] = {0};
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "local_indices[0] is 8", kvmem_request_make, 1, local, index, remote, zero, 1, NULL);
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "remote_indices[0] is 8", kvmem_request_make, 1, local, zero, remote, index, 1,
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "local_indices[0] is 8", kvmem_request_make, 1, local, index, remote,
+           zero, 1, NULL);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "remote_indices[0] is 8", kvmem_request_make, 1, local, zero, remote,
+           index, 1,
            NULL);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "count", kvmem_request_make, 1, local, zero, remote, zero, 0, NULL);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "operation", kvmem_request_make, 3, local, zero, remote, zero, 1, NULL);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "for the remote side", kvmem_request_make, 1, remote, zero, remote, zero, 1,
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "operation", kvmem_request_make, 3, local, zero, remote, zero, 1,
            NULL);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "for the local side", kvmem_request_make, 1, local, zero, local, zero, 1, NULL);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "prepared by agent 'near', the remote list by agent 'far'", kvmem_request_make,
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "for the remote side", kvmem_request_make, 1, remote, zero, remote,
+           zero, 1,
+           NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "for the local side", kvmem_request_make, 1, local, zero, local,
+           zero, 1, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "prepared by agent 'near', the remote list by agent 'far'",
+           kvmem_request_make,
            1, local, zero, of_far, zero, 1, NULL);
     EXPECT_OK(kvmem_descriptors_set(both.remote, 2, &(kvmem_descriptor){.address = 1, .size = 8}, ERR));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 2 has 4096 bytes on the local side and 8", kvmem_request_create,
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 2 has 4096 bytes on the local side and 8",
+           kvmem_request_create,
            both.near, 1, both.local, "far", both.remote, NULL);
     EXPECT_OK(kvmem_descriptors_remove(both.remote, 2, ERR));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "8 descriptors, the remote side 7", kvmem_request_create, both.near, 1,
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "8 descriptors, the remote side 7", kvmem_request_create,
+           both.near, 1,
            both.local, "far", both.remote, NULL);
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_request_create, both.near, 1, both.local, "stranger", both.local,
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_request_create, both.near, 1, both.local, "stranger",
+           both.local,
            NULL);
     static unsigned char elsewhere[BLOCK];
     EXPECT_OK(kvmem_descriptors_resize(both.local, 1, ERR));
     EXPECT_OK(kvmem_descriptors_resize(both.remote, 1, ERR));
     const kvmem_descriptor unknown = {.address = (uintptr_t)elsewhere, .size = BLOCK};
     EXPECT_OK(kvmem_descriptors_set(both.local, 0, &unknown, ERR));
-    CHECK(kvmem_request_create(both.near, 1, both.local, "far", both.remote, NULL, &(kvmem_request *){NULL}, ERR) < 0);
+    CHECK(kvmem_request_create(both.near, 1, both.local, "far", both.remote, NULL, &(kvmem_request *){NULL},
+                               ERR) < 0);
     CHECK_HAS(test_last_message(), "must have both sides registered");
 }
 
 TEST(notifications_come_with_a_request_and_can_be_replaced) {
     OPENED(pair, both, 0);
-    kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.notification = "a\0b", it.notification_size = 3);
-    OWN(kvmem_request, write, kvmem_request_create, both.near, KVMEM_REQUEST_WRITE, both.local, "far", both.remote,
+    kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.notification = "a\0b",
+                                         it.notification_size = 3);
+    OWN(kvmem_request, write, kvmem_request_create, both.near, KVMEM_REQUEST_WRITE, both.local, "far",
+        both.remote,
         &options);
     run(write);
     agent_expect_notification(both.far, "near", "a\0b", 3);
@@ -175,7 +191,8 @@ TEST(notifications_come_with_a_request_and_can_be_replaced) {
     EXPECT_OK(kvmem_request_wait(write, PATIENCE, ERR));
     agent_expect_notification(both.far, "near", "other", 5);
     options = OPTIONS(kvmem_nixl_options, it.flags = KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE);
-    OWN(kvmem_request, empty, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote,
+    OWN(kvmem_request, empty, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
+        both.remote,
         &options);
     run(empty);
     agent_expect_notification(both.far, "near", "", 0);
@@ -184,7 +201,8 @@ TEST(notifications_come_with_a_request_and_can_be_replaced) {
 TEST(backend_cost_and_telemetry_of_a_request) {
     OPENED(pair, both, KVMEM_AGENT_TELEMETRY);
     EXPECT_OK(kvmem_agent_create_backend(both.near, "POSIX", NULL, 0, ERR));
-    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote, NULL);
+    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
+        both.remote, NULL);
     OWN(kvmem_blob, backend, kvmem_request_get_backend, read);
     CHECK_STR((const char *)kvmem_blob_data(backend), "UCX");
     kvmem_request_cost cost;
@@ -194,7 +212,8 @@ TEST(backend_cost_and_telemetry_of_a_request) {
     CHECK_EQ(cost.reserved, 0);
     CHECK(cost.duration_ns < SECONDS(1)); /* UCX may estimate less than a microsecond, which is 0 */
     kvmem_request_telemetry telemetry;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "kvmem_request_post", kvmem_request_get_telemetry(read, &telemetry, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "kvmem_request_post", kvmem_request_get_telemetry(read,
+            &telemetry, ERR));
     run(read);
     EXPECT_OK(kvmem_request_get_telemetry(read, &telemetry, ERR));
     CHECK_EQ(telemetry.bytes, NUM_BLOCKS * BLOCK);
@@ -204,7 +223,8 @@ TEST(backend_cost_and_telemetry_of_a_request) {
 
 TEST(without_telemetry_the_error_says_what_to_set) {
     OPENED(pair, both, 0);
-    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote, NULL);
+    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
+        both.remote, NULL);
     run(read);
     kvmem_request_telemetry telemetry;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "KVMEM_AGENT_TELEMETRY",
@@ -215,18 +235,22 @@ TEST(an_invalidated_peer_makes_requests_stale) {
     OPENED(pair, both, 0);
     OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
     OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
-    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote, NULL);
+    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
+        both.remote, NULL);
     run(read);
     size_t count = 0;
     EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, &count, ERR));
     CHECK_EQ(count, 1);
     EXPECT(KVMEM_STATUS_STALE, kvmem_request_post(read, NULL, 0, ERR));
     const uint32_t zero[] = {0};
-    REFUSE(KVMEM_STATUS_STALE, "prepare the list again", kvmem_request_make, 1, local, zero, remote, zero, 1, NULL);
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_request_create, both.near, 1, both.local, "far", both.remote, NULL);
+    REFUSE(KVMEM_STATUS_STALE, "prepare the list again", kvmem_request_make, 1, local, zero, remote, zero, 1,
+           NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_request_create, both.near, 1, both.local, "far", both.remote,
+           NULL);
     agents_introduce(both.near, both.far); /* the same peer once more */
     EXPECT(KVMEM_STATUS_STALE, kvmem_request_post(read, NULL, 0, ERR));
-    OWN(kvmem_request, again, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote, NULL);
+    OWN(kvmem_request, again, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
+        both.remote, NULL);
     run(again);
     EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, NULL, ERR));
     EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, &count, ERR));
@@ -254,29 +278,36 @@ TEST(raw_memory_of_a_peer_is_a_layout) {
         GET(kvmem_block, source, kvmem_layout_get_block, side.layout, 2, i / 2, i % 2);
         GET(kvmem_block, destination, kvmem_layout_get_block, remote, 1, i / 2, i % 2);
         CHECK(destination.address >= (uintptr_t)both.there);
-        CHECK_BYTES((const void *)(uintptr_t)destination.address, (const void *)(uintptr_t)source.address, source.size);
+        CHECK_BYTES((const void *)(uintptr_t)destination.address, (const void *)(uintptr_t)source.address,
+                    source.size);
     }
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_layout_create_remote, both.near, "stranger", &config, there);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_layout_create_remote, both.near, "stranger", &config,
+           there);
     EXPECT_OK(kvmem_descriptors_set(there, 0, REF(WITH(region, it.size = size - 1)), ERR));
     REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "needs", kvmem_layout_create_remote, both.near, "far", &config, there);
     EXPECT_OK(kvmem_descriptors_set(there, 0, REF(WITH(region, it.address = (uintptr_t)both.here)), ERR));
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "does not cover", kvmem_layout_create_remote, both.near, "far", &config, there);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "does not cover", kvmem_layout_create_remote, both.near, "far", &config,
+           there);
     EXPECT_OK(kvmem_descriptors_add(there, &region, 1, ERR));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "needs 1 regions, 2 are given", kvmem_layout_create_remote, both.near, "far",
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "needs 1 regions, 2 are given", kvmem_layout_create_remote,
+           both.near, "far",
            &config, there);
     OWN(kvmem_descriptors, files, kvmem_descriptors_create, KVMEM_MEMORY_FILE);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "FILE memory", kvmem_layout_create_remote, both.near, "far", &config, files);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "FILE memory", kvmem_layout_create_remote, both.near, "far", &config,
+           files);
 }
 
 /* A region in a list is kept with its registration. */
 TEST(a_request_keeps_the_registration_of_a_region) {
     OPENED(pair, both, 0);
-    OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = BLOCK)));
+    OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options,
+                                                                      it.size = BLOCK)));
     OWN(kvmem_registration, registration, kvmem_region_register, region, both.near);
     OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
     EXPECT_OK(kvmem_descriptors_add_region(list, region, ERR));
     EXPECT_OK(kvmem_descriptors_resize(both.remote, 1, ERR));
-    GET(kvmem_request *, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, list, "far", both.remote, NULL);
+    GET(kvmem_request *, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, list, "far", both.remote,
+        NULL);
     EXPECT(KVMEM_STATUS_BUSY, kvmem_registration_deregister(registration, ERR));
     run(read);
     CHECK_BYTES((const void *)(uintptr_t)region_info(region).address, both.there, BLOCK);
@@ -291,7 +322,8 @@ TEST(files_are_written_and_read_by_their_descriptors) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "files", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     scratch directory = scratch_create(temporary_directory());
-    CLEANUP(test_close) const int fd = open(scratch_file(&directory, "data"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CLEANUP(test_close) const int fd = open(scratch_file(&directory, "data"), O_RDWR | O_CREAT | O_CLOEXEC,
+                                            0600);
     CHECK(fd >= 0);
     CHECK_EQ(ftruncate(fd, 4 * BLOCK), 0);
     OWN(kvmem_descriptors, file, kvmem_descriptors_create, KVMEM_MEMORY_FILE);
@@ -299,12 +331,14 @@ TEST(files_are_written_and_read_by_their_descriptors) {
     EXPECT_OK(kvmem_descriptors_add(file, &whole, 1, ERR));
     OWN(kvmem_segments, in_file, kvmem_segments_register, agent, file, NULL);
     OWN(kvmem_descriptors, host, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    EXPECT_OK(kvmem_descriptors_add(host, REF(((kvmem_descriptor){.address = (uintptr_t)memory, .size = sizeof(memory)})),
+    EXPECT_OK(kvmem_descriptors_add(host, REF(((kvmem_descriptor){.address = (uintptr_t)memory,
+                                                                  .size = sizeof(memory)})),
                                     1, ERR));
     OWN(kvmem_segments, in_memory, kvmem_segments_register, agent, host, NULL);
     const kvmem_descriptor third = {.address = 2 * BLOCK, .size = BLOCK, .device_id = (uint64_t)fd};
     EXPECT_OK(kvmem_descriptors_set(file, 0, &third, ERR));
-    EXPECT_OK(kvmem_descriptors_set(host, 0, REF(((kvmem_descriptor){.address = (uintptr_t)memory, .size = BLOCK})), ERR));
+    EXPECT_OK(kvmem_descriptors_set(host, 0, REF(((kvmem_descriptor){.address = (uintptr_t)memory,
+                                                                     .size = BLOCK})), ERR));
     OWN(kvmem_request, write, kvmem_request_create, agent, KVMEM_REQUEST_WRITE, host, "files", file, NULL);
     run(write);
     CHECK_EQ(pread(fd, memory + BLOCK, BLOCK, 2 * BLOCK), BLOCK);

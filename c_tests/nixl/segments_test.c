@@ -74,7 +74,8 @@ TEST(a_failed_change_changes_nothing) {
 
 TEST(the_bytes_of_a_list_make_it_again) {
     OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_BLOCK);
-    const kvmem_descriptor descriptor = {.address = 5, .size = 6, .device_id = 7, .metadata = "m", .metadata_size = 1};
+    const kvmem_descriptor descriptor = {.address = 5, .size = 6, .device_id = 7, .metadata = "m",
+                                         .metadata_size = 1};
     EXPECT_OK(kvmem_descriptors_add(list, &descriptor, 1, ERR));
     OWN(kvmem_blob, bytes, kvmem_descriptors_export, list);
     OWN(kvmem_descriptors, again, kvmem_descriptors_import, kvmem_blob_data(bytes), kvmem_blob_size(bytes));
@@ -82,7 +83,8 @@ TEST(the_bytes_of_a_list_make_it_again) {
     GET(kvmem_descriptor, read, kvmem_descriptors_get, again, 0);
     CHECK_EQ(read.device_id, 7);
     CHECK_BYTES(read.metadata, "m", 1);
-    REFUSE(KVMEM_STATUS_CORRUPT, "", kvmem_descriptors_import, kvmem_blob_data(bytes), kvmem_blob_size(bytes) - 1);
+    REFUSE(KVMEM_STATUS_CORRUPT, "", kvmem_descriptors_import, kvmem_blob_data(bytes),
+           kvmem_blob_size(bytes) - 1);
 }
 
 TEST(memory_that_is_no_region_is_registered_and_reached) {
@@ -122,17 +124,37 @@ TEST(backends_are_chosen) {
     const kvmem_nixl_options only_ucx = on_backend(ucx);
     OWN(kvmem_segments, reachable, kvmem_segments_register, agent, list, &only_ucx);
     OWN(kvmem_blob, metadata, kvmem_agent_get_partial_metadata, agent, list, &only_ucx);
-    EXPECT_OK(kvmem_agent_load_remote_metadata(peer, kvmem_blob_data(metadata), kvmem_blob_size(metadata), NULL,
+    EXPECT_OK(kvmem_agent_load_remote_metadata(peer, kvmem_blob_data(metadata), kvmem_blob_size(metadata),
+                                               NULL,
                                                ERR));
     OWN(kvmem_prepared, prepared, kvmem_prepared_create, peer, "choosing", list, NULL);
     const char *const missing[] = {"OBJ"};
     const kvmem_nixl_options on_missing = on_backend(missing);
     OWNED(kvmem_descriptors) objects = list_open(KVMEM_MEMORY_OBJECT);
     add(objects, NULL, 4096);
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "has no OBJ backend", kvmem_segments_register, agent, objects, &on_missing);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "accepts no OBJECT memory", kvmem_segments_register, agent, objects, &only_ucx);
-    REFUSE(KVMEM_STATUS_NIXL, "create a backend that accepts OBJECT memory", kvmem_segments_register, agent, objects,
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "has no OBJ backend", kvmem_segments_register, agent, objects,
+           &on_missing);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "accepts no OBJECT memory", kvmem_segments_register, agent, objects,
+           &only_ucx);
+    REFUSE(KVMEM_STATUS_NIXL, "create a backend that accepts OBJECT memory", kvmem_segments_register, agent,
+           objects,
            NULL);
+}
+
+/* NIXL has one status for it; the error names what UCX needs, and its settings. */
+TEST(gpu_memory_without_a_gpu_is_refused_with_advice) {
+    if (access("/dev/nvidiactl", F_OK) == 0) {
+        SKIP("a machine without a GPU");
+    }
+    static unsigned char memory[4096];
+    OWNED(kvmem_agent) agent = agent_open("no_gpu");
+    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_VRAM);
+    add(list, memory, sizeof(memory));
+    CHECK_EQ(setenv("UCX_TLS", "tcp", 1), 0);
+    REFUSE(KVMEM_STATUS_NIXL, "with its UCX backend", kvmem_segments_register, agent, list, NULL);
+    CHECK_EQ(unsetenv("UCX_TLS"), 0);
+    CHECK_HAS(test_last_message(), "cuda_copy");
+    CHECK_HAS(test_last_message(), "UCX_TLS=tcp");
 }
 
 TEST(files_are_queried_by_their_paths) {
@@ -171,7 +193,8 @@ TEST(one_backend_is_queried) {
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);
     add(list, memory, sizeof(memory));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "POSIX and UCX accept DRAM memory", kvmem_agent_query, agent, list, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "POSIX and UCX accept DRAM memory", kvmem_agent_query, agent, list,
+           NULL);
 }
 
 /* UCX has views of GPU memory only, and a build without its device API has none: the error says so. */

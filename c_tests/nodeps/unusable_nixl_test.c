@@ -33,7 +33,8 @@ TEST(missing_broken_and_too_old_are_told_apart) {
     CHECK(strcmp(missing, too_old) != 0);
 }
 
-/* The SONAME says that its functions may have other parameters, so that none is called: this one would abort. */
+/* The SONAME says that its functions may have other parameters,
+    so that none is called: this one would abort. */
 TEST(another_version_of_the_c_api_is_refused_with_both_versions) {
     char other[1024];
     expect_unavailable(KVMEM_TEST_OTHER_API, "SONAME", other, sizeof(other));

@@ -159,7 +159,7 @@ impl AgentState {
 }
 
 /// UCX's settings in the environment, for example which transports and devices to use.
-fn ucx_settings() -> Vec<String> {
+pub(super) fn ucx_settings() -> Vec<String> {
     let mut settings: Vec<_> = std::env::vars_os()
         .filter(|(key, _)| key.as_encoded_bytes().starts_with(b"UCX_"))
         .map(|(key, value)| format!("{}={}", key.to_string_lossy(), value.to_string_lossy()))

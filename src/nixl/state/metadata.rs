@@ -194,7 +194,8 @@ impl AgentState {
         let raw_list = RegistrationList::of(list)?;
         let arguments = Arguments::of_address(address, port)?;
         // SAFETY: live handles.
-        let status = unsafe { sys::nixl_capi_send_local_partial_md(self.agent, raw_list.0, arguments.raw()) };
+        let status =
+            unsafe { sys::nixl_capi_send_local_partial_md(self.agent, raw_list.raw, arguments.raw()) };
         check(status, || {
             let name = self.display_name();
             format!(

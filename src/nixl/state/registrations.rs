@@ -7,11 +7,10 @@ use super::AgentState;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 use crate::nixl::arguments::Arguments;
-use crate::nixl::backend::Backend;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::{Descriptor, MemoryType};
 use crate::nixl::descriptors::Descriptors;
-use crate::nixl::sys;
+use crate::nixl::{sys, ucx_log};
 
 impl AgentState {
     /// Registers a span with every backend that accepts its memory type. One of them is enough.
@@ -31,8 +30,8 @@ impl AgentState {
         let list = RegistrationList::new(&descriptor)?;
         let mut accepted = Vec::new();
         let mut refused: Option<Error> = None;
-        for (plugin, backend) in self.backends.iter().filter(|(_, backend)| backend.accepts(&descriptor)) {
-            match self.register_with(backend, &list) {
+        for (plugin, _) in self.backends.iter().filter(|(_, backend)| backend.accepts(&descriptor)) {
+            match self.register_with(plugin, &list) {
                 Ok(()) => accepted.push(plugin.clone()),
                 Err(error) => {
                     let error = error.context(format!("with its {plugin} backend"));
@@ -53,11 +52,23 @@ impl AgentState {
         Ok(())
     }
 
-    pub(super) fn register_with(&self, backend: &Backend, list: &RegistrationList) -> Result<()> {
+    /// Registers a list with one backend. If UCX refuses GPU memory, the attempt is repeated to collect what UCX logs.
+    pub(super) fn register_with(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
+        let backend = self.backend(plugin)?;
         let arguments = Arguments::of_backend(backend.raw())?;
-        // SAFETY: live handles; the list is copied.
-        let status = unsafe { sys::nixl_capi_register_mem(self.agent, list.0, arguments.raw()) };
-        check(status, || "register".to_string())
+        let register = || {
+            // SAFETY: live handles; the list is copied.
+            let status = unsafe { sys::nixl_capi_register_mem(self.agent, list.raw, arguments.raw()) };
+            check(status, || "register".to_string())
+        };
+        let outcome = register();
+        if outcome.is_ok() || !plugin.starts_with("UCX") || list.memory_type != MemoryType::Vram {
+            return outcome;
+        }
+        let (outcome, messages) = ucx_log::collect(plugin, register);
+        outcome.map_err(|error| {
+            explain_vram(messages.into_iter().fold(error, |error, message| error.followed_by(message)))
+        })
     }
 
     fn registration_failure(&self, descriptor: &Descriptor, refused: Option<Error>) -> Error {
@@ -104,9 +115,18 @@ impl AgentState {
         let backend = self.backends.get(plugin).ok_or_else(missing)?;
         let arguments = Arguments::of_backend(backend.raw())?;
         // SAFETY: live handles; the list is copied.
-        let status = unsafe { sys::nixl_capi_deregister_mem(self.agent, list.0, arguments.raw()) };
+        let status = unsafe { sys::nixl_capi_deregister_mem(self.agent, list.raw, arguments.raw()) };
         check(status, || "deregister".to_string())
     }
+}
+
+/// NIXL reports one status if UCX takes GPU memory for host memory, as without its CUDA transports.
+fn explain_vram(error: Error) -> Error {
+    let advice = "UCX registers GPU memory only with its CUDA transports: a GPU and its driver must be there, and UCX_TLS, if \
+                  it is set, must contain cuda_copy, and cuda_ipc for GPUs of one host";
+    super::backends::ucx_settings()
+        .into_iter()
+        .fold(error.followed_by(advice), |error, text| error.followed_by(text))
 }
 
 pub(super) fn describe(descriptor: &Descriptor) -> String {
@@ -115,7 +135,10 @@ pub(super) fn describe(descriptor: &Descriptor) -> String {
 }
 
 /// NIXL's list of spans to register.
-pub(super) struct RegistrationList(pub sys::nixl_capi_reg_dlist_t);
+pub(super) struct RegistrationList {
+    pub raw: sys::nixl_capi_reg_dlist_t,
+    memory_type: MemoryType,
+}
 
 impl RegistrationList {
     /// A list of one span, without metadata.
@@ -139,14 +162,14 @@ impl RegistrationList {
         // SAFETY: the output is ours on success.
         let status = unsafe { sys::nixl_capi_create_reg_dlist(memory_type.raw(), &mut raw) };
         check(status, || "create a registration list".to_string())?;
-        Ok(Self(raw))
+        Ok(Self { raw, memory_type })
     }
 
     fn add(&self, descriptor: &Descriptor, metadata: &[u8]) -> Result<()> {
         // SAFETY: live list; the metadata is copied.
         let status = unsafe {
             sys::nixl_capi_reg_dlist_add_desc(
-                self.0,
+                self.raw,
                 descriptor.address as usize,
                 descriptor.size as usize,
                 descriptor.device_id,
@@ -161,6 +184,6 @@ impl RegistrationList {
 impl Drop for RegistrationList {
     fn drop(&mut self) {
         // SAFETY: created by this value, and not shared.
-        unsafe { sys::nixl_capi_destroy_reg_dlist(self.0) };
+        unsafe { sys::nixl_capi_destroy_reg_dlist(self.raw) };
     }
 }

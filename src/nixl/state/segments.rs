@@ -38,7 +38,7 @@ impl AgentState {
         let mut plugins = Vec::new();
         let mut refused: Option<Error> = None;
         for plugin in chosen {
-            match self.backend(&plugin).and_then(|backend| self.register_with(backend, &raw)) {
+            match self.register_with(&plugin, &raw) {
                 Ok(()) => plugins.push(plugin),
                 Err(error) => {
                     let error = error.context(format!("with its {plugin} backend"));
@@ -150,7 +150,8 @@ impl AgentState {
         let raw_list = RegistrationList::of(list)?;
         let answers = Answers::new()?;
         // SAFETY: live handles.
-        let status = unsafe { sys::nixl_capi_query_mem(self.agent, raw_list.0, answers.0, raw(&arguments)) };
+        let status =
+            unsafe { sys::nixl_capi_query_mem(self.agent, raw_list.raw, answers.0, raw(&arguments)) };
         check(status, || {
             let count = Count(list.entries().len() as u64, "descriptor");
             format!("query the {plugin} backend of agent '{}' for {count}", self.display_name())
@@ -214,7 +215,13 @@ impl AgentState {
         let (mut data, mut size): (*mut c_void, usize) = (ptr::null_mut(), 0);
         // SAFETY: live handles; the outputs are ours on success.
         let status = unsafe {
-            sys::nixl_capi_get_local_partial_md(self.agent, raw_list.0, &mut data, &mut size, raw(&arguments))
+            sys::nixl_capi_get_local_partial_md(
+                self.agent,
+                raw_list.raw,
+                &mut data,
+                &mut size,
+                raw(&arguments),
+            )
         };
         check(status, || {
             format!(
