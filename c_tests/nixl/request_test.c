@@ -265,7 +265,7 @@ TEST(raw_memory_of_a_peer_is_a_layout) {
     const uint64_t size = kv_region_size(&config);
     CHECK(size <= 2 * NUM_BLOCKS * BLOCK);
     OWN(kvmem_descriptors, there, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    const kvmem_descriptor region = {.address = (uintptr_t)both.there, .size = size};
+    kvmem_descriptor region = {.address = (uintptr_t)both.there, .size = size};
     EXPECT_OK(kvmem_descriptors_add(there, &region, 1, ERR));
     OWN(kvmem_layout, remote, kvmem_layout_create_remote, both.near, "far", &config, there);
     OWN(kvmem_blob, owner, kvmem_layout_get_agent, remote);
