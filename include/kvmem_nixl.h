@@ -439,7 +439,8 @@ kvmem_status kvmem_segments_register(kvmem_agent *agent,
                                      kvmem_error **error);
 
 /// Deregisters descriptors, and reports whether that failed. kvmem_segments_destroy deregisters them too, but
-/// reports no failure.
+/// reports no failure. Requests and prepared lists of the agent that use the memory become stale: later calls
+/// on them fail with KVMEM_STATUS_STALE.
 ///
 /// @param segments registered descriptors; the handle stays valid and must be destroyed
 /// @return KVMEM_STATUS_OK

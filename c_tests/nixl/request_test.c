@@ -315,6 +315,33 @@ TEST(a_request_keeps_the_registration_of_a_region) {
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
 }
 
+/* NIXL's requests have pointers to the registration of their memory. */
+TEST(deregistering_memory_makes_idle_requests_and_lists_stale) {
+    OPENED(pair, both, 0);
+    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote,
+        NULL);
+    OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
+    OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
+    run(read);
+    EXPECT_OK(kvmem_segments_deregister(both.near_segments, ERR));
+    EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "memory deregistered", kvmem_request_wait(read, PATIENCE, ERR));
+    const uint32_t zero[] = {0};
+    REFUSE(KVMEM_STATUS_STALE, "", kvmem_request_make, 1, local, zero, remote, zero, 1, NULL);
+    /* The same for a region whose memory is in a list by its address. */
+    OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = BLOCK)));
+    OWN(kvmem_registration, registration, kvmem_region_register, region, both.near);
+    const kvmem_descriptor block = {.address = region_info(region).address, .size = BLOCK};
+    EXPECT_OK(kvmem_descriptors_resize(both.local, 1, ERR));
+    EXPECT_OK(kvmem_descriptors_resize(both.remote, 1, ERR));
+    EXPECT_OK(kvmem_descriptors_set(both.local, 0, &block, ERR));
+    OWN(kvmem_request, other, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote,
+        NULL);
+    EXPECT_OK(kvmem_registration_deregister(registration, ERR));
+    EXPECT_OK(kvmem_request_post(other, NULL, 0, ERR));
+    EXPECT(KVMEM_STATUS_STALE, kvmem_request_wait(other, PATIENCE, ERR));
+}
+
 /* The owner of a file is the agent itself. */
 TEST(files_are_written_and_read_by_their_descriptors) {
     static unsigned char memory[2 * BLOCK];

@@ -43,8 +43,9 @@ pub struct AgentState {
     /// Raw descriptors that are registered.
     pub(super) segments: HashMap<SegmentsId, Segments>,
     pub(super) views: HashMap<ViewId, sys::nixl_capi_mem_view_t>,
-    /// The local memory of requests on raw descriptors.
-    pub(super) raw_spans: HashMap<RequestId, RawSpans>,
+    /// The memory of this agent that requests on raw descriptors use, and prepared lists of them.
+    pub(super) raw_requests: HashMap<RequestId, Vec<RawSpans>>,
+    pub(super) raw_lists: HashMap<ListId, RawSpans>,
     pub(super) remotes: HashMap<String, Arc<Remote>>,
     pub(super) lists: HashMap<ListId, PreparedList>,
     pub(super) requests: HashMap<RequestId, RequestHandle>,
@@ -80,7 +81,8 @@ impl AgentState {
             registered: HashMap::new(),
             segments: HashMap::new(),
             views: HashMap::new(),
-            raw_spans: HashMap::new(),
+            raw_requests: HashMap::new(),
+            raw_lists: HashMap::new(),
             remotes: HashMap::new(),
             lists: HashMap::new(),
             requests: HashMap::new(),

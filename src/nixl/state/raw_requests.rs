@@ -2,7 +2,6 @@
 //! Requests and prepared lists of raw descriptors, with the caller's options, and what NIXL reports about a request.
 
 use std::ptr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::AgentState;
@@ -11,8 +10,9 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::log::Count;
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::call::{c_string, check};
+use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
-use crate::nixl::raw::{CostEstimate, Telemetry};
+use crate::nixl::raw::{CostEstimate, RawSpans, Telemetry};
 use crate::nixl::request::{ListId, Operation, PreparedList, RequestId, RequestSide, RequestState, Span};
 use crate::nixl::sys;
 
@@ -63,6 +63,9 @@ impl AgentState {
         .map_err(|error| explain(error, side))?;
         let id = ListId(self.next_id());
         self.lists.insert(id, PreparedList { raw: prepared, side: side.clone() });
+        if !matches!(side, RequestSide::Peer(_)) {
+            self.raw_lists.insert(id, raw_spans(list));
+        }
         Ok(id)
     }
 
@@ -110,7 +113,7 @@ impl AgentState {
             )
         })
         .map_err(|error| explain(error, side))?;
-        Ok(self.keep_raw(request, side.clone(), local))
+        Ok(self.keep_raw(request, side.clone(), [local, remote]))
     }
 
     /// Like [`Self::make_request`], with options. The indices must be in range.
@@ -119,7 +122,7 @@ impl AgentState {
         operation: Operation,
         (local, local_indices): (ListId, &[i32]),
         (remote, remote_indices): (ListId, &[i32]),
-        local_list: &Descriptors,
+        chosen: [&Descriptors; 2],
         options: &CallOptions,
     ) -> Result<RequestId> {
         let stale = || {
@@ -152,19 +155,54 @@ impl AgentState {
             format!("create a request of {count}{}", self.whose(&side))
         })
         .map_err(|error| explain(error, &side))?;
-        Ok(self.keep_raw(request, side, local_list))
+        Ok(self.keep_raw(request, side, chosen))
     }
 
+    /// The remote side is memory of this agent, too, if the request is to the agent itself.
     fn keep_raw(
         &mut self,
         request: sys::nixl_capi_xfer_req_t,
         side: RequestSide,
-        local: &Descriptors,
+        [local, remote]: [&Descriptors; 2],
     ) -> RequestId {
+        let mut own = vec![raw_spans(local)];
+        if !matches!(side, RequestSide::Peer(_)) {
+            own.push(raw_spans(remote));
+        }
         let id = self.keep(request, side);
-        let spans: Arc<[Span]> = local.spans().collect();
-        self.raw_spans.insert(id, (local.memory_type(), spans));
+        self.raw_requests.insert(id, own);
         id
+    }
+
+    /// Releases the requests and prepared lists that use some of the agent's memory, before the memory is deregistered: NIXL
+    /// keeps pointers to its registration in them. Fails if one of the requests is in flight.
+    pub(super) fn release_users_of(
+        &mut self,
+        memory_type: MemoryType,
+        memory: impl Iterator<Item = Span>,
+    ) -> Result<()> {
+        if self.raw_requests.is_empty() && self.raw_lists.is_empty() {
+            return Ok(());
+        }
+        let memory = SortedSpans::new(memory);
+        let uses = |(used_type, spans): &RawSpans| {
+            *used_type == memory_type && spans.iter().any(|span| memory.overlaps(span))
+        };
+        let users = self.raw_requests.iter().filter(|(_, own)| own.iter().any(uses));
+        let users: Vec<_> = users.map(|(id, _)| *id).collect();
+        let is_in_flight = |id| self.requests.get(id).is_some_and(|r| r.state == RequestState::InFlight);
+        let in_flight = users.iter().filter(|id| is_in_flight(*id)).count();
+        ensure!(
+            in_flight == 0,
+            Busy,
+            "{} in flight on the memory; wait for the end, then deregister again",
+            Count(in_flight as u64, "request")
+        );
+        let lists: Vec<_> =
+            self.raw_lists.iter().filter(|(_, spans)| uses(spans)).map(|(id, _)| *id).collect();
+        users.into_iter().try_for_each(|id| self.release_request(id))?;
+        lists.into_iter().for_each(|id| self.release_list(id));
+        Ok(())
     }
 
     /// Like [`Self::post`]; options replace the notification of the request.
@@ -272,6 +310,59 @@ fn explain(error: Error, side: &RequestSide) -> Error {
     }
 }
 
+fn raw_spans(list: &Descriptors) -> RawSpans {
+    (list.memory_type(), list.spans().collect())
+}
+
+/// Spans by device and address, each with the largest end of those up to it.
+struct SortedSpans(Vec<(u64, u64, u64)>);
+
+impl SortedSpans {
+    fn new(spans: impl Iterator<Item = Span>) -> Self {
+        let mut sorted: Vec<_> = spans
+            .map(|span| (span.device_id, span.address, span.address.saturating_add(span.size)))
+            .collect();
+        sorted.sort_unstable();
+        for index in 1..sorted.len() {
+            if sorted[index - 1].0 == sorted[index].0 {
+                sorted[index].2 = sorted[index].2.max(sorted[index - 1].2);
+            }
+        }
+        Self(sorted)
+    }
+
+    fn overlaps(&self, span: &Span) -> bool {
+        let end = span.address.saturating_add(span.size);
+        let before = self.0.partition_point(|(device, start, _)| (*device, *start) < (span.device_id, end));
+        let last = before.checked_sub(1).map(|index| self.0[index]);
+        last.is_some_and(|(device, _, end)| device == span.device_id && end > span.address)
+    }
+}
+
 fn microseconds(value: i64) -> Duration {
     Duration::from_micros(value.try_into().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_that_share_a_byte_of_a_device_overlap() {
+        let span = |device_id, address, size| Span { address, size, device_id };
+        let sorted =
+            SortedSpans::new([span(0, 100, 50), span(0, 0, 90), span(0, 10, 5), span(2, 0, 10)].into_iter());
+        for (other, expected) in [
+            (span(0, 89, 1), true),
+            (span(0, 90, 10), false),
+            (span(0, 95, 6), true),
+            (span(0, 149, 1), true),
+            (span(0, 150, u64::MAX), false),
+            (span(1, 0, 200), false),
+            (span(2, 9, 1), true),
+            (span(2, 10, 1), false),
+        ] {
+            assert_eq!(sorted.overlaps(&other), expected, "{other:?}");
+        }
+    }
 }

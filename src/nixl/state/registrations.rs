@@ -10,6 +10,7 @@ use crate::nixl::arguments::Arguments;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::{Descriptor, MemoryType};
 use crate::nixl::descriptors::Descriptors;
+use crate::nixl::request::Span;
 use crate::nixl::{sys, ucx_log};
 
 impl AgentState {
@@ -85,6 +86,8 @@ impl AgentState {
     /// Deregisters a span from the backends it was registered with. After a failure the memory may still be in use and
     /// must not be freed.
     pub fn deregister(&mut self, descriptor: &Descriptor) -> Result<()> {
+        let span = Span::from(descriptor);
+        self.release_users_of(descriptor.memory_type, std::iter::once(span))?;
         let Some(plugins) = self.registered.remove(descriptor) else {
             fail!(
                 InvalidState,

@@ -45,6 +45,7 @@ impl AgentState {
 
     /// Releases a list, if it still exists.
     pub fn release_list(&mut self, id: ListId) {
+        self.raw_lists.remove(&id);
         if let Some(list) = self.lists.remove(&id) {
             // SAFETY: a live handle of this agent, which was removed from the map and is not used again.
             let status = unsafe { sys::nixl_capi_release_xfer_dlist_handle(self.agent, list.raw) };
@@ -158,7 +159,7 @@ impl AgentState {
     /// Releases a request, if it still exists. If that fails, NIXL may use its memory until the process ends.
     pub fn release_request(&mut self, id: RequestId) -> Result<()> {
         let Some(request) = self.requests.remove(&id) else { return Ok(()) };
-        self.raw_spans.remove(&id);
+        self.raw_requests.remove(&id);
         let released = self.release(&request);
         if released.is_err() {
             self.unreleased.push(request);
@@ -195,7 +196,7 @@ impl AgentState {
         let gone = || {
             Error::new(
                 Status::Stale,
-                "the request was released because its peer was invalidated; load the metadata again",
+                "the request was released, because its peer was invalidated or its memory deregistered; create it again",
             )
         };
         self.requests.get_mut(&id).ok_or_else(gone)

@@ -15,8 +15,7 @@ use crate::nixl::backend::Params;
 use crate::nixl::call::{check, too_old};
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
-use crate::nixl::raw::{RawSpans, Segments, SegmentsId, ViewId};
-use crate::nixl::request::RequestState;
+use crate::nixl::raw::{Segments, SegmentsId, ViewId};
 use crate::nixl::sys;
 
 impl AgentState {
@@ -77,17 +76,11 @@ impl AgentState {
         Ok(())
     }
 
-    /// Deregisters descriptors. Fails while a request on them is in flight.
+    /// Deregisters descriptors, and releases requests that use them. Fails while one of these is in flight.
     pub fn deregister_segments(&mut self, id: SegmentsId) -> Result<()> {
         let gone = || Error::new(Status::InvalidState, "the descriptors are not registered");
-        let segments = self.segments.get(&id).ok_or_else(gone)?;
-        let count = self.requests_in_flight_on(&segments.list);
-        ensure!(
-            count == 0,
-            Busy,
-            "{} in flight use the descriptors; wait for their ends, then deregister again",
-            Count(count as u64, "request")
-        );
+        let list = self.segments.get(&id).ok_or_else(gone)?.list.clone();
+        self.release_users_of(list.memory_type(), list.spans())?;
         let Some(segments) = self.segments.remove(&id) else { return Ok(()) };
         let raw = RegistrationList::of(&segments.list)?;
         self.deregister_from_all(&segments.plugins, &raw).map_err(|error| {
@@ -112,22 +105,6 @@ impl AgentState {
             }
         }
         outcome
-    }
-
-    /// The number of requests on raw descriptors that are in flight and overlap a list.
-    fn requests_in_flight_on(&self, list: &Descriptors) -> usize {
-        let is_in_flight = |id| self.requests.get(id).is_some_and(|r| r.state == RequestState::InFlight);
-        let overlaps = |(memory_type, spans): &RawSpans| {
-            *memory_type == list.memory_type()
-                && spans.iter().any(|span| {
-                    list.spans().any(|other| {
-                        span.device_id == other.device_id
-                            && span.address < other.address + other.size
-                            && other.address < span.address + span.size
-                    })
-                })
-        };
-        self.raw_spans.iter().filter(|(id, spans)| is_in_flight(id) && overlaps(spans)).count()
     }
 
     /// What one backend knows of each descriptor: `None` if it does not exist, else its properties.

@@ -97,7 +97,7 @@ impl Request {
         let given = options.clone();
         let id = agent.call(move |state| {
             let sides = ((ids[0], &local_numbers[..]), (ids[1], &remote_numbers[..]));
-            state.make_raw(operation, sides.0, sides.1, &local_chosen, &given)
+            state.make_raw(operation, sides.0, sides.1, [&local_chosen, &remote_chosen], &given)
         })?;
         let resource = Resource {
             agent: agent.clone(),
