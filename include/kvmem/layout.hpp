@@ -193,6 +193,15 @@ public:
         return detail::give(detail::make<Layout>(kvmem_layout_import, agent.get(), descriptor.data(),
                                                  descriptor.size()));
     }
+    /// Creates a layout over raw memory of a peer, with one descriptor per region.
+    static Return<Layout> create_remote(const Agent &agent, std::string_view owner, const LayoutConfig &config,
+                                        const Descriptors &descriptors) {
+        if (auto checked = config.check(); !checked) return detail::give(Result<Layout>(checked.error()));
+        const auto shape = config.c();
+        return detail::give(detail::with_text(owner, "the name of the owner", [&](const char *text) {
+            return detail::make<Layout>(kvmem_layout_create_remote, agent.get(), text, &shape, descriptors.get());
+        }));
+    }
     Return<Blob> export_descriptor() const { return detail::give(detail::make<Blob>(kvmem_layout_export, get())); }
     /// Returns the name of the agent of the layout, or of the peer that it belongs to.
     Return<std::string> agent() const { return detail::give(detail::text(kvmem_layout_get_agent, get())); }

@@ -3,8 +3,7 @@
 #ifndef KVMEM_NIXL_HPP
 #define KVMEM_NIXL_HPP
 
-#include "../kvmem_nixl.h"
-#include "region.hpp"
+#include "descriptors.hpp"
 
 KVMEM_HPP_BEGIN
 
@@ -24,14 +23,6 @@ inline Return<void> load_nixl(std::string_view path) {
 inline Return<std::string> nixl_path() { return detail::give(detail::text(kvmem_nixl_get_path)); }
 
 // ---- Registrations ----
-
-enum class MemoryType : std::uint32_t {
-    dram = KVMEM_MEMORY_DRAM,
-    vram = KVMEM_MEMORY_VRAM,
-    file = KVMEM_MEMORY_FILE,
-    block = KVMEM_MEMORY_BLOCK,
-    object = KVMEM_MEMORY_OBJECT,
-};
 
 /// kvmem_registration_info. The fields declared here have types.
 struct RegistrationInfo : kvmem_registration_info {
@@ -129,12 +120,6 @@ private:
     }
 };
 
-/// A parameter of a backend: kvmem_parameter.
-struct Parameter {
-    std::string key{};
-    std::string value{};
-};
-
 class Agent : public detail::Handle<kvmem_agent, kvmem_agent_destroy> {
 public:
     using Handle::Handle;
@@ -168,8 +153,24 @@ public:
         }));
     }
 
+    /// Lists all plugins of NIXL; one that does not load has the reason.
+    Return<Plugins> plugins() { return detail::give(detail::make<Plugins>(kvmem_agent_get_plugins, get())); }
+    /// Lists the backends of this agent.
+    Return<Plugins> backends() { return detail::give(detail::make<Plugins>(kvmem_agent_get_backends, get())); }
+
     Return<Registration> register_region(const Region &region) {
         return detail::give(detail::make<Registration>(kvmem_region_register, region.get(), get()));
+    }
+    Return<Segments> register_descriptors(const Descriptors &descriptors, const NixlOptions &options = {}) {
+        return detail::give(detail::with_options(options, [&](const kvmem_nixl_options *c) {
+            return detail::make<Segments>(kvmem_segments_register, get(), descriptors.get(), c);
+        }));
+    }
+    /// Asks a backend whether files, objects or memory exist.
+    Return<Query> query(const Descriptors &descriptors, const NixlOptions &options = {}) {
+        return detail::give(detail::with_options(options, [&](const kvmem_nixl_options *c) {
+            return detail::make<Query>(kvmem_agent_query, get(), descriptors.get(), c);
+        }));
     }
 
     // ---- Metadata of peers ----
@@ -203,6 +204,34 @@ public:
             });
         }));
     }
+    /// Removes the metadata of all peers, and returns their number.
+    Return<std::size_t> invalidate_all_remote_metadata() {
+        return detail::give(detail::get<std::size_t>(kvmem_agent_invalidate_all_remote_metadata, get()));
+    }
+    /// Asks a peer to remove the metadata of this agent.
+    Return<void> invalidate_local_metadata(std::string_view address, std::uint32_t port) {
+        return detail::give(detail::with_text(address, "the address", [&](const char *at) {
+            return detail::run(kvmem_agent_invalidate_local_metadata, get(), at, port);
+        }));
+    }
+    Return<Blob> partial_metadata(const Descriptors &descriptors, const NixlOptions &options = {}) {
+        return detail::give(detail::with_options(options, [&](const kvmem_nixl_options *c) {
+            return detail::make<Blob>(kvmem_agent_get_partial_metadata, get(), descriptors.get(), c);
+        }));
+    }
+    Return<void> send_partial_metadata(const Descriptors &descriptors, std::string_view address, std::uint32_t port) {
+        return detail::give(detail::with_text(address, "the address", [&](const char *at) {
+            return detail::run(kvmem_agent_send_partial_metadata, get(), descriptors.get(), at, port);
+        }));
+    }
+    /// Connects to a peer now, so that the first transfer need not.
+    Return<void> connect(std::string_view peer, const NixlOptions &options = {}) {
+        return detail::give(with_peer(peer, [&](const char *text) {
+            return detail::with_options(options, [&](const kvmem_nixl_options *c) {
+                return detail::run(kvmem_agent_connect, get(), text, c);
+            });
+        }));
+    }
     Return<void> send_local_metadata(std::string_view address, std::uint32_t port) {
         return detail::give(detail::with_text(address, "the address", [&](const char *at) {
             return detail::run(kvmem_agent_send_local_metadata, get(), at, port);
@@ -215,6 +244,10 @@ public:
         return detail::give(with_peer(peer, [&](const char *text) {
             return detail::run(kvmem_agent_notify, get(), text, message.data(), message.size());
         }));
+    }
+    /// Has a queue report arrived messages; NULL ends the reports.
+    Return<void> report_notifications(const Queue *queue, std::uint64_t user_data = 0) {
+        return detail::give(detail::run(kvmem_agent_report_notifications, get(), detail::get_or_null(queue), user_data));
     }
     /// Waits until there is a message, and returns all that have arrived. Empty after the timeout.
     Return<Notifications> take_notifications(Timeout timeout = forever) {

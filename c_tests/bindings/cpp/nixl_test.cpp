@@ -2,6 +2,8 @@
 // Agents of NIXL: two agents in one process, which are peers of each other. Needs NIXL.
 #include "fixtures.hpp"
 
+#include <cstring>
+
 namespace {
 
 constexpr std::chrono::seconds patience{30};
@@ -17,6 +19,12 @@ struct Peers {
     }
     kvmem::Agent own = kvmem::Agent::create("own"), other = kvmem::Agent::create("other");
 };
+
+kvmem::Descriptors descriptors_of(const kvmem::Region &region) {
+    auto list = kvmem::Descriptors::create(kvmem::MemoryType::dram);
+    list.add(region);
+    return list;
+}
 
 }  // namespace
 
@@ -57,6 +65,104 @@ CASE(a_registration_ends_where_its_failure_can_be_read) {
     registration.deregister();
     CHECK(!registration.info().registered);
     CHECK(error_of([&] { return registration.deregister(), 0; }).status() == kvmem::Status::invalid_state);
+}
+
+CASE(plugins_and_backends_are_listed) {
+    Peers peers;
+    const auto backends = peers.own.backends();
+    CHECK(backends.size() == 1 && backends.at(0).name == "UCX" && !backends.at(0).failure);
+    CHECK(backends.at(0).accepts(kvmem::MemoryType::dram) && !backends.at(0).accepts(kvmem::MemoryType::object));
+    const auto plugins = peers.own.plugins();
+    bool found = false;
+    for (std::size_t i = 0; i < plugins.size(); ++i) found = found || plugins.at(i).name == "POSIX";
+    CHECK(found);
+}
+
+CASE(descriptors_are_a_list) {
+    auto list = kvmem::Descriptors::create(kvmem::MemoryType::file);
+    list.add({{0, 4096, 5, "path", {}}, {4096, 4096, 5, {}, "peer"}});
+    CHECK(list.size() == 2 && list.memory_type() == kvmem::MemoryType::file);
+    CHECK(list.at(0).metadata == "path" && !list.at(0).agent && list.at(1).agent == "peer");
+    kvmem::Descriptor changed;
+    changed.size = 7;
+    list.set(0, changed);
+    CHECK(list.at(0).size == 7 && list.at(0).metadata.empty());
+    const auto copy = kvmem::Descriptors::import_bytes(list.export_bytes());
+    CHECK(copy.size() == 2 && copy.at(1).agent == "peer" && !copy.print().empty());
+    list.remove(0);
+    CHECK(list.size() == 1 && list.at(0).address == 4096);
+    list.resize(3);
+    list.trim();
+    list.clear();
+    CHECK(list.size() == 0 && copy.size() == 2);
+    CHECK(error_of([&] { return list.at(0); }).status() == kvmem::Status::out_of_range);
+    CHECK(error_of([] { return kvmem::Descriptors::import_bytes("damaged"); }).status() == kvmem::Status::corrupt);
+}
+
+CASE(a_request_moves_raw_memory) {
+    Peers peers;
+    const auto here = kvmem::Region::create_system(system_memory(8192));
+    const auto there = kvmem::Region::create_system(system_memory(8192));
+    auto queue = kvmem::Queue::create();
+    const auto local = descriptors_of(here), remote = descriptors_of(there);
+    const auto own = peers.own.register_descriptors(local);
+    const auto others = peers.other.register_descriptors(remote);
+    peers.exchange_metadata();
+    peers.own.connect("other");
+
+    std::memset(here.host_bytes().data(), 0x11, 8192);
+    kvmem::NixlOptions options;
+    options.notification = "written";
+    options.queue = &queue;
+    options.user_data = 9;
+    auto request = kvmem::Request::create(peers.own, kvmem::Operation::write, local, "other", remote, options);
+    CHECK(request.backend() == "UCX");
+    CHECK(error_of([&] { return request.poll(); }).status() == kvmem::Status::invalid_state);
+    request.post();
+    CHECK(request.wait_for(patience) && request.poll());
+    CHECK(there.host_bytes()[8191] == std::byte{0x11});
+    CHECK(peers.other.take_notifications(patience).at(0).text() == "written");
+    std::array<kvmem::Completion, 1> space;
+    CHECK(queue.wait_for(space, patience).size() == 1 && space[0].user_data == 9 && space[0].status == kvmem::Status::ok);
+
+    // Parts of the lists, resolved before.
+    auto pieces = kvmem::Descriptors::create(kvmem::MemoryType::dram), targets = kvmem::Descriptors::create(kvmem::MemoryType::dram);
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        pieces.add({{here.info().address + 1024 * i, 1024, 0, {}, {}}});
+        targets.add({{there.info().address + 1024 * i, 1024, 0, {}, {}}});
+    }
+    const auto from = kvmem::Prepared::create_local(peers.own, pieces);
+    const auto to = kvmem::Prepared::create_remote(peers.own, "other", targets);
+    std::memset(here.host_bytes().data(), 0x22, 1024);
+    const std::uint32_t first[] = {0}, last[] = {3}, both[] = {0, 1};
+    auto piece = kvmem::Request::make(kvmem::Operation::write, from, first, to, last);
+    piece.post(kvmem::Bytes("piece"));
+    piece.wait();
+    CHECK(there.host_bytes()[3072] == std::byte{0x22} && there.host_bytes()[0] == std::byte{0x11});
+    CHECK(peers.other.take_notifications(patience).at(0).text() == "piece");
+    CHECK(error_of([&] { return kvmem::Request::make(kvmem::Operation::write, from, both, to, last); }).message().find(
+              "2 local indices and 1 remote") != std::string_view::npos);
+}
+
+CASE(files_are_queried) {
+    auto agent = kvmem::Agent::create("files");
+    agent.create_backend("POSIX");
+    auto list = kvmem::Descriptors::create(kvmem::MemoryType::file);
+    list.add({{0, 1, 0, "/proc/self/exe", {}}, {0, 1, 0, "/nowhere/at/all", {}}});
+    const auto query = agent.query(list);
+    CHECK(query.size() == 2 && query.at(0).exists && !query.at(1).exists);
+}
+
+CASE(a_queue_reports_messages) {
+    Peers peers;
+    peers.exchange_metadata();
+    auto queue = kvmem::Queue::create();
+    peers.other.report_notifications(&queue, 4);
+    peers.own.notify("other", "hello");
+    std::array<kvmem::Completion, 1> space;
+    CHECK(queue.wait_for(space, patience).size() == 1 && space[0].user_data == 4);
+    CHECK(peers.other.take_notifications(std::chrono::nanoseconds(0)).at(0).text() == "hello");
+    peers.other.report_notifications(nullptr);
 }
 
 int main() { return run_cases(); }

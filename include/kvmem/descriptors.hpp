@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+/// NIXL's raw descriptors, plugins and queries, which agents work with.
+#ifndef KVMEM_DESCRIPTORS_HPP
+#define KVMEM_DESCRIPTORS_HPP
+
+#include "../kvmem_nixl.h"
+#include "queue.hpp"
+#include "region.hpp"
+
+KVMEM_HPP_BEGIN
+
+enum class MemoryType : std::uint32_t {
+    dram = KVMEM_MEMORY_DRAM,
+    vram = KVMEM_MEMORY_VRAM,
+    file = KVMEM_MEMORY_FILE,
+    block = KVMEM_MEMORY_BLOCK,
+    object = KVMEM_MEMORY_OBJECT,
+};
+
+/// A parameter of a backend, or a property: kvmem_parameter.
+struct Parameter {
+    std::string key{};
+    std::string value{};
+};
+
+namespace detail {
+
+inline std::vector<Parameter> parameters_of(const kvmem_parameter *parameters, std::size_t count) {
+    std::vector<Parameter> result;
+    for (std::size_t i = 0; i < count; ++i) result.push_back({parameters[i].key, parameters[i].value});
+    return result;
+}
+
+}  // namespace detail
+
+// ---- Options of calls on raw descriptors ----
+
+enum class NixlFlag : std::uint64_t {
+    notify = KVMEM_NIXL_NOTIFY,
+    skip_merge = KVMEM_NIXL_SKIP_MERGE,
+};
+
+/// kvmem_nixl_options. A call fails for a field that it does not use.
+struct NixlOptions {
+    Flags<NixlFlag> flags{};
+    /// Plugins of the backends to use; none for all.
+    std::vector<std::string> backends{};
+    /// An empty string is a message, as with NixlFlag::notify.
+    std::optional<std::string> notification{};
+    std::string custom_parameter{};
+    const Queue *queue = nullptr;
+    std::uint64_t user_data = 0;
+};
+
+namespace detail {
+
+struct NixlOptionsInC {
+    kvmem_nixl_options c;
+    std::vector<const char *> backends{};
+
+    explicit NixlOptionsInC(const NixlOptions &options) : c(defaults(kvmem_nixl_options_init)) {
+        for (const std::string &backend : options.backends) backends.push_back(backend.c_str());
+        c.flags = options.flags.bits();
+        c.backends = backends.empty() ? nullptr : backends.data();
+        c.backend_count = backends.size();
+        if (options.notification) {
+            c.flags |= KVMEM_NIXL_NOTIFY;
+            c.notification = options.notification->empty() ? nullptr : options.notification->data();
+            c.notification_size = options.notification->size();
+        }
+        if (!options.custom_parameter.empty()) {
+            c.custom_parameter = options.custom_parameter.data();
+            c.custom_parameter_size = options.custom_parameter.size();
+        }
+        c.queue = get_or_null(options.queue);
+        c.user_data = options.user_data;
+    }
+    NixlOptionsInC(const NixlOptionsInC &) = delete;
+    NixlOptionsInC &operator=(const NixlOptionsInC &) = delete;
+};
+
+// Returns `then(options in C)`, unless the name of a backend cannot be passed to C.
+template <typename Then>
+auto with_options(const NixlOptions &options, Then then) -> decltype(then(nullptr)) {
+    for (const std::string &backend : options.backends) {
+        if (auto checked = check_text(backend, "the name of a backend"); !checked) return checked.error();
+    }
+    const NixlOptionsInC in_c(options);
+    return then(&in_c.c);
+}
+
+}  // namespace detail
+
+// ---- Plugins ----
+
+/// A plugin of NIXL, or a backend of an agent: kvmem_plugin.
+struct Plugin {
+    std::string name{};
+    /// Why the plugin does not load; not set if it loads.
+    std::optional<std::string> failure{};
+    std::vector<Parameter> parameters{};
+    /// Bit 1 << MemoryType for each type that it accepts.
+    std::uint32_t memory_types = 0;
+
+    bool accepts(MemoryType type) const noexcept {
+        return (memory_types >> static_cast<std::uint32_t>(type) & 1) != 0;
+    }
+};
+
+class Plugins : public detail::Handle<kvmem_plugins, kvmem_plugins_destroy> {
+public:
+    using Handle::Handle;
+
+    std::size_t size() const noexcept { return kvmem_plugins_count(get()); }
+    Return<Plugin> at(std::size_t index) const {
+        auto c = detail::get<kvmem_plugin>(kvmem_plugins_get, get(), index);
+        if (!c) return detail::give(Result<Plugin>(c.error()));
+        Plugin plugin;
+        plugin.name = c->name;
+        if (c->failure) plugin.failure = c->failure;
+        plugin.parameters = detail::parameters_of(c->parameters, c->parameter_count);
+        plugin.memory_types = c->memory_types;
+        return detail::give(Result<Plugin>(std::move(plugin)));
+    }
+};
+
+// ---- Queries ----
+
+/// kvmem_query_result.
+struct QueryResult {
+    bool exists = false;
+    std::vector<Parameter> parameters{};
+};
+
+class Query : public detail::Handle<kvmem_query, kvmem_query_destroy> {
+public:
+    using Handle::Handle;
+
+    std::size_t size() const noexcept { return kvmem_query_count(get()); }
+    Return<QueryResult> at(std::size_t index) const {
+        auto c = detail::get<kvmem_query_result>(kvmem_query_get, get(), index);
+        if (!c) return detail::give(Result<QueryResult>(c.error()));
+        QueryResult result;
+        result.exists = c->exists != 0;
+        result.parameters = detail::parameters_of(c->parameters, c->parameter_count);
+        return detail::give(Result<QueryResult>(std::move(result)));
+    }
+};
+
+// ---- Descriptors ----
+
+/// kvmem_descriptor.
+struct Descriptor {
+    std::uint64_t address = 0;
+    std::uint64_t size = 0;
+    std::uint64_t device_id = 0;
+    /// What the backend needs, such as the path of a file.
+    std::string metadata{};
+    /// For memory views of peers: the agent that owns the memory.
+    std::optional<std::string> agent{};
+
+    /// Valid as long as this object is not changed.
+    kvmem_descriptor c() const noexcept {
+        kvmem_descriptor c = {};
+        c.address = address;
+        c.size = size;
+        c.device_id = device_id;
+        c.metadata = metadata.empty() ? nullptr : metadata.data();
+        c.metadata_size = metadata.size();
+        c.agent = detail::c_text(agent);
+        return c;
+    }
+};
+
+/// A list of descriptors of one memory type.
+class Descriptors : public detail::Handle<kvmem_descriptors, kvmem_descriptors_destroy> {
+public:
+    using Handle::Handle;
+
+    static Return<Descriptors> create(MemoryType type) {
+        return detail::give(detail::make<Descriptors>(kvmem_descriptors_create, static_cast<std::uint32_t>(type)));
+    }
+    static Return<Descriptors> import_bytes(Bytes bytes) {
+        return detail::give(detail::make<Descriptors>(kvmem_descriptors_import, bytes.data(), bytes.size()));
+    }
+    Return<Blob> export_bytes() const {
+        return detail::give(detail::make<Blob>(kvmem_descriptors_export, get()));
+    }
+
+    Return<void> add(const std::vector<Descriptor> &added) {
+        std::vector<kvmem_descriptor> c;
+        for (const Descriptor &one : added) {
+            if (auto checked = check(one); !checked) return detail::give(std::move(checked));
+            c.push_back(one.c());
+        }
+        return detail::give(detail::run(kvmem_descriptors_add, get(),
+                                        static_cast<const kvmem_descriptor *>(c.data()), c.size()));
+    }
+    /// Adds the memory of a region, which the list keeps alive.
+    Return<void> add(const Region &region) {
+        return detail::give(detail::run(kvmem_descriptors_add_region, get(), region.get()));
+    }
+    Return<void> set(std::size_t index, const Descriptor &descriptor) {
+        if (auto checked = check(descriptor); !checked) return detail::give(std::move(checked));
+        const auto c = descriptor.c();
+        return detail::give(detail::run(kvmem_descriptors_set, get(), index, &c));
+    }
+    Return<Descriptor> at(std::size_t index) const {
+        auto c = detail::get<kvmem_descriptor>(kvmem_descriptors_get, get(), index);
+        if (!c) return detail::give(Result<Descriptor>(c.error()));
+        Descriptor one;
+        one.address = c->address;
+        one.size = c->size;
+        one.device_id = c->device_id;
+        if (c->metadata) one.metadata.assign(static_cast<const char *>(c->metadata), c->metadata_size);
+        if (c->agent) one.agent = c->agent;
+        return detail::give(Result<Descriptor>(std::move(one)));
+    }
+    Return<void> remove(std::size_t index) {
+        return detail::give(detail::run(kvmem_descriptors_remove, get(), index));
+    }
+    Return<void> resize(std::size_t count) { return detail::give(detail::run(kvmem_descriptors_resize, get(), count)); }
+    Return<void> clear() { return detail::give(detail::run(kvmem_descriptors_clear, get())); }
+    Return<void> trim() { return detail::give(detail::run(kvmem_descriptors_trim, get())); }
+
+    std::size_t size() const noexcept { return kvmem_descriptors_count(get()); }
+    MemoryType memory_type() const noexcept { return MemoryType{kvmem_descriptors_memory_type(get())}; }
+    /// A line for the list, and one for each descriptor.
+    Return<std::string> print() const { return detail::give(detail::text(kvmem_descriptors_print, get())); }
+
+private:
+    static Result<void> check(const Descriptor &one) { return detail::check_optional(one.agent, "the name of an agent"); }
+};
+
+/// Descriptors that an agent has registered: Agent::register_descriptors.
+class Segments : public detail::Handle<kvmem_segments, kvmem_segments_destroy> {
+public:
+    using Handle::Handle;
+
+    /// Reports whether deregistering failed; the destructor does not.
+    Return<void> deregister() { return detail::give(detail::run(kvmem_segments_deregister, get())); }
+};
+
+KVMEM_HPP_END
+
+#endif
