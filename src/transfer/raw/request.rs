@@ -58,7 +58,7 @@ impl Request {
             side,
             is_released: AtomicBool::new(false),
             prepared: None,
-            holds: holds,
+            holds,
         };
         Ok(Self::around(resource, total(local), options, reporting))
     }
