@@ -99,8 +99,17 @@ static void get_part(fuzz *fuzz) {
     CREATE(fuzz, LAYOUTS, kvmem_layout_get_part, table_pick(fuzz, LAYOUTS), or_null(fuzz, name));
 }
 
+/* Few layouts of the table are combined, so half of the calls combine one. */
 static void get_part_name(fuzz *fuzz) {
-    CREATE(fuzz, BLOBS, kvmem_layout_get_part_name, table_pick(fuzz, LAYOUTS), random_below(fuzz, 3));
+    kvmem_layout *layout = table_pick(fuzz, LAYOUTS);
+    const kvmem_layout_part part = {"keys", layout};
+    kvmem_layout *combined = NULL;
+    if (random_one_in(fuzz, 2) && TRY(fuzz, kvmem_layout_combine, &part, 1, &combined) == KVMEM_STATUS_OK) {
+        CREATE(fuzz, BLOBS, kvmem_layout_get_part_name, combined, random_below(fuzz, 2));
+        DO(fuzz, kvmem_layout_destroy, combined);
+        return;
+    }
+    CREATE(fuzz, BLOBS, kvmem_layout_get_part_name, layout, random_below(fuzz, 3));
 }
 
 static void get_strides(fuzz *fuzz) {

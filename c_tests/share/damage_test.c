@@ -206,8 +206,7 @@ FORGE(of_the_first_version, parcel->bytes.data[8] = 1, forge_seal(parcel))
 
 TEST(what_a_version_does_not_have_is_corrupt_there) {
     OPENED(target, fixture, MEMORY_MAPPED, NULL);
-    refuse_forged(&fixture, of_the_first_version, KVMEM_STATUS_CORRUPT,
-                  "a memory handle or an order of version 2");
+    refuse_forged(&fixture, of_the_first_version, KVMEM_STATUS_CORRUPT, "an order or parts of version 2");
 }
 
 TEST(what_is_said_of_gpu_memory_is_asked_of_the_driver) {
