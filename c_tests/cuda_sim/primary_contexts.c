@@ -68,13 +68,16 @@ static bool is_retained_then;
 /* Threads whose last call since then was a check. */
 static uint64_t num_plans, num_checked;
 static _Thread_local uint64_t checked_for_plan;
+/* The last plan during which this thread made a call. A thread may have checked just before the plan was made. */
+static _Thread_local uint64_t called_for_plan;
 
 void resets_take(bool is_check) {
     if (calls_to_reset == 0) {
         return;
     }
     const bool has_checked = checked_for_plan == num_plans;
-    const bool is_permitted = num_checked == 0;
+    const bool is_permitted = num_checked == 0 && (is_check || called_for_plan == num_plans);
+    called_for_plan = num_plans;
     num_checked = num_checked - has_checked + is_check;
     checked_for_plan = is_check ? num_plans : 0;
     if (calls_to_reset > 1) {
