@@ -24,7 +24,7 @@ main() {
     rm -rf "$prefix"
     cmake --install build/cmake --prefix "$prefix" --strip >/dev/null
     mkdir -p "$fresh/kvmem"
-    cp -a "$prefix"/{include,lib} "$fresh/kvmem/"
+    cp -aL "$prefix"/{include,lib} "$fresh/kvmem/" # without links, which some copies lose
     rm -rf "$fresh/kvmem/lib/.debug"
     cp -a --parents examples/cpp/llama_cpp bench/engine bench/common "$fresh/"
     [[ ! -d build/gpu-bundle/nixl ]] || cp -a build/gpu-bundle/nixl "$fresh/nixl"

@@ -28,7 +28,6 @@ Settings read(int argc, char **argv) {
     Settings settings;
     std::vector<char *> rest = {argv[0]};
     Options &options = settings.options;
-    options.models = {"gqa"};
     options.size.layers = 32;
     options.tokens = 2048;
     options.prompts = 1;
@@ -49,6 +48,7 @@ Settings read(int argc, char **argv) {
         settings.rounds = 3;
     }
     parse(static_cast<int>(rest.size()), rest.data(), options);
+    if (options.models.empty()) options.models = {"gqa"};
     return settings;
 }
 

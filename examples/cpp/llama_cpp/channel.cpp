@@ -73,3 +73,13 @@ void Channel::receive_bytes(void *data, std::size_t size) {
         size -= static_cast<std::size_t>(received);
     }
 }
+
+void Channel::receive_end() {
+    char byte;
+    ssize_t received;
+    do {
+        received = recv(fd_, &byte, 1, 0);
+    } while (received < 0 && errno == EINTR);
+    if (received > 0) throw std::runtime_error("the other process sent a message that was not expected");
+    if (received < 0 && errno != ECONNRESET) throw_lost(received);
+}

@@ -37,6 +37,9 @@ public:
     std::size_t receive_size();
     void receive_bytes(void *data, std::size_t size);
 
+    // Waits until the peer has closed its end.
+    void receive_end();
+
     int fd() const { return fd_; }
 
 private:

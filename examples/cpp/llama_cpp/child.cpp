@@ -40,6 +40,7 @@ int Child::wait(int options) {
 }
 
 void Child::finish() {
+    channel_->receive_end();
     const int status = wait(0);
     pid_ = -1;
     if (WIFSIGNALED(status)) {

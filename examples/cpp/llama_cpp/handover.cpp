@@ -139,6 +139,11 @@ void Prefill::connect(Link link) {
     layouts_.emplace(engine_, memory_, link == Link::mapped ? nullptr : &agent_);
     kvmem::OpenOptions options;
     options.flags = kvmem::OpenFlag::read_only;
+    const int gpu = engine_.groups().front().tensors.front().gpu;
+    if (gpu >= 0) {
+        options.flags = kvmem::OpenFlag::read_only | kvmem::OpenFlag::for_device;
+        options.device = gpu;
+    }
     for (std::size_t group = 0; group < layouts_->groups(); ++group) {
         if (link == Link::mapped) {
             remote_.push_back(kvmem::Share::receive(channel_.fd(), patience).open_layout(options));
