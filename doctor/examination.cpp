@@ -48,6 +48,12 @@ public:
         const Finding *const found = find(id);
         return found ? found->text : "";
     }
+    // Why a check did not succeed; empty if it did.
+    std::string reason_against(const std::string &id) const {
+        const Finding *const found = find(id);
+        if (!found) return "it was not checked, because NIXL or O_DIRECT is missing";
+        return found->level == Level::ok ? "" : found->text;
+    }
     std::int64_t number_of(const std::string &id, const std::string &name) const {
         const Finding *const found = find(id);
         for (const Member &member : found ? found->data : Value::Object()) {
@@ -112,7 +118,7 @@ std::vector<Directory> usable_directories(const Options &options, const Examinat
     std::vector<Directory> usable;
     for (std::size_t i = 0; i < options.directories.size(); ++i) {
         if (examination.has("files." + std::to_string(i) + ".writable", Level::ok)) {
-            usable.push_back({i, options.directories[i]});
+            usable.push_back({i, options.directories[i], examination.reason_against("files." + std::to_string(i) + ".gds")});
         }
     }
     return usable;
@@ -126,7 +132,7 @@ void paths(Examination &examination, const Options &options, bool has_nixl, std:
     for (std::int32_t device = 0; device < devices; ++device) {
         const std::string number = std::to_string(device);
         examination.check("paths.device" + number, "paths of GPU " + number,
-                          [&](Reporter &report) { measure_device_paths(report, directories, device); }, fix);
+                          [&](Reporter &report) { measure_device_paths(report, options, directories, device); }, fix);
     }
     if (devices > 1) {
         examination.check("paths.devices", "paths between GPUs",

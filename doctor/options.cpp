@@ -74,6 +74,11 @@ Options parse(int argc, char **argv) {
     if (optind < argc) {
         throw UsageError("unexpected argument \"" + std::string(argv[optind]) + "\"; a directory is given by --directory");
     }
+    for (const std::string &name : options.required) {
+        if (!options.measures && needs_transfers(name)) {
+            throw UsageError("--require: \"" + name + "\" needs the transfers that --no-rates leaves out");
+        }
+    }
     if (options.directories.empty()) {
         const char *const temporary = std::getenv("TMPDIR");
         options.directories.emplace_back(temporary && *temporary ? temporary : "/tmp");

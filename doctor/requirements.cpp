@@ -94,6 +94,14 @@ bool is_requirement(std::string_view name) {
     return find(name) || std::any_of(std::begin(groups), std::end(groups), names_group);
 }
 
+bool needs_transfers(std::string_view name) {
+    const auto patterns = patterns_of(name);
+    return std::any_of(patterns.begin(), patterns.end(), [](std::string_view each) {
+        return each == "nixl.peer" || starts_with(each, "paths.") ||
+               (starts_with(each, "gpu.") && each.size() > 6 && each.substr(each.size() - 6) == ".rates");
+    });
+}
+
 std::string requirement_names() {
     std::string text;
     for (const Requirement &each : requirements) {

@@ -13,6 +13,9 @@ namespace doctor {
 /// Whether a name can be required: one of the list, "plugin:NAME", or the id of a finding.
 bool is_requirement(std::string_view name);
 
+/// Whether its findings are those of transfers and measured rates.
+bool needs_transfers(std::string_view name);
+
 /// A line per name, with what it means.
 std::string requirement_names();
 

@@ -216,7 +216,7 @@ class Directories(unittest.TestCase):
 
 class Nixl(unittest.TestCase):
     def test_none(self):
-        report = Report("--nixl=/does/not/exist", "--no-rates", "--require=nixl")
+        report = Report("--nixl=/does/not/exist", "--require=nixl")
         self.assertEqual(report.status, 1)
         self.assertEqual(report.status_of("nixl.library"), "missing")
 

@@ -8,7 +8,8 @@ import unittest
 
 from doctor import PROGRAM, main, run
 
-QUICK = ("--no-rates", "--nixl=/does/not/exist")
+NO_NIXL = "--nixl=/does/not/exist"
+QUICK = ("--no-rates", NO_NIXL)
 
 
 def on_terminal(*arguments, **environment):
@@ -44,6 +45,9 @@ class Usage(unittest.TestCase):
             (("--require=gpu,nonsense",), '"nonsense"'),
             (("--require=plugin:",), '"plugin:"'),
             (("--require=gpu.",), '"gpu."'),
+            (("--require=nixl", "--no-rates"), '"nixl"'),
+            (("--no-rates", "--require=paths.system.disk0"), '"paths.system.disk0"'),
+            (("--no-rates", "--require=gpu.0.rates"), '"gpu.0.rates"'),
             (("--timeout=0",), '"0"'),
             (("--timeout=5x",), '"5x"'),
             (("--timeout=",), '""'),
@@ -72,7 +76,7 @@ class Usage(unittest.TestCase):
         names = [line.split()[0].decode() for line in run("--list")[1].splitlines()[:-1]]
         self.assertIn("gpu", names)
         names = ["plugin:UCX" if name == "plugin:NAME" else name for name in names]
-        status, output, messages = run("--require=" + ",".join(names), *QUICK)
+        status, output, messages = run("--require=" + ",".join(names), NO_NIXL)
         self.assertEqual((status, messages), (1, ""))
         for name in names:
             self.assertRegex(output.decode(), rf"(ok|failed) +{name}\b")
@@ -84,9 +88,9 @@ class Statuses(unittest.TestCase):
 
     def test_what_works_and_what_does_not(self):
         self.assertEqual(run("--require=files.0.writable", *QUICK)[0], 0)
-        status, output, _ = run("--require=files.0.writable,nixl", *QUICK)
+        status, output, _ = run("--require=files.0.writable,nixl.library", *QUICK)
         self.assertEqual(status, 1)
-        self.assertRegex(output.decode(), r"failed +nixl: library is missing")
+        self.assertRegex(output.decode(), r"failed +nixl.library: library is missing")
         # What has no finding is not there.
         status, output, _ = run("--require=plugin:NOTHING", *QUICK)
         self.assertEqual(status, 1)

@@ -5,6 +5,8 @@
 #include "../options.hpp"
 #include "../run/reporter.hpp"
 
+#include <kvmem.hpp>
+
 #include <string>
 #include <vector>
 
@@ -28,18 +30,24 @@ void check_plugin(Reporter &report, const Options &options, const std::string &p
 std::vector<std::string> plugin_files(const std::string &library);
 void check_rdma_devices(Reporter &report);
 
+/// An agent with a backend for GPUDirect Storage, which may not pass bytes through host memory. Throws
+/// std::runtime_error with the reason if no plugin for it loads.
+kvmem::Agent gds_agent(const Options &options);
 /// GPUDirect Storage between a directory and a GPU.
 void check_gds(Reporter &report, const Options &options, const std::string &directory, std::size_t index);
 
-/// A directory, and its number in the options.
+/// A directory, its number in the options, and what check_gds found.
 struct Directory {
     std::size_t index;
     std::string path;
+    /// Why GPUDirect Storage is not available; empty if it is.
+    std::string against_gds;
 };
 
 // Transfers. `devices` is the number of GPUs.
 void measure_host_paths(Reporter &report, const std::vector<Directory> &directories);
-void measure_device_paths(Reporter &report, const std::vector<Directory> &directories, std::int32_t device);
+void measure_device_paths(Reporter &report, const Options &options, const std::vector<Directory> &directories,
+                          std::int32_t device);
 void measure_peer_gpus(Reporter &report, std::int32_t devices);
 /// With a process of its own on this machine, over NIXL.
 void measure_peer_paths(Reporter &report, const Options &options, bool is_device, std::int32_t devices);

@@ -5,6 +5,7 @@
 #include "measure.hpp"
 
 #include <cstdlib>
+#include <stdexcept>
 
 namespace doctor {
 
@@ -18,22 +19,6 @@ struct Failure {
     std::string fix;
 };
 
-// The agent gets the first plugin that loads: both have the same purpose, and exclude each other.
-kvmem::Agent start_agent(const Options &options) {
-    if (options.nixl) kvmem::load_nixl(*options.nixl);
-    auto agent = kvmem::Agent::create("kvmem-doctor");
-    std::string reasons;
-    for (const char *const plugin : {"GDS_MT", "GDS"}) {
-        try {
-            agent.create_backend(plugin);
-            return agent;
-        } catch (const kvmem::Error &error) {
-            reasons += (reasons.empty() ? "" : "; ") + std::string(error.message());
-        }
-    }
-    throw Failure{reasons, "install the libraries that the findings of the plugins GDS and GDS_MT name"};
-}
-
 // Paths without host memory only, so that cuFile cannot pass the bytes through it unnoticed.
 void move(const kvmem::Layout &from, const kvmem::Layout &to) {
     std::vector<kvmem::BlockPair> pairs;
@@ -45,7 +30,7 @@ void move(const kvmem::Layout &from, const kvmem::Layout &to) {
 }
 
 void try_out(const Options &options, const std::string &directory) {
-    const auto agent = start_agent(options);
+    const auto agent = gds_agent(options);
     kvmem::DiskOptions file;
     file.directory = directory;
     try {
@@ -63,11 +48,27 @@ void try_out(const Options &options, const std::string &directory) {
 
 }  // namespace
 
+kvmem::Agent gds_agent(const Options &options) {
+    // Without this setting cuFile passes bytes through host memory if it cannot do better, and does not report it.
+    setenv(compatibility, "false", 1);
+    if (options.nixl) kvmem::load_nixl(*options.nixl);
+    auto agent = kvmem::Agent::create("kvmem-doctor");
+    std::string reasons;
+    // The first plugin that loads: both have the same purpose, and exclude each other.
+    for (const char *const plugin : {"GDS_MT", "GDS"}) {
+        try {
+            agent.create_backend(plugin);
+            return agent;
+        } catch (const kvmem::Error &error) {
+            reasons += (reasons.empty() ? "" : "; ") + std::string(error.message());
+        }
+    }
+    throw std::runtime_error(reasons);
+}
+
 void check_gds(Reporter &report, const Options &options, const std::string &directory, std::size_t index) {
     report.step("move blocks between a GPU and a file in " + directory + " by GPUDirect Storage");
-    // Without this setting cuFile passes bytes through host memory if it cannot do better, and does not report it.
     const bool is_set = std::getenv(compatibility) != nullptr;
-    setenv(compatibility, "false", 1);
     Finding found{"files." + std::to_string(index) + ".gds", "GPUDirect Storage in " + directory, Level::ok, "", "",
                   {{"directory", directory}, {"nvidia_fs", exists("/proc/driver/nvidia-fs")}}};
     try {
@@ -78,10 +79,10 @@ void check_gds(Reporter &report, const Options &options, const std::string &dire
         found.level = Level::missing;
         found.text = failure.reason;
         found.fix = failure.fix;
-    } catch (const kvmem::Error &error) {
+    } catch (const std::runtime_error &error) {
         found.level = Level::missing;
-        found.text = error.message();
-        found.fix = "see the finding of NIXL's library";
+        found.text = error.what();
+        found.fix = "install the libraries that the findings of the plugins GDS and GDS_MT name";
     }
     report.add(found);
 }

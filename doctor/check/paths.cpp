@@ -3,6 +3,7 @@
 #include "checks.hpp"
 #include "measure.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace doctor {
@@ -17,19 +18,24 @@ class Places {
 public:
     Places(Reporter &report, std::uint32_t blocks) : report_(report), blocks_(blocks) {}
 
+    // Registers the memory that is allocated from now on, for paths over NIXL.
+    void use(kvmem::Agent agent) { agent_ = std::move(agent); }
+
     // Keeps the place, or the reason why there is none.
     template <typename Memory>
     void add(const std::string &name, const Memory &memory) {
         report_.step("allocate " + name);
         try {
-            places_.push_back({name, kvmem::Layout::build(shape(blocks_), memory)});
+            places_.push_back({name, kvmem::Layout::build(shape(blocks_), memory, agent_ ? &agent_ : nullptr)});
             commit(places_.back().layout);
         } catch (const kvmem::Error &error) {
             absent_.push_back({name, std::string(error.message())});
         }
     }
 
-    void measure(const std::string &from, const std::string &to, std::chrono::milliseconds time = usual_time) {
+    // The reason against GPUDirect Storage replaces what kvmem says about layouts without an agent.
+    void measure(const std::string &from, const std::string &to, std::chrono::milliseconds time = usual_time,
+                 const std::string &against_gds = "") {
         report_.step("move blocks from " + from + " to " + to);
         for (const std::string &name : {from, to}) {
             if (const Absent *const absent = find(absent_, name)) {
@@ -38,6 +44,9 @@ public:
         }
         Route route = doctor::measure(*find(places_, from), *find(places_, to), blocks_, time);
         route.to = route.to.substr(0, route.to.find(second));
+        for (Route::Other &other : route.others) {
+            if (other.path.rfind("nixl_file", 0) == 0 && !against_gds.empty()) other.reason = against_gds;
+        }
         report_.add(route);
     }
 
@@ -70,6 +79,7 @@ private:
 
     Reporter &report_;
     const std::uint32_t blocks_;
+    kvmem::Agent agent_;
     std::vector<Place> places_;
     std::vector<Absent> absent_;
 };
@@ -102,7 +112,7 @@ void measure_host_paths(Reporter &report, const std::vector<Directory> &director
     }
 }
 
-void measure_device_paths(Reporter &report, const std::vector<Directory> &directories,
+void measure_device_paths(Reporter &report, const Options &options, const std::vector<Directory> &directories,
                           std::int32_t device) {
     const auto number = static_cast<std::size_t>(device);
     const std::string pinned = numbered("pinned", number), gpu = numbered("device", number);
@@ -115,6 +125,8 @@ void measure_device_paths(Reporter &report, const std::vector<Directory> &direct
     memory.device = device;
     places.add(pinned, locked);
     places.fill(pinned);
+    const auto has_gds = [](const Directory &each) { return each.against_gds.empty(); };
+    if (device == 0 && std::any_of(directories.begin(), directories.end(), has_gds)) places.use(gds_agent(options));
     places.add(gpu, memory);
     places.measure(pinned, gpu);
     places.measure(gpu, pinned);
@@ -142,8 +154,9 @@ void measure_device_paths(Reporter &report, const std::vector<Directory> &direct
         const std::string disk = numbered("disk", each.index);
         places.add(disk, file_in(each.path));
         for (const std::string &other : {pinned, gpu, elastic}) {
-            places.measure(other, disk);
-            places.measure(disk, other);
+            const std::string against = other == pinned ? "" : each.against_gds;
+            places.measure(other, disk, usual_time, against);
+            places.measure(disk, other, usual_time, against);
         }
     }
 }
