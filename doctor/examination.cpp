@@ -51,7 +51,7 @@ public:
     // Why a check did not succeed; empty if it did.
     std::string reason_against(const std::string &id) const {
         const Finding *const found = find(id);
-        if (!found) return "it was not checked, because NIXL or O_DIRECT is missing";
+        if (!found) return "GPUDirect Storage was not checked, because NIXL or O_DIRECT is missing";
         return found->level == Level::ok ? "" : found->text;
     }
     std::int64_t number_of(const std::string &id, const std::string &name) const {
@@ -82,7 +82,7 @@ std::int32_t cuda(Examination &examination, const Options &options) {
 }
 
 bool nixl(Examination &examination, const Options &options) {
-    const auto outcome = examination.check("nixl.library", "library",
+    const auto outcome = examination.check("nixl.library", "library and plugins",
                                            [&](Reporter &report) { check_nixl(report, options); },
                                            "see the plugins that failed; without one, install NIXL again");
     const bool is_loaded = examination.has("nixl.library", Level::ok);

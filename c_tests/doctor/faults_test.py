@@ -40,15 +40,21 @@ class Driver(unittest.TestCase):
 
 
 class Plugins(unittest.TestCase):
+    @staticmethod
+    def library_path(libraries):
+        """Where the loader finds what a plugin needs, which is beside its own folder."""
+        return ":".join(map(str, [libraries, *libraries.parent.glob("nixl*.libs")]))
+
     def check(self, faulty, words):
         """One bad plugin beside the real ones."""
+        libraries = pathlib.Path(NIXL).parent
         with tempfile.TemporaryDirectory() as folder:
             for plugin in ("UCX", "POSIX"):
                 name = f"libplugin_{plugin}.so"
-                os.symlink(pathlib.Path(NIXL).parent / "plugins" / name, os.path.join(folder, name))
+                os.symlink(libraries / "plugins" / name, os.path.join(folder, name))
             os.symlink(os.path.join(FAULTY, f"libplugin_{faulty}.so"), os.path.join(folder, f"libplugin_{faulty}.so"))
             report = Report(SHORT, "--no-rates", "--require=plugin:POSIX", f"--require=plugin:{faulty}",
-                            NIXL_PLUGIN_DIR=folder)
+                            NIXL_PLUGIN_DIR=folder, LD_LIBRARY_PATH=self.library_path(libraries))
         self.assertEqual([each["met"] for each in report.all["requirements"]], [True, False])
         finding = report.finding(f"nixl.plugin.{faulty}")
         self.assertEqual(finding["status"], "failed")

@@ -50,7 +50,7 @@ class TwoGpus(unittest.TestCase):
         def reasons(source, destination):
             return {each["path"]: each["reason"] for each in self.report.paths[source, destination]["others"]}
         self.assertIn("page-locked", reasons("system", "device0")["cuda_kernel"])
-        self.assertIn("GDS", reasons("disk0", "device0")["nixl_file_read"])
+        self.assertIn("GPUDirect Storage", reasons("disk0", "device0")["nixl_file_read"])
 
 
 class Variants(unittest.TestCase):

@@ -24,6 +24,13 @@ void load(const Options &options) {
 
 // ---- Plugins ----
 
+// The folder of plugins, if the environment names one.
+std::optional<std::string> chosen_folder() {
+    const char *const folder = std::getenv("NIXL_PLUGIN_DIR");
+    if (!folder || !*folder) return {};
+    return folder;
+}
+
 struct NamedType {
     kvmem::MemoryType type;
     const char *name;
@@ -46,8 +53,9 @@ std::string types_text(const kvmem::Plugin &plugin) {
 std::string missing_library(const std::string &failure) {
     const std::size_t end = failure.find(": cannot open shared object file");
     if (end == std::string::npos) return "";
-    const std::size_t start = failure.find_last_of(" :", end - 1);
-    return failure.substr(start == std::string::npos ? 0 : start + 1, end - (start == std::string::npos ? 0 : start + 1));
+    // The position after the separator, or 0.
+    const std::size_t start = failure.find_last_of(" :(", end - 1) + 1;
+    return failure.substr(start, end - start);
 }
 
 std::string fix_of_plugin(const std::string &failure) {
@@ -99,9 +107,9 @@ void check_nixl(Reporter &report, const Options &options) {
     auto agent = kvmem::Agent::create("kvmem-doctor");
     const auto plugins = agent.plugins();
     if (plugins.size() == 0) {
-        const char *const folder = std::getenv("NIXL_PLUGIN_DIR");
+        const auto folder = chosen_folder();
         report.add(Finding{"nixl.plugins", "plugins", Level::missing, "NIXL finds no plugin",
-                           folder ? std::string("NIXL_PLUGIN_DIR is \"") + folder + "\": unset or correct it"
+                           folder ? "NIXL_PLUGIN_DIR is \"" + *folder + "\": unset or correct it"
                                   : "install NIXL again, with the folder of its plugins",
                            {}});
     }
@@ -109,8 +117,7 @@ void check_nixl(Reporter &report, const Options &options) {
 }
 
 std::vector<std::string> plugin_files(const std::string &library) {
-    const char *const folder = std::getenv("NIXL_PLUGIN_DIR");
-    const std::string directory = folder ? folder : library.substr(0, library.rfind('/')) + "/plugins";
+    const std::string directory = chosen_folder() ? *chosen_folder() : library.substr(0, library.rfind('/')) + "/plugins";
     constexpr std::string_view start = "libplugin_", end = ".so";
     std::vector<std::string> names;
     for (const std::string &file : names_in(directory)) {
