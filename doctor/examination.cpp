@@ -27,8 +27,8 @@ public:
         return std::move(report_);
     }
 
-    // Runs a check. If it does not end well, a finding with this id and title says so; with ".check" after the id if the
-    // check had reported that one before.
+    // Runs a check. If it does not end well, a finding with this id and title says so; with ".check" after the id if
+    // the check had reported that one before.
     Outcome check(const std::string &id, const std::string &title, const Work &work, const std::string &fix = "") {
         Outcome outcome = run_in_child(work, options_.limit);
         for (const Finding &each : outcome.findings) report_.findings.push_back(each);
@@ -57,7 +57,8 @@ public:
     std::int64_t number_of(const std::string &id, const std::string &name) const {
         const Finding *const found = find(id);
         for (const Member &member : found ? found->data : Value::Object()) {
-            if (const auto *const number = member.value.as<std::int64_t>(); number && member.name == name) return *number;
+            const auto *const number = member.value.as<std::int64_t>();
+            if (number && member.name == name) return *number;
         }
         return 0;
     }
@@ -74,10 +75,11 @@ private:
     Report report_;
 };
 
-const char nvidia_smi[] = "nvidia-smi shows the state of the driver and its GPUs; the log of the kernel has errors of the driver";
+const char nvidia_smi[] = "nvidia-smi shows the state of the driver; the log of the kernel has its errors";
 
 std::int32_t cuda(Examination &examination, const Options &options) {
-    examination.check("cuda.driver", "driver", [&](Reporter &report) { check_cuda(report, options); }, nvidia_smi);
+    examination.check("cuda.driver", "driver", [&](Reporter &report) { check_cuda(report, options); },
+                      nvidia_smi);
     return static_cast<std::int32_t>(examination.number_of("cuda.driver", "gpus"));
 }
 
@@ -105,7 +107,7 @@ void files(Examination &examination, const Options &options, bool has_nixl, std:
         const std::string id = "files." + std::to_string(i);
         examination.check(id + ".writable", "files in " + directory,
                           [&](Reporter &report) { check_files(report, directory, i); },
-                          "the file system does not respond: check its server or device, or choose another --directory");
+                          "the file system does not respond: check its server or device, or choose another one");
         if (!has_nixl || devices == 0 || !examination.has(id + ".direct_io", Level::ok)) continue;
         examination.check(id + ".gds", "GPUDirect Storage in " + directory,
                           [&](Reporter &report) { check_gds(report, options, directory, i); },
@@ -118,7 +120,8 @@ std::vector<Directory> usable_directories(const Options &options, const Examinat
     std::vector<Directory> usable;
     for (std::size_t i = 0; i < options.directories.size(); ++i) {
         if (examination.has("files." + std::to_string(i) + ".writable", Level::ok)) {
-            usable.push_back({i, options.directories[i], examination.reason_against("files." + std::to_string(i) + ".gds")});
+            const auto against_gds = examination.reason_against("files." + std::to_string(i) + ".gds");
+            usable.push_back({i, options.directories[i], against_gds});
         }
     }
     return usable;

@@ -53,7 +53,8 @@ std::string json(const Report &report, const std::vector<Verdict> &verdicts, boo
     return to_json(Value::Object{
         {"format", format},
         {"kvmem_version", kvmem::version()},
-        {"machine", Value::Object{{"kernel", machine.kernel}, {"processor", machine.processor}, {"cpus", machine.cpus}}},
+        {"machine", Value::Object{
+                        {"kernel", machine.kernel}, {"processor", machine.processor}, {"cpus", machine.cpus}}},
         {"requirements_met", are_met},
         {"requirements", std::move(required)},
         {"findings", std::move(findings)},

@@ -72,7 +72,7 @@ Options parse(int argc, char **argv) {
         }
     }
     if (optind < argc) {
-        throw UsageError("unexpected argument \"" + std::string(argv[optind]) + "\"; a directory is given by --directory");
+        throw UsageError("unexpected argument \"" + std::string(argv[optind]) + "\"; directories need --directory");
     }
     for (const std::string &name : options.required) {
         if (!options.measures && needs_transfers(name)) {

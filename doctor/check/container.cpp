@@ -41,14 +41,14 @@ Finding filter() {
                                       {"permitted", failure == 0},
                                       {"error", failure == 0 ? Value() : Value(strerrorname_np(failure))}});
         if (failure == 0) continue;
-        blocked += (blocked.empty() ? "" : ", ") + std::string(call.name) + " (" + strerrorname_np(failure) + "): " +
-                   call.without;
+        blocked += (blocked.empty() ? "" : ", ") + std::string(call.name) + " (" + strerrorname_np(failure) +
+                   "): " + call.without;
     }
     if (!blocked.empty()) {
         finding.level = Level::limited;
         finding.text = "not permitted: " + blocked;
         finding.fix = mode == "0" ? "use a newer kernel, or one with these system calls"
-                                  : "permit them in the seccomp profile: docker run --security-opt seccomp=PROFILE.json";
+                                  : "permit them: docker run --security-opt seccomp=PROFILE.json";
     }
     finding.data = {{"seccomp_mode", mode}, {"calls", std::move(calls)}};
     return finding;

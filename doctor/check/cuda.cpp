@@ -32,8 +32,10 @@ std::string fix_of_driver() {
     const char *const visible = std::getenv("CUDA_VISIBLE_DEVICES");
     const bool has_module = exists("/proc/driver/nvidia/version");
     const bool has_nodes = exists("/dev/nvidiactl");
-    if (has_nodes && visible) return std::string("unset CUDA_VISIBLE_DEVICES, which is \"") + visible + "\", or correct it";
-    if (has_nodes) return "put libcuda.so.1 of the driver into LD_LIBRARY_PATH; in a container: docker run --gpus all";
+    if (has_nodes && visible) {
+        return std::string("unset CUDA_VISIBLE_DEVICES, which is \"") + visible + "\", or correct it";
+    }
+    if (has_nodes) return "add the directory of libcuda.so.1 to LD_LIBRARY_PATH; in a container: docker run --gpus all";
     if (has_module) return "give the container the GPUs: docker run --gpus all, with the NVIDIA Container Toolkit";
     return "install the NVIDIA driver, if this machine has a GPU; in a container, on its host";
 }
@@ -72,7 +74,7 @@ public:
         try {
             info_ = kvmem::device_info(ordinal_);
         } catch (const kvmem::Error &error) {
-            return failed("device", "device", error, "nvidia-smi shows the state of the GPU; reset it, or restart the machine");
+            return failed("device", "device", error, "nvidia-smi shows the state of the GPU; reset it, or the machine");
         }
         device();
         capability("vmm", "virtual memory", DeviceCapability::vmm,
@@ -141,7 +143,8 @@ private:
             found.text = "verified by an export";
         } else {
             found.level = Level::missing;
-            found.text = has_channel ? "the driver exports none" : "the driver exports none, and there is no IMEX channel";
+            found.text = std::string("the driver exports none") +
+                         (has_channel ? "" : ", and there is no IMEX channel");
             found.fix = "needs NVLink between machines: start nvidia-imex, and give the process "
                         "/dev/nvidia-caps-imex-channels/channel0";
         }
@@ -155,9 +158,8 @@ private:
         const bool peermem = exists("/sys/module/nvidia_peermem");
         found.data = {{"dma_buf", dma_buf}, {"rdma_with_vmm", with_vmm}, {"nvidia_peermem", peermem}};
         std::string parts;
-        const auto add = [&parts](bool is, const char *text) { parts += is ? (parts.empty() ? "" : ", ") + std::string(text) : ""; };
-        add(dma_buf, "DMA-BUF");
-        add(peermem, "nvidia_peermem");
+        if (dma_buf) parts = "DMA-BUF";
+        if (peermem) parts += std::string(parts.empty() ? "" : " and ") + "nvidia_peermem";
         found.text = "by " + parts + (with_vmm ? ", also of VMM memory" : ", not of VMM memory");
         if (!dma_buf && !peermem) {
             found.level = Level::missing;
@@ -182,7 +184,8 @@ private:
                 without += (without.empty() ? "" : ", ") + std::to_string(other);
             }
         }
-        found.text = without.empty() ? "accesses the memory of all others" : "no access to the memory of GPU " + without;
+        found.text = without.empty() ? "accesses the memory of all others"
+                                     : "no access to the memory of GPU " + without;
         if (!without.empty()) {
             found.level = reached.empty() ? Level::missing : Level::limited;
             found.fix = "nvidia-smi topo -p2p r shows the reason; in a virtual machine, disable ACS on PCIe switches";
@@ -204,12 +207,12 @@ private:
                           {"not_measured", rates.num_defaults}};
             if (rates.num_defaults > 0) {
                 found.level = Level::limited;
-                found.text += "; " + std::to_string(rates.num_defaults) + " rates could not be measured, and are estimates";
+                found.text += "; " + std::to_string(rates.num_defaults) + " rates are not measured, but estimates";
                 found.fix = "run again while no other program uses the GPU";
             }
             report_.add(found);
         } catch (const kvmem::Error &error) {
-            failed("rates", "copy rates", error, "nvidia-smi shows the state of the GPU; end programs that fill its memory");
+            failed("rates", "copy rates", error, "nvidia-smi shows the state of the GPU and the programs that use it");
         }
     }
 

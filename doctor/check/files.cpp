@@ -149,7 +149,8 @@ void check_io_uring(Reporter &report) {
                      {"kernel_io_uring_disabled", disabled ? Value(*disabled) : Value()}}};
     if (failure != 0) {
         finding.level = Level::missing;
-        finding.text = std::string("io_uring_setup fails: ") + std::strerror(failure) + "; threads read and write files";
+        finding.text = std::string("io_uring_setup fails: ") + std::strerror(failure) +
+                       "; threads read and write files";
         if (disabled.value_or(0) != 0) {
             finding.fix = "as root: sysctl kernel.io_uring_disabled=0";
         } else if (field_of("/proc/self/status", "Seccomp").value_or("0") != "0") {

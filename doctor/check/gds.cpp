@@ -41,8 +41,8 @@ void try_out(const Options &options, const std::string &directory) {
     } catch (const kvmem::Error &error) {
         const bool has_module = exists("/proc/driver/nvidia-fs");
         throw Failure{std::string(error.message()),
-                      has_module ? "use a file system that GPUDirect Storage supports: ext4 or XFS on local NVMe, Lustre, ..."
-                                 : "load the kernel module nvidia-fs (as root: modprobe nvidia_fs), part of the package nvidia-gds"};
+                      has_module ? "use a file system with GPUDirect Storage: ext4 or XFS on local NVMe, Lustre"
+                                 : "as root: modprobe nvidia_fs, a kernel module of the package nvidia-gds"};
     }
 }
 

@@ -102,7 +102,8 @@ Finding transparent_huge_pages() {
 bool exceeds(std::uint64_t limit) {
     const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
     const std::uint64_t size = (limit / page + 1) * page;
-    void *const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (memory == MAP_FAILED) return false;
     const bool is_locked = mlock2(memory, size, MLOCK_ONFAULT) == 0;
     munmap(memory, size);

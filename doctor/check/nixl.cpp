@@ -63,14 +63,19 @@ std::string fix_of_plugin(const std::string &failure) {
     if (library.empty()) return "install a NIXL whose plugins belong together, or remove this one if it is not needed";
     const auto is = [&library](const char *start) { return library.rfind(start, 0) == 0; };
     if (is("libcufile")) return "install cuFile, which is part of CUDA: the package libcufile, or nvidia-gds";
-    if (is("libcudart")) return "install the CUDA runtime, or add its directory, such as /usr/local/cuda/lib64, to LD_LIBRARY_PATH";
+    if (is("libcudart")) {
+        return "install the CUDA runtime, or add its directory, such as /usr/local/cuda/lib64, to LD_LIBRARY_PATH";
+    }
     if (is("libcuda.")) return "install the NVIDIA driver; only machines with a GPU need this plugin";
-    if (is("libibverbs") || is("librdmacm") || is("libmlx5")) return "install rdma-core: the packages libibverbs1 and librdmacm1";
+    if (is("libibverbs") || is("librdmacm") || is("libmlx5")) {
+        return "install rdma-core: the packages libibverbs1 and librdmacm1";
+    }
     return "install the library " + library + ", or add its directory to LD_LIBRARY_PATH";
 }
 
 Finding finding_of(const kvmem::Plugin &plugin) {
-    Finding found{"nixl.plugin." + plugin.name, "plugin " + plugin.name, Level::ok, "", "", {{"name", plugin.name}}};
+    Finding found{"nixl.plugin." + plugin.name, "plugin " + plugin.name, Level::ok, "", "",
+                  {{"name", plugin.name}}};
     if (plugin.failure) {
         const std::string library = missing_library(*plugin.failure);
         found.level = Level::missing;
@@ -134,7 +139,8 @@ void check_plugin(Reporter &report, const Options &options, const std::string &p
     report.step("create a backend of the plugin " + plugin);
     load(options);
     auto agent = kvmem::Agent::create("kvmem-doctor");
-    Finding found{"nixl.plugin." + plugin, "plugin " + plugin, Level::ok, "a backend was created", "", {{"name", plugin}}};
+    Finding found{"nixl.plugin." + plugin, "plugin " + plugin, Level::ok, "a backend was created", "",
+                  {{"name", plugin}}};
     try {
         agent.create_backend(plugin);
     } catch (const kvmem::Error &error) {
@@ -151,7 +157,8 @@ void check_rdma_devices(Reporter &report) {
     report.step("list network cards with RDMA");
     const std::string directory = "/sys/class/infiniband";
     Finding found{"nixl.rdma_devices", "RDMA network cards", Level::missing, "none; NIXL uses shared memory and TCP",
-                  "needs a network card with RDMA and its driver; in a container: docker run --device /dev/infiniband", {}};
+                  "needs a network card with RDMA and its driver; in a container: docker run --device /dev/infiniband",
+                  {}};
     Value::Array list;
     std::string text;
     bool is_active = false;

@@ -120,7 +120,7 @@ Finding finding_of(const std::vector<Route> &routes) {
         if (each.level == Level::ok) continue;
         found.level = Level::failed;
         found.text = each.text;
-        found.fix = "the messages of UCX with UCX_LOG_LEVEL=info have the reason; check the UCX_* variables of the environment";
+        found.fix = "the messages of UCX with UCX_LOG_LEVEL=info have the reason; check the UCX_* variables";
     }
     return found;
 }

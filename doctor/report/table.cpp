@@ -10,6 +10,8 @@ namespace doctor {
 namespace {
 
 constexpr std::size_t status_width = 7;
+// Longer titles move the text of their line only.
+constexpr std::size_t widest_title = 28;
 const char indent[] = "  ";
 
 const char *colour_of(Level level) {
@@ -54,7 +56,12 @@ public:
     }
 
     void fix(const std::string &text) {
-        if (!text.empty()) out += std::string(2 + status_width + 2, ' ') + "fix: " + printable(text) + "\n";
+        if (!text.empty()) detail("fix: " + text);
+    }
+
+    // A line below the one that it belongs to, after the column of the status.
+    void detail(const std::string &text) {
+        out += std::string(2 + status_width + 2, ' ') + printable(text) + "\n";
     }
 
     std::string status(Level level) const { return in_colour(colour_of(level), padded(name(level), status_width)); }
@@ -75,17 +82,18 @@ public:
         out += indent + padded("", status_width) + indent + padded("from", from) + indent + padded("to", to) + indent +
                padded("path", path) + indent + "  GB/s\n";
         for (const Route &each : routes) {
-            out += indent + status(each.level) + indent + padded(each.from, from) + indent + padded(each.to, to) + indent;
+            out += indent + status(each.level) + indent + padded(each.from, from) + indent;
+            out += padded(each.to, to) + indent;
             if (each.level != Level::ok) {
                 out += printable(each.text) + "\n";
             } else {
-                out += padded(each.path_name, path) + indent + left_padded(rate_text(double(each.bytes_per_second)), 6) + "\n";
-                if (!each.text.empty()) out += std::string(2 + status_width + 2, ' ') + "but: " + printable(each.text) + "\n";
+                const std::string rate = rate_text(static_cast<double>(each.bytes_per_second));
+                out += padded(each.path_name, path) + indent + left_padded(rate, 6) + "\n";
+                if (!each.text.empty()) detail("but: " + each.text);
             }
             for (const Route::Other &other : each.others) {
                 if (!is_better(other, each)) continue;
-                out += std::string(2 + status_width + 2, ' ') + "not " + printable(other.path_name) + ": " +
-                       printable(other.reason) + "\n";
+                detail("not " + other.path_name + ": " + other.reason);
             }
             fix(each.fix);
         }
@@ -127,8 +135,8 @@ std::string legend_of(const Report &report) {
         }
         for (const Member &member : each.data) {
             if (member.name != "directory") continue;
-            text += indent + std::string("disk") + each.id.substr(start.size(), each.id.size() - start.size() - end.size()) +
-                    ": files in " + printable(member.value.text()) + "\n";
+            const auto number = each.id.substr(start.size(), each.id.size() - start.size() - end.size());
+            text += indent + ("disk" + number) + ": files in " + printable(member.value.text()) + "\n";
         }
     }
     return text + indent + "peer: another process on this machine, over NIXL\n";
@@ -140,7 +148,9 @@ std::string to_table(const Report &report, const std::string &machine, bool has_
     Table table(has_colours);
     table.out = machine + "\n";
     std::size_t width = 0;
-    for (const Finding &each : report.findings) width = std::max(width, std::min<std::size_t>(28, columns(printable(each.title))));
+    for (const Finding &each : report.findings) {
+        width = std::max(width, std::min(widest_title, columns(printable(each.title))));
+    }
     std::string group;
     for (const Finding &each : report.findings) {
         if (group_of(each) != group) {

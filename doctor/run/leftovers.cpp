@@ -21,7 +21,8 @@ constexpr std::string_view directory = "/dev/shm/ucx_shm_posix_";
 void add_mapped(pid_t process, std::set<std::string> &files) {
     for (const std::string &line : lines_of("/proc/" + std::to_string(process) + "/maps")) {
         const std::size_t start = line.find(directory);
-        if (start != std::string::npos && line.find(" (deleted)") == std::string::npos) files.insert(line.substr(start));
+        const bool has_name = line.find(" (deleted)") == std::string::npos;
+        if (start != std::string::npos && has_name) files.insert(line.substr(start));
     }
 }
 
