@@ -15,8 +15,9 @@ STARTED := $(shell date +%s)
 # Targets run in order, each with all cores. The tools must not use the job server of this make.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test race-test fuzz-calls demo demo-llama bench \
-    gpu-bundle header kernels clean
+.PHONY: all help setup configure llama library build test lint rust-test c-test engines-test sanitized-test race-test fuzz-calls demo \
+    demo-llama llama-package bench bench-llama \
+    gpu-bundle engine-bundle header kernels clean
 
 all: build
 
@@ -30,6 +31,11 @@ help:
 	@echo "make demo-llama"
 	@echo "              the same with llama.cpp, which it builds first: a model continues in another process"
 	@echo "              (DEMO_ARGS='--tokens=2048 --model=gqa' passes options to the program)"
+	@echo "make engines-test"
+	@echo "              the same program as tests of label engines: seven models, small; make test runs them too if"
+	@echo "              llama.cpp is already built"
+	@echo "make bench-llama"
+	@echo "              measure handover, offload and restore beside llama.cpp's own state functions (row 20)"
 	@echo "make bench    measure kvmem and the references; rows and plots under build/bench"
 	@echo "              (BENCH_ARGS=--quick only checks that they work; bench/run --help lists the options)"
 	@echo "make sanitized-test"
@@ -42,6 +48,8 @@ help:
 	@echo "              random sequences of calls for FUZZ_SECONDS=600; see fuzz/README.md"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
+	@echo "make engine-bundle"
+	@echo "              fill build/engine-bundle, to build llama.cpp on a GPU host and to move its sessions there"
 	@echo "make setup    only fetch what is missing: tools, crates, the wheels of NIXL and NVRTC"
 	@echo "make lint     rustfmt, clippy, links and names in pages, import cycles, unsafe, words"
 	@echo "make kernels  compile src/cuda/kernels/*.cu to the committed *.ptx"
@@ -53,7 +61,11 @@ setup:
 
 configure: setup
 	@cmake -S . -B $(TREE) -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVMEM_CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" \
-	    -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
+	    -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" -DKVMEM_TEST_LLAMA="$$(scripts/llama-cpp.sh --if-built)" >/dev/null
+
+# An engine for the tests of label engines; built once, in minutes.
+llama: setup
+	@scripts/llama-cpp.sh >/dev/null
 
 library: configure
 	@cmake --build $(TREE) --target kvmem
@@ -85,6 +97,13 @@ c-test: build
 	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure
 	@$(CHECK_SKIPS)
 
+# The tests with a real engine alone.
+engines-test: llama configure
+	@cmake --build $(TREE) --target kvmem_package example_llama_cpp
+	@$(NEW_RECORD)
+	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure --label-regex '^engines$$'
+	@! grep . $(RECORD)
+
 # The C tests under the address and undefined behaviour sanitizers. The library is the same; the sanitizers detect callers
 # that write outside its memory, and leaks of both. Excluded tests: those with NIXL, because UCX hooks malloc and NIXL
 # never frees some memory; those that take longer than all others together; and those that measure the process's memory.
@@ -92,7 +111,7 @@ UNSANITIZED := gpu_sim\.((transfer_|staged_|peer_)?walk|gds|registration)|gpu\.(
 UNSANITIZED := $(UNSANITIZED)|gpu_share\.damage
 sanitized-test: library
 	@cmake -S . -B $(SANITIZED) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 \
-	    -DKVMEM_TEST_SANITIZE=ON -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF \
+	    -DKVMEM_TEST_SANITIZE=ON -DKVMEM_BUILD_DOCTOR=OFF -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF \
 	    -DKVMEM_CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
 	@cmake --build $(SANITIZED)
 	@$(NEW_RECORD)
@@ -119,7 +138,7 @@ RACE_OPTIONS = suppressions="$(CURDIR)/c_tests/races.supp" history_size=7 exitco
 race-test: setup
 	@cmake -S . -B $(RACE) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DKVMEM_TEST_RACE=ON \
 	    -DKVMEM_RUST_TARGET=$(RACE_HOST) -DKVMEM_CARGO_TARGET_DIR="$(CURDIR)/$(RACE)/cargo" -DKVMEM_INSTALL=OFF \
-	    -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
+	    -DKVMEM_BUILD_DOCTOR=OFF -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
 	@$(RACE_CARGO) cmake --build $(RACE)
 	@$(NEW_RECORD)
 	KVMEM_TEST_SKIPS=$(RECORD) KVMEM_TEST_DEADLINE=1100 TSAN_OPTIONS='$(RACE_OPTIONS)' \
@@ -150,14 +169,22 @@ demo: configure
 
 # The same with a real engine. llama.cpp's libraries are found by their rpath in the program.
 LLAMA_DEMO := build/demo-llama
-demo-llama: configure
+BUILD_WITH_LLAMA = llama=$$(scripts/llama-cpp.sh) && cmake -S $(1) -B $(2) -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    "-DCMAKE_PREFIX_PATH=$(CURDIR)/$(LLAMA_DEMO)/prefix;$$llama" >/dev/null && cmake --build $(2)
+llama-package: configure
 	@cmake --build $(TREE) --target kvmem_package
 	@cmake --install $(TREE) --prefix $(LLAMA_DEMO)/prefix >/dev/null
-	@llama=$$(scripts/llama-cpp.sh) && cmake -S examples/cpp/llama_cpp -B $(LLAMA_DEMO)/build -G Ninja \
-	    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=$(CURDIR)/$(LLAMA_DEMO)/prefix;$$llama" >/dev/null
-	@cmake --build $(LLAMA_DEMO)/build
+
+demo-llama: llama-package
+	@$(call BUILD_WITH_LLAMA,examples/cpp/llama_cpp,$(LLAMA_DEMO)/build)
 	@echo
 	@$(WITH_NIXL) $(LLAMA_DEMO)/build/llama_handover $(DEMO_ARGS)
+
+# Row 20 of the benches.
+bench-llama: llama-package
+	@$(call BUILD_WITH_LLAMA,bench/engine,$(LLAMA_DEMO)/bench)
+	@mkdir -p build/bench
+	@$(WITH_NIXL) $(LLAMA_DEMO)/bench/20_engine --output=build/bench/20_engine.json $(BENCH_ARGS)
 
 bench: build
 	@$(WITH_NIXL) bench/run $(BENCH_ARGS)
@@ -168,6 +195,10 @@ package: build
 # Copy it to a GPU host; its `run` lists the commands.
 gpu-bundle: build
 	@scripts/gpu-bundle.sh
+
+# The same for a real engine, which is compiled on that host.
+engine-bundle: build
+	@scripts/engine-bundle.sh
 
 kernels: setup
 	python3 scripts/kernels.py

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs a relocatable package. Components: Runtime (the library), Development (headers, CMake package, pkg-config file,
-# documentation, examples) and Debug (the library's line tables).
+# Installs a relocatable package. Components: Runtime (the library), Tools (kvmem-doctor), Development (headers, CMake
+# package, pkg-config file, documentation, examples) and Debug (the library's line tables).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -86,6 +86,9 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "KV-cache memory for LLM inference engines
 set(CPACK_RESOURCE_FILE_LICENSE "${CMAKE_CURRENT_SOURCE_DIR}/LICENSE")
 set(CPACK_PACKAGE_FILE_NAME "kvmem-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
 set(CPACK_COMPONENTS_ALL Runtime Development Debug)
+if(KVMEM_BUILD_DOCTOR)
+    list(APPEND CPACK_COMPONENTS_ALL Tools)
+endif()
 # The archive contains all components. There is one Debian package per component, with Debian's usual names.
 set(CPACK_ARCHIVE_COMPONENT_INSTALL OFF)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -93,11 +96,16 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_PACKAGE_MAINTAINER "The kvmem developers")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+# kvmem-doctor needs the library of another package of this build.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${KVMEM_STAGE}")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME "libkvmem${KVMEM_SOVERSION}")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libkvmem-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libkvmem${KVMEM_SOVERSION} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME kvmem-doctor)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libkvmem${KVMEM_SOVERSION} (>= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_DEBUG_PACKAGE_NAME "libkvmem${KVMEM_SOVERSION}-dbg")
 set(CPACK_DEBIAN_DEBUG_PACKAGE_SECTION debug)
 set(CPACK_DEBIAN_DEBUG_PACKAGE_DEPENDS "libkvmem${KVMEM_SOVERSION} (= ${PROJECT_VERSION})")

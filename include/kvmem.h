@@ -1961,6 +1961,41 @@ kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer,
                                     kvmem_blob **text,
                                     kvmem_error **error);
 
+/// The transfer takes the path. The reason is a remark, or empty.
+#define KVMEM_CHOICE_USED 1
+/// The path is possible, and its estimate is no better. The reason is empty.
+#define KVMEM_CHOICE_SLOWER 2
+/// The path is possible, and the reason says why it is not taken.
+#define KVMEM_CHOICE_NOT_USED 3
+/// The path is not possible, and the reason says why.
+#define KVMEM_CHOICE_IMPOSSIBLE 4
+
+/// A path that was compared with others for a transfer.
+typedef struct kvmem_path_choice {
+    /// Estimated throughput in bytes per second; 0 if unknown.
+    uint64_t bytes_per_second;
+    /// KVMEM_PATH_* value.
+    uint32_t path;
+    /// KVMEM_CHOICE_* value.
+    uint32_t choice;
+} kvmem_path_choice;
+
+/// Returns a path that was compared for a transfer, and why it is not used: what kvmem_transfer_explain
+/// reports as text, for programs. Moves nothing.
+///
+/// @param transfer a transfer
+/// @param index 0 for the path that the transfer takes; 1, 2 and so on for the others. Submitting other pairs
+///        compares the paths again
+/// @param choice receives the path and the outcome
+/// @param reason receives the reason as text, which may be empty; the caller destroys the blob; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: fewer paths were compared
+kvmem_status kvmem_transfer_get_path_choice(const kvmem_transfer *transfer,
+                                            size_t index,
+                                            kvmem_path_choice *choice,
+                                            kvmem_blob **reason,
+                                            kvmem_error **error);
+
 /// Destroys a transfer handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
 ///
 /// @param transfer a transfer that no other call uses; NULL does nothing

@@ -61,6 +61,7 @@ programs() {
     for bench in build/cmake/gpu_bench/*; do add_program "$bench" bench; done
     add_program build/cmake/gpu_tests/kvmem_side clients
     install -m 644 c_tests/gpu/clients/*.py "$fresh/clients/"
+    add_program "$prefix/bin/kvmem-doctor" bin
     local example
     for example in prefill_decode two_processes events; do
         # shellcheck disable=SC2016

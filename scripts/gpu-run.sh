@@ -27,6 +27,7 @@ main() {
     demo) run_demo "$@" ;;
     examples) run_examples ;;
     clients) run_clients "$@" ;;
+    doctor) exec "$here/bin/kvmem-doctor" "$@" ;;
     *) usage ;;
     esac
 }
@@ -43,6 +44,8 @@ usage() {
                         --only POINT selects the points with that text in their titles (bench/README.md in the project)
 ./run demo [OPTION...]  runs prefill and decode on every tier, over NIXL and by shared memory, or with the given options
                         (--help lists them)
+./run doctor [OPTION...]
+                        reports what kvmem can do on this host (--help lists the options)
 ./run examples          runs the C++ examples that need no options
 ./run clients [NAME...] shares memory between kvmem and programs that do not use it, all or the named ones of
                         $(client_names | xargs); the last two need CuPy, or CuPy and PyTorch

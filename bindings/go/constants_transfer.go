@@ -293,6 +293,20 @@ const (
 	VMMRDMA VMMFlags = C.KVMEM_VMM_RDMA
 )
 
+// Choice is what was decided about a path that was compared.
+type Choice uint32
+
+const (
+	// The transfer takes the path.
+	ChoiceUsed Choice = C.KVMEM_CHOICE_USED
+	// The path is possible, and its estimate is no better.
+	ChoiceSlower Choice = C.KVMEM_CHOICE_SLOWER
+	// The path is possible, and the reason says why it is not taken.
+	ChoiceNotUsed Choice = C.KVMEM_CHOICE_NOT_USED
+	// The path is not possible.
+	ChoiceImpossible Choice = C.KVMEM_CHOICE_IMPOSSIBLE
+)
+
 // Granularity selects a granularity of VMM memory.
 type Granularity uint32
 

@@ -6,6 +6,7 @@ package kvmem
 import "C"
 
 import (
+	"errors"
 	"time"
 	"unsafe"
 )
@@ -70,4 +71,36 @@ func (t *Transfer) Explain() (Explanation, error) {
 		NumMoves: uint64(e.num_moves), BytesPerSecond: uint64(e.bytes_per_second), Path: Path(e.path),
 		Assumed: e.assumed != 0, Text: string(blob(text)),
 	}, nil
+}
+
+// PathChoice is a path that was compared for a transfer.
+type PathChoice struct {
+	Path   Path
+	Choice Choice
+	// BytesPerSecond is the estimated throughput; 0 if unknown.
+	BytesPerSecond uint64
+	// Reason why the path is not used; empty if it is only slower.
+	Reason string
+}
+
+// PathChoices returns the paths that were compared, beginning with the one that the transfer takes.
+func (t *Transfer) PathChoices() ([]PathChoice, error) {
+	var choices []PathChoice
+	for {
+		var c C.kvmem_path_choice
+		var reason *C.kvmem_blob
+		err := t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_transfer_get_path_choice((*C.kvmem_transfer)(p), C.size_t(len(choices)), &c, &reason, failure)
+		})
+		if errors.Is(err, ErrOutOfRange) {
+			return choices, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		choices = append(choices, PathChoice{
+			Path: Path(c.path), Choice: Choice(c.choice), BytesPerSecond: uint64(c.bytes_per_second),
+			Reason: string(blob(reason)),
+		})
+	}
 }

@@ -71,6 +71,10 @@ func TestTransfer(t *testing.T) {
 	if explanation := need(transfer.Explain())(t); explanation.Text == "" || explanation.NumMoves == 0 {
 		t.Fatalf("%+v", explanation)
 	}
+	choices := need(transfer.PathChoices())(t)
+	if len(choices) == 0 || choices[0].Choice != kvmem.ChoiceUsed || choices[0].Path.String() != "memcpy" {
+		t.Fatalf("%+v", choices)
+	}
 	if err := transfer.SubmitPairs(kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 7, Destination: 1}}}); err != nil {
 		t.Fatal(err)
 	}

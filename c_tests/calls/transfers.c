@@ -175,6 +175,8 @@ static void explain(fuzz *fuzz) {
     } else {
         CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_explain, transfer, or_null(fuzz, &explanation));
     }
+    kvmem_path_choice choice;
+    CREATE(fuzz, BLOBS, kvmem_transfer_get_path_choice, transfer, random_index(fuzz, 4), or_null(fuzz, &choice));
 }
 
 DESTROYS(destroy_transfer, TRANSFERS)

@@ -17,18 +17,21 @@ uses() { # uses PREFIX NAME
 
 echo "== the tarball"
 tar -xf "$scratch"/made/kvmem-"$version"-linux-*.tar.gz -C "$scratch/tarball" --strip-components 1
-uses "$(dirname "$(find "$scratch/tarball" -type d -name include)")" tarball
+unpacked=$(dirname "$(find "$scratch/tarball" -type d -name include)")
+uses "$unpacked" tarball
+"$here/../doctor/installed.sh" "$unpacked"
 
 echo "== the Debian packages"
 : >"$scratch/clean/var/lib/dpkg/status"
-names=("libkvmem$soversion" libkvmem-dev "libkvmem$soversion-dbg")
+names=("libkvmem$soversion" kvmem-doctor libkvmem-dev "libkvmem$soversion-dbg")
 # The empty root has no C library to depend on. Their dependency on each other is checked all the same.
 in_root() { dpkg --root="$scratch/clean" --force-not-root --force-script-chrootless --log=/dev/null "$@"; }
 for name in "${names[@]}"; do
-    [[ $name == "${names[0]}" ]] && force=(--force-depends) || force=()
+    [[ $name == "${names[0]}" || $name == kvmem-doctor ]] && force=(--force-depends) || force=()
     in_root "${force[@]}" --install "$scratch/made/${name}_${version}"_*.deb
 done
 uses "$scratch/clean/usr" debian
+"$here/../doctor/installed.sh" "$scratch/clean/usr"
 in_root --force-depends --purge "${names[@]}"
 left=$(find "$scratch/clean/usr" ! -type d 2>/dev/null || true)
 [[ ! $left ]] || { echo "left behind: $left"; exit 1; }

@@ -105,6 +105,8 @@ static void use_transfers(void) {
     FORKED(kvmem_transfer_wait_on_stream, w.copy, 0, NULL);
     FORKED(kvmem_transfer_cancel, w.copy);
     FORKED_NULLS(text, kvmem_transfer_explain, w.copy, NULL, &text);
+    kvmem_path_choice choice;
+    FORKED_NULLS(text, kvmem_transfer_get_path_choice, w.copy, 0, &choice, &text);
 }
 
 static void destroy_everything(void) {

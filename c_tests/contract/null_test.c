@@ -277,6 +277,11 @@ TEST(transfers) {
     INVALID_NULLS(text, kvmem_transfer_explain, NULL, NULL, &text);
     INVALID_KEEPS(explanation, kvmem_transfer_explain, NULL, &explanation, NULL);
     EXPECT_OK(kvmem_transfer_explain(w.copy, NULL, NULL, ERR));
+    kvmem_path_choice choice;
+    INVALID_NULLS(text, kvmem_transfer_get_path_choice, NULL, 0, &choice, &text);
+    INVALID_KEEPS(choice, kvmem_transfer_get_path_choice, NULL, 0, &choice, NULL);
+    INVALID_NULLS(text, kvmem_transfer_get_path_choice, w.copy, 0, NULL, &text);
+    EXPECT_OK(kvmem_transfer_get_path_choice(w.copy, 0, &choice, NULL, ERR));
     kvmem_transfer_destroy(NULL);
 }
 

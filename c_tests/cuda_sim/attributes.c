@@ -73,12 +73,16 @@ void attributes_reset(void) {
     fabric_reset();
 }
 
-void sim_set_attribute(CUdevice_attribute attribute, int value) {
-    LOCKED;
+void attribute_set(CUdevice_attribute attribute, int value) {
     attribute_info *found = find(attribute);
     if (found == NULL) {
         sim_crash("a test sets attribute %d, which the devices do not have", (int)attribute);
     }
     found->is_set = true;
     found->set_to = value;
+}
+
+void sim_set_attribute(CUdevice_attribute attribute, int value) {
+    LOCKED;
+    attribute_set(attribute, value);
 }

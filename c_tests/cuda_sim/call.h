@@ -51,6 +51,8 @@ void resets_take(bool is_check);
 
 /* In faults.c: counts the call and takes the failure that is planned for it. */
 bool faults_is_spared(void);
+/* Has a function fail from here on: "cuCtxCreate_v3 2". Under the lock. */
+void faults_plan(const char *text);
 bool faults_take(function which, failing *when, CUresult *result);
 
 /* Ends a function with the result of a call that fails. */

@@ -2,7 +2,9 @@
 // cuInit and the devices: how many and how large, from the environment.
 //
 // KVMEM_SIM_DEVICES: how many devices the machine has (2). KVMEM_SIM_MEMORY: the bytes of each (8 GiB).
-// KVMEM_SIM_FABRIC: 1 when fabric handles work.
+// KVMEM_SIM_FABRIC: 1 when fabric handles work. KVMEM_SIM_VMM: 0 when virtual memory management does not.
+// KVMEM_SIM_FAIL: a function of the driver and the number of the error that it returns, with a blank between.
+// KVMEM_SIM_INIT: cuInit ends the process (abort) or does not return (hang).
 // CUDA_VISIBLE_DEVICES: which of them the process may use, in which order, by number.
 #include "devices.h"
 
@@ -73,12 +75,31 @@ static void list_devices(void) {
     }
 }
 
+/* Programs that do not know the stand-in get a broken one from the environment. */
+static void break_as_told(void) {
+    const char *told = getenv("KVMEM_SIM_INIT");
+    if (told != NULL && strcmp(told, "abort") == 0) {
+        abort();
+    }
+    while (told != NULL && strcmp(told, "hang") == 0) {
+        pause();
+    }
+    if (number_from_environment("KVMEM_SIM_VMM", 1) == 0) {
+        attribute_set(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
+    }
+    const char *failing = getenv("KVMEM_SIM_FAIL");
+    if (failing != NULL) {
+        faults_plan(failing);
+    }
+}
+
 CUresult cuInit(unsigned flags) {
     DRIVER_CALL(cuInit);
     INVALID_IF(flags != 0);
     if (sim.initialised_in != 0) {
         return sim.initialised_in == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
     }
+    break_as_told();
     list_devices();
     RETURN_IF(sim.num_devices == 0, CUDA_ERROR_NO_DEVICE);
     sim.memory_per_device = number_from_environment("KVMEM_SIM_MEMORY", 8 * GIB);

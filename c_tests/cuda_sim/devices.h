@@ -14,3 +14,5 @@ CUdevice device_of_physical(int physical);
 bool attribute_get(CUdevice_attribute attribute, int *value);
 bool attribute_is_set(CUdevice_attribute attribute);
 void attributes_reset(void);
+/* Under the lock. */
+void attribute_set(CUdevice_attribute attribute, int value);

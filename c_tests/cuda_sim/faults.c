@@ -7,6 +7,7 @@
 #include "order.h"
 #include "queue.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_PLANS 32
@@ -96,6 +97,15 @@ static void add_locked(plan added) {
 
 void sim_fail(const char *name, uint64_t nth, CUresult result) {
     add_locked((plan){.which = find(name), .calls_left = nth, .result = result});
+}
+
+void faults_plan(const char *text) {
+    char name[64];
+    int result = 0;
+    if (sscanf(text, "%63s %d", name, &result) != 2) {
+        sim_crash("KVMEM_SIM_FAIL=%s is no function and number", text);
+    }
+    add((plan){.which = find(name), .calls_left = SIM_EVERY_CALL, .result = (CUresult)result});
 }
 
 void sim_refuse(const char *name, uint64_t nth, CUresult result) {

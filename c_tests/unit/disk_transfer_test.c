@@ -344,6 +344,41 @@ TEST(the_choice_is_explained) {
     }
 }
 
+static bool has_choice(const kvmem_transfer *transfer, size_t index, kvmem_path_choice *choice, size_t *reason_size) {
+    OWNED(kvmem_blob) reason = NULL;
+    const kvmem_status status = kvmem_transfer_get_path_choice(transfer, index, choice, &reason, ERR);
+    if (status == KVMEM_STATUS_OUT_OF_RANGE) {
+        CHECK_EQ(reason, NULL);
+        return false;
+    }
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+    *reason_size = kvmem_blob_size(reason);
+    return true;
+}
+
+/* The same for programs: the path that is taken comes first, and each other path has its reason. */
+TEST(each_choice_is_returned) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+    OPENED(kv_side, host, &config, NULL, 1);
+    const kvmem_transfer_options options = kv_transfer_options(&out);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, host.layout, &options);
+    kvmem_path_choice choice;
+    size_t size = 0;
+    CHECK(has_choice(transfer, 0, &choice, &size));
+    CHECK_EQ(choice.path, KVMEM_PATH_PREAD);
+    CHECK_EQ(choice.choice, KVMEM_CHOICE_USED);
+    size_t others = 0;
+    for (; has_choice(transfer, 1 + others, &choice, &size); others++) {
+        CHECK(choice.path == KVMEM_PATH_URING || choice.path == KVMEM_PATH_NIXL_FILE_READ);
+        CHECK(choice.choice == KVMEM_CHOICE_NOT_USED || choice.choice == KVMEM_CHOICE_IMPOSSIBLE);
+        CHECK(size > 0);
+    }
+    CHECK_EQ(others, 2);
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "3 paths were compared",
+                   kvmem_transfer_get_path_choice(transfer, 3, &choice, NULL, ERR));
+}
+
 static kvmem_transfer_explanation expected_speed(const kvmem_transfer *transfer, const char *part) {
     kvmem_transfer_explanation explanation;
     OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, &explanation);

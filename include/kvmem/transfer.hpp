@@ -208,6 +208,22 @@ struct TransferExplanation : kvmem_transfer_explanation {
     std::string text{};
 };
 
+enum class Choice : std::uint32_t {
+    used = KVMEM_CHOICE_USED,
+    slower = KVMEM_CHOICE_SLOWER,
+    not_used = KVMEM_CHOICE_NOT_USED,
+    impossible = KVMEM_CHOICE_IMPOSSIBLE,
+};
+
+/// kvmem_path_choice, and the reason.
+struct PathChoice {
+    Path path{};
+    Choice choice{};
+    /// 0 if unknown.
+    std::uint64_t bytes_per_second = 0;
+    std::string reason{};
+};
+
 // ---- Transfers ----
 
 /// A move of blocks. Destroying it does not wait: a run in flight continues, and uses the blocks until its end.
@@ -292,6 +308,18 @@ public:
         auto text = detail::text(kvmem_transfer_explain, get(), &c);
         if (!text) return detail::give(Result<TransferExplanation>(text.error()));
         return detail::give(Result<TransferExplanation>(TransferExplanation(c, *std::move(text))));
+    }
+    /// Returns the paths that were compared, beginning with the one that the transfer takes.
+    Return<std::vector<PathChoice>> path_choices() const {
+        std::vector<PathChoice> choices;
+        for (std::size_t index = 0;; ++index) {
+            kvmem_path_choice c = {};
+            auto reason = detail::text(kvmem_transfer_get_path_choice, get(), index, &c);
+            if (reason.status() == Status::out_of_range) break;
+            if (!reason) return detail::give(Result<std::vector<PathChoice>>(reason.error()));
+            choices.push_back({Path{c.path}, Choice{c.choice}, c.bytes_per_second, *std::move(reason)});
+        }
+        return detail::give(Result<std::vector<PathChoice>>(std::move(choices)));
     }
 
 private:

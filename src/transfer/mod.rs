@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub use engine::Candidate;
 pub use engine::cuda::rates::{self, known as known_rates};
-pub use engine::explain::{Explanation, Summary};
+pub use engine::explain::{Explanation, PathChoice, Summary, Verdict};
 pub use path::TransferPath;
 pub use plan::{Outline, Plan};
 pub use request::{
@@ -280,6 +280,12 @@ impl Transfer {
             layers,
             prepared.is_assumed(),
         )
+    }
+
+    /// The paths that were compared, beginning with the one that it takes.
+    pub fn path_choices(&self) -> Vec<PathChoice> {
+        let prepared = self.prepared();
+        explain::choices(prepared.path, prepared.summary().bytes, &prepared.candidates())
     }
 
     /// Duration of the last run that ended.

@@ -450,6 +450,19 @@ pub const VmmFlags = packed struct(u64) {
     _: u61 = 0,
 };
 
+/// What was decided about a path that was compared.
+pub const Choice = enum(u32) {
+    /// The transfer takes the path.
+    used = 1,
+    /// The path is possible, and its estimate is no better.
+    slower = 2,
+    /// The path is possible, and the reason says why it is not taken.
+    not_used = 3,
+    /// The path is not possible.
+    impossible = 4,
+    _,
+};
+
 /// Selects a granularity of VMM memory.
 pub const Granularity = enum(u32) {
     /// The granularity that sizes and offsets must be multiples of.

@@ -50,6 +50,7 @@ pub const TransferOptions = transfer.TransferOptions;
 pub const TransferInfo = transfer.TransferInfo;
 pub const SubmitOptions = transfer.SubmitOptions;
 pub const Explanation = transfer.Explanation;
+pub const PathChoice = transfer.PathChoice;
 pub const BlockPair = transfer.BlockPair;
 pub const BlockTable = transfer.BlockTable;
 pub const Queue = transfer.Queue;

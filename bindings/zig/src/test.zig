@@ -257,6 +257,11 @@ test "transfers and queues" {
     try expectEqual(2 * 1536, info.bytes);
     try expectEqualStrings("memcpy", kvmem.pathName(info.path));
     try expectEqual(constants.Path.memcpy, (try transfer.explain(null)).path);
+    try expectEqual(constants.Choice.used, (try transfer.pathChoice(0, null)).?.choice);
+    try expect(try transfer.pathChoice(100, null) == null);
+    const remark = try transfer.pathChoiceReason(0, null);
+    defer remark.deinit();
+    try expectEqual(0, remark.bytes().len);
     const text = try transfer.explainText(null);
     defer text.deinit();
     try expect(text.bytes().len > 0);

@@ -172,6 +172,8 @@ pub const TransferInfo = struct {
     path: constants.Path,
 };
 
+/// A path that was compared for a transfer.
+pub const PathChoice = struct { bytes_per_second: u64, path: constants.Path, choice: constants.Choice };
 pub const Explanation = struct { num_moves: u64, bytes_per_second: u64, path: constants.Path, assumed: bool };
 
 /// Name of a path, such as "NIXL read".
@@ -301,6 +303,22 @@ pub const Transfer = struct {
         var found: c.kvmem_transfer_explanation = .{};
         try call(diagnostics, c.kvmem_transfer_explain, .{ self.handle, &found, null });
         return core.fromC(Explanation, found);
+    }
+
+    /// A path that was compared: index 0 is the one that the transfer takes. Null if fewer paths were compared.
+    pub fn pathChoice(self: Transfer, index: usize, diagnostics: ?*Diagnostics) Error!?PathChoice {
+        var found: c.kvmem_path_choice = .{};
+        call(diagnostics, c.kvmem_transfer_get_path_choice, .{ self.handle, index, &found, null }) catch |failure| switch (failure) {
+            error.OutOfRange => return null,
+            else => return failure,
+        };
+        return core.fromC(PathChoice, found);
+    }
+
+    /// Why the path is not used; empty if it is only slower.
+    pub fn pathChoiceReason(self: Transfer, index: usize, diagnostics: ?*Diagnostics) Error!core.Blob {
+        var found: c.kvmem_path_choice = .{};
+        return core.getBlob(diagnostics, c.kvmem_transfer_get_path_choice, .{ self.handle, index, &found });
     }
 
     /// Text for people, with a line per path that was compared.

@@ -2,6 +2,7 @@
 // The socket between the prefill and the decode process: what an engine's control plane carries.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,12 +11,15 @@
 
 class Channel {
 public:
-    explicit Channel(int fd) : fd_(fd) {}
+    // How long the peer may take for a message: as long as the largest prompt takes it to evaluate.
+    static constexpr std::chrono::minutes patience{5};
+
+    explicit Channel(int fd);
     ~Channel();
     Channel(const Channel &) = delete;
     Channel &operator=(const Channel &) = delete;
 
-    // A message is bytes. Both throw if the peer is gone.
+    // A message is bytes. Both throw if the peer is gone, or does not respond in time.
     void send(std::string_view bytes);
     std::string receive();
 
@@ -29,11 +33,15 @@ public:
         const T *first = reinterpret_cast<const T *>(bytes.data());
         return {first, first + bytes.size() / sizeof(T)};
     }
+    // The same in two steps, into memory of the caller.
+    std::size_t receive_size();
+    void receive_bytes(void *data, std::size_t size);
+
+    // Waits until the peer has closed its end.
+    void receive_end();
 
     int fd() const { return fd_; }
 
 private:
-    void read_all(void *data, std::size_t size);
-
     int fd_;
 };

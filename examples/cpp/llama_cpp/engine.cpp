@@ -42,6 +42,18 @@ Name parse(const std::string &name) {
     return {name[prefix.size()], std::stoi(name.substr(end + 2))};
 }
 
+// The GPU whose memory a tensor is in, as ggml names its buffers: "CUDA0".
+int gpu_of(const ggml_tensor *tensor) {
+    if (ggml_backend_buffer_is_host(tensor->buffer)) return -1;
+    constexpr std::string_view cuda = "CUDA";
+    const std::string name = ggml_backend_buffer_name(tensor->buffer);
+    if (name.compare(0, cuda.size(), cuda) != 0) {
+        throw std::runtime_error("the cache is in memory of " + name + ", which kvmem does not know: it knows that of the host "
+                                 "and of CUDA");
+    }
+    return std::stoi(name.substr(cuda.size()));
+}
+
 }  // namespace
 
 // All tensors are observed in the first evaluation; later ones report only the cells that they write.
@@ -63,7 +75,10 @@ Engine::Engine(const llama_model *model, const EngineOptions &options)
     params.n_ctx = options.context;
     params.n_batch = params.n_ubatch = 512;
     params.n_seq_max = options.sequences;
-    params.n_threads = params.n_threads_batch = options.threads;
+    // Several threads would divide the cells of one token's attention among them, by cell numbers: then the last bits of a sum depend
+    // on the cells that a sequence has.
+    params.n_threads = 1;
+    params.n_threads_batch = options.threads;
     params.kv_unified = true;  // all sequences share the cells
     params.swa_full = false;
     params.type_k = options.type_k;
@@ -118,7 +133,7 @@ void Engine::discover() {
     const auto tensor_of = [](const std::string &name, const Watch::Seen &seen, char role) {
         const ggml_tensor *it = seen.tensor;
         const auto cells = static_cast<std::uint64_t>(it->ne[1] * it->ne[2]);
-        return CacheTensor{name, role, it->type, static_cast<std::byte *>(it->data), cells, it->nb[1],
+        return CacheTensor{name, role, it, it->type, gpu_of(it), static_cast<std::byte *>(it->data), cells, it->nb[1],
                            static_cast<std::uint64_t>(it->ne[0]), seen.transposed};
     };
     // Keys that are written to the same rows are one group, and the values of the same layers belong to it.
@@ -230,6 +245,12 @@ std::vector<Cell> Engine::cells(llama_seq_id sequence, std::size_t group) const 
     }
     std::sort(cells.begin(), cells.end(), [](Cell one, Cell other) { return one.position < other.position; });
     return cells;
+}
+
+CellIds Engine::cell_ids(llama_seq_id sequence, std::size_t group) const {
+    CellIds ids;
+    for (const Cell &cell : cells(sequence, group)) ids.push_back(cell.index);
+    return ids;
 }
 
 Positions Engine::positions(llama_seq_id sequence) const {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,12 +18,16 @@
 struct CacheTensor {
     std::string name;  // llama.cpp's, such as "cache_k_l3"
     char role;  // 'k' keys, 'v' values, 'r' and 's' recurrent state
+    const ggml_tensor *tensor;
     std::int32_t type;  // ggml_type
+    int gpu;  // whose memory it is in; -1 for host memory
     std::byte *data;
     std::uint64_t cells;
     std::uint64_t row_bytes;  // of one cell
     std::uint64_t elements;  // transposed: of one cell; each is `cells` elements away from the next
     bool transposed;
+
+    std::byte *end() const { return data + cells * row_bytes; }
 };
 
 // The tensors whose cells have the same numbers. A model with a sliding window has two groups with keys and values.
@@ -32,11 +37,13 @@ struct CacheGroup {
     bool is_recurrent = false;
 };
 
-// A token (or state) of a sequence, and the cell of its group that holds it.
+// A token (or state) of a sequence, and the cell of its group that contains it.
 struct Cell {
     llama_pos position;
     std::uint32_t index;
 };
+
+using CellIds = std::vector<std::uint32_t>;
 
 // What a process tells another of a sequence: its positions, group by group. Keys and values are not in it.
 using Positions = std::vector<std::vector<llama_pos>>;
@@ -44,7 +51,7 @@ using Positions = std::vector<std::vector<llama_pos>>;
 struct EngineOptions {
     std::uint32_t context = 4096;  // cells
     std::uint32_t sequences = 4;
-    std::int32_t threads = 1;
+    std::int32_t threads = 1;  // for prompts
     ggml_type type_k = GGML_TYPE_F16;
     ggml_type type_v = GGML_TYPE_F16;
     bool flash_attention = true;
@@ -66,6 +73,7 @@ public:
 
     // The cells of a sequence that its next token needs, in the order of positions.
     std::vector<Cell> cells(llama_seq_id sequence, std::size_t group) const;
+    CellIds cell_ids(llama_seq_id sequence, std::size_t group) const;
     Positions positions(llama_seq_id sequence) const;
 
     // Has llama.cpp restore a sequence itself, by a function that returns whether it could. For comparison: which cells it uses

@@ -1,161 +1,201 @@
 // SPDX-License-Identifier: Apache-2.0
-// The socket carries positions, cell numbers, and what kvmem needs to reach the other side's memory; the keys and values go
-// from cache to cache, in one transfer per part.
+// The socket carries positions, cell numbers, and what kvmem needs to access the other side's memory. The keys and values go from
+// cache to cache, in one transfer per group.
 #include "handover.hpp"
 
 #include <chrono>
+#include <stdexcept>
 
 namespace {
 
 constexpr std::chrono::seconds patience{60};
 
-kvmem::Agent start_agent(const char *name) {
+enum class Ask : std::uint64_t { connect, positions, cells, state };
+
+// What decode sends. The value is a link or a sequence.
+struct Request {
+    Ask ask;
+    std::uint64_t value;
+};
+
+template <typename T>
+void send_request(Channel &channel, Ask ask, T value) {
+    const Request request{ask, static_cast<std::uint64_t>(value)};
+    channel.send({reinterpret_cast<const char *>(&request), sizeof request});
+}
+
+kvmem::Agent start_agent(const char *name, Link link) {
     auto agent = kvmem::Agent::create(name);
-    agent.create_backend("UCX");
+    if (link == Link::nixl_tcp) {
+        agent.create_backend("UCX", {{"engine_config", "TLS=tcp"}});
+    } else {
+        agent.create_backend("UCX");
+    }
     return agent;
 }
 
-// Prefill's side of the ways; each is opened at the first request for it.
+void move_in_halves(const Place &from, const Place &to, Moved &moved, const Prefill::Halfway &halfway) {
+    const std::size_t count = from.blocks.size();
+    const std::size_t half = halfway.before_rest ? count / 2 : 0;
+    if (half > 0) move_tokens(from, to, half, moved);
+    if (halfway.before_rest) halfway.before_rest();
+    const auto rest = start_move(from, to, half, count - half);
+    if (halfway.during_rest) halfway.during_rest();
+    finish_move(rest, moved);
+}
+
+// Prefill's side.
 class Server {
 public:
-    Server(Engine &engine, Channel &decode) : engine_(engine), decode_(decode), pages_(share_memory(engine)) {}
+    Server(Engine &engine, Channel &decode) : engine_(engine), decode_(decode), memory_(share_memory(engine)) {}
 
-    void open(Way way) {
-        if (way == Way::share) share();
-        if (way == Way::nixl) publish();
+    void connect(Link link) {
+        layouts_.reset();
+        agent_ = kvmem::Agent();
+        if (link == Link::mapped) return share();
+        agent_ = start_agent("prefill", link);
+        layouts_.emplace(engine_, memory_, &agent_);
+        decode_.send(agent_.local_metadata().text());
+        for (std::size_t group = 0; group < layouts_->groups(); ++group) {
+            decode_.send((*layouts_)[group].export_descriptor().text());
+        }
     }
 
-    void send_offer(llama_seq_id sequence, const std::vector<float> &logits) {
+    void send_positions(llama_seq_id sequence) {
+        for (const auto &group : engine_.positions(sequence)) decode_.send_list(group);
+    }
+
+    void send_cells(llama_seq_id sequence, const std::vector<float> &logits) {
         for (std::size_t group = 0; group < engine_.groups().size(); ++group) {
-            const auto cells = engine_.cells(sequence, group);
-            std::vector<llama_pos> positions;
-            for (const Cell &cell : cells) positions.push_back(cell.position);
-            decode_.send_list(positions);
-            decode_.send_list(indices(cells));
+            decode_.send_list(engine_.cell_ids(sequence, group));
         }
         decode_.send_list(logits);
     }
 
-    void send_state(llama_seq_id sequence) {
-        std::vector<std::uint8_t> state(llama_state_seq_get_size(engine_.context(), sequence));
-        state.resize(llama_state_seq_get_data(engine_.context(), state.data(), state.size(), sequence));
-        decode_.send_list(state);
+    void send_state(llama_seq_id sequence, const std::vector<float> &logits) {
+        const std::size_t size = llama_state_seq_get_size(engine_.context(), sequence);
+        std::uint8_t *bytes = state_.of_size(size);
+        const std::size_t written = llama_state_seq_get_data(engine_.context(), bytes, size, sequence);
+        decode_.send({reinterpret_cast<const char *>(bytes), written});
+        decode_.send_list(logits);
     }
 
 private:
     void share() {
-        layouts_.emplace(engine_, pages_, nullptr);
+        layouts_.emplace(engine_, memory_, nullptr);
         kvmem::ShareOptions options;
         options.flags = kvmem::ShareFlag::read_only;
-        for (std::size_t part = 0; part < layouts_->parts().size(); ++part) {
-            kvmem::Share::create(layouts_->layout(part), options).send(decode_.fd(), patience);
+        for (std::size_t group = 0; group < layouts_->groups(); ++group) {
+            kvmem::Share::create((*layouts_)[group], options).send(decode_.fd(), patience);
             decode_.receive();  // it is open there
-        }
-    }
-
-    void publish() {
-        agent_ = start_agent("prefill");
-        layouts_.emplace(engine_, pages_, &agent_);
-        decode_.send(agent_.local_metadata().text());
-        for (std::size_t part = 0; part < layouts_->parts().size(); ++part) {
-            decode_.send(layouts_->layout(part).export_descriptor().text());
         }
     }
 
     Engine &engine_;
     Channel &decode_;
-    std::vector<Pages> pages_;
+    std::vector<CacheMemory> memory_;
     kvmem::Agent agent_;
     std::optional<CacheLayouts> layouts_;
+    Buffer state_;
 };
 
 }  // namespace
 
-void run_prefill(Engine &engine, const std::vector<std::vector<llama_token>> &prompts, Channel &decode) {
+void run_prefill(Engine &engine, const Prompts &prompts, Channel &decode) {
     Server server(engine, decode);
     std::vector<std::vector<float>> logits;
     for (std::size_t sequence = 0; sequence < prompts.size(); ++sequence) {
         logits.push_back(engine.evaluate(static_cast<llama_seq_id>(sequence), prompts[sequence]));
     }
     decode.send({});  // ready
-    std::optional<Way> opened;
     for (;;) {
         const auto requests = decode.receive_list<Request>();
         if (requests.empty()) return;
-        const Request request = requests.front();
-        const auto sequence = static_cast<llama_seq_id>(request.sequence);
-        if (request.way != Way::state && opened != request.way) server.open(request.way);
-        if (request.way != Way::state) opened = request.way;
-        server.send_offer(sequence, logits.at(request.sequence));
-        if (request.way == Way::state) server.send_state(sequence);
+        const auto [ask, value] = requests.front();
+        const auto sequence = static_cast<llama_seq_id>(value);
+        switch (ask) {
+            case Ask::connect: server.connect(static_cast<Link>(value)); break;
+            case Ask::positions: server.send_positions(sequence); break;
+            case Ask::cells: server.send_cells(sequence, logits.at(value)); break;
+            case Ask::state: server.send_state(sequence, logits.at(value)); break;
+        }
     }
 }
 
-Prefill::Prefill(Engine &engine, Channel &channel, const std::vector<Pages> &pages)
-    : engine_(engine), channel_(channel), pages_(pages) {
+Prefill::Prefill(Engine &engine, Channel &channel, const std::vector<CacheMemory> &memory)
+    : engine_(engine), channel_(channel), memory_(memory) {
     channel_.receive();
 }
 
-// What is done once per connection, not per sequence.
-void Prefill::connect(Way way) {
+void Prefill::connect(Link link) {
     remote_.clear();
     layouts_.reset();
-    agent_ = way == Way::nixl ? start_agent("decode") : kvmem::Agent();
-    layouts_.emplace(engine_, pages_, way == Way::nixl ? &agent_ : nullptr);
-    if (way == Way::nixl) agent_.load_remote_metadata(channel_.receive());
+    agent_ = kvmem::Agent();
+    send_request(channel_, Ask::connect, link);
+    if (link != Link::mapped) {
+        agent_ = start_agent("decode", link);
+        agent_.load_remote_metadata(channel_.receive());
+    }
+    layouts_.emplace(engine_, memory_, link == Link::mapped ? nullptr : &agent_);
     kvmem::OpenOptions options;
     options.flags = kvmem::OpenFlag::read_only;
-    for (std::size_t part = 0; part < layouts_->parts().size(); ++part) {
-        if (way == Way::nixl) {
-            remote_.push_back(kvmem::Layout::import_descriptor(agent_, channel_.receive()));
-        } else {
+    const int gpu = engine_.groups().front().tensors.front().gpu;
+    if (gpu >= 0) {
+        options.flags = kvmem::OpenFlag::read_only | kvmem::OpenFlag::for_device;
+        options.device = gpu;
+    }
+    for (std::size_t group = 0; group < layouts_->groups(); ++group) {
+        if (link == Link::mapped) {
             remote_.push_back(kvmem::Share::receive(channel_.fd(), patience).open_layout(options));
             channel_.send({});
+        } else {
+            remote_.push_back(kvmem::Layout::import_descriptor(agent_, channel_.receive()));
         }
     }
-    connected_ = way;
 }
 
-Offer Prefill::request(llama_seq_id sequence, Way way) {
-    const Request request{way, static_cast<std::uint64_t>(sequence)};
-    channel_.send({reinterpret_cast<const char *>(&request), sizeof request});
-    if (way != Way::state && connected_ != way) connect(way);
-    Offer offer;
+void Prefill::reserve(llama_seq_id theirs, llama_seq_id ours) { engine_.reserve(ours, positions(theirs)); }
+
+Positions Prefill::positions(llama_seq_id theirs) {
+    send_request(channel_, Ask::positions, theirs);
+    Positions positions;
     for (std::size_t group = 0; group < engine_.groups().size(); ++group) {
-        offer.positions.push_back(channel_.receive_list<llama_pos>());
-        offer.cells.push_back(channel_.receive_list<std::uint32_t>());
+        positions.push_back(channel_.receive_list<llama_pos>());
     }
-    offer.logits = channel_.receive_list<float>();
-    return offer;
+    return positions;
 }
 
-void Prefill::take_state(llama_seq_id sequence, const Offer &offer, Moved &moved) {
-    const std::string state = channel_.receive();
-    engine_.restore(sequence, offer.positions, [&](llama_context *context) {
-        const auto *bytes = reinterpret_cast<const std::uint8_t *>(state.data());
-        return llama_state_seq_set_data(context, bytes, state.size(), sequence) == state.size();
-    });
-    moved.bytes += state.size();
-    moved.path = "llama.cpp state, socket";
-}
-
-void Prefill::take_cells(llama_seq_id sequence, const Offer &offer, Moved &moved) {
-    engine_.reserve(sequence, offer.positions);
-    for (std::size_t part = 0; part < layouts_->parts().size(); ++part) {
-        const std::size_t group = layouts_->parts()[part].group;
-        const Place from{remote_[part], offer.cells[group]};
-        const Place to{layouts_->layout(part), indices(engine_.cells(sequence, group))};
-        move_tokens(from, to, from.blocks.size(), moved);
-    }
-}
-
-std::vector<float> Prefill::take(llama_seq_id theirs, llama_seq_id ours, Way way, Moved &moved) {
+std::vector<float> Prefill::pull(llama_seq_id theirs, llama_seq_id ours, Moved &moved, const Halfway &halfway) {
     try {
-        const Offer offer = request(theirs, way);
-        (way == Way::state) ? take_state(ours, offer, moved) : take_cells(ours, offer, moved);
-        return offer.logits;
+        send_request(channel_, Ask::cells, theirs);
+        std::vector<CellIds> cells;
+        for (std::size_t group = 0; group < remote_.size(); ++group) {
+            cells.push_back(channel_.receive_list<std::uint32_t>());
+        }
+        const auto logits = channel_.receive_list<float>();
+        for (std::size_t group = 0; group < remote_.size(); ++group) {
+            const Place from{remote_[group], cells[group]};
+            const Place to{(*layouts_)[group], engine_.cell_ids(ours, group)};
+            move_in_halves(from, to, moved, halfway);
+        }
+        return logits;
     } catch (...) {
         engine_.forget(ours);
         throw;
     }
 }
+
+std::vector<float> Prefill::take_state(llama_seq_id theirs, llama_seq_id ours, const Positions &positions, Moved &moved) {
+    send_request(channel_, Ask::state, theirs);
+    const std::size_t size = channel_.receive_size();
+    std::uint8_t *bytes = state_.of_size(size);
+    channel_.receive_bytes(bytes, size);
+    engine_.restore(ours, positions, [&](llama_context *context) {
+        return llama_state_seq_set_data(context, bytes, size, ours) == size;
+    });
+    moved.bytes += size;
+    moved.path = "llama.cpp state, socket";
+    return channel_.receive_list<float>();
+}
+
+void Prefill::disconnect() { channel_.send({}); }

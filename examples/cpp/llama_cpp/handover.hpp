@@ -6,48 +6,68 @@
 #include "engine.hpp"
 #include "layouts.hpp"
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-// How decode gets the cells of prefill. `state` is for comparison: llama.cpp's own state, through the socket.
-enum class Way : std::uint64_t { share, nixl, state };
+// How decode reads the cells of prefill. On one host the cache can be mapped; NIXL chooses shared memory there, unless it is
+// restricted to TCP.
+enum class Link : std::uint64_t { mapped, nixl, nixl_tcp };
 
-struct Request {
-    Way way;
-    std::uint64_t sequence;
-};
+using Prompts = std::vector<std::vector<llama_token>>;
 
-// What prefill tells of a sequence.
-struct Offer {
-    Positions positions;
-    std::vector<std::vector<std::uint32_t>> cells;  // by group
-    std::vector<float> logits;  // of the last token
-};
-
-// The prefill process: evaluates the prompts, one sequence each, and serves requests until decode closes the socket.
-void run_prefill(Engine &engine, const std::vector<std::vector<llama_token>> &prompts, Channel &decode);
-
-// The decode process's connection to prefill.
-class Prefill {
+// Memory that is kept, so that only its first use has page faults, and that is not set to zero.
+class Buffer {
 public:
-    Prefill(Engine &engine, Channel &channel, const std::vector<Pages> &pages);
-
-    // Continues a sequence of prefill as a sequence of this context. Returns the logits of its last token. If it throws, the
-    // context does not have the sequence.
-    std::vector<float> take(llama_seq_id theirs, llama_seq_id ours, Way way, Moved &moved);
+    std::uint8_t *of_size(std::size_t size) {
+        if (size > size_) {
+            bytes_.reset(new std::uint8_t[size]);
+            size_ = size;
+        }
+        return bytes_.get();
+    }
 
 private:
-    Offer request(llama_seq_id sequence, Way way);
-    void take_state(llama_seq_id sequence, const Offer &offer, Moved &moved);
-    void take_cells(llama_seq_id sequence, const Offer &offer, Moved &moved);
-    void connect(Way way);
+    std::unique_ptr<std::uint8_t[]> bytes_;
+    std::size_t size_ = 0;
+};
 
+// The prefill process: evaluates the prompts, one sequence each, and serves requests until decode closes the connection.
+void run_prefill(Engine &engine, const Prompts &prompts, Channel &decode);
+
+// The decode process's connection to prefill. If a function throws, the sequence is not in the context.
+class Prefill {
+public:
+    // Waits until prefill has evaluated its prompts.
+    Prefill(Engine &engine, Channel &channel, const std::vector<CacheMemory> &memory);
+
+    // Prepares a link; once per link, not per sequence.
+    void connect(Link link);
+
+    // Allocates the cells of a sequence, whose positions follow from its prompt. Decode can do so while prefill still evaluates.
+    void reserve(llama_seq_id theirs, llama_seq_id ours);
+    Positions positions(llama_seq_id theirs);
+    // Functions that are called while a cache is pulled: before the second half starts, and while it is in flight.
+    struct Halfway {
+        std::function<void()> before_rest;
+        std::function<void()> during_rest;
+    };
+    // Reads the cells of a reserved sequence. Returns the logits of its last token.
+    std::vector<float> pull(llama_seq_id theirs, llama_seq_id ours, Moved &moved, const Halfway &halfway = {});
+
+    // For comparison: the sequence in llama.cpp's own form, through the socket, and restored by llama.cpp.
+    std::vector<float> take_state(llama_seq_id theirs, llama_seq_id ours, const Positions &positions, Moved &moved);
+
+    void disconnect();
+
+private:
     Engine &engine_;
     Channel &channel_;
-    const std::vector<Pages> &pages_;
+    const std::vector<CacheMemory> &memory_;
     kvmem::Agent agent_;
     std::optional<CacheLayouts> layouts_;
-    std::vector<kvmem::Layout> remote_;
-    std::optional<Way> connected_;
+    std::vector<kvmem::Layout> remote_;  // by group
+    Buffer state_;
 };

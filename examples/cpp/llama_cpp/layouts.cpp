@@ -5,11 +5,49 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <numeric>
 #include <stdexcept>
 
 namespace {
 
-constexpr std::chrono::seconds patience{60};
+// A peer that is alive makes progress within this time.
+constexpr std::chrono::seconds patience{30};
+
+std::string name_of(char role) {
+    switch (role) {
+        case 'k': return "keys";
+        case 'v': return "values";
+        default: return std::string("state ") + role;
+    }
+}
+
+// Layers may differ in the number of heads: then a group has several parts with keys.
+std::vector<Part> parts_of(const CacheGroup &group) {
+    std::vector<Part> parts;
+    for (const CacheTensor &tensor : group.tensors) {
+        const auto found = std::find_if(parts.begin(), parts.end(), [&](const Part &part) {
+            return part.first().role == tensor.role && part.first().row_bytes == tensor.row_bytes &&
+                   part.first().type == tensor.type;
+        });
+        if (found == parts.end()) {
+            parts.push_back({name_of(tensor.role) + " " + std::to_string(parts.size()), {&tensor}});
+        } else {
+            found->tensors.push_back(&tensor);
+        }
+    }
+    return parts;
+}
+
+// One layout of all parts of a group.
+kvmem::Layout combine(const CacheGroup &group, const std::function<kvmem::Layout(const Part &)> &build) {
+    std::vector<kvmem::Layout> layouts;
+    std::vector<kvmem::LayoutPart> combined;
+    const auto parts = parts_of(group);
+    for (const Part &part : parts) layouts.push_back(build(part));
+    for (std::size_t i = 0; i < parts.size(); ++i) combined.push_back({parts[i].name, &layouts[i]});
+    return kvmem::Layout::combine(combined);
+}
 
 kvmem::LayoutConfig shape_of(const Part &part) {
     const CacheTensor &tensor = part.first();
@@ -23,97 +61,102 @@ kvmem::LayoutConfig shape_of(const Part &part) {
     return config;
 }
 
-kvmem::Layout build_cells(const Part &part, const std::vector<Pages> &pages, const kvmem::Agent *agent) {
+kvmem::Layout build_cells(const Part &part, const std::vector<CacheMemory> &memory, const kvmem::Agent *agent) {
     const CacheTensor &tensor = part.first();
     auto config = shape_of(part);
     config.num_blocks = tensor.cells;
     config.order = tensor.transposed ? "L/CB" : "L/BC";
     std::vector<kvmem::Region> regions;
-    for (const CacheTensor *each : part.tensors) {
-        regions.push_back(view_of(pages, {each->data, each->data + each->cells * each->row_bytes}));
-    }
+    for (const CacheTensor *each : part.tensors) regions.push_back(view_of(memory, {each->data, each->end()}));
     return kvmem::Layout::build(config, regions, agent);
 }
 
-kvmem::Layout build_store(const Part &part, std::uint64_t blocks, const std::string &path) {
+// A state is a block of its own. Tokens have blocks of 16, ordered like the cache, so that what is contiguous there is
+// contiguous here.
+kvmem::LayoutConfig store_shape(const CacheGroup &group, const Part &part, std::size_t cells) {
     auto config = shape_of(part);
-    config.num_blocks = blocks;
-    config.page_size = SessionStore::block_tokens;
-    // Like the cache, so that what is contiguous there is contiguous here.
+    config.page_size = group.is_recurrent ? 1 : SessionStore::block_tokens;
+    config.num_blocks = (cells + config.page_size - 1) / config.page_size;
     config.order = part.first().transposed ? "BLCN" : "BLNC";
-    if (path.empty()) return kvmem::Layout::build(config, kvmem::SystemOptions());
-    kvmem::DiskOptions file;
-    file.path = path;
-    file.flags = kvmem::DiskFlag::open_or_create | kvmem::DiskFlag::buffered;  // a row may be smaller than a sector
-    return kvmem::Layout::build(config, file);
+    return config;
 }
 
 }  // namespace
 
-std::vector<Part> parts_of(const std::vector<CacheGroup> &groups) {
-    std::vector<Part> parts;
-    for (std::size_t group = 0; group < groups.size(); ++group) {
-        for (const CacheTensor &tensor : groups[group].tensors) {
-            const auto same = [&](const Part &part) {
-                return part.group == group && part.first().role == tensor.role &&
-                       part.first().row_bytes == tensor.row_bytes && part.first().type == tensor.type;
-            };
-            const auto found = std::find_if(parts.begin(), parts.end(), same);
-            if (found == parts.end()) {
-                parts.push_back({group, {&tensor}});
-            } else {
-                found->tensors.push_back(&tensor);
-            }
-        }
-    }
-    return parts;
-}
-
-std::vector<Pages> share_memory(const Engine &engine) {
+std::vector<CacheMemory> share_memory(const Engine &engine) {
     std::vector<Span> spans;
+    int gpu = -1;
     for (const CacheGroup &group : engine.groups()) {
         for (const CacheTensor &tensor : group.tensors) {
-            spans.push_back({tensor.data, tensor.data + tensor.cells * tensor.row_bytes});
+            if (!spans.empty() && tensor.gpu != gpu) {
+                throw std::runtime_error("the cache is in memory of several devices, which this example does not move: use one GPU "
+                                         "for all layers, or none");
+            }
+            gpu = tensor.gpu;
+            spans.push_back({tensor.data, tensor.end()});
         }
     }
-    return make_shareable(std::move(spans));
+    return gpu < 0 ? make_shareable(std::move(spans)) : adopt_gpu(std::move(spans), gpu);
 }
 
-CacheLayouts::CacheLayouts(const Engine &engine, const std::vector<Pages> &pages, const kvmem::Agent *agent)
-    : parts_(parts_of(engine.groups())) {
-    for (const Part &part : parts_) layouts_.push_back(build_cells(part, pages, agent));
+CacheLayouts::CacheLayouts(const Engine &engine, const std::vector<CacheMemory> &memory, const kvmem::Agent *agent) {
+    for (const CacheGroup &group : engine.groups()) {
+        layouts_.push_back(combine(group, [&](const Part &part) { return build_cells(part, memory, agent); }));
+    }
 }
 
-std::vector<std::uint32_t> indices(const std::vector<Cell> &cells) {
-    std::vector<std::uint32_t> all;
-    for (const Cell &cell : cells) all.push_back(cell.index);
-    return all;
-}
-
-void move_tokens(const Place &from, const Place &to, std::uint64_t tokens, Moved &moved) {
+kvmem::Transfer start_move(const Place &from, const Place &to, std::uint64_t first, std::uint64_t tokens) {
     kvmem::TransferOptions options;
-    options.source_table = kvmem::BlockTable{from.blocks};
-    options.destination_table = kvmem::BlockTable{to.blocks};
+    options.source_table = kvmem::BlockTable{from.blocks, first};
+    options.destination_table = kvmem::BlockTable{to.blocks, first};
     options.num_tokens = tokens;
-    const auto transfer = kvmem::Transfer::start(from.layout, to.layout, options);
-    if (!transfer.wait_for(patience)) throw std::runtime_error("a transfer has not ended in time");
+    options.stall_timeout = patience;
+    return kvmem::Transfer::start(from.layout, to.layout, options);
+}
+
+void finish_move(const kvmem::Transfer &transfer, Moved &moved) {
+    transfer.wait();
     const auto info = transfer.info();
     moved.bytes += info.bytes;
     moved.path = kvmem::name(info.path);
 }
 
-SessionStore::SessionStore(const std::vector<Part> &parts, std::uint64_t tokens, const std::string &path) {
-    const std::uint64_t blocks = (tokens + block_tokens - 1) / block_tokens;
-    for (std::size_t part = 0; part < parts.size(); ++part) {
-        layouts_.push_back(build_store(parts[part], blocks, path.empty() ? path : path + "." + std::to_string(part)));
+void move_tokens(const Place &from, const Place &to, std::uint64_t tokens, Moved &moved) {
+    finish_move(start_move(from, to, 0, tokens), moved);
+}
+
+SessionStore::SessionStore(const Engine &engine, const std::vector<std::size_t> &cells, Memory memory) {
+    for (std::size_t index = 0; index < cells.size(); ++index) {
+        const CacheGroup &group = engine.groups()[index];
+        layouts_.push_back(combine(group, [&](const Part &part) {
+            const auto shape = store_shape(group, part, cells[index]);
+            if (memory == Memory::pinned) return kvmem::Layout::build(shape, kvmem::PinnedOptions());
+            return kvmem::Layout::build(shape, kvmem::SystemOptions());
+        }));
     }
 }
 
-Place SessionStore::place(std::size_t part, std::uint64_t first, std::uint64_t count) const {
-    Place place{layouts_[part], {}};
-    const std::uint64_t end = (first + count + block_tokens - 1) / block_tokens;
-    for (std::uint64_t block = first / block_tokens; block < end; ++block) {
-        place.blocks.push_back(static_cast<std::uint32_t>(block));
+SessionStore::SessionStore(const Engine &engine, const std::vector<std::size_t> &cells,
+                           const std::filesystem::path &directory) {
+    for (std::size_t index = 0; index < cells.size(); ++index) {
+        const CacheGroup &group = engine.groups()[index];
+        layouts_.push_back(combine(group, [&](const Part &part) {
+            kvmem::DiskOptions file;
+            file.path = directory / (std::to_string(index) + " " + part.name);
+            file.flags = kvmem::DiskFlag::open_or_create | kvmem::DiskFlag::buffered;  // a row may be smaller than a sector
+            return kvmem::Layout::build(store_shape(group, part, cells[index]), file);
+        }));
     }
+}
+
+Place SessionStore::place(std::size_t group) const {
+    Place place{layouts_[group], CellIds(layouts_[group].info().num_blocks)};
+    std::iota(place.blocks.begin(), place.blocks.end(), 0);
     return place;
+}
+
+std::vector<std::size_t> count_cells(const Positions &positions) {
+    std::vector<std::size_t> cells;
+    for (const auto &group : positions) cells.push_back(group.size());
+    return cells;
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string_view>
+#include <vector>
 
 namespace {
 
@@ -161,25 +162,27 @@ void fill(ggml_tensor *tensor, void *) {
     ggml_backend_tensor_set(tensor, values.data(), 0, ggml_nbytes(tensor));
 }
 
-bool is_file(const std::string &name) {
-    constexpr std::string_view suffix = ".gguf";
-    return name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
+// All layers on the GPU, or none on any.
+llama_model_params place(int gpu) {
+    static ggml_backend_dev_t none[] = {nullptr};
+    llama_model_params params = llama_model_default_params();
+    params.n_gpu_layers = gpu < 0 ? 0 : 1 << 16;
+    params.main_gpu = gpu < 0 ? 0 : gpu;
+    params.split_mode = LLAMA_SPLIT_MODE_NONE;
+    if (gpu < 0) params.devices = none;
+    return params;
 }
 
 }  // namespace
 
-const std::vector<std::string> &model_names() {
-    static const std::vector<std::string> names = [] {
-        std::vector<std::string> all;
-        for (const Kind &kind : kinds) all.emplace_back(kind.name);
-        return all;
-    }();
-    return names;
+bool is_model_file(const std::string &name) {
+    constexpr std::string_view suffix = ".gguf";
+    return name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
 }
 
-Model make_model(const std::string &name, const ModelSize &size) {
-    const llama_model_params params = llama_model_default_params();
-    if (is_file(name)) {
+Model make_model(const std::string &name, const ModelSize &size, int gpu) {
+    const llama_model_params params = place(gpu);
+    if (is_model_file(name)) {
         Model model(llama_model_load_from_file(name.c_str(), params));
         if (!model) throw std::runtime_error("llama.cpp cannot load the model " + name);
         return model;

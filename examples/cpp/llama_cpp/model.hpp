@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 struct FreeModel {
     void operator()(llama_model *model) const { llama_model_free(model); }
@@ -23,8 +22,7 @@ struct ModelSize {
     std::uint32_t vocabulary = 1000;
 };
 
-// Names for make_model: "gqa", "mla", "swa" (sliding window), "recurrent", "hybrid".
-const std::vector<std::string> &model_names();
-
-// A model of that name whose weights are the same in every process; or the GGUF file if `name` ends in ".gguf".
-Model make_model(const std::string &name, const ModelSize &size);
+// "gqa", "mla", "swa" (sliding window), "recurrent" or "hybrid", with weights that are the same in every process; or the path of a
+// GGUF file. On a GPU, or on the CPU if `gpu` is negative.
+Model make_model(const std::string &name, const ModelSize &size, int gpu);
+bool is_model_file(const std::string &name);

@@ -4,43 +4,60 @@
 #include <fstream>
 #include <stdexcept>
 
-Session save(const Engine &engine, const CacheLayouts &cache, const SessionStore &store, llama_seq_id sequence) {
-    Session session{engine.positions(sequence), {}};
-    for (std::size_t part = 0; part < cache.parts().size(); ++part) {
-        const auto cells = indices(engine.cells(sequence, cache.parts()[part].group));
-        move_tokens({cache.layout(part), cells}, store.place(part, 0, cells.size()), cells.size(), session.moved);
+namespace {
+
+constexpr const char *file_name = "positions";
+
+}  // namespace
+
+Leaving::Leaving(const Engine &engine, const CacheLayouts &cache, const SessionStore &store, llama_seq_id sequence)
+    : session_{engine.positions(sequence)} {
+    for (std::size_t group = 0; group < cache.groups(); ++group) {
+        const Place from{cache[group], engine.cell_ids(sequence, group)};
+        transfers_.push_back(start_move(from, store.place(group), 0, from.blocks.size()));
     }
-    return session;
 }
 
-Moved load(Engine &engine, const CacheLayouts &cache, const SessionStore &store, llama_seq_id sequence,
-           const Session &session) {
+Session Leaving::finish(Moved &moved) {
+    for (const kvmem::Transfer &transfer : transfers_) finish_move(transfer, moved);
+    return std::move(session_);
+}
+
+Session save(const Engine &engine, const CacheLayouts &cache, const SessionStore &store, llama_seq_id sequence, Moved &moved) {
+    return Leaving(engine, cache, store, sequence).finish(moved);
+}
+
+void load(Engine &engine, const CacheLayouts &cache, const SessionStore &store, llama_seq_id sequence, const Session &session,
+          Moved &moved) {
     engine.reserve(sequence, session.positions);
-    Moved moved;
-    for (std::size_t part = 0; part < cache.parts().size(); ++part) {
-        const auto cells = indices(engine.cells(sequence, cache.parts()[part].group));
-        move_tokens(store.place(part, 0, cells.size()), {cache.layout(part), cells}, cells.size(), moved);
-    }
-    return moved;
+    load_reserved(engine, cache, store, sequence, moved);
 }
 
-void write_positions(const std::string &path, const Positions &positions) {
-    std::ofstream file(path);
-    for (const auto &group : positions) {
+void load_reserved(const Engine &engine, const CacheLayouts &cache, const SessionStore &store, llama_seq_id sequence,
+                   Moved &moved) {
+    for (std::size_t group = 0; group < cache.groups(); ++group) {
+        const Place to{cache[group], engine.cell_ids(sequence, group)};
+        move_tokens(store.place(group), to, to.blocks.size(), moved);
+    }
+}
+
+void write_session(const std::filesystem::path &directory, const Session &session) {
+    std::ofstream file(directory / file_name);
+    for (const auto &group : session.positions) {
         file << group.size();
         for (const llama_pos position : group) file << ' ' << position;
         file << '\n';
     }
-    if (!file.flush()) throw std::runtime_error("cannot write " + path);
+    if (!file.flush()) throw std::runtime_error("cannot write to " + directory.string());
 }
 
-Positions read_positions(const std::string &path) {
-    std::ifstream file(path);
-    Positions positions;
+Session read_session(const std::filesystem::path &directory) {
+    std::ifstream file(directory / file_name);
+    Session session;
     for (std::size_t count; file >> count;) {
-        positions.emplace_back(count);
-        for (llama_pos &position : positions.back()) file >> position;
+        session.positions.emplace_back(count);
+        for (llama_pos &position : session.positions.back()) file >> position;
     }
-    if (positions.empty()) throw std::runtime_error("cannot read " + path);
-    return positions;
+    if (session.positions.empty()) throw std::runtime_error("there is no session in " + directory.string());
+    return session;
 }

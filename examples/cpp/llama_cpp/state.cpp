@@ -34,6 +34,7 @@ public:
         bytes_ = static_cast<std::uint8_t *>(
             mmap(nullptr, most, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
         if (bytes_ == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
+        madvise(bytes_, most, MADV_HUGEPAGE);  // fewer page faults when llama.cpp reads the zeroes
     }
     ~State() { munmap(bytes_, most_); }
     State(const State &) = delete;
@@ -130,13 +131,28 @@ std::size_t bound(const std::vector<CacheGroup> &groups, const Positions &positi
     return size;
 }
 
-// The cells whose row starts with a mark.
-std::vector<std::uint32_t> find_marks(const CacheGroup &group, std::size_t count, std::uint64_t mark) {
-    const CacheTensor &tensor = group.tensors.front();
-    std::vector<std::uint32_t> cells(count, UINT32_MAX);
+// The first number of each row of a tensor.
+std::vector<std::uint64_t> first_words(const CacheTensor &tensor) {
+    std::vector<std::uint64_t> words(tensor.cells);
+    std::vector<std::byte> copy;
+    const std::byte *rows = tensor.data;
+    if (tensor.gpu >= 0) {
+        copy.resize(tensor.cells * tensor.row_bytes);
+        ggml_backend_tensor_get(tensor.tensor, copy.data(), 0, copy.size());
+        rows = copy.data();
+    }
     for (std::uint64_t cell = 0; cell < tensor.cells; ++cell) {
-        std::uint64_t value;
-        std::memcpy(&value, tensor.data + cell * tensor.row_bytes, sizeof value);
+        std::memcpy(&words[cell], rows + cell * tensor.row_bytes, sizeof words[cell]);
+    }
+    return words;
+}
+
+// The cells whose row starts with a mark.
+CellIds find_marks(const CacheGroup &group, std::size_t count, std::uint64_t mark) {
+    CellIds cells(count, UINT32_MAX);
+    const auto words = first_words(group.tensors.front());
+    for (std::uint64_t cell = 0; cell < words.size(); ++cell) {
+        const std::uint64_t value = words[cell];
         if (value - mark < count) cells[value - mark] = static_cast<std::uint32_t>(cell);
     }
     for (const std::uint32_t cell : cells) {
@@ -147,9 +163,8 @@ std::vector<std::uint32_t> find_marks(const CacheGroup &group, std::size_t count
 
 }  // namespace
 
-std::vector<std::vector<std::uint32_t>> place_sequence(const llama_model *model, llama_context *context,
-                                                       const std::vector<CacheGroup> &groups, llama_seq_id sequence,
-                                                       const Positions &positions) {
+std::vector<CellIds> place_sequence(const llama_model *model, llama_context *context, const std::vector<CacheGroup> &groups,
+                                    llama_seq_id sequence, const Positions &positions) {
     if (positions.size() != groups.size()) {
         throw std::runtime_error("the sequence is of a model with other caches");
     }
@@ -168,7 +183,7 @@ std::vector<std::vector<std::uint32_t>> place_sequence(const llama_model *model,
         throw std::runtime_error("llama.cpp does not accept the positions of the sequence: the cache is full, or this version "
                                  "of llama.cpp has another form of state");
     }
-    std::vector<std::vector<std::uint32_t>> places;
+    std::vector<CellIds> places;
     for (std::size_t group = 0; group < groups.size(); ++group) {
         places.push_back(find_marks(groups[group], positions[group].size(), mark));
     }

@@ -5,20 +5,51 @@
 
 namespace {
 
-bool every_row_same = true;
+Likeness all_rows{true, 0};
+
+std::string decimals(double value, int digits) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*f", digits, value);
+    return text;
+}
+
+std::string words(const Likeness &likeness) {
+    if (!likeness.same_tokens) return "NO";
+    return likeness.difference == 0 ? "yes, all bits" : "yes, logits within " + decimals(likeness.difference, 6);
+}
+
+void print_line(const std::string &model, const std::string &step, const Moved &moved, double seconds,
+                const std::string &last) {
+    const bool has_bytes = moved.bytes > 0;
+    const double bytes = static_cast<double>(moved.bytes);
+    const std::string size = has_bytes ? decimals(bytes / (1 << 20), 1) : "";
+    const std::string rate = has_bytes ? decimals(bytes / seconds / 1e9, 2) : "";
+    std::printf("%-10s  %-25s  %8s  %9.2f  %6s  %-17s  %s\n", model.c_str(), step.c_str(), size.c_str(), seconds * 1e3,
+                rate.c_str(), last.c_str(), moved.path.c_str());
+    std::fflush(stdout);
+}
 
 }  // namespace
 
-bool all_same() { return every_row_same; }
-
 void print_head() {
-    std::printf("%-10s  %-30s  %10s  %9s  %6s  %-24s  %s\n", "model", "step", "bytes", "time", "GB/s", "path", "same tokens");
+    std::printf("%-10s  %-25s  %8s  %9s  %6s  %-17s  %s\n", "model", "step", "MiB", "ms", "GB/s", "same tokens", "path");
 }
 
-void print_row(const std::string &model, const std::string &step, const Moved &moved, double seconds, bool same_tokens) {
-    every_row_same = every_row_same && same_tokens;
-    const double bytes = static_cast<double>(moved.bytes);
-    std::printf("%-10s  %-30s  %6.1f MiB  %6.2f ms  %6.2f  %-24s  %s\n", model.c_str(), step.c_str(), bytes / (1 << 20),
-                seconds * 1e3, bytes / seconds / 1e9, moved.path.c_str(), same_tokens ? "yes" : "NO");
-    std::fflush(stdout);
+void print_row(const std::string &model, const std::string &step, const Moved &moved, double seconds) {
+    print_line(model, step, moved, seconds, "");
+}
+
+void print_row(const std::string &model, const std::string &step, const Moved &moved, double seconds,
+               const Likeness &likeness) {
+    all_rows = worse(all_rows, likeness);
+    print_line(model, step, moved, seconds, words(likeness));
+}
+
+bool all_same(bool on_gpu) { return all_rows.same_tokens && (on_gpu || all_rows.difference == 0); }
+
+std::string verdict() {
+    if (!all_rows.same_tokens) return "A continuation has other tokens than a single process.";
+    if (all_rows.difference == 0) return "Every continuation has the logits of a single process, bit by bit.";
+    return "Every continuation has the tokens of a single process, and logits within " + decimals(all_rows.difference, 6) +
+           " of its.";
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "layouts.hpp"
+#include "run.hpp"
 
 #include <chrono>
 #include <string>
@@ -16,6 +17,10 @@ private:
 };
 
 void print_head();
-// Whether all rows so far had the same tokens.
-bool all_same();
-void print_row(const std::string &model, const std::string &step, const Moved &moved, double seconds, bool same_tokens);
+void print_row(const std::string &model, const std::string &step, const Moved &moved, double seconds);
+// With the comparison of what followed.
+void print_row(const std::string &model, const std::string &step, const Moved &moved, double seconds, const Likeness &likeness);
+
+// Whether all rows so far had the logits of a single process, bit by bit; with a GPU, whether they had its tokens.
+bool all_same(bool on_gpu);
+std::string verdict();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The size of a transfer, and the reasons for its path.
 
+use crate::error::{Error, Status};
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
@@ -9,6 +10,7 @@ use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::path::value_of;
+use crate::transfer::Verdict;
 
 /// Properties of a transfer.
 #[repr(C)]
@@ -110,6 +112,74 @@ pub unsafe extern "C" fn kvmem_transfer_explain(
             }
             if let Some(text) = text {
                 text.set(blob::value(explained.text.into_bytes()));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The transfer takes the path. The reason is a remark, or empty.
+pub const KVMEM_CHOICE_USED: u32 = 1;
+/// The path is possible, and its estimate is no better. The reason is empty.
+pub const KVMEM_CHOICE_SLOWER: u32 = 2;
+/// The path is possible, and the reason says why it is not taken.
+pub const KVMEM_CHOICE_NOT_USED: u32 = 3;
+/// The path is not possible, and the reason says why.
+pub const KVMEM_CHOICE_IMPOSSIBLE: u32 = 4;
+
+/// A path that was compared with others for a transfer.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_path_choice {
+    /// Estimated throughput in bytes per second; 0 if unknown.
+    pub bytes_per_second: u64,
+    /// KVMEM_PATH_* value.
+    pub path: u32,
+    /// KVMEM_CHOICE_* value.
+    pub choice: u32,
+}
+
+/// Returns a path that was compared for a transfer, and why it is not used: what kvmem_transfer_explain
+/// reports as text, for programs. Moves nothing.
+///
+/// @param transfer a transfer
+/// @param index 0 for the path that the transfer takes; 1, 2 and so on for the others. Submitting other pairs
+///        compares the paths again
+/// @param choice receives the path and the outcome
+/// @param reason receives the reason as text, which may be empty; the caller destroys the blob; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: fewer paths were compared
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_get_path_choice(
+    transfer: *const kvmem_transfer,
+    index: usize,
+    choice: *mut kvmem_path_choice,
+    reason: *mut *mut kvmem_blob,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let reason = if reason.is_null() { None } else { Some(Out::new(reason)?) };
+            let choice = out(choice, "choice")?;
+            let mut choices = borrow(scope, transfer)?.path_choices();
+            if index >= choices.len() {
+                let message = format!("index is {index}, and {} paths were compared", choices.len());
+                return Err(Error::new(Status::OutOfRange, message));
+            }
+            let found = choices.swap_remove(index);
+            choice.write(kvmem_path_choice {
+                bytes_per_second: found.bytes_per_second,
+                path: value_of(found.path),
+                choice: match found.verdict {
+                    Verdict::Used => KVMEM_CHOICE_USED,
+                    Verdict::Slower => KVMEM_CHOICE_SLOWER,
+                    Verdict::NotUsed => KVMEM_CHOICE_NOT_USED,
+                    Verdict::Impossible => KVMEM_CHOICE_IMPOSSIBLE,
+                },
+            });
+            if let Some(reason) = reason {
+                reason.set(blob::value(found.reason.into_bytes()));
             }
             Ok(())
         })

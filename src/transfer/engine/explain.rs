@@ -35,6 +35,57 @@ pub struct Explanation {
     pub text: String,
 }
 
+/// What was decided about a path that was compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The transfer takes it.
+    Used,
+    /// It is possible, and its estimate is no better.
+    Slower,
+    /// It is possible, and the reason says why it is not taken.
+    NotUsed,
+    /// It is not possible: the reason says why.
+    Impossible,
+}
+
+/// A path that was compared, and the outcome.
+#[derive(Clone, Debug)]
+pub struct PathChoice {
+    /// The path.
+    pub path: TransferPath,
+    /// Estimated throughput; 0 if unknown.
+    pub bytes_per_second: u64,
+    /// The outcome.
+    pub verdict: Verdict,
+    /// Why it is not taken, or a remark on the path that is.
+    pub reason: String,
+}
+
+/// The outcome for each path, beginning with the one that is taken.
+pub fn choices(path: TransferPath, bytes: u64, candidates: &[Candidate]) -> Vec<PathChoice> {
+    let taken = candidates.iter().find(|candidate| candidate.path == path);
+    let taken_rate = taken.map_or(0, |candidate| rate(candidate, bytes));
+    let used = PathChoice {
+        path,
+        bytes_per_second: taken_rate,
+        verdict: Verdict::Used,
+        reason: taken.and_then(|candidate| candidate.reason.clone()).unwrap_or_default(),
+    };
+    let others = candidates.iter().filter(|candidate| candidate.path != path);
+    std::iter::once(used).chain(others.map(|each| choice(each, taken_rate, bytes))).collect()
+}
+
+fn choice(candidate: &Candidate, taken: u64, bytes: u64) -> PathChoice {
+    let bytes_per_second = rate(candidate, bytes);
+    let (verdict, reason) = match &candidate.reason {
+        Some(reason) if candidate.is_impossible => (Verdict::Impossible, reason.clone()),
+        Some(reason) => (Verdict::NotUsed, reason.clone()),
+        None if bytes_per_second > taken => (Verdict::NotUsed, "another path was requested".to_string()),
+        None => (Verdict::Slower, String::new()),
+    };
+    PathChoice { path: candidate.path, bytes_per_second, verdict, reason }
+}
+
 /// Explains a choice. `loops` describes what is copied, of one layer if layers are moved one by one. `layers` is the number of
 /// layers of such a transfer.
 pub fn explain(
@@ -62,20 +113,16 @@ pub fn explain(
     if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
         text += &format!("{path}: used, but {remark}\n");
     }
-    for candidate in candidates.iter().filter(|candidate| candidate.path != path) {
-        text += &line(candidate, rate, summary.bytes);
-    }
+    choices(path, summary.bytes, candidates).iter().skip(1).for_each(|other| text += &line(other));
     Explanation { path, moves: summary.moves, bytes_per_second: rate, assumed, text }
 }
 
-fn line(candidate: &Candidate, taken: u64, bytes: u64) -> String {
-    let rate = rate(candidate, bytes);
-    let verdict = match &candidate.reason {
-        Some(reason) => format!("not used: {reason}"),
-        None if rate > taken => "not used: another path was requested".to_string(),
-        None => "slower".to_string(),
+fn line(other: &PathChoice) -> String {
+    let verdict = match other.verdict {
+        Verdict::Slower => "slower".to_string(),
+        _ => format!("not used: {}", other.reason),
     };
-    format!("{}{}: {verdict}\n", candidate.path, estimate(rate))
+    format!("{}{}: {verdict}\n", other.path, estimate(other.bytes_per_second))
 }
 
 fn rate(candidate: &Candidate, bytes: u64) -> u64 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// llama.cpp allocates its cache with posix_memalign, which no other process can map. The bytes are copied to a memfd once, at
-// the start, and the memfd is mapped in place of the pages.
-#include "pages.hpp"
+// llama.cpp allocates host memory with posix_memalign, which no other process can map. The bytes are copied to a memfd once, at
+// the start, and the memfd is mapped in place of the pages. GPU memory is adopted as it is.
+#include "memory.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -61,10 +61,8 @@ Span whole_pages(Span span) {
     return {reinterpret_cast<std::byte *>(begin), reinterpret_cast<std::byte *>(end)};
 }
 
-}  // namespace
-
-std::vector<Pages> make_shareable(std::vector<Span> spans) {
-    std::transform(spans.begin(), spans.end(), spans.begin(), whole_pages);
+// Spans that overlap or lie side by side become one.
+std::vector<Span> merge(std::vector<Span> spans) {
     std::sort(spans.begin(), spans.end(), [](Span one, Span other) { return one.begin < other.begin; });
     std::vector<Span> merged;
     for (const Span &span : spans) {
@@ -74,16 +72,34 @@ std::vector<Pages> make_shareable(std::vector<Span> spans) {
             merged.push_back(span);
         }
     }
-    std::vector<Pages> pages;
-    for (const Span &span : merged) pages.push_back({span.begin, span.end, replace(span)});
-    return pages;
+    return merged;
 }
 
-kvmem::Region view_of(const std::vector<Pages> &pages, Span span) {
-    for (const Pages &each : pages) {
-        if (span.begin < each.begin || span.end > each.end) continue;
-        return each.region.create_view(static_cast<std::uint64_t>(span.begin - each.begin),
+}  // namespace
+
+std::vector<CacheMemory> make_shareable(std::vector<Span> spans) {
+    std::transform(spans.begin(), spans.end(), spans.begin(), whole_pages);
+    std::vector<CacheMemory> memory;
+    for (const Span &span : merge(std::move(spans))) memory.push_back({span, replace(span)});
+    return memory;
+}
+
+std::vector<CacheMemory> adopt_gpu(std::vector<Span> spans, int gpu) {
+    std::vector<CacheMemory> memory;
+    for (const Span &span : merge(std::move(spans))) {
+        kvmem::AdoptOptions options;
+        options.address = span.begin;
+        options.size = static_cast<std::uint64_t>(span.end - span.begin);
+        memory.push_back({span, kvmem::Region::adopt_device(options, gpu)});
+    }
+    return memory;
+}
+
+kvmem::Region view_of(const std::vector<CacheMemory> &memory, Span span) {
+    for (const CacheMemory &each : memory) {
+        if (span.begin < each.span.begin || span.end > each.span.end) continue;
+        return each.region.create_view(static_cast<std::uint64_t>(span.begin - each.span.begin),
                                        static_cast<std::uint64_t>(span.end - span.begin));
     }
-    throw std::logic_error("a span is not within the pages");
+    throw std::logic_error("a span is not within the memory of the cache");
 }

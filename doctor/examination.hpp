@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// All checks, one after the other.
+#pragma once
+
+#include "options.hpp"
+#include "report/finding.hpp"
+
+namespace doctor {
+
+Report examine(const Options &options);
+
+}  // namespace doctor

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Findings: what the doctor has found out, one thing each.
+#pragma once
+
+#include "value.hpp"
+
+#include <string>
+#include <vector>
+
+namespace doctor {
+
+enum class Level {
+    /// It works.
+    ok,
+    /// It works, with a limit that can matter.
+    limited,
+    /// The machine does not have it.
+    missing,
+    /// It should work, and does not; or its check did not end.
+    failed,
+    /// It was not checked: the text has the reason.
+    skipped,
+};
+
+const char *name(Level level);
+
+struct Finding {
+    /// Never changes from version to version: "gpu.0.vmm". Its first part is the group.
+    std::string id;
+    /// What was checked, for people.
+    std::string title;
+    Level level = Level::ok;
+    /// What was found.
+    std::string text;
+    /// What to do about it, in one line; empty if there is nothing to do.
+    std::string fix;
+    /// The figures, for programs.
+    Value::Object data;
+
+    Value to_value() const;
+    /// Fills what is missing with defaults.
+    static Finding from_value(const Value &value);
+};
+
+/// A transfer between two tiers.
+struct Route {
+    std::string from;
+    std::string to;
+    Level level = Level::ok;
+    /// The path that the transfer takes: a constant of kvmem.h in small letters, without its prefix.
+    std::string path;
+    /// The name of the path for people.
+    std::string path_name;
+    /// 0 if nothing was measured.
+    std::uint64_t bytes_per_second = 0;
+    /// What kvmem estimates; 0 if unknown.
+    std::uint64_t estimated_bytes_per_second = 0;
+    /// Why nothing was measured, or a remark on the path.
+    std::string text;
+    std::string fix;
+    /// Other paths, each with the reason why it is not taken.
+    struct Other {
+        std::string path;
+        std::string path_name;
+        std::string reason;
+        /// Not possible at all, rather than possible and not taken.
+        bool is_impossible = false;
+        /// Estimated; 0 if unknown.
+        std::uint64_t bytes_per_second = 0;
+    };
+    std::vector<Other> others;
+    Value::Object data;
+
+    /// "paths.system.disk.0"
+    std::string id() const { return "paths." + from + "." + to; }
+    Value to_value() const;
+    static Route from_value(const Value &value);
+};
+
+struct Report {
+    std::vector<Finding> findings;
+    std::vector<Route> routes;
+};
+
+}  // namespace doctor

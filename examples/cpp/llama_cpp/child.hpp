@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// This program again, as another process.
+#pragma once
+
+#include "channel.hpp"
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+// A process and the socket to it. It does not outlive this object.
+class Child {
+public:
+    // Starts it. The arguments begin with the program's name; --socket is appended.
+    explicit Child(std::vector<std::string> arguments);
+    ~Child();  // kills it if it was not finished
+    Child(const Child &) = delete;
+    Child &operator=(const Child &) = delete;
+
+    Channel &channel() { return *channel_; }
+    // Waits for its end. Throws if it failed.
+    void finish();
+    // Stops it where it is. It keeps its memory and its sockets, but does nothing.
+    void freeze();
+    void kill();  // does nothing if it was killed
+
+private:
+    int wait(int options);
+
+    pid_t pid_ = -1;
+    std::optional<Channel> channel_;
+};

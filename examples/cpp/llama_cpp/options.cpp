@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <stdexcept>
+#include <thread>
+
+namespace {
+
+std::uint32_t number(const std::string &text) { return static_cast<std::uint32_t>(std::stoul(text)); }
+
+struct Argument {
+    const char *name;
+    void (*set)(Options &options, const std::string &value);
+};
+
+constexpr Argument arguments[] = {
+    {"--model", [](Options &options, const std::string &value) { options.models.push_back(value); }},
+    {"--tokens", [](Options &options, const std::string &value) { options.tokens = number(value); }},
+    {"--context", [](Options &options, const std::string &value) { options.context = number(value); }},
+    {"--prompts", [](Options &options, const std::string &value) { options.prompts = number(value); }},
+    {"--generate", [](Options &options, const std::string &value) { options.generate = number(value); }},
+    {"--layers", [](Options &options, const std::string &value) { options.size.layers = number(value); }},
+    {"--kv-heads", [](Options &options, const std::string &value) { options.size.kv_heads = number(value); }},
+    {"--head-dim", [](Options &options, const std::string &value) { options.size.head_dim = number(value); }},
+    {"--gpu", [](Options &options, const std::string &value) { options.gpu = std::stoi(value); }},
+    {"--prefill-gpu", [](Options &options, const std::string &value) { options.prefill_gpu = std::stoi(value); }},
+    {"--nixl", [](Options &options, const std::string &value) { options.nixl = value != "no"; }},
+    {"--directory", [](Options &options, const std::string &value) { options.directory = value; }},
+    {"--write-model", [](Options &options, const std::string &value) { options.write_model = value; }},
+    {"--role", [](Options &options, const std::string &value) { options.role = value; }},
+    {"--socket", [](Options &options, const std::string &value) { options.socket = std::stoi(value); }},
+    {"--files", [](Options &options, const std::string &value) { options.files = value; }},
+};
+
+}  // namespace
+
+const std::vector<Variant> &all_variants() {
+    static const std::vector<Variant> variants = {
+        {"gqa", "gqa"},
+        {"gqa q8_0", "gqa", GGML_TYPE_Q8_0, true},
+        {"gqa no FA", "gqa", GGML_TYPE_F16, false},
+        {"mla", "mla"},
+        {"swa", "swa"},
+        {"recurrent", "recurrent"},
+        {"hybrid", "hybrid"},
+    };
+    return variants;
+}
+
+Variant find_variant(const std::string &name) {
+    for (const Variant &variant : all_variants()) {
+        if (name == variant.name) return variant;
+    }
+    if (is_model_file(name)) return {name.substr(name.rfind('/') + 1), name};
+    std::string known;
+    for (const Variant &variant : all_variants()) known += "'" + variant.name + "', ";
+    throw std::runtime_error("there is no model '" + name + "'; there are " + known + "and GGUF files (*.gguf)");
+}
+
+void parse(int argc, char **argv, Options &options) {
+    for (int i = 1; i < argc; ++i) {
+        const std::string given = argv[i];
+        const std::size_t equals = given.find('=');
+        const auto *found = std::find_if(std::begin(arguments), std::end(arguments), [&](const Argument &argument) {
+            return given.substr(0, equals) == argument.name;
+        });
+        if (found == std::end(arguments) || equals == given.npos) {
+            std::string known;
+            for (const Argument &argument : arguments) known += std::string(" ") + argument.name + "=";
+            throw std::runtime_error("there is no option '" + given + "'; there are" + known);
+        }
+        try {
+            found->set(options, given.substr(equals + 1));
+        } catch (const std::exception &) {
+            throw std::runtime_error("the value of '" + given + "' is not a number");
+        }
+    }
+}
+
+std::vector<std::string> arguments_for_child(const Options &options, const Variant &variant) {
+    const std::string model = is_model_file(variant.model) ? variant.model : variant.name;
+    return {"--model=" + model, "--tokens=" + std::to_string(options.tokens), "--prompts=" + std::to_string(options.prompts),
+            "--context=" + std::to_string(options.context),
+            "--layers=" + std::to_string(options.size.layers), "--kv-heads=" + std::to_string(options.size.kv_heads),
+            "--head-dim=" + std::to_string(options.size.head_dim), "--gpu=" + std::to_string(options.prefill_gpu)};
+}
+
+EngineOptions engine_options(const Options &options, const Variant &variant) {
+    EngineOptions engine;
+    // More cells than a sliding window has, with room for other sequences.
+    engine.context = options.context > 0 ? options.context : std::max(1536u, (options.tokens + 64) * 3);
+    engine.type_k = engine.type_v = variant.type;
+    engine.flash_attention = variant.flash_attention;
+    engine.threads = static_cast<std::int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+    return engine;
+}

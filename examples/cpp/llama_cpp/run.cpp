@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace {
+
+std::vector<llama_token> prompt_of(std::uint32_t tokens, std::uint32_t vocabulary, std::uint32_t sequence) {
+    std::vector<llama_token> prompt(tokens);
+    std::uint64_t state = 12345 + sequence;
+    for (llama_token &token : prompt) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        token = static_cast<llama_token>((state >> 33) % vocabulary);
+    }
+    return prompt;
+}
+
+}  // namespace
+
+Continuation generate(Engine &engine, llama_seq_id sequence, std::vector<float> logits, std::uint32_t count) {
+    Continuation all;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        all.push_back(std::move(logits));
+        logits = engine.evaluate(sequence, {most_likely(all.back())});
+    }
+    return all;
+}
+
+Likeness compare(const Continuation &one, const Continuation &other) {
+    Likeness likeness{one.size() == other.size(), 0};
+    for (std::size_t i = 0; i < std::min(one.size(), other.size()); ++i) {
+        likeness.same_tokens = likeness.same_tokens && most_likely(one[i]) == most_likely(other[i]);
+        for (std::size_t j = 0; j < one[i].size(); ++j) {
+            const float difference = std::abs(one[i][j] - other[i][j]);
+            if (!(difference <= likeness.difference)) likeness.difference = difference;  // also if it is no number
+        }
+    }
+    return likeness;
+}
+
+Likeness worse(const Likeness &one, const Likeness &other) {
+    return {one.same_tokens && other.same_tokens, std::max(one.difference, other.difference)};
+}
+
+std::vector<std::string> Run::child(const char *role) const {
+    std::vector<std::string> arguments = arguments_for_child(options, variant);
+    arguments.insert(arguments.begin(), {program, std::string("--role=") + role});
+    return arguments;
+}
+
+Prompts make_prompts(const Options &options, const llama_model *model) {
+    const auto vocabulary = static_cast<std::uint32_t>(llama_vocab_n_tokens(llama_model_get_vocab(model)));
+    Prompts prompts = {prompt_of(options.tokens, vocabulary, 0)};
+    if (options.prompts > 1) prompts.push_back(prompt_of(options.tokens / 2 + 5, vocabulary, 1));
+    return prompts;
+}
+
+Run prepare(const Options &options, const Variant &variant, const char *program) {
+    Run run{options, variant, program, make_model(variant.model, options.size, options.gpu), {}, {}, {}};
+    run.prompts = make_prompts(options, run.model.get());
+    if (run.prompts.size() > 1) {
+        Engine engine = run.engine();
+        auto first = engine.evaluate(0, run.prompts[0]);
+        auto second = engine.evaluate(1, run.prompts[1]);
+        run.expected.push_back(generate(engine, 0, std::move(first), options.generate));
+        run.expected.push_back(generate(engine, 1, std::move(second), options.generate));
+    }
+    Engine engine = run.engine();
+    run.alone = generate(engine, 0, engine.evaluate(0, run.prompts[0]), options.generate);
+    return run;
+}
