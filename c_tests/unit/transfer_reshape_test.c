@@ -366,14 +366,15 @@ TEST(selections_that_do_not_fit_are_refused_by_name) {
     const shape four = {"L/OBNHC", 7, 4, 4}, two = {"L/OBHNC", 8, 2, 4}, fewer = {"L/OBHNC", 8, 4, 2};
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT, out = KVMEM_STATUS_OUT_OF_RANGE;
     refuse(&four, &two, TOKENS(0, 0, 0, (void)0), invalid, "num_tokens is 0");
-    refuse(&four, &two, TOKENS(0, 0, 21, (void)0), out, "the source table, which has 5 blocks of 4 tokens");
+    refuse(&four, &two, TOKENS(0, 0, 21, (void)0), out,
+           "the source table, which has 5 blocks of 4 tokens; add blocks to the table, or lower num_tokens");
     refuse(&four, &two, TOKENS(0, 0, 17, (void)0), out,
            "the destination table, which has 8 blocks of 2 tokens");
     refuse(&four, &two, TOKENS(UINT64_MAX, 0, 2, (void)0), out, "the source table");
     refuse(&four, &two, TOKENS(0, 0, 8, it.destination_table = TABLE(twice, 0, 1)), invalid,
-           "token 0 of block 0 is a destination twice");
+           "token 0 of block 0 is a destination twice; name the block once in destination_table");
     refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = TABLE(beyond, 0, 1)), out,
-           "entry 1 of the destination table is block 8");
+           "entry 1 of the destination table is block 8; the layout has 8 blocks, give ids below that");
     refuse(&four, &two, TOKENS(0, 0, 4, it.source_table = NULL), invalid, "source_table is NULL");
     refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = NULL), invalid, "destination_table is NULL");
     refuse(&four, &two, TOKENS(0, 0, 4, it.pairs = &pair; it.num_pairs = 1), invalid,
@@ -387,9 +388,9 @@ TEST(selections_that_do_not_fit_are_refused_by_name) {
            "page_size is 4 in the source layout and 2 in the destination");
     refuse(&four, &fewer, TOKENS(0, 0, 4, (void)0), invalid, "inner_dim is 20 in the source layout and 10");
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.num_heads = 3), out,
-           "outside the destination layout, which has 2");
+           "outside the destination layout, which has 2; change destination_head or num_heads");
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 3; it.num_heads = 2), out,
-           "outside the source layout, which has 4");
+           "outside the source layout, which has 4; change source_head or num_heads");
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 1), invalid, "num_heads is missing");
 }
 

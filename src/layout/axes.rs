@@ -299,6 +299,16 @@ mod tests {
         assert!(huge.message().contains("more than 2^63 - 1 bytes"), "{huge}");
     }
 
+    /// Without a common byte, but not nested: 0, 2, 4 and 3, 5, 7 units of a piece.
+    #[test]
+    fn strides_that_alternate_are_refused_too() {
+        let dimensions = Dimensions { num_layers: 3, ..Dimensions::small() };
+        let strides = Strides::default().with(Axis::Layer, 2 * 2048).with(Axis::Outer, 3 * 2048);
+        let error = axes(&dimensions, "BLONHC", strides.with(Axis::Block, 1 << 20)).unwrap_err();
+        assert!(error.message().contains("axis O (outer slot) has a stride of 6144 bytes"), "{error}");
+        assert!(error.message().contains("or indices alternate in memory"), "{error}");
+    }
+
     #[test]
     fn axes_that_the_order_lacks_have_one_index() {
         let given = |axis, stride| Strides::default().with(axis, stride);

@@ -138,11 +138,10 @@ impl<'a> StagingSession<'a> {
         let requests = run.prepared.requests(&self.chunks[slot], run.ring.slot(slot));
         run.requests += requests.len() as u64;
         let requests = RequestSource::listed(Arc::new(requests));
-        let StagedRun { prepared, ring, .. } = run;
-        let (inbox, stop) = (ring.inbox.clone(), run.stop());
+        let (inbox, stop) = (run.ring.inbox.clone(), run.stop());
         let ending = Box::new(move |outcome| inbox.add_result(IoResult { slot, outcome }));
         self.slots[slot] = Slot::AtFile(index);
-        prepared.io.start(Work { requests, stop, ending });
+        run.prepared.io.start(Work { requests, stop, ending });
     }
 
     /// Handles the end of a chunk's I/O.
