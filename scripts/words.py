@@ -42,7 +42,7 @@ PATTERN = re.compile(r"\b(?:" + "|".join(f"(?P<w{index}>{word})" for index, (wor
                      re.IGNORECASE)
 
 FILES = ["src/**/*.rs", "include/*.h", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "fuzz/README.md",
-         "Makefile", "CMakeLists.txt", "cmake/*", "scripts/*.sh"]
+         "Makefile", "CMakeLists.txt", "cmake/*", "scripts/*.sh", "doctor/**/*.?pp"]
 # Areas that are not checked yet.
 EXCLUDED = ["src/transfer/plan/", "src/transfer/engine/host/"]
 # Lines that may have such a word, by a part of the line.
