@@ -164,6 +164,9 @@ typedef struct kvmem_nixl_options {
     kvmem_queue *queue;
     /// user_data of the completions.
     uint64_t user_data;
+    /// Nanoseconds that a run of a request may take; 0 for no limit. A run that takes longer ends with
+    /// KVMEM_STATUS_TIMED_OUT, and NIXL may use its memory until the request can be posted again.
+    uint64_t timeout_ns;
 } kvmem_nixl_options;
 
 /// Sets options to their defaults.
@@ -1068,7 +1071,7 @@ kvmem_status kvmem_request_make(uint32_t operation,
 /// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
 /// @param size number of bytes
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
-///         KVMEM_STATUS_BUSY: the request is in flight
+///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 kvmem_status kvmem_request_post(kvmem_request *request,
@@ -1082,6 +1085,7 @@ kvmem_status kvmem_request_post(kvmem_request *request,
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
+///         KVMEM_STATUS_TIMED_OUT: the run has ended, because it took longer than timeout_ns of its options
 ///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
 kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **error);
@@ -1091,7 +1095,8 @@ kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **erro
 /// @param request a request
 /// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK: the run has succeeded
-///         KVMEM_STATUS_TIMED_OUT: the run is still in flight
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, or has ended because it took longer than
+///           timeout_ns of its options; kvmem_request_poll distinguishes them
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
 ///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
@@ -1163,6 +1168,48 @@ kvmem_status kvmem_request_get_telemetry(const kvmem_request *request,
 ///
 /// @param request a request that no other call uses; NULL does nothing
 void kvmem_request_destroy(kvmem_request *request);
+
+/* ---- Telemetry of agents ---- */
+
+/// What an agent has moved since it was created, as NIXL measured it: the sum over all runs of its requests,
+/// those of transfers included.
+typedef struct kvmem_agent_telemetry {
+    /// Runs that have succeeded.
+    uint64_t succeeded;
+    /// Runs that have failed.
+    uint64_t failed;
+    /// Runs that are in flight now.
+    uint64_t in_flight;
+    /// Bytes that were read from peers, files and objects.
+    uint64_t bytes_read;
+    /// Bytes that were written to peers, files and objects.
+    uint64_t bytes_written;
+    /// Descriptors of those runs, after NIXL has merged neighbours.
+    uint64_t descriptors;
+    /// Sum of the durations of the calls that posted the runs, in nanoseconds.
+    uint64_t post_ns;
+    /// Sum of the durations of the runs that have succeeded, in nanoseconds. Runs may overlap.
+    uint64_t duration_ns;
+    /// The longest of these durations, in nanoseconds.
+    uint64_t longest_ns;
+    /// Notifications that were sent without a request.
+    uint64_t notifications_sent;
+    /// Notifications that have arrived.
+    uint64_t notifications_received;
+} kvmem_agent_telemetry;
+
+/// Returns what an agent has moved since it was created.
+///
+/// @param agent an agent that was created with KVMEM_AGENT_TELEMETRY
+/// @param telemetry receives the sums
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the agent has no telemetry
+///
+/// Notes: a transfer consists of one or several requests; kvmem_transfer_get_info has their number. NIXL
+/// measures in microseconds.
+kvmem_status kvmem_agent_get_telemetry(kvmem_agent *agent,
+                                       kvmem_agent_telemetry *telemetry,
+                                       kvmem_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -204,6 +204,8 @@ static void use_request(fuzz *fuzz) {
     TRY(fuzz, kvmem_request_estimate, request, or_null(fuzz, &cost));
     kvmem_request_telemetry telemetry;
     TRY(fuzz, kvmem_request_get_telemetry, request, or_null(fuzz, &telemetry));
+    kvmem_agent_telemetry sums;
+    TRY(fuzz, kvmem_agent_get_telemetry, table_pick(fuzz, AGENTS), or_null(fuzz, &sums));
 }
 
 DESTROYS(destroy_request, REQUESTS)

@@ -141,7 +141,8 @@ bool settings_cannot_succeed(const char *function) {
     /* No peer in another process, and no agent with a listen thread or telemetry. UCX has views of GPU memory. */
     static const char *const never[] = {"kvmem_agent_send_partial_metadata",
                                         "kvmem_agent_invalidate_local_metadata",
-                                        "kvmem_request_get_telemetry", "kvmem_view_create",
+                                        "kvmem_request_get_telemetry", "kvmem_agent_get_telemetry",
+                                        "kvmem_view_create",
                                         "kvmem_agent_fetch_remote_metadata",
                                         "kvmem_agent_send_local_metadata", "kvmem_region_open_ipc"};
     static const char *const agents[] = {"kvmem_agent_", "kvmem_registration_", "kvmem_notification",

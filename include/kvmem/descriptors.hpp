@@ -50,6 +50,8 @@ struct NixlOptions {
     std::string custom_parameter{};
     const Queue *queue = nullptr;
     std::uint64_t user_data = 0;
+    /// After this duration a run of a request ends as timed_out; 0 for no limit.
+    std::chrono::nanoseconds timeout{0};
 };
 
 namespace detail {
@@ -74,6 +76,7 @@ struct NixlOptionsInC {
         }
         c.queue = get_or_null(options.queue);
         c.user_data = options.user_data;
+        if (options.timeout.count() > 0) c.timeout_ns = Timeout(options.timeout).ns();
     }
     NixlOptionsInC(const NixlOptionsInC &) = delete;
     NixlOptionsInC &operator=(const NixlOptionsInC &) = delete;

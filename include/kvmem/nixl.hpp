@@ -88,6 +88,8 @@ enum class AgentFlag : std::uint64_t {
     telemetry = KVMEM_AGENT_TELEMETRY,
 };
 
+using AgentTelemetry = kvmem_agent_telemetry;
+
 /// How NIXL locks an agent. `standard` is KVMEM_SYNC_DEFAULT.
 enum class SyncMode : std::uint32_t {
     standard = KVMEM_SYNC_DEFAULT,
@@ -236,6 +238,11 @@ public:
         return detail::give(detail::with_text(address, "the address", [&](const char *at) {
             return detail::run(kvmem_agent_send_local_metadata, get(), at, port);
         }));
+    }
+
+    /// What the agent has moved; it must have AgentFlag::telemetry.
+    Return<AgentTelemetry> telemetry() {
+        return detail::give(detail::get<AgentTelemetry>(kvmem_agent_get_telemetry, get()));
     }
 
     // ---- Notifications ----

@@ -35,7 +35,7 @@ pub use arguments::CallOptions;
 pub use descriptor::{Descriptor, MemoryType};
 pub use descriptors::{DescriptorEntry, Descriptors, Owner};
 pub use notification::Notification;
-pub use raw::{CostEstimate, PluginInfo, SegmentsId, Telemetry, ViewId};
+pub use raw::{AgentTelemetry, CostEstimate, PluginInfo, SegmentsId, Telemetry, ViewId};
 pub use remote::{Remote, RemoteHold};
 pub use request::{ListId, Operation, RequestId, RequestSide, Span};
 pub use state::AgentState;
