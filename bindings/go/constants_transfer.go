@@ -208,6 +208,26 @@ const (
 	AgentTelemetry AgentFlags = C.KVMEM_AGENT_TELEMETRY
 )
 
+// NIXLFlags are flags of NIXLOptions.
+type NIXLFlags uint64
+
+const (
+	// Send the notification, also if it has no bytes.
+	NIXLNotify NIXLFlags = C.KVMEM_NIXL_NOTIFY
+	// NIXL does not merge neighbouring descriptors.
+	NIXLSkipMerge NIXLFlags = C.KVMEM_NIXL_SKIP_MERGE
+)
+
+// Operation is the direction of a request.
+type Operation uint32
+
+const (
+	// From the remote side to the local side.
+	OperationRead Operation = C.KVMEM_REQUEST_READ
+	// From the local side to the remote side.
+	OperationWrite Operation = C.KVMEM_REQUEST_WRITE
+)
+
 // SyncMode says how NIXL locks an agent.
 type SyncMode uint32
 
