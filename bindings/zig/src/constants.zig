@@ -155,6 +155,10 @@ pub const MemoryType = enum(u32) {
     vram = 2,
     /// A file.
     file = 3,
+    /// A block device, or a store of blocks.
+    block = 4,
+    /// An object store.
+    object = 5,
     _,
 };
 
@@ -372,6 +376,24 @@ pub const AgentFlags = packed struct(u64) {
     /// NIXL measures transfers.
     telemetry: bool = false,
     _: u61 = 0,
+};
+
+/// Flags of NixlOptions.
+pub const NixlFlags = packed struct(u64) {
+    /// Send the notification, also if it has no bytes.
+    notify: bool = false,
+    /// NIXL does not merge neighbouring descriptors.
+    skip_merge: bool = false,
+    _: u62 = 0,
+};
+
+/// Direction of a request.
+pub const Operation = enum(u32) {
+    /// From the remote side to the local side.
+    read = 1,
+    /// From the local side to the remote side.
+    write = 2,
+    _,
 };
 
 /// Says how NIXL locks an agent.

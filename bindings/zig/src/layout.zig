@@ -5,6 +5,7 @@ const core = @import("core.zig");
 const constants = @import("constants.zig");
 const regions = @import("region.zig");
 const Agent = @import("agent.zig").Agent;
+const Descriptors = @import("nixl.zig").Descriptors;
 const Registration = @import("agent.zig").Registration;
 const Region = regions.Region;
 const Diagnostics = core.Diagnostics;
@@ -199,6 +200,20 @@ pub const Layout = struct {
     pub fn import(agent: Agent, descriptor: []const u8, diagnostics: ?*Diagnostics) Error!Layout {
         var handle: ?*c.kvmem_layout = null;
         try call(diagnostics, c.kvmem_layout_import, .{ agent.handle, core.pointer(descriptor), descriptor.len, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// Creates a remote layout over raw memory of a peer, which need not use kvmem: one descriptor per region.
+    pub fn initRemote(
+        agent: Agent,
+        owner: [:0]const u8,
+        shape: LayoutConfig,
+        list: Descriptors,
+        diagnostics: ?*Diagnostics,
+    ) Error!Layout {
+        const config = core.toC(c.kvmem_layout_config, shape);
+        var handle: ?*c.kvmem_layout = null;
+        try call(diagnostics, c.kvmem_layout_create_remote, .{ agent.handle, owner.ptr, &config, list.handle, &handle });
         return .{ .handle = handle.? };
     }
 
