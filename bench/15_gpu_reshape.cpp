@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 
@@ -207,6 +208,13 @@ void against_others(const options &chosen, const direction &along, const memory 
         found.add({"16-reshape", told, rate(taken[0]), movers[which].name, rate(taken[which]), {}, "GB/s"});
 }
 
+bool has_second_gpu()
+{
+    kvmem_cuda_info driver{};
+    kv::call(kvmem_cuda_get_info, &driver);
+    return driver.device_count > 1;
+}
+
 void measure(const options &chosen, results &found)
 {
     warn_of_stand_in();
@@ -222,9 +230,14 @@ void measure(const options &chosen, results &found)
     const uint64_t shortest = 128;
     const shared_kernel kernel = make_pointer_kernel(device, bytes_by_span / shortest);
     const memory on = {mirror, kernel};
-    const direction directions[] = {{"D2D", gpu, other, std::min(within, size)},
-                                    {"H2D", host, gpu, std::min(across, size)},
-                                    {"D2H", gpu, host, std::min(across, size)}};
+    std::vector<direction> directions = {{"D2D", gpu, other, std::min(within, size)},
+                                         {"H2D", host, gpu, std::min(across, size)},
+                                         {"D2H", gpu, host, std::min(across, size)}};
+    std::unique_ptr<const arena> peer;
+    if (has_second_gpu()) {
+        peer = std::make_unique<const arena>(place::device, device + 1, size);
+        directions.push_back({"from the other GPU", *peer, gpu, std::min(within, size)});
+    }
     points grid(chosen);
     for (const uint64_t row_bytes : {256, 128, 512})
         for (const direction &along : directions)

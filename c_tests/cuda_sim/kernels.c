@@ -95,7 +95,7 @@ static void check_words(const kvmem_copy *asked, CUdeviceptr to, CUdeviceptr fro
     const uint64_t outer = asked->num_outers > 1 ? asked->source_outer_stride | asked->destination_outer_stride : 0;
     const uint64_t bits = to | from | inner | outer | asked->unit_size;
     if (bits % asked->word_size != 0 || asked->num_words * asked->word_size != asked->unit_size) {
-        sim_crash("rows of %llu bytes at %llx and %llx, from block %u on, are not words of %u bytes", asked->unit_size,
+        sim_crash("rows of %llu bytes at %lx and %lx, from block %u on, are not words of %u bytes", asked->unit_size,
                   to, from, run->source, asked->word_size);
     }
 }

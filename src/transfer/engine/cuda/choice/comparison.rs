@@ -291,12 +291,7 @@ impl<'a> Comparison<'a> {
             }
             TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)),
             TransferPath::CudaKernel => {
-                let copy = KernelCopy::prepare(
-                    self.plan,
-                    self.case.ctas,
-                    self.device.context().device().multiprocessors(),
-                );
-                let copy = copy.map_err(unsupported)?;
+                let copy = KernelCopy::prepare(self.plan, self.case.ctas).map_err(unsupported)?;
                 let kernel = self.device.kernel()?;
                 kernel.provide(copy.launches())?;
                 CopyTask::Kernel(copy, kernel)
