@@ -311,6 +311,12 @@ impl<'a> PlanPart<'a> {
         self.shape.lane(lane)
     }
 
+    /// The first unit of block 0 in each iteration of so many of the outermost loops.
+    pub fn starts(&self, outermost: usize) -> impl Iterator<Item = Move> {
+        let loops = &self.loops()[..outermost];
+        (0..loops.iter().map(|each| each.count).product()).map(|iteration| self.shape.start(loops, iteration))
+    }
+
     /// The loops over the units of a block.
     pub fn loops(&self) -> &'a [Loop] {
         self.shape.nest.loops()
@@ -332,7 +338,8 @@ impl<'a> PlanPart<'a> {
         canonical::each_span(&self.shape.sides[side], self.block, side, id, visit);
     }
 
-    fn most_moves(&self) -> u64 {
+    /// The maximum number of moves.
+    pub fn most_moves(&self) -> u64 {
         let spans = if self.shape.blocks_together { self.runs().len() as u64 } else { self.blocks() };
         spans * self.shape.units_of_block()
     }
