@@ -25,6 +25,7 @@ mod side;
 mod tiles;
 mod tokens;
 mod units;
+mod windows;
 
 pub use matrices::Matrices;
 pub use moves::{BlockRun, Matrix, Move};
@@ -101,7 +102,8 @@ impl Plan {
         Self { layer: Some(layer as usize), bytes: self.bytes / layers, ..self.clone() }
     }
 
-    /// The same with loops in another order. Its blocks are not those of a list of pairs, and it has no layers of its own.
+    /// The same with loops in another order. Its blocks are not those of a list of pairs. The part that moves one layer has
+    /// no layers of its own then.
     pub fn in_order(&self, order: LoopOrder) -> Self {
         Self {
             outline: Arc::new(self.outline.in_order(order, self.layer)),
