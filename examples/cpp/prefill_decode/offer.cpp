@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two blobs and the way back for NIXL; one share for memory.
+// Two blobs and the metadata of decode for NIXL; one share for memory.
 #include "offer.hpp"
 
 #include "pattern.hpp"
@@ -14,7 +14,7 @@ kvmem::Layout open(const kvmem::Share &share) {
 }
 
 std::string read_in_place(const Cache &cache, const BlockIds &blocks) {
-    Row row{"decode", "read them where they lie", blocks.size() * cache.block_bytes()};
+    Row row{"decode", "read them in place", blocks.size() * cache.block_bytes()};
     Progress progress("decode reads prefill's memory", row.bytes);
     const Stopwatch stopwatch;
     for (const std::uint32_t block : blocks) {

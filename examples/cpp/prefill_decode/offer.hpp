@@ -13,10 +13,10 @@
 struct Offer {
     kvmem::Layout layout;
     BlockIds blocks;
-    std::string agent;  // prefill's, where NIXL reaches it; else empty
+    std::string agent;  // prefill's, if NIXL reaches it; otherwise empty
 };
 
-// Prefill's side. Who we are and where the blocks lie, for NIXL.
+// Prefill's side: the metadata of its agent and its layout, for NIXL.
 void offer_by_nixl(const Cache &cache, kvmem::Agent &agent, Channel &decode, const Deadline &deadline);
 // The memory itself, to be read and not written.
 void offer_by_share(const Cache &cache, Channel &decode, const Deadline &deadline);
@@ -24,5 +24,5 @@ void offer_by_share(const Cache &cache, Channel &decode, const Deadline &deadlin
 // Decode's side, which adds rows of what it did.
 void take_by_nixl(Offer &offer, kvmem::Agent &agent, Channel &prefill, const Deadline &deadline,
                   std::string &rows);
-// What the CPU reaches is read where it lies, and checked, before anything is copied.
+// Memory that the CPU reaches is read in place, and checked, before anything is copied.
 void take_by_share(Offer &offer, Channel &prefill, const Deadline &deadline, std::string &rows);

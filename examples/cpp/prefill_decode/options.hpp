@@ -22,7 +22,7 @@ struct Options {
     std::string tier = "system";
     std::uint64_t device = 0;  // the GPU, for tiers that need one
     std::string disk_dir;  // empty: where temporary files go
-    bool share = false;  // decode maps prefill's cache; else it reads it over NIXL
+    bool share = false;  // decode maps prefill's cache; otherwise it reads it over NIXL
     bool help = false;
 
     Role role = Role::parent;

@@ -40,14 +40,14 @@ std::string wipe(const Cache &cache, const Deadline &deadline) {
            copy_to_gpu({"prefill", "copy it to the GPU"}, cache, all_blocks(cache.info.num_blocks), deadline);
 }
 
-// Waits in slices, since decode may die instead of notifying; its end of the channel tells.
+// Waits in slices, because decode may end before it notifies; then its end of the channel closes.
 void wait_until_notified(kvmem::Agent &agent, Channel &decode, const Deadline &deadline) {
     while (!deadline.passed()) {
         const auto notifications = agent.take_notifications(slice);
         for (std::size_t i = 0; i < notifications.size(); ++i) {
             if (notifications.at(i).text() == pulled_notification) return;
         }
-        // Decode has nothing to say before we answer: whatever comes now is bad news.
+        // Decode sends nothing before the reply, so a message at this point is a failure.
         if (decode.readable()) decode.receive(Message::failure, deadline);
     }
     throw std::runtime_error("decode's notification did not come");
