@@ -52,9 +52,7 @@ TEST(every_call_fails_until_reset) {
     int count = 0;
     set_up();
     sim_fail("cuDeviceGetCount", SIM_EVERY_CALL, FAILURE);
-    for (int i = 0; i < 3; i++) {
-        CU_EXPECT(FAILURE, cuDeviceGetCount(&count));
-    }
+    for (int i = 0; i < 3; i++) CU_EXPECT(FAILURE, cuDeviceGetCount(&count));
     sim_reset();
     CU(cuDeviceGetCount(&count));
     tear_down();

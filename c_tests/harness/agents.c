@@ -104,9 +104,7 @@ void kv_peer_close(kv_peer *peer) {
     memset(peer, 0, sizeof(*peer));
 }
 
-void kv_peer_crash(kv_peer *peer) {
-    peer_kill(&peer->process);
-}
+void kv_peer_crash(kv_peer *peer) { peer_kill(&peer->process); }
 
 void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name,
                      const kvmem_layout_config *here,

@@ -58,9 +58,7 @@ static parcel share(const kvmem_region *region, uint64_t flags) {
     return parcel;
 }
 
-static bool is_sealed(const engine_file *file) {
-    return (fcntl(file->fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0;
-}
+static bool is_sealed(const engine_file *file) { return (fcntl(file->fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0; }
 
 static kvmem_status adopt_as_asked(void *options) {
     kvmem_region *region = NULL;
@@ -190,9 +188,7 @@ TEST(parts_of_one_file_are_seen_to_overlap) {
         kvmem_layout_config, it.num_blocks = 8, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
         it.inner_dim = PAGE, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
-    for (size_t i = 0; i < FILE_SIZE; i++) {
-        file.bytes[i] = (unsigned char)(i / PAGE);
-    }
+    for (size_t i = 0; i < FILE_SIZE; i++) file.bytes[i] = (unsigned char)(i / PAGE);
     const kvmem_adopt_file_options whole = WITH(part_of(&file, NULL), it.offset = 0);
     const kvmem_adopt_file_options later = WITH(part_of(&file, NULL), it.offset = 4 * PAGE);
     OWNED(kvmem_region) first = adopt(&whole);
