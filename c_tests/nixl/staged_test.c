@@ -157,40 +157,13 @@ TEST(a_transfer_with_an_invalidated_peer_is_stale) {
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(read, ERR));
 }
 
-typedef struct stream {
-    kvmem_transfer *transfer;
-    atomic_uint rounds;
-    kvmem_status last; /* read after the join */
-} stream;
-
-static void *stream_until_it_fails(void *argument) {
-    stream *stream = argument;
-    stream->last = KVMEM_STATUS_OK;
-    while (stream->last == KVMEM_STATUS_OK) {
-        stream->last = kvmem_transfer_submit(stream->transfer, NULL);
-        if (stream->last == KVMEM_STATUS_OK)
-            stream->last = kvmem_transfer_wait(stream->transfer, PATIENCE, NULL);
-        stream->rounds++;
-    }
-    return NULL;
-}
-
 TEST(a_peer_that_is_killed_in_the_middle_is_lost) {
     OPENED(fixture, fixture);
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
-    stream streams[2] = {{0}, {0}};
-    EXPECT_OK(kvmem_transfer_create(far, near, SMALL(READ), &streams[0].transfer, ERR));
-    EXPECT_OK(kvmem_transfer_create(near, far, SMALL(WRITE), &streams[1].transfer, ERR));
-    pthread_t threads[NUM(streams)];
-    for (size_t i = 0; i < NUM(streams); i++)
-        CHECK_EQ(pthread_create(&threads[i], NULL, stream_until_it_fails, &streams[i]), 0);
-    while (streams[0].rounds < 3 || streams[1].rounds < 3) sched_yield();
-    kv_peer_crash(&fixture.peer);
-    for (size_t i = 0; i < NUM(streams); i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
-        CHECK_EQ(streams[i].last, KVMEM_STATUS_PEER_LOST);
-        kvmem_transfer_destroy(streams[i].transfer);
-    }
+    kvmem_transfer *both[2] = {NULL, NULL};
+    EXPECT_OK(kvmem_transfer_create(far, near, SMALL(READ), &both[0], ERR));
+    EXPECT_OK(kvmem_transfer_create(near, far, SMALL(WRITE), &both[1], ERR));
+    kv_peer_crash_under(&fixture.peer, both, 3, PATIENCE);
     memcpy(fixture.side.expected, fixture.side.memory, fixture.side.size); /* whatever was read in time */
 }
 
