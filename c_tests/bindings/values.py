@@ -118,9 +118,11 @@ def faults(headers, binding, listed):
     for name, fault in sorted(found.items()):
         if fault:
             yield f"{name} {fault}, and {expected.get(name, 'nothing')} in the headers"
+    converting = {}
     for struct, field in fields(headers):
-        converting = (part for part in binding.parts if binding.converts(part, struct))
-        parts = binding.files if field in SET_BY_CALLERS else converting
+        if struct not in converting:
+            converting[struct] = [part for part in binding.parts if binding.converts(part, struct)]
+        parts = binding.files if field in SET_BY_CALLERS else converting[struct]
         if not any(binding.has(part, field) for part in parts):
             lacking.add(f"{struct}.{field}")
     for name in sorted(lacking):
