@@ -38,8 +38,7 @@ type LayoutConfig struct {
 }
 
 func (s LayoutConfig) c(a *arena) *C.kvmem_layout_config {
-	o := (*C.kvmem_layout_config)(a.allocate(C.sizeof_kvmem_layout_config))
-	o.struct_size = C.sizeof_kvmem_layout_config
+	o := newOptions[C.kvmem_layout_config](a)
 	o.num_blocks = C.uint64_t(s.NumBlocks)
 	o.num_layers = C.uint64_t(s.NumLayers)
 	o.outer_dim = C.uint64_t(s.OuterDim)
@@ -135,8 +134,7 @@ func NewLayout(options LayoutOptions) (*Layout, error) {
 	defer a.free()
 	var u users
 	defer u.done()
-	o := (*C.kvmem_layout_options)(a.allocate(C.sizeof_kvmem_layout_options))
-	o.struct_size = C.sizeof_kvmem_layout_options
+	o := newOptions[C.kvmem_layout_options](a)
 	o.config = options.Config.c(&a)
 	agent, err := u.pointer(options.Agent.ref())
 	if err != nil {

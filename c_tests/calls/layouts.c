@@ -45,9 +45,7 @@ static void build_over_regions(fuzz *fuzz) {
     kvmem_region *regions[MOST_REGIONS] = {NULL};
     const size_t count = random_one_in(fuzz, 20) ? random_below(fuzz, MOST_REGIONS)
                                                  : needs.num_regions % (MOST_REGIONS + 1);
-    for (size_t i = 0; i < count; i++) {
-        regions[i] = table_pick(fuzz, REGIONS);
-    }
+    for (size_t i = 0; i < count; i++) regions[i] = table_pick(fuzz, REGIONS);
     kvmem_layout_options options;
     const kvmem_layout_options *given = base_options(fuzz, &options, &config, KVMEM_LAYOUT_REGIONS);
     options.regions = regions;
@@ -120,9 +118,8 @@ static void get_strides(fuzz *fuzz) {
     } else if (TRY(fuzz, kvmem_layout_get_strides, layout, &strides) == KVMEM_STATUS_OK) {
         kvmem_block first;
         kvmem_status status = TRY(fuzz, kvmem_layout_get_row, layout, 0, 0, 0, 0, 0, &first);
-        if (status != KVMEM_STATUS_OK || first.address != strides.bases[0] || first.size != strides.row_size) {
+        if (status != KVMEM_STATUS_OK || first.address != strides.bases[0] || first.size != strides.row_size)
             fuzz_fail(fuzz, "the first row is not where the strides say");
-        }
         status = TRY(fuzz, kvmem_layout_get_block, layout, 0, 0, 0, &first);
         if (status != (strides.size > 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED) ||
             (status == KVMEM_STATUS_OK && (first.address != strides.bases[0] || first.size != strides.size))) {
@@ -150,9 +147,7 @@ static void import_layout(fuzz *fuzz) {
 static void checksum(fuzz *fuzz) {
     uint32_t blocks[6];
     uint32_t checksums[COUNT_OF(blocks)];
-    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
-        blocks[i] = (uint32_t)random_index(fuzz, 6);
-    }
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = (uint32_t)random_index(fuzz, 6);
     TRY(fuzz, kvmem_layout_checksum, table_pick(fuzz, LAYOUTS), or_null(fuzz, blocks),
         random_below(fuzz, COUNT_OF(blocks) + 1), or_null(fuzz, checksums));
 }

@@ -158,9 +158,7 @@ const size_t num_subjects = NUM(subjects);
 
 const subject *subject_named(const char *name) {
     for (size_t i = 0; i < num_subjects; i++) {
-        if (strcmp(subjects[i].name, name) == 0) {
-            return &subjects[i];
-        }
+        if (strcmp(subjects[i].name, name) == 0) return &subjects[i];
     }
     FAIL("no subject %s", name);
 }

@@ -104,8 +104,36 @@ void kv_peer_close(kv_peer *peer) {
     memset(peer, 0, sizeof(*peer));
 }
 
-void kv_peer_crash(kv_peer *peer) {
-    peer_kill(&peer->process);
+void kv_peer_crash(kv_peer *peer) { peer_kill(&peer->process); }
+
+typedef struct stream {
+    kvmem_transfer *transfer;
+    uint64_t time;
+    atomic_uint rounds;
+    kvmem_status last; /* read after the join */
+} stream;
+
+static void *run_until_it_fails(void *argument) {
+    stream *stream = argument;
+    while (stream->last == KVMEM_STATUS_OK) {
+        stream->last = kvmem_transfer_submit(stream->transfer, NULL);
+        THEN(stream->last, kvmem_transfer_wait(stream->transfer, stream->time, NULL));
+        stream->rounds++;
+    }
+    return NULL;
+}
+
+void kv_peer_crash_under(kv_peer *peer, kvmem_transfer *const transfers[2], unsigned rounds, uint64_t time) {
+    stream streams[] = {{.transfer = transfers[0], .time = time}, {.transfer = transfers[1], .time = time}};
+    threads threads;
+    threads_start(&threads, NUM(streams), run_until_it_fails, streams, sizeof(streams[0]));
+    while (streams[0].rounds < rounds || streams[1].rounds < rounds) sched_yield();
+    kv_peer_crash(peer);
+    threads_join(&threads);
+    for (size_t i = 0; i < NUM(streams); i++) {
+        CHECK_EQ(streams[i].last, KVMEM_STATUS_PEER_LOST);
+        kvmem_transfer_destroy(streams[i].transfer);
+    }
 }
 
 void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name,

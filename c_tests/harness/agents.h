@@ -44,6 +44,9 @@ void kv_peer_notify(kv_peer *peer, const char *to, const void *data, size_t size
 void kv_peer_invalidate(kv_peer *peer, const char *name);
 /* Kills the process, as a crash would. */
 void kv_peer_crash(kv_peer *peer);
+/* Kills it while two transfers run again and again, after each has run that often: both end as KVMEM_STATUS_PEER_LOST in
+   this time. Destroys them. */
+void kv_peer_crash_under(kv_peer *peer, kvmem_transfer *const transfers[2], unsigned rounds, uint64_t time);
 /* Ends the process in good order, unless it was killed, and frees this side's view of it. */
 void kv_peer_close(kv_peer *peer);
 

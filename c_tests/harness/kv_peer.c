@@ -35,28 +35,19 @@ static void serve_notify(int socket, const message *name) {
 
 static void serve(int socket, uint32_t tag, const message *request) {
     switch (tag) {
-    case KV_PEER_OPEN:
-        serve_open(socket, request);
-        break;
+    case KV_PEER_OPEN: serve_open(socket, request); break;
     case KV_PEER_LOAD:
         agent_load(own_agent, request);
         frame_send(socket, tag, NULL, 0);
         break;
-    case KV_PEER_IMAGE:
-        frame_send(socket, tag, own_side.memory, own_side.size);
-        break;
-    case KV_PEER_TAKE:
-        serve_take(socket);
-        break;
-    case KV_PEER_NOTIFY:
-        serve_notify(socket, request);
-        break;
+    case KV_PEER_IMAGE: frame_send(socket, tag, own_side.memory, own_side.size); break;
+    case KV_PEER_TAKE: serve_take(socket); break;
+    case KV_PEER_NOTIFY: serve_notify(socket, request); break;
     case KV_PEER_INVALIDATE:
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(own_agent, (const char *)request->data, ERR));
         frame_send(socket, tag, NULL, 0);
         break;
-    default:
-        FAIL("no such request: %u", tag);
+    default: FAIL("no such request: %u", tag);
     }
 }
 

@@ -127,10 +127,9 @@ TEST(prepared_lists_are_chosen_from_by_index) {
     kvmem_prepared_destroy(local); /* the request keeps it */
     local = NULL;
     run(read);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         CHECK_BYTES(both.here + (size_t)2 * here[i] * BLOCK, both.there + (size_t)2 * there[i] * BLOCK,
                     BLOCK);
-    }
     CHECK(memcmp(both.here + 2 * BLOCK, both.there + 2 * BLOCK, BLOCK) != 0);
 }
 

@@ -41,10 +41,9 @@ static void each_region(const shape *shape, const kvmem_layout *layout, const kv
     GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
     GET(kvmem_layout_strides, here, kvmem_layout_get_strides, layout);
     GET(kvmem_layout_strides, there, kvmem_layout_get_strides, other);
-    for (uint64_t i = 0; i < here.num_bases; i++) {
+    for (uint64_t i = 0; i < here.num_bases; i++)
         with((unsigned char *)(uintptr_t)here.bases[i], (unsigned char *)(uintptr_t)there.bases[i],
              needs.region_size);
-    }
 }
 
 static void fill_both(unsigned char *bytes, unsigned char *others, size_t size) {
@@ -127,9 +126,8 @@ TEST(tokens_are_read_and_written_between_other_orders_and_sizes) {
                                                    it.destination_table = &destination, it.num_tokens = 9);
     OPENED(pair, agents);
     for (size_t i = 0; i < NUM(shapes); i++) {
-        for (size_t to = 0; to < NUM(shapes); to++) {
+        for (size_t to = 0; to < NUM(shapes); to++)
             move_both_ways(&agents, &shapes[i], &shapes[to], &options);
-        }
     }
 }
 

@@ -236,7 +236,7 @@ pub const Compute = enum(u32) {
     _,
 };
 
-/// how a transfer moves bytes.
+/// How a transfer moves bytes.
 pub const Path = enum(u32) {
     /// The default of the library.
     default = 0,
@@ -269,6 +269,10 @@ pub const Path = enum(u32) {
     uring_staged = 13,
     /// As `path_uring_staged`, with threads that access the file by preadv and pwritev.
     pread_staged = 14,
+    /// NIXL reads large ranges of a peer's memory into staging memory, and host threads copy rows from there.
+    nixl_read_staged = 15,
+    /// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
+    nixl_write_staged = 16,
     _,
 };
 
@@ -281,7 +285,7 @@ pub const ShareFlags = packed struct(u64) {
     _: u63 = 0,
 };
 
-/// how a share carries memory.
+/// How a share carries memory.
 pub const Transport = enum(u32) {
     /// Selects the transport by tier: file descriptors for system, pinned, elastic and disk memory, and for
     /// device memory that an engine mapped with cuMemMap; the driver's IPC handle for other device memory.
