@@ -9,6 +9,7 @@ mod common_memory;
 mod cut;
 mod description;
 mod heads;
+mod linear;
 mod matching;
 mod matrices;
 mod moves;
@@ -22,10 +23,12 @@ mod runs;
 mod selection;
 mod shape;
 mod side;
+mod terms;
 mod tiles;
 mod tokens;
 mod units;
 
+pub use linear::LinearPlan;
 pub use matrices::Matrices;
 pub use moves::{BlockRun, Matrix, Move};
 pub use nest::{Loop, LoopOrder};
@@ -33,6 +36,7 @@ pub use outline::Outline;
 pub use planned_blocks::PlannedBlocks;
 pub use selection::{Selection, Slots};
 pub use shape::Grid;
+pub use terms::Terms;
 pub use tiles::{Loops, Tile};
 
 use std::ops::Range;
