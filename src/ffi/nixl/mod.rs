@@ -15,4 +15,5 @@ pub mod query;
 pub mod registration;
 pub mod request;
 pub mod segments;
+pub mod serve;
 pub mod view;

@@ -51,7 +51,10 @@ impl AgentState {
         }
         self.carrier = NotificationSupport::Present;
         check(status, || format!("get the notifications of agent '{}'", self.display_name()))?;
-        map.copy_into(&mut self.inbox.0);
+        let mut arrived = Vec::new();
+        map.copy_into(&mut arrived);
+        let services = &mut self.services;
+        self.inbox.0.extend(arrived.into_iter().filter_map(|message| services.keep(message)));
         Ok(())
     }
 

@@ -20,8 +20,7 @@ use crate::transfer::request::BlockPair;
 pub type AxisOrder = [Axis; Axis::ALL.len()];
 
 /// The axes of a block, in the order of [`OneSide`].
-pub const INNER_AXES: [Axis; BLOCK_AXES] =
-    [Axis::Layer, Axis::Outer, Axis::Token, Axis::Head, Axis::Element];
+pub const INNER_AXES: [Axis; BLOCK_AXES] = [Axis::Layer, Axis::Outer, Axis::Token, Axis::Head, Axis::Element];
 
 /// Spans of tokens of equal length, as one side stores them.
 #[derive(Debug)]

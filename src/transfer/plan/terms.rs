@@ -67,10 +67,7 @@ impl Terms {
 
     /// The bytes in a row, where these parts of a layout have them. The terms may be anything: what the parts do not have is
     /// refused.
-    pub fn placed_in<'a>(
-        &self,
-        parts: impl Iterator<Item = LayoutPart<'a>> + Clone,
-    ) -> Result<LinearPlan> {
+    pub fn placed_in<'a>(&self, parts: impl Iterator<Item = LayoutPart<'a>> + Clone) -> Result<LinearPlan> {
         let count = self.sections.len();
         ensure!(
             (1..=MOST_SECTIONS).contains(&count),
@@ -86,7 +83,11 @@ impl Terms {
             };
             let side = section.placed_in(&part)?;
             spans += side.ids.len();
-            ensure!(spans <= MOST_SPANS, OutOfRange, "the request has more than {MOST_SPANS} spans of tokens");
+            ensure!(
+                spans <= MOST_SPANS,
+                OutOfRange,
+                "the request has more than {MOST_SPANS} spans of tokens"
+            );
             Ok((section.axis_order()?, side))
         };
         let placed: Vec<_> = self.sections.iter().map(place).collect::<Result<_>>()?;
@@ -235,7 +236,8 @@ impl Section {
 
     fn runs(&self) -> impl Iterator<Item = SpanRun> + Clone {
         self.spans.chunks_exact(SPAN_BYTES).map(|entry| {
-            let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
+            let word =
+                |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
             SpanRun { block: word(0), token: word(4), blocks: word(8) }
         })
     }
@@ -254,7 +256,8 @@ impl Section {
         for SpanRun { block, token, blocks: run } in self.runs() {
             let is_inside = run > 0
                 && u64::from(block) + u64::from(run) <= blocks
-                && length.is_some_and(|length| length.checked_add(token.into()).is_some_and(|last| last < page));
+                && length
+                    .is_some_and(|length| length.checked_add(token.into()).is_some_and(|last| last < page));
             ensure!(
                 is_inside,
                 OutOfRange,
@@ -264,7 +267,11 @@ impl Section {
                 self.token_step
             );
             count += u64::from(run);
-            ensure!(count <= MOST_SPANS as u64, OutOfRange, "the request has more than {MOST_SPANS} spans of tokens");
+            ensure!(
+                count <= MOST_SPANS as u64,
+                OutOfRange,
+                "the request has more than {MOST_SPANS} spans of tokens"
+            );
         }
         let first = self.runs().next().map_or(0, |run| run.token);
         let block_stride = geometry.stride(Axis::Block);

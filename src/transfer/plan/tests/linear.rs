@@ -126,7 +126,9 @@ proptest! {
 fn terms_that_a_layout_does_not_have_are_refused_by_name() {
     let layout = side(0, 4, 3, 1, 4096);
     let span = |block: u32, token: u32, count: u32| [block, token, count].map(u32::to_le_bytes).concat();
-    let raw = |order: &str, layers, numbers, spans| Terms::raw(order.into(), layers, [0, 2], [0, 3], numbers, spans);
+    let raw = |order: &str, layers, numbers, spans| {
+        Terms::raw(order.into(), layers, [0, 2], [0, 3], numbers, spans)
+    };
     for (terms, expected) in [
         (raw("BLONHC", [0, 4], [3, 4, 1, 2], span(0, 0, 1)), "4 from 0 on of the 3 indices of axis L"),
         (raw("BLONHC", [0, 3], [3, 4, 1, 2], span(8, 0, 2)), "the layout has 9 blocks of 4 tokens"),
@@ -135,7 +137,10 @@ fn terms_that_a_layout_does_not_have_are_refused_by_name() {
         (raw("BLONHC", [0, 3], [3, 2, 0, 2], span(0, 0, 1)), "each 0 after the one before"),
         (raw("BLONHC", [0, 3], [5, 2, 1, 2], span(0, 0, 1)), "a layout of 5 heads"),
         (raw("BLONHC", [0, 3], [3, 2, 1, 4], span(0, 0, 1)), "elements of 4 bytes"),
-        (raw("BLONHB", [0, 3], [3, 2, 1, 2], span(0, 0, 1)), "the order 'BLONHB' does not have each axis once"),
+        (
+            raw("BLONHB", [0, 3], [3, 2, 1, 2], span(0, 0, 1)),
+            "the order 'BLONHB' does not have each axis once",
+        ),
         (raw("BLONHCC", [0, 3], [3, 2, 1, 2], span(0, 0, 1)), "does not have each axis once"),
         (raw("BLONHC", [0, 3], [3, 2, 1, 2], vec![0; 11]), "lists spans in 11 bytes"),
         (raw("BLONHC", [0, 3], [3, 2, 1, 2], Vec::new()), "at least one"),
@@ -154,7 +159,8 @@ fn terms_that_a_layout_does_not_have_are_refused_by_name() {
 #[test]
 fn what_the_leader_has_together_is_together_in_the_row() {
     let (source, destination) = (side(5, 4, 3, 1, 4096), side(6, 4, 3, 1, 1 << 20));
-    let plan = Plan::between(&source, &destination, &pairs(&[(3, 0), (1, 1), (7, 2)]), Wanted::default()).unwrap();
+    let plan =
+        Plan::between(&source, &destination, &pairs(&[(3, 0), (1, 1), (7, 2)]), Wanted::default()).unwrap();
     let rows = |leader: usize| plan.led_by(leader).linear(leader).unwrap().rows_in(0..plan.bytes()).count();
     let moves = plan.moves().count();
     assert!(rows(0) < moves && rows(1) < moves, "{} and {} of {moves}", rows(0), rows(1));

@@ -103,6 +103,11 @@ impl Slot {
         self.arena.memory.region().address() + self.index * self.arena.slot_size
     }
 
+    /// The region that it is a part of.
+    pub fn region(&self) -> &Region {
+        self.arena.memory.region()
+    }
+
     /// Never frees it, because NIXL may still use it.
     pub fn retire(self) {
         self.arena.is_retired.store(true, Ordering::Release);

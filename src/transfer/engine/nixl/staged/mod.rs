@@ -9,9 +9,9 @@ mod flow;
 
 use std::sync::Arc;
 
-use self::arena::Arena;
-pub use self::arena::slot_size;
+pub use self::arena::{Arena, SLOTS, Slot, slot_size};
 use self::chunk::{Chunk, ChunkLimits};
+pub use self::copy::SlotCopy;
 pub use self::flow::StagedFlow;
 use super::cost::{Estimate, RequestRates};
 use crate::error::{Result, ensure, fail};
