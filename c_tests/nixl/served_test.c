@@ -22,7 +22,8 @@ static kvmem_block_pair backwards[NUM_BLOCKS - 7];
 static const kv_move all_layers = {backwards, NUM(backwards), 0, 0, 3};
 static const kv_outers values = {1, 1, 1};
 
-#define SERVED(direction, ...)                                                                       \
+#define SERVED(direction) SERVED_WITH(direction, (void)0)
+#define SERVED_WITH(direction, ...)                                                                  \
     KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_##direction##_SERVED, __VA_ARGS__)
 
 typedef kv_meeting fixture;
@@ -144,7 +145,7 @@ TEST(layers_are_served_one_by_one_and_the_peer_is_notified) {
     OPENED(fixture, fixture);
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
     OWN(kvmem_transfer, read, kvmem_transfer_create, far, near,
-        SERVED(READ, it.flags = KVMEM_TRANSFER_BY_LAYER, it.notification = "read", it.notification_size = 4));
+        SERVED_WITH(READ, it.flags = KVMEM_TRANSFER_BY_LAYER, it.notification = "read", it.notification_size = 4));
     RUN(read);
     GET(uint64_t, layers, kvmem_transfer_get_layers, read);
     CHECK_EQ(layers, 3);
@@ -275,7 +276,7 @@ TEST(an_owner_that_answers_no_more_ends_a_run_in_time) {
     OPENED(fixture, fixture);
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
     OWN(kvmem_transfer, stalled, kvmem_transfer_create, far, near,
-        SERVED(READ, it.stall_timeout_ns = MILLISECONDS(50)));
+        SERVED_WITH(READ, it.stall_timeout_ns = MILLISECONDS(50)));
     peer_freeze(&fixture.peer.process);
     EXPECT_OK(kvmem_transfer_submit(stalled, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "nothing was moved to or from agent 'far' for 50 ms",

@@ -13,7 +13,7 @@ use crate::nixl::request::RequestSide;
 use crate::nixl::{Agent, AgentState, MemoryType, Operation, Remote, RequestId, Span};
 use crate::process::ProcessIdentity;
 use crate::transfer::engine::nixl::cost::RequestRates;
-use crate::transfer::engine::nixl::staged::Arena;
+use crate::transfer::engine::nixl::staged::{Arena, ArenaUse};
 use crate::transfer::plan::{LinearPlan, Matrix, Plan, Terms};
 
 /// Larger slots of an owner would need a larger arena here, too.
@@ -151,8 +151,9 @@ pub struct ServedPlan {
 impl ServedPlan {
     /// Allocates what the agent does not have yet.
     pub fn new(division: ServedDivision, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
-        let arena = division.copies().then(|| Arena::of(agent, division.served.slot_size)).transpose()?;
-        let mailboxes = Arena::of(agent, control::SIZE as u64)?;
+        let chunks = || Arena::of(agent, ArenaUse::Chunks, division.served.slot_size);
+        let arena = division.copies().then(chunks).transpose()?;
+        let mailboxes = Arena::of(agent, ArenaUse::Mailboxes, control::SIZE as u64)?;
         // Allocation and registration take long, so the layout keeps them for the next transfer.
         local.keep(Arc::new(Kept { _arenas: [arena.clone(), Some(mailboxes.clone())] }));
         Ok(Self { division, arena, mailboxes })
