@@ -143,7 +143,9 @@ impl Choosing<'_> {
     }
 
     fn served(&self) -> Result<Rated<ServedDivision>> {
-        let division = ServedDivision::of(self.plan, [self.local, self.remote], self.reads, self.rates)?;
+        let sides = [self.local, self.remote];
+        let division = ServedDivision::of(self.plan, sides, self.reads, self.rates)
+            .map_err(|error| error.with_status(Status::Unsupported))?;
         Ok(Rated {
             seconds: self.rates.served(self.plan.bytes()),
             reason: format!(
