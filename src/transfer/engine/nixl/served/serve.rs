@@ -107,6 +107,7 @@ struct Waiting {
 /// Slots of a session that has ended without the requester, which may still write to them.
 struct Quarantine {
     key: SessionKey,
+    sender: String,
     process: ProcessIdentity,
     slots: Vec<u32>,
     since: Instant,
@@ -197,7 +198,7 @@ impl ServeTask {
         for message in messages {
             if let Ok(Message { session, body: Body::Close }) = Message::read(&message.data) {
                 self.sessions.retain(|each| each.key != session || each.sender != message.agent);
-                self.quarantined.retain(|each| each.key != session);
+                self.quarantined.retain(|each| each.key != session || each.sender != message.agent);
             }
         }
         if received.is_err() || self.last_check.elapsed() >= LIVENESS {
@@ -250,7 +251,8 @@ impl ServeTask {
             Body::Close => {
                 self.waiting.retain(|waiting| waiting.key != key || waiting.sender != sender);
                 // The requester accesses the slots no more.
-                if let Some(index) = self.quarantined.iter().position(|each| each.key == key) {
+                let is_it = |each: &Quarantine| each.key == key && each.sender == sender;
+                if let Some(index) = self.quarantined.iter().position(is_it) {
                     self.free_slots.extend(self.quarantined.swap_remove(index).slots);
                 }
                 if let Some(session) = self.session(key, &sender) {
@@ -370,11 +372,12 @@ impl ServeTask {
 
     /// Frees what a session had. A requester that has not closed it may still write to its slots.
     fn dismiss(&mut self, session: Session) {
-        let Session { key, process, writes, slots, entry, .. } = session;
+        let Session { key, sender, process, writes, slots, entry, .. } = session;
         self.free_entries.push_back(entry);
         match writes {
             true => self.quarantined.push(Quarantine {
                 key,
+                sender,
                 process,
                 slots,
                 since: Instant::now(),
