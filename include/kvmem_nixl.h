@@ -858,6 +858,52 @@ kvmem_status kvmem_layout_create_remote(kvmem_agent *agent,
                                         kvmem_layout **layout,
                                         kvmem_error **error);
 
+/* ---- Owners that serve transfers ---- */
+
+/// Peers may write to the layout, too.
+#define KVMEM_SERVE_WRITE 1
+
+/// Options of kvmem_layout_serve.
+typedef struct kvmem_serve_options {
+    /// sizeof(kvmem_serve_options)
+    size_t struct_size;
+    /// KVMEM_SERVE_* flags.
+    uint64_t flags;
+    /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB.
+    uint64_t arena_size;
+    /// How long a peer may neither read nor write while the owner waits for it, in nanoseconds; then it loses
+    /// its part of the staging memory. 0 for 30 s.
+    uint64_t stall_timeout_ns;
+} kvmem_serve_options;
+
+/// Sets options to their defaults.
+void kvmem_serve_options_init(kvmem_serve_options *options, size_t struct_size);
+
+/// Serves transfers of a layout to peers, as long as the layout exists.
+///
+/// A transfer between layouts that store the same tokens differently has a contiguous range per row, and
+/// NIXL takes microseconds for each. For peers of a layout that is served, this process gathers rows in
+/// staging memory, which they read in large ranges, or scatters what they have written there. Their transfers
+/// use this if it takes less time. Get the metadata of the agent, and export the layout, after this call.
+///
+/// @param layout a layout in host memory of this process that was built with an agent
+/// @param options options; NULL for the defaults
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: an option is invalid
+///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
+///           peers
+///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in GPU memory, on disk, or in memory of another
+///           process
+///         KVMEM_STATUS_OUT_OF_MEMORY: the staging memory cannot be allocated
+///         KVMEM_STATUS_NIXL: NIXL cannot register the staging memory
+///
+/// Notes: Peers can read what they request, and with KVMEM_SERVE_WRITE write it. They cannot have this
+/// process access other memory. NIXL itself does not restrict peers that have the metadata of the agent.
+kvmem_status kvmem_layout_serve(kvmem_layout *layout,
+                                const kvmem_serve_options *options,
+                                kvmem_error **error);
+
 /* ---- Notifications ---- */
 
 /// Messages that were taken from an agent. They never change, so any threads may read them at the same time.
@@ -880,7 +926,8 @@ typedef struct kvmem_notification {
 /// @param data any bytes; NULL with size 0 for an empty message
 /// @param size number of bytes
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
-///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own; the bytes begin with KVMEMSRV, as
+///           requests of kvmem itself do
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was

@@ -94,6 +94,18 @@ const (
 	PathNIXLReadStaged Path = C.KVMEM_PATH_NIXL_READ_STAGED
 	// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
 	PathNIXLWriteStaged Path = C.KVMEM_PATH_NIXL_WRITE_STAGED
+	// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
+	PathNIXLReadServed Path = C.KVMEM_PATH_NIXL_READ_SERVED
+	// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
+	PathNIXLWriteServed Path = C.KVMEM_PATH_NIXL_WRITE_SERVED
+)
+
+// ServeFlags are flags of ServeOptions.
+type ServeFlags uint64
+
+const (
+	// Peers may write to the layout, too.
+	ServeWrite ServeFlags = C.KVMEM_SERVE_WRITE
 )
 
 // ShareFlags are flags of ShareOptions.

@@ -5,7 +5,10 @@ package kvmem
 // #include "shim.h"
 import "C"
 
-import "unsafe"
+import (
+	"time"
+	"unsafe"
+)
 
 // LayoutConfig is the shape of a KV cache. Kind selects a shape of NVIDIA Dynamo's KVBM, and Order any order of axes: set
 // one of the two. NumBlocks, NumLayers, OuterDim, PageSize, InnerDim and DtypeWidth are required.
@@ -251,6 +254,27 @@ func (l *Layout) Export() ([]byte, error) {
 		return nil, err
 	}
 	return []byte(descriptor), nil
+}
+
+// ServeOptions configure Serve.
+type ServeOptions struct {
+	Flags ServeFlags
+	// Size of the staging memory in bytes; 0 for 16 MiB.
+	ArenaSize uint64
+	// How long a peer may neither read nor write while the owner waits for it; 0 for 30 s.
+	StallTimeout time.Duration
+}
+
+// Serve serves transfers of the layout to peers, as long as it exists. Get the metadata of the agent, and export the layout,
+// after this call.
+func (l *Layout) Serve(options ServeOptions) error {
+	c := C.kvmem_serve_options{
+		struct_size: C.sizeof_kvmem_serve_options, flags: C.uint64_t(options.Flags),
+		arena_size: C.uint64_t(options.ArenaSize), stall_timeout_ns: nanoseconds(options.StallTimeout),
+	}
+	return l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_layout_serve((*C.kvmem_layout)(p), &c, failure)
+	})
 }
 
 func (l *Layout) text(call func(*C.kvmem_layout, **C.kvmem_blob, **C.kvmem_error) C.kvmem_status) (string, error) {

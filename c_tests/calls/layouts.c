@@ -137,6 +137,15 @@ static void layout_get_region(fuzz *fuzz) {
 
 CREATES(export_layout, BLOBS, kvmem_layout_export, LAYOUTS)
 
+static void serve_layout(fuzz *fuzz) {
+    FUZZ_OPTIONS(kvmem_serve_options, options, kvmem_serve_options_init);
+    options.flags = random_flags(fuzz, KVMEM_SERVE_WRITE);
+    options.arena_size = random_one_in(fuzz, 4) ? random_below(fuzz, 70000) : 8 * 4096;
+    options.stall_timeout_ns = random_below(fuzz, 3);
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    TRY(fuzz, kvmem_layout_serve, table_pick(fuzz, LAYOUTS), random_one_in(fuzz, 2) ? NULL : &options);
+}
+
 static void import_layout(fuzz *fuzz) {
     const kvmem_blob *blob = table_pick(fuzz, BLOBS);
     const void *data = DO(fuzz, kvmem_blob_data, blob);
@@ -170,6 +179,7 @@ const operation layout_operations[] = {
     OPERATION_WITH(2, layout_get_agent, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, layout_get_region, BIT(LAYOUTS), 0),
     OPERATION_WITH(3, export_layout, BIT(LAYOUTS), 0),
+    OPERATION_WITH(2, serve_layout, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, import_layout, BIT(AGENTS) | BIT(BLOBS), 0),
     OPERATION_WITH(6, checksum, BIT(LAYOUTS), 0),
     OPERATION_WITH(8, resize, BIT(LAYOUTS), 0),

@@ -128,7 +128,7 @@ bool settings_cannot_succeed(const char *function) {
     static const char *const agents[] = {"kvmem_agent_", "kvmem_registration_", "kvmem_notification",
                                          "kvmem_region_register", "kvmem_region_get_agent",
     "kvmem_layout_get_agent",
-                                         "kvmem_layout_export", "kvmem_layout_import", "kvmem_nixl_",
+                                         "kvmem_layout_export", "kvmem_layout_import", "kvmem_layout_serve", "kvmem_nixl_",
                                          "kvmem_layout_create_remote", "kvmem_plugins_get",
     "kvmem_segments_", "kvmem_query_get",
                                          "kvmem_prepared_", "kvmem_request_"};

@@ -63,6 +63,7 @@ static void use_layouts(void) {
     uint32_t checksum = 0;
     FORKED_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, &first, 1, &checksum);
     FORKED_NULLS(blob, kvmem_layout_export, w.near.layout, &blob);
+    FORKED(kvmem_layout_serve, w.near.layout, NULL);
     FORKED_NULLS(layout, kvmem_layout_import, w.agent, "x", 1, &layout);
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,

@@ -37,6 +37,7 @@ TEST(init_states_the_size_and_nothing_else) {
     CHECK_INIT(kvmem_vmm_options, kvmem_vmm_options_init);
     CHECK_INIT(kvmem_share_options, kvmem_share_options_init);
     CHECK_INIT(kvmem_open_options, kvmem_open_options_init);
+    CHECK_INIT(kvmem_serve_options, kvmem_serve_options_init);
     CHECK_INIT(kvmem_broker_options, kvmem_broker_options_init);
     CHECK_INIT(kvmem_publish_options, kvmem_publish_options_init);
     CHECK_INIT(kvmem_fetch_options, kvmem_fetch_options_init);

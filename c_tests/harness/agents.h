@@ -32,6 +32,9 @@ void kv_peer_role(int socket);
 
 /* Starts the process; its memory is filled from the seed. */
 void kv_peer_open(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed);
+/* The same with a layout that its owner serves by these options; NULL: not. */
+void kv_peer_open_served(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed,
+                         const kvmem_serve_options *serve);
 /* Exchanges metadata with `agent` and imports the peer's layout there. */
 void kv_peer_meet(kv_peer *peer, kvmem_agent *agent);
 /* Fetches every byte of the peer's memory and compares it with the model. */
@@ -58,7 +61,10 @@ typedef struct kv_meeting {
 } kv_meeting;
 void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name,
                      const kvmem_layout_config *here,
-                  const kvmem_layout_config *there);
+                     const kvmem_layout_config *there);
+void kv_meeting_open_served(kv_meeting *met, const char *name, const char *peer_name,
+                            const kvmem_layout_config *here, const kvmem_layout_config *there,
+                            const kvmem_serve_options *serve);
 void kv_meeting_close(kv_meeting *met);
 /* An agent of this process knows another, as if each had a process of its own. */
 void agents_introduce(kvmem_agent *agent, kvmem_agent *other);

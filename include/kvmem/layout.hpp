@@ -82,6 +82,27 @@ inline Return<LayoutRequirements> layout_requirements(const LayoutConfig &config
 
 // ---- Information ----
 
+enum class ServeFlag : std::uint64_t {
+    write = KVMEM_SERVE_WRITE,
+};
+
+/// kvmem_serve_options.
+struct ServeOptions {
+    Flags<ServeFlag> flags{};
+    /// Bytes of staging memory; 0 for 16 MiB.
+    std::uint64_t arena_size = 0;
+    /// How long a peer may neither read nor write while the owner waits for it; 0 for 30 s.
+    std::chrono::nanoseconds stall_timeout{0};
+
+    kvmem_serve_options c() const noexcept {
+        auto c = detail::defaults(kvmem_serve_options_init);
+        c.flags = flags.bits();
+        c.arena_size = arena_size;
+        if (stall_timeout.count() > 0) c.stall_timeout_ns = static_cast<std::uint64_t>(stall_timeout.count());
+        return c;
+    }
+};
+
 enum class Locality : std::uint32_t {
     local = KVMEM_LOCALITY_LOCAL,
     registered = KVMEM_LOCALITY_REGISTERED,
@@ -215,6 +236,11 @@ public:
     }
     Return<Blob> export_descriptor() const {
         return detail::give(detail::make<Blob>(kvmem_layout_export, get()));
+    }
+    /// Serves transfers of the layout to peers, as long as it exists.
+    Return<void> serve(const ServeOptions &options = {}) {
+        const auto c = options.c();
+        return detail::give(detail::run(kvmem_layout_serve, get(), &c));
     }
     /// Returns the name of the agent of the layout, or of the peer that it belongs to.
     Return<std::string> agent() const { return detail::give(detail::text(kvmem_layout_get_agent, get())); }

@@ -61,6 +61,8 @@ enum class Path : std::uint32_t {
     pread_staged = KVMEM_PATH_PREAD_STAGED,
     nixl_read_staged = KVMEM_PATH_NIXL_READ_STAGED,
     nixl_write_staged = KVMEM_PATH_NIXL_WRITE_STAGED,
+    nixl_read_served = KVMEM_PATH_NIXL_READ_SERVED,
+    nixl_write_served = KVMEM_PATH_NIXL_WRITE_SERVED,
 };
 
 /// Returns the name of a path, such as "NIXL read".

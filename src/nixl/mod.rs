@@ -23,6 +23,7 @@ mod raw;
 mod receive;
 mod remote;
 pub mod request;
+pub mod service;
 mod signals;
 pub mod state;
 mod sys;
@@ -38,6 +39,7 @@ pub use notification::Notification;
 pub use raw::{AgentTelemetry, CostEstimate, PluginInfo, SegmentsId, Telemetry, ViewId};
 pub use remote::{Remote, RemoteHold};
 pub use request::{ListId, Operation, RequestId, RequestSide, Span};
+pub use service::ServiceId;
 pub use state::AgentState;
 pub use sys::status_name;
 #[cfg(test)]

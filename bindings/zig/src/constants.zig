@@ -273,7 +273,18 @@ pub const Path = enum(u32) {
     nixl_read_staged = 15,
     /// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
     nixl_write_staged = 16,
+    /// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
+    nixl_read_served = 17,
+    /// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
+    nixl_write_served = 18,
     _,
+};
+
+/// Flags of ServeOptions.
+pub const ServeFlags = packed struct(u64) {
+    /// Peers may write to the layout, too.
+    write: bool = false,
+    _: u63 = 0,
 };
 
 /// Flags of ShareOptions.

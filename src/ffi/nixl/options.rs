@@ -12,6 +12,7 @@ use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::CallOptions;
+use crate::nixl::service::ensure_not_for_services;
 use crate::transfer::raw::RunOptions;
 
 /// Send the notification, also if it has no bytes.
@@ -110,6 +111,7 @@ unsafe fn converted(options: &kvmem_nixl_options) -> Result<CallOptions> {
         let backends =
             backends.iter().map(|name| Ok(text::required(*name, "a name in backends")?.to_string()));
         let notification = text::bytes(options.notification, options.notification_size, "notification")?;
+        ensure_not_for_services(notification)?;
         let notifies = options.flags & KVMEM_NIXL_NOTIFY != 0 || !notification.is_empty();
         let parameter =
             text::bytes(options.custom_parameter, options.custom_parameter_size, "custom_parameter")?;

@@ -27,6 +27,7 @@ use super::notification::{NotificationInbox, NotificationSupport};
 use super::raw::{AgentTelemetry, RawSpans, Segments, SegmentsId, ViewId};
 use super::remote::Remote;
 use super::request::{ListId, PreparedList, RequestHandle, RequestId};
+use super::service::Services;
 use super::{signals, sys};
 use crate::error::{Error, Result};
 use crate::log::log;
@@ -53,6 +54,8 @@ pub struct AgentState {
     /// Requests that could not be released: intentionally leaked, and kept reachable so that leak checkers stay quiet.
     pub(super) unreleased: Vec<RequestHandle>,
     pub(super) inbox: NotificationInbox,
+    /// The messages for services of this process.
+    pub(crate) services: Services,
     pub(super) carrier: NotificationSupport,
     pub(super) uses_gpu: bool,
     /// The sum of what NIXL measured; `None` if the agent measures nothing.
@@ -93,6 +96,7 @@ impl AgentState {
             requests: HashMap::new(),
             unreleased: Vec::new(),
             inbox: NotificationInbox::default(),
+            services: Services::default(),
             carrier: NotificationSupport::Unknown,
             uses_gpu: false,
             sum: None,

@@ -54,8 +54,11 @@ impl AgentState {
         }
         self.carrier = NotificationSupport::Present;
         check(status, || format!("get the notifications of agent '{}'", self.display_name()))?;
+        let mut arrived = Vec::new();
+        map.copy_into(&mut arrived);
         let before = self.inbox.0.len();
-        map.copy_into(&mut self.inbox.0);
+        let services = &mut self.services;
+        self.inbox.0.extend(arrived.into_iter().filter_map(|message| services.keep(message)));
         if let Some(sum) = &mut self.sum {
             sum.notifications_received += (self.inbox.0.len() - before) as u64;
         }
