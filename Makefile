@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # Targets run in order, each with all cores. The tools must not use the job server of this make.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure llama library build test lint rust-test c-test engines-test sanitized-test race-test fuzz-calls demo \
+.PHONY: all help setup configure llama library build test lint rust-test c-test engines-test sanitized-test race-test load-test fuzz-calls demo \
     demo-llama llama-package bench bench-llama \
     gpu-bundle engine-bundle header kernels clean
 
@@ -26,7 +26,8 @@ help:
 	@echo "make test     all of that, then every check and every test"
 	@echo "              (SKIPS=allowed: also if this machine skips more than .ci/expected-skips lists)"
 	@echo "make demo     install the package, build the prefill/decode program against it, run it"
-	@echo "              (DEMO_ARGS='--blocks 512' passes options to the program)"
+	@echo "              (DEMO_ARGS='--blocks 512' passes options to the program; DEMO_ARGS=--reshard: prefill with"
+	@echo "              tensor parallelism 2 hands over to decode without, in another order and block size)"
 	@echo "make demo-llama"
 	@echo "              the same with llama.cpp, which it builds first: a model continues in another process"
 	@echo "              (DEMO_ARGS='--tokens=2048 --model=gqa' passes options to the program)"
@@ -45,6 +46,8 @@ help:
 	@echo "make package  a tarball and Debian packages of the library, under build/packages"
 	@echo "make fuzz-calls"
 	@echo "              random sequences of calls for FUZZ_SECONDS=600; see fuzz/README.md"
+	@echo "make load-test"
+	@echo "              agents under load, and peers that are killed and stopped; LOAD_SECONDS=30 per load"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "make engine-bundle"
@@ -151,6 +154,12 @@ race-test: setup
 FUZZ_SECONDS ?= 600
 fuzz-calls: build
 	scripts/fuzz-calls.sh $(TREE) "$(NIXL_LIBRARY)" $(FUZZ_SECONDS)
+
+# Agents under load and peers that fail, for LOAD_SECONDS per load. A run without a failure adds its rows to
+# c_tests/nixl/load-records.md.
+LOAD_SECONDS ?= 30
+load-test: build
+	scripts/load-test.sh $(TREE) "$(NIXL_LIBRARY)" $(LOAD_SECONDS)
 
 test: lint rust-test c-test sanitized-test
 	@echo "make test: all passed, in $$(($$(date +%s) - $(STARTED))) s"

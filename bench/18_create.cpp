@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 18, creation: what a pair costs kvmem_transfer_create between host layouts, however many layers and rows it has.
+// Row 18, creation: what a pair costs kvmem_transfer_create between host layouts, and between host memory and files, however
+// many layers and rows it has.
 #include "common/block_ids.hpp"
 #include "common/clock.hpp"
 #include "common/program.hpp"
+
+#include <cmath>
 
 namespace {
 
@@ -12,10 +15,14 @@ constexpr uint32_t pool = 100'000;
 // The limit for a pair, in nanoseconds.
 constexpr double limit_ns = 150;
 
+enum class place { memory, file };
+
 struct direction {
     const char *name;
     const char *from;
     const char *to;
+    place source = place::memory;
+    place destination = place::memory;
 };
 
 // The first two have a move for each layer and outer slot of a block, the third one for each head of a token.
@@ -23,10 +30,16 @@ constexpr direction directions[] = {
     {"fully contiguous to layer separate", "BLONHC", "L/OBNHC"},
     {"layer separate to fully contiguous", "L/OBNHC", "BLONHC"},
     {"NHD to HND", "L/OBNHC", "L/OBHNC"},
+    {"layer separate to a contiguous file", "L/OBNHC", "BLONHC", place::memory, place::file},
+    {"contiguous file to layer separate", "BLONHC", "L/OBNHC", place::file, place::memory},
+    {"HND file to NHD", "L/OBHNC", "L/OBNHC", place::file, place::memory},
 };
 
+// Points besides the named ones: a limit that holds only at round numbers is none.
+constexpr int random_points = 3;
+
 // Blocks of 2 tokens and 2 heads of one element: a transfer does not read them until it is submitted.
-kv::layout make_side(const char *order, uint64_t num_layers)
+kv::layout make_side(place where, const char *order, uint64_t num_layers)
 {
     kvmem_layout_config config;
     kvmem_layout_config_init(&config, sizeof config);
@@ -38,13 +51,23 @@ kv::layout make_side(const char *order, uint64_t num_layers)
     config.inner_dim = 2;
     config.dtype_width = 2;
     config.order = order;
-    return kv::make_layout(config, nullptr, 0);
+    if (where == place::memory)
+        return kv::make_layout(config, nullptr, 0);
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof disk);
+    disk.flags = KVMEM_DISK_BUFFERED;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof options);
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.disk = &disk;
+    return kv::make<kv::layout>(kvmem_layout_build, &options);
 }
 
 void measure_case(const options &chosen, const direction &way, uint64_t num_layers, uint32_t count, results &found)
 {
-    const kv::layout from = make_side(way.from, num_layers);
-    const kv::layout to = make_side(way.to, num_layers);
+    const kv::layout from = make_side(way.source, way.from, num_layers);
+    const kv::layout to = make_side(way.destination, way.to, num_layers);
     std::mt19937 random(18 + count);
     const std::vector<uint32_t> sources = scattered_ids(count, pool, 1, random);
     const std::vector<uint32_t> destinations = scattered_ids(count, pool, 1, random);
@@ -62,10 +85,18 @@ void measure_case(const options &chosen, const direction &way, uint64_t num_laye
 
 void measure(const options &chosen, results &found)
 {
-    for (const direction &way : directions)
+    std::mt19937 random(std::random_device{}());
+    std::uniform_int_distribution<uint64_t> any_layers(1, 128);
+    std::uniform_real_distribution<double> any_magnitude(2, 5);
+    for (const direction &way : directions) {
         for (const uint64_t num_layers : {1, 16, 128})
             for (const uint32_t count : {100, 1000, 10'000, 100'000})
                 measure_case(chosen, way, num_layers, count, found);
+        for (int point = 0; point < random_points; ++point) {
+            const auto count = static_cast<uint32_t>(std::pow(10, any_magnitude(random)));
+            measure_case(chosen, way, any_layers(random), count, found);
+        }
+    }
 }
 
 } // namespace

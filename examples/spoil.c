@@ -8,6 +8,7 @@
 
 static const kvmem_layout *destination;
 static uint64_t block;
+static int is_first_byte; /* the last one may be of no token */
 
 // The real function of that name, behind this library.
 static void find(const char *name, void *function)
@@ -25,7 +26,9 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *from, const kvmem_layout *
                           kvmem_transfer **, kvmem_error **);
     find("kvmem_transfer_start", &start);
     destination = to;
-    block = options->pairs[options->num_pairs - 1].destination;
+    const kvmem_block_table *table = options->destination_table;
+    block = table ? table->blocks[0] : options->pairs[options->num_pairs - 1].destination;
+    is_first_byte = table != NULL;
     return start(from, to, options, transfer, error);
 }
 
@@ -40,7 +43,7 @@ kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeou
     if (kvmem_layout_get_info(destination, &info, NULL) < 0 || info.tier == KVMEM_TIER_DISK) return status;
     const uint64_t layer = info.num_layers - 1, outer = info.outer_dim - 1;
     if (kvmem_layout_get_block(destination, block, layer, outer, &piece, NULL) < 0) abort();
-    ((unsigned char *)piece.address)[piece.size - 1] ^= 1;
+    ((unsigned char *)piece.address)[is_first_byte ? 0 : piece.size - 1] ^= 1;
     destination = NULL;
     return status;
 }

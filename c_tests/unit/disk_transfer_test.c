@@ -46,9 +46,7 @@ static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), 
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kvmem_layout_config memory = config(&kv_kinds[kinds / KV_NUM_KINDS]);
         const kvmem_layout_config disk = config(&kv_kinds[kinds % KV_NUM_KINDS]);
-        for (size_t i = 0; i < num_paths; i++) {
-            move_out_and_back(&memory, &disk, &directory, flags, paths[i]);
-        }
+        for (size_t i = 0; i < num_paths; i++) move_out_and_back(&memory, &disk, &directory, flags, paths[i]);
     }
 }
 
@@ -60,6 +58,51 @@ static kvmem_layout_config odd_config(const kv_kind *kind) {
 }
 
 TEST_CALL(odd_sizes_go_through_the_page_cache, every_pair_of_kinds(odd_config, KVMEM_DISK_BUFFERED))
+
+enum { MANY_BLOCKS = 150, MANY_LAYERS = 16 };
+
+/* 4,800 pieces, more than are listed at a time. Blocks are scattered on both sides. */
+static void move_many(const kv_kind *in_memory, const kv_kind *in_file, uint32_t path) {
+    SCRATCH(directory);
+    const kvmem_layout_config memory = WITH(kv_config(in_memory), it.num_blocks = MANY_BLOCKS,
+                                            it.num_layers = MANY_LAYERS);
+    const kvmem_layout_config disk = WITH(kv_config(in_file), it.num_blocks = MANY_BLOCKS,
+                                          it.num_layers = MANY_LAYERS);
+    kvmem_block_pair there[MANY_BLOCKS], here[MANY_BLOCKS];
+    for (uint32_t i = 0; i < MANY_BLOCKS; i++) {
+        there[i] = (kvmem_block_pair){i * 7 % MANY_BLOCKS, i * 11 % MANY_BLOCKS};
+        here[i] = (kvmem_block_pair){i, i * 13 % MANY_BLOCKS};
+    }
+    const kv_move offload = {there, MANY_BLOCKS, 0, 0, MANY_LAYERS}, restore = {here, MANY_BLOCKS, 0, 0, MANY_LAYERS};
+    OPENED(kv_side, host, &memory, NULL, 1);
+    OPENED(file_side, file, &disk, NULL, &directory, KVMEM_DISK_BUFFERED, 2);
+    kv_expect_moved(&file.model, &host, &offload);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, file.model.layout,
+        KV_OPTIONS(&offload, it.path = path));
+    /* Counted before the run, by the run, and after another one. */
+    GET(kvmem_transfer_info, planned, kvmem_transfer_get_info, transfer);
+    for (int i = 0; i < 2; i++) {
+        RUN(transfer);
+        file_side_check(&file);
+        GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
+        CHECK_EQ(info.num_moves, planned.num_moves);
+        CHECK_EQ(info.num_requests, planned.num_requests);
+    }
+    CHECK(planned.num_requests >= 1 && planned.num_requests <= planned.num_moves);
+    const kvmem_transfer_info info = kv_run_by(file.model.layout, host.layout, &restore, path);
+    CHECK(info.num_requests >= 1 && info.num_requests <= info.num_moves);
+    kv_side_check_moved(&host, &file.model, &restore);
+    file_side_check(&file);
+}
+
+static void move_many_by_every_path(size_t in_memory, size_t in_file) {
+    uint32_t paths[3];
+    const size_t num_paths = paths_here(paths);
+    for (size_t i = 0; i < num_paths; i++) move_many(&kv_kinds[in_memory], &kv_kinds[in_file], paths[i]);
+}
+
+TEST_CALL(many_pieces_to_blocks_of_a_file, move_many_by_every_path(2, 0))
+TEST_CALL(many_pieces_to_layers_of_a_file, move_many_by_every_path(0, 1))
 
 /* Offload, wipe, restore: what an engine does with a nameless file; the same transfers again and again. */
 TEST(a_temporary_file_gives_back_what_it_took) {
@@ -120,9 +163,7 @@ TEST(large_transfers_are_exact_too) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 32, it.num_layers = 2,
                                       it.inner_dim = 16384);
     kvmem_block_pair pairs[16];
-    for (uint32_t i = 0; i < NUM(pairs); i++) {
-        pairs[i] = (kvmem_block_pair){2 * i, 31 - i};
-    }
+    for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){2 * i, 31 - i};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
     SCRATCH(directory);
     uint32_t paths[3];
@@ -161,9 +202,7 @@ static void take_off(const kvmem_layout *source, const kvmem_layout *destination
                                               it.path = path);
         EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfers[i], ERR));
     }
-    for (uint32_t i = 0; i < MANY; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
-    }
+    for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
 }
 
 static void await_all(kvmem_queue *queue, uint64_t bytes) {
@@ -219,9 +258,7 @@ TEST(handles_may_go_while_it_is_in_flight) {
         OPENED(kv_side, host, &config, NULL, 1);
         take_off(host.layout, file, queue, paths[i], transfers);
         kvmem_layout_destroy(file);
-        for (uint32_t block = 0; block < MANY; block++) {
-            kvmem_transfer_destroy(transfers[block]);
-        }
+        for (uint32_t block = 0; block < MANY; block++) kvmem_transfer_destroy(transfers[block]);
         await_all(queue, 4096);
     }
 }

@@ -134,7 +134,8 @@ impl Axes {
         last.checked_add(extent).filter(|sum| *sum <= MOST).ok_or_else(overflow)
     }
 
-    /// Each stride must be at least what the axes with smaller strides cover.
+    /// Each stride must be at least what the axes with smaller strides cover. So axes nest, which plans rely on: strides that
+    /// only alternate, such as 4 for two indices and 6 for two others, are refused too. No known engine has such.
     fn ensure_disjoint(&self, element_size: u64, given: &Strides, tight: &[u64; AXES]) -> Result<()> {
         let mut axes = self.by_stride();
         if !axes.contains(&Axis::Block) {
@@ -151,8 +152,8 @@ impl Axes {
                 let least = if wrong == *axis { tight.max(covered) } else { tight };
                 fail!(
                     InvalidArgument,
-                    "axis {} ({}) has a stride of {} bytes, so that two elements have one address; give it at least \
-                     {least} bytes, or 0 for the tight stride of {tight}",
+                    "axis {} ({}) has a stride of {} bytes, so that two elements have one address, or indices alternate in \
+                     memory; give it at least {least} bytes, or 0 for the tight stride of {tight}",
                     wrong.letter(),
                     wrong.name(),
                     self.stride(wrong)
@@ -224,7 +225,8 @@ fn aligned(size: u64, alignment: u64) -> Result<u64> {
 
 /// The error for a size that exceeds the address space.
 pub(super) fn overflow() -> Error {
-    Error::new(Status::InvalidArgument, "the layout's size is more than 2^63 - 1 bytes")
+    let message = "the layout's size is more than 2^63 - 1 bytes; lower num_blocks, another size, a stride or the alignment";
+    Error::new(Status::InvalidArgument, message)
 }
 
 #[cfg(test)]

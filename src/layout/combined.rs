@@ -86,7 +86,8 @@ fn ensure_alike(parts: &[Named]) -> Result<()> {
             ensure!(
                 one == other,
                 InvalidArgument,
-                "part '{first_name}' is {what} {one} and part '{name}' {other}; all parts must be alike"
+                "part '{first_name}' is {what} {one} and part '{name}' {other}; parts of one layout are moved by one path, so build \
+                 them alike, or move them as layouts of their own"
             );
             Ok(())
         };

@@ -22,6 +22,10 @@ std::byte *Cache::piece(std::uint64_t block, std::uint64_t layer, std::uint64_t 
                                          outer * strides.outer_stride);
 }
 
+std::byte *Cache::row(std::byte *piece, std::uint64_t token, std::uint64_t head) const {
+    return piece + token * strides.token_stride + head * strides.head_stride;
+}
+
 std::uint64_t Cache::block_bytes() const {
     return info.num_layers * info.outer_dim * strides.size;
 }
@@ -36,6 +40,16 @@ kvmem::LayoutConfig geometry(const Options &options, kvmem::LayoutKind kind, std
     config.num_heads = options.heads;
     config.dtype_width = bf16;
     config.kind = kind;
+    return config;
+}
+
+kvmem::LayoutConfig geometry(const Options &options, const char *order, std::uint64_t heads,
+                             std::uint64_t page_size, std::uint64_t blocks) {
+    auto config = geometry(options, kvmem::LayoutKind::from_order, blocks);
+    config.order = order;
+    config.page_size = page_size;
+    config.inner_dim = heads * options.head_dim;
+    config.num_heads = heads;
     return config;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decode process: pulls blocks from prefill, offloads them to disk, restores them, checks every byte, and
-// prints the table.
+// The decode process: pulls blocks from prefill, offloads them to disk, restores them, and checks every byte.
 #include "move.hpp"
 #include "offer.hpp"
 #include "pattern.hpp"
@@ -8,29 +7,30 @@
 #include "roles.hpp"
 #include "stage.hpp"
 
-#include <cstdio>
-#include <cstring>
-
 namespace {
 
-void print(const std::string &text) {
-    std::fputs((over_progress() + text).c_str(), stdout);
-    std::fflush(stdout);
+// What the CPU reaches can be read where it lies. Returns the row of that.
+std::string read_in_place(const Cache &cache, const BlockIds &blocks) {
+    Row row{"decode", "read them where they lie", blocks.size() * cache.block_bytes()};
+    Progress progress("decode reads prefill's memory", row.bytes);
+    const Stopwatch stopwatch;
+    for (const std::uint32_t block : blocks) {
+        check_filled(cache, block, block);
+        progress.add(cache.block_bytes());
+    }
+    row.time = stopwatch.read();
+    row.path = "CPU, no copy";
+    row.verified = "every byte";
+    return format_row(row);
 }
 
-Offer receive_offer(const Options &options, kvmem::Agent &agent, Channel &prefill, const Deadline &deadline) {
-    print(prefill.receive(Message::rows, deadline));
-    const std::string ids = prefill.receive(Message::blocks, deadline);
-    Offer offer;
-    offer.blocks.resize(ids.size() / sizeof offer.blocks[0]);
-    std::memcpy(offer.blocks.data(), ids.data(), offer.blocks.size() * sizeof offer.blocks[0]);
-    std::string rows;
-    if (options.share) {
-        take_by_share(offer, prefill, deadline, rows);
-    } else {
-        take_by_nixl(offer, agent, prefill, deadline, rows);
+Offer take_offer(const Options &options, kvmem::Agent &agent, Channel &prefill, const Deadline &deadline) {
+    Offer offer = receive_offer(options, agent, prefill, deadline);
+    print(offer.rows);
+    if (offer.mapped) {
+        const Cache mapped(std::move(offer.mapped), kvmem::Layout());
+        if (mapped.info.memory_type != kvmem::MemoryType::vram) print(read_in_place(mapped, offer.blocks));
     }
-    print(rows);
     return offer;
 }
 
@@ -64,17 +64,17 @@ void wipe(const Cache &cache, const BlockIds &ids, const Deadline &deadline) {
     print(format_row(row) + copy_to_gpu({"decode", "copy them to the GPU"}, cache, ids, deadline));
 }
 
-// Returns the ids at which the blocks now lie.
+// Returns the ids of the blocks in the own cache.
 BlockIds pull(const Options &options, const Cache &cache, const Offer &offer, Channel &prefill,
               const Deadline &deadline) {
     const std::size_t count = offer.blocks.size();
     const BlockIds ids = draw_blocks(count, options.blocks, offer.blocks, options.seed + 1);
     Row row{"decode", "pull " + count_blocks(count)};
-    // Over NIXL the last block brings prefill the news; else we tell it.
+    // NIXL notifies prefill with the last block. Memory that is shared has no notifications.
     const Move move = {offer.layout, cache.layout, offer.blocks, ids, cache.block_bytes(),
                        options.share ? std::string_view() : pulled_notification};
     move_blocks(move, row, deadline);
-    if (options.share) prefill.send(Message::pulled, {}, deadline);
+    report_pulled(options, prefill, deadline);
     // Checked only after prefill has wiped its memory: what is right now is ours.
     const std::string released = prefill.receive(Message::released, deadline);
     const std::string copied = check_cache(cache, ids, offer.blocks, deadline);
@@ -111,22 +111,20 @@ void offload_and_restore(const Options &options, const Cache &cache, const Block
 }  // namespace
 
 void run_decode(const Options &options, Channel &prefill, const Deadline &deadline) {
-    print(table_head());
     std::string rows;
     // Where memory is mapped there is nothing for NIXL to do: files need none.
     auto agent = options.share ? kvmem::Agent() : start_agent("decode", rows);
     print(rows);
     rows.clear();
-    const Cache cache =
-        build_cache(options, {"decode", kvmem::LayoutKind::layer_separate, agent, false}, rows);
+    const auto config = geometry(options, kvmem::LayoutKind::layer_separate, options.blocks);
+    const Cache cache = build_cache(options, {"decode", config, agent, false}, rows);
     // New host memory is zeroed; new GPU memory holds anything.
     print(rows + copy_to_gpu({"decode", "clear GPU memory"}, cache, all_blocks(options.blocks), deadline));
 
-    Offer offer = receive_offer(options, agent, prefill, deadline);
+    Offer offer = take_offer(options, agent, prefill, deadline);
     const BlockIds ids = pull(options, cache, offer, prefill, deadline);
     offload_and_restore(options, cache, ids, offer.blocks, deadline);
 
-    offer.layout.reset();
-    if (!offer.agent.empty()) agent.invalidate_remote_metadata(offer.agent);
+    release_offer(offer, agent);
     prefill.send(Message::done, {}, deadline);
 }

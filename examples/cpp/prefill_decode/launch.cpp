@@ -12,10 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -72,66 +74,97 @@ private:
 };
 
 // In the child, between fork and exec. A child never outlives its parent.
-[[noreturn]] void become(char *const *arguments, int socket, pid_t parent) {
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && fcntl(socket, F_SETFD, 0) == 0) {
-        execv("/proc/self/exe", arguments);
-    }
+[[noreturn]] void become(char *const *arguments, const std::vector<int> &sockets, pid_t parent) {
+    bool ready = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent;
+    for (const int socket : sockets) ready = ready && fcntl(socket, F_SETFD, 0) == 0;
+    if (ready) execv("/proc/self/exe", arguments);
     std::perror("cannot start the child process");
     _exit(EXIT_FAILURE);
 }
 
-pid_t start(int argc, char **argv, const char *role, int socket) {
-    std::string role_argument = std::string("--role=") + role;
-    std::string socket_argument = "--socket=" + std::to_string(socket);
+// The ends of the socket pairs that one process has.
+using Sockets = std::vector<int>;
+
+pid_t start(int argc, char **argv, const Options &child, const Sockets &sockets) {
+    std::string list;
+    for (const int socket : sockets) list += (list.empty() ? "" : ",") + std::to_string(socket);
+    std::string of_role = std::string("--role=") + (child.role == Role::prefill ? "prefill" : "decode");
+    std::string of_rank = "--rank=" + std::to_string(child.rank);
+    std::string of_sockets = "--sockets=" + list;
     std::vector<char *> arguments(argv, argv + argc);
-    arguments.insert(arguments.end(), {role_argument.data(), socket_argument.data(), nullptr});
+    arguments.insert(arguments.end(), {of_role.data(), of_rank.data(), of_sockets.data(), nullptr});
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid < 0) throw_errno("fork");
-    if (pid == 0) become(arguments.data(), socket, parent);
+    if (pid == 0) become(arguments.data(), sockets, parent);
     return pid;
 }
 
+using Children = std::vector<std::unique_ptr<Child>>;
+
+// Starts one process for each list of sockets.
+void start_side(int argc, char **argv, Options options, Role role, const std::vector<Sockets> &side,
+                Children &children) {
+    options.role = role;
+    for (options.rank = 0; options.rank < side.size(); ++options.rank) {
+        const pid_t pid = start(argc, argv, options, side[options.rank]);
+        children.push_back(std::make_unique<Child>(process_name(options), pid));
+    }
+}
+
 // Waits until one of the children has ended, at most a slice of the deadline.
-void wait_for_any(Child *const (&children)[2], const Deadline &deadline) {
-    pollfd entries[2];
-    for (int i = 0; i < 2; ++i) entries[i] = {children[i]->running() ? children[i]->watch() : -1, POLLIN, 0};
-    poll(entries, 2, deadline.left_ms(std::chrono::seconds(1)));
-    for (int i = 0; i < 2; ++i) {
+void wait_for_any(const Children &children, const Deadline &deadline) {
+    std::vector<pollfd> entries;
+    for (const auto &child : children) entries.push_back({child->running() ? child->watch() : -1, POLLIN, 0});
+    poll(entries.data(), entries.size(), deadline.left_ms(std::chrono::seconds(1)));
+    for (std::size_t i = 0; i < entries.size(); ++i) {
         if (entries[i].revents != 0) children[i]->reap();
     }
 }
 
-bool wait_for_both(Child &prefill, Child &decode, Deadline deadline) {
-    Child *const children[2] = {&prefill, &decode};
+bool wait_for_all(const Children &children, Deadline deadline) {
+    const auto running = [](const auto &child) { return child->running(); };
+    const auto succeeded = [](const auto &child) { return child->succeeded(); };
     bool mourning = false;
-    while (prefill.running() || decode.running()) {
+    while (std::any_of(children.begin(), children.end(), running)) {
         if (deadline.passed()) {
             std::fputs("out of time: ending what still runs\n", stderr);
-            prefill.end();
-            decode.end();
+            for (const auto &child : children) child->end();
             break;
         }
         wait_for_any(children, deadline);
-        const bool one_failed = (!prefill.running() && !prefill.succeeded()) ||
-                                (!decode.running() && !decode.succeeded());
+        const bool one_failed = std::any_of(children.begin(), children.end(), [&](const auto &child) {
+            return !running(child) && !succeeded(child);
+        });
         if (one_failed && !mourning) {
             mourning = true;
             deadline = Deadline(grace);
         }
     }
-    return prefill.succeeded() && decode.succeeded();
+    return std::all_of(children.begin(), children.end(), succeeded);
 }
 
 }  // namespace
 
-bool run_both(int argc, char **argv, const Options &options) {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw_errno("socketpair");
-    Child prefill("prefill", start(argc, argv, "prefill", ends[0]));
-    Child decode("decode", start(argc, argv, "decode", ends[1]));
-    // From here each end has one holder, so that a process that dies is seen by the other.
-    close(ends[0]);
-    close(ends[1]);
-    return wait_for_both(prefill, decode, Deadline(std::chrono::seconds(options.timeout) + grace));
+bool run_all(int argc, char **argv, const Options &options) {
+    std::vector<Sockets> prefill(options.reshard ? options.prefill_ranks : 1);
+    std::vector<Sockets> decode(options.reshard ? options.decode_ranks : 1);
+    for (Sockets &of_prefill : prefill) {
+        for (Sockets &of_decode : decode) {
+            int ends[2];
+            if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw_errno("socketpair");
+            of_prefill.push_back(ends[0]);
+            of_decode.push_back(ends[1]);
+        }
+    }
+    Children children;
+    start_side(argc, argv, options, Role::prefill, prefill, children);
+    start_side(argc, argv, options, Role::decode, decode, children);
+    // From here each end has one holder, so that a process that dies is seen by the others.
+    for (const auto &side : {prefill, decode}) {
+        for (const Sockets &sockets : side) {
+            for (const int socket : sockets) close(socket);
+        }
+    }
+    return wait_for_all(children, Deadline(std::chrono::seconds(options.timeout) + grace));
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts the two processes and sees them end.
+// Starts the processes of both sides and sees them end.
 #pragma once
 
 #include "options.hpp"
 
-// Runs this program again as prefill and as decode, with a socket pair between them. Both have ended when it
-// returns; true when both ended well.
-bool run_both(int argc, char **argv, const Options &options);
+// Runs this program again for each rank of prefill and decode, with a socket pair between any two ranks of
+// different sides. All have ended when it returns; true when all ended well.
+bool run_all(int argc, char **argv, const Options &options);

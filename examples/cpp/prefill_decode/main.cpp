@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// A prefill process and a decode process move a KV cache between them, and prove it byte by byte.
+// Processes of prefill and decode move KV caches between them, and prove it byte by byte.
 #include "cache.hpp"
 #include "launch.hpp"
 #include "pattern.hpp"
+#include "ranks.hpp"
 #include "roles.hpp"
 #include "table.hpp"
 #include "tier.hpp"
+#include "tokens.hpp"
 
 #include <cstdlib>
+#include <deque>
 #include <exception>
 #include <iostream>
 
 namespace {
 
 constexpr int exit_usage = 2;
-
-const char *name_of(Role role) {
-    return role == Role::prefill ? "prefill" : role == Role::decode ? "decode" : "prefill_decode";
-}
 
 // The name of the GPU that the tier needs, in brackets; "" if it needs none.
 std::string name_gpu(const Options &options) {
@@ -28,7 +27,7 @@ std::string name_gpu(const Options &options) {
 }
 
 // Refuses a bad geometry or a missing GPU before anything is started, in the library's words.
-void introduce(const Options &options) {
+void introduce_one_to_one(const Options &options) {
     const auto config = geometry(options, kvmem::LayoutKind::fully_contiguous, options.blocks);
     const auto needs = kvmem::layout_requirements(config);
     require_nameable(options);
@@ -38,29 +37,60 @@ void introduce(const Options &options) {
               << options.heads << " heads x " << options.head_dim << ", bf16: "
               << format_bytes(needs.total_size) << " a side\n"
               << "prefill: fully contiguous; decode: layer separate; tier: " << options.tier << gpu
-              << (options.share ? "; decode maps prefill's\n\n" : "\n\n")
-              << std::flush;
+              << (options.share ? "; decode maps prefill's\n\n" : "\n\n");
+}
+
+void introduce_ranks(const Options &options) {
+    const auto needs = kvmem::layout_requirements(geometry_of_rank(options, Role::prefill));
+    kvmem::layout_requirements(geometry_of_rank(options, Role::decode));
+    require_nameable_tokens(options);
+    const std::string gpu = name_gpu(options);
+    std::cout << "kvmem " << kvmem::version() << ": " << options.layers << " layers, keys and values, "
+              << options.heads << " heads x " << options.head_dim << ", bf16; tier: " << options.tier << gpu
+              << "\n"
+              << describe_side(options, Role::prefill) << ", " << format_bytes(needs.total_size)
+              << " a rank\n"
+              << describe_side(options, Role::decode)
+              << (options.share ? "; maps prefill's caches\n\n" : "\n\n");
+}
+
+void introduce(const Options &options) {
+    (options.reshard ? introduce_ranks : introduce_one_to_one)(options);
+    std::cout << table_head() << std::flush;
 }
 
 int run_parent(int argc, char **argv, const Options &options) {
     introduce(options);
-    if (!run_both(argc, argv, options)) return EXIT_FAILURE;
-    std::cout << "\n" << count_blocks(options.pull)
-              << " pulled, offloaded and restored; every byte is as prefill wrote it.\n";
+    if (!run_all(argc, argv, options)) return EXIT_FAILURE;
+    if (options.reshard) {
+        const auto prompts = draw_prompts(options);
+        std::cout << "\n" << count_prompts(prompts) << " of " << count_tokens(prompts)
+                  << " tokens handed over; every token is as prefill wrote it.\n";
+    } else {
+        std::cout << "\n" << count_blocks(options.pull)
+                  << " pulled, offloaded and restored; every byte is as prefill wrote it.\n";
+    }
     return EXIT_SUCCESS;
 }
 
 int run_child(const Options &options) {
-    Channel peer(static_cast<int>(options.socket));
+    std::deque<Channel> peers;
+    for (const int socket : options.sockets) peers.emplace_back(socket);
     const Deadline deadline{std::chrono::seconds(options.timeout)};
     try {
-        (options.role == Role::prefill ? run_prefill : run_decode)(options, peer, deadline);
+        if (options.reshard) {
+            (options.role == Role::prefill ? run_prefill_rank : run_decode_rank)(options, peers, deadline);
+        } else {
+            (options.role == Role::prefill ? run_prefill : run_decode)(options, peers.front(), deadline);
+        }
         return EXIT_SUCCESS;
     } catch (const std::exception &) {
-        // The peer learns it now, rather than at its deadline; if it is gone already, so be it.
-        try {
-            peer.send(Message::failure, {}, Deadline(std::chrono::seconds(1)));
-        } catch (const std::exception &) {
+        // The peers learn it now, rather than at their deadline; if one is gone already, so be it.
+        for (Channel &peer : peers) {
+            try {
+                peer.send(Message::failure, {}, Deadline(std::chrono::seconds(1)));
+            } catch (const std::exception &) {
+            }
         }
         throw;
     }
@@ -81,7 +111,7 @@ int main(int argc, char **argv) {
         std::cerr << "prefill_decode: " << error.what() << "\n";
         return exit_usage;
     } catch (const std::exception &error) {
-        std::cerr << name_of(options.role) << ": " << error.what() << "\n";
+        std::cerr << process_name(options) << ": " << error.what() << "\n";
         return EXIT_FAILURE;
     }
 }

@@ -2,10 +2,16 @@
 // Two blobs and the way back for NIXL; one share for memory.
 #include "offer.hpp"
 
-#include "pattern.hpp"
-#include "progress.hpp"
+#include "table.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
 
 namespace {
+
+// How long prefill listens for a notification before it looks whether decode still lives.
+constexpr std::chrono::milliseconds slice{100};
 
 kvmem::Layout open(const kvmem::Share &share) {
     kvmem::OpenOptions options;
@@ -13,22 +19,7 @@ kvmem::Layout open(const kvmem::Share &share) {
     return share.open_layout(options);
 }
 
-std::string read_in_place(const Cache &cache, const BlockIds &blocks) {
-    Row row{"decode", "read them where they lie", blocks.size() * cache.block_bytes()};
-    Progress progress("decode reads prefill's memory", row.bytes);
-    const Stopwatch stopwatch;
-    for (const std::uint32_t block : blocks) {
-        check_filled(cache, block, block);
-        progress.add(cache.block_bytes());
-    }
-    row.time = stopwatch.read();
-    row.path = "CPU, no copy";
-    row.verified = "every byte";
-    return format_row(row);
-}
-
-}  // namespace
-
+// Who we are and where the blocks lie.
 void offer_by_nixl(const Cache &cache, kvmem::Agent &agent, Channel &decode, const Deadline &deadline) {
     decode.send(Message::metadata, agent.local_metadata().text(), deadline);
     decode.send(Message::layout, cache.layout.export_descriptor().text(), deadline);
@@ -36,18 +27,19 @@ void offer_by_nixl(const Cache &cache, kvmem::Agent &agent, Channel &decode, con
     agent.load_remote_metadata(decode.receive(Message::metadata, deadline));
 }
 
-void take_by_nixl(Offer &offer, kvmem::Agent &agent, Channel &prefill, const Deadline &deadline,
-                  std::string &rows) {
+void take_by_nixl(Offer &offer, const Options &options, kvmem::Agent &agent, Channel &prefill,
+                  const Deadline &deadline) {
     const std::string metadata = prefill.receive(Message::metadata, deadline);
     const std::string descriptor = prefill.receive(Message::layout, deadline);
     const Stopwatch stopwatch;
     offer.agent = agent.load_remote_metadata(metadata);
     offer.layout = kvmem::Layout::import_descriptor(agent, descriptor);
-    rows += format_row({"decode", "import prefill's layout", descriptor.size(), stopwatch.read()});
-
+    offer.rows += format_row({process_name(options), "import prefill's layout", descriptor.size(),
+                              stopwatch.read()});
     prefill.send(Message::metadata, agent.local_metadata().text(), deadline);
 }
 
+// The memory itself, to be read and not written.
 void offer_by_share(const Cache &cache, Channel &decode, const Deadline &deadline) {
     kvmem::ShareOptions options;
     options.flags = kvmem::ShareFlag::read_only;
@@ -56,14 +48,70 @@ void offer_by_share(const Cache &cache, Channel &decode, const Deadline &deadlin
     decode.receive(Message::opened, deadline);
 }
 
-void take_by_share(Offer &offer, Channel &prefill, const Deadline &deadline, std::string &rows) {
+void take_by_share(Offer &offer, const Options &options, Channel &prefill, const Deadline &deadline) {
     const Stopwatch stopwatch;
     const kvmem::Share share = prefill.receive_share(deadline);
     offer.layout = open(share);
-    rows += format_row({"decode", "map prefill's cache", share.info().memory_size, stopwatch.read()});
+    offer.rows += format_row({process_name(options), "map prefill's cache", share.info().memory_size,
+                              stopwatch.read()});
+    offer.mapped = open(share);
     prefill.send(Message::opened, {}, deadline);
+}
 
-    // Opened once more, it is the same memory.
-    const Cache mapped(open(share), kvmem::Layout());
-    if (mapped.info.memory_type != kvmem::MemoryType::vram) rows += read_in_place(mapped, offer.blocks);
+}  // namespace
+
+void send_offer(const Options &options, const Cache &cache, kvmem::Agent &agent, const BlockIds &blocks,
+                const std::string &rows, Channel &decode, const Deadline &deadline) {
+    decode.send(Message::rows, rows, deadline);
+    decode.send(Message::blocks,
+                {reinterpret_cast<const char *>(blocks.data()), blocks.size() * sizeof blocks[0]}, deadline);
+    if (options.share) {
+        offer_by_share(cache, decode, deadline);
+    } else {
+        offer_by_nixl(cache, agent, decode, deadline);
+    }
+}
+
+void wait_until_pulled(const Options &options, kvmem::Agent &agent, const std::vector<Channel *> &decode,
+                       const Deadline &deadline) {
+    if (options.share) {
+        for (Channel *peer : decode) peer->receive(Message::pulled, deadline);
+        return;
+    }
+    std::size_t expected = decode.size();
+    // In slices, since a peer may die instead of notifying; its end of the channel tells.
+    while (expected > 0) {
+        if (deadline.passed()) throw std::runtime_error("decode's notification did not come");
+        const auto notifications = agent.take_notifications(slice);
+        for (std::size_t i = 0; i < notifications.size(); ++i) {
+            if (notifications.at(i).text() == pulled_notification) --expected;
+        }
+        // Decode has nothing to say before we answer: whatever comes now is bad news.
+        for (Channel *peer : decode) {
+            if (expected > 0 && peer->readable()) peer->receive(Message::failure, deadline);
+        }
+    }
+}
+
+Offer receive_offer(const Options &options, kvmem::Agent &agent, Channel &prefill, const Deadline &deadline) {
+    Offer offer;
+    offer.rows = prefill.receive(Message::rows, deadline);
+    const std::string ids = prefill.receive(Message::blocks, deadline);
+    offer.blocks.resize(ids.size() / sizeof offer.blocks[0]);
+    std::memcpy(offer.blocks.data(), ids.data(), offer.blocks.size() * sizeof offer.blocks[0]);
+    if (options.share) {
+        take_by_share(offer, options, prefill, deadline);
+    } else {
+        take_by_nixl(offer, options, agent, prefill, deadline);
+    }
+    return offer;
+}
+
+void report_pulled(const Options &options, Channel &prefill, const Deadline &deadline) {
+    if (options.share) prefill.send(Message::pulled, {}, deadline);
+}
+
+void release_offer(Offer &offer, kvmem::Agent &agent) {
+    offer.layout.reset();
+    if (!offer.agent.empty()) agent.invalidate_remote_metadata(offer.agent);
 }

@@ -8,21 +8,31 @@
 #include "move.hpp"
 
 #include <string>
+#include <string_view>
+#include <vector>
+
+// The notification that tells prefill that its blocks have been read.
+constexpr std::string_view pulled_notification = "pulled";
 
 // What decode has of prefill: its cache as a layout of ours, and those of its blocks that are ours to pull.
 struct Offer {
     kvmem::Layout layout;
+    kvmem::Layout mapped;  // the same memory, opened once more, if it is shared; else empty
     BlockIds blocks;
     std::string agent;  // prefill's, where NIXL reaches it; else empty
+    std::string rows;  // of the table: what prefill did before, and what opening its cache took
 };
 
-// Prefill's side. Who we are and where the blocks lie, for NIXL.
-void offer_by_nixl(const Cache &cache, kvmem::Agent &agent, Channel &decode, const Deadline &deadline);
-// The memory itself, to be read and not written.
-void offer_by_share(const Cache &cache, Channel &decode, const Deadline &deadline);
+// Prefill's side.
+void send_offer(const Options &options, const Cache &cache, kvmem::Agent &agent, const BlockIds &blocks,
+                const std::string &rows, Channel &decode, const Deadline &deadline);
+// Returns when each of the peers has read its blocks.
+void wait_until_pulled(const Options &options, kvmem::Agent &agent, const std::vector<Channel *> &decode,
+                       const Deadline &deadline);
 
-// Decode's side, which adds rows of what it did.
-void take_by_nixl(Offer &offer, kvmem::Agent &agent, Channel &prefill, const Deadline &deadline,
-                  std::string &rows);
-// What the CPU reaches is read where it lies, and checked, before anything is copied.
-void take_by_share(Offer &offer, Channel &prefill, const Deadline &deadline, std::string &rows);
+// Decode's side.
+Offer receive_offer(const Options &options, kvmem::Agent &agent, Channel &prefill, const Deadline &deadline);
+// Says that all blocks were read, unless the notification of a transfer has said so.
+void report_pulled(const Options &options, Channel &prefill, const Deadline &deadline);
+// Lets go of prefill's cache and of its agent.
+void release_offer(Offer &offer, kvmem::Agent &agent);

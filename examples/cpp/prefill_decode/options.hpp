@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
-// Which process this is. The user starts the parent; the parent starts the other two with the same options.
+// Which process this is. The user starts the parent; the parent starts the others with the same options.
 enum class Role { parent, prefill, decode };
 
 struct Options {
@@ -23,16 +24,25 @@ struct Options {
     std::uint64_t device = 0;  // the GPU, for tiers that need one
     std::string disk_dir;  // empty: where temporary files go
     bool share = false;  // decode maps prefill's cache; else it reads it over NIXL
+    bool reshard = false;  // several ranks on each side, whose caches differ in heads, order and block size
+    std::uint64_t prefill_ranks = 2;  // with reshard, also the three below
+    std::uint64_t decode_ranks = 1;
+    std::uint64_t decode_page_size = 64;
+    std::uint64_t prompts = 8;
     bool help = false;
 
     Role role = Role::parent;
-    std::uint64_t socket = 0;  // the child's end of the socket pair
+    std::uint64_t rank = 0;
+    std::vector<int> sockets;  // the child's ends of its socket pairs, one for each rank of the other side
 };
 
 // A command line that cannot be meant: the text says what was wrong.
 struct UsageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
+
+// The name of the process in messages and in the table.
+std::string process_name(const Options &options);
 
 Options parse_options(int argc, char **argv);
 std::string help_text();

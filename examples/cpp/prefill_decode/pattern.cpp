@@ -2,6 +2,8 @@
 // Writes the pattern, and compares with it.
 #include "pattern.hpp"
 
+#include "words.hpp"
+
 #include <cstring>
 #include <string>
 
@@ -34,37 +36,11 @@ std::string describe_word(std::uint64_t word) {
     return "the bytes of " + describe(place, word & (most_positions - 1));
 }
 
-// A piece is compared word by word; its last word may be cut off by its end.
-std::uint64_t load(const std::byte *from, std::size_t size) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, from, size);
-    return word;
-}
-
-void fill_piece(std::byte *bytes, std::size_t size, const Place &place) {
-    std::uint64_t word = first_word(place);
-    for (std::size_t at = 0; at < size; at += 8, ++word) {
-        std::memcpy(bytes + at, &word, at + 8 <= size ? 8 : size - at);
-    }
-}
-
-// Whether the piece is the sequence first, first + step, first + 2 * step and so on: the pattern with a step
-// of 1, wiped memory with zeroes.
-bool holds(const std::byte *bytes, std::size_t size, std::uint64_t first, std::uint64_t step) {
-    const std::size_t words = size / 8;
-    std::uint64_t difference = 0;
-    for (std::size_t i = 0; i < words; ++i) difference |= load(bytes + i * 8, 8) ^ (first + i * step);
-    const std::uint64_t last = first + words * step;
-    return difference == 0 && std::memcmp(bytes + words * 8, &last, size % 8) == 0;
-}
-
 [[noreturn]] void report(const std::byte *bytes, std::size_t size, const Place &at,
-                         const std::string &expected, std::uint64_t first, std::uint64_t step) {
-    std::size_t i = 0;
-    while (i * 8 + 8 <= size && load(bytes + i * 8, 8) == first + i * step) ++i;
-    const std::size_t rest = size - i * 8;
-    throw Mismatch(describe(at, i) + ": expected " + expected + ", found " +
-                   describe_word(load(bytes + i * 8, rest < 8 ? rest : 8)));
+                         const std::string &expected, Words words) {
+    const WrongWord wrong = find_wrong_word(bytes, size, words);
+    throw Mismatch(describe(at, wrong.index) + ": expected " + expected + ", found " +
+                   describe_word(wrong.found));
 }
 
 template <typename Visit>
@@ -88,7 +64,7 @@ void require_nameable(const Options &options) {
 
 void fill_block(const Cache &cache, std::uint64_t block) {
     for_each_piece(cache, block, [&](std::byte *bytes, const Place &place) {
-        fill_piece(bytes, cache.strides.size, place);
+        write_words(bytes, cache.strides.size, {first_word(place)});
     });
 }
 
@@ -107,15 +83,15 @@ void spoil_block(const Cache &cache, std::uint64_t block) {
 void check_filled(const Cache &cache, std::uint64_t block, std::uint64_t origin) {
     for_each_piece(cache, block, [&](const std::byte *bytes, const Place &at) {
         const Place from = {origin, at.layer, at.outer};
-        if (holds(bytes, cache.strides.size, first_word(from), 1)) return;
+        if (has_words(bytes, cache.strides.size, {first_word(from)})) return;
         const std::string expected = "the bytes of block " + std::to_string(origin);
-        report(bytes, cache.strides.size, at, expected, first_word(from), 1);
+        report(bytes, cache.strides.size, at, expected, {first_word(from)});
     });
 }
 
 void check_wiped(const Cache &cache, std::uint64_t block) {
     for_each_piece(cache, block, [&](const std::byte *bytes, const Place &at) {
-        if (holds(bytes, cache.strides.size, 0, 0)) return;
-        report(bytes, cache.strides.size, at, "zeroes", 0, 0);
+        if (has_words(bytes, cache.strides.size, zeroes)) return;
+        report(bytes, cache.strides.size, at, "zeroes", zeroes);
     });
 }

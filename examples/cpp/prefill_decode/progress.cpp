@@ -56,6 +56,10 @@ void Progress::show(std::chrono::duration<double> elapsed) const {
                  terminal_ ? "" : "\n");
 }
 
-std::string over_progress() {
-    return isatty(STDOUT_FILENO) == 1 ? clear_line : "";
+void print(const std::string &rows) {
+    if (rows.empty()) return;
+    // One write: several processes may print rows.
+    const std::string text = (isatty(STDOUT_FILENO) == 1 ? clear_line : "") + rows;
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
 }

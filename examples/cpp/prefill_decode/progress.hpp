@@ -35,5 +35,5 @@ private:
     std::thread thread_;  // last: it uses all of the above
 };
 
-// What a line of the table begins with on a terminal, to write over the line that a process may be showing.
-std::string over_progress();
+// Prints rows of the table, over the line that a process may be showing on a terminal.
+void print(const std::string &rows);

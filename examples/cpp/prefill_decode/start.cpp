@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both processes begin with.
+// What all processes begin with.
 #include "progress.hpp"
 #include "roles.hpp"
 #include "tier.hpp"
 
-kvmem::Agent start_agent(const char *process, std::string &rows) {
+kvmem::Agent start_agent(const std::string &process, std::string &rows) {
     const Stopwatch stopwatch;
     auto agent = kvmem::Agent::create(process);
     agent.create_backend("UCX");
@@ -13,8 +13,7 @@ kvmem::Agent start_agent(const char *process, std::string &rows) {
 }
 
 Cache build_cache(const Options &options, const Part &part, std::string &rows) {
-    const auto config = geometry(options, part.kind, options.blocks);
-    const auto needs = kvmem::layout_requirements(config);
+    const auto needs = kvmem::layout_requirements(part.config);
     const Tier &tier = find_tier(options.tier);
     const auto device = static_cast<std::int32_t>(options.device);
     // GPU memory that is shared moves without NIXL; host memory goes to disk by it.
@@ -23,14 +22,14 @@ Cache build_cache(const Options &options, const Part &part, std::string &rows) {
     // The same words in both processes, which build at the same time and share a terminal.
     const Progress progress("building the cache", needs.total_size);
     const Stopwatch stopwatch;
-    auto layout = tier.build(config, {device, agent, part.shared});
+    auto layout = tier.build(part.config, {device, agent, part.shared});
     const char *step = agent ? "allocate, register" : "allocate";
     rows += format_row({part.process, step, needs.total_size, stopwatch.read()});
     if (!tier.on_gpu) return Cache(std::move(layout), kvmem::Layout());
 
-    // GPU memory is reached by no load, no store and no file: its blocks take the way through host memory.
+    // The CPU and files do not reach GPU memory: its blocks are copied through host memory.
     const Stopwatch beside;
-    auto staging = build_on_pinned(config, {device, own, false});
+    auto staging = build_on_pinned(part.config, {device, own, false});
     rows += format_row({part.process, "the same, pinned on host", needs.total_size, beside.read()});
     return Cache(std::move(layout), std::move(staging));
 }

@@ -12,7 +12,7 @@ std::string columns(const std::string &process, const std::string &step, const s
                     const std::string &time, const std::string &rate, const std::string &path,
                     const std::string &verified) {
     char line[256];
-    std::snprintf(line, sizeof line, "%-7s  %-24s  %9s  %9s  %6s  %-25s  %s\n", process.c_str(), step.c_str(),
+    std::snprintf(line, sizeof line, "%-9s  %-24s  %9s  %9s  %6s  %-25s  %s\n", process.c_str(), step.c_str(),
                   bytes.c_str(), time.c_str(), rate.c_str(), path.c_str(), verified.c_str());
     return line;
 }
@@ -45,7 +45,7 @@ std::string format_bytes(std::uint64_t bytes) {
 std::string table_head() {
     const auto rule = [](std::size_t width) { return std::string(width, '-'); };
     return columns("process", "step", "bytes", "time", "GB/s", "path", "verified") +
-           columns(rule(7), rule(24), rule(9), rule(9), rule(6), rule(25), rule(10));
+           columns(rule(9), rule(24), rule(9), rule(9), rule(6), rule(25), rule(10));
 }
 
 std::string format_row(const Row &row) {

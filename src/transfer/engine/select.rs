@@ -85,15 +85,19 @@ pub fn prepare(
     if path.is_cuda() {
         return Ok(Box::new(CudaCopy::prepare(source, destination, plan, preferences)?));
     }
-    let plans: Vec<_> = match preferences.by_layer {
+    let divide = |plan: Plan| match preferences.by_layer {
         true => (0..plan.layers().count).map(|layer| plan.layer(layer)).collect(),
         false => vec![plan],
     };
     if DiskMove::takes(path, source, destination) {
-        let prepare = |plan: &Plan| DiskMove::prepare(source, destination, plan, preferences);
-        let parts: Vec<_> = plans.iter().map(prepare).collect::<Result<_>>()?;
+        let ordered = divide(DiskMove::in_file_order(source, &plan));
+        let prepare = |(plan, ordered): (Plan, Plan)| {
+            DiskMove::prepare(source, destination, &plan, ordered, preferences)
+        };
+        let parts: Vec<_> = divide(plan).into_iter().zip(ordered).map(prepare).collect::<Result<_>>()?;
         return Ok(Box::new(PartSequence::new(parts)));
     }
+    let plans: Vec<_> = divide(plan);
     nixl::ensure_allowed(path, sides, preferences)?;
     // The peer is notified after the last byte.
     let last = plans.len() - 1;

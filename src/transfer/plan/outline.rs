@@ -197,12 +197,15 @@ impl PartOutline {
 
     /// The same, or one of its layers, with loops in another order.
     fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
-        let before = self.layer(layer);
-        let shape = Shape::in_order(order, &before.shape.sides, &before.block);
+        let in_order = |before: &LayerOutline| {
+            let shape = Shape::in_order(order, &before.shape.sides, &before.block);
+            LayerOutline { shape, ..before.clone() }
+        };
+        let layers = if layer.is_none() { &self.layers[..] } else { &[] };
         Self {
             name: self.name.clone(),
-            whole: LayerOutline { shape, ..before.clone() },
-            layers: Vec::new(),
+            whole: in_order(self.layer(layer)),
+            layers: layers.iter().map(in_order).collect(),
             block_size: self.block_size,
             geometries: self.geometries.clone(),
             starts: self.starts.clone(),

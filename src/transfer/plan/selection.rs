@@ -79,13 +79,15 @@ impl Slots {
 struct Kind {
     /// The field of the dimensions.
     field: &'static str,
+    /// The end of the fields of a transfer: the first index of each side, and the number of indices.
+    range: &'static str,
     /// An index.
     name: &'static str,
 }
 
-const LAYERS: Kind = Kind { field: "num_layers", name: "layer" };
-const OUTERS: Kind = Kind { field: "outer_dim", name: "outer slot" };
-const HEADS: Kind = Kind { field: "num_heads", name: "head" };
+const LAYERS: Kind = Kind { field: "num_layers", range: "layer", name: "layer" };
+const OUTERS: Kind = Kind { field: "outer_dim", range: "outer", name: "outer slot" };
+const HEADS: Kind = Kind { field: "num_heads", range: "head", name: "head" };
 
 impl Kind {
     fn resolve(
@@ -93,7 +95,7 @@ impl Kind {
         [in_source, in_destination]: [u64; 2],
         wanted: Option<PairedRange>,
     ) -> Result<PairedRange> {
-        let Self { field, name } = self;
+        let Self { field, range, name } = self;
         let Some(wanted) = wanted else {
             ensure!(
                 in_source == in_destination,
@@ -111,7 +113,8 @@ impl Kind {
             ensure!(
                 first.checked_add(count).is_some_and(|end| end <= have),
                 OutOfRange,
-                "{count} {name}s from {name} {first} on are outside the {side} layout, which has {have}"
+                "{count} {name}s from {name} {first} on are outside the {side} layout, which has {have}; change {side}_{range} \
+                 or num_{range}s"
             );
         }
         Ok(wanted)

@@ -44,6 +44,11 @@ impl Side {
         (self.first_region + region, self.bases[region as usize] + self.offset + bytes)
     }
 
+    /// Where block 0 may start, in any region.
+    pub fn starts(&self) -> impl Iterator<Item = u64> {
+        self.bases.iter().map(|base| base + self.offset)
+    }
+
     /// The same with another stride of blocks.
     pub fn with_stride(&self, block_stride: u64) -> Self {
         Self { block_stride, ..self.clone() }

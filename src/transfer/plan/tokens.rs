@@ -47,15 +47,18 @@ pub struct Section {
 impl Section {
     /// The same, or one of its layers, with loops in another order.
     pub(super) fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
-        let block = match layer {
-            Some(layer) => self.block.clone().of_layer(layer as u64),
-            None => self.block.clone(),
+        let in_order = |block: &PairedBlock| {
+            let mut shape = Shape::in_order(order, &self.shape.sides, block);
+            shape.nest.unit = None;
+            shape
         };
-        let mut shape = Shape::in_order(order, &self.shape.sides, &block);
-        shape.nest.unit = None;
-        let spans = self.spans.in_order(order);
+        let of_layer = |layer: usize| self.block.clone().of_layer(layer as u64);
+        let block = layer.map_or_else(|| self.block.clone(), of_layer);
+        let num_layers = if layer.is_none() { self.layers.len() } else { 0 };
+        let layers = (0..num_layers).map(|layer| in_order(&of_layer(layer))).collect();
+        let (shape, spans) = (in_order(&block), self.spans.in_order(order));
         let bytes = spans.blocks() * shape.block_size();
-        Self { part: self.part, bytes, shape, block, layers: Vec::new(), spans }
+        Self { part: self.part, bytes, shape, block, layers, spans }
     }
 }
 
@@ -273,7 +276,8 @@ fn check(outline: &PartOutline, tables: &TokenTables<'_>, entries: &mut Vec<Entr
         ensure!(
             end.is_some_and(|end| end <= have),
             OutOfRange,
-            "{} tokens from token {} on with a step of {} exceed the {name} table, which has {} blocks of {page} tokens",
+            "{} tokens from token {} on with a step of {} exceed the {name} table, which has {} blocks of {page} tokens; add \
+             blocks to the table, or lower num_tokens",
             tables.tokens,
             table.first_token,
             table.token_step,
@@ -285,7 +289,7 @@ fn check(outline: &PartOutline, tables: &TokenTables<'_>, entries: &mut Vec<Entr
             ensure!(
                 u64::from(*id) < num_blocks,
                 OutOfRange,
-                "entry {index} of the {name} table is block {id}; the layout has {num_blocks} blocks"
+                "entry {index} of the {name} table is block {id}; the layout has {num_blocks} blocks, give ids below that"
             );
         }
     }
@@ -328,13 +332,18 @@ fn ensure_written_once(
         let same = entries[index + 1..].iter().take_while(|(other, ..)| other == block);
         for (_, other_from, other_until) in same {
             let meets = other_from < until && from < other_until && (other_from - from).is_multiple_of(step);
-            ensure!(!meets, InvalidArgument, "token {other_from} of block {block} is a destination twice");
+            ensure!(
+                !meets,
+                InvalidArgument,
+                "token {other_from} of block {block} is a destination twice; name the block once in destination_table"
+            );
         }
     }
     Ok(())
 }
 
-fn common_divisor(a: u64, b: u64) -> u64 {
+/// The greatest number that divides both; the other one for 0.
+pub(super) fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! preadv and pwritev on several threads, for systems without io_uring and where several threads copy faster.
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 
 use super::operation::{FileOperation, IoCall, IoStep};
+use super::planned::RequestSource;
 use super::requests::FileRequests;
 use super::work::{Ending, Work};
 use crate::error::{Error, Result};
 use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::transfer::run::threads::{Pool, Shared};
 use crate::transfer::run::{Stop, cancelled};
 
@@ -22,86 +21,95 @@ const BYTES_A_THREAD: u64 = 128 << 10;
 
 /// Executes the work on up to `most_threads` threads.
 pub fn start(work: Work, most_threads: usize) {
-    let Work { requests, range, stop, ending } = work;
-    if range.is_empty() {
+    let Work { requests, stop, ending } = work;
+    if requests.is_over() {
         return ending(Ok(()));
     }
-    let worth = requests.bytes() / BYTES_A_THREAD;
-    let threads = (worth as usize).min(range.len()).clamp(1, most_threads);
-    let job = FileJob {
-        requests,
-        next: AtomicUsize::new(range.start),
-        left: AtomicUsize::new(range.len()),
-        range,
-        stop,
-        failure: Mutex::default(),
-        ending: Mutex::new(Some(ending)),
-    };
+    let (bytes, most_requests) = requests.sizes();
+    let threads = (bytes / BYTES_A_THREAD).min(most_requests).clamp(1, most_threads as u64) as usize;
+    let left = RequestsLeft { requests, executing: 0, failure: None, ending: Some(ending) };
+    let job = FileJob { left: Mutex::new(left), stop };
     Pool::files().run(&(Arc::new(job) as Arc<dyn Shared>), threads);
 }
 
 /// Requests that threads execute in order.
 struct FileJob {
-    requests: Arc<FileRequests>,
-    range: Range<usize>,
-    next: AtomicUsize,
-    left: AtomicUsize,
+    left: Mutex<RequestsLeft>,
     stop: Stop,
+}
+
+struct RequestsLeft {
+    requests: RequestSource,
+    /// Number of requests that threads are executing.
+    executing: usize,
     /// The first failure; nothing begins after it.
-    failure: Mutex<Option<Error>>,
-    ending: Mutex<Option<Ending>>,
+    failure: Option<Error>,
+    ending: Option<Ending>,
+}
+
+impl RequestsLeft {
+    /// The next request. The first call after a window lists the next one, while other threads execute the rest of it.
+    fn take(&mut self, stop: &Stop) -> Option<(Arc<FileRequests>, usize)> {
+        if !self.requests.is_over() && stop.is_asked() {
+            self.fail(cancelled());
+        }
+        let taken = guarded(|| self.requests.take()).unwrap_or_else(|panic| {
+            self.fail(panic);
+            None
+        });
+        self.executing += usize::from(taken.is_some());
+        taken
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.requests.clear();
+        self.failure.get_or_insert(error);
+    }
+
+    /// How to end the run, for the thread that executes the last request.
+    fn take_ending(&mut self) -> Option<(Ending, Result<()>)> {
+        let ending = self.ending.take_if(|_| self.executing == 0 && self.requests.is_over())?;
+        Some((ending, self.failure.take().map_or(Ok(()), Err)))
+    }
 }
 
 impl Shared for FileJob {
     fn run(&self) {
         // This may be the caller's thread.
         let _limit_reports_itself = FileSizeSignal::block();
+        let mut left = self.left.lock();
         loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            if index >= self.range.end {
+            let Some((requests, index)) = left.take(&self.stop) else {
+                let ended = left.take_ending();
+                drop(left);
+                if let Some((ending, outcome)) = ended {
+                    ending(outcome);
+                }
                 return;
-            }
-            if let Err(error) = guarded(|| self.execute(index)).and_then(|outcome| outcome) {
-                self.failure().get_or_insert(error);
-            }
-            if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.finish();
+            };
+            drop(left);
+            let outcome = guarded(|| execute(&requests, index)).and_then(|outcome| outcome);
+            drop(requests);
+            left = self.left.lock();
+            left.executing -= 1;
+            if let Err(error) = outcome {
+                left.fail(error);
             }
         }
     }
 }
 
-impl FileJob {
-    fn execute(&self, index: usize) -> Result<()> {
-        if self.failure().is_some() {
-            return Ok(());
+fn execute(requests: &FileRequests, index: usize) -> Result<()> {
+    let mut operation = FileOperation::new(index);
+    loop {
+        // SAFETY: the plan checked all spans against their layouts, which the run holds until `ending` is called.
+        let result = unsafe { call(operation.next_call(requests), requests.writes()) };
+        match operation.advance(requests, result) {
+            IoStep::Done => return Ok(()),
+            IoStep::Failed(error) => return Err(error),
+            IoStep::Again if operation.is_delayed() => std::thread::yield_now(),
+            IoStep::Again => {}
         }
-        if self.stop.is_asked() {
-            return Err(cancelled());
-        }
-        let mut operation = FileOperation::new(index);
-        loop {
-            // SAFETY: the plan checked all spans against their layouts, which the run holds until `ending` is called.
-            let result = unsafe { call(operation.next_call(&self.requests), self.requests.writes()) };
-            match operation.advance(&self.requests, result) {
-                IoStep::Done => return Ok(()),
-                IoStep::Failed(error) => return Err(error),
-                IoStep::Again if operation.is_delayed() => std::thread::yield_now(),
-                IoStep::Again => {}
-            }
-        }
-    }
-
-    fn finish(&self) {
-        let failure = self.failure().take();
-        let ending = self.ending.lock().take();
-        if let Some(ending) = ending {
-            ending(failure.map_or(Ok(()), Err));
-        }
-    }
-
-    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
-        self.failure.lock()
     }
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::io::Io;
-use super::requests::{FileRequests, Piece};
+use super::planned::{PlannedPieces, PlannedRequests, RequestSource};
 use super::sides::FileSides;
 use super::work::Work;
 use crate::transfer::plan::Plan;
@@ -15,22 +15,22 @@ use crate::transfer::run::{Run, Start};
 
 /// Prepared reads or writes.
 pub struct HostIo {
-    requests: Arc<FileRequests>,
-    moves: u64,
+    requests: Arc<PlannedRequests>,
     io: Io,
 }
 
 impl HostIo {
-    pub fn prepare(sides: &FileSides<'_>, plan: &Plan, io: Io) -> Self {
-        let mut list = Vec::with_capacity(plan.capacity());
-        list.extend(pieces(sides, plan).map(|(piece, _)| piece));
-        Self { moves: list.len() as u64, requests: Arc::new(FileRequests::gather(list, sides.writes)), io }
+    /// `ordered` is the plan in the order of the file.
+    pub fn prepare(sides: &FileSides<'_>, ordered: Plan, io: Io) -> Self {
+        let most_moves = ordered.most_moves();
+        let pieces = PlannedPieces::new(sides, ordered);
+        Self { requests: Arc::new(PlannedRequests::new(pieces, most_moves)), io }
     }
 
     pub fn prepare_start(&self, run: Run) -> Start {
-        let (io, requests, stop) = (self.io.clone(), self.requests.clone(), run.stop());
+        let (io, stop) = (self.io.clone(), run.stop());
         let ending = Box::new(move |outcome| end(run, outcome));
-        let work = Work { range: 0..requests.len(), requests, stop, ending };
+        let work = Work { requests: RequestSource::planned(self.requests.clone()), stop, ending };
         Box::new(move || {
             io.start(work);
             Ok(())
@@ -38,11 +38,11 @@ impl HostIo {
     }
 
     pub fn moves(&self) -> u64 {
-        self.moves
+        self.requests.counts().moves
     }
 
     pub fn requests(&self) -> u64 {
-        self.requests.len() as u64
+        self.requests.counts().requests
     }
 }
 
@@ -53,22 +53,6 @@ fn end(run: Run, outcome: Outcome) {
         true => disposal::dispose_of_then((), move || run.end(outcome)),
         false => run.end(outcome),
     }
-}
-
-/// The moves by file and memory rather than source and destination, with the memory's region.
-pub(super) fn pieces<'a>(
-    sides: &'a FileSides<'_>,
-    plan: &'a Plan,
-) -> impl Iterator<Item = (Piece, u32)> + 'a {
-    let files: Vec<_> =
-        sides.file.memory().regions().iter().map(|region| region.fd().unwrap_or(-1)).collect();
-    let writes = sides.writes;
-    plan.moves().map(move |each| {
-        let from = (each.source_region, each.source);
-        let to = (each.destination_region, each.destination);
-        let ((file, offset), (region, address)) = if writes { (to, from) } else { (from, to) };
-        (Piece { file: files[file as usize], offset, address, size: each.size }, region)
-    })
 }
 
 #[cfg(test)]

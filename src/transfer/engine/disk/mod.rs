@@ -6,6 +6,7 @@ mod gds;
 mod host;
 mod io;
 mod operation;
+mod planned;
 mod requests;
 mod sides;
 mod staged;
@@ -45,11 +46,12 @@ enum Kind {
 }
 
 impl DiskMove {
-    /// Selects the method and prepares it.
+    /// Selects the method and prepares it. `ordered` is the plan in the order of the file.
     pub fn prepare(
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
         plan: &Plan,
+        ordered: Plan,
         preferences: &Preferences,
     ) -> Result<Self> {
         let sides = FileSides::of(source, destination);
@@ -73,10 +75,15 @@ impl DiskMove {
         }
         let path = path(io.method(), is_staged);
         let engine = match is_staged {
-            true => Kind::Staged(StagedIo::prepare(&sides, plan, io, preferences.staging_size)?),
-            false => Kind::Host(HostIo::prepare(&sides, plan, io)),
+            true => Kind::Staged(StagedIo::prepare(&sides, ordered, io, preferences.staging_size)?),
+            false => Kind::Host(HostIo::prepare(&sides, ordered, io)),
         };
         Ok(Self { engine, path, candidates: candidates(&sides, against_gds, reasons, is_gds_impossible) })
+    }
+
+    /// The plan in the order of the file, in which its pieces are listed.
+    pub fn in_file_order(source: &Layout, plan: &Plan) -> Plan {
+        planned::in_file_order(plan, source.memory_type() != MemoryType::File)
     }
 
     fn by_gds(sides: &FileSides<'_>, chosen: gds::Chosen) -> Self {

@@ -51,6 +51,8 @@ pub struct FileRequest {
 #[derive(Debug, Default)]
 pub struct FileRequests {
     writes: bool,
+    /// Number of pieces.
+    pieces: u64,
     spans: Vec<IoSpan>,
     list: Vec<FileRequest>,
 }
@@ -62,7 +64,8 @@ impl FileRequests {
         if !pieces.is_sorted_by_key(place) {
             pieces.sort_unstable_by_key(place);
         }
-        let mut requests = Self { writes, spans: Vec::with_capacity(pieces.len()), list: Vec::new() };
+        let spans = Vec::with_capacity(pieces.len());
+        let mut requests = Self { writes, pieces: pieces.len() as u64, spans, list: Vec::new() };
         pieces.into_iter().flat_map(cut).for_each(|piece| requests.add(piece));
         requests
     }
@@ -87,6 +90,11 @@ impl FileRequests {
     /// Whether they write to the file.
     pub fn writes(&self) -> bool {
         self.writes
+    }
+
+    /// Number of pieces.
+    pub fn pieces(&self) -> u64 {
+        self.pieces
     }
 
     /// Number of requests.

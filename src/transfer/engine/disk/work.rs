@@ -2,19 +2,14 @@
 //! Reads or writes for io_uring or for threads.
 #![forbid(unsafe_code)]
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use super::requests::FileRequests;
+use super::planned::RequestSource;
 use crate::error::Result;
 use crate::transfer::run::Stop;
 
 /// Some requests. `ending` is called once the kernel no longer uses any memory that they name.
 pub struct Work {
     /// The requests.
-    pub requests: Arc<FileRequests>,
-    /// Which of them.
-    pub range: Range<usize>,
+    pub requests: RequestSource,
     /// Whether the caller cancelled those that have not begun.
     pub stop: Stop,
     /// Called once, on any thread.

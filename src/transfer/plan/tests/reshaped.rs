@@ -228,6 +228,24 @@ proptest! {
     }
 
     #[test]
+    fn windows_have_the_bytes_of_a_copy_element_by_element(
+        case in any_case(), pairs in some_pairs(), windows in 1u64..20, by_source: bool,
+    ) {
+        let order = if by_source { LoopOrder::Source } else { LoopOrder::Destination };
+        let (shape, block) = (case.shape_in_order(order), case.block());
+        let blocks = runs_of(&pairs).in_order(order);
+        let part = PlanPart { name: "", shape: &shape, block: &block, blocks: &blocks };
+        let windows = windows.min(part.passes());
+        let mut all = Vec::new();
+        for window in 0..windows {
+            let bytes = part.bytes_of_window(window, windows);
+            prop_assert!(!bytes.is_empty());
+            all.extend(moves(&shape, &blocks, bytes));
+        }
+        prop_assert_eq!(bytes_of(&all), case.expected(&pairs));
+    }
+
+    #[test]
     fn the_unit_of_a_list_is_contiguous_and_whole(case in any_case()) {
         let shape = case.shape();
         let Some(unit) = shape.nest.unit else { return Ok(()) };

@@ -78,7 +78,7 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
     }
     let sides = FileSides::of(source, destination);
     let (io, _) = Io::choose(sides.is_direct(), sides.writes, None)?;
-    let copy = HostIo::prepare(&sides, &plan, io);
+    let copy = HostIo::prepare(&sides, plan, io);
     run(|run| copy.prepare_start(run())())
 }
 

@@ -2,19 +2,8 @@
 //! Divides a transfer into chunks that fit a slot of the staging ring. Pure.
 #![forbid(unsafe_code)]
 
-use std::ops::Range;
-
 use super::super::requests::Piece;
 use crate::cuda::copy::Copy;
-
-/// The bytes that pass through a slot at a time.
-#[derive(Debug, PartialEq, Eq)]
-pub struct FileChunk {
-    /// Its pieces, which are contiguous in the slot in order of the file.
-    pub pieces: Range<usize>,
-    /// Its size in bytes.
-    pub size: u64,
-}
 
 /// A piece of a file and of GPU memory, and its offset in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,58 +14,54 @@ pub struct SlotPiece {
     pub at: u64,
 }
 
-/// A transfer in chunks.
-#[derive(Debug, Default)]
-pub struct Chunks {
-    /// The pieces of all chunks.
+/// The bytes that pass through a slot at a time: pieces that are contiguous in the slot, in order of the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct FileChunk {
+    /// Its pieces.
     pub parts: Vec<SlotPiece>,
-    /// The chunks.
-    pub list: Vec<FileChunk>,
+    /// Its size in bytes.
+    pub size: u64,
 }
 
-impl Chunks {
-    /// Cuts pieces into chunks of at most `slot` bytes. `bound` returns how many bytes from an address of a
-    /// region the driver sees as one range.
-    pub fn cut(mut pieces: Vec<(Piece, u32)>, slot: u64, bound: impl Fn(u32, u64) -> u64) -> Self {
-        let place = |(piece, _): &(Piece, u32)| (piece.file, piece.offset);
-        if !pieces.is_sorted_by_key(place) {
-            pieces.sort_unstable_by_key(place);
-        }
-        let mut chunks = Self::default();
-        for (mut piece, region) in pieces {
-            let mut left = piece.size;
-            while left > 0 {
-                piece.size = left.min(slot - chunks.filled(slot)).min(bound(region, piece.address));
-                chunks.add(piece, slot);
-                left -= piece.size;
-                piece.offset += piece.size;
-                piece.address += piece.size;
-            }
-        }
-        chunks
+/// Cuts pieces into chunks of at most `slot` bytes.
+pub struct Cutter<I> {
+    /// Pieces in the order of the file, with their region on the GPU.
+    pieces: I,
+    /// The rest of a piece that was cut.
+    rest: Option<(Piece, u32)>,
+    slot: u64,
+    /// Number of pieces that were taken.
+    pub taken: u64,
+}
+
+impl<I: Iterator<Item = (Piece, u32)>> Cutter<I> {
+    pub fn new(pieces: I, slot: u64) -> Self {
+        Self { pieces, rest: None, slot, taken: 0 }
     }
 
-    /// Bytes of the chunk that is being filled; 0 if it is full.
-    fn filled(&self, slot: u64) -> u64 {
-        self.list.last().map_or(0, |chunk| chunk.size % slot)
-    }
-
-    fn add(&mut self, piece: Piece, slot: u64) {
-        let (at, index) = (self.filled(slot), self.parts.len());
-        self.parts.push(SlotPiece { piece, at });
-        match self.list.last_mut() {
-            Some(chunk) if at > 0 => {
-                chunk.pieces.end += 1;
-                chunk.size += piece.size;
-            }
-            _ => self.list.push(FileChunk { pieces: index..index + 1, size: piece.size }),
+    /// The next chunk, which is empty after the last. `bound` returns how many bytes from an address of a region the driver
+    /// sees as one range.
+    pub fn cut(&mut self, bound: impl Fn(u32, u64) -> u64) -> FileChunk {
+        let mut chunk = FileChunk::default();
+        while chunk.size < self.slot {
+            let next = self.rest.take().or_else(|| self.pieces.next().inspect(|_| self.taken += 1));
+            let Some((piece, region)) = next else { break };
+            let size = piece.size.min(self.slot - chunk.size).min(bound(region, piece.address));
+            chunk.parts.push(SlotPiece { piece: Piece { size, ..piece }, at: chunk.size });
+            chunk.size += size;
+            let (offset, address) = (piece.offset + size, piece.address + size);
+            let rest = Piece { offset, address, size: piece.size - size, ..piece };
+            self.rest = (rest.size > 0).then_some((rest, region));
         }
+        chunk
     }
+}
 
+impl FileChunk {
     /// The reads or writes for a slot at `base`: pieces that are adjacent in the file are adjacent there.
-    pub fn in_file(&self, chunk: &FileChunk, base: u64) -> Vec<Piece> {
+    pub fn in_file(&self, base: u64) -> Vec<Piece> {
         let mut joined: Vec<Piece> = Vec::new();
-        for SlotPiece { piece, at } in &self.parts[chunk.pieces.clone()] {
+        for SlotPiece { piece, at } in &self.parts {
             match joined.last_mut() {
                 Some(last) if last.file == piece.file && last.offset + last.size == piece.offset => {
                     last.size += piece.size;
@@ -88,8 +73,8 @@ impl Chunks {
     }
 
     /// The copies between a slot at `base` and the GPU.
-    pub fn on_device(&self, chunk: &FileChunk, base: u64, to_device: bool) -> Vec<Copy> {
-        let parts = self.parts[chunk.pieces.clone()].iter();
+    pub fn on_device(&self, base: u64, to_device: bool) -> Vec<Copy> {
+        let parts = self.parts.iter();
         parts
             .map(|SlotPiece { piece, at }| {
                 let (host, device) = (base + at, piece.address);
@@ -113,6 +98,11 @@ mod tests {
         BOUND - address % BOUND
     }
 
+    fn all(pieces: Vec<(Piece, u32)>, slot: u64, bound: fn(u32, u64) -> u64) -> Vec<FileChunk> {
+        let mut cutter = Cutter::new(pieces.into_iter(), slot);
+        std::iter::repeat_with(|| cutter.cut(bound)).take_while(|chunk| chunk.size > 0).collect()
+    }
+
     proptest! {
         #[test]
         fn units_of_direct_io_stay_whole(sizes in prop::collection::vec((1u64..40, 0u64..2), 1..30), slot in 1u64..16) {
@@ -124,17 +114,15 @@ mod tests {
                 pieces.push((Piece { file: 1, offset, address: 7 + offset, size: units * UNIT }, 0));
                 offset += units * UNIT;
             }
-            let chunks = Chunks::cut(pieces, slot * UNIT, |_, _| u64::MAX);
-            for chunk in &chunks.list {
-                for Piece { offset, address, size, .. } in chunks.in_file(chunk, 0) {
+            for chunk in all(pieces, slot * UNIT, |_, _| u64::MAX) {
+                for Piece { offset, address, size, .. } in chunk.in_file(0) {
                     prop_assert!([offset, address, size].iter().all(|each| each.is_multiple_of(UNIT)));
                 }
             }
         }
 
         #[test]
-        fn every_byte_passes_through_a_slot_once(sizes in prop::collection::vec((1u64..2500, 0u64..2), 1..30),
-                                                 turn in 0usize..30) {
+        fn every_byte_passes_through_a_slot_once(sizes in prop::collection::vec((1u64..2500, 0u64..2), 1..30)) {
             let mut offset = 0;
             let mut pieces = Vec::new();
             for (size, gap) in sizes {
@@ -142,36 +130,33 @@ mod tests {
                 pieces.push((Piece { file: 1, offset, address: offset * 3, size }, 0));
                 offset += size;
             }
-            let turn = turn % pieces.len();
-            pieces.rotate_left(turn);
             let bytes: u64 = pieces.iter().map(|(piece, _)| piece.size).sum();
-            let chunks = Chunks::cut(pieces.clone(), SLOT, to_the_bound);
-            prop_assert_eq!(chunks.list.iter().map(|chunk| chunk.size).sum::<u64>(), bytes);
-            for chunk in &chunks.list {
+            let chunks = all(pieces.clone(), SLOT, to_the_bound);
+            prop_assert_eq!(chunks.iter().map(|chunk| chunk.size).sum::<u64>(), bytes);
+            for chunk in &chunks {
                 prop_assert!(chunk.size <= SLOT);
                 let mut at = 0;
-                for part in &chunks.parts[chunk.pieces.clone()] {
+                for part in &chunk.parts {
                     prop_assert_eq!(part.at, at);
                     prop_assert!(part.piece.size <= to_the_bound(0, part.piece.address));
                     at += part.piece.size;
                 }
                 prop_assert_eq!(at, chunk.size);
-                let in_file: u64 = chunks.in_file(chunk, 5).iter().map(|piece| piece.size).sum();
+                let in_file: u64 = chunk.in_file(5).iter().map(|piece| piece.size).sum();
                 prop_assert_eq!(in_file, chunk.size);
-                let copies: u64 = chunks.on_device(chunk, 5, true).iter().map(|copy| copy.size).sum();
+                let copies: u64 = chunk.on_device(5, true).iter().map(|copy| copy.size).sum();
                 prop_assert_eq!(copies, chunk.size);
             }
-            pieces.sort_unstable_by_key(|(piece, _)| piece.offset);
             let ends: Vec<_> = pieces.iter().map(|(piece, _)| piece.offset + piece.size).collect();
-            for SlotPiece { piece, at } in &chunks.parts {
+            for SlotPiece { piece, at } in chunks.iter().flat_map(|chunk| &chunk.parts) {
                 let is_end = ends.contains(&(piece.offset + piece.size))
                     || at + piece.size == SLOT
                     || (piece.address + piece.size).is_multiple_of(BOUND);
                 prop_assert!(is_end, "cut where nothing ends");
             }
-            let (_, full) = chunks.list.split_last().unwrap();
+            let (_, full) = chunks.split_last().unwrap();
             prop_assert!(full.iter().all(|chunk| chunk.size == SLOT));
-            let mut parts = chunks.parts.iter();
+            let mut parts = chunks.iter().flat_map(|chunk| &chunk.parts);
             for (piece, _) in pieces {
                 let mut done = 0;
                 while done < piece.size {

@@ -8,16 +8,18 @@ mod inbox;
 mod ring;
 mod session;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use self::chunks::Chunks;
+use self::chunks::{Cutter, FileChunk};
 use self::ring::{SLOTS, StagingRing};
 use self::run::StagedRun;
-use super::host::pieces;
 use super::io::Io;
+use super::planned::{Counts, Pieces, PlannedPieces};
+use super::requests::FileRequests;
 use super::sides::FileSides;
 use crate::cuda::ContextIdentity;
 use crate::error::{Error, Result, Status, ensure};
+use crate::layout::Layout;
 use crate::transfer::plan::Plan;
 use crate::transfer::run::{Run, Start};
 
@@ -26,38 +28,71 @@ const STAGING: u64 = 64 << 20;
 
 /// A prepared transfer.
 pub struct StagedIo {
-    prepared: Arc<PreparedChunks>,
+    prepared: Arc<PreparedPieces>,
     ring: Arc<StagingRing>,
-    moves: u64,
-    requests: u64,
 }
 
 /// The part of a prepared transfer that all its runs share.
-pub struct PreparedChunks {
-    chunks: Chunks,
-    /// Blocks go to the file.
-    writes: bool,
+pub struct PreparedPieces {
+    pieces: Arc<PlannedPieces>,
+    /// The layout in GPU memory.
+    memory: Arc<Layout>,
+    /// Bytes of a slot.
+    slot: u64,
     io: Io,
+    counts: OnceLock<Counts>,
+}
+
+impl PreparedPieces {
+    /// All chunks, which are cut when they are needed.
+    fn cutter(&self) -> Cutter<Pieces> {
+        Cutter::new(Pieces::of(self.pieces.clone()), self.slot)
+    }
+
+    /// The next of them.
+    fn cut(&self, cutter: &mut Cutter<Pieces>) -> FileChunk {
+        cutter.cut(|region, address| self.memory.bytes_in_piece(region, address))
+    }
+
+    /// Blocks go to the file.
+    fn writes(&self) -> bool {
+        self.pieces.writes()
+    }
+
+    /// How much there is. Cuts all chunks unless a run has done so.
+    fn counts(&self) -> Counts {
+        *self.counts.get_or_init(|| {
+            let mut cutter = self.cutter();
+            let chunks = std::iter::repeat_with(|| self.cut(&mut cutter)).take_while(|chunk| chunk.size > 0);
+            let requests = chunks.map(|chunk| self.requests(&chunk, 0).len() as u64).sum();
+            Counts { moves: cutter.taken, requests }
+        })
+    }
+
+    /// Keeps what a run has counted.
+    fn note(&self, counts: Counts) {
+        // Every run counts the same.
+        let _ = self.counts.set(counts);
+    }
+
+    /// The reads or writes of a chunk for a slot at `base`.
+    fn requests(&self, chunk: &FileChunk, base: u64) -> FileRequests {
+        FileRequests::gather(chunk.in_file(base), self.writes())
+    }
 }
 
 impl StagedIo {
-    pub fn prepare(sides: &FileSides<'_>, plan: &Plan, io: Io, staging_size: u64) -> Result<Self> {
+    /// `ordered` is the plan in the order of the file.
+    pub fn prepare(sides: &FileSides<'_>, ordered: Plan, io: Io, staging_size: u64) -> Result<Self> {
         let slot = slot_size(sides, staging_size)?;
-        let moved: Vec<_> = pieces(sides, plan).collect();
-        let moves = moved.len() as u64;
-        let chunks = Chunks::cut(moved, slot, |region, address| sides.memory.bytes_in_piece(region, address));
-        let requests = chunks.list.iter().map(|chunk| chunks.in_file(chunk, 0).len() as u64).sum();
+        let pieces = Arc::new(PlannedPieces::new(sides, ordered));
         let place = sides.memory.memory().regions().first().and_then(|region| region.place());
         let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is not GPU memory"))?;
         let ring = StagingRing::of(place.user, slot)?;
         // Page-locking takes long, so the layout keeps the ring for the next transfer.
         sides.memory.keep(ring.clone());
-        Ok(Self {
-            prepared: Arc::new(PreparedChunks { chunks, writes: sides.writes, io }),
-            ring,
-            moves,
-            requests,
-        })
+        let (memory, counts) = (sides.memory.clone(), OnceLock::new());
+        Ok(Self { prepared: Arc::new(PreparedPieces { pieces, memory, slot, io, counts }), ring })
     }
 
     pub fn prepare_start(&self, run: Run) -> Start {
@@ -75,11 +110,11 @@ impl StagedIo {
     }
 
     pub fn moves(&self) -> u64 {
-        self.moves
+        self.prepared.counts().moves
     }
 
     pub fn requests(&self) -> u64 {
-        self.requests
+        self.prepared.counts().requests
     }
 }
 

@@ -4,36 +4,50 @@
 
 use std::sync::Arc;
 
-use super::PreparedChunks;
+use super::PreparedPieces;
+use super::chunks::{Cutter, FileChunk};
 use super::ring::StagingRing;
 use crate::error::Error;
 use crate::leak;
+use crate::transfer::engine::disk::planned::{Counts, Pieces};
 use crate::transfer::run::disposal;
 use crate::transfer::run::{Run, Stop, cancelled};
 
 /// One run.
 pub struct StagedRun {
     /// The prepared transfer.
-    pub prepared: Arc<PreparedChunks>,
+    pub prepared: Arc<PreparedPieces>,
     /// The staging ring.
     pub ring: Arc<StagingRing>,
-    /// Index of the next chunk.
-    pub next: usize,
+    chunks: Cutter<Pieces>,
+    /// Bytes that are not in chunks yet.
+    left: u64,
     /// Number of chunks in slots.
     pub in_slots: usize,
+    /// Number of reads or writes that have begun.
+    pub requests: u64,
     failure: Option<Error>,
     run: Run,
 }
 
 impl StagedRun {
     /// A run that has not begun.
-    pub fn new(prepared: Arc<PreparedChunks>, ring: Arc<StagingRing>, run: Run) -> Self {
-        Self { prepared, ring, next: 0, in_slots: 0, failure: None, run }
+    pub fn new(prepared: Arc<PreparedPieces>, ring: Arc<StagingRing>, run: Run) -> Self {
+        let (chunks, left) = (prepared.cutter(), prepared.pieces.bytes());
+        Self { prepared, ring, chunks, left, in_slots: 0, requests: 0, failure: None, run }
+    }
+
+    /// The next chunk, for a slot that is free.
+    pub fn next_chunk(&mut self) -> FileChunk {
+        let chunk = self.prepared.cut(&mut self.chunks);
+        self.left -= chunk.size;
+        self.in_slots += 1;
+        chunk
     }
 
     /// Whether no further chunk will begin.
     pub fn has_begun_all(&self) -> bool {
-        self.failure.is_some() || self.next == self.prepared.chunks.list.len()
+        self.failure.is_some() || self.left == 0
     }
 
     /// Prevents further chunks from beginning if the caller cancelled the run.
@@ -56,9 +70,12 @@ impl StagedRun {
     /// Drops everything before the end is reported. Freeing the ring may wait for the device, so another
     /// thread does it.
     pub fn end(self) {
-        let Self { prepared, ring, run, failure, .. } = self;
+        if self.failure.is_none() && self.left == 0 {
+            self.prepared.note(Counts { moves: self.chunks.taken, requests: self.requests });
+        }
+        let Self { prepared, ring, chunks, run, failure, .. } = self;
         let outcome = failure.map_or(Ok(()), Err);
-        drop(prepared);
+        drop((prepared, chunks));
         match (Arc::into_inner(ring), run.is_last_holder()) {
             (None, false) => run.end(outcome),
             (ring, _) => disposal::dispose_of_then(ring, move || run.end(outcome)),

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::requests::FileRequests;
+use super::super::planned::RequestSource;
 use super::super::work::Work;
+use super::chunks::FileChunk;
 use super::inbox::{Inbox, IoResult};
 use super::ring::{SLOTS, StagingRing};
 use super::run::StagedRun;
@@ -30,6 +31,8 @@ pub struct StagingSession<'a> {
     /// Indices of runs with chunks that have not begun, in order of submission.
     waiting: VecDeque<usize>,
     slots: [Slot; SLOTS],
+    /// What is in each slot.
+    chunks: [FileChunk; SLOTS],
 }
 
 /// The state of a slot.
@@ -38,19 +41,15 @@ enum Slot {
     #[default]
     Free,
     /// The file is read to it, or written from it.
-    AtFile(ChunkOfRun),
+    AtFile(RunIndex),
     /// The GPU copies from or to it.
-    AtDevice(ChunkOfRun),
+    AtDevice(RunIndex),
     /// A copy failed to start, or its event failed. Copies that were started may still run.
-    Failing(ChunkOfRun),
+    Failing(RunIndex),
 }
 
-/// Index of a run, and of one of its chunks.
-#[derive(Clone, Copy)]
-struct ChunkOfRun {
-    run: usize,
-    index: usize,
-}
+/// The index of the run that uses a slot.
+type RunIndex = usize;
 
 impl<'a> StagingSession<'a> {
     pub fn new(inbox: &'a Inbox) -> Self {
@@ -60,6 +59,7 @@ impl<'a> StagingSession<'a> {
             vacant: Vec::new(),
             waiting: VecDeque::new(),
             slots: Default::default(),
+            chunks: Default::default(),
         }
     }
 
@@ -124,55 +124,53 @@ impl<'a> StagingSession<'a> {
                 continue;
             };
             let Some(slot) = self.slots.iter().position(|slot| matches!(slot, Slot::Free)) else { return };
-            let chunk = ChunkOfRun { run: index, index: run.next };
-            run.next += 1;
-            run.in_slots += 1;
-            match run.prepared.writes {
-                true => self.copy(slot, chunk),
-                false => self.transfer(slot, chunk),
+            self.chunks[slot] = run.next_chunk();
+            match run.prepared.writes() {
+                true => self.copy(slot, index),
+                false => self.transfer(slot, index),
             }
         }
     }
 
     /// Starts a chunk's I/O.
-    fn transfer(&mut self, slot: usize, chunk: ChunkOfRun) {
-        let Some(run) = &self.runs[chunk.run] else { return };
+    fn transfer(&mut self, slot: usize, index: RunIndex) {
+        let Some(run) = &mut self.runs[index] else { return };
+        let requests = run.prepared.requests(&self.chunks[slot], run.ring.slot(slot));
+        run.requests += requests.len() as u64;
+        let requests = RequestSource::listed(Arc::new(requests));
         let StagedRun { prepared, ring, .. } = run;
-        let pieces = prepared.chunks.in_file(&prepared.chunks.list[chunk.index], ring.slot(slot));
-        let requests = Arc::new(FileRequests::gather(pieces, prepared.writes));
         let (inbox, stop) = (ring.inbox.clone(), run.stop());
         let ending = Box::new(move |outcome| inbox.add_result(IoResult { slot, outcome }));
-        self.slots[slot] = Slot::AtFile(chunk);
-        prepared.io.start(Work { range: 0..requests.len(), requests, stop, ending });
+        self.slots[slot] = Slot::AtFile(index);
+        prepared.io.start(Work { requests, stop, ending });
     }
 
     /// Handles the end of a chunk's I/O.
     fn io_ended(&mut self, IoResult { slot, outcome }: IoResult) {
-        let Slot::AtFile(chunk) = self.slots[slot] else { return };
+        let Slot::AtFile(index) = self.slots[slot] else { return };
         match outcome {
-            Ok(()) if !self.writes(chunk) => self.copy(slot, chunk),
-            outcome => self.free_slot(slot, chunk, outcome),
+            Ok(()) if !self.writes(index) => self.copy(slot, index),
+            outcome => self.free_slot(slot, index, outcome),
         }
     }
 
     /// Starts a chunk's copies.
-    fn copy(&mut self, slot: usize, chunk: ChunkOfRun) {
-        let outcome = self.enqueue(slot, chunk);
+    fn copy(&mut self, slot: usize, index: RunIndex) {
+        let outcome = self.enqueue(slot, index);
         self.slots[slot] = match outcome {
-            Ok(()) => Slot::AtDevice(chunk),
+            Ok(()) => Slot::AtDevice(index),
             Err(error) => {
-                self.fail(chunk, error);
-                Slot::Failing(chunk)
+                self.fail(index, error);
+                Slot::Failing(index)
             }
         };
     }
 
-    fn enqueue(&self, slot: usize, chunk: ChunkOfRun) -> Result<()> {
-        let Some(StagedRun { prepared, ring, .. }) = &self.runs[chunk.run] else { return Ok(()) };
-        let part = &prepared.chunks.list[chunk.index];
-        let copies = prepared.chunks.on_device(part, ring.slot(slot), !prepared.writes);
+    fn enqueue(&self, slot: usize, index: RunIndex) -> Result<()> {
+        let Some(StagedRun { prepared, ring, .. }) = &self.runs[index] else { return Ok(()) };
+        let copies = self.chunks[slot].on_device(ring.slot(slot), !prepared.writes());
         // Bytes from the file are already in the slot, so the driver may read them at submission.
-        let reading = if prepared.writes { SourceOrder::Stream } else { SourceOrder::Any };
+        let reading = if prepared.writes() { SourceOrder::Stream } else { SourceOrder::Any };
         let on = ring.stream.activate()?;
         // SAFETY: the plan checked the GPU's spans against their layout, which the run holds. Only this chunk uses the slot
         // until the copies have completed.
@@ -185,12 +183,12 @@ impl<'a> StagingSession<'a> {
         let mut any = false;
         for slot in 0..SLOTS {
             let mut failure = None;
-            let (chunk, done) = match self.slots[slot] {
-                Slot::AtDevice(chunk) => {
-                    (chunk, self.query(chunk, &mut failure, |ring| ring.copied[slot].is_done()))
+            let (index, done) = match self.slots[slot] {
+                Slot::AtDevice(index) => {
+                    (index, self.query(index, &mut failure, |ring| ring.copied[slot].is_done()))
                 }
-                Slot::Failing(chunk) => {
-                    (chunk, self.query(chunk, &mut failure, |ring| ring.stream.is_done()))
+                Slot::Failing(index) => {
+                    (index, self.query(index, &mut failure, |ring| ring.stream.is_done()))
                 }
                 _ => continue,
             };
@@ -198,10 +196,10 @@ impl<'a> StagingSession<'a> {
             match failure {
                 // Its event may be wrong after a failure, so the thread waits for the whole stream.
                 Some(error) if !is_failing => {
-                    self.slots[slot] = Slot::Failing(chunk);
-                    self.fail(chunk, error);
+                    self.slots[slot] = Slot::Failing(index);
+                    self.fail(index, error);
                 }
-                _ if done => self.copied(slot, chunk),
+                _ if done => self.copied(slot, index),
                 _ => continue,
             }
             any = true;
@@ -211,28 +209,28 @@ impl<'a> StagingSession<'a> {
 
     fn query(
         &self,
-        chunk: ChunkOfRun,
+        index: RunIndex,
         failure: &mut Option<Error>,
         is_done: impl Fn(&StagingRing) -> Result<bool>,
     ) -> bool {
-        let run = self.runs[chunk.run].as_ref();
+        let run = self.runs[index].as_ref();
         run.is_none_or(|run| is_over(|| is_done(&run.ring), failure))
     }
 
-    fn writes(&self, chunk: ChunkOfRun) -> bool {
-        self.runs[chunk.run].as_ref().is_some_and(|run| run.prepared.writes)
+    fn writes(&self, index: RunIndex) -> bool {
+        self.runs[index].as_ref().is_some_and(|run| run.prepared.writes())
     }
 
-    fn copied(&mut self, slot: usize, chunk: ChunkOfRun) {
+    fn copied(&mut self, slot: usize, index: RunIndex) {
         let is_failing = matches!(self.slots[slot], Slot::Failing(_));
-        match self.writes(chunk) && !is_failing {
-            true => self.transfer(slot, chunk),
-            false => self.free_slot(slot, chunk, Ok(())),
+        match self.writes(index) && !is_failing {
+            true => self.transfer(slot, index),
+            false => self.free_slot(slot, index, Ok(())),
         }
     }
 
-    fn fail(&mut self, chunk: ChunkOfRun, error: Error) {
-        if let Some(run) = &mut self.runs[chunk.run] {
+    fn fail(&mut self, index: RunIndex, error: Error) {
+        if let Some(run) = &mut self.runs[index] {
             if is_fatal(&error) {
                 run.ring.retire();
             }
@@ -241,15 +239,15 @@ impl<'a> StagingSession<'a> {
     }
 
     /// Frees the slot of a chunk that has ended.
-    fn free_slot(&mut self, slot: usize, chunk: ChunkOfRun, outcome: Result<()>) {
+    fn free_slot(&mut self, slot: usize, index: RunIndex, outcome: Result<()>) {
         self.slots[slot] = Slot::Free;
-        if let Some(run) = &mut self.runs[chunk.run] {
+        if let Some(run) = &mut self.runs[index] {
             run.in_slots -= 1;
             if let Err(error) = outcome {
                 run.fail(error);
             }
         }
-        self.end_if_over(chunk.run);
+        self.end_if_over(index);
     }
 
     fn end_if_over(&mut self, index: usize) {

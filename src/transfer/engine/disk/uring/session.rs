@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use io_uring::{opcode, types};
 use rustix::io::Errno;
 
 use super::super::operation::{FileOperation, IoCall, IoStep};
+use super::super::requests::FileRequests;
 use super::super::work::Work;
 use super::ring::{DEPTH, Ring};
 use crate::error::Error;
@@ -59,6 +61,8 @@ struct WorkInFlight {
 /// A request in the kernel, and the index of the work that it belongs to.
 struct RingSlot {
     work: usize,
+    /// The list of the request.
+    requests: Arc<FileRequests>,
     operation: FileOperation,
 }
 
@@ -87,7 +91,7 @@ impl<'a> UringSession<'a> {
     pub fn begin(&mut self, new: Vec<Work>) {
         self.new.extend(new);
         while let Some(work) = self.new.pop_front() {
-            if work.range.is_empty() {
+            if work.requests.is_over() {
                 (work.ending)(Ok(()));
                 continue;
             }
@@ -156,11 +160,10 @@ impl<'a> UringSession<'a> {
                 self.end_if_over(index);
                 continue;
             }
-            let Some(request) = self.in_flight[index].as_mut().and_then(WorkInFlight::take_next) else {
-                continue;
-            };
-            self.add(RingSlot { work: index, operation: FileOperation::new(request) });
-            if self.in_flight[index].as_ref().is_some_and(|begun| !begun.work.range.is_empty()) {
+            let taken = self.in_flight[index].as_mut().and_then(WorkInFlight::take_next);
+            let Some((requests, request)) = taken else { continue };
+            self.add(RingSlot { work: index, requests, operation: FileOperation::new(request) });
+            if self.in_flight[index].as_ref().is_some_and(|begun| !begun.work.requests.is_over()) {
                 self.ready.push_back(index);
             }
         }
@@ -171,19 +174,17 @@ impl<'a> UringSession<'a> {
     }
 
     fn add(&mut self, slot: RingSlot) {
-        let (Some(begun), Some(index)) = (&self.in_flight[slot.work], self.free.pop()) else { return };
-        self.bytes += slot.operation.size(&begun.work.requests);
+        let Some(index) = self.free.pop() else { return };
+        self.bytes += slot.operation.size(&slot.requests);
         self.slots[index] = Some(slot);
         self.push_request(index);
     }
 
     /// Adds the request of a slot, or what remains of it, to the ring.
     fn push_request(&mut self, index: usize) {
-        let Some(slot) = &self.slots[index] else { return };
-        let Some(begun) = &self.in_flight[slot.work] else { return };
-        let requests = &begun.work.requests;
-        let mut entry = entry(&slot.operation.next_call(requests), requests.writes());
-        if slot.operation.is_delayed() {
+        let Some(RingSlot { requests, operation, .. }) = &self.slots[index] else { return };
+        let mut entry = entry(&operation.next_call(requests), requests.writes());
+        if operation.is_delayed() {
             // A kernel thread executes it, which may wait.
             entry = entry.flags(Flags::ASYNC);
         }
@@ -192,7 +193,7 @@ impl<'a> UringSession<'a> {
 
     fn push(&mut self, entry: Entry, user_data: u64) {
         // SAFETY: only this thread uses the ring. The entry's pointers stay valid until its completion: the run holds the
-        // memory until `ending` is called, and the work or the slot holds the spans and is not moved or freed before.
+        // memory until `ending` is called, and the slot holds the spans, which are not moved or freed before.
         let pushed = unsafe { self.ring.io.submission_shared().push(&entry.user_data(user_data)) };
         debug_assert!(pushed.is_ok(), "there is an entry for each slot");
         self.uncompleted += usize::from(user_data != WAKE);
@@ -236,18 +237,19 @@ impl<'a> UringSession<'a> {
     }
 
     fn completed(&mut self, index: usize, result: i32) {
-        let Some(RingSlot { work, operation }) = self.slots.get_mut(index).and_then(Option::as_mut) else {
+        let Some(RingSlot { work, requests, operation }) = self.slots.get_mut(index).and_then(Option::as_mut)
+        else {
             return;
         };
         let work = *work;
         let Some(begun) = &mut self.in_flight[work] else { return };
         let result = u64::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
-        match operation.advance(&begun.work.requests, result) {
+        match operation.advance(requests, result) {
             IoStep::Again => return self.push_request(index),
             IoStep::Failed(error) => begun.fail(error),
             IoStep::Done => {}
         }
-        self.bytes -= operation.size(&begun.work.requests);
+        self.bytes -= operation.size(requests);
         begun.in_kernel -= 1;
         self.slots[index] = None;
         self.free.push(index);
@@ -255,7 +257,7 @@ impl<'a> UringSession<'a> {
     }
 
     fn end_if_over(&mut self, index: usize) {
-        let is_over = |begun: &mut WorkInFlight| begun.in_kernel == 0 && begun.work.range.is_empty();
+        let is_over = |begun: &mut WorkInFlight| begun.in_kernel == 0 && begun.work.requests.is_over();
         let Some(ended) = self.in_flight[index].take_if(is_over) else { return };
         self.vacant.push(index);
         (ended.work.ending)(ended.failure.map_or(Ok(()), Err));
@@ -285,15 +287,15 @@ impl<'a> UringSession<'a> {
 }
 
 impl WorkInFlight {
-    fn take_next(&mut self) -> Option<usize> {
-        let next = self.work.range.next()?;
+    fn take_next(&mut self) -> Option<(Arc<FileRequests>, usize)> {
+        let next = self.work.requests.take()?;
         self.in_kernel += 1;
         Some(next)
     }
 
     /// Cancels the requests that were not submitted, if the caller cancelled the run. Returns whether it did.
     fn fail_if_cancelled(&mut self) -> bool {
-        let is_cancelled = !self.work.range.is_empty() && self.work.stop.is_asked();
+        let is_cancelled = !self.work.requests.is_over() && self.work.stop.is_asked();
         if is_cancelled {
             self.fail(cancelled());
         }
@@ -302,7 +304,7 @@ impl WorkInFlight {
 
     /// Prevents further requests from being submitted. Those in the kernel complete.
     fn fail(&mut self, error: Error) {
-        self.work.range.start = self.work.range.end;
+        self.work.requests.clear();
         self.failure.get_or_insert(error);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use super::super::planned::RequestSource;
 use super::super::requests::{FileRequests, Piece};
 use super::*;
 use crate::error::Result;
@@ -25,7 +26,7 @@ fn stop() -> Stop {
 fn read(file: i32, into: &'static mut [u8], ending: impl FnOnce(Result<()>) + Send + 'static) -> Work {
     let piece = Piece { file, offset: 0, address: into.as_mut_ptr() as u64, size: into.len() as u64 };
     let requests = Arc::new(FileRequests::gather(vec![piece], false));
-    Work { range: 0..requests.len(), requests, stop: stop(), ending: Box::new(ending) }
+    Work { requests: RequestSource::listed(requests), stop: stop(), ending: Box::new(ending) }
 }
 
 /// Creates work, and the receiver of its outcome.

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sequences of 8-byte words in memory: first, first + step, first + 2 * step and so on. The last word may be
+// cut off.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+struct Words {
+    std::uint64_t first;
+    std::uint64_t step = 1;
+};
+
+// What wiped memory has.
+constexpr Words zeroes{0, 0};
+
+void write_words(std::byte *bytes, std::size_t size, Words words);
+bool has_words(const std::byte *bytes, std::size_t size, Words words);
+
+struct WrongWord {
+    std::uint64_t index;
+    std::uint64_t found;
+};
+
+// The first word that differs; there has to be one.
+WrongWord find_wrong_word(const std::byte *bytes, std::size_t size, Words words);

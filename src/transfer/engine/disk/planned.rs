@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The pieces of a plan in the order of the file, listed window by window: while the requests of one are executed, the next
+//! is listed. So creating a transfer takes time and memory for its blocks, not for its pieces.
+#![forbid(unsafe_code)]
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, OnceLock};
+
+use super::requests::{FileRequests, MOST_BYTES, Piece};
+use super::sides::FileSides;
+use crate::transfer::plan::{LoopOrder, Plan};
+
+/// Moves of a window: listing them takes about half a millisecond, and requests of adjacent pieces are found among them.
+const MOVES_OF_WINDOW: u64 = 4096;
+/// Bytes of a window, each mebibyte of which is a request.
+const BYTES_OF_WINDOW: u64 = 256 << 20;
+/// A plan with no more moves is listed at once, and its requests are counted.
+const FEW_MOVES: u64 = 64;
+
+/// A plan between a file and memory.
+pub struct PlannedPieces {
+    /// In the order of the file, from window to window.
+    plan: Plan,
+    /// The open file of each region.
+    files: Vec<RawFd>,
+    writes: bool,
+    windows: u64,
+}
+
+impl PlannedPieces {
+    /// `ordered` is the plan in the order of the file.
+    pub fn new(sides: &FileSides<'_>, ordered: Plan) -> Self {
+        let regions = sides.file.memory().regions();
+        Self {
+            windows: ordered.windows(MOVES_OF_WINDOW, BYTES_OF_WINDOW),
+            plan: ordered,
+            files: regions.iter().map(|region| region.fd().unwrap_or(-1)).collect(),
+            writes: sides.writes,
+        }
+    }
+
+    /// Whether they are written to the file.
+    pub fn writes(&self) -> bool {
+        self.writes
+    }
+
+    /// Bytes of all.
+    pub fn bytes(&self) -> u64 {
+        self.plan.bytes()
+    }
+
+    /// The pieces of a window with their region of memory, in the order of the file.
+    fn window(&self, window: u64) -> Vec<(Piece, u32)> {
+        let moves = self.plan.moves_in_window(window, self.windows);
+        let mut pieces: Vec<_> = moves
+            .map(|each| {
+                let from = (each.source_region, each.source);
+                let to = (each.destination_region, each.destination);
+                let ((file, offset), (region, address)) = if self.writes { (to, from) } else { (from, to) };
+                (Piece { file: self.files[file as usize], offset, address, size: each.size }, region)
+            })
+            .collect();
+        let place = |(piece, _): &(Piece, u32)| (piece.file, piece.offset);
+        if !pieces.is_sorted_by_key(place) {
+            pieces.sort_unstable_by_key(place);
+        }
+        pieces
+    }
+}
+
+/// The plan in the order of the file. The pieces of a single window are sorted anyway.
+pub fn in_file_order(plan: &Plan, writes: bool) -> Plan {
+    let is_ordered = writes || plan.windows(MOVES_OF_WINDOW, BYTES_OF_WINDOW) == 1;
+    if is_ordered { plan.clone() } else { plan.in_order(LoopOrder::Source) }
+}
+
+/// All pieces of a plan.
+pub struct Pieces {
+    planned: Arc<PlannedPieces>,
+    next: u64,
+    window: std::vec::IntoIter<(Piece, u32)>,
+}
+
+impl Pieces {
+    pub fn of(planned: Arc<PlannedPieces>) -> Self {
+        Self { planned, next: 0, window: Vec::new().into_iter() }
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = (Piece, u32);
+
+    fn next(&mut self) -> Option<(Piece, u32)> {
+        loop {
+            if let Some(piece) = self.window.next() {
+                return Some(piece);
+            }
+            if self.next == self.planned.windows {
+                return None;
+            }
+            self.window = self.planned.window(self.next).into_iter();
+            self.next += 1;
+        }
+    }
+}
+
+/// The reads or writes of a plan.
+pub struct PlannedRequests {
+    pieces: PlannedPieces,
+    most_moves: u64,
+    /// Of the only window, if there is one: later runs use it again.
+    only: OnceLock<Arc<FileRequests>>,
+    counts: OnceLock<Counts>,
+}
+
+/// How many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Contiguous spans.
+    pub moves: u64,
+    /// Reads or writes.
+    pub requests: u64,
+}
+
+impl Counts {
+    /// With those of one more list.
+    pub fn with(self, list: &FileRequests) -> Self {
+        Self { moves: self.moves + list.pieces(), requests: self.requests + list.len() as u64 }
+    }
+}
+
+impl PlannedRequests {
+    pub fn new(pieces: PlannedPieces, most_moves: u64) -> Self {
+        let this = Self { pieces, most_moves, only: OnceLock::new(), counts: OnceLock::new() };
+        if most_moves <= FEW_MOVES && this.pieces.windows == 1 {
+            this.window(0);
+        }
+        this
+    }
+
+    /// The number of windows.
+    pub fn windows(&self) -> u64 {
+        self.pieces.windows
+    }
+
+    /// The requests of a window; at least one.
+    pub fn window(&self, window: u64) -> Arc<FileRequests> {
+        let list = || {
+            let pieces = self.pieces.window(window).into_iter().map(|(piece, _)| piece).collect();
+            Arc::new(FileRequests::gather(pieces, self.pieces.writes))
+        };
+        if self.pieces.windows == 1 { self.only.get_or_init(list).clone() } else { list() }
+    }
+
+    /// Bytes of all.
+    pub fn bytes(&self) -> u64 {
+        self.pieces.bytes()
+    }
+
+    /// The most requests there can be; their number, if they are listed.
+    pub fn most_requests(&self) -> u64 {
+        let listed = self.only.get().map(|list| list.len() as u64);
+        listed.unwrap_or_else(|| self.most_moves.saturating_add(self.bytes() / MOST_BYTES))
+    }
+
+    /// How many there are. Lists all unless a run has done so.
+    pub fn counts(&self) -> Counts {
+        let count = |sum: Counts, window| sum.with(&self.window(window));
+        *self.counts.get_or_init(|| (0..self.windows()).fold(Counts::default(), count))
+    }
+
+    /// Keeps what a run has counted.
+    pub fn note(&self, counts: Counts) {
+        // Every run counts the same.
+        let _ = self.counts.set(counts);
+    }
+}
+
+/// The requests of one run, taken one by one.
+pub struct RequestSource {
+    planned: Option<Arc<PlannedRequests>>,
+    next_window: u64,
+    list: Arc<FileRequests>,
+    next: usize,
+    counts: Counts,
+}
+
+impl RequestSource {
+    /// The requests of a plan.
+    pub fn planned(planned: Arc<PlannedRequests>) -> Self {
+        Self { planned: Some(planned), ..Self::listed(Arc::default()) }
+    }
+
+    /// Those of a list.
+    pub fn listed(list: Arc<FileRequests>) -> Self {
+        Self { planned: None, next_window: 0, list, next: 0, counts: Counts::default() }
+    }
+
+    /// Whether none is left.
+    pub fn is_over(&self) -> bool {
+        let has_windows = self.planned.as_ref().is_some_and(|planned| self.next_window < planned.windows());
+        self.next == self.list.len() && !has_windows
+    }
+
+    /// The next request: its list and its index.
+    pub fn take(&mut self) -> Option<(Arc<FileRequests>, usize)> {
+        while self.next == self.list.len() {
+            let planned = self.planned.as_ref().filter(|planned| self.next_window < planned.windows())?;
+            self.list = planned.window(self.next_window);
+            (self.next, self.next_window) = (0, self.next_window + 1);
+            self.counts = self.counts.with(&self.list);
+            if self.next_window == planned.windows() {
+                planned.note(self.counts);
+            }
+        }
+        self.next += 1;
+        Some((self.list.clone(), self.next - 1))
+    }
+
+    /// Drops all that are left.
+    pub fn clear(&mut self) {
+        (self.planned, self.next) = (None, self.list.len());
+    }
+
+    /// Bytes of all, and the most requests there can be. Of a source that nothing was taken from.
+    pub fn sizes(&self) -> (u64, u64) {
+        match &self.planned {
+            Some(planned) => (planned.bytes(), planned.most_requests()),
+            None => (self.list.bytes(), self.list.len() as u64),
+        }
+    }
+}
