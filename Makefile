@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # Targets run in order, each with all cores. The tools must not use the job server of this make.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure llama library build test lint rust-test c-test engines-test sanitized-test race-test fuzz-calls demo \
+.PHONY: all help setup configure llama library build test lint rust-test c-test engines-test sanitized-test race-test load-test fuzz-calls demo \
     demo-llama llama-package bench bench-llama \
     gpu-bundle engine-bundle header kernels clean
 
@@ -46,6 +46,8 @@ help:
 	@echo "make package  a tarball and Debian packages of the library, under build/packages"
 	@echo "make fuzz-calls"
 	@echo "              random sequences of calls for FUZZ_SECONDS=600; see fuzz/README.md"
+	@echo "make load-test"
+	@echo "              agents under load, and peers that are killed and stopped; LOAD_SECONDS=30 per load"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "make engine-bundle"
@@ -152,6 +154,12 @@ race-test: setup
 FUZZ_SECONDS ?= 600
 fuzz-calls: build
 	scripts/fuzz-calls.sh $(TREE) "$(NIXL_LIBRARY)" $(FUZZ_SECONDS)
+
+# Agents under load and peers that fail, for LOAD_SECONDS per load. A run without a failure adds its rows to
+# c_tests/nixl/load-records.md.
+LOAD_SECONDS ?= 30
+load-test: build
+	scripts/load-test.sh $(TREE) "$(NIXL_LIBRARY)" $(LOAD_SECONDS)
 
 test: lint rust-test c-test sanitized-test
 	@echo "make test: all passed, in $$(($$(date +%s) - $(STARTED))) s"

@@ -111,7 +111,7 @@ void files(Examination &examination, const Options &options, bool has_nixl, std:
         if (!has_nixl || devices == 0 || !examination.has(id + ".direct_io", Level::ok)) continue;
         examination.check(id + ".gds", "GPUDirect Storage in " + directory,
                           [&](Reporter &report) { check_gds(report, options, directory, i); },
-                          "check the log of cuFile, cufile.log, and the state of nvidia-fs");
+                          "run with CUFILE_LOGFILE_PATH=/tmp/cufile.log, which then has what cuFile does");
     }
 }
 

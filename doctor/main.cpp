@@ -10,6 +10,7 @@
 
 #include <kvmem.hpp>
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -97,9 +98,17 @@ ExitStatus run(int argc, char **argv) {
     return print(text, are_met ? works : does_not_work);
 }
 
+// So that no pipe gets the number of a standard file that is closed. A report to it is not written.
+void reserve_standard_files() {
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        if (fcntl(fd, F_GETFD) < 0) static_cast<void>(open("/dev/null", O_RDONLY));
+    }
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
+    reserve_standard_files();
     // A closed pipe is an exit status, not a signal.
     signal(SIGPIPE, SIG_IGN);
     try {

@@ -1899,6 +1899,11 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
 /// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
 #define KVMEM_PATH_NIXL_WRITE_STAGED 16
 
+/// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
+#define KVMEM_PATH_NIXL_READ_SERVED 17
+/// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
+#define KVMEM_PATH_NIXL_WRITE_SERVED 18
+
 /// Returns the name of a path, such as "NIXL read". The string is static.
 ///
 /// @param path any value; the name of an unknown one is "unknown"

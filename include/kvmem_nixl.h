@@ -164,6 +164,9 @@ typedef struct kvmem_nixl_options {
     kvmem_queue *queue;
     /// user_data of the completions.
     uint64_t user_data;
+    /// Nanoseconds that a run of a request may take; 0 for no limit. A run that takes longer ends with
+    /// KVMEM_STATUS_TIMED_OUT, and NIXL may use its memory until the request can be posted again.
+    uint64_t timeout_ns;
 } kvmem_nixl_options;
 
 /// Sets options to their defaults.
@@ -855,6 +858,52 @@ kvmem_status kvmem_layout_create_remote(kvmem_agent *agent,
                                         kvmem_layout **layout,
                                         kvmem_error **error);
 
+/* ---- Owners that serve transfers ---- */
+
+/// Peers may write to the layout, too.
+#define KVMEM_SERVE_WRITE 1
+
+/// Options of kvmem_layout_serve.
+typedef struct kvmem_serve_options {
+    /// sizeof(kvmem_serve_options)
+    size_t struct_size;
+    /// KVMEM_SERVE_* flags.
+    uint64_t flags;
+    /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB.
+    uint64_t arena_size;
+    /// How long a peer may neither read nor write while the owner waits for it, in nanoseconds; then it loses
+    /// its part of the staging memory. 0 for 30 s.
+    uint64_t stall_timeout_ns;
+} kvmem_serve_options;
+
+/// Sets options to their defaults.
+void kvmem_serve_options_init(kvmem_serve_options *options, size_t struct_size);
+
+/// Serves transfers of a layout to peers, as long as the layout exists.
+///
+/// A transfer between layouts that store the same tokens differently has a contiguous range per row, and
+/// NIXL takes microseconds for each. For peers of a layout that is served, this process gathers rows in
+/// staging memory, which they read in large ranges, or scatters what they have written there. Their transfers
+/// use this if it takes less time. Get the metadata of the agent, and export the layout, after this call.
+///
+/// @param layout a layout in host memory of this process that was built with an agent
+/// @param options options; NULL for the defaults
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: an option is invalid
+///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
+///           peers
+///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in GPU memory, on disk, or in memory of another
+///           process
+///         KVMEM_STATUS_OUT_OF_MEMORY: the staging memory cannot be allocated
+///         KVMEM_STATUS_NIXL: NIXL cannot register the staging memory
+///
+/// Notes: Peers can read what they request, and with KVMEM_SERVE_WRITE write it. They cannot have this
+/// process access other memory. NIXL itself does not restrict peers that have the metadata of the agent.
+kvmem_status kvmem_layout_serve(kvmem_layout *layout,
+                                const kvmem_serve_options *options,
+                                kvmem_error **error);
+
 /* ---- Notifications ---- */
 
 /// Messages that were taken from an agent. They never change, so any threads may read them at the same time.
@@ -877,7 +926,8 @@ typedef struct kvmem_notification {
 /// @param data any bytes; NULL with size 0 for an empty message
 /// @param size number of bytes
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
-///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own; the bytes begin with KVMEMSRV, as
+///           requests of kvmem itself do
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
@@ -1068,9 +1118,13 @@ kvmem_status kvmem_request_make(uint32_t operation,
 /// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
 /// @param size number of bytes
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
-///         KVMEM_STATUS_BUSY: the request is in flight
+///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
+///
+/// Notes: NIXL copies host memory of a peer within its call. A request of at most 256 KiB to a peer is
+/// therefore posted by the calling thread, if no other thread uses the agent; a larger one by the thread of
+/// the agent.
 kvmem_status kvmem_request_post(kvmem_request *request,
                                 const void *notification,
                                 size_t size,
@@ -1082,6 +1136,7 @@ kvmem_status kvmem_request_post(kvmem_request *request,
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
+///         KVMEM_STATUS_TIMED_OUT: the run has ended, because it took longer than timeout_ns of its options
 ///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
 kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **error);
@@ -1091,7 +1146,8 @@ kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **erro
 /// @param request a request
 /// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK: the run has succeeded
-///         KVMEM_STATUS_TIMED_OUT: the run is still in flight
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, or has ended because it took longer than
+///           timeout_ns of its options; kvmem_request_poll distinguishes them
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
 ///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
@@ -1163,6 +1219,48 @@ kvmem_status kvmem_request_get_telemetry(const kvmem_request *request,
 ///
 /// @param request a request that no other call uses; NULL does nothing
 void kvmem_request_destroy(kvmem_request *request);
+
+/* ---- Telemetry of agents ---- */
+
+/// What an agent has moved since it was created, as NIXL measured it: the sum over all runs of its requests,
+/// those of transfers included.
+typedef struct kvmem_agent_telemetry {
+    /// Runs that have succeeded.
+    uint64_t succeeded;
+    /// Runs that have failed.
+    uint64_t failed;
+    /// Runs that are in flight now.
+    uint64_t in_flight;
+    /// Bytes that were read from peers, files and objects.
+    uint64_t bytes_read;
+    /// Bytes that were written to peers, files and objects.
+    uint64_t bytes_written;
+    /// Descriptors of those runs, after NIXL has merged neighbours.
+    uint64_t descriptors;
+    /// Sum of the durations of the calls that posted the runs, in nanoseconds.
+    uint64_t post_ns;
+    /// Sum of the durations of the runs that have succeeded, in nanoseconds. Runs may overlap.
+    uint64_t duration_ns;
+    /// The longest of these durations, in nanoseconds.
+    uint64_t longest_ns;
+    /// Notifications that were sent without a request.
+    uint64_t notifications_sent;
+    /// Notifications that have arrived.
+    uint64_t notifications_received;
+} kvmem_agent_telemetry;
+
+/// Returns what an agent has moved since it was created.
+///
+/// @param agent an agent that was created with KVMEM_AGENT_TELEMETRY
+/// @param telemetry receives the sums
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the agent has no telemetry
+///
+/// Notes: a transfer consists of one or several requests; kvmem_transfer_get_info has their number. NIXL
+/// measures in microseconds.
+kvmem_status kvmem_agent_get_telemetry(kvmem_agent *agent,
+                                       kvmem_agent_telemetry *telemetry,
+                                       kvmem_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -142,10 +142,13 @@ check_size() {
         "List the largest files: du -a $fresh | sort -n | tail"
 }
 
-# Runs the demo without a GPU and with an empty environment: the library, NIXL, UCX and POSIX must be found in the bundle.
+# Runs the demo and the doctor without a GPU and with an empty environment: the library, NIXL, UCX and POSIX must be found in
+# the bundle.
 check_demo() {
     env -i "$fresh/run" demo --tier system --blocks 16 --timeout 60 >build/gpu-bundle.log 2>&1 ||
         fail "the demo does not run from the bundle." "$(tail -n 5 build/gpu-bundle.log)"
+    env -i "$fresh/run" doctor --require=plugin:UCX,plugin:POSIX --no-rates >build/gpu-bundle.log 2>&1 ||
+        fail "kvmem-doctor does not find NIXL in the bundle." "$(tail -n 5 build/gpu-bundle.log)"
 }
 
 soname() { readelf --dynamic --wide "$1" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'; }

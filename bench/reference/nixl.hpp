@@ -35,7 +35,8 @@ class agent {
     // Memory of a GPU must be one allocation or one VMM mapping.
     void add_memory(span added, memory where = {});
     bytes metadata() const;
-    void load_peer(const bytes &metadata);
+    // Several may be loaded; peer() is the last of them. Returns its name.
+    std::string load_peer(const bytes &metadata);
 
     const nixl_capi::library &api() const { return api_; }
     nixl_capi::agent handle() const { return handle_; }
@@ -47,6 +48,7 @@ class agent {
     nixl_capi::backend backend_ = nullptr;
     std::vector<nixl_capi::reg_dlist> registered_;
     std::string peer_;
+    std::vector<std::string> loaded_;
 };
 
 // A descriptor list as create_xfer_req takes it.
@@ -87,6 +89,7 @@ class prepared {
 class read_request {
   public:
     read_request(const agent &owner, const descriptors &local, const descriptors &remote);
+    read_request(const agent &owner, const descriptors &local, const descriptors &remote, const std::string &peer);
     read_request(const agent &owner, const prepared &local, const std::vector<int> &local_ids,
                  const prepared &remote, const std::vector<int> &remote_ids);
     ~read_request();

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"context"
+	"sync"
 	"time"
 	"unsafe"
 )
@@ -35,7 +36,18 @@ func NIXLPath() (string, error) {
 }
 
 // Agent is a NIXL agent. Registrations, layouts and transfers keep it alive.
-type Agent struct{ object }
+type Agent struct {
+	object
+
+	mu      sync.Mutex // held while reports change
+	reports *reports
+}
+
+// Reports are the completions that a queue gets when messages arrive.
+type reports struct {
+	queue  *Queue
+	number uint64 // in its reader
+}
 
 // AgentOptions are options of NewAgent.
 type AgentOptions struct {
@@ -53,8 +65,7 @@ type AgentOptions struct {
 func NewAgent(name string, options AgentOptions) (*Agent, error) {
 	var a arena
 	defer a.free()
-	o := (*C.kvmem_agent_options)(a.allocate(C.sizeof_kvmem_agent_options))
-	o.struct_size = C.sizeof_kvmem_agent_options
+	o := newOptions[C.kvmem_agent_options](a)
 	o.flags = C.uint64_t(options.Flags)
 	o.progress_delay_us = C.uint64_t(options.ProgressDelay / time.Microsecond)
 	o.listen_delay_us = C.uint64_t(options.ListenDelay / time.Microsecond)
@@ -183,6 +194,22 @@ func (g *Agent) FetchPeer(ctx context.Context, name, address string, port uint32
 	return err
 }
 
+// InvalidateAllPeers removes the metadata of all peers, as InvalidatePeer does for one, and returns their number.
+func (g *Agent) InvalidateAllPeers() (int, error) {
+	var count C.size_t
+	err := g.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_agent_invalidate_all_remote_metadata((*C.kvmem_agent)(p), &count, failure)
+	})
+	return int(count), err
+}
+
+// WithdrawMetadata asks the listen thread of a peer to remove the metadata of the agent. Its arrival is not certain.
+func (g *Agent) WithdrawMetadata(address string, port uint32) error {
+	return g.call(func(p *C.kvmem_agent, text func(string) *C.char, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_agent_invalidate_local_metadata(p, text(address), C.uint32_t(port), failure)
+	}, address)
+}
+
 // SendMetadata sends the metadata of the agent to the listen thread of a peer, which loads it. Its arrival is not certain.
 func (g *Agent) SendMetadata(address string, port uint32) error {
 	return g.call(func(p *C.kvmem_agent, text func(string) *C.char, failure **C.kvmem_error) C.kvmem_status {
@@ -221,6 +248,51 @@ type Notification struct {
 	Agent string
 	// Message has its bytes.
 	Message []byte
+}
+
+// ReportNotifications has a queue report that messages have arrived, so that no goroutine needs to wait for them: when
+// messages arrive and none waited before, the queue gets a completion with the user data. Take the messages then. A nil queue
+// ends the reports.
+func (g *Agent) ReportNotifications(queue *Queue, userData uint64) error {
+	if g == nil {
+		return g.ref().call(nil)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var u users
+	defer u.done()
+	var next *reports
+	var to unsafe.Pointer
+	if queue != nil {
+		if queue.reader == nil {
+			return invalid("the queue is no queue of NewQueue")
+		}
+		var err error
+		if to, err = u.pointer(&queue.reader.queue); err != nil {
+			return err
+		}
+		next = &reports{queue: queue}
+		if next.number, err = queue.reader.addSource(userData); err != nil {
+			return err
+		}
+	}
+	err := g.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		var number C.uint64_t
+		if next != nil {
+			number = C.uint64_t(next.number)
+		}
+		return C.kvmem_agent_report_notifications((*C.kvmem_agent)(p), (*C.kvmem_queue)(to), number, failure)
+	})
+	ended := g.reports
+	if err != nil {
+		ended = next
+	} else {
+		g.reports = next
+	}
+	if ended != nil {
+		ended.queue.reader.removeSource(ended.number)
+	}
+	return err
 }
 
 // TakeNotifications returns all messages that the agent has received, and waits for one if there is none. Each message is

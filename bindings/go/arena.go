@@ -48,6 +48,14 @@ func (a *arena) free() {
 	a.chunks, a.left = nil, 0
 }
 
+// newOptions returns a struct of options that has its size, which is the first field of each.
+func newOptions[T any](a *arena) *T {
+	size := unsafe.Sizeof(*new(T))
+	options := a.allocate(size)
+	*(*C.size_t)(options) = C.size_t(size)
+	return (*T)(options)
+}
+
 // string copies a string; "" becomes NULL.
 func (a *arena) string(s string) *C.char {
 	if s == "" {

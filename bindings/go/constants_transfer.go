@@ -94,6 +94,18 @@ const (
 	PathNIXLReadStaged Path = C.KVMEM_PATH_NIXL_READ_STAGED
 	// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
 	PathNIXLWriteStaged Path = C.KVMEM_PATH_NIXL_WRITE_STAGED
+	// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
+	PathNIXLReadServed Path = C.KVMEM_PATH_NIXL_READ_SERVED
+	// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
+	PathNIXLWriteServed Path = C.KVMEM_PATH_NIXL_WRITE_SERVED
+)
+
+// ServeFlags are flags of ServeOptions.
+type ServeFlags uint64
+
+const (
+	// Peers may write to the layout, too.
+	ServeWrite ServeFlags = C.KVMEM_SERVE_WRITE
 )
 
 // ShareFlags are flags of ShareOptions.
@@ -206,6 +218,26 @@ const (
 	AgentListenThread AgentFlags = C.KVMEM_AGENT_LISTEN_THREAD
 	// NIXL measures transfers.
 	AgentTelemetry AgentFlags = C.KVMEM_AGENT_TELEMETRY
+)
+
+// NIXLFlags are flags of NIXLOptions.
+type NIXLFlags uint64
+
+const (
+	// Send the notification, also if it has no bytes.
+	NIXLNotify NIXLFlags = C.KVMEM_NIXL_NOTIFY
+	// NIXL does not merge neighbouring descriptors.
+	NIXLSkipMerge NIXLFlags = C.KVMEM_NIXL_SKIP_MERGE
+)
+
+// Operation is the direction of a request.
+type Operation uint32
+
+const (
+	// From the remote side to the local side.
+	OperationRead Operation = C.KVMEM_REQUEST_READ
+	// From the local side to the remote side.
+	OperationWrite Operation = C.KVMEM_REQUEST_WRITE
 )
 
 // SyncMode says how NIXL locks an agent.

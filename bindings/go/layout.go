@@ -5,7 +5,10 @@ package kvmem
 // #include "shim.h"
 import "C"
 
-import "unsafe"
+import (
+	"time"
+	"unsafe"
+)
 
 // LayoutConfig is the shape of a KV cache. Kind selects a shape of NVIDIA Dynamo's KVBM, and Order any order of axes: set
 // one of the two. NumBlocks, NumLayers, OuterDim, PageSize, InnerDim and DtypeWidth are required.
@@ -38,8 +41,7 @@ type LayoutConfig struct {
 }
 
 func (s LayoutConfig) c(a *arena) *C.kvmem_layout_config {
-	o := (*C.kvmem_layout_config)(a.allocate(C.sizeof_kvmem_layout_config))
-	o.struct_size = C.sizeof_kvmem_layout_config
+	o := newOptions[C.kvmem_layout_config](a)
 	o.num_blocks = C.uint64_t(s.NumBlocks)
 	o.num_layers = C.uint64_t(s.NumLayers)
 	o.outer_dim = C.uint64_t(s.OuterDim)
@@ -135,8 +137,7 @@ func NewLayout(options LayoutOptions) (*Layout, error) {
 	defer a.free()
 	var u users
 	defer u.done()
-	o := (*C.kvmem_layout_options)(a.allocate(C.sizeof_kvmem_layout_options))
-	o.struct_size = C.sizeof_kvmem_layout_options
+	o := newOptions[C.kvmem_layout_options](a)
 	o.config = options.Config.c(&a)
 	agent, err := u.pointer(options.Agent.ref())
 	if err != nil {
@@ -253,6 +254,27 @@ func (l *Layout) Export() ([]byte, error) {
 		return nil, err
 	}
 	return []byte(descriptor), nil
+}
+
+// ServeOptions configure Serve.
+type ServeOptions struct {
+	Flags ServeFlags
+	// Size of the staging memory in bytes; 0 for 16 MiB.
+	ArenaSize uint64
+	// How long a peer may neither read nor write while the owner waits for it; 0 for 30 s.
+	StallTimeout time.Duration
+}
+
+// Serve serves transfers of the layout to peers, as long as it exists. Get the metadata of the agent, and export the layout,
+// after this call.
+func (l *Layout) Serve(options ServeOptions) error {
+	c := C.kvmem_serve_options{
+		struct_size: C.sizeof_kvmem_serve_options, flags: C.uint64_t(options.Flags),
+		arena_size: C.uint64_t(options.ArenaSize), stall_timeout_ns: nanoseconds(options.StallTimeout),
+	}
+	return l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_layout_serve((*C.kvmem_layout)(p), &c, failure)
+	})
 }
 
 func (l *Layout) text(call func(*C.kvmem_layout, **C.kvmem_blob, **C.kvmem_error) C.kvmem_status) (string, error) {

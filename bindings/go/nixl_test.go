@@ -13,7 +13,12 @@ import (
 
 func agent(t *testing.T, name string) *kvmem.Agent {
 	t.Helper()
-	a, err := kvmem.NewAgent(name, kvmem.AgentOptions{})
+	return agentWith(t, name, 0)
+}
+
+func agentWith(t *testing.T, name string, flags kvmem.AgentFlags) *kvmem.Agent {
+	t.Helper()
+	a, err := kvmem.NewAgent(name, kvmem.AgentOptions{Flags: flags})
 	if errors.Is(err, kvmem.ErrUnavailableNIXL) && os.Getenv("KVMEM_NIXL_LIBRARY") == "" {
 		t.Skip(err)
 	}

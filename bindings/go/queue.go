@@ -13,9 +13,9 @@ import (
 	"unsafe"
 )
 
-// Completion is the end of one run of a transfer.
+// Completion is the end of one run of a transfer or request, or the arrival of messages.
 type Completion struct {
-	// UserData of the transfer, or of the SubmitOptions of the run.
+	// UserData of the transfer, request or report, or of the SubmitOptions of the run.
 	UserData uint64
 	// Bytes moved; 0 after a failure.
 	Bytes uint64
@@ -92,7 +92,7 @@ type run struct {
 }
 
 // A reader takes completions from a queue of the library and gives each to its run. The user data of the library is the
-// number of the transfer.
+// number of the transfer, request or source.
 type reader struct {
 	queue   object
 	file    *os.File      // a duplicate of the event fd, for the netpoller
@@ -104,6 +104,7 @@ type reader struct {
 	inFlight    int
 	next        uint64
 	transfers   map[uint64]*flights
+	sources     map[uint64]uint64 // number of a source that is no transfer: user data
 	completions []Completion
 	keep        bool // whether completions are kept for Next
 }
@@ -122,7 +123,8 @@ func newReader() (*reader, error) {
 		return nil, err
 	}
 	r := &reader{
-		arrival: make(chan struct{}, 1), closing: make(chan struct{}), transfers: map[uint64]*flights{}, keep: true,
+		arrival: make(chan struct{}, 1), closing: make(chan struct{}), transfers: map[uint64]*flights{},
+		sources: map[uint64]uint64{}, keep: true,
 	}
 	r.queue.handle = &handle{kind: "queue", pointer: unsafe.Pointer(queue), destroy: func(p unsafe.Pointer) {
 		C.kvmem_queue_destroy((*C.kvmem_queue)(p))
@@ -182,6 +184,14 @@ func (r *reader) read() {
 // complete ends the oldest run of a transfer.
 func (r *reader) complete(number, bytes uint64, status Status) {
 	r.mu.Lock()
+	if userData, ok := r.sources[number]; ok {
+		if !r.closed {
+			r.completions = append(r.completions, Completion{UserData: userData})
+		}
+		r.mu.Unlock()
+		r.notify()
+		return
+	}
 	f := r.transfers[number]
 	if f == nil || len(f.runs) == 0 {
 		r.mu.Unlock()
@@ -242,6 +252,24 @@ func (r *reader) add(failure func(Status) error) (uint64, error) {
 	r.next++
 	r.transfers[r.next] = &flights{failure: failure}
 	return r.next, nil
+}
+
+// addSource gives a number to what reports to the queue without runs.
+func (r *reader) addSource(userData uint64) (uint64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, errQueueClosed()
+	}
+	r.next++
+	r.sources[r.next] = userData
+	return r.next, nil
+}
+
+func (r *reader) removeSource(number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.sources, number)
 }
 
 func (r *reader) remove(number uint64) {

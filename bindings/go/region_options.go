@@ -30,8 +30,7 @@ type SystemOptions struct {
 }
 
 func (s SystemOptions) c(a *arena) *C.kvmem_system_options {
-	o := (*C.kvmem_system_options)(a.allocate(C.sizeof_kvmem_system_options))
-	o.struct_size = C.sizeof_kvmem_system_options
+	o := newOptions[C.kvmem_system_options](a)
 	o.flags = C.uint64_t(s.Flags)
 	o.size = C.uint64_t(s.Size)
 	o.huge_page_size = C.uint64_t(s.HugePageSize)
@@ -60,8 +59,7 @@ type PinnedOptions struct {
 }
 
 func (s PinnedOptions) c(a *arena) *C.kvmem_pinned_options {
-	o := (*C.kvmem_pinned_options)(a.allocate(C.sizeof_kvmem_pinned_options))
-	o.struct_size = C.sizeof_kvmem_pinned_options
+	o := newOptions[C.kvmem_pinned_options](a)
 	o.flags = C.uint64_t(s.Flags)
 	o.size = C.uint64_t(s.Size)
 	o.chunk_size = C.uint64_t(s.ChunkSize)
@@ -84,8 +82,7 @@ type DeviceOptions struct {
 }
 
 func (s DeviceOptions) c(a *arena) *C.kvmem_device_options {
-	o := (*C.kvmem_device_options)(a.allocate(C.sizeof_kvmem_device_options))
-	o.struct_size = C.sizeof_kvmem_device_options
+	o := newOptions[C.kvmem_device_options](a)
 	o.size = C.uint64_t(s.Size)
 	o.device = C.int32_t(s.Device)
 	return o
@@ -105,8 +102,7 @@ type ElasticOptions struct {
 }
 
 func (s ElasticOptions) c(a *arena) *C.kvmem_elastic_options {
-	o := (*C.kvmem_elastic_options)(a.allocate(C.sizeof_kvmem_elastic_options))
-	o.struct_size = C.sizeof_kvmem_elastic_options
+	o := newOptions[C.kvmem_elastic_options](a)
 	o.flags = C.uint64_t(s.Flags)
 	o.size = C.uint64_t(s.Size)
 	o.extent_size = C.uint64_t(s.ExtentSize)
@@ -128,8 +124,7 @@ type DiskOptions struct {
 }
 
 func (s DiskOptions) c(a *arena) *C.kvmem_disk_options {
-	o := (*C.kvmem_disk_options)(a.allocate(C.sizeof_kvmem_disk_options))
-	o.struct_size = C.sizeof_kvmem_disk_options
+	o := newOptions[C.kvmem_disk_options](a)
 	o.flags = C.uint64_t(s.Flags)
 	o.size = C.uint64_t(s.Size)
 	o.path = a.string(s.Path)

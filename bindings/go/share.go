@@ -185,8 +185,7 @@ func (o OpenOptions) c(a *arena, u *users) (*C.kvmem_open_options, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := (*C.kvmem_open_options)(a.allocate(C.sizeof_kvmem_open_options))
-	result.struct_size = C.sizeof_kvmem_open_options
+	result := newOptions[C.kvmem_open_options](a)
 	result.flags = C.uint64_t(o.Flags)
 	result.agent = (*C.kvmem_agent)(agent)
 	result.device = C.int32_t(o.Device)

@@ -20,15 +20,16 @@ type Transfer struct {
 	parents [3]any
 }
 
-// Runs are the runs of a transfer.
+// Runs are the runs of a transfer or request.
 type runs struct {
 	reader *reader
 	number uint64 // in the reader
+	poll   func(object unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status
 
 	mu       sync.Mutex // held while a run is submitted
 	last     *run
 	userData uint64
-	handle   *handle // of the transfer, once it is created
+	handle   *handle // of the transfer or request, once it is created
 }
 
 // NewTransfer checks, plans and prepares a transfer. It moves nothing.
@@ -57,13 +58,10 @@ func newTransfer(source, destination *Layout, options *TransferOptions, start bo
 	if err := options.check(); err != nil {
 		return nil, err
 	}
-	var err error
-	r := &runs{userData: options.UserData}
-	if options.Queue != nil {
-		if r.reader = options.Queue.reader; r.reader == nil {
-			return nil, invalid("the queue is no queue of NewQueue")
-		}
-	} else if r.reader, err = commonReader(); err != nil {
+	r := &runs{userData: options.UserData, poll: func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_poll((*C.kvmem_transfer)(p), failure)
+	}}
+	if err := r.reportTo(options.Queue); err != nil {
 		return nil, err
 	}
 	var u users
@@ -117,6 +115,46 @@ func newTransfer(source, destination *Layout, options *TransferOptions, start bo
 	return t, nil
 }
 
+// reportTo sets the queue of the caller, or one of this package.
+func (r *runs) reportTo(queue *Queue) (err error) {
+	if queue == nil {
+		r.reader, err = commonReader()
+		return err
+	}
+	if r.reader = queue.reader; r.reader == nil {
+		return invalid("the queue is no queue of NewQueue")
+	}
+	return nil
+}
+
+// submitBy starts a run of an object by a call of the library.
+func (r *runs) submitBy(o *object, userData uint64, start func(unsafe.Pointer, **C.kvmem_error) C.kvmem_status) error {
+	pointer, err := o.use()
+	if err != nil {
+		return err
+	}
+	defer o.done()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.submit(userData, func() error {
+		return try(func(failure **C.kvmem_error) C.kvmem_status { return start(pointer, failure) })
+	})
+}
+
+// lastRun returns the run that was started last; nil before the first.
+func (r *runs) lastRun() *run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// lastUserData returns what the next run repeats.
+func (r *runs) lastUserData() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.userData
+}
+
 // submit registers a run and starts it by a call. The lock is held.
 func (r *runs) submit(userData uint64, start func() error) error {
 	started, err := r.reader.begin(r.number, userData)
@@ -137,12 +175,12 @@ func (r *runs) failure(status Status) error {
 	handle := r.handle
 	r.mu.Unlock()
 	described := (&object{handle}).call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_transfer_poll((*C.kvmem_transfer)(p), failure)
+		return r.poll(p, failure)
 	})
 	if errors.Is(described, status) {
 		return described
 	}
-	return &Error{Status: status, Message: status.Error()} // the transfer is closed, or was submitted again
+	return &Error{Status: status, Message: status.Error()} // it is closed, or runs again
 }
 
 func (t *Transfer) ref() *object {
@@ -156,23 +194,7 @@ func (t *Transfer) ref() *object {
 func (t *Transfer) Close() error { return t.ref().closeObject() }
 
 func (t *Transfer) submitBy(userData uint64, start func(unsafe.Pointer, **C.kvmem_error) C.kvmem_status) error {
-	pointer, err := t.ref().use()
-	if err != nil {
-		return err
-	}
-	defer t.done()
-	t.runs.mu.Lock()
-	defer t.runs.mu.Unlock()
-	return t.submit(userData, func() error {
-		return try(func(failure **C.kvmem_error) C.kvmem_status { return start(pointer, failure) })
-	})
-}
-
-// lastUserData returns what the next Submit repeats.
-func (t *Transfer) lastUserData() uint64 {
-	t.runs.mu.Lock()
-	defer t.runs.mu.Unlock()
-	return t.userData
+	return t.runs.submitBy(&t.object, userData, start)
 }
 
 // Submit starts a run with the last blocks. It fails with ErrBusy if a run is in flight.
@@ -223,9 +245,7 @@ func (t *Transfer) Wait(ctx context.Context) error {
 		return err
 	}
 	defer t.done()
-	t.runs.mu.Lock()
-	last := t.last
-	t.runs.mu.Unlock()
+	last := t.lastRun()
 	if last == nil {
 		_, err := t.Poll() // the error for a transfer that was never submitted
 		return err

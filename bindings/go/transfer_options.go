@@ -74,8 +74,7 @@ type TransferOptions struct {
 
 // c converts the options; the reader receives the completions, for the transfer of this number.
 func (t *TransferOptions) c(a *arena, queue *C.kvmem_queue, number uint64) *C.kvmem_transfer_options {
-	o := (*C.kvmem_transfer_options)(a.allocate(C.sizeof_kvmem_transfer_options))
-	o.struct_size = C.sizeof_kvmem_transfer_options
+	o := newOptions[C.kvmem_transfer_options](a)
 	o.flags = C.uint64_t(t.Flags)
 	o.pairs = pairsOf(a, t.Pairs)
 	o.num_pairs = C.size_t(len(t.Pairs))
@@ -131,8 +130,7 @@ type SubmitOptions struct {
 }
 
 func (s *SubmitOptions) c(a *arena, number uint64) *C.kvmem_submit_options {
-	o := (*C.kvmem_submit_options)(a.allocate(C.sizeof_kvmem_submit_options))
-	o.struct_size = C.sizeof_kvmem_submit_options
+	o := newOptions[C.kvmem_submit_options](a)
 	o.pairs = pairsOf(a, s.Pairs)
 	o.num_pairs = C.size_t(len(s.Pairs))
 	o.user_data = C.uint64_t(number)

@@ -36,9 +36,7 @@ static void create_agent(fuzz *fuzz) {
 
 /* A backend that these settings have. */
 static const char *some_backend(fuzz *fuzz) {
-    if (has_backend("UCX") && (!has_backend("POSIX") || random_one_in(fuzz, 2))) {
-        return "UCX";
-    }
+    if (has_backend("UCX") && (!has_backend("POSIX") || random_one_in(fuzz, 2))) return "UCX";
     return has_backend("POSIX") ? "POSIX" : NULL;
 }
 
@@ -51,9 +49,7 @@ static void create_backend(fuzz *fuzz) {
 static void use_agent(fuzz *fuzz) {
     const kvmem_agent *agent = table_pick(fuzz, AGENTS);
     const char *name = DO(fuzz, kvmem_agent_name, agent);
-    if ((agent == NULL) != (name == NULL)) {
-        fuzz_fail(fuzz, "the name is %s", name != NULL ? name : "NULL");
-    }
+    if ((agent == NULL) != (name == NULL)) fuzz_fail(fuzz, "the name is %s", name != NULL ? name : "NULL");
 }
 
 CREATES(get_metadata, BLOBS, kvmem_agent_get_local_metadata, AGENTS)
@@ -78,13 +74,10 @@ static void meet(fuzz *fuzz) {
         CREATE(fuzz, BLOBS, kvmem_layout_get_agent, layout);
     }
     const char *name = DO(fuzz, kvmem_agent_name, owner);
-    if (TRY(fuzz, kvmem_agent_notify, reader, name, "met", 3) == KVMEM_STATUS_OK) {
+    if (TRY(fuzz, kvmem_agent_notify, reader, name, "met", 3) == KVMEM_STATUS_OK)
         CREATE(fuzz, NOTIFICATIONS, kvmem_agent_take_notifications, owner, 100000000);
-    }
     TRY(fuzz, kvmem_agent_check_remote_metadata, reader, name);
-    if (random_one_in(fuzz, 3)) {
-        TRY(fuzz, kvmem_agent_invalidate_remote_metadata, reader, name);
-    }
+    if (random_one_in(fuzz, 3)) TRY(fuzz, kvmem_agent_invalidate_remote_metadata, reader, name);
 }
 
 /* Bytes of another blob are no metadata, and are given at times. */
@@ -93,11 +86,8 @@ static void load_metadata(fuzz *fuzz) {
     const void *data = DO(fuzz, kvmem_blob_data, blob);
     const size_t size = DO(fuzz, kvmem_blob_size, blob);
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
-    if (random_one_in(fuzz, 2)) {
-        TRY(fuzz, kvmem_agent_load_remote_metadata, agent, data, size, NULL);
-    } else {
-        CREATE_IF(true, fuzz, BLOBS, kvmem_agent_load_remote_metadata, agent, data, size);
-    }
+    if (random_one_in(fuzz, 2)) TRY(fuzz, kvmem_agent_load_remote_metadata, agent, data, size, NULL);
+    else CREATE_IF(true, fuzz, BLOBS, kvmem_agent_load_remote_metadata, agent, data, size);
 }
 
 static const char *peer_name(fuzz *fuzz) {

@@ -22,9 +22,7 @@ static uint64_t seconds_now(void) {
 
 /* What a program that uses a GPU has anyway, so that its end is not the library's. */
 static void retain_devices(void) {
-    for (int device = 0; device < driver_devices(); device++) {
-        retain_device(device);
-    }
+    for (int device = 0; device < driver_devices(); device++) retain_device(device);
 }
 
 /* Should something large be allocated all the same, it fails here and not for the whole machine. */
@@ -37,9 +35,7 @@ static void limit_memory(void) {
 
 /* Where all functions must succeed, a rare one is given four times the sequences to do so. */
 static bool has_enough(uint64_t done) {
-    if (settings.sequences == 0 || done < settings.sequences) {
-        return false;
-    }
+    if (settings.sequences == 0 || done < settings.sequences) return false;
     return done >= 4 * settings.sequences || !settings.needs_all || calls_report(false, false);
 }
 
@@ -55,9 +51,7 @@ static uint64_t run_sequences(void) {
 
 int main(int argc, char **argv) {
     settings_read(argc, argv);
-    if (settings.minimises) {
-        return minimise();
-    }
+    if (settings.minimises) return minimise();
     printf("seed %llu\n", (unsigned long long)settings.seed);
     fflush(stdout);
     signal(SIGPIPE, SIG_IGN);

@@ -29,11 +29,8 @@ static void can_access(fuzz *fuzz) {
 static void copy_rates(fuzz *fuzz) {
     const int32_t device = random_device(fuzz), peer = random_device(fuzz);
     kvmem_blob *rates = NULL;
-    if (random_one_in(fuzz, 2)) {
-        TRY(fuzz, kvmem_cuda_get_copy_rates, device, or_null(fuzz, &rates));
-    } else {
-        TRY(fuzz, kvmem_cuda_get_peer_rates, device, peer, or_null(fuzz, &rates));
-    }
+    if (random_one_in(fuzz, 2)) TRY(fuzz, kvmem_cuda_get_copy_rates, device, or_null(fuzz, &rates));
+    else TRY(fuzz, kvmem_cuda_get_peer_rates, device, peer, or_null(fuzz, &rates));
     const void *data = random_one_in(fuzz, 10) ? NULL : kvmem_blob_data(rates);
     const size_t size = data != NULL ? kvmem_blob_size(rates) - (random_one_in(fuzz, 10) ? 1 : 0) : 0;
     kvmem_rates_info info;
@@ -45,17 +42,13 @@ static void copy_rates(fuzz *fuzz) {
     kvmem_blob_destroy(rates);
 }
 
-static void default_rates(fuzz *fuzz) {
-    TRY(fuzz, kvmem_cuda_use_default_rates, random_device(fuzz));
-}
+static void default_rates(fuzz *fuzz) { TRY(fuzz, kvmem_cuda_use_default_rates, random_device(fuzz)); }
 
 /* Opened in the process that exported it, as another process would. */
 static void ipc(fuzz *fuzz) {
     const kvmem_region *region = table_pick(fuzz, REGIONS);
     kvmem_region_info info;
-    if (TRY(fuzz, kvmem_region_get_info, region, &info) != KVMEM_STATUS_OK) {
-        return;
-    }
+    if (TRY(fuzz, kvmem_region_get_info, region, &info) != KVMEM_STATUS_OK) return;
     kvmem_ipc_handle handle;
     memset(&handle, 0, sizeof(handle));
     TRY(fuzz, kvmem_ipc_export, random_one_in(fuzz, 20) ? random_next(fuzz) : info.address,
@@ -142,9 +135,7 @@ static void export_and_import(fuzz *fuzz) {
     TRY(fuzz, kvmem_vmm_memory_export_fd, memory, or_null(fuzz, &fd));
     const int32_t device = random_one_in(fuzz, 3) ? KVMEM_VMM_ANY_DEVICE : random_device(fuzz);
     CREATE(fuzz, MEMORIES, kvmem_vmm_memory_import_fd, fd, GRANULE * random_below(fuzz, 3), device);
-    if (fd >= 0) {
-        close(fd);
-    }
+    if (fd >= 0) close(fd);
 }
 
 static void export_and_import_fabric(fuzz *fuzz) {

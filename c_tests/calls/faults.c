@@ -27,33 +27,19 @@ static void plan_files(void) {
 }
 
 void faults_begin(fuzz *fuzz) {
-    if (!settings.faults || !random_one_in(fuzz, 3)) {
-        return;
-    }
+    if (!settings.faults || !random_one_in(fuzz, 3)) return;
     planned++;
     is_planned = true;
-    if (random_one_in(fuzz, 3)) {
-        plan_files();
-    } else {
-        plan_driver(fuzz);
-    }
+    if (random_one_in(fuzz, 3)) plan_files();
+    else plan_driver(fuzz);
 }
 
 void faults_end(void) {
-    if (has_limit) {
-        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    } else if (is_planned) {
-        SIM(sim_forget_failures());
-    }
+    if (has_limit) CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    else if (is_planned) SIM(sim_forget_failures());
     is_planned = has_limit = false;
 }
 
-void faults_spare(bool is_spared) {
-    if (settings.faults) {
-        SIM(sim_spare(is_spared));
-    }
-}
+void faults_spare(bool is_spared) { if (settings.faults) SIM(sim_spare(is_spared)); }
 
-uint64_t faults_planned(void) {
-    return planned;
-}
+uint64_t faults_planned(void) { return planned; }

@@ -49,33 +49,21 @@ static uint64_t mix(uint64_t *state) {
     return mixed ^ (mixed >> 31);
 }
 
-uint64_t random_next(fuzz *fuzz) {
-    return mix(&fuzz->random);
-}
+uint64_t random_next(fuzz *fuzz) { return mix(&fuzz->random); }
 
-uint64_t random_below(fuzz *fuzz, uint64_t end) {
-    return end == 0 ? 0 : random_next(fuzz) % end;
-}
+uint64_t random_below(fuzz *fuzz, uint64_t end) { return end == 0 ? 0 : random_next(fuzz) % end; }
 
-bool random_one_in(fuzz *fuzz, uint64_t count) {
-    return random_below(fuzz, count) == 0;
-}
+bool random_one_in(fuzz *fuzz, uint64_t count) { return random_below(fuzz, count) == 0; }
 
 uint64_t random_flags(fuzz *fuzz, uint64_t known) {
-    if (random_one_in(fuzz, 3)) {
-        return 0;
-    }
-    if (random_one_in(fuzz, 60)) {
-        return random_next(fuzz);
-    }
+    if (random_one_in(fuzz, 3)) return 0;
+    if (random_one_in(fuzz, 60)) return random_next(fuzz);
     return random_next(fuzz) & random_next(fuzz) & known;
 }
 
 uint64_t random_size(fuzz *fuzz, uint64_t most) {
     static const uint64_t others[] = {0, 1, UINT64_C(1) << 56, UINT64_MAX, UINT64_MAX - 4095};
-    if (random_one_in(fuzz, 40)) {
-        return random_of(fuzz, others);
-    }
+    if (random_one_in(fuzz, 40)) return random_of(fuzz, others);
     const uint64_t size = 1 + random_below(fuzz, most);
     return random_one_in(fuzz, 3) || size < 4096 ? size : size / 4096 * 4096;
 }
@@ -105,13 +93,11 @@ size_t random_struct_size(fuzz *fuzz, size_t size) {
 void call_note(fuzz *fuzz, enum function function) {
     fuzz->function = function;
     atomic_fetch_add_explicit(&called[function], 1, memory_order_relaxed);
-    if (functions[function].statuses == 0) {
+    if (functions[function].statuses == 0)
         atomic_fetch_add_explicit(&succeeded[function], 1, memory_order_relaxed);
-    }
-    if (settings.prints_calls) {
+    if (settings.prints_calls)
         printf("%llu.%u %s: %s\n", (unsigned long long)fuzz->index, fuzz->thread, fuzz->operation,
                functions[function].name);
-    }
 }
 
 kvmem_error **call_begin(fuzz *fuzz, enum function function) {
@@ -123,58 +109,45 @@ kvmem_error **call_begin(fuzz *fuzz, enum function function) {
 }
 
 static bool is_documented(enum function function, kvmem_status status) {
-    if (status > KVMEM_STATUS_IN_PROGRESS || status < KVMEM_STATUS_PANIC) {
-        return false;
-    }
+    if (status > KVMEM_STATUS_IN_PROGRESS || status < KVMEM_STATUS_PANIC) return false;
     /* The head of the header says this once for all functions. */
-    if (settings.faults && (status == KVMEM_STATUS_OUT_OF_MEMORY || status == KVMEM_STATUS_CUDA)) {
-        return true;
-    }
+    if (settings.faults && (status == KVMEM_STATUS_OUT_OF_MEMORY || status == KVMEM_STATUS_CUDA)) return true;
     const unsigned bit = status > 0 ? 31 : (unsigned)-status;
     return ((functions[function].statuses >> bit) & 1) != 0;
 }
 
 /* A failure has an error that agrees with it; a success has none. */
 static void check_error(fuzz *fuzz, kvmem_status status) {
-    if (!fuzz->has_slot || (status >= 0 && fuzz->error == NULL)) {
-        return;
-    }
-    if (status >= 0 || fuzz->error == NULL) {
+    if (!fuzz->has_slot || (status >= 0 && fuzz->error == NULL)) return;
+    if (status >= 0 || fuzz->error == NULL)
         fuzz_fail(fuzz, "status %d, and %s error", (int)status, fuzz->error != NULL ? "an" : "no");
-    }
     size_t length = 0;
     const char *message = kvmem_error_message(fuzz->error, &length);
-    if (kvmem_error_status(fuzz->error) != status || length == 0 || strlen(message) != length) {
+    if (kvmem_error_status(fuzz->error) != status || length == 0 || strlen(message) != length)
         fuzz_fail(fuzz, "status %d, and an error with status %d: '%s'", (int)status,
                   (int)kvmem_error_status(fuzz->error), message);
-    }
 }
 
 /* Fails; or, to collect all of them, prints each function and status once. */
 static void report_undocumented(fuzz *fuzz, enum function function, kvmem_status status) {
     static _Atomic uint32_t reported[NUM_FUNCTIONS];
     const char *message = fuzz->error != NULL ? kvmem_error_message(fuzz->error, NULL) : "(no error asked for)";
-    if (!settings.collects_statuses || status == KVMEM_STATUS_PANIC || status > KVMEM_STATUS_IN_PROGRESS) {
+    if (!settings.collects_statuses || status == KVMEM_STATUS_PANIC || status > KVMEM_STATUS_IN_PROGRESS)
         fuzz_fail(fuzz, "%s is not documented: %s", kvmem_status_name(status), message);
-    }
     const uint32_t bit = UINT32_C(1) << (unsigned)(status < 0 ? -status : 0);
-    if (fuzz->error != NULL && (atomic_fetch_or(&reported[function], bit) & bit) == 0) {
+    if (fuzz->error != NULL && (atomic_fetch_or(&reported[function], bit) & bit) == 0)
         printf("UNDOCUMENTED: %s: %s: %s (seed %llu)\n", functions[function].name, kvmem_status_name(status),
                message, (unsigned long long)fuzz->sequence);
-    }
 }
 
 kvmem_status call_end(fuzz *fuzz, kvmem_status status) {
     const enum function function = fuzz->function;
     faults_end();
-    if (!is_documented(function, status)) {
-        report_undocumented(fuzz, function, status);
-    }
+    if (!is_documented(function, status)) report_undocumented(fuzz, function, status);
     check_error(fuzz, status);
-    if (settings.prints_calls) {
+    if (settings.prints_calls)
         printf("    %s %s\n", kvmem_status_name(status),
                fuzz->error != NULL ? kvmem_error_message(fuzz->error, NULL) : "");
-    }
     if (status >= 0) {
         atomic_fetch_add_explicit(&succeeded[function], 1, memory_order_relaxed);
     } else if (fuzz->error != NULL) {
@@ -192,12 +165,9 @@ void check_created(fuzz *fuzz, kind kind, kvmem_status status, void *handle, boo
         }
         return;
     }
-    if (handle == POISON || (status >= 0) != (handle != NULL)) {
+    if (handle == POISON || (status >= 0) != (handle != NULL))
         fuzz_fail(fuzz, "status %d, and the handle is %p", (int)status, handle);
-    }
-    if (handle != NULL) {
-        table_add(fuzz, kind, handle);
-    }
+    if (handle != NULL) table_add(fuzz, kind, handle);
 }
 
 /* ---- one call ---- */
@@ -211,9 +181,8 @@ static unsigned weight_in(uint64_t sequence, size_t group, const operation *oper
 static unsigned total_weight(uint64_t sequence) {
     unsigned total = 0;
     for (size_t i = 0; i < COUNT_OF(groups); i++) {
-        for (const operation *operation = groups[i]; operation->name != NULL; operation++) {
+        for (const operation *operation = groups[i]; operation->name != NULL; operation++)
             total += weight_in(sequence, i, operation);
-        }
     }
     return total;
 }
@@ -222,9 +191,7 @@ static const operation *operation_at(uint64_t sequence, uint64_t place) {
     for (size_t i = 0; i < COUNT_OF(groups); i++) {
         for (const operation *operation = groups[i]; operation->name != NULL; operation++) {
             const unsigned weight = weight_in(sequence, i, operation);
-            if (place < weight) {
-                return operation;
-            }
+            if (place < weight) return operation;
             place -= weight;
         }
     }
@@ -239,22 +206,17 @@ static void make(fuzz *fuzz, kind kind, unsigned depth) {
     size_t count = 0;
     for (size_t i = 0; i < COUNT_OF(groups); i++) {
         for (const operation *operation = groups[i]; operation->name != NULL; operation++) {
-            if ((operation->makes & BIT(kind)) != 0 && count < COUNT_OF(makers)) {
-                makers[count++] = operation;
-            }
+            if ((operation->makes & BIT(kind)) != 0 && count < COUNT_OF(makers)) makers[count++] = operation;
         }
     }
-    if (count > 0) {
-        run(fuzz, makers[random_below(fuzz, count)], depth + 1);
-    }
+    if (count > 0) run(fuzz, makers[random_below(fuzz, count)], depth + 1);
 }
 
 /* Makes what the operation needs and is not there, mostly; then runs it. */
 static void run(fuzz *fuzz, const operation *operation, unsigned depth) {
     for (kind kind = 0; kind < NUM_KINDS; kind++) {
-        if ((operation->needs & BIT(kind)) != 0 && depth < 4 && !table_has(kind) && !random_one_in(fuzz, 20)) {
+        if ((operation->needs & BIT(kind)) != 0 && depth < 4 && !table_has(kind) && !random_one_in(fuzz, 20))
             make(fuzz, kind, depth);
-        }
     }
     fuzz->operation = operation->name;
     operation->run(fuzz);
@@ -277,10 +239,9 @@ bool calls_report(bool prints, bool needs_all) {
         const unsigned long long calls = called[i];
         const unsigned long long successes = succeeded[i];
         const bool is_lacking = calls == 0 || (successes == 0 && !settings_cannot_succeed(functions[i].name));
-        if (prints || (needs_all && is_lacking)) {
+        if (prints || (needs_all && is_lacking))
             printf("%s%s: %llu calls, %llu succeeded\n", needs_all && is_lacking ? "TOO FEW: " : "",
                    functions[i].name, calls, successes);
-        }
         is_complete = is_complete && !is_lacking;
     }
     return is_complete;
@@ -288,8 +249,6 @@ bool calls_report(bool prints, bool needs_all) {
 
 uint64_t calls_made(void) {
     uint64_t sum = 0;
-    for (size_t i = 0; i < NUM_FUNCTIONS; i++) {
-        sum += called[i];
-    }
+    for (size_t i = 0; i < NUM_FUNCTIONS; i++) sum += called[i];
     return sum;
 }

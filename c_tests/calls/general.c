@@ -6,9 +6,8 @@ static void versions(fuzz *fuzz) {
     const char *text = (call_note(fuzz, FUNCTION_kvmem_version_string), kvmem_version_string());
     call_note(fuzz, FUNCTION_kvmem_version_number);
     call_note(fuzz, FUNCTION_kvmem_abi_version);
-    if (strlen(text) == 0 || kvmem_version_number() == 0 || kvmem_abi_version() != KVMEM_ABI_VERSION) {
+    if (strlen(text) == 0 || kvmem_version_number() == 0 || kvmem_abi_version() != KVMEM_ABI_VERSION)
         fuzz_fail(fuzz, "version %s, ABI %u", text, kvmem_abi_version());
-    }
 }
 
 static void names(fuzz *fuzz) {
@@ -28,15 +27,13 @@ static void use_error(fuzz *fuzz) {
     const kvmem_error *error = table_pick(fuzz, ERRORS);
     size_t length = 0;
     const char *message = DO(fuzz, kvmem_error_message, error, or_null(fuzz, &length));
-    if (message == NULL || DO(fuzz, kvmem_error_status, error) > 0) {
+    if (message == NULL || DO(fuzz, kvmem_error_status, error) > 0)
         fuzz_fail(fuzz, "an error without a message or with a status that is none");
-    }
     kvmem_error_cause cause;
     call_note(fuzz, FUNCTION_kvmem_error_get_cause);
     const kvmem_status status = kvmem_error_get_cause(error, &cause);
-    if (status != (error != NULL ? KVMEM_STATUS_OK : KVMEM_STATUS_INVALID_ARGUMENT)) {
+    if (status != (error != NULL ? KVMEM_STATUS_OK : KVMEM_STATUS_INVALID_ARGUMENT))
         fuzz_fail(fuzz, "%s", kvmem_status_name(status));
-    }
 }
 
 DESTROYS(destroy_error, ERRORS)
@@ -45,9 +42,7 @@ static void use_blob(fuzz *fuzz) {
     const kvmem_blob *blob = table_pick(fuzz, BLOBS);
     const char *data = DO(fuzz, kvmem_blob_data, blob);
     const size_t size = DO(fuzz, kvmem_blob_size, blob);
-    if (blob != NULL && data[size] != '\0') {
-        fuzz_fail(fuzz, "no NUL after %zu bytes", size);
-    }
+    if (blob != NULL && data[size] != '\0') fuzz_fail(fuzz, "no NUL after %zu bytes", size);
 }
 
 DESTROYS(destroy_blob, BLOBS)

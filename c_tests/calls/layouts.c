@@ -45,9 +45,7 @@ static void build_over_regions(fuzz *fuzz) {
     kvmem_region *regions[MOST_REGIONS] = {NULL};
     const size_t count = random_one_in(fuzz, 20) ? random_below(fuzz, MOST_REGIONS)
                                                  : needs.num_regions % (MOST_REGIONS + 1);
-    for (size_t i = 0; i < count; i++) {
-        regions[i] = table_pick(fuzz, REGIONS);
-    }
+    for (size_t i = 0; i < count; i++) regions[i] = table_pick(fuzz, REGIONS);
     kvmem_layout_options options;
     const kvmem_layout_options *given = base_options(fuzz, &options, &config, KVMEM_LAYOUT_REGIONS);
     options.regions = regions;
@@ -120,9 +118,8 @@ static void get_strides(fuzz *fuzz) {
     } else if (TRY(fuzz, kvmem_layout_get_strides, layout, &strides) == KVMEM_STATUS_OK) {
         kvmem_block first;
         kvmem_status status = TRY(fuzz, kvmem_layout_get_row, layout, 0, 0, 0, 0, 0, &first);
-        if (status != KVMEM_STATUS_OK || first.address != strides.bases[0] || first.size != strides.row_size) {
+        if (status != KVMEM_STATUS_OK || first.address != strides.bases[0] || first.size != strides.row_size)
             fuzz_fail(fuzz, "the first row is not where the strides say");
-        }
         status = TRY(fuzz, kvmem_layout_get_block, layout, 0, 0, 0, &first);
         if (status != (strides.size > 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED) ||
             (status == KVMEM_STATUS_OK && (first.address != strides.bases[0] || first.size != strides.size))) {
@@ -140,6 +137,15 @@ static void layout_get_region(fuzz *fuzz) {
 
 CREATES(export_layout, BLOBS, kvmem_layout_export, LAYOUTS)
 
+static void serve_layout(fuzz *fuzz) {
+    FUZZ_OPTIONS(kvmem_serve_options, options, kvmem_serve_options_init);
+    options.flags = random_flags(fuzz, KVMEM_SERVE_WRITE);
+    options.arena_size = random_one_in(fuzz, 4) ? random_below(fuzz, 70000) : 8 * 4096;
+    options.stall_timeout_ns = random_below(fuzz, 3);
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    TRY(fuzz, kvmem_layout_serve, table_pick(fuzz, LAYOUTS), random_one_in(fuzz, 2) ? NULL : &options);
+}
+
 static void import_layout(fuzz *fuzz) {
     const kvmem_blob *blob = table_pick(fuzz, BLOBS);
     const void *data = DO(fuzz, kvmem_blob_data, blob);
@@ -150,9 +156,7 @@ static void import_layout(fuzz *fuzz) {
 static void checksum(fuzz *fuzz) {
     uint32_t blocks[6];
     uint32_t checksums[COUNT_OF(blocks)];
-    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
-        blocks[i] = (uint32_t)random_index(fuzz, 6);
-    }
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) blocks[i] = (uint32_t)random_index(fuzz, 6);
     TRY(fuzz, kvmem_layout_checksum, table_pick(fuzz, LAYOUTS), or_null(fuzz, blocks),
         random_below(fuzz, COUNT_OF(blocks) + 1), or_null(fuzz, checksums));
 }
@@ -175,6 +179,7 @@ const operation layout_operations[] = {
     OPERATION_WITH(2, layout_get_agent, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, layout_get_region, BIT(LAYOUTS), 0),
     OPERATION_WITH(3, export_layout, BIT(LAYOUTS), 0),
+    OPERATION_WITH(2, serve_layout, BIT(LAYOUTS), 0),
     OPERATION_WITH(4, import_layout, BIT(AGENTS) | BIT(BLOBS), 0),
     OPERATION_WITH(6, checksum, BIT(LAYOUTS), 0),
     OPERATION_WITH(8, resize, BIT(LAYOUTS), 0),

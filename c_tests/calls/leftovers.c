@@ -24,9 +24,8 @@ static size_t noted_threads;
 static bool has_stand_in;
 
 static void add(holdings *holdings, const char *what, const char *name) {
-    if (holdings->count < MOST_NAMES) {
+    if (holdings->count < MOST_NAMES)
         snprintf(holdings->names[holdings->count++], sizeof(holdings->names[0]), "%s %.110s", what, name);
-    }
 }
 
 /* An inode's number is another one each time, and means nothing. */
@@ -38,13 +37,9 @@ static void add_files(holdings *holdings) {
         char target[128];
         snprintf(path, sizeof(path), "/proc/self/fd/%.16s", entry->d_name);
         const ssize_t length = readlink(path, target, sizeof(target) - 1);
-        if (length < 0 || atoi(entry->d_name) == dirfd(entries)) {
-            continue;
-        }
+        if (length < 0 || atoi(entry->d_name) == dirfd(entries)) continue;
         target[length] = '\0';
-        if (target[0] == 's' || target[0] == 'p') {
-            target[strcspn(target, "[0123456789")] = '\0';
-        }
+        if (target[0] == 's' || target[0] == 'p') target[strcspn(target, "[0123456789")] = '\0';
         if (strcmp(target, "/sys/devices/system/cpu/online") != 0) { /* of glibc's allocator, for a moment */
             add(holdings, "open file", target);
         }
@@ -59,9 +54,7 @@ static void add_mappings(holdings *holdings) {
     char line[512];
     while (fgets(line, sizeof(line), maps) != NULL) {
         char *name = strchr(line, '/');
-        if (name == NULL) {
-            continue;
-        }
+        if (name == NULL) continue;
         name[strcspn(name, "\n")] = '\0';
         if (strncmp(name, "/memfd:", 7) == 0 || strstr(name, "(deleted)") != NULL ||
             strstr(name, owned_directory()) != NULL || strstr(name, "io_uring") != NULL) {
@@ -75,16 +68,13 @@ static void add_directory(holdings *holdings) {
     DIR *entries = opendir(owned_directory());
     CHECK(entries != NULL);
     for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             add(holdings, "file", entry->d_name);
-        }
     }
     closedir(entries);
 }
 
-static int compare_names(const void *left, const void *right) {
-    return strcmp(left, right);
-}
+static int compare_names(const void *left, const void *right) { return strcmp(left, right); }
 
 static void take_stock(holdings *holdings) {
     holdings->count = 0;
@@ -99,14 +89,9 @@ static void subtract(holdings *now, const holdings *before) {
     size_t left = 0;
     size_t place = 0;
     for (size_t i = 0; i < now->count; i++) {
-        while (place < before->count && strcmp(before->names[place], now->names[i]) < 0) {
-            place++;
-        }
-        if (place < before->count && strcmp(before->names[place], now->names[i]) == 0) {
-            place++;
-        } else {
-            memmove(now->names[left++], now->names[i], sizeof(now->names[0]));
-        }
+        while (place < before->count && strcmp(before->names[place], now->names[i]) < 0) place++;
+        if (place < before->count && strcmp(before->names[place], now->names[i]) == 0) place++;
+        else memmove(now->names[left++], now->names[i], sizeof(now->names[0]));
     }
     now->count = left;
 }
@@ -121,9 +106,7 @@ static void add_number(holdings *holdings, const char *what, uint64_t now, uint6
 }
 
 static void add_of_driver(holdings *left) {
-    if (!has_stand_in) {
-        return;
-    }
+    if (!has_stand_in) return;
     const sim_counts now = sim_live_now();
     const sim_counts *before = &noted_in_driver;
     add_number(left, "retained primary contexts", now.primary_retains, before->primary_retains);
@@ -142,8 +125,12 @@ static void add_of_driver(holdings *left) {
     add_number(left, "device memory files", now.open_fds, before->open_fds);
 }
 
-static size_t threads_now(void) {
-    return count_directory_entries("/proc/self/task");
+static size_t threads_now(void) { return count_directory_entries("/proc/self/task"); }
+
+/* The list of mappings is long, and the threads that release something need the processor to do so. */
+static void wait_for_releases(void) {
+    const struct timespec pause = {0, 1000000};
+    nanosleep(&pause, NULL);
 }
 
 static void find(holdings *left, bool with_threads) {
@@ -151,9 +138,7 @@ static void find(holdings *left, bool with_threads) {
     subtract(left, &noted);
     add_number(left, "releases due of adopted memory", owned_releases_due(), 0);
     add_of_driver(left);
-    if (with_threads) {
-        add_number(left, "threads", threads_now(), noted_threads);
-    }
+    if (with_threads) add_number(left, "threads", threads_now(), noted_threads);
 }
 
 static uint64_t seconds_now(void) {
@@ -169,30 +154,20 @@ static void check(const fuzz *fuzz, bool with_threads) {
     const uint64_t deadline = seconds_now() + settings.patience + (with_threads ? 10 : 0);
     do {
         find(&left, with_threads);
-        if (left.count == 0) {
-            return;
-        }
-        sched_yield();
+        if (left.count == 0) return;
+        wait_for_releases();
     } while (seconds_now() < deadline);
-    for (size_t i = 0; i < left.count; i++) {
-        printf("left: %s\n", left.names[i]);
-    }
+    for (size_t i = 0; i < left.count; i++) printf("left: %s\n", left.names[i]);
     fuzz_fail(fuzz, "%zu things are left when all handles are destroyed", left.count);
 }
 
 void leftovers_note(void) {
     has_stand_in = driver_symbol("sim_live") != NULL;
-    if (has_stand_in) {
-        noted_in_driver = sim_live_now();
-    }
+    if (has_stand_in) noted_in_driver = sim_live_now();
     noted_threads = threads_now();
     take_stock(&noted);
 }
 
-void leftovers_check(const fuzz *fuzz) {
-    check(fuzz, false);
-}
+void leftovers_check(const fuzz *fuzz) { check(fuzz, false); }
 
-void leftovers_check_threads(const fuzz *fuzz) {
-    check(fuzz, true);
-}
+void leftovers_check_threads(const fuzz *fuzz) { check(fuzz, true); }

@@ -19,13 +19,10 @@ typedef struct calls {
 static void write_list(const calls *calls, char *text) {
     size_t length = 0;
     text[0] = '\0';
-    for (size_t i = 0; i < calls->count && length + 24 < MOST_TEXT; i++) {
+    for (size_t i = 0; i < calls->count && length + 24 < MOST_TEXT; i++)
         length += (size_t)sprintf(text + length, "%s%llu", i > 0 ? "," : "",
                                   (unsigned long long)calls->numbers[i]);
-    }
-    if (calls->count == 0) {
-        strcpy(text, "none");
-    }
+    if (calls->count == 0) strcpy(text, "none");
 }
 
 /* Whether the sequence fails with these calls alone. */
@@ -39,19 +36,13 @@ static bool fails(const calls *calls, bool prints) {
     char *arguments[20] = {"calls_fuzz", "--seed", seed, "--sequences", "1", "--calls", count, "--only",
                            list};
     size_t length = 9;
-    if (prints) {
-        arguments[length++] = "--print-calls";
-    }
+    if (prints) arguments[length++] = "--print-calls";
     char patience[32];
     snprintf(patience, sizeof(patience), "%llu", (unsigned long long)settings.patience);
     arguments[length++] = "--patience";
     arguments[length++] = patience;
-    if (settings.faults) {
-        arguments[length++] = "--faults";
-    }
-    if (settings.collects_statuses) {
-        arguments[length++] = "--collect-statuses";
-    }
+    if (settings.faults) arguments[length++] = "--faults";
+    if (settings.collects_statuses) arguments[length++] = "--collect-statuses";
     if (settings.nixl != NULL) {
         arguments[length++] = "--nixl";
         arguments[length++] = (char *)settings.nixl;
@@ -59,9 +50,8 @@ static bool fails(const calls *calls, bool prints) {
     arguments[length] = NULL;
     posix_spawn_file_actions_t actions;
     CHECK_EQ(posix_spawn_file_actions_init(&actions), 0);
-    if (!prints) {
+    if (!prints)
         CHECK_EQ(posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0), 0);
-    }
     pid_t pid = 0;
     CHECK_EQ(posix_spawn(&pid, "/proc/self/exe", &actions, NULL, arguments, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
@@ -74,9 +64,7 @@ static bool fails(const calls *calls, bool prints) {
 static bool try_without(calls *all, size_t start, size_t end) {
     calls fewer = {test_allocate(all->count * sizeof(uint64_t)), 0};
     for (size_t i = 0; i < all->count; i++) {
-        if (i < start || i >= end) {
-            fewer.numbers[fewer.count++] = all->numbers[i];
-        }
+        if (i < start || i >= end) fewer.numbers[fewer.count++] = all->numbers[i];
     }
     const bool still_fails = fails(&fewer, false);
     if (still_fails) {
@@ -90,27 +78,21 @@ static bool try_without(calls *all, size_t start, size_t end) {
 static void leave_out(calls *calls, size_t step) {
     for (size_t start = 0; start < calls->count;) {
         const size_t end = start + step < calls->count ? start + step : calls->count;
-        if (!try_without(calls, start, end)) {
-            start = end;
-        }
+        if (!try_without(calls, start, end)) start = end;
     }
 }
 
 int minimise(void) {
     calls calls = {test_allocate(settings.calls * sizeof(uint64_t)), 0};
     for (uint64_t i = 0; i < settings.calls; i++) {
-        if (settings_has_call(i)) {
-            calls.numbers[calls.count++] = i;
-        }
+        if (settings_has_call(i)) calls.numbers[calls.count++] = i;
     }
     if (!fails(&calls, false)) {
         printf("the sequence of seed %llu does not fail in a process of its own\n",
                (unsigned long long)settings.seed);
         return EXIT_FAILURE;
     }
-    for (size_t step = calls.count / 2; step > 0; step /= 2) {
-        leave_out(&calls, step);
-    }
+    for (size_t step = calls.count / 2; step > 0; step /= 2) leave_out(&calls, step);
     leave_out(&calls, 1);
     printf("%zu calls are needed:\n", calls.count);
     fflush(stdout);

@@ -8,9 +8,7 @@
 #define EXTENT (2 * MIB) /* of the stand-in's granularity */
 
 void options_spoil(fuzz *fuzz, uint32_t *reserved) {
-    if (random_one_in(fuzz, 80)) {
-        *reserved = (uint32_t)random_next(fuzz);
-    }
+    if (random_one_in(fuzz, 80)) *reserved = (uint32_t)random_next(fuzz);
 }
 
 kvmem_system_options options_system(fuzz *fuzz, bool has_size) {
@@ -105,9 +103,7 @@ kvmem_layout_config options_config(fuzz *fuzz) {
     config.alignment = random_of(fuzz, alignments);
     config.num_heads = random_one_in(of, 8) ? 4 : 0;
     config.kind = random_one_in(fuzz, 2) ? KVMEM_LAYOUT_FULLY_CONTIGUOUS : KVMEM_LAYOUT_LAYER_SEPARATE;
-    if (config.kind == KVMEM_LAYOUT_LAYER_SEPARATE) {
-        config.block_dim = (uint32_t)random_below(fuzz, 3);
-    }
+    if (config.kind == KVMEM_LAYOUT_LAYER_SEPARATE) config.block_dim = (uint32_t)random_below(fuzz, 3);
     if (random_one_in(fuzz, 6)) { /* contiguous pieces and others, most of them possible, some not */
         static const char *const orders[] = {"BLOHNC", "L/OBHNC", "LO/BNHC", "OL/BNHC", "L/BHNOC", "OBNLHC",
                                              "LO/HCBN",
@@ -130,9 +126,7 @@ kvmem_layout_config options_config(fuzz *fuzz) {
         static const uint64_t values[] = {0, 3, UINT64_C(1) << 48, UINT64_MAX};
         *random_of(fuzz, fields) = random_of(fuzz, values);
     }
-    if (random_one_in(fuzz, 80)) {
-        config.kind = (uint32_t)random_next(fuzz);
-    }
+    if (random_one_in(fuzz, 80)) config.kind = (uint32_t)random_next(fuzz);
     config.struct_size = random_struct_size(fuzz, sizeof(config));
     return config;
 }

@@ -25,9 +25,7 @@ void *owned_memory(uint64_t size) {
     return memory;
 }
 
-void owned_memory_free(void *memory, uint64_t size) {
-    CHECK_EQ(munmap(memory, size), 0);
-}
+void owned_memory_free(void *memory, uint64_t size) { CHECK_EQ(munmap(memory, size), 0); }
 
 static void take_back(const adopted *memory) {
     if (memory->device < 0) {
@@ -57,11 +55,10 @@ static kvmem_adopt_options options_of(fuzz *fuzz, adopted values) {
     options.user_data = memory;
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_ADOPT_READ_ONLY) : 0;
-    if (random_one_in(fuzz, 50)) {
+    if (random_one_in(fuzz, 50))
         /* Never a bit more: memory of somebody else's could follow, and be unmapped while the region uses
          * it. */
         options.size = random_size(fuzz, options.size);
-    }
     return options;
 }
 
@@ -92,25 +89,15 @@ kvmem_adopt_file_options owned_file_options(fuzz *fuzz) {
     return options;
 }
 
-void owned_not_adopted(const kvmem_adopt_options *options) {
-    release(options->user_data);
-}
+void owned_not_adopted(const kvmem_adopt_options *options) { release(options->user_data); }
 
-uint64_t owned_releases_due(void) {
-    return atomic_load(&releases_due);
-}
+uint64_t owned_releases_due(void) { return atomic_load(&releases_due); }
 
-const char *owned_file_path(fuzz *fuzz) {
-    return files[random_below(fuzz, NUM_PATHS)];
-}
+const char *owned_file_path(fuzz *fuzz) { return files[random_below(fuzz, NUM_PATHS)]; }
 
-const char *owned_socket_path(fuzz *fuzz) {
-    return sockets[random_below(fuzz, NUM_PATHS)];
-}
+const char *owned_socket_path(fuzz *fuzz) { return sockets[random_below(fuzz, NUM_PATHS)]; }
 
-const char *owned_directory(void) {
-    return directory.path;
-}
+const char *owned_directory(void) { return directory.path; }
 
 void owned_open(void) {
     directory = scratch_create(temporary_directory());
@@ -121,11 +108,7 @@ void owned_open(void) {
     CHECK_EQ(setenv("TMPDIR", directory.path, 1), 0);
 }
 
-void owned_remove_files(void) {
-    for (int i = 0; i < NUM_PATHS; i++) {
-        unlink(files[i]);
-    }
-}
+void owned_remove_files(void) { for (int i = 0; i < NUM_PATHS; i++) unlink(files[i]); }
 
 void owned_close(void) {
     owned_remove_files();

@@ -40,17 +40,10 @@ static void change_list(fuzz *fuzz) {
     DO(fuzz, kvmem_descriptors_memory_type, list);
     TRY(fuzz, kvmem_descriptors_trim, list);
     switch (random_below(fuzz, 4)) {
-    case 0:
-        TRY(fuzz, kvmem_descriptors_remove, list, random_index(fuzz, count));
-        break;
-    case 1:
-        TRY(fuzz, kvmem_descriptors_resize, list, random_below(fuzz, count + 1));
-        break;
-    case 2:
-        TRY(fuzz, kvmem_descriptors_clear, list);
-        break;
-    default:
-        break;
+    case 0: TRY(fuzz, kvmem_descriptors_remove, list, random_index(fuzz, count)); break;
+    case 1: TRY(fuzz, kvmem_descriptors_resize, list, random_below(fuzz, count + 1)); break;
+    case 2: TRY(fuzz, kvmem_descriptors_clear, list); break;
+    default: break;
     }
 }
 
@@ -72,9 +65,7 @@ DESTROYS(destroy_list, DESCRIPTORS)
 
 static void look(fuzz *fuzz) {
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
-    if (random_one_in(fuzz, 4)) {
-        CREATE(fuzz, PLUGINS, kvmem_agent_get_plugins, agent);
-    }
+    if (random_one_in(fuzz, 4)) CREATE(fuzz, PLUGINS, kvmem_agent_get_plugins, agent);
     CREATE(fuzz, PLUGINS, kvmem_agent_get_backends, agent);
     const kvmem_plugins *plugins = table_pick(fuzz, PLUGINS);
     const size_t count = DO(fuzz, kvmem_plugins_count, plugins);
@@ -138,9 +129,7 @@ static void use_metadata(fuzz *fuzz) {
 static void report(fuzz *fuzz) {
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
     TRY(fuzz, kvmem_agent_report_notifications, agent, table_pick(fuzz, QUEUES), 1);
-    if (random_one_in(fuzz, 2)) {
-        TRY(fuzz, kvmem_agent_report_notifications, agent, NULL, 0);
-    }
+    if (random_one_in(fuzz, 2)) TRY(fuzz, kvmem_agent_report_notifications, agent, NULL, 0);
 }
 
 /* What two agents do to move bytes of raw descriptors. Each step may fail. */
@@ -204,6 +193,8 @@ static void use_request(fuzz *fuzz) {
     TRY(fuzz, kvmem_request_estimate, request, or_null(fuzz, &cost));
     kvmem_request_telemetry telemetry;
     TRY(fuzz, kvmem_request_get_telemetry, request, or_null(fuzz, &telemetry));
+    kvmem_agent_telemetry sums;
+    TRY(fuzz, kvmem_agent_get_telemetry, table_pick(fuzz, AGENTS), or_null(fuzz, &sums));
 }
 
 DESTROYS(destroy_request, REQUESTS)

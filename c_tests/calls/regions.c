@@ -21,9 +21,7 @@ static void adopt_host(fuzz *fuzz) {
     void *region = POISON;
     const kvmem_status status = TRY(fuzz, kvmem_region_adopt_host, or_null(fuzz, &options), (void *)&region);
     check_created(fuzz, REGIONS, status, region, true);
-    if (status != KVMEM_STATUS_OK) {
-        owned_not_adopted(&options);
-    }
+    if (status != KVMEM_STATUS_OK) owned_not_adopted(&options);
 }
 
 static void adopt_device(fuzz *fuzz) {
@@ -34,9 +32,7 @@ static void adopt_device(fuzz *fuzz) {
     const kvmem_status status = TRY(fuzz, kvmem_region_adopt_device, or_null(fuzz, &options), said,
                                     (void *)&region);
     check_created(fuzz, REGIONS, status, region, true);
-    if (status != KVMEM_STATUS_OK) {
-        owned_not_adopted(&options);
-    }
+    if (status != KVMEM_STATUS_OK) owned_not_adopted(&options);
 }
 
 static void adopt_file(fuzz *fuzz) {
@@ -63,9 +59,7 @@ static void create_view(fuzz *fuzz) {
 
 /* Writes to what the region says it is, and reads it: all of it must be there. */
 static void use_bytes(const kvmem_region_info *info) {
-    if ((info->tier != KVMEM_TIER_SYSTEM && info->tier != KVMEM_TIER_PINNED) || info->size == 0) {
-        return;
-    }
+    if ((info->tier != KVMEM_TIER_SYSTEM && info->tier != KVMEM_TIER_PINNED) || info->size == 0) return;
     volatile unsigned char *bytes = (volatile unsigned char *)(uintptr_t)info->address;
     const unsigned char last = bytes[info->size - 1];
     if ((info->flags & KVMEM_REGION_READ_ONLY) == 0) {
@@ -77,11 +71,8 @@ static void use_bytes(const kvmem_region_info *info) {
 static void get_info(fuzz *fuzz) {
     const kvmem_region *region = table_pick(fuzz, REGIONS);
     kvmem_region_info info;
-    if (random_one_in(fuzz, 60)) {
-        TRY(fuzz, kvmem_region_get_info, region, NULL);
-    } else if (TRY(fuzz, kvmem_region_get_info, region, &info) == KVMEM_STATUS_OK) {
-        use_bytes(&info);
-    }
+    if (random_one_in(fuzz, 60)) TRY(fuzz, kvmem_region_get_info, region, NULL);
+    else if (TRY(fuzz, kvmem_region_get_info, region, &info) == KVMEM_STATUS_OK) use_bytes(&info);
 }
 
 CREATES(get_path, BLOBS, kvmem_region_get_path, REGIONS)
@@ -101,9 +92,7 @@ static kvmem_region *pick_elastic(fuzz *fuzz) {
     kvmem_elastic_info info;
     for (int i = 0; i < 6; i++) {
         region = table_pick(fuzz, REGIONS);
-        if (TRY(fuzz, kvmem_region_get_elastic_info, region, &info) == KVMEM_STATUS_OK) {
-            break;
-        }
+        if (TRY(fuzz, kvmem_region_get_elastic_info, region, &info) == KVMEM_STATUS_OK) break;
     }
     return region;
 }
@@ -123,18 +112,14 @@ static void decommit(fuzz *fuzz) {
     kvmem_region *region = pick_elastic(fuzz);
     const uint64_t offset = random_extent(fuzz);
     const uint64_t size = random_one_in(fuzz, 10) ? random_size(fuzz, 4 * MIB) : 2 * MIB * (1 + random_below(fuzz, 2));
-    if (random_one_in(fuzz, 2)) {
-        TRY(fuzz, kvmem_region_commit, region, offset, size);
-    }
+    if (random_one_in(fuzz, 2)) TRY(fuzz, kvmem_region_commit, region, offset, size);
     TRY(fuzz, kvmem_region_decommit, region, offset, size);
 }
 
 GETS(get_elastic_info, kvmem_region_get_elastic_info, REGIONS, kvmem_elastic_info)
 DESTROYS(destroy_region, REGIONS)
 
-static void unlink_file(fuzz *fuzz) {
-    unlink(owned_file_path(fuzz));
-}
+static void unlink_file(fuzz *fuzz) { unlink(owned_file_path(fuzz)); }
 
 const operation region_operations[] = {
     OPERATION_WITH(12, create_system, 0, BIT(REGIONS)),

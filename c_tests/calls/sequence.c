@@ -37,18 +37,14 @@ static void on_signal(int number) {
 
 void sequence_catch_crashes(void) {
     static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGALRM};
-    for (size_t i = 0; i < COUNT_OF(signals); i++) {
-        signal(signals[i], on_signal);
-    }
+    for (size_t i = 0; i < COUNT_OF(signals); i++) signal(signals[i], on_signal);
 }
 
 static void *work(void *argument) {
     worker *worker = argument;
     running = &worker->fuzz;
     for (uint64_t index = 0; index < settings.calls; index++) {
-        if (settings_has_call(index)) {
-            call_run(&worker->fuzz, worker->seed, index, worker->number);
-        }
+        if (settings_has_call(index)) call_run(&worker->fuzz, worker->seed, index, worker->number);
     }
     running = NULL;
     return NULL;
@@ -60,9 +56,7 @@ static void run_threads(uint64_t seed) {
         workers[i] = (worker){.seed = seed, .number = i};
         CHECK_EQ(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
     }
-    for (unsigned i = 0; i < settings.threads; i++) {
-        CHECK_EQ(pthread_join(workers[i].thread, NULL), 0);
-    }
+    for (unsigned i = 0; i < settings.threads; i++) CHECK_EQ(pthread_join(workers[i].thread, NULL), 0);
 }
 
 /* In an order of chance, and with the log callback removed. */
@@ -78,11 +72,8 @@ void sequence_run(uint64_t seed) {
     single = (worker){.seed = seed};
     alarm(DEADLINE_SECONDS);
     shares_forget_tokens();
-    if (settings.threads > 1) {
-        run_threads(seed);
-    } else {
-        work(&single);
-    }
+    if (settings.threads > 1) run_threads(seed);
+    else work(&single);
     single.fuzz.random = seed;
     single.fuzz.sequence = seed;
     single.fuzz.index = settings.calls;

@@ -28,9 +28,7 @@ static _Noreturn void usage(void) {
 static uint64_t number(const char *text) {
     char *end = NULL;
     const uint64_t value = text != NULL ? strtoull(text, &end, 0) : 0;
-    if (text == NULL || end == text || *end != '\0') {
-        usage();
-    }
+    if (text == NULL || end == text || *end != '\0') usage();
     return value;
 }
 
@@ -75,11 +73,8 @@ static void read_value(const char *option, const char *value) {
     };
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         if (value != NULL && strcmp(option, values[i].option) == 0) {
-            if (values[i].number != NULL) {
-                *values[i].number = number(value);
-            } else {
-                *values[i].text = value;
-            }
+            if (values[i].number != NULL) *values[i].number = number(value);
+            else *values[i].text = value;
             return;
         }
     }
@@ -95,43 +90,28 @@ void settings_read(int argc, char **argv) {
             i++;
         }
     }
-    if (settings.sequences == 0 && settings.seconds == 0) {
-        settings.seconds = 10;
-    }
-    if (settings.faults && settings.threads > 1) {
+    if (settings.sequences == 0 && settings.seconds == 0) settings.seconds = 10;
+    if (settings.faults && settings.threads > 1) usage();
+    if (settings.threads == 0 || settings.threads > 64 || settings.calls == 0 || settings.calls > 1u << 20)
         usage();
-    }
-    if (settings.threads == 0 || settings.threads > 64 || settings.calls == 0 || settings.calls > 1u << 20) {
-        usage();
-    }
 }
 
 void settings_print_replay(uint64_t sequence) {
     printf("replay: %s --seed %llu --sequences 1 --calls %llu --threads %llu", settings.program,
            (unsigned long long)sequence, (unsigned long long)settings.calls,
     (unsigned long long)settings.threads);
-    if (settings.nixl != NULL) {
-        printf(" --nixl '%s'", settings.nixl);
-    }
-    if (settings.faults) {
-        printf(" --faults");
-    }
-    if (settings.only != NULL) {
-        printf(" --only %s", settings.only);
-    }
+    if (settings.nixl != NULL) printf(" --nixl '%s'", settings.nixl);
+    if (settings.faults) printf(" --faults");
+    if (settings.only != NULL) printf(" --only %s", settings.only);
     printf("\n");
 }
 
 bool settings_has_call(uint64_t index) {
     const char *rest = settings.only;
-    if (rest == NULL) {
-        return true;
-    }
+    if (rest == NULL) return true;
     while (*rest != '\0') {
         char *end = NULL;
-        if (strtoull(rest, &end, 10) == index && end != rest) {
-            return true;
-        }
+        if (strtoull(rest, &end, 10) == index && end != rest) return true;
         rest = *end == ',' ? end + 1 : end + strlen(end);
     }
     return false;
@@ -141,25 +121,22 @@ bool settings_cannot_succeed(const char *function) {
     /* No peer in another process, and no agent with a listen thread or telemetry. UCX has views of GPU memory. */
     static const char *const never[] = {"kvmem_agent_send_partial_metadata",
                                         "kvmem_agent_invalidate_local_metadata",
-                                        "kvmem_request_get_telemetry", "kvmem_view_create",
+                                        "kvmem_request_get_telemetry", "kvmem_agent_get_telemetry",
+                                        "kvmem_view_create",
                                         "kvmem_agent_fetch_remote_metadata",
                                         "kvmem_agent_send_local_metadata", "kvmem_region_open_ipc"};
     static const char *const agents[] = {"kvmem_agent_", "kvmem_registration_", "kvmem_notification",
                                          "kvmem_region_register", "kvmem_region_get_agent",
     "kvmem_layout_get_agent",
-                                         "kvmem_layout_export", "kvmem_layout_import", "kvmem_nixl_",
+                                         "kvmem_layout_export", "kvmem_layout_import", "kvmem_layout_serve", "kvmem_nixl_",
                                          "kvmem_layout_create_remote", "kvmem_plugins_get",
     "kvmem_segments_", "kvmem_query_get",
                                          "kvmem_prepared_", "kvmem_request_"};
     for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {
-        if (strcmp(function, never[i]) == 0) {
-            return true;
-        }
+        if (strcmp(function, never[i]) == 0) return true;
     }
     for (size_t i = 0; i < sizeof(agents) / sizeof(agents[0]) && settings.nixl == NULL; i++) {
-        if (strncmp(function, agents[i], strlen(agents[i])) == 0) {
-            return true;
-        }
+        if (strncmp(function, agents[i], strlen(agents[i])) == 0) return true;
     }
     return false;
 }

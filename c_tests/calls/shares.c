@@ -24,9 +24,7 @@ static void keep_token(fuzz *fuzz, const kvmem_token *token) {
     pthread_mutex_unlock(&token_lock);
 }
 
-void shares_forget_tokens(void) {
-    memset(tokens, 0, sizeof(tokens));
-}
+void shares_forget_tokens(void) { memset(tokens, 0, sizeof(tokens)); }
 
 static kvmem_share_options share_options(fuzz *fuzz) {
     FUZZ_OPTIONS(kvmem_share_options, options, kvmem_share_options_init);
@@ -43,14 +41,11 @@ CREATES_WITH(share_layout, SHARES, kvmem_share_create_layout, LAYOUTS, kvmem_sha
 /* The file descriptors of a share; returns how many. */
 static size_t fds_of(fuzz *fuzz, const kvmem_share *share, int32_t *fds) {
     kvmem_share_info info;
-    if (TRY(fuzz, kvmem_share_get_info, share, &info) != KVMEM_STATUS_OK) {
-        return 0;
-    }
+    if (TRY(fuzz, kvmem_share_get_info, share, &info) != KVMEM_STATUS_OK) return 0;
     const size_t count = info.num_fds < MOST_FDS ? info.num_fds : MOST_FDS;
     for (size_t i = 0; i < count; i++) {
-        if (TRY(fuzz, kvmem_share_get_fd, share, i, &fds[i]) != KVMEM_STATUS_OK) {
+        if (TRY(fuzz, kvmem_share_get_fd, share, i, &fds[i]) != KVMEM_STATUS_OK)
             fuzz_fail(fuzz, "no file descriptor %zu of %zu", i, (size_t)info.num_fds);
-        }
     }
     return count;
 }
@@ -68,12 +63,9 @@ static void create_received(fuzz *fuzz) {
         return;
     }
     memcpy(copy, data, size);
-    for (uint64_t i = random_one_in(fuzz, 2) ? random_below(fuzz, 4) : 0; i > 0 && size > 0; i--) {
+    for (uint64_t i = random_one_in(fuzz, 2) ? random_below(fuzz, 4) : 0; i > 0 && size > 0; i--)
         copy[random_below(fuzz, size)] = (unsigned char)random_next(fuzz);
-    }
-    if (num_fds > 0 && random_one_in(fuzz, 20)) {
-        fds[random_below(fuzz, num_fds)] = -1;
-    }
+    if (num_fds > 0 && random_one_in(fuzz, 20)) fds[random_below(fuzz, num_fds)] = -1;
     CREATE(fuzz, SHARES, kvmem_share_create_received, copy,
            random_one_in(fuzz, 20) ? random_below(fuzz, size + 1) : size,
            or_null(fuzz, fds), random_one_in(fuzz, 20) ? random_below(fuzz, num_fds + 1) : num_fds);
@@ -106,26 +98,18 @@ CREATES_WITH(open_layout, LAYOUTS, kvmem_share_open_layout, SHARES, kvmem_open_o
 static void send_and_receive(fuzz *fuzz) {
     int ends[2];
     const int type = random_one_in(fuzz, 2) ? SOCK_STREAM : SOCK_SEQPACKET;
-    if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0) {
-        fuzz_fail(fuzz, "no socket pair");
-    }
+    if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0) fuzz_fail(fuzz, "no socket pair");
     if (random_one_in(fuzz, 8)) {
         unsigned char rubbish[64];
-        for (size_t i = 0; i < sizeof(rubbish); i++) {
-            rubbish[i] = (unsigned char)random_next(fuzz);
-        }
-        if (send(ends[0], rubbish, sizeof(rubbish), MSG_NOSIGNAL) < 0) {
-            fuzz_fail(fuzz, "nothing can be sent");
-        }
+        for (size_t i = 0; i < sizeof(rubbish); i++) rubbish[i] = (unsigned char)random_next(fuzz);
+        if (send(ends[0], rubbish, sizeof(rubbish), MSG_NOSIGNAL) < 0) fuzz_fail(fuzz, "nothing can be sent");
     }
     const int closed = random_one_in(fuzz, 20) ? close(ends[1]), -1 : ends[1];
     TRY(fuzz, kvmem_share_send, table_pick(fuzz, SHARES), random_one_in(fuzz, 30) ? -1 : ends[0],
         random_timeout(fuzz));
     CREATE(fuzz, SHARES, kvmem_share_receive, closed, random_timeout(fuzz));
     close(ends[0]);
-    if (closed >= 0) {
-        close(closed);
-    }
+    if (closed >= 0) close(closed);
 }
 
 DESTROYS(destroy_share, SHARES)
@@ -175,9 +159,8 @@ static void grant(fuzz *fuzz) {
     const kvmem_publish_options options = publish_options(fuzz);
     kvmem_token token;
     kvmem_broker *broker = table_pick(fuzz, BROKERS);
-    if (TRY(fuzz, kvmem_broker_grant, broker, share_name(fuzz), or_null(fuzz, &options), &token) == KVMEM_STATUS_OK) {
+    if (TRY(fuzz, kvmem_broker_grant, broker, share_name(fuzz), or_null(fuzz, &options), &token) == KVMEM_STATUS_OK)
         keep_token(fuzz, &token);
-    }
 }
 
 TRIES_WITH(unpublish, kvmem_broker_unpublish, BROKERS, share_name(fuzz))

@@ -14,9 +14,8 @@ typedef struct slot {
 static slot slots[NUM_KINDS][SLOTS];
 
 void table_open(void) {
-    for (size_t i = 0; i < NUM_KINDS * SLOTS; i++) {
+    for (size_t i = 0; i < NUM_KINDS * SLOTS; i++)
         CHECK_EQ(pthread_rwlock_init(&slots[i / SLOTS][i % SLOTS].lock, NULL), 0);
-    }
 }
 
 static void destroy(fuzz *fuzz, kind kind, void *handle) {
@@ -46,13 +45,8 @@ static void destroy(fuzz *fuzz, kind kind, void *handle) {
         DESTROY(MEMORIES, kvmem_vmm_memory_destroy)
         DESTROY(MAPPINGS, kvmem_vmm_mapping_destroy)
         DESTROY(ERRORS, kvmem_error_destroy)
-    case STREAMS:
-        if (handle != NULL) {
-            CU(cuStreamDestroy_v2(handle));
-        }
-        break;
-    case NUM_KINDS:
-        break;
+    case STREAMS: if (handle != NULL) CU(cuStreamDestroy_v2(handle)); break;
+    case NUM_KINDS: break;
     }
 }
 
@@ -62,13 +56,9 @@ void table_add(fuzz *fuzz, kind kind, void *handle) {
         slot *slot = &slots[kind][(first + i) % SLOTS];
         if (pthread_rwlock_trywrlock(&slot->lock) == 0) {
             const bool is_free = slot->handle == NULL;
-            if (is_free) {
-                slot->handle = handle;
-            }
+            if (is_free) slot->handle = handle;
             pthread_rwlock_unlock(&slot->lock);
-            if (is_free) {
-                return;
-            }
+            if (is_free) return;
         }
     }
     destroy(fuzz, kind, handle);
@@ -106,9 +96,7 @@ bool table_has(kind kind) {
 }
 
 void table_release(fuzz *fuzz) {
-    while (fuzz->num_held > 0) {
-        pthread_rwlock_unlock(&fuzz->held[--fuzz->num_held]->lock);
-    }
+    while (fuzz->num_held > 0) pthread_rwlock_unlock(&fuzz->held[--fuzz->num_held]->lock);
 }
 
 static void *take_out(slot *slot) {
@@ -124,12 +112,8 @@ static void *take_out(slot *slot) {
 void table_destroy(fuzz *fuzz, kind kind) {
     const uint64_t first = random_next(fuzz);
     void *handle = NULL;
-    for (size_t i = 0; i < SLOTS && handle == NULL; i++) {
-        handle = take_out(&slots[kind][(first + i) % SLOTS]);
-    }
-    if (handle != NULL || random_one_in(fuzz, 20)) {
-        destroy(fuzz, kind, handle);
-    }
+    for (size_t i = 0; i < SLOTS && handle == NULL; i++) handle = take_out(&slots[kind][(first + i) % SLOTS]);
+    if (handle != NULL || random_one_in(fuzz, 20)) destroy(fuzz, kind, handle);
 }
 
 void table_destroy_all(fuzz *fuzz) {
@@ -141,8 +125,6 @@ void table_destroy_all(fuzz *fuzz) {
     }
     for (size_t i = 0; i < COUNT_OF(order); i++) {
         void *handle = take_out(&slots[order[i] / SLOTS][order[i] % SLOTS]);
-        if (handle != NULL) {
-            destroy(fuzz, (kind)(order[i] / SLOTS), handle);
-        }
+        if (handle != NULL) destroy(fuzz, (kind)(order[i] / SLOTS), handle);
     }
 }

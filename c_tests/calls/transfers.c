@@ -28,14 +28,11 @@ typedef struct lists {
 static const kvmem_block_table *fill_table(fuzz *fuzz, lists *lists, int side) {
     const size_t count = 1 + random_below(fuzz, MOST_PAIRS);
     const uint32_t first = (uint32_t)random_below(fuzz, 3);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         lists->ids[side][i] = random_one_in(fuzz, 40) ? (uint32_t)random_index(fuzz, 8) : first + (uint32_t)i;
-    }
     lists->tables[side] = (kvmem_block_table){or_null(fuzz, lists->ids[side]), count, random_below(fuzz, 5),
                                               random_one_in(fuzz, 4) ? random_below(fuzz, 4) : 0};
-    if (random_one_in(fuzz, 60)) {
-        lists->tables[side].first_token = random_next(fuzz);
-    }
+    if (random_one_in(fuzz, 60)) lists->tables[side].first_token = random_next(fuzz);
     return or_null(fuzz, &lists->tables[side]);
 }
 
@@ -158,9 +155,8 @@ TRIES_WITH(wait_transfer, kvmem_transfer_wait, TRANSFERS, random_timeout(fuzz))
 static void transfer_get_info(fuzz *fuzz) {
     kvmem_transfer_info info;
     const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
-    if (TRY(fuzz, kvmem_transfer_get_info, transfer, or_null(fuzz, &info)) == KVMEM_STATUS_OK) {
+    if (TRY(fuzz, kvmem_transfer_get_info, transfer, or_null(fuzz, &info)) == KVMEM_STATUS_OK)
         DO(fuzz, kvmem_path_name, info.path);
-    }
 }
 
 GETS(get_layers, kvmem_transfer_get_layers, TRANSFERS, uint64_t)
@@ -186,9 +182,7 @@ static void create_queue(fuzz *fuzz) {
     void *queue = POISON;
     const kvmem_status status = TRY(fuzz, kvmem_queue_create, (void *)&queue);
     check_created(fuzz, QUEUES, status, queue, true);
-    if (random_one_in(fuzz, 20)) {
-        TRY(fuzz, kvmem_queue_create, NULL);
-    }
+    if (random_one_in(fuzz, 20)) TRY(fuzz, kvmem_queue_create, NULL);
 }
 
 static void queue_get_fd(fuzz *fuzz) {
@@ -196,9 +190,8 @@ static void queue_get_fd(fuzz *fuzz) {
     const kvmem_queue *queue = table_pick(fuzz, QUEUES);
     if (TRY(fuzz, kvmem_queue_get_fd, queue, &fd) == KVMEM_STATUS_OK) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
-        if (poll(&ready, 1, 0) < 0 || (ready.revents & POLLNVAL) != 0) {
+        if (poll(&ready, 1, 0) < 0 || (ready.revents & POLLNVAL) != 0)
             fuzz_fail(fuzz, "the event fd %d is not open", (int)fd);
-        }
     }
 }
 
@@ -221,9 +214,8 @@ DESTROYS(destroy_queue, QUEUES)
 static void await_step(fuzz *fuzz, kvmem_transfer *transfer, kvmem_queue *queue, kvmem_status status) {
     kvmem_completion completions[4];
     size_t count = 0;
-    if (status == KVMEM_STATUS_OK && TRY(fuzz, kvmem_transfer_wait, transfer, SECOND) == KVMEM_STATUS_OK) {
+    if (status == KVMEM_STATUS_OK && TRY(fuzz, kvmem_transfer_wait, transfer, SECOND) == KVMEM_STATUS_OK)
         TRY(fuzz, kvmem_queue_wait, queue, SECOND, completions, 4, &count);
-    }
 }
 
 /* What an engine does on a stream of its own, call by call: by chance these calls seldom meet. */

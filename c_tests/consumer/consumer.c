@@ -23,12 +23,9 @@ int main(void) {
 
     kvmem_system_options_init(&options, sizeof options);
     options.size = REGION_SIZE;
-    if (kvmem_region_create_system(&options, &region, &error) != KVMEM_STATUS_OK) {
+    if (kvmem_region_create_system(&options, &region, &error) != KVMEM_STATUS_OK)
         return fail("create", error);
-    }
-    if (kvmem_region_get_info(region, &info, &error) != KVMEM_STATUS_OK) {
-        return fail("info", error);
-    }
+    if (kvmem_region_get_info(region, &info, &error) != KVMEM_STATUS_OK) return fail("info", error);
     if (info.size < REGION_SIZE || info.tier != KVMEM_TIER_SYSTEM) {
         fprintf(stderr, "asked %d bytes of system memory, got %llu of tier %u\n", REGION_SIZE,
                 (unsigned long long)info.size, (unsigned)info.tier);

@@ -63,6 +63,7 @@ static void use_layouts(void) {
     uint32_t checksum = 0;
     FORKED_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, &first, 1, &checksum);
     FORKED_NULLS(blob, kvmem_layout_export, w.near.layout, &blob);
+    FORKED(kvmem_layout_serve, w.near.layout, NULL);
     FORKED_NULLS(layout, kvmem_layout_import, w.agent, "x", 1, &layout);
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
@@ -109,9 +110,7 @@ static void use_transfers(void) {
     FORKED_NULLS(text, kvmem_transfer_get_path_choice, w.copy, 0, &choice, &text);
 }
 
-static void destroy_everything(void) {
-    world_close(&w);
-}
+static void destroy_everything(void) { world_close(&w); }
 
 /* Memory of its own a child may have: nothing of the parent's is needed for it. */
 static void start_afresh(void) {
@@ -125,12 +124,8 @@ static void copy_afresh(void) {
     const kvmem_transfer_options options = world_transfer_options();
     OWNED(kvmem_transfer) transfer = NULL;
     kvmem_status status = kvmem_transfer_create(side.layout, side.layout, &options, &transfer, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_submit(transfer, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, SECONDS(10), ERR);
-    }
+    if (status == KVMEM_STATUS_OK) status = kvmem_transfer_submit(transfer, ERR);
+    if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(transfer, SECONDS(10), ERR);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_INVALID_STATE);
 }
 

@@ -40,13 +40,9 @@ USE(notifications, kvmem_notification, kvmem_notifications_get, handle, 0)
 USE(share, kvmem_share_info, kvmem_share_get_info, handle)
 USE(broker, kvmem_broker_info, kvmem_broker_get_info, handle)
 
-static void *create_agent(void) {
-    return agent_open("handles");
-}
+static void *create_agent(void) { return agent_open("handles"); }
 
-static void *create_region(void) {
-    return region_create_system(4096, KVMEM_SYSTEM_SHAREABLE);
-}
+static void *create_region(void) { return region_create_system(4096, KVMEM_SYSTEM_SHAREABLE); }
 
 static void *create_registration(void) {
     OWNED(kvmem_region) region = create_region();
@@ -54,9 +50,7 @@ static void *create_registration(void) {
     return registration;
 }
 
-static void *create_layout(void) {
-    return layout_allocate_system(REF(kv_config(&kv_kinds[0])));
-}
+static void *create_layout(void) { return layout_allocate_system(REF(kv_config(&kv_kinds[0]))); }
 
 static void *create_transfer(void) {
     const kvmem_layout *layout = w.local.layout;
@@ -112,10 +106,9 @@ static const type types[] = {
  * words. */
 static void refuse(const type *type, void *handle, const char *reason, const char *other) {
     const kvmem_status status = type->use(handle);
-    if (status != KVMEM_STATUS_INVALID_ARGUMENT) {
+    if (status != KVMEM_STATUS_INVALID_ARGUMENT)
         FAIL("a call on a %s: expected INVALID_ARGUMENT, got %s: %s", type->name, kvmem_status_name(status),
              test_last_message());
-    }
     CHECK_HAS(test_last_message(), type->name);
     CHECK_HAS(test_last_message(), reason);
     CHECK_HAS(test_last_message(), other);
@@ -161,9 +154,7 @@ TEST(a_pointer_to_something_else_is_refused) {
     static unsigned char bytes[4096];
     for (int value = 0; value < 256; value += 85) {
         memset(bytes, value, sizeof(bytes));
-        for (size_t i = 0; i < NUM(types); i++) {
-            refuse(&types[i], bytes, "no handle of kvmem", "needs type");
-        }
+        for (size_t i = 0; i < NUM(types); i++) refuse(&types[i], bytes, "no handle of kvmem", "needs type");
     }
 }
 
@@ -187,9 +178,7 @@ TEST(destroying_what_is_no_live_handle_frees_nothing) {
     for (size_t i = 0; i < NUM(types); i++) {
         void *handle = types[i].create();
         for (size_t k = 0; k < NUM(types); k++) {
-            if (k != i) {
-                CHECK_EQ(errors_of(types[k].destroy, handle), 1);
-            }
+            if (k != i) CHECK_EQ(errors_of(types[k].destroy, handle), 1);
         }
         CHECK_EQ(types[i].use(handle), KVMEM_STATUS_OK);
         CHECK_EQ(errors_of(types[i].destroy, handle), 0);

@@ -208,6 +208,7 @@ TEST(shares) {
     kvmem_blob *blob = NULL;
     INVALID_NULLS(blob, kvmem_layout_export, NULL, &blob);
     INVALID(kvmem_layout_export, w.near.layout, NULL);
+    INVALID(kvmem_layout_serve, NULL, NULL);
     const void *data = kvmem_blob_data(w.blob);
     const size_t size = kvmem_blob_size(w.blob);
     kvmem_layout *layout = NULL;

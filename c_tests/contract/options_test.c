@@ -5,18 +5,15 @@
 /* Room behind a struct, for callers that are newer than the library. */
 #define TAIL 64
 
-static void set_struct_size(unsigned char *options, size_t size) {
-    memcpy(options, &size, sizeof(size));
-}
+static void set_struct_size(unsigned char *options, size_t size) { memcpy(options, &size, sizeof(size)); }
 
 /* A call's answer, checked against `expected`; the failing subject is named. */
 static void expect_answer(const subject *subject, const unsigned char *options, kvmem_status expected,
                           const char *what, size_t number) {
     const kvmem_status status = subject->call(options);
-    if (status != expected) {
+    if (status != expected)
         FAIL("%s options, %s %zu: expected %s, got %s: %s", subject->name, what, number,
              kvmem_status_name(expected), kvmem_status_name(status), test_last_message());
-    }
 }
 
 TEST_CALL(open_world, world_open(&subjects_world))
@@ -40,6 +37,7 @@ TEST(init_states_the_size_and_nothing_else) {
     CHECK_INIT(kvmem_vmm_options, kvmem_vmm_options_init);
     CHECK_INIT(kvmem_share_options, kvmem_share_options_init);
     CHECK_INIT(kvmem_open_options, kvmem_open_options_init);
+    CHECK_INIT(kvmem_serve_options, kvmem_serve_options_init);
     CHECK_INIT(kvmem_broker_options, kvmem_broker_options_init);
     CHECK_INIT(kvmem_publish_options, kvmem_publish_options_init);
     CHECK_INIT(kvmem_fetch_options, kvmem_fetch_options_init);
@@ -129,9 +127,7 @@ TEST(impossible_sizes_are_refused_unread) {
 TEST(unknown_flags_are_refused) {
     for (size_t i = 0; i < num_subjects; i++) {
         for (unsigned bit = 0; bit < 64; bit++) {
-            if (subjects[i].known_flags >> bit & 1) {
-                continue;
-            }
+            if (subjects[i].known_flags >> bit & 1) continue;
             unsigned char *options = subject_good_options(&subjects[i], 0);
             const uint64_t flags = UINT64_C(1) << bit;
             memcpy(options + sizeof(size_t), &flags, sizeof(flags));
@@ -171,9 +167,7 @@ TEST(values_out_of_range_are_refused) {
     };
     static const uint32_t wrong[] = {70, 255, 0x80000000u, UINT32_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {
-        for (size_t k = 0; k < NUM(enumerations); k++) {
-            refuse_value(&enumerations[k], wrong[i]);
-        }
+        for (size_t k = 0; k < NUM(enumerations); k++) refuse_value(&enumerations[k], wrong[i]);
         EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_log_set_callback(wrong[i], NULL, NULL, ERR));
     }
     CHECK_STR(kvmem_path_name(0), "unknown");
@@ -193,9 +187,7 @@ TEST(reserved_fields_are_zero) {
         {"fetch", "reserved", offsetof(kvmem_fetch_options, reserved)},
         {"ipc", "for_device", offsetof(kvmem_ipc_options, for_device)}, /* without its flag */
     };
-    for (size_t i = 0; i < NUM(reserved); i++) {
-        refuse_value(&reserved[i], 1);
-    }
+    for (size_t i = 0; i < NUM(reserved); i++) refuse_value(&reserved[i], 1);
 }
 
 TEST_CALL(close_world, world_close(&subjects_world))

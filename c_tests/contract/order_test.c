@@ -116,9 +116,7 @@ TEST(indices_past_the_end) {
 TEST(what_was_imported_is_stale_after_its_peer_is_forgotten) {
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(w.agent, "far", ERR));
     kvmem_status status = kvmem_transfer_submit(w.transfer, NULL); /* refused, or it fails under way */
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(w.transfer, PATIENCE, NULL);
-    }
+    if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(w.transfer, PATIENCE, NULL);
     CHECK_EQ(status, KVMEM_STATUS_STALE);
     const kvmem_transfer_options options = world_transfer_options();
     kvmem_transfer *transfer = NULL;

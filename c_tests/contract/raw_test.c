@@ -162,6 +162,9 @@ TEST(requests_refuse_null) {
     kvmem_request_telemetry telemetry;
     INVALID_KEEPS(telemetry, kvmem_request_get_telemetry, NULL, &telemetry);
     INVALID(kvmem_request_get_telemetry, request, NULL);
+    kvmem_agent_telemetry sums;
+    INVALID_KEEPS(sums, kvmem_agent_get_telemetry, NULL, &sums);
+    INVALID(kvmem_agent_get_telemetry, w.agent, NULL);
     kvmem_request_destroy(NULL);
 }
 

@@ -2,9 +2,7 @@
 // The functions of sharing: NULL in every pointer slot, handles of the wrong kind, values that are none.
 #include "contract.h"
 
-static kvmem_region *shareable_region(void) {
-    return region_create_system(4096, KVMEM_SYSTEM_SHAREABLE);
-}
+static kvmem_region *shareable_region(void) { return region_create_system(4096, KVMEM_SYSTEM_SHAREABLE); }
 
 TEST(making) {
     kvmem_share_options_init(NULL, sizeof(kvmem_share_options));

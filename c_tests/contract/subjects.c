@@ -126,6 +126,13 @@ static const kvmem_layout_config *layout_config(void) {
 FILL(layout, kvmem_layout_options, it->config = layout_config(), it->source = KVMEM_LAYOUT_REGIONS,
      it->regions = &subjects_world.region, it->count = 1)
 CREATED(layout, kvmem_layout, kvmem_layout_build, options)
+/* A layout without an agent: what its options say is looked at first. */
+FILL(serve, kvmem_serve_options, (void)it)
+
+static kvmem_status call_serve(const void *options) {
+    return kvmem_layout_serve(subjects_world.local.layout, options, ERR);
+}
+
 FILL(transfer, kvmem_transfer_options, *it = world_transfer_options())
 CREATED(transfer, kvmem_transfer, kvmem_transfer_create, subjects_world.local.layout,
         subjects_world.local.layout, options)
@@ -142,6 +149,7 @@ const subject subjects[] = {
      false},
     {"ipc", sizeof(kvmem_ipc_options), fill_ipc, call_ipc, 1, KVMEM_STATUS_INVALID_ARGUMENT, true},
     {"share", sizeof(kvmem_share_options), fill_share, call_share, 1, KVMEM_STATUS_OK, false},
+    {"serve", sizeof(kvmem_serve_options), fill_serve, call_serve, 1, KVMEM_STATUS_INVALID_STATE, false},
     {"open", sizeof(kvmem_open_options), fill_open, call_open, 511, KVMEM_STATUS_OK, false},
     {"broker", sizeof(kvmem_broker_options), fill_broker, call_broker, 0, KVMEM_STATUS_OK, false},
     {"publish", sizeof(kvmem_publish_options), fill_publish, call_publish, 1, KVMEM_STATUS_OK, false},
@@ -158,9 +166,7 @@ const size_t num_subjects = NUM(subjects);
 
 const subject *subject_named(const char *name) {
     for (size_t i = 0; i < num_subjects; i++) {
-        if (strcmp(subjects[i].name, name) == 0) {
-            return &subjects[i];
-        }
+        if (strcmp(subjects[i].name, name) == 0) return &subjects[i];
     }
     FAIL("no subject %s", name);
 }

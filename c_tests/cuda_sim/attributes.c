@@ -43,18 +43,14 @@ static attribute_info attributes[] = {
 
 static attribute_info *find(CUdevice_attribute attribute) {
     for (size_t i = 0; i < NUM_ATTRIBUTES; i++) {
-        if (attributes[i].attribute == attribute) {
-            return &attributes[i];
-        }
+        if (attributes[i].attribute == attribute) return &attributes[i];
     }
     return NULL;
 }
 
 bool attribute_get(CUdevice_attribute attribute, int *value) {
     const attribute_info *found = find(attribute);
-    if (found != NULL) {
-        *value = found->is_set ? found->set_to : found->value;
-    }
+    if (found != NULL) *value = found->is_set ? found->set_to : found->value;
     return found != NULL;
 }
 
@@ -64,9 +60,7 @@ bool attribute_is_set(CUdevice_attribute attribute) {
 }
 
 void attributes_reset(void) {
-    for (size_t i = 0; i < NUM_ATTRIBUTES; i++) {
-        attributes[i].is_set = false;
-    }
+    for (size_t i = 0; i < NUM_ATTRIBUTES; i++) attributes[i].is_set = false;
     sim.no_peer_access = false;
     sim.ipc_is_of_opener = false;
     sim.allocation_offset = 0;
@@ -75,9 +69,7 @@ void attributes_reset(void) {
 
 void attribute_set(CUdevice_attribute attribute, int value) {
     attribute_info *found = find(attribute);
-    if (found == NULL) {
-        sim_crash("a test sets attribute %d, which the devices do not have", (int)attribute);
-    }
+    if (found == NULL) sim_crash("a test sets attribute %d, which the devices do not have", (int)attribute);
     found->is_set = true;
     found->set_to = value;
 }

@@ -29,9 +29,7 @@ call call_begin(function which) {
     call begun = {.result = CUDA_SUCCESS};
     failing when = AT_ONCE;
     CUresult result = CUDA_SUCCESS;
-    if (!faults_is_spared()) {
-        resets_take(which == CALL_cuCtxGetId);
-    }
+    if (!faults_is_spared()) resets_take(which == CALL_cuCtxGetId);
     if (!faults_take(which, &when, &result)) {
         begun.result = check_need(which);
     } else if (when == AT_ONCE) {

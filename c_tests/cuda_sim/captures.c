@@ -18,17 +18,13 @@ static bool is_forbidden(function which) {
     case CALL_cuMemFreeHost:
     case CALL_cuMemHostRegister_v2:
     case CALL_cuMemHostUnregister:
-    case CALL_cuModuleUnload:
-        return true;
-    default:
-        return false;
+    case CALL_cuModuleUnload: return true;
+    default: return false;
     }
 }
 
 static bool forbids(const stream *captured, function which) {
-    if (captured->captured == NULL) {
-        return false;
-    }
+    if (captured->captured == NULL) return false;
     if (which == CALL_cuCtxSynchronize) {
         return true; /* whatever the modes */
     }
@@ -37,10 +33,8 @@ static bool forbids(const stream *captured, function which) {
     switch (thread_mode) {
     case CU_STREAM_CAPTURE_MODE_GLOBAL:
         return is_own ? mode != CU_STREAM_CAPTURE_MODE_RELAXED : mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
-    case CU_STREAM_CAPTURE_MODE_THREAD_LOCAL:
-        return is_own && mode != CU_STREAM_CAPTURE_MODE_RELAXED;
-    default:
-        return false;
+    case CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: return is_own && mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    default: return false;
     }
 }
 

@@ -71,9 +71,7 @@ static void check(CUstreamCaptureMode mode, bool elsewhere, action action, bool 
     CU_EXPECT(is_refused ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS,
               cuStreamEndCapture(captured, &graph));
     CHECK((graph == NULL) == is_refused);
-    if (graph != NULL) {
-        CU(cuGraphDestroy(graph));
-    }
+    if (graph != NULL) CU(cuGraphDestroy(graph));
     CU(cuStreamDestroy_v2(captured));
     CU(cuStreamDestroy_v2(other));
     close_device(0);

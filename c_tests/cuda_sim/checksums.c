@@ -10,39 +10,31 @@
 #include <string.h>
 
 const kvmem_checksum *checksum_parameter(const void *parameter, unsigned long threads) {
-    if (threads != KVMEM_CHECKSUM_THREADS) {
+    if (threads != KVMEM_CHECKSUM_THREADS)
         sim_crash("the checksum kernel is launched with %lu threads", threads);
-    }
     kvmem_checksum *copied = sim_allocate(sizeof(*copied));
     memcpy(copied, parameter, sizeof(*copied));
     return copied;
 }
 
-static uint32_t times_x(uint32_t a) {
-    return (a >> 1) ^ ((a & 1) != 0 ? KVMEM_CHECKSUM_POLYNOMIAL : 0);
-}
+static uint32_t times_x(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? KVMEM_CHECKSUM_POLYNOMIAL : 0); }
 
 static uint32_t product(uint32_t a, uint32_t b) {
     uint32_t sum = 0;
-    for (int i = 31; i >= 0; i--, b = times_x(b)) {
-        sum ^= (a >> i & 1) != 0 ? b : 0;
-    }
+    for (int i = 31; i >= 0; i--, b = times_x(b)) sum ^= (a >> i & 1) != 0 ? b : 0;
     return sum;
 }
 
 static uint32_t times_words(uint32_t a, unsigned words) {
-    for (unsigned bit = 0; bit < 32 * words; bit++) {
-        a = times_x(a);
-    }
+    for (unsigned bit = 0; bit < 32 * words; bit++) a = times_x(a);
     return a;
 }
 
 /* What the kernel looks up and multiplies by must be what it takes it for. */
 static void check_constants(const kvmem_checksum *asked) {
     for (unsigned i = 0; i < 32; i++) {
-        if (asked->further[i] != times_words(UINT32_C(1) << i, KVMEM_CHECKSUM_ROW)) {
+        if (asked->further[i] != times_words(UINT32_C(1) << i, KVMEM_CHECKSUM_ROW))
             sim_crash("the checksum kernel is told that bit %u is wrong a row further", i);
-        }
     }
     for (unsigned i = 0; i < KVMEM_CHECKSUM_ROW; i++) {
         if (asked->words[i] != times_words(UINT32_C(1) << 31, KVMEM_CHECKSUM_ROW - i)) {
@@ -57,9 +49,7 @@ static uint32_t divide(CUdeviceptr from, size_t size) {
     uint32_t remainder = 0;
     for (size_t i = 0; i < size; i++) {
         remainder ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++) {
-            remainder = times_x(remainder);
-        }
+        for (int bit = 0; bit < 8; bit++) remainder = times_x(remainder);
     }
     free(bytes);
     return remainder;
@@ -76,9 +66,7 @@ static bool divide_tile(const kvmem_checksum *asked, unsigned index, const conte
                              offset;
     const uint64_t left = asked->piece_size - offset;
     const size_t size = left < asked->tile_size ? left : asked->tile_size;
-    if (!kernel_reaches(from, size, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
-        return false;
-    }
+    if (!kernel_reaches(from, size, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) return false;
     uint32_t behind;
     reach_copy((uintptr_t)&behind, asked->behind + index % tiles_a_block * sizeof(behind), sizeof(behind));
     const CUdeviceptr sum_at = asked->checksums + index / tiles_a_block * sizeof(uint32_t);
@@ -103,8 +91,7 @@ CUresult checksum_run(const kvmem_checksum *asked, const context *on) {
                         CU_MEM_ACCESS_FLAGS_PROT_READWRITE, on)) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
-    for (unsigned index = (unsigned)tiles; index > 0; index--) {
+    for (unsigned index = (unsigned)tiles; index > 0; index--)
         RETURN_IF(!divide_tile(asked, index - 1, on), CUDA_ERROR_ILLEGAL_ADDRESS);
-    }
     return CUDA_SUCCESS;
 }

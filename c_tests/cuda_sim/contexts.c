@@ -13,30 +13,20 @@
 static _Thread_local context *stack[MAX_DEPTH];
 static _Thread_local size_t depth;
 
-context *context_current(void) {
-    return depth == 0 ? NULL : stack[depth - 1];
-}
+context *context_current(void) { return depth == 0 ? NULL : stack[depth - 1]; }
 
-size_t context_depth(void) {
-    return depth;
-}
+size_t context_depth(void) { return depth; }
 
 void context_push(context *pushed) {
-    if (depth == MAX_DEPTH) {
-        sim_crash("more than %d contexts on the stack of one thread", MAX_DEPTH);
-    }
+    if (depth == MAX_DEPTH) sim_crash("more than %d contexts on the stack of one thread", MAX_DEPTH);
     stack[depth++] = pushed;
 }
 
-void context_pop(void) {
-    depth--;
-}
+void context_pop(void) { depth--; }
 
 context *context_find(CUcontext wanted) {
     context *found = list_find(sim.contexts, wanted);
-    if (found == NULL) {
-        sim_crash("%p is no context and never was one", (void *)wanted);
-    }
+    if (found == NULL) sim_crash("%p is no context and never was one", (void *)wanted);
     return found;
 }
 
@@ -78,9 +68,7 @@ CUresult cuCtxDestroy_v2(CUcontext wanted) {
     RETURN_IF(found->is_primary, CUDA_ERROR_INVALID_CONTEXT);
     RETURN_IF(!found->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     context_destroy(found);
-    if (context_current() == found) {
-        context_pop();
-    }
+    if (context_current() == found) context_pop();
     return RELEASED(CUDA_SUCCESS);
 }
 
@@ -94,9 +82,7 @@ CUresult cuCtxPushCurrent_v2(CUcontext pushed) {
 CUresult cuCtxPopCurrent_v2(CUcontext *popped) {
     DRIVER_CALL(cuCtxPopCurrent_v2);
     RETURN_IF(context_current() == NULL, CUDA_ERROR_INVALID_CONTEXT);
-    if (popped != NULL) {
-        *popped = context_current();
-    }
+    if (popped != NULL) *popped = context_current();
     context_pop();
     return RELEASED(CUDA_SUCCESS);
 }
@@ -111,12 +97,8 @@ CUresult cuCtxGetCurrent(CUcontext *current) {
 CUresult cuCtxSetCurrent(CUcontext wanted) {
     DRIVER_CALL(cuCtxSetCurrent);
     context *found = wanted == NULL ? NULL : context_find(wanted);
-    if (context_current() != NULL) {
-        context_pop();
-    }
-    if (found != NULL) {
-        context_push(found);
-    }
+    if (context_current() != NULL) context_pop();
+    if (found != NULL) context_push(found);
     return CUDA_SUCCESS;
 }
 

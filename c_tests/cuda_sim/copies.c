@@ -2,9 +2,7 @@
 // Single copies: what a function's name calls a device's memory must be known to the driver.
 #include "copying.h"
 
-static CUdeviceptr address_of(const void *host) {
-    return (CUdeviceptr)(uintptr_t)host;
-}
+static CUdeviceptr address_of(const void *host) { return (CUdeviceptr)(uintptr_t)host; }
 
 CUresult cuMemcpy(CUdeviceptr destination, CUdeviceptr source, size_t size) {
     DRIVER_CALL(cuMemcpy);

@@ -15,9 +15,7 @@ typedef struct sides {
 static void sides_open(sides *sides) {
     open_device(0);
     sides->host = test_allocate(SIZE);
-    for (size_t i = 0; i < SIZE; i++) {
-        sides->host[i] = (unsigned char)(i * 7 + i / 251);
-    }
+    for (size_t i = 0; i < SIZE; i++) sides->host[i] = (unsigned char)(i * 7 + i / 251);
     sides->one = allocate_filled(SIZE, 1);
     sides->two = allocate_filled(SIZE, 2);
     CU(cuStreamCreate(&sides->stream, CU_STREAM_NON_BLOCKING));

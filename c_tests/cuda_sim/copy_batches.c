@@ -43,9 +43,7 @@ static copy copy_number(const batch *asked, size_t i) {
 static size_t find_bad_copy(const batch *asked, CUdevice device) {
     for (size_t i = 0; i < asked->count; i++) {
         const copy checked = copy_number(asked, i);
-        if (checked.size == 0 || copy_check(&checked, device) != CUDA_SUCCESS) {
-            return i;
-        }
+        if (checked.size == 0 || copy_check(&checked, device) != CUDA_SUCCESS) return i;
     }
     return NO_COPY;
 }
@@ -53,9 +51,7 @@ static size_t find_bad_copy(const batch *asked, CUdevice device) {
 /* Whether a copy's source may be read before the stream gets to it. */
 static bool may_be_early(const batch *asked, size_t i) {
     size_t of = asked->num_attributes - 1;
-    while (asked->first_copies[of] > i) {
-        of--;
-    }
+    while (asked->first_copies[of] > i) of--;
     return asked->attributes[of].srcAccessOrder != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
 }
 
@@ -86,8 +82,6 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr *destinations, CUdeviceptr *sources, siz
     const batch asked = {destinations, sources, sizes, count, attributes, first_copies, num_attributes};
     size_t bad_copy = NO_COPY;
     const CUresult result = run(&asked, stream, &bad_copy, &this_call);
-    if (failed != NULL) {
-        *failed = bad_copy;
-    }
+    if (failed != NULL) *failed = bad_copy;
     return result;
 }

@@ -60,9 +60,8 @@ void copy_submit(const copy *wanted, stream *on, bool may_be_early, const call *
 CUresult copy_now(const copy *wanted) {
     const CUdevice device = context_current()->device;
     const bool is_to_device = is_of(device, wanted->destination);
-    if (is_of(device, wanted->source) && is_to_device) {
+    if (is_of(device, wanted->source) && is_to_device)
         return copy_on_stream(wanted, CU_STREAM_LEGACY, &(call){0});
-    }
     TRY(await_legacy_stream());
     TRY(copy_check(wanted, device));
     if (is_to_device && span_at(wanted->source) == NULL) {

@@ -4,9 +4,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* The current device is the runtime's own affair, and nothing here asks for it. */
-EXPORT int cudaSetDevice(int device) {
-    return device >= 0 ? 0 : 101;
-}
+EXPORT int cudaSetDevice(int device) { return device >= 0 ? 0 : 101; }
 
 EXPORT const char *cudaGetErrorString(int error) {
     return error == 0 ? "no error" : "invalid device ordinal";

@@ -57,9 +57,7 @@ EXPORT CUfileError_t cuFileDriverOpen(void) {
     return success;
 }
 
-EXPORT CUfileError_t cuFileDriverClose_v2(void) {
-    return success;
-}
+EXPORT CUfileError_t cuFileDriverClose_v2(void) { return success; }
 
 EXPORT CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *properties) {
     memset(properties, 0, sizeof(*properties));
@@ -68,16 +66,12 @@ EXPORT CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *properties) {
 }
 
 EXPORT CUfileError_t cuFileHandleRegister(void **handle, const CUfileDescr_t *described) {
-    if (shall("absent") && !may_bounce) {
-        return (CUfileError_t){IO_NOT_SUPPORTED, CUDA_SUCCESS};
-    }
+    if (shall("absent") && !may_bounce) return (CUfileError_t){IO_NOT_SUPPORTED, CUDA_SUCCESS};
     *handle = (void *)((intptr_t)described->handle.fd + 1);
     return success;
 }
 
-EXPORT void cuFileHandleDeregister(void *handle) {
-    (void)handle;
-}
+EXPORT void cuFileHandleDeregister(void *handle) { (void)handle; }
 
 EXPORT CUfileError_t cuFileBufRegister(const void *memory, size_t size, int flags) {
     (void)memory;
@@ -91,9 +85,7 @@ EXPORT CUfileError_t cuFileBufDeregister(const void *memory) {
     return success;
 }
 
-static int file_of(void *handle) {
-    return (int)((intptr_t)handle - 1);
-}
+static int file_of(void *handle) { return (int)((intptr_t)handle - 1); }
 
 /* From any thread, whatever context it has. The bytes are there when it returns. */
 static bool copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUdeviceptr of_device) {
@@ -104,9 +96,7 @@ static bool copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUdeviceptr of_d
         return false;
     }
     CUresult result = cuMemcpy(to, from, size);
-    if (result == CUDA_SUCCESS) {
-        result = cuStreamSynchronize(CU_STREAM_LEGACY);
-    }
+    if (result == CUDA_SUCCESS) result = cuStreamSynchronize(CU_STREAM_LEGACY);
     cuCtxPopCurrent_v2(&popped);
     return result == CUDA_SUCCESS;
 }
@@ -138,9 +128,7 @@ EXPORT ssize_t cuFileRead(void *handle, void *memory, size_t size, off_t offset,
     if (bounce != NULL && !shall("fails")) {
         moved = pread(file_of(handle), bounce, size, offset);
         bounce[size / 2] ^= shall("wrong-read");
-        if (moved > 0 && !copy(to, (CUdeviceptr)(uintptr_t)bounce, (size_t)moved, to)) {
-            moved = -1;
-        }
+        if (moved > 0 && !copy(to, (CUdeviceptr)(uintptr_t)bounce, (size_t)moved, to)) moved = -1;
     }
     free(bounce);
     return moved;

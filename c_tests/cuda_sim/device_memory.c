@@ -56,9 +56,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
     DRIVER_CALL(cuMemFree_v2);
-    if (address == 0) {
-        return RELEASED(CUDA_SUCCESS);
-    }
+    if (address == 0) return RELEASED(CUDA_SUCCESS);
     span *freed = span_starting(SPAN_ALLOCATION, address);
     INVALID_IF(freed == NULL);
     queue_drain(freed->context);
@@ -68,11 +66,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     DRIVER_CALL(cuMemGetInfo_v2);
-    if (free != NULL) {
-        *free = sim.memory_per_device - sim.devices[context_current()->device].used;
-    }
-    if (total != NULL) {
-        *total = sim.memory_per_device;
-    }
+    if (free != NULL) *free = sim.memory_per_device - sim.devices[context_current()->device].used;
+    if (total != NULL) *total = sim.memory_per_device;
     return CUDA_SUCCESS;
 }

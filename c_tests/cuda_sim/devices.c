@@ -24,55 +24,41 @@ static const char uuid_prefix[15] = "kvmem-sim-dev-0";
 
 static uint64_t number_from_environment(const char *name, uint64_t otherwise) {
     const char *text = getenv(name);
-    if (text == NULL) {
-        return otherwise;
-    }
+    if (text == NULL) return otherwise;
     char *end = NULL;
     const unsigned long long number = strtoull(text, &end, 10);
-    if (end == text || *end != '\0') {
-        sim_crash("%s=%s is no number", name, text);
-    }
+    if (end == text || *end != '\0') sim_crash("%s=%s is no number", name, text);
     return number;
 }
 
-static bool is_listed(int physical) {
-    return device_of_physical(physical) != NO_ORDINAL;
-}
+static bool is_listed(int physical) { return device_of_physical(physical) != NO_ORDINAL; }
 
 /* A number that is no device hides itself and all after it; one that comes twice hides all. */
 static void list_visible(const char *text, int on_machine) {
     while (*text != '\0') {
         char *end = NULL;
         const long physical = strtol(text, &end, 10);
-        if (end == text || physical < 0 || physical >= on_machine) {
-            return;
-        }
+        if (end == text || physical < 0 || physical >= on_machine) return;
         if (is_listed((int)physical)) {
             sim.num_devices = 0;
             return;
         }
         sim.devices[sim.num_devices++].physical = (int)physical;
-        if (*end != ',') {
-            return;
-        }
+        if (*end != ',') return;
         text = end + 1;
     }
 }
 
 static void list_devices(void) {
     const uint64_t on_machine = number_from_environment("KVMEM_SIM_DEVICES", 2);
-    if (on_machine > MAX_DEVICES) {
-        sim_crash("KVMEM_SIM_DEVICES is more than %d", MAX_DEVICES);
-    }
+    if (on_machine > MAX_DEVICES) sim_crash("KVMEM_SIM_DEVICES is more than %d", MAX_DEVICES);
     sim.num_devices = 0;
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (visible != NULL) {
         list_visible(visible, (int)on_machine);
         return;
     }
-    for (uint64_t i = 0; i < on_machine; i++) {
-        sim.devices[sim.num_devices++].physical = (int)i;
-    }
+    for (uint64_t i = 0; i < on_machine; i++) sim.devices[sim.num_devices++].physical = (int)i;
 }
 
 /* Programs that do not know the stand-in get a broken one from the environment. */
@@ -96,9 +82,8 @@ static void break_as_told(void) {
 CUresult cuInit(unsigned flags) {
     DRIVER_CALL(cuInit);
     INVALID_IF(flags != 0);
-    if (sim.initialised_in != 0) {
+    if (sim.initialised_in != 0)
         return sim.initialised_in == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
-    }
     break_as_told();
     list_devices();
     RETURN_IF(sim.num_devices == 0, CUDA_ERROR_NO_DEVICE);
@@ -115,9 +100,7 @@ CUresult cuDriverGetVersion(int *version) {
     return CUDA_SUCCESS;
 }
 
-bool device_exists(CUdevice device) {
-    return device >= 0 && device < sim.num_devices;
-}
+bool device_exists(CUdevice device) { return device >= 0 && device < sim.num_devices; }
 
 bool device_reaches(CUdevice device, CUdevice owner) {
     return device == owner || owner == NO_ORDINAL || !sim.no_peer_access;
@@ -125,9 +108,7 @@ bool device_reaches(CUdevice device, CUdevice owner) {
 
 CUdevice device_of_physical(int physical) {
     for (CUdevice device = 0; device < sim.num_devices; device++) {
-        if (sim.devices[device].physical == physical) {
-            return device;
-        }
+        if (sim.devices[device].physical == physical) return device;
     }
     return NO_ORDINAL;
 }
@@ -170,9 +151,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal) {
 CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
     DRIVER_CALL(cuDeviceGetName);
     TRY(check_question(name, device));
-    if (size <= 0) {
-        sim_crash("cuDeviceGetName into %d bytes", size);
-    }
+    if (size <= 0) sim_crash("cuDeviceGetName into %d bytes", size);
     snprintf(name, (size_t)size, "%s", device_name);
     return CUDA_SUCCESS;
 }

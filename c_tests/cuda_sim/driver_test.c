@@ -39,9 +39,7 @@ CUdevice open_for_scope(CUdevice device) {
     return device;
 }
 
-void close_opened(const CUdevice *device) {
-    close_device(*device);
-}
+void close_opened(const CUdevice *device) { close_device(*device); }
 
 CUdevice enter_for_scope(CUdevice device) {
     open_device(device);
@@ -69,9 +67,7 @@ CUstream begin_stream(unsigned flags) {
     return stream;
 }
 
-void end_stream(const CUstream *stream) {
-    CU(cuStreamDestroy_v2(*stream));
-}
+void end_stream(const CUstream *stream) { CU(cuStreamDestroy_v2(*stream)); }
 
 CUevent begin_event(unsigned flags) {
     CUevent event = NULL;
@@ -79,35 +75,24 @@ CUevent begin_event(unsigned flags) {
     return event;
 }
 
-void end_event(const CUevent *event) {
-    CU(cuEventDestroy_v2(*event));
-}
+void end_event(const CUevent *event) { CU(cuEventDestroy_v2(*event)); }
 
-void end_memory(const CUdeviceptr *address) {
-    CU(cuMemFree_v2(*address));
-}
+void end_memory(const CUdeviceptr *address) { CU(cuMemFree_v2(*address)); }
 
-void end_handle(const CUmemGenericAllocationHandle *handle) {
-    CU(cuMemRelease(*handle));
-}
+void end_handle(const CUmemGenericAllocationHandle *handle) { CU(cuMemRelease(*handle)); }
 
-void end_mapping(const mapping *mapping) {
-    unmap_and_free(mapping->address, mapping->size);
-}
+void end_mapping(const mapping *mapping) { unmap_and_free(mapping->address, mapping->size); }
 
 void check_nothing_left(void) {
-    if (sim_live == NULL) {
-        return;
-    }
+    if (sim_live == NULL) return;
     sim_counts counts;
     sim_live(&counts);
     const sim_counts nothing = {.lost_with_context = counts.lost_with_context};
     if (memcmp(&counts, &nothing, sizeof(counts)) != 0) {
         const uint64_t *numbers = (const uint64_t *)&counts;
         for (size_t i = 0; i < sizeof(counts) / sizeof(*numbers); i++) {
-            if (numbers[i] != 0) {
+            if (numbers[i] != 0)
                 FAIL("count %zu of what is alive is %llu", i, (unsigned long long)numbers[i]);
-            }
         }
     }
 }

@@ -13,9 +13,7 @@ uint64_t process_start(pid_t process) {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)process);
     FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return 0;
-    }
+    if (file == NULL) return 0;
     char text[1024];
     const size_t length = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
@@ -40,9 +38,7 @@ elsewhere elsewhere_of(int fd) {
 }
 
 int elsewhere_open(const elsewhere *where) {
-    if (where->process_start == 0 || process_start(where->process) != where->process_start) {
-        return -1;
-    }
+    if (where->process_start == 0 || process_start(where->process) != where->process_start) return -1;
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)where->process, (int)where->fd);
     const int fd = open(path, O_RDWR | O_CLOEXEC);

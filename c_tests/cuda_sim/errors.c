@@ -17,9 +17,7 @@ static const result_info results[] = {
 
 static const result_info *find(CUresult result) {
     for (size_t i = 0; i < sizeof(results) / sizeof(results[0]); i++) {
-        if (results[i].result == result) {
-            return &results[i];
-        }
+        if (results[i].result == result) return &results[i];
     }
     return NULL;
 }

@@ -8,9 +8,7 @@
 static CUresult find(CUevent handle, event **found) {
     RETURN_IF(handle == NULL, CUDA_ERROR_INVALID_HANDLE);
     *found = list_find(sim.events, handle);
-    if (*found == NULL) {
-        sim_crash("%p is no event, or one that was destroyed", (void *)handle);
-    }
+    if (*found == NULL) sim_crash("%p is no event, or one that was destroyed", (void *)handle);
     return CUDA_SUCCESS;
 }
 
@@ -75,9 +73,8 @@ CUresult cuStreamWaitEvent(CUstream waiting, CUevent handle, unsigned flags) {
     INVALID_IF(flags > 1);
     TRY(find(handle, &waited));
     TRY(stream_find(waiting, &found));
-    if (found->captured == NULL && !mark_is_reached(waited->mark)) {
+    if (found->captured == NULL && !mark_is_reached(waited->mark))
         queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .mark = mark_hold(waited->mark)});
-    }
     return CUDA_SUCCESS;
 }
 

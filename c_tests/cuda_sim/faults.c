@@ -29,34 +29,25 @@ static _Thread_local bool is_spared;
 static bool checks_are_spared;
 
 static failing how_it_fails(const plan *plan, function which) {
-    if (plan->is_later) {
-        return LATER;
-    }
+    if (plan->is_later) return LATER;
     return functions[which].manner == RELEASES && !plan->refuses ? AFTERWARDS : AT_ONCE;
 }
 
 /* Whether it is this plan's turn. */
 static bool is_due(plan *plan, function which) {
-    if (!plan->is_set || (plan->which != which && plan->which != NUM_FUNCTIONS)) {
-        return false;
-    }
-    if (plan->every_call) {
-        return true;
-    }
+    if (!plan->is_set || (plan->which != which && plan->which != NUM_FUNCTIONS)) return false;
+    if (plan->every_call) return true;
     plan->calls_left--;
     plan->is_set = plan->calls_left > 0;
     return !plan->is_set;
 }
 
-bool faults_is_spared(void) {
-    return is_spared;
-}
+bool faults_is_spared(void) { return is_spared; }
 
 bool faults_take(function which, failing *when, CUresult *result) {
     bool taken = false;
-    if (is_spared || (checks_are_spared && which == CALL_cuCtxGetId && context_current() != NULL)) {
+    if (is_spared || (checks_are_spared && which == CALL_cuCtxGetId && context_current() != NULL))
         return taken;
-    }
     counts[which]++;
     for (size_t i = 0; i < MAX_PLANS; i++) {
         if (is_due(&plans[i], which) && !taken) {
@@ -71,9 +62,7 @@ bool faults_take(function which, failing *when, CUresult *result) {
 
 static function find(const char *name) {
     for (size_t i = 0; i < NUM_FUNCTIONS; i++) {
-        if (strcmp(functions[i].name, name) == 0) {
-            return (function)i;
-        }
+        if (strcmp(functions[i].name, name) == 0) return (function)i;
     }
     sim_crash("a test names %s, which it does not have", name);
 }
@@ -114,9 +103,8 @@ void sim_refuse(const char *name, uint64_t nth, CUresult result) {
 
 void sim_fail_later(const char *name, uint64_t nth, CUresult result) {
     const function which = find(name);
-    if (functions[which].manner != SUBMITS) {
+    if (functions[which].manner != SUBMITS)
         sim_crash("a test lets %s fail later, which submits no work", name);
-    }
     add_locked((plan){.which = which, .calls_left = nth, .result = result, .is_later = true});
 }
 
@@ -124,9 +112,7 @@ void sim_fail_nth_of_all(uint64_t nth, CUresult result) {
     add_locked((plan){.which = NUM_FUNCTIONS, .calls_left = nth, .result = result});
 }
 
-void sim_spare(bool is) {
-    is_spared = is;
-}
+void sim_spare(bool is) { is_spared = is; }
 
 void sim_spare_checks(void) {
     LOCKED;
@@ -146,9 +132,7 @@ uint64_t sim_calls(const char *name) {
 uint64_t sim_call_count(void) {
     LOCKED;
     uint64_t count = 0;
-    for (size_t i = 0; i < NUM_FUNCTIONS; i++) {
-        count += counts[i];
-    }
+    for (size_t i = 0; i < NUM_FUNCTIONS; i++) count += counts[i];
     return count;
 }
 

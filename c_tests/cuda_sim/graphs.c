@@ -10,16 +10,12 @@
 /* The work with a parameter of its own. */
 static work copy_of(const work *copied) {
     work copy = *copied;
-    if (copied->blocks != NULL) {
-        copy.blocks = kernel_copy(copied->blocks);
-    }
+    if (copied->blocks != NULL) copy.blocks = kernel_copy(copied->blocks);
     return copy;
 }
 
 void graph_add(graph *captured, const work *added) {
-    if (added->kind == WORK_CHECKSUM) {
-        sim_crash("checksums are computed into a graph");
-    }
+    if (added->kind == WORK_CHECKSUM) sim_crash("checksums are computed into a graph");
     work *works = realloc(captured->works, (captured->count + 1) * sizeof(*works));
     if (works == NULL) {
         sim_crash("no memory for a graph");
@@ -30,16 +26,12 @@ void graph_add(graph *captured, const work *added) {
 
 static graph *find(const void *handle) {
     graph *found = list_find(sim.graphs, handle);
-    if (found == NULL) {
-        sim_crash("%p is no graph, or one that was destroyed", handle);
-    }
+    if (found == NULL) sim_crash("%p is no graph, or one that was destroyed", handle);
     return found;
 }
 
 static void destroy(graph *ended) {
-    for (size_t i = 0; i < ended->count; i++) {
-        work_free(&ended->works[i]);
-    }
+    for (size_t i = 0; i < ended->count; i++) work_free(&ended->works[i]);
     free(ended->works);
     mark_release(ended->last_launch);
     list_remove(&sim.graphs, &ended->node);
@@ -101,9 +93,8 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream on) {
     graph *launched = find(handle);
     stream *found = NULL;
     TRY(find_healthy_stream(on, &found));
-    if (!mark_is_reached(launched->last_launch)) {
+    if (!mark_is_reached(launched->last_launch))
         queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .mark = mark_hold(launched->last_launch)});
-    }
     for (size_t i = 0; i < launched->count; i++) {
         work each = copy_of(&launched->works[i]);
         each.stream = found;

@@ -31,9 +31,7 @@ CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags) {
 
 CUresult cuMemFreeHost(void *address) {
     DRIVER_CALL(cuMemFreeHost);
-    if (address == NULL) {
-        return RELEASED(CUDA_SUCCESS);
-    }
+    if (address == NULL) return RELEASED(CUDA_SUCCESS);
     queue_drain(NULL);
     span *freed = span_starting(SPAN_HOST_ALLOCATION, (uintptr_t)address);
     INVALID_IF(freed == NULL);
@@ -44,10 +42,9 @@ CUresult cuMemFreeHost(void *address) {
 /* Two registrations may share a page, but no byte. */
 static CUresult check_free(CUdeviceptr start, size_t size) {
     EACH(span, known, sim.spans) {
-        if (span_overlaps(known, start, size)) {
+        if (span_overlaps(known, start, size))
             return known->kind == SPAN_REGISTRATION ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
                                                     : CUDA_ERROR_INVALID_VALUE;
-        }
     }
     return CUDA_SUCCESS;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the library's copy kernel: the same tiles by the same arithmetic, with every address checked.
+// Runs the library's copy kernels: the same tiles by the same arithmetic, with every address checked.
 #include "kernels.h"
 
 #include "call.h"
@@ -10,9 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-const kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads) {
+const kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads, bool of_rows) {
     if (threads != KVMEM_COPY_THREADS) {
         sim_crash("the copy kernel is launched with %lu threads", threads);
+    }
+    if (of_rows != (((const kvmem_copy *)parameter)->word_size != 0)) {
+        sim_crash("the parameter is of the other copy kernel");
     }
     return kernel_copy(parameter);
 }
@@ -82,10 +85,67 @@ static bool copy_tile(const kvmem_copy *asked, const kvmem_copy_run *run, unsign
     return true;
 }
 
+static unsigned quotient(unsigned value, unsigned inverse) {
+    return inverse == 0 ? value : (unsigned)((uint64_t)value * inverse >> 32);
+}
+
+/* A word that is not aligned to its size ends the context of a GPU. */
+static void check_words(const kvmem_copy *asked, CUdeviceptr to, CUdeviceptr from, const kvmem_copy_run *run) {
+    const uint64_t inner = asked->num_inners > 1 ? asked->source_inner_stride | asked->destination_inner_stride : 0;
+    const uint64_t outer = asked->num_outers > 1 ? asked->source_outer_stride | asked->destination_outer_stride : 0;
+    const uint64_t bits = to | from | inner | outer | asked->unit_size;
+    if (bits % asked->word_size != 0 || asked->num_words * asked->word_size != asked->unit_size) {
+        sim_crash("rows of %llu bytes at %lx and %lx, from block %u on, are not words of %u bytes", asked->unit_size,
+                  to, from, run->source, asked->word_size);
+    }
+}
+
+/* The words of a row go from where its first one lies to where its last one ends: the kernel computes the place of each. */
+static bool copy_row(const kvmem_copy *asked, CUdeviceptr to, CUdeviceptr from, unsigned row, const context *on) {
+    const unsigned outer = quotient(row, asked->inners_inverse);
+    const unsigned inner = row - outer * asked->num_inners;
+    if (inner >= asked->num_inners || outer >= asked->num_outers) {
+        sim_crash("row %u of %u times %u is computed as %u, %u", row, asked->num_outers, asked->num_inners, outer, inner);
+    }
+    /* In 32 bits, as the kernel does. */
+    to += outer * (unsigned)asked->destination_outer_stride + inner * asked->destination_inner_stride;
+    from += outer * (unsigned)asked->source_outer_stride + inner * asked->source_inner_stride;
+    if (!kernel_reaches(to, asked->unit_size, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, on) ||
+        !kernel_reaches(from, asked->unit_size, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
+        return false;
+    }
+    reach_copy(to, from, asked->unit_size);
+    return true;
+}
+
+static bool copy_rows(const kvmem_copy *asked, const kvmem_copy_run *run, unsigned index, const context *on) {
+    const unsigned first = index % asked->tiles * asked->tile_size;
+    const unsigned rest = index / asked->tiles;
+    const unsigned block = rest % asked->most_blocks;
+    const unsigned all = asked->num_outers * asked->num_inners;
+    if (block >= run->length) {
+        return true;
+    }
+    if (first >= all) {
+        sim_crash("tile %u of rows has none of %u", index, all);
+    }
+    const kvmem_copy_layer *layer = &asked->layers[rest / asked->most_blocks];
+    const CUdeviceptr to = layer->destination + (uint64_t)(run->destination + block) * asked->destination_block_stride;
+    const CUdeviceptr from = layer->source + (uint64_t)(run->source + block) * asked->source_block_stride;
+    check_words(asked, to, from, run);
+    const unsigned end = first + asked->tile_size < all ? first + asked->tile_size : all;
+    for (unsigned row = end; row > first; row--) {
+        if (!copy_row(asked, to, from, row - 1, on)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The last tile first: the kernel promises no order. */
 static bool copy_run(const kvmem_copy *asked, const kvmem_copy_run *run, unsigned tiles, const context *on) {
     for (unsigned index = tiles; index > 0; index--) {
-        if (!copy_tile(asked, run, index - 1, on)) {
+        if (!(asked->word_size != 0 ? copy_rows : copy_tile)(asked, run, index - 1, on)) {
             return false;
         }
     }
@@ -93,7 +153,8 @@ static bool copy_run(const kvmem_copy *asked, const kvmem_copy_run *run, unsigne
 }
 
 CUresult kernel_run(const kvmem_copy *asked, const context *on) {
-    const uint64_t tiles = (uint64_t)asked->num_layers * asked->num_outers * asked->tiles *
+    const bool of_rows = asked->word_size != 0;
+    const uint64_t tiles = (uint64_t)asked->num_layers * (of_rows ? 1 : asked->num_outers) * asked->tiles *
                            (asked->are_joined ? 1 : asked->most_blocks);
     const size_t table = asked->num_runs * sizeof(kvmem_copy_run);
     const bool in_launch = asked->runs == 0;
@@ -101,7 +162,7 @@ CUresult kernel_run(const kvmem_copy *asked, const context *on) {
         sim_crash("the copy kernel's runs do not fit behind its layers");
     }
     if (tiles * asked->num_runs > UINT32_MAX || asked->num_layers > KVMEM_COPY_MAX_LAYERS ||
-        asked->tile_size % 16 != 0) {
+        (of_rows ? asked->are_joined != 0 : asked->tile_size % 16 != 0)) {
         sim_crash("the copy kernel is asked for what its integers do not hold");
     }
     RETURN_IF(!in_launch && !kernel_reaches(asked->runs, table, CU_MEM_ACCESS_FLAGS_PROT_READ, on),

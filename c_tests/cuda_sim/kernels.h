@@ -5,13 +5,14 @@
 #include "state.h"
 
 #define KERNEL_NAME "kvmem_copy_blocks"
+#define ROWS_NAME "kvmem_copy_rows"
 #define CHECKSUM_NAME "kvmem_checksum_blocks"
 
 struct kvmem_copy;
 struct kvmem_checksum;
 
 /* A copy of its parameter, to be freed. */
-const struct kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads);
+const struct kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads, bool of_rows);
 const struct kvmem_copy *kernel_copy(const struct kvmem_copy *parameter);
 /* Tile by tile as the kernel does. What its context does not reach ends it: CUDA_ERROR_ILLEGAL_ADDRESS. */
 CUresult kernel_run(const struct kvmem_copy *asked, const context *on);

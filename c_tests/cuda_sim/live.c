@@ -12,9 +12,7 @@
 #include <string.h>
 
 static void count_contexts(sim_counts *counts) {
-    for (int i = 0; i < sim.num_devices; i++) {
-        counts->primary_retains += sim.devices[i].retains;
-    }
+    for (int i = 0; i < sim.num_devices; i++) counts->primary_retains += sim.devices[i].retains;
     EACH(context, known, sim.contexts) {
         counts->contexts += known->is_alive && !known->is_primary;
     }
@@ -45,9 +43,7 @@ static void count_rest(sim_counts *counts) {
 
 static bool is_own_file(int fd) {
     EACH(memory, known, sim.memories) {
-        if (known->fd == fd) {
-            return true;
-        }
+        if (known->fd == fd) return true;
     }
     return false;
 }
@@ -55,9 +51,7 @@ static bool is_own_file(int fd) {
 /* Files on device memory that are not the stand-in's own were exported to the program, or received by it. */
 static void count_open_fds(sim_counts *counts) {
     DIR *directory = opendir("/proc/self/fd");
-    if (directory == NULL) {
-        sim_crash("/proc/self/fd cannot be read");
-    }
+    if (directory == NULL) sim_crash("/proc/self/fd cannot be read");
     for (const struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
         const int fd = atoi(entry->d_name);
         char name[128];
@@ -81,6 +75,4 @@ uint64_t sim_illegal_accesses(void) {
     return sim.illegal_accesses;
 }
 
-size_t sim_current_context_depth(void) {
-    return context_depth();
-}
+size_t sim_current_context_depth(void) { return context_depth(); }

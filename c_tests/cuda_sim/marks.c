@@ -15,11 +15,7 @@ mark *mark_hold(mark *held) {
     return held;
 }
 
-void mark_release(mark *released) {
-    if (released != NULL && --released->holders == 0) {
-        free(released);
-    }
-}
+void mark_release(mark *released) { if (released != NULL && --released->holders == 0) free(released); }
 
 void mark_reach(mark *reached, CUresult error) {
     struct timespec now;
@@ -30,6 +26,4 @@ void mark_reach(mark *reached, CUresult error) {
 }
 
 /* Without a mark there is nothing to wait for. */
-bool mark_is_reached(const mark *asked) {
-    return asked == NULL || asked->is_reached;
-}
+bool mark_is_reached(const mark *asked) { return asked == NULL || asked->is_reached; }

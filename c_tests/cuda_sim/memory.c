@@ -19,11 +19,8 @@ static uint64_t cost(size_t size) {
 
 static void name_file(char *name, size_t length, memory_kind kind, CUdevice owner, int numa_node) {
     const char *what = kind == OF_HANDLE ? "vmm" : "mem";
-    if (owner == NO_ORDINAL) {
-        snprintf(name, length, "kvmem-sim-%s-numa%d", what, numa_node);
-    } else {
-        snprintf(name, length, "kvmem-sim-%s-dev%d", what, sim.devices[owner].physical);
-    }
+    if (owner == NO_ORDINAL) snprintf(name, length, "kvmem-sim-%s-numa%d", what, numa_node);
+    else snprintf(name, length, "kvmem-sim-%s-dev%d", what, sim.devices[owner].physical);
 }
 
 static bool has_room(CUdevice owner, size_t size) {
@@ -69,12 +66,8 @@ CUresult memory_open(int fd, size_t size, const CUmemAllocationProp *prop, CUdev
 }
 
 void memory_destroy_if_unused(memory *unused) {
-    if (unused->references > 0 || unused->spans > 0) {
-        return;
-    }
-    if (unused->is_accounted) {
-        sim.devices[unused->owner].used -= cost(unused->size);
-    }
+    if (unused->references > 0 || unused->spans > 0) return;
+    if (unused->is_accounted) sim.devices[unused->owner].used -= cost(unused->size);
     munmap(unused->bytes, unused->size);
     close(unused->fd);
     list_remove(&sim.memories, &unused->node);
@@ -82,18 +75,14 @@ void memory_destroy_if_unused(memory *unused) {
 
 memory *memory_find(CUmemGenericAllocationHandle handle) {
     EACH(memory, known, sim.memories) {
-        if (known->handle == handle && known->references > 0) {
-            return known;
-        }
+        if (known->handle == handle && known->references > 0) return known;
     }
     return NULL;
 }
 
 memory *memory_of_handle(CUmemGenericAllocationHandle handle) {
     memory *found = memory_find(handle);
-    if (found == NULL) {
-        sim_crash("0x%llx is no handle of memory, or one that was released", handle);
-    }
+    if (found == NULL) sim_crash("0x%llx is no handle of memory, or one that was released", handle);
     return found;
 }
 

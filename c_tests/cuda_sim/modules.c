@@ -69,6 +69,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule handle, const char *
     RETURN_IF(strstr(asked->text, entry) == NULL, CUDA_ERROR_NOT_FOUND);
     asked->function.module = asked;
     asked->function.kind = strcmp(name, KERNEL_NAME) == 0     ? KERNEL_COPY
+                           : strcmp(name, ROWS_NAME) == 0     ? KERNEL_ROWS
                            : strcmp(name, CHECKSUM_NAME) == 0 ? KERNEL_CHECKSUM : KERNEL_OTHER;
     *function = &asked->function;
     return CUDA_SUCCESS;
@@ -102,7 +103,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
     if (this_call.later == CUDA_SUCCESS && launched.kind == WORK_CHECKSUM) {
         launched.tiles = checksum_parameter(parameters[0], threads);
     } else if (this_call.later == CUDA_SUCCESS) {
-        launched.blocks = kernel_parameter(parameters[0], threads);
+        launched.blocks = kernel_parameter(parameters[0], threads, function->kind == KERNEL_ROWS);
     }
     submit_or_fail(&launched, &this_call);
     return CUDA_SUCCESS;

@@ -12,7 +12,7 @@ typedef struct CUmod_st {
     struct CUfunc_st {
         struct CUmod_st *module;
         /* Which one it is; another the stand-in can't run. */
-        enum { KERNEL_OTHER, KERNEL_COPY, KERNEL_CHECKSUM } kind;
+        enum { KERNEL_OTHER, KERNEL_COPY, KERNEL_ROWS, KERNEL_CHECKSUM } kind;
     } function;
 } module;
 

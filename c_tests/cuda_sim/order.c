@@ -21,9 +21,7 @@ bool order_is_left(const stream *asked, uint64_t number) {
 
 static bool is_blocking_left(const context *of, uint64_t number) {
     EACH(stream, known, sim.streams) {
-        if (known->context == of && known->is_blocking && order_is_left(known, number)) {
-            return true;
-        }
+        if (known->context == of && known->is_blocking && order_is_left(known, number)) return true;
     }
     return order_is_left(&of->per_thread, number);
 }
@@ -34,12 +32,8 @@ bool order_is_left_before_legacy(const context *of, uint64_t number) {
 
 static bool may_begin(const stream *asked) {
     const piece *next = asked->first;
-    if (next == NULL || (next->work.kind == WORK_WAIT && !mark_is_reached(next->work.mark))) {
-        return false;
-    }
-    if (asked == &asked->context->legacy) {
-        return !is_blocking_left(asked->context, next->number);
-    }
+    if (next == NULL || (next->work.kind == WORK_WAIT && !mark_is_reached(next->work.mark))) return false;
+    if (asked == &asked->context->legacy) return !is_blocking_left(asked->context, next->number);
     return !asked->is_blocking || !order_is_left(&asked->context->legacy, next->number);
 }
 
@@ -52,16 +46,12 @@ static uint64_t next_by_chance(void) {
 }
 
 static void consider(stream *candidate, choice *chosen) {
-    if (!may_begin(candidate)) {
-        return;
-    }
+    if (!may_begin(candidate)) return;
     chosen->candidates++;
     const bool is_better = chosen->stream == NULL ||
                            (seed == 0 ? candidate->first->number > chosen->stream->first->number
                                       : next_by_chance() % chosen->candidates == 0);
-    if (is_better) {
-        chosen->stream = candidate;
-    }
+    if (is_better) chosen->stream = candidate;
 }
 
 static void set(uint64_t wanted) {
@@ -76,9 +66,7 @@ void order_reset(void) {
 }
 
 stream *order_choose(void) {
-    if (!is_set) {
-        order_reset();
-    }
+    if (!is_set) order_reset();
     choice chosen = {0};
     EACH(context, known, sim.contexts) {
         consider(&known->legacy, &chosen);

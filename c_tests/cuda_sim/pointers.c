@@ -16,12 +16,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
     const span *known = span_at(address);
     RETURN_IF(known == NULL || access_of(known, context_current()->device) == CU_MEM_ACCESS_FLAGS_PROT_NONE,
               CUDA_ERROR_NOT_FOUND);
-    if (base != NULL) {
-        *base = known->start;
-    }
-    if (size != NULL) {
-        *size = known->size;
-    }
+    if (base != NULL) *base = known->start;
+    if (size != NULL) *size = known->size;
     return CUDA_SUCCESS;
 }
 
@@ -51,9 +47,7 @@ static bool is_touchable(const span *known) {
     return known->memory == NULL || known->is_managed || known->host_access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
-static bool is_plain(const span *known) {
-    return known->kind == SPAN_ALLOCATION && !known->is_managed;
-}
+static bool is_plain(const span *known) { return known->kind == SPAN_ALLOCATION && !known->is_managed; }
 
 static bool is_rdma_capable(const span *known) {
     return is_plain(known) || (known->memory != NULL && known->memory->prop.allocFlags.gpuDirectRDMACapable);
@@ -103,9 +97,7 @@ static bool describe(const span *known, CUpointer_attribute attribute, CUdevicep
 /* What the plural function answers where the singular one fails; false when there is no such attribute. */
 static bool describe_unknown(CUpointer_attribute attribute, answer *given) {
     const span nothing = {.kind = SPAN_REGISTRATION};
-    if (!describe(&nothing, attribute, 0, given)) {
-        return false;
-    }
+    if (!describe(&nothing, attribute, 0, given)) return false;
     const size_t size = given->size;
     const bool is_ordinal = attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
     *given = (answer){is_ordinal ? answer_int(UNKNOWN_ORDINAL).value : 0, size};

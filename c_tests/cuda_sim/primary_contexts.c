@@ -21,9 +21,7 @@ static context *revive(CUdevice device) {
 }
 
 static void destroy_if_alive(context *primary) {
-    if (primary != NULL && primary->is_alive) {
-        context_destroy(primary);
-    }
+    if (primary != NULL && primary->is_alive) context_destroy(primary);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
@@ -40,9 +38,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
     RETURN_IF(sim.devices[device].retains == 0, CUDA_ERROR_INVALID_CONTEXT);
     sim.devices[device].retains--;
-    if (sim.devices[device].retains == 0) {
-        destroy_if_alive(sim.devices[device].primary);
-    }
+    if (sim.devices[device].retains == 0) destroy_if_alive(sim.devices[device].primary);
     return RELEASED(CUDA_SUCCESS);
 }
 
@@ -72,9 +68,7 @@ static _Thread_local uint64_t checked_for_plan;
 static _Thread_local uint64_t called_for_plan;
 
 void resets_take(bool is_check) {
-    if (calls_to_reset == 0) {
-        return;
-    }
+    if (calls_to_reset == 0) return;
     const bool has_checked = checked_for_plan == num_plans;
     const bool is_permitted = num_checked == 0 && (is_check || called_for_plan == num_plans);
     called_for_plan = num_plans;
@@ -85,9 +79,7 @@ void resets_take(bool is_check) {
     } else if (is_permitted) {
         calls_to_reset = 0;
         reset_at_once(sim.devices[0].primary);
-        if (is_retained_then) {
-            revive(0);
-        }
+        if (is_retained_then) revive(0);
     }
 }
 

@@ -20,9 +20,7 @@ static bool is_still_there(CUdeviceptr address, bool was_known) {
 }
 
 static void fail(stream *failed, CUresult error) {
-    if (error != CUDA_SUCCESS) {
-        failed->error = error;
-    }
+    if (error != CUDA_SUCCESS) failed->error = error;
     sim.illegal_accesses += error == CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
@@ -33,23 +31,12 @@ static void do_work(const work *work) {
         reach_copy(work->destination, source, work->size);
         break;
     }
-    case WORK_FILL:
-        reach_fill(work->destination, work->value, work->size);
-        break;
-    case WORK_RECORD:
-        mark_reach(work->mark, work->stream->error);
-        break;
-    case WORK_WAIT:
-        break;
-    case WORK_LAUNCH:
-        fail(work->stream, kernel_run(work->blocks, work->stream->context));
-        break;
-    case WORK_CHECKSUM:
-        fail(work->stream, checksum_run(work->tiles, work->stream->context));
-        break;
-    case WORK_FAIL:
-        work->stream->error = work->error;
-        break;
+    case WORK_FILL: reach_fill(work->destination, work->value, work->size); break;
+    case WORK_RECORD: mark_reach(work->mark, work->stream->error); break;
+    case WORK_WAIT: break;
+    case WORK_LAUNCH: fail(work->stream, kernel_run(work->blocks, work->stream->context)); break;
+    case WORK_CHECKSUM: fail(work->stream, checksum_run(work->tiles, work->stream->context)); break;
+    case WORK_FAIL: work->stream->error = work->error; break;
     }
 }
 
@@ -60,20 +47,15 @@ static void put(const work *work) {
     added->number = ++last_number;
     added->knew_destination = span_at(work->destination) != NULL;
     added->knew_source = span_at(work->source) != NULL;
-    if (on->first == NULL) {
-        on->first = added;
-    } else {
-        on->last->node.next = &added->node;
-    }
+    if (on->first == NULL) on->first = added;
+    else on->last->node.next = &added->node;
     on->last = added;
 }
 
 static piece *take_from(stream *on) {
     piece *taken = on->first;
     on->first = (piece *)taken->node.next;
-    if (on->first == NULL) {
-        on->last = NULL;
-    }
+    if (on->first == NULL) on->last = NULL;
     return taken;
 }
 
@@ -88,9 +70,7 @@ static void do_piece_of(stream *on) {
     }
     work_free(work);
     free(done);
-    if (on->destroyed && on->first == NULL) {
-        streams_sweep();
-    }
+    if (on->destroyed && on->first == NULL) streams_sweep();
 }
 
 void work_free(const work *done) {
@@ -101,20 +81,15 @@ void work_free(const work *done) {
 }
 
 void queue_submit(const work *work) {
-    if (work->stream->captured != NULL) {
-        graph_add(work->stream->captured, work);
-    } else {
-        put(work);
-    }
+    if (work->stream->captured != NULL) graph_add(work->stream->captured, work);
+    else put(work);
 }
 
 /* So few that who asks for more than a little sees some of it done. */
 void queue_look(void) {
     for (int i = 0; i < PIECES_A_LOOK && !is_holding; i++) {
         stream *on = order_choose();
-        if (on == NULL) {
-            return;
-        }
+        if (on == NULL) return;
         do_piece_of(on);
     }
 }
@@ -134,25 +109,17 @@ typedef struct awaited {
 
 static bool is_any_left(const context *of, uint64_t number) {
     EACH(context, known, sim.contexts) {
-        if ((of == NULL || known == of) && order_is_left_before_legacy(known, number)) {
-            return true;
-        }
+        if ((of == NULL || known == of) && order_is_left_before_legacy(known, number)) return true;
     }
     EACH(stream, known, sim.streams) {
-        if ((of == NULL || known->context == of) && order_is_left(known, number)) {
-            return true;
-        }
+        if ((of == NULL || known->context == of) && order_is_left(known, number)) return true;
     }
     return false;
 }
 
 static bool is_over(const awaited *what) {
-    if (what->mark != NULL) {
-        return mark_is_reached(what->mark);
-    }
-    if (what->stream == NULL) {
-        return !is_any_left(what->context, what->number);
-    }
+    if (what->mark != NULL) return mark_is_reached(what->mark);
+    if (what->stream == NULL) return !is_any_left(what->context, what->number);
     const bool is_legacy = what->stream == &what->stream->context->legacy;
     return is_legacy ? !order_is_left_before_legacy(what->stream->context, what->number)
                      : !order_is_left(what->stream, what->number);
@@ -162,11 +129,8 @@ static bool is_over(const awaited *what) {
 static void wait_until(awaited what) {
     what.number = last_number;
     while (!is_over(&what)) {
-        if (is_holding) {
-            pthread_cond_wait(&sim.work_done, &sim.lock);
-        } else {
-            do_piece_of(order_choose());
-        }
+        if (is_holding) pthread_cond_wait(&sim.work_done, &sim.lock);
+        else do_piece_of(order_choose());
     }
 }
 
@@ -190,9 +154,8 @@ void queue_wait_for_mark(mark *waited) {
 static void discard_of(stream *on) {
     while (on->first != NULL) {
         piece *dropped = take_from(on);
-        if (dropped->work.kind == WORK_RECORD) {
+        if (dropped->work.kind == WORK_RECORD)
             mark_reach(dropped->work.mark, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-        }
         work_free(&dropped->work);
         free(dropped);
     }
@@ -202,9 +165,7 @@ void queue_discard(context *of) {
     discard_of(&of->legacy);
     discard_of(&of->per_thread);
     EACH(stream, known, sim.streams) {
-        if (known->context == of) {
-            discard_of(known);
-        }
+        if (known->context == of) discard_of(known);
     }
     pthread_cond_broadcast(&sim.work_done);
 }

@@ -19,14 +19,12 @@ static size_t left_in(const span *known, CUdeviceptr address) {
 /* A range may go on from mapping to mapping, but it ends where any other memory does. */
 static CUresult check_known(range wanted, CUmemAccess_flags needed, CUdevice device) {
     const span *first = span_at(wanted.start);
-    if (first->kind != SPAN_MAPPING) {
+    if (first->kind != SPAN_MAPPING)
         return wanted.size <= left_in(first, wanted.start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    }
     while (true) {
         const span *known = span_at(wanted.start);
-        if (known == NULL || known->kind != SPAN_MAPPING || (access_of(known, device) & needed) != needed) {
+        if (known == NULL || known->kind != SPAN_MAPPING || (access_of(known, device) & needed) != needed)
             return CUDA_ERROR_INVALID_VALUE;
-        }
         const size_t left = left_in(known, wanted.start);
         RETURN_IF(wanted.size <= left, CUDA_SUCCESS);
         wanted.start += left;
@@ -36,9 +34,7 @@ static CUresult check_known(range wanted, CUmemAccess_flags needed, CUdevice dev
 
 CUresult check_reach(range wanted, CUmemAccess_flags needed, must_be must_be, CUdevice device) {
     RETURN_IF(wanted.size == 0, CUDA_SUCCESS);
-    if (span_at(wanted.start) != NULL) {
-        return check_known(wanted, needed, device);
-    }
+    if (span_at(wanted.start) != NULL) return check_known(wanted, needed, device);
     return must_be == ANY && wanted.start != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -46,9 +42,7 @@ CUresult check_reach(range wanted, CUmemAccess_flags needed, must_be must_be, CU
  * is host memory: should there be none, the process ends here as in the real driver. */
 static unsigned char *bytes_at(CUdeviceptr address, size_t *size) {
     const span *known = span_at(address);
-    if (known == NULL || known->memory == NULL) {
-        return (unsigned char *)(uintptr_t)address;
-    }
+    if (known == NULL || known->memory == NULL) return (unsigned char *)(uintptr_t)address;
     const size_t left = left_in(known, address);
     *size = *size < left ? *size : left;
     return known->memory->bytes + (address - known->start);

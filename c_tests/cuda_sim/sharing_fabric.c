@@ -25,9 +25,7 @@ bool fabric_is_permitted(void) {
     return told == PERMITTED || (told == AS_THE_ENVIRONMENT_SAYS && said != NULL && strcmp(said, "1") == 0);
 }
 
-void fabric_reset(void) {
-    told = AS_THE_ENVIRONMENT_SAYS;
-}
+void fabric_reset(void) { told = AS_THE_ENVIRONMENT_SAYS; }
 
 void sim_set_fabric(bool is_permitted) {
     LOCKED;

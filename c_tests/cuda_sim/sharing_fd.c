@@ -23,9 +23,7 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     const memory *exported = memory_of_handle(handle);
     const bool was_requested = (exported->prop.requestedHandleTypes & (unsigned)type) != 0;
     INVALID_IF(!was_requested);
-    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-        return fabric_export(exported, shareable);
-    }
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) return fabric_export(exported, shareable);
     INVALID_IF(type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     const int fd = fcntl(exported->fd, F_DUPFD_CLOEXEC, 0);
     RETURN_IF(fd < 0, CUDA_ERROR_OPERATING_SYSTEM);
@@ -38,9 +36,7 @@ static bool read_location(int fd, CUmemLocation *location) {
     char name[128];
     memory_file_name(fd, name, sizeof(name));
     const size_t length = strlen(MEMORY_FILE_OF_HANDLE);
-    if (strncmp(name, MEMORY_FILE_OF_HANDLE, length) != 0) {
-        return false;
-    }
+    if (strncmp(name, MEMORY_FILE_OF_HANDLE, length) != 0) return false;
     if (sscanf(name + length, "dev%d", &location->id) == 1) {
         location->type = CU_MEM_LOCATION_TYPE_DEVICE;
         return true;
@@ -51,9 +47,7 @@ static bool read_location(int fd, CUmemLocation *location) {
 
 static CUresult import(int fd, CUmemGenericAllocationHandle *handle) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-    if (!read_location(fd, &prop.location)) {
-        return NOT_OURS;
-    }
+    if (!read_location(fd, &prop.location)) return NOT_OURS;
     CUdevice owner = NO_ORDINAL;
     if (prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
         owner = prop.location.id = device_of_physical(prop.location.id);
@@ -81,9 +75,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
                                         CUmemAllocationHandleType type) {
     DRIVER_CALL(cuMemImportFromShareableHandle);
     INVALID_IF(handle == NULL);
-    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-        return import_fabric(handle, shareable);
-    }
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) return import_fabric(handle, shareable);
     INVALID_IF(type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     return import((int)(intptr_t)shareable, handle);
 }

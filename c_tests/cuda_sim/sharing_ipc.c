@@ -78,9 +78,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
     RETURN_IF(name.file.process == getpid(), CUDA_ERROR_INVALID_CONTEXT);
     RETURN_IF(process_start(name.file.process) != name.file.process_start, CUDA_ERROR_INVALID_HANDLE);
     span *opened = find_opened(&name);
-    if (opened == NULL) {
-        TRY(open_memory(&name, &opened));
-    }
+    if (opened == NULL) TRY(open_memory(&name, &opened));
     opened->openings++;
     *address = opened->start;
     return CUDA_SUCCESS;
@@ -91,8 +89,6 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     span *opened = span_starting(SPAN_IPC, address);
     INVALID_IF(opened == NULL);
     opened->openings--;
-    if (opened->openings == 0) {
-        span_remove(opened);
-    }
+    if (opened->openings == 0) span_remove(opened);
     return RELEASED(CUDA_SUCCESS);
 }

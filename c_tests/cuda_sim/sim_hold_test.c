@@ -50,13 +50,9 @@ typedef struct waiter {
     bool was_ready;
 } waiter;
 
-static CUresult wait_for_stream(void) {
-    return cuStreamSynchronize(stream);
-}
+static CUresult wait_for_stream(void) { return cuStreamSynchronize(stream); }
 
-static CUresult wait_for_event(void) {
-    return cuEventSynchronize(event);
-}
+static CUresult wait_for_event(void) { return cuEventSynchronize(event); }
 
 /* Waits on a thread of its own, and looks whether the work was done when it came back. */
 static void *wait_elsewhere(void *argument) {

@@ -15,9 +15,7 @@ static void set_up(unsigned flags) {
     sim_reset();
     sim_set_order(0);
     open_device(0);
-    for (size_t i = 0; i < MOST; i++) {
-        CU(cuStreamCreate(&streams[i], flags));
-    }
+    for (size_t i = 0; i < MOST; i++) CU(cuStreamCreate(&streams[i], flags));
     CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     board = allocate_filled(SIZE, 0xff);
     CU(cuCtxSynchronize());
@@ -25,9 +23,7 @@ static void set_up(unsigned flags) {
 
 static void tear_down(void) {
     sim_reset();
-    for (size_t i = 0; i < MOST; i++) {
-        CU(cuStreamDestroy_v2(streams[i]));
-    }
+    for (size_t i = 0; i < MOST; i++) CU(cuStreamDestroy_v2(streams[i]));
     CU(cuEventDestroy_v2(event));
     CU(cuMemFree_v2(board));
     close_device(0);
@@ -49,15 +45,9 @@ static unsigned char last(void) {
 TEST(without_an_event_what_came_last_is_done_first) {
     set_up(CU_STREAM_NON_BLOCKING);
     for (int held = 0; held < 2; held++) {
-        if (held) {
-            sim_hold();
-        }
-        for (unsigned char i = 0; i < MOST; i++) {
-            write_value(i, streams[i]);
-        }
-        if (held) {
-            sim_go();
-        }
+        if (held) sim_hold();
+        for (unsigned char i = 0; i < MOST; i++) write_value(i, streams[i]);
+        if (held) sim_go();
         CHECK_EQ(last(), 0);
     }
     tear_down();
@@ -66,17 +56,13 @@ TEST(without_an_event_what_came_last_is_done_first) {
 TEST(with_an_event_it_is_not) {
     set_up(CU_STREAM_NON_BLOCKING);
     for (int held = 0; held < 2; held++) {
-        if (held) {
-            sim_hold();
-        }
+        if (held) sim_hold();
         write_value(1, streams[1]);
         CU(cuEventRecord(event, streams[1]));
         CU(cuStreamWaitEvent(streams[2], event, 0));
         CU(cuEventRecord(event, streams[3])); /* moves nothing */
         write_value(2, streams[2]);
-        if (held) {
-            sim_go();
-        }
+        if (held) sim_go();
         CHECK_EQ(last(), 2);
     }
     tear_down();
@@ -164,9 +150,7 @@ TEST(what_waits_for_a_stream_waits_for_no_other) {
 /* A query has the device do some pieces. */
 TEST(looking_is_enough_for_work_to_go_on) {
     set_up(CU_STREAM_NON_BLOCKING);
-    for (unsigned char i = 0; i < 3 * 16; i++) {
-        write_value(i, streams[1]);
-    }
+    for (unsigned char i = 0; i < 3 * 16; i++) write_value(i, streams[1]);
     CU(cuEventRecord(event, streams[1]));
     CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(streams[1]));
     CU_EXPECT(CUDA_ERROR_NOT_READY, cuEventQuery(event));
@@ -182,9 +166,7 @@ TEST(the_order_by_chance_is_the_same_for_a_seed) {
     for (int turn = 0; turn < 3; turn++) {
         sim_set_order(turn < 2 ? 7 : 8);
         for (size_t i = 0; i < NUM(first); i++) {
-            for (unsigned char value = 0; value < MOST; value++) {
-                write_value(value, streams[value]);
-            }
+            for (unsigned char value = 0; value < MOST; value++) write_value(value, streams[value]);
             const unsigned char was_last = last();
             CHECK(turn != 1 || was_last == first[i]);
             differs = differs || (i > 0 && was_last != first[i - 1]);

@@ -121,9 +121,7 @@ TEST(each_device_has_a_mapping_of_its_own) {
     CU(cuIpcCloseMemHandle(other));
     CU(cuIpcCloseMemHandle(other));
     CU(cuIpcCloseMemHandle(own));
-    for (int i = 0; i < 3; i++) {
-        CU(cuDevicePrimaryCtxRelease_v2(1));
-    }
+    for (int i = 0; i < 3; i++) CU(cuDevicePrimaryCtxRelease_v2(1));
     CU(cuDevicePrimaryCtxRelease_v2(0));
     release(&owner);
     stop(&owner);

@@ -204,9 +204,7 @@ static CUstream lose_a_stream(void) {
     return stream;
 }
 
-static void query_a_lost_stream(void) {
-    cuStreamQuery(lose_a_stream());
-}
+static void query_a_lost_stream(void) { cuStreamQuery(lose_a_stream()); }
 
 static void destroy_a_lost_stream_in_a_new_context(void) {
     CUcontext context = NULL;
@@ -233,13 +231,9 @@ static void push_what_is_no_context(void) {
     cuCtxPushCurrent_v2((CUcontext)&local);
 }
 
-static void fail_what_is_no_function(void) {
-    sim_fail("cuMemAllocate", 1, CUDA_ERROR_UNKNOWN);
-}
+static void fail_what_is_no_function(void) { sim_fail("cuMemAllocate", 1, CUDA_ERROR_UNKNOWN); }
 
-static void fail_later_what_submits_nothing(void) {
-    sim_fail_later("cuMemAlloc_v2", 1, CUDA_ERROR_UNKNOWN);
-}
+static void fail_later_what_submits_nothing(void) { sim_fail_later("cuMemAlloc_v2", 1, CUDA_ERROR_UNKNOWN); }
 
 /* The child says why on its standard error, and aborts. */
 static void expect_abort(void (*misuse)(void)) {

@@ -15,9 +15,7 @@ span *span_add(span_kind kind, CUdeviceptr start, size_t size, memory *behind, c
     added->memory = behind;
     added->context = owner;
     added->buffer = next_number();
-    if (behind != NULL) {
-        behind->spans++;
-    }
+    if (behind != NULL) behind->spans++;
     return added;
 }
 
@@ -44,18 +42,14 @@ void span_remove(span *ended) {
 
 span *span_at(CUdeviceptr address) {
     EACH(span, known, sim.spans) {
-        if (address >= known->start && address - known->start < known->size) {
-            return known;
-        }
+        if (address >= known->start && address - known->start < known->size) return known;
     }
     return NULL;
 }
 
 span *span_starting(span_kind kind, CUdeviceptr start) {
     EACH(span, known, sim.spans) {
-        if (known->kind == kind && known->start == start) {
-            return known;
-        }
+        if (known->kind == kind && known->start == start) return known;
     }
     return NULL;
 }
@@ -66,9 +60,8 @@ bool span_overlaps(const span *known, CUdeviceptr start, size_t size) {
 
 reservation *reservation_around(CUdeviceptr start, size_t size) {
     EACH(reservation, known, sim.reservations) {
-        if (start >= known->start && size <= known->size && start - known->start <= known->size - size) {
+        if (start >= known->start && size <= known->size && start - known->start <= known->size - size)
             return known;
-        }
     }
     return NULL;
 }
@@ -82,17 +75,11 @@ void *map_untouchable_near(void *at, size_t size, int fd) {
     return mmap(at, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 }
 
-bool span_is_host(const span *known) {
-    return known->memory == NULL || known->memory->owner == NO_ORDINAL;
-}
+bool span_is_host(const span *known) { return known->memory == NULL || known->memory->owner == NO_ORDINAL; }
 
 CUdevice span_device(const span *known) {
-    if (known->kind == SPAN_IPC && sim.ipc_is_of_opener) {
-        return known->context->device;
-    }
-    if (known->memory != NULL && known->memory->owner != NO_ORDINAL) {
-        return known->memory->owner;
-    }
+    if (known->kind == SPAN_IPC && sim.ipc_is_of_opener) return known->context->device;
+    if (known->memory != NULL && known->memory->owner != NO_ORDINAL) return known->memory->owner;
     return known->context != NULL ? known->context->device : 0;
 }
 

@@ -9,27 +9,19 @@
 state sim = {
     .lock = PTHREAD_MUTEX_INITIALIZER, .work_done = PTHREAD_COND_INITIALIZER, .last_number = 0x1000, };
 
-bool sim_lock(void) {
-    return pthread_mutex_lock(&sim.lock) == 0;
-}
+bool sim_lock(void) { return pthread_mutex_lock(&sim.lock) == 0; }
 
 void sim_unlock(const bool *is_locked) {
     (void)is_locked;
     pthread_mutex_unlock(&sim.lock);
 }
 
-static void lock(void) {
-    sim_lock();
-}
+static void lock(void) { sim_lock(); }
 
-static void unlock(void) {
-    sim_unlock(NULL);
-}
+static void unlock(void) { sim_unlock(NULL); }
 
 /* No fork in the middle of a call: the child has the lock as it was in that moment. */
-__attribute__((constructor)) static void keep_lock_over_fork(void) {
-    pthread_atfork(lock, unlock, unlock);
-}
+__attribute__((constructor)) static void keep_lock_over_fork(void) { pthread_atfork(lock, unlock, unlock); }
 
 void *sim_allocate(size_t size) {
     void *memory = calloc(1, size);
@@ -47,24 +39,18 @@ void *list_add(node **list, size_t size) {
 }
 
 void *list_find(node *list, const void *item) {
-    while (list != NULL && list != item) {
-        list = list->next;
-    }
+    while (list != NULL && list != item) list = list->next;
     return list;
 }
 
 uint64_t list_length(const node *list) {
     uint64_t length = 0;
-    for (; list != NULL; list = list->next) {
-        length++;
-    }
+    for (; list != NULL; list = list->next) length++;
     return length;
 }
 
 static void unlink_item(node **list, node *item) {
-    while (*list != item) {
-        list = &(*list)->next;
-    }
+    while (*list != item) list = &(*list)->next;
     *list = item->next;
 }
 
@@ -85,9 +71,7 @@ void list_retire(node **list, node *item) {
     next = (next + 1) % MOST_RETIRED;
 }
 
-uint64_t next_number(void) {
-    return ++sim.last_number;
-}
+uint64_t next_number(void) { return ++sim.last_number; }
 
 void sim_crash(const char *format, ...) {
     va_list arguments;

@@ -7,9 +7,8 @@
 
 static stream *find_created(CUstream handle) {
     stream *found = list_find(sim.streams, handle);
-    if (found == NULL || found->destroyed) {
+    if (found == NULL || found->destroyed)
         sim_crash("%p is no stream, or one that was destroyed", (void *)handle);
-    }
     return found;
 }
 
@@ -46,9 +45,7 @@ CUresult streams_take_error_of(context *owner) {
 
 void streams_sweep(void) {
     EACH_TO_REMOVE(stream, known, sim.streams) {
-        if (known->destroyed && known->first == NULL) {
-            list_retire(&sim.streams, &known->node);
-        }
+        if (known->destroyed && known->first == NULL) list_retire(&sim.streams, &known->node);
     }
 }
 

@@ -59,22 +59,16 @@ TEST(events_tell_the_time_between_them) {
     float milliseconds = -1;
     OPEN_DEVICE(0);
     OWN_STREAM(stream, CU_STREAM_NON_BLOCKING);
-    for (size_t i = 0; i < 3; i++) {
-        CU(cuEventCreate(&events[i], i == 2 ? CU_EVENT_DISABLE_TIMING : 0));
-    }
+    for (size_t i = 0; i < 3; i++) CU(cuEventCreate(&events[i], i == 2 ? CU_EVENT_DISABLE_TIMING : 0));
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&milliseconds, events[0], events[1]));
-    for (size_t i = 0; i < 3; i++) {
-        CU(cuEventRecord(events[i], stream));
-    }
+    for (size_t i = 0; i < 3; i++) CU(cuEventRecord(events[i], stream));
     CU(cuStreamSynchronize(stream));
     CU(cuEventElapsedTime(&milliseconds, events[0], events[1]));
     CHECK(milliseconds >= 0);
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&milliseconds, events[0], events[2]));
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&milliseconds, NULL, events[1]));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuEventElapsedTime(NULL, events[0], events[1]));
-    for (size_t i = 0; i < 3; i++) {
-        CU(cuEventDestroy_v2(events[i]));
-    }
+    for (size_t i = 0; i < 3; i++) CU(cuEventDestroy_v2(events[i]));
 }
 
 TEST(streams_work_under_any_context) {

@@ -12,9 +12,7 @@ static bool is_filled(CUdeviceptr start, size_t size) {
     const CUdeviceptr end = start + size;
     while (start < end) {
         const span *known = span_starting(SPAN_MAPPING, start);
-        if (known == NULL || known->size > end - start) {
-            return false;
-        }
+        if (known == NULL || known->size > end - start) return false;
         start += known->size;
     }
     return true;
@@ -28,9 +26,7 @@ static CUresult check_access(const span *known, const CUmemAccessDesc *access) {
     const CUmemAccess_flags flags = access->flags;
     INVALID_IF(flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
                flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    if (is_host(&access->location)) {
-        return span_is_host(known) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
-    }
+    if (is_host(&access->location)) return span_is_host(known) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     INVALID_IF(access->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_exists(access->location.id));
     const bool reaches = device_reaches(access->location.id, known->memory->owner);
     return reaches ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
@@ -44,11 +40,8 @@ static void let_host(span *known, CUmemAccess_flags flags) {
 }
 
 static void set_access(span *known, const CUmemAccessDesc *access) {
-    if (is_host(&access->location)) {
-        let_host(known, access->flags);
-    } else {
-        known->device_access[access->location.id] = access->flags;
-    }
+    if (is_host(&access->location)) let_host(known, access->flags);
+    else known->device_access[access->location.id] = access->flags;
 }
 
 typedef struct mappings {
@@ -69,9 +62,7 @@ static CUresult check_all(const mappings *these, const CUmemAccessDesc *access) 
 
 static void set_all(const mappings *these, const CUmemAccessDesc *access) {
     EACH(span, known, sim.spans) {
-        if (is_among(these, known)) {
-            set_access(known, access);
-        }
+        if (is_among(these, known)) set_access(known, access);
     }
 }
 
@@ -80,12 +71,8 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
     DRIVER_CALL(cuMemSetAccess);
     INVALID_IF(size == 0 || accesses == NULL || count == 0 || !is_filled(address, size));
     const mappings these = {address, size};
-    for (size_t i = 0; i < count; i++) {
-        TRY(check_all(&these, &accesses[i]));
-    }
-    for (size_t i = 0; i < count; i++) {
-        set_all(&these, &accesses[i]);
-    }
+    for (size_t i = 0; i < count; i++) TRY(check_all(&these, &accesses[i]));
+    for (size_t i = 0; i < count; i++) set_all(&these, &accesses[i]);
     return CUDA_SUCCESS;
 }
 

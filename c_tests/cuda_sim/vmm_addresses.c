@@ -16,14 +16,10 @@ static CUdeviceptr reserve_aligned(size_t size, size_t alignment, CUdeviceptr wi
     const uint64_t slack = alignment;
     const int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void *mapped = mmap((void *)(uintptr_t)wish, size + slack, PROT_NONE, kind, -1, 0);
-    if (mapped == MAP_FAILED) {
-        return 0;
-    }
+    if (mapped == MAP_FAILED) return 0;
     const CUdeviceptr first = (uintptr_t)mapped;
     const CUdeviceptr start = align_up(first, alignment);
-    if (start > first) {
-        munmap(mapped, (size_t)(start - first));
-    }
+    if (start > first) munmap(mapped, (size_t)(start - first));
     munmap((void *)(uintptr_t)(start + size), (size_t)(first + slack - start));
     return start;
 }
@@ -45,9 +41,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment
 
 static bool is_mapped(CUdeviceptr start, size_t size) {
     EACH(span, known, sim.spans) {
-        if (known->kind == SPAN_MAPPING && span_overlaps(known, start, size)) {
-            return true;
-        }
+        if (known->kind == SPAN_MAPPING && span_overlaps(known, start, size)) return true;
     }
     return false;
 }
@@ -78,17 +72,14 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 /* A mapping goes as a whole. Addresses between mappings may be in the range, mapped or not. */
 CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
     DRIVER_CALL(cuMemUnmap);
-    if (size == 0 || !is_granular(address) || !is_granular(size) || !reservation_around(address, size)) {
+    if (size == 0 || !is_granular(address) || !is_granular(size) || !reservation_around(address, size))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     EACH(span, known, sim.spans) {
         const bool is_inside = known->start >= address && known->start + known->size <= address + size;
         INVALID_IF(known->kind == SPAN_MAPPING && span_overlaps(known, address, size) && !is_inside);
     }
     EACH_TO_REMOVE(span, known, sim.spans) {
-        if (known->kind == SPAN_MAPPING && span_overlaps(known, address, size)) {
-            span_remove(known);
-        }
+        if (known->kind == SPAN_MAPPING && span_overlaps(known, address, size)) span_remove(known);
     }
     return RELEASED(CUDA_SUCCESS);
 }

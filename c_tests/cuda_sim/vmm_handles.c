@@ -17,17 +17,14 @@ bool vmm_is_supported(void) {
     return attribute_is_set(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
 }
 
-bool is_granular(uint64_t size) {
-    return size % GRANULARITY == 0;
-}
+bool is_granular(uint64_t size) { return size % GRANULARITY == 0; }
 
 /* Whatever the question's details, the answer is the same. */
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                        CUmemAllocationGranularity_flags option) {
     DRIVER_CALL(cuMemGetAllocationGranularity);
-    if (granularity == NULL || prop == NULL || (unsigned)option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
+    if (granularity == NULL || prop == NULL || (unsigned)option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     RETURN_IF(!vmm_is_supported(), CUDA_ERROR_NOT_SUPPORTED);
     *granularity = GRANULARITY;
     return CUDA_SUCCESS;
@@ -41,8 +38,7 @@ static CUresult check_location(const CUmemLocation *location) {
         RETURN_IF(!attribute_is_set(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED),
                   CUDA_ERROR_NOT_SUPPORTED);
         return location->id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
+    default: return CUDA_ERROR_INVALID_VALUE;
     }
 }
 

@@ -10,8 +10,9 @@ import unittest
 
 PROGRAM = os.environ["KVMEM_DOCTOR"]
 NIXL = os.environ["KVMEM_NIXL_LIBRARY"]
-# Directories of the stand-in driver, and of a plugin that aborts and one that hangs.
+# Directories of the stand-ins for the driver and for cuFile, and of a plugin that aborts and one that hangs.
 SIM = os.environ.get("KVMEM_SIM_DIRECTORY", "")
+STORAGE = os.environ.get("KVMEM_STORAGE_DIRECTORY", "")
 FAULTY = os.environ.get("KVMEM_FAULTY_PLUGINS", "")
 PATIENCE = 100
 STATUSES = {"ok", "limited", "missing", "failed", "skipped"}

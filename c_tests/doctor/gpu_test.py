@@ -3,7 +3,7 @@
 
 import unittest
 
-from doctor import SIM, Report, main
+from doctor import SIM, STORAGE, Report, main
 
 NO_NIXL = "--nixl=/does/not/exist"
 
@@ -109,7 +109,24 @@ class Variants(unittest.TestCase):
         self.assertEqual(report.status_of("gpu.0.device"), "failed")
 
 
+def on_storage(*arguments, **environment):
+    """With stand-ins for cuFile and the CUDA runtime, too."""
+    return Report("--require=gds", *arguments, LD_LIBRARY_PATH=f"{SIM}:{STORAGE}:{STORAGE}/12:{STORAGE}/13",
+                  KVMEM_SIM_DEVICES="1", **environment)
+
+
 class GpuDirectStorage(unittest.TestCase):
+    def test_it_works(self):
+        report = on_storage()
+        self.assertEqual(report.status, 0, report.all["requirements"])
+        self.assertEqual(report.paths["device0", "disk0"]["path"], "nixl_file_write")
+        self.assertEqual(report.paths["disk0", "device0"]["path"], "nixl_file_read")
+
+    def test_it_fails_without_host_memory(self):
+        report = on_storage("--no-rates", KVMEM_SIM_CUFILE="absent")
+        self.assertEqual(report.status, 1)
+        self.assertEqual(report.status_of("files.0.gds"), "missing")
+
     def test_the_missing_library_is_named(self):
         report = on_stand_in("--no-rates", "--require=gds", KVMEM_SIM_DEVICES="1")
         self.assertEqual(report.status, 1)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report without a GPU, compared with what the machine has; limits that a test sets; strange directories."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -171,6 +172,41 @@ class Limits(unittest.TestCase):
         report = Report("--no-rates", "--nixl=/does/not/exist", prepare=few)
         self.assertEqual(report.status_of("container.open_files"), "limited")
         self.assertEqual(report.data("container.open_files")["limit"], 64)
+
+
+@contextlib.contextmanager
+def control_group(limit):
+    """A control group below that of this process, with a limit of memory: of either version."""
+    def path(prefix):
+        lines = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+        return next(line.split(":", 2)[2] for line in lines if line.startswith("0::") == (prefix is None) and (
+            prefix is None or prefix in line.split(":")[1].split(",")))
+    if pathlib.Path("/sys/fs/cgroup/memory").exists():
+        root, file = pathlib.Path("/sys/fs/cgroup/memory" + path("memory")), "memory.limit_in_bytes"
+    else:
+        root, file = pathlib.Path("/sys/fs/cgroup" + path(None)), "memory.max"
+    group = root / f"kvmem-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / file).write_text(str(limit))
+        yield group / "cgroup.procs"
+    finally:
+        group.rmdir()
+
+
+class ControlGroup(unittest.TestCase):
+    def test_a_small_limit(self):
+        limit = 160 << 20
+        try:
+            with control_group(limit) as processes:
+                report = Report(prepare=lambda: processes.write_text(str(os.getpid())))
+        except OSError as error:
+            skip(self, f"a control group of its own: {error}")
+        self.assertEqual(report.data("container.cgroup_memory")["limit_bytes"], limit)
+        self.assertLessEqual(report.data("memory.available")["available_bytes"], limit)
+        path = report.paths["system", "system"]
+        self.assertEqual(path["status"], "ok")
+        self.assertLessEqual(path["data"]["bytes"], limit / 16)
 
 
 class Directories(unittest.TestCase):

@@ -102,6 +102,9 @@ class Statuses(unittest.TestCase):
                 done = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, check=False)
             self.assertEqual(done.returncode, 3)
             self.assertIn(b"could not be written", done.stderr)
+        closed = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&- >&-', PROGRAM, *QUICK], stderr=subprocess.PIPE,
+                                check=False)
+        self.assertEqual(closed.returncode, 3, closed.stderr)
         read, write = os.pipe()
         os.close(read)
         done = subprocess.run([PROGRAM, *QUICK], stdout=write, stderr=subprocess.PIPE, check=False)

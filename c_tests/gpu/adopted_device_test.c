@@ -6,9 +6,7 @@
 
 #define ALLOCATION (8 * MIB)
 
-static void count_release(void *user_data) {
-    ++*(int *)user_data;
-}
+static void count_release(void *user_data) { ++*(int *)user_data; }
 
 /* The releases may be NULL. */
 static kvmem_adopt_options adopt_options(uint64_t address, uint64_t size, int *releases) {
@@ -109,9 +107,8 @@ TEST(host_memory_is_refused) {
     int on_the_stack = 0;
     void *on_the_heap = test_allocate(4096);
     const void *const ordinary[] = {&of_the_program, &on_the_stack, on_the_heap, (const void *)16};
-    for (size_t i = 0; i < NUM(ordinary); i++) {
+    for (size_t i = 0; i < NUM(ordinary); i++)
         refuse((uint64_t)(uintptr_t)ordinary[i], 4, 0, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
-    }
     free(on_the_heap);
     void *pinned = engine_allocate_host(0, 4096);
     refuse((uint64_t)(uintptr_t)pinned, 4096, 0, KVMEM_STATUS_INVALID_ARGUMENT, "host memory");
@@ -136,9 +133,8 @@ TEST(nothing_is_refused) {
 TEST(the_wrong_device_is_refused) {
     ENGINE_MEMORY(address, 0, ALLOCATION);
     const int wrong[] = {driver_devices(), 1, -1, 1000000};
-    for (size_t i = 0; i < NUM(wrong); i++) {
+    for (size_t i = 0; i < NUM(wrong); i++)
         refuse(address, ALLOCATION, wrong[i], KVMEM_STATUS_INVALID_ARGUMENT, "memory of device 0");
-    }
 }
 
 TEST(memory_of_several_mappings_is_adopted) {

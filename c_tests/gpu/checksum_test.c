@@ -11,14 +11,11 @@ static void check_checksums_of(const side *side, const uint32_t *blocks, uint32_
     CLEANUP(test_free) uint32_t *checksums = test_allocate(count * sizeof(*checksums));
     memset(checksums, 0xEE, count * sizeof(*checksums));
     EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, count, checksums, ERR));
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         CHECK_EQ(checksums[i], crc_of_block(&side->model, blocks[i], 0, side->model.config.num_layers));
-    }
 }
 
-static void check_checksums(const side *side) {
-    check_checksums_of(side, some_blocks, NUM(some_blocks));
-}
+static void check_checksums(const side *side) { check_checksums_of(side, some_blocks, NUM(some_blocks)); }
 
 TEST(every_place_has_the_checksums_of_the_bytes) {
     static const uint64_t alignments[] = {1, 64};
@@ -51,9 +48,7 @@ TEST(many_blocks_are_read_part_by_part) {
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = 40, it.num_layers = 4,
                                             it.page_size = 64, it.inner_dim = 1024);
     uint32_t blocks[40];
-    for (uint32_t i = 0; i < NUM(blocks); i++) {
-        blocks[i] = (i * 7) % 40;
-    }
+    for (uint32_t i = 0; i < NUM(blocks); i++) blocks[i] = (i * 7) % 40;
     OPENED(side, side, PLACE_DEVICE, 0, &config, NULL, 13);
     check_checksums_of(&side, blocks, NUM(blocks));
 }
@@ -71,9 +66,7 @@ TEST(many_layers_and_many_small_blocks_are_put_together) {
         OPENED(side, side, PLACE_DEVICE, 0, &config, NULL, 14);
         const uint32_t count = (uint32_t)config.num_blocks;
         CLEANUP(test_free) uint32_t *blocks = test_allocate(count * sizeof(*blocks));
-        for (uint32_t k = 0; k < count; k++) {
-            blocks[k] = count - 1 - k;
-        }
+        for (uint32_t k = 0; k < count; k++) blocks[k] = count - 1 - k;
         check_checksums_of(&side, blocks, count);
     }
 }
@@ -81,10 +74,9 @@ TEST(many_layers_and_many_small_blocks_are_put_together) {
 /* Those of the source's blocks, as they are to arrive. */
 static void compute_checksums(const flight *flight, uint32_t *checksums) {
     const kv_move *move = flight->move;
-    for (size_t i = 0; i < move->num_pairs; i++) {
+    for (size_t i = 0; i < move->num_pairs; i++)
         checksums[i] = crc_of_block(&flight->source.model, move->pairs[i].source, move->source_layer,
                                     move->num_layers);
-    }
 }
 
 /* Twice, by the same transfer. */
@@ -119,9 +111,8 @@ TEST(transfers_from_and_to_a_gpu_are_verified) {
     };
     static const kv_move moves[] = {{pairs, NUM(pairs), 0, 0, 3}, {pairs, NUM(pairs), 1, 0, 2}};
     RETAIN_DEVICE(0);
-    for (size_t i = 0; i < NUM(ways) * NUM(moves); i++) {
+    for (size_t i = 0; i < NUM(ways) * NUM(moves); i++)
         verify_between(ways[i % NUM(ways)], &moves[i / NUM(ways)]);
-    }
 }
 
 /* The host compares when the stream has moved them; a graph's runs it does not see. */

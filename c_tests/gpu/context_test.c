@@ -11,9 +11,7 @@
 static void work_with(CUcontext context) {
     const CUcontext before = current_context();
     stance_take(context);
-    for (int device = 0; device < driver_devices(); device++) {
-        work_on(device);
-    }
+    for (int device = 0; device < driver_devices(); device++) work_on(device);
     stance_take(before);
 }
 
@@ -40,9 +38,7 @@ TEST_CALL(having_none_stays_so, work_with(NULL))
 TEST(the_stack_below_stays) {
     const CUcontext before = current_context();
     CUcontext stack[3] = {NULL};
-    for (size_t i = 0; i < NUM(stack); i++) {
-        CU(cuCtxCreate_v2(&stack[i], 0, 0));
-    }
+    for (size_t i = 0; i < NUM(stack); i++) CU(cuCtxCreate_v2(&stack[i], 0, 0));
     stance_take(stack[2]);
     work_on(0);
     for (size_t i = NUM(stack); i > 0; i--) {
@@ -51,9 +47,7 @@ TEST(the_stack_below_stays) {
         CHECK(popped == stack[i - 1]);
     }
     stance_take(before);
-    for (size_t i = 0; i < NUM(stack); i++) {
-        CU(cuCtxDestroy_v2(stack[i]));
-    }
+    for (size_t i = 0; i < NUM(stack); i++) CU(cuCtxDestroy_v2(stack[i]));
 }
 
 static void *use_a_region(void *argument) {
@@ -74,9 +68,7 @@ TEST(another_thread_has_its_own_stack) {
 }
 
 static void check_no_contexts(void) {
-    for (int device = 0; device < driver_devices(); device++) {
-        CHECK(!has_primary_context(device));
-    }
+    for (int device = 0; device < driver_devices(); device++) CHECK(!has_primary_context(device));
 }
 
 TEST(host_memory_needs_no_context) {

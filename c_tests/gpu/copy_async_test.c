@@ -116,14 +116,10 @@ TEST(many_in_flight_are_each_reported_once) {
         transfers[i] = flight_create_another(&flight, it.user_data = i);
         kv_expect_moved(&flight.destination.model, &flight.source.model, &one);
     }
-    for (size_t i = 0; i < MANY; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
-    }
+    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
     expect_each_once(flight.queue, MANY, 288);
     side_check(&flight.destination);
-    for (size_t i = 0; i < MANY; i++) {
-        CALL(kvmem_transfer_destroy(transfers[i]));
-    }
+    for (size_t i = 0; i < MANY; i++) CALL(kvmem_transfer_destroy(transfers[i]));
 }
 
 /* More host copies than anybody keeps threads for, all of them stuck: they read memory that can't be read

@@ -99,9 +99,7 @@ TEST(the_numbers_of_blocks_and_layers_may_differ) {
 TEST(one_source_may_feed_many_destinations) {
     const kv_move move = KV_MOVE(3, {3, 0}, {3, 1}, {3, 2}, {3, 6});
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    for (size_t way = 0; way < NUM(ways); way++) {
-        copy(ways[way], &config, &config, &move);
-    }
+    for (size_t way = 0; way < NUM(ways); way++) copy(ways[way], &config, &config, &move);
 }
 
 TEST(whole_neighbouring_blocks_merge_into_one_move) {
@@ -134,11 +132,7 @@ TEST(large_transfers_are_exact_too) {
     const kvmem_layout_config to = WITH(kv_config(&kv_kinds[2]), it.num_blocks = 256, it.num_layers = 4,
                                         it.page_size = 16, it.inner_dim = 1024);
     kvmem_block_pair pairs[128];
-    for (uint32_t i = 0; i < NUM(pairs); i++) {
-        pairs[i] = (kvmem_block_pair){2 * i, 255 - i};
-    }
+    for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){2 * i, 255 - i};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
-    for (size_t way = 0; way < NUM(ways); way++) {
-        copy(ways[way], &from, &to, &move);
-    }
+    for (size_t way = 0; way < NUM(ways); way++) copy(ways[way], &from, &to, &move);
 }

@@ -16,9 +16,7 @@
 static uint32_t num_cycles = 10000;
 
 int cycles_take_count(int argc, char **argv) {
-    if (argc != 2 || !isdigit((unsigned char)argv[1][0])) {
-        return argc;
-    }
+    if (argc != 2 || !isdigit((unsigned char)argv[1][0])) return argc;
     num_cycles = (uint32_t)strtoul(argv[1], NULL, 10);
     return 1;
 }
@@ -26,9 +24,8 @@ int cycles_take_count(int argc, char **argv) {
 /* A copy's stream is given back by the thread that copied, which itself ends after idling for a while. */
 static void await_as_before(size_t threads_before, uint64_t memory_before) {
     const uint64_t end = patience_end();
-    while (count_threads() > threads_before || free_memory(0) < memory_before) {
+    while (count_threads() > threads_before || free_memory(0) < memory_before)
         patience_wait(end, "threads to end and memory to come back");
-    }
 }
 
 /* What the process holds, without what its allocator keeps for later. */
@@ -48,16 +45,12 @@ static uint64_t growth_allowed(void) {
 void cycles_run(void (*cycle)(place place, uint32_t seed), place place) {
     alarm(DEADLINE_SECONDS);
     retain_device(0); /* a context takes memory and threads of its own */
-    for (uint32_t i = 0; i < WARM_UP; i++) {
-        cycle(place, i);
-    }
+    for (uint32_t i = 0; i < WARM_UP; i++) cycle(place, i);
     const size_t threads_before = count_threads();
     const uint64_t memory_before = free_memory(0);
     const size_t files_before = count_open_files();
     const uint64_t held_before = memory_held();
-    for (uint32_t i = 0; i < num_cycles; i++) {
-        cycle(place, i);
-    }
+    for (uint32_t i = 0; i < num_cycles; i++) cycle(place, i);
     await_as_before(threads_before, memory_before);
     CHECK_EQ(count_open_files(), files_before);
     const uint64_t held = memory_held();

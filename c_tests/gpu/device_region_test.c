@@ -25,9 +25,7 @@ static void refuse(int device, uint64_t size, kvmem_status status, const char *p
 }
 
 /* Whether the driver knows an address as memory of a device. */
-static bool is_device_memory(uint64_t address) {
-    return driver_memory_type(address) == CU_MEMORYTYPE_DEVICE;
-}
+static bool is_device_memory(uint64_t address) { return driver_memory_type(address) == CU_MEMORYTYPE_DEVICE; }
 
 static const uint64_t sizes[] = {1, 511, 4096, 2 * MIB + 1, 64 * MIB};
 

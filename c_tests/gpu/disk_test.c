@@ -101,13 +101,11 @@ TEST(what_does_not_fit_is_refused) {
     REFUSE_BOTH_WAYS(&flight, invalid, "staging_size is 16383 bytes", it.staging_size = 4 * 4096 - 1);
     REFUSE_BOTH_WAYS(&flight, invalid, "a piece of 4096 bytes", it.staging_size = 4 * 4096 - 1);
     REFUSE_BOTH_WAYS(&flight, invalid, "", it.staging_size = UINT64_MAX);
-    for (size_t i = 0; i < NUM(unsupported); i++) {
+    for (size_t i = 0; i < NUM(unsupported); i++)
         REFUSE_BOTH_WAYS(&flight, KVMEM_STATUS_UNSUPPORTED, "host memory", it.flags = unsupported[i]);
-    }
-    for (size_t i = 0; i < NUM(strange); i++) {
+    for (size_t i = 0; i < NUM(strange); i++)
         REFUSE_BOTH_WAYS(&flight, KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]),
                          it.path = strange[i]);
-    }
     side_check(&flight.source);
     side_check(&flight.destination);
 }
@@ -188,13 +186,9 @@ TEST(hundreds_in_flight_lose_nothing) {
             transfers[i] = flight_create_another(&flight, it.user_data = i);
             kv_expect_moved(&flight.destination.model, &flight.source.model, &move);
         }
-        for (uint32_t i = 0; i < MANY; i++) {
-            EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
-        }
+        for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
         expect_each_once(flight.queue, MANY, kv_piece_size(&config));
-        for (uint32_t i = 0; i < MANY; i++) {
-            CALL(kvmem_transfer_destroy(transfers[i]));
-        }
+        for (uint32_t i = 0; i < MANY; i++) CALL(kvmem_transfer_destroy(transfers[i]));
         side_check(&flight.source);
         side_check(&flight.destination);
         flight_turn_round(&flight);

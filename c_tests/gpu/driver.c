@@ -10,9 +10,7 @@ static driver functions;
 static void *find_library(void) {
     GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
     void *found = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (found == NULL) {
-        FAIL("the library says it has a driver, and libcuda.so.1 is not loaded");
-    }
+    if (found == NULL) FAIL("the library says it has a driver, and libcuda.so.1 is not loaded");
     return found;
 }
 
@@ -52,9 +50,7 @@ const int *driver_missing_devices(void) {
     return missing;
 }
 
-bool driver_is_stand_in(void) {
-    return driver_symbol("sim_reset") != NULL;
-}
+bool driver_is_stand_in(void) { return driver_symbol("sim_reset") != NULL; }
 
 void driver_check(const char *file, int line, const char *call, CUresult result) {
     if (result != CUDA_SUCCESS) {
@@ -89,18 +85,14 @@ void retain_device(int device) {
     CU(cuDevicePrimaryCtxRetain(&context, device));
 }
 
-void release_device(int device) {
-    CU(cuDevicePrimaryCtxRelease_v2(device));
-}
+void release_device(int device) { CU(cuDevicePrimaryCtxRelease_v2(device)); }
 
 int retain_for_scope(int device) {
     retain_device(device);
     return device;
 }
 
-void release_retained(const int *device) {
-    release_device(*device);
-}
+void release_retained(const int *device) { release_device(*device); }
 
 void keep_device(void) {
     static bool is_kept;
@@ -130,9 +122,7 @@ uint64_t free_memory(int device) {
 }
 
 void write_device(int device, uint64_t to, const void *from, size_t size) {
-    if (size == 0) {
-        return;
-    }
+    if (size == 0) return;
     enter_device(device);
     CU(cuMemcpyHtoD_v2(to, from, size));
     CU(cuStreamSynchronize(NULL)); /* pageable memory may still be on its way when the copy returns */
@@ -140,8 +130,6 @@ void write_device(int device, uint64_t to, const void *from, size_t size) {
 }
 
 void read_device(int device, void *to, uint64_t from, size_t size) {
-    if (size == 0) {
-        return;
-    }
+    if (size == 0) return;
     CU_ON(device, cuMemcpyDtoH_v2(to, from, size));
 }

@@ -14,9 +14,8 @@ static kvmem_layout_config config_of(const kv_kind *kind) {
 
 static size_t pairs_between(kvmem_block_pair *pairs, uint32_t first, uint32_t last, uint32_t step) {
     size_t count = 0;
-    for (uint32_t block = first; block < last; block += step) {
+    for (uint32_t block = first; block < last; block += step)
         pairs[count++] = (kvmem_block_pair){.source = block, .destination = last - 1 - (block - first)};
-    }
     return count;
 }
 
@@ -34,9 +33,8 @@ TEST(blocks_survive_growing_and_shrinking) {
 
         kvmem_block_pair there[BLOCKS], home[BLOCKS];
         const size_t count = pairs_between(there, 0, 16, 1);
-        for (size_t k = 0; k < count; k++) {
+        for (size_t k = 0; k < count; k++)
             home[k] = (kvmem_block_pair){.source = there[k].destination, .destination = there[k].source};
-        }
         const kv_move out = {there, count, 0, 0, 2}, in = {home, count, 0, 0, 2};
         CHECK_EQ(kv_run(host.layout, layout, &out).path, KVMEM_PATH_CUDA_COPY);
         EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR)); /* the first blocks stay */
@@ -70,9 +68,8 @@ static plan plan_of(const kvmem_layout *layout) {
     EXPECT_OK(kvmem_layout_get_strides(layout, &plan.strides, ERR));
     CHECK(plan.strides.num_bases <= NUM(plan.bases));
     memcpy(plan.bases, plan.strides.bases, plan.strides.num_bases * sizeof(plan.bases[0]));
-    for (uint64_t block = 0; block < BLOCKS; block++) {
+    for (uint64_t block = 0; block < BLOCKS; block++)
         EXPECT_OK(kvmem_layout_get_block(layout, block, 1, 1, &plan.blocks[block], ERR));
-    }
     return plan;
 }
 
@@ -82,9 +79,8 @@ static void check_plan(const kvmem_layout *layout, const plan *expected) {
     CHECK_EQ(found.strides.block_stride, expected->strides.block_stride);
     CHECK_EQ(found.strides.layer_stride, expected->strides.layer_stride);
     CHECK_EQ(found.strides.outer_stride, expected->strides.outer_stride);
-    for (uint64_t base = 0; base < found.strides.num_bases; base++) {
+    for (uint64_t base = 0; base < found.strides.num_bases; base++)
         CHECK_EQ(found.bases[base], expected->bases[base]);
-    }
     for (uint64_t block = 0; block < BLOCKS; block++) {
         CHECK_EQ(found.blocks[block].address, expected->blocks[block].address);
         CHECK_EQ(found.blocks[block].size, expected->blocks[block].size);

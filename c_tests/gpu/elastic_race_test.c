@@ -19,9 +19,7 @@ typedef struct step {
     kvmem_status status;
 } step;
 
-static kvmem_status resize(const step *step) {
-    return kvmem_layout_resize(step->layout, step->blocks, NULL);
-}
+static kvmem_status resize(const step *step) { return kvmem_layout_resize(step->layout, step->blocks, NULL); }
 
 static uint64_t size_of(kvmem_region *region) {
     kvmem_region_info info;
@@ -57,10 +55,9 @@ static void run_at_once(step *first, step *second) {
 /* All of the region, or nothing of it. */
 static void check_whole(const kvmem_region *region, int trial) {
     GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, region);
-    if (info.num_committed != 0 && info.num_committed != info.num_extents) {
+    if (info.num_committed != 0 && info.num_committed != info.num_extents)
         FAIL("trial %d: %llu of %llu extents are committed", trial, (unsigned long long)info.num_committed,
              (unsigned long long)info.num_extents);
-    }
 }
 
 /* One layer-separate kind, whose regions are views, and the fully contiguous one, whose region is the

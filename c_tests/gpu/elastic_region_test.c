@@ -182,10 +182,9 @@ TEST(more_than_there_can_be_is_refused) {
                    reserve_extents_of((most + 1) * granule, granule));
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, reserve_extents_of(most * granule + 1, granule));
     const uint64_t sizes[] = {UINT64_MAX, UINT64_MAX - EXTENT + 1, INT64_MAX};
-    for (size_t i = 0; i < NUM(sizes); i++) {
+    for (size_t i = 0; i < NUM(sizes); i++)
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "exceed the address space",
                        reserve_extents_of(sizes[i], EXTENT));
-    }
     /* No process has as many addresses; how a driver says so is the driver's. */
     const kvmem_status status = reserve_extents_of(UINT64_C(1) << 62, UINT64_C(1) << 40);
     CHECK(status == KVMEM_STATUS_OUT_OF_MEMORY ||

@@ -25,15 +25,12 @@ void elastic_parts_open(elastic_parts *parts, const kvmem_layout_config *config,
     parts->options.count = kv_num_regions(config);
     CHECK(parts->options.count <= NUM(parts->views));
     const uint64_t size = kv_region_size(config);
-    for (size_t i = 0; i < parts->options.count; i++) {
+    for (size_t i = 0; i < parts->options.count; i++)
         EXPECT_OK(kvmem_region_create_view(region, offset + i * size, size, &parts->views[i], ERR));
-    }
 }
 
 void elastic_parts_close(elastic_parts *parts) {
-    for (size_t i = 0; i < parts->options.count; i++) {
-        CALL(kvmem_region_destroy(parts->views[i]));
-    }
+    for (size_t i = 0; i < parts->options.count; i++) CALL(kvmem_region_destroy(parts->views[i]));
 }
 
 kvmem_elastic_info elastic_layout_memory(const kvmem_layout *layout) {
@@ -92,10 +89,6 @@ static void read_slot(const side *side, const slot *slot) {
     read_device(side->device, side->model.memory + slot->at, slot->address, slot->size);
 }
 
-void elastic_side_write(const side *side) {
-    visit_slots(side, write_slot);
-}
+void elastic_side_write(const side *side) { visit_slots(side, write_slot); }
 
-void elastic_side_read(side *side) {
-    visit_slots(side, read_slot);
-}
+void elastic_side_read(side *side) { visit_slots(side, read_slot); }

@@ -19,13 +19,9 @@ void engine_free(int device, uint64_t address) {
     release_device(device);
 }
 
-void engine_free_scoped(const engine_memory *memory) {
-    engine_free(memory->device, memory->address);
-}
+void engine_free_scoped(const engine_memory *memory) { engine_free(memory->device, memory->address); }
 
-void engine_free_lost(int device) {
-    release_device(device);
-}
+void engine_free_lost(int device) { release_device(device); }
 
 void *engine_allocate_host(int device, uint64_t size) {
     void *address = NULL;
@@ -47,11 +43,10 @@ void pieces_open(pieces *pieces, int device) {
     CHECK(pieces->address != MAP_FAILED);
     retain_device(device);
     enter_device(device);
-    for (size_t i = 0; i < pieces->num_pieces; i++) {
+    for (size_t i = 0; i < pieces->num_pieces; i++)
         CU(cuMemHostRegister_v2(pieces->address + pieces->starts[i] * PAGE,
                                 (pieces->ends[i] - pieces->starts[i]) * PAGE,
                                 CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
-    }
     leave_device(device);
 }
 
@@ -63,9 +58,7 @@ static void unlock(void *address) {
 
 void pieces_close(pieces *pieces) {
     enter_device(pieces->device);
-    for (size_t i = 0; i < pieces->num_pieces; i++) {
-        unlock(pieces->address + pieces->starts[i] * PAGE);
-    }
+    for (size_t i = 0; i < pieces->num_pieces; i++) unlock(pieces->address + pieces->starts[i] * PAGE);
     leave_device(pieces->device);
     release_device(pieces->device);
     munmap(pieces->address, pieces->size);
@@ -97,9 +90,8 @@ void adjacent_open(adjacent *adjacent, int device) {
         allocated[count++] = engine_allocate(device, adjacent->size);
     }
     for (size_t i = 0; i < count; i++) {
-        if (allocated[i] != adjacent->addresses[0] && allocated[i] != adjacent->addresses[1]) {
+        if (allocated[i] != adjacent->addresses[0] && allocated[i] != adjacent->addresses[1])
             engine_free(device, allocated[i]);
-        }
     }
 }
 
@@ -140,9 +132,7 @@ void span_open_exportable(span *span, int device, unsigned handle_types, size_t 
     CU(cuMemGetAllocationGranularity(&granule, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     span->granule = granule;
     CU(cuMemAddressReserve(&span->address, reserved * granule, granule, 0, 0));
-    while (span->mapped < mapped) {
-        span_grow(span, device);
-    }
+    while (span->mapped < mapped) span_grow(span, device);
 }
 
 void span_close(span *span) {

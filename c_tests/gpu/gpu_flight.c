@@ -10,11 +10,8 @@ const kv_move scattered_move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}
 
 static void open_end(side *end, place place, int device, const kvmem_layout_config *config,
                      const flight_plan *plan, uint32_t seed) {
-    if (place == PLACE_FILE) {
-        side_open_file(end, config, plan->agent, plan->file_flags, seed);
-    } else {
-        side_open(end, place, device, config, plan->agent, seed);
-    }
+    if (place == PLACE_FILE) side_open_file(end, config, plan->agent, plan->file_flags, seed);
+    else side_open(end, place, device, config, plan->agent, seed);
 }
 
 void flight_open_as(flight *flight, const flight_plan *plan) {
@@ -24,9 +21,7 @@ void flight_open_as(flight *flight, const flight_plan *plan) {
     *flight = (struct flight){.move = plan->move != NULL ? plan->move : &scattered_move};
     open_end(&flight->source, plan->from, plan->from_device, source, plan, plan->seed);
     open_end(&flight->destination, plan->to, plan->to_device, destination, plan, plan->seed + 1);
-    if (plan->has_queue) {
-        EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    }
+    if (plan->has_queue) EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
 }
 
 void flight_destroy_transfer(flight *flight) {
@@ -91,9 +86,7 @@ uint64_t flight_bytes(const flight *flight) {
     return flight->move->num_pairs * flight->move->num_layers * config->outer_dim * kv_piece_size(config);
 }
 
-void flight_submit(const flight *flight) {
-    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
-}
+void flight_submit(const flight *flight) { EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR)); }
 
 void flight_submit_on(const flight *flight, CUstream stream) {
     EXPECT_OK(kvmem_transfer_submit_on_stream(flight->transfer, stream, ERR));
@@ -153,9 +146,7 @@ side *flight_memory(flight *flight) {
     return flight->source.place == PLACE_FILE ? &flight->destination : &flight->source;
 }
 
-void flight_refill(flight *flight, uint32_t seed) {
-    side_refill(flight_memory(flight), seed);
-}
+void flight_refill(flight *flight, uint32_t seed) { side_refill(flight_memory(flight), seed); }
 
 void flight_turn_round(flight *flight) {
     const side source = flight->source;

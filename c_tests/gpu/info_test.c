@@ -57,9 +57,7 @@ static bool can_export(int device, CUmemAllocationHandleType type) {
         unsigned char fabric[64];
     } handle;
     const bool exported = driver->cuMemExportToShareableHandle(&handle, memory, type, 0) == CUDA_SUCCESS;
-    if (exported && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-        close(handle.fd);
-    }
+    if (exported && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) close(handle.fd);
     CU(cuMemRelease(memory));
     return exported;
 }
@@ -76,9 +74,8 @@ TEST_EACH_DEVICE(a_device_says_what_it_can_do) {
         {KVMEM_CUDA_HOST_NUMA_VMM, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED},
     };
     const uint64_t can = device_info(device).capabilities;
-    for (size_t i = 0; i < NUM(stated); i++) {
+    for (size_t i = 0; i < NUM(stated); i++)
         CHECK_EQ((can & stated[i].capability) != 0, attribute(device, stated[i].attribute) != 0);
-    }
     CHECK_EQ((can & KVMEM_CUDA_POSIX_FD) != 0, can_export(device, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     CHECK_EQ((can & KVMEM_CUDA_FABRIC) != 0, can_export(device, CU_MEM_HANDLE_TYPE_FABRIC));
     CHECK_EQ((can & KVMEM_CUDA_BATCH_COPIES) != 0, driver_symbol("cuMemcpyBatchAsync") != NULL);
@@ -111,9 +108,8 @@ TEST_EACH_DEVICE(a_device_says_its_granularities) {
 
 TEST_EACH_DEVICE(a_device_says_its_numa_node) {
     int node = -1;
-    if (driver_get()->cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) != CUDA_SUCCESS) {
+    if (driver_get()->cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) != CUDA_SUCCESS)
         node = -1;
-    }
     CHECK_EQ(device_info(device).numa_node, node);
 }
 
@@ -143,9 +139,7 @@ TEST_EACH_DEVICE(a_device_reaches_what_the_driver_says) {
     uint64_t accessible = 0;
     for (int owner = 0; owner < driver_devices(); owner++) {
         int expected = device == owner;
-        if (device != owner) {
-            CU(cuDeviceCanAccessPeer(&expected, device, owner));
-        }
+        if (device != owner) CU(cuDeviceCanAccessPeer(&expected, device, owner));
         bool can = !expected;
         EXPECT_OK(kvmem_cuda_can_access(device, owner, &can, ERR));
         CHECK_EQ(can, expected);
@@ -160,7 +154,5 @@ TEST(asking_creates_no_context) {
         device_info(device);
         GET(bool, can, kvmem_cuda_can_access, device, 0);
     }
-    for (int device = 0; device < driver_devices(); device++) {
-        CHECK(!has_primary_context(device));
-    }
+    for (int device = 0; device < driver_devices(); device++) CHECK(!has_primary_context(device));
 }

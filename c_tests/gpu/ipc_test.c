@@ -196,9 +196,8 @@ static void *open_and_close(void *argument) {
 TEST(threads_open_and_close_it_at_once) {
     OPENED(shared_memory, shared, SIZE, 13);
     pthread_t threads[4];
-    for (size_t i = 0; i < NUM(threads); i++) {
+    for (size_t i = 0; i < NUM(threads); i++)
         CHECK_EQ(pthread_create(&threads[i], NULL, open_and_close, &shared.options), 0);
-    }
     for (size_t i = 0; i < NUM(threads); i++) {
         void *status = NULL;
         CHECK_EQ(pthread_join(threads[i], &status), 0);

@@ -44,11 +44,8 @@ static void work_close(work *work) {
 }
 
 static void submit(const work *work, bool on_carrier) {
-    if (on_carrier) {
-        flight_submit_on(&work->flight, work->carrier.handle);
-    } else {
-        flight_submit(&work->flight);
-    }
+    if (on_carrier) flight_submit_on(&work->flight, work->carrier.handle);
+    else flight_submit(&work->flight);
 }
 
 /* Has the reading stream wait for layers; 0 for all. */
@@ -65,9 +62,7 @@ static void read_layer(const work *work, uint64_t layer) {
 }
 
 static void read_all_layers(const work *work) {
-    for (uint64_t layer = 0; layer < LAYERS; layer++) {
-        read_layer(work, layer);
-    }
+    for (uint64_t layer = 0; layer < LAYERS; layer++) read_layer(work, layer);
 }
 
 static void check_what_was_read(work *work) {
@@ -197,9 +192,7 @@ TEST(thousands_in_flight_are_each_reported_once) {
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     CLEANUP(test_free) kvmem_status *ends = test_allocate(MANY * sizeof(*ends));
     kvmem_block_pair pairs[BLOCKS];
-    for (uint32_t i = 0; i < BLOCKS; i++) {
-        pairs[i] = (kvmem_block_pair){i % 7, i};
-    }
+    for (uint32_t i = 0; i < BLOCKS; i++) pairs[i] = (kvmem_block_pair){i % 7, i};
     for (uint32_t i = 0; i < MANY; i++) {
         const kv_move one = {&pairs[i % BLOCKS], 1, 0, 0, LAYERS};
         flight.move = &one;
@@ -209,11 +202,8 @@ TEST(thousands_in_flight_are_each_reported_once) {
     }
     for (size_t i = 0; i < MANY; i++) {
         EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
-        if (i % 3 == 0) {
-            EXPECT_OK(kvmem_transfer_cancel(transfers[i], ERR));
-        } else if (i % 5 == 0) {
-            EXPECT_OK(kvmem_transfer_wait_on_stream(transfers[i], 1, reader.handle, ERR));
-        }
+        if (i % 3 == 0) EXPECT_OK(kvmem_transfer_cancel(transfers[i], ERR));
+        else if (i % 5 == 0) EXPECT_OK(kvmem_transfer_wait_on_stream(transfers[i], 1, reader.handle, ERR));
     }
     for (size_t i = 0; i < MANY; i++) {
         const kvmem_completion completion = next_completion(flight.queue);
@@ -226,9 +216,8 @@ TEST(thousands_in_flight_are_each_reported_once) {
     }
     for (uint32_t i = 0; i < MANY; i++) {
         const kv_move one = {&pairs[i % BLOCKS], 1, 0, 0, LAYERS};
-        if (ends[i] == KVMEM_STATUS_OK) {
+        if (ends[i] == KVMEM_STATUS_OK)
             kv_expect_moved(&flight.destination.model, &flight.source.model, &one);
-        }
         CALL(kvmem_transfer_destroy(transfers[i]));
     }
     side_check(&flight.destination);

@@ -76,9 +76,7 @@ TEST_EACH_DEVICE(pinned_memory_is_allocated) {
 }
 
 static uint32_t tier_of(place place) {
-    if (place_is_device(place)) {
-        return KVMEM_TIER_DEVICE;
-    }
+    if (place_is_device(place)) return KVMEM_TIER_DEVICE;
     return place == PLACE_PINNED || place == PLACE_CHUNKED ? KVMEM_TIER_PINNED : KVMEM_TIER_SYSTEM;
 }
 
@@ -116,9 +114,8 @@ static void build_over_views(const uint64_t *offsets, kvmem_status status, const
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OWN(kvmem_region, region, kvmem_region_create_device, REF(OPTIONS(kvmem_device_options, it.size = MIB)));
     kvmem_region *views[3];
-    for (size_t i = 0; i < NUM(views); i++) {
+    for (size_t i = 0; i < NUM(views); i++)
         EXPECT_OK(kvmem_region_create_view(region, offsets[i], kv_region_size(&config), &views[i], ERR));
-    }
     kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_REGIONS), it.regions = views,
                                         it.count = NUM(views));
     if (status == KVMEM_STATUS_OK) {
@@ -126,9 +123,7 @@ static void build_over_views(const uint64_t *offsets, kvmem_status status, const
     } else {
         REFUSE(status, part, kvmem_layout_build, &options);
     }
-    for (size_t i = 0; i < NUM(views); i++) {
-        CALL(kvmem_region_destroy(views[i]));
-    }
+    for (size_t i = 0; i < NUM(views); i++) CALL(kvmem_region_destroy(views[i]));
 }
 
 TEST(regions_may_touch_and_must_not_overlap) {

@@ -30,17 +30,11 @@ TEST(memory_of_the_engine_that_lies_there_now_is_left_alone) {
     enum { COUNT = 16 };
     CUdeviceptr engine[COUNT];
     kvmem_region *regions[COUNT];
-    for (size_t i = 0; i < COUNT; i++) {
-        regions[i] = region_create_on_gpu(MIB);
-    }
+    for (size_t i = 0; i < COUNT; i++) regions[i] = region_create_on_gpu(MIB);
     reset_device(0);
     RETAIN_DEVICE(0);
-    for (size_t i = 0; i < COUNT; i++) {
-        engine[i] = engine_allocate(0, MIB);
-    }
-    for (size_t i = 0; i < COUNT; i++) {
-        CALL(kvmem_region_destroy(regions[i]));
-    }
+    for (size_t i = 0; i < COUNT; i++) engine[i] = engine_allocate(0, MIB);
+    for (size_t i = 0; i < COUNT; i++) CALL(kvmem_region_destroy(regions[i]));
     for (size_t i = 0; i < COUNT; i++) {
         const unsigned char byte = (unsigned char)i;
         write_device(0, engine[i], &byte, 1);

@@ -14,6 +14,4 @@ mapped map_memory(kvmem_vmm_memory *memory, int device, uint64_t size, uint32_t 
     return made;
 }
 
-void unmap_memory(const mapped *mapped) {
-    kvmem_vmm_mapping_destroy(mapped->mapping);
-}
+void unmap_memory(const mapped *mapped) { kvmem_vmm_mapping_destroy(mapped->mapping); }

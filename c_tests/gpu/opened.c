@@ -37,6 +37,4 @@ void shared_memory_open(shared_memory *shared, uint64_t size, unsigned char valu
     shared_memory_open_at(shared, size, 0, value);
 }
 
-void shared_memory_close(shared_memory *shared) {
-    peer_finish(&shared->owner);
-}
+void shared_memory_close(shared_memory *shared) { peer_finish(&shared->owner); }

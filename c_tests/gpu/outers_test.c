@@ -116,10 +116,9 @@ TEST(the_checksums_of_what_is_moved_are_compared) {
         OPENED(flight, flight, .from = way.from, .to = way.to, .source = &from, .destination = &to,
                .move = move);
         uint32_t checksums[NUM(scattered)];
-        for (size_t k = 0; k < move->num_pairs; k++) {
+        for (size_t k = 0; k < move->num_pairs; k++)
             checksums[k] = crc_of_slots(&flight.source.model, move->pairs[k].source, move->source_layer,
                                         move->num_layers, slots.source, slots.count);
-        }
         CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.flags = KVMEM_TRANSFER_VERIFY)));
         CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.checksums = checksums)));
         slots.source = 1 - slots.source;

@@ -6,9 +6,7 @@
 
 const char *const gone = "destroyed with its context";
 
-void reset_device(int device) {
-    CU(cuDevicePrimaryCtxReset_v2(device));
-}
+void reset_device(int device) { CU(cuDevicePrimaryCtxReset_v2(device)); }
 
 void own_context_open(own_context *own, const kvmem_layout_config *config) {
     CUcontext popped = NULL;
@@ -18,9 +16,8 @@ void own_context_open(own_context *own, const kvmem_layout_config *config) {
     CU(cuMemAlloc_v2(&own->address, MIB));
     CU(cuCtxPopCurrent_v2(&popped));
     const uint64_t size = kv_region_size(config);
-    for (size_t i = 0; i < own->num_regions; i++) {
+    for (size_t i = 0; i < own->num_regions; i++)
         own->regions[i] = region_adopt_on_gpu(own->address + i * size, size, note_release);
-    }
     own->layout = regions_lay_out(config, own->regions, own->num_regions, NULL);
 }
 
@@ -32,11 +29,7 @@ void own_context_destroy(own_context *own) {
 void own_context_close(own_context *own) {
     const int before = releases_so_far();
     CALL(kvmem_layout_destroy(own->layout));
-    for (size_t i = 0; i < own->num_regions; i++) {
-        CALL(kvmem_region_destroy(own->regions[i]));
-    }
+    for (size_t i = 0; i < own->num_regions; i++) CALL(kvmem_region_destroy(own->regions[i]));
     await_releases(before + (int)own->num_regions);
-    if (own->context != NULL) {
-        own_context_destroy(own);
-    }
+    if (own->context != NULL) own_context_destroy(own);
 }

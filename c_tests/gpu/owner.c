@@ -80,14 +80,9 @@ static void serve(int socket, uint32_t tag, const request *wanted) {
     case CREATE:
         create(socket, wanted);
         return;
-    case LOOK:
-        look(wanted);
-        break;
-    case FREE:
-        free_all();
-        break;
-    default:
-        FAIL("no such request: %u", tag);
+    case LOOK: look(wanted); break;
+    case FREE: free_all(); break;
+    default: FAIL("no such request: %u", tag);
     }
     frame_send(socket, DONE, "", 0);
 }
@@ -105,9 +100,7 @@ void owner_role(int socket) {
     free_all();
 }
 
-peer owner_start(void) {
-    return peer_start("owner");
-}
+peer owner_start(void) { return peer_start("owner"); }
 
 static void ask(const peer *owner, uint32_t tag, request wanted) {
     frame_send(owner->socket, tag, &wanted, sizeof(wanted));

@@ -34,9 +34,8 @@ static void steps_close(steps *steps) {
 
 /* The next step moves as many scattered blocks, other ones in each round. */
 static void choose_pairs(steps *steps, uint32_t count, uint32_t round) {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         steps->pairs[i] = (kvmem_block_pair){(7 * i + 13 * round) % BLOCKS, (11 * i + round) % BLOCKS};
-    }
     steps->move = (kv_move){steps->pairs, count, 0, 0, LAYERS};
 }
 
@@ -76,9 +75,7 @@ static void run_by(place from, place to, uint32_t path) {
 static void run_all(uint32_t path) {
     run_by(PLACE_PINNED, PLACE_DEVICE, path);
     run_by(PLACE_DEVICE, PLACE_PINNED, path);
-    if (path != KVMEM_PATH_CUDA_STAGED) {
-        run_by(PLACE_DEVICE, PLACE_DEVICE, path);
-    }
+    if (path != KVMEM_PATH_CUDA_STAGED) run_by(PLACE_DEVICE, PLACE_DEVICE, path);
 }
 
 TEST_CALL(by_the_path_that_suits_the_blocks, run_all(0))
@@ -134,9 +131,8 @@ TEST(on_a_stream_each_step_takes_its_place) {
         CHECK(status == KVMEM_STATUS_BUSY || status == KVMEM_STATUS_OK); /* the first may be over by then */
         EXPECT_OK(kvmem_transfer_wait(steps.flight.transfer, PATIENCE, ERR));
         kv_expect_moved(&steps.flight.destination.model, &steps.flight.source.model, &steps.move);
-        if (status == KVMEM_STATUS_OK) {
+        if (status == KVMEM_STATUS_OK)
             kv_expect_moved(&steps.flight.destination.model, &steps.flight.source.model, &other);
-        }
         side_check(&steps.flight.destination);
     }
 }

@@ -44,9 +44,7 @@ static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_tr
 /* The first blocks of a layout into those of another one with the same parts. */
 static void copy_blocks(const kvmem_layout *from, const kvmem_layout *to, uint32_t blocks) {
     kvmem_block_pair all[PARTS_BLOCKS];
-    for (uint32_t i = 0; i < blocks; i++) {
-        all[i] = (kvmem_block_pair){i, i};
-    }
+    for (uint32_t i = 0; i < blocks; i++) all[i] = (kvmem_block_pair){i, i};
     run(from, to, REF(OPTIONS(kvmem_transfer_options, it.pairs = all, it.num_pairs = blocks)));
 }
 

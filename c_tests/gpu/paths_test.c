@@ -20,25 +20,18 @@ static const kv_move moves[] = {
     {every_second, NUM(every_second), 0, 0, 3},
 };
 
-static bool is_pageable(const side *side) {
-    return place_is_pageable(side->place);
-}
+static bool is_pageable(const side *side) { return place_is_pageable(side->place); }
 
-static bool is_host(const side *side) {
-    return !place_is_device(side->place);
-}
+static bool is_host(const side *side) { return !place_is_device(side->place); }
 
 /* Rows are refused where blocks lie together; all else is as the places are. */
 static bool may_be_refused(uint32_t path, const side *source, const side *destination) {
     switch (path) {
-    case KVMEM_PATH_CUDA_COPY:
-        return false;
-    case KVMEM_PATH_CUDA_2D:
-        return true;
+    case KVMEM_PATH_CUDA_COPY: return false;
+    case KVMEM_PATH_CUDA_2D: return true;
     case KVMEM_PATH_CUDA_STAGED:
         return is_pageable(source) || is_pageable(destination) || is_host(source) == is_host(destination);
-    default:
-        return is_pageable(source) || is_pageable(destination);
+    default: return is_pageable(source) || is_pageable(destination);
     }
 }
 
@@ -80,9 +73,8 @@ TEST(every_path_between_every_two_places) {
                 const kvmem_layout_config source = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
                 const kvmem_layout_config destination = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
                 const route way = {from, to};
-                if (place_is_device(from) || place_is_device(to)) {
+                if (place_is_device(from) || place_is_device(to))
                     CHECK(move_between(way, &source, &destination, &moves[turn % NUM(moves)]) > 0);
-                }
             }
         }
     }
@@ -173,14 +165,12 @@ TEST(many_blocks_arrive_by_every_path) {
     const kvmem_layout_config to = WITH(kv_config(&kv_kinds[2]), it.num_blocks = BLOCKS, it.num_layers = 2,
                                         it.page_size = 16, it.inner_dim = 136);
     kvmem_block_pair pairs[BLOCKS - 100];
-    for (uint32_t i = 0; i < NUM(pairs); i++) {
+    for (uint32_t i = 0; i < NUM(pairs); i++)
         pairs[i] = (kvmem_block_pair){i < 300 ? (i * 7) % 300 : i + 50, i < 300 ? (i * 11) % 300 : i + 100};
-    }
     const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
     RETAIN_DEVICE(0);
-    for (size_t way = 0; way < NUM(ways); way++) {
+    for (size_t way = 0; way < NUM(ways); way++)
         CHECK(move_between(ways[way], &from, &to, &move) >= 4 - (way == 2));
-    }
 }
 
 /* As many runs of blocks as go with a launch of the kernel behind its layers, 240 in all, and some more or
@@ -189,9 +179,7 @@ TEST(runs_go_with_a_launch_or_lie_in_the_ring) {
     enum { BLOCKS = 244 };
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = BLOCKS);
     kvmem_block_pair pairs[BLOCKS];
-    for (uint32_t i = 0; i < BLOCKS; i++) {
-        pairs[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
-    }
+    for (uint32_t i = 0; i < BLOCKS; i++) pairs[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
     RETAIN_DEVICE(0);
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config);
     for (uint32_t blocks = 234; blocks <= BLOCKS; blocks++) {
@@ -210,9 +198,7 @@ TEST(more_runs_than_the_ring_takes_arrive_by_kernels) {
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS,
                                             it.num_layers = it.page_size = 1, it.inner_dim = 16);
     CLEANUP(test_free) kvmem_block_pair *pairs = test_allocate(BLOCKS * sizeof(*pairs));
-    for (uint32_t i = 0; i < BLOCKS; i++) {
-        pairs[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
-    }
+    for (uint32_t i = 0; i < BLOCKS; i++) pairs[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
     const kv_move move = {pairs, BLOCKS, 0, 0, 1};
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config, .move = &move);
     for (uint32_t i = 0; i < NUM(kernels); i++) {

@@ -11,9 +11,7 @@ uint64_t patience_now(void) {
     return (uint64_t)time.tv_sec * SECONDS(1) + (uint64_t)time.tv_nsec;
 }
 
-uint64_t patience_end(void) {
-    return patience_now() + PATIENCE;
-}
+uint64_t patience_end(void) { return patience_now() + PATIENCE; }
 
 void patience_wait(uint64_t end, const char *what) {
     if (patience_now() > end) {

@@ -13,23 +13,16 @@ REQUIRES(lacks_two_gpus)
 
 #define BLOCK_SIZE (64 * MIB)
 
-static rates_blob get_rates(int device) {
-    return rates_get_peer(device, 1 - device);
-}
+static rates_blob get_rates(int device) { return rates_get_peer(device, 1 - device); }
 
-static void load(int device, const rates_blob *rates) {
-    rates_set_peer(device, 1 - device, rates);
-}
+static void load(int device, const rates_blob *rates) { rates_set_peer(device, 1 - device, rates); }
 
 /* Afterwards all is as the other cases expect it. */
-static void load_defaults(int device) {
-    EXPECT_OK(kvmem_cuda_use_default_rates(device, ERR));
-}
+static void load_defaults(int device) { EXPECT_OK(kvmem_cuda_use_default_rates(device, ERR)); }
 
 static void check_figures(const rates_blob *rates) {
-    for (size_t i = 0; i < NUM_PEER_RATES; i++) {
+    for (size_t i = 0; i < NUM_PEER_RATES; i++)
         CHECK(isfinite(rates_figure(rates, i)) && rates_figure(rates, i) > 0);
-    }
     CHECK(rates_figure(rates, PEER_RATE_WRITE_KERNEL) <= 1.1 * rates_figure(rates, PEER_RATE_WRITE));
 }
 
@@ -65,9 +58,7 @@ TEST(rates_are_measured_once_and_without_a_context_of_the_peer) {
 
 /* The engine chooses which of two GPUs executes a copy. */
 TEST(default_rates_are_those_of_copies_by_either_gpu) {
-    for (int device = 0; device < 2; device++) {
-        load(device, NULL);
-    }
+    for (int device = 0; device < 2; device++) load(device, NULL);
     load_defaults(0);
     for (int device = 0; device < 2; device++) {
         const rates_blob rates = get_rates(device);
@@ -131,9 +122,7 @@ TEST(what_is_set_is_returned_for_the_one_that_does_the_work) {
     CHECK_EQ(info.source, KVMEM_RATES_LOADED);
     CHECK_EQ(info.num_defaults, 0);
     CHECK(memcmp(info.uuid, info.peer_uuid, sizeof(info.uuid)) != 0);
-    for (size_t i = 0; i < NUM_PEER_RATES; i++) {
-        CHECK(rates_figure(&rates, i) == rates_figure(&given, i));
-    }
+    for (size_t i = 0; i < NUM_PEER_RATES; i++) CHECK(rates_figure(&rates, i) == rates_figure(&given, i));
     const rates_blob same = get_rates(1);
     CHECK_EQ(memcmp(other.bytes, same.bytes, same.size), 0);
     load_defaults(0);

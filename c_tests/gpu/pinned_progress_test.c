@@ -69,9 +69,7 @@ static void cancel(uint64_t at, int32_t answer) {
 
 TEST(any_other_answer_cancels) {
     static const int32_t answers[] = {1, -1, INT32_MAX, INT32_MIN};
-    for (size_t i = 0; i < NUM(answers); i++) {
-        cancel(1, answers[i]);
-    }
+    for (size_t i = 0; i < NUM(answers); i++) cancel(1, answers[i]);
 }
 
 TEST(cancelled_anywhere_it_leaves_nothing) {
@@ -79,9 +77,7 @@ TEST(cancelled_anywhere_it_leaves_nothing) {
     cancel(1, 1);
     const uint64_t space = address_space();
     const size_t files = count_open_files();
-    for (uint64_t at = 1; at <= 8; at++) {
-        cancel(at, 1);
-    }
+    for (uint64_t at = 1; at <= 8; at++) cancel(at, 1);
     CHECK(address_space() < space + 256 * MIB);
     CHECK_EQ(count_open_files(), files);
     release_device(0);

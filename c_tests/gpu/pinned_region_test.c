@@ -32,15 +32,12 @@ static unsigned char *bytes_of(const kvmem_region *region) {
 }
 
 /* Whether the driver knows an address as host memory that devices reach. */
-static bool is_page_locked(uint64_t address) {
-    return driver_memory_type(address) == CU_MEMORYTYPE_HOST;
-}
+static bool is_page_locked(uint64_t address) { return driver_memory_type(address) == CU_MEMORYTYPE_HOST; }
 
 static void check_page_locked(const kvmem_region *region) {
     const kvmem_region_info info = region_info(region);
-    for (uint64_t offset = 0; offset < info.size; offset += 4096) {
+    for (uint64_t offset = 0; offset < info.size; offset += 4096)
         CHECK(is_page_locked(info.address + offset));
-    }
     CHECK(is_page_locked(info.address + info.size - 1));
 }
 
@@ -169,10 +166,9 @@ TEST_EACH_DEVICE(pages_come_from_the_node_of_the_gpu) {
 
 TEST(a_numa_node_that_does_not_exist_is_refused) {
     static const uint32_t nodes[] = {1023, 1000000, UINT32_MAX};
-    for (size_t i = 0; i < NUM(nodes); i++) {
+    for (size_t i = 0; i < NUM(nodes); i++)
         refuse(KVMEM_STATUS_INVALID_ARGUMENT, TEXT("%u", nodes[i]), MIB, it.flags = KVMEM_PINNED_NUMA_BIND,
                it.numa_node = nodes[i]);
-    }
 }
 
 TEST(a_numa_node_without_its_flag_is_refused) {
@@ -181,10 +177,9 @@ TEST(a_numa_node_without_its_flag_is_refused) {
 
 TEST(chunks_are_whole_pages) {
     static const uint64_t wrong[] = {1, 4095, 4097, UINT64_MAX};
-    for (size_t i = 0; i < NUM(wrong); i++) {
+    for (size_t i = 0; i < NUM(wrong); i++)
         refuse(KVMEM_STATUS_INVALID_ARGUMENT, TEXT("%ju", (uintmax_t)wrong[i]), MIB,
                it.chunk_size = wrong[i]);
-    }
 }
 
 TEST(sizes_that_cannot_be_are_refused) {
@@ -203,12 +198,8 @@ TEST(devices_that_are_not_there_are_refused) {
 /* Neighbours in the address space are locked and unlocked each for itself. */
 TEST(many_small_ones_do_not_meet) {
     kvmem_region *regions[64];
-    for (size_t i = 0; i < NUM(regions); i++) {
-        regions[i] = create(4096);
-    }
-    for (size_t i = 0; i < NUM(regions); i += 2) {
-        CALL(kvmem_region_destroy(regions[i]));
-    }
+    for (size_t i = 0; i < NUM(regions); i++) regions[i] = create(4096);
+    for (size_t i = 0; i < NUM(regions); i += 2) CALL(kvmem_region_destroy(regions[i]));
     for (size_t i = 1; i < NUM(regions); i += 2) {
         check_page_locked(regions[i]);
         check_device_reads(0, regions[i]);

@@ -7,9 +7,8 @@
 #include <math.h>
 
 static void check_figures(const rates_blob *rates) {
-    for (size_t i = 0; i < NUM_RATES; i++) {
+    for (size_t i = 0; i < NUM_RATES; i++)
         CHECK(isfinite(rates_figure(rates, i)) && rates_figure(rates, i) > 0);
-    }
     CHECK(rates_figure(rates, RATE_TO_HOST_KERNEL) <= 1.1 * rates_figure(rates, RATE_TO_HOST));
     const kvmem_rates_info info = rates_info(rates);
     GET(kvmem_cuda_device_info, device, kvmem_cuda_get_device_info, 0);
@@ -21,9 +20,7 @@ static void check_figures(const rates_blob *rates) {
 }
 
 /* Afterwards all is as the other cases expect it. */
-static void load_defaults(int device) {
-    EXPECT_OK(kvmem_cuda_use_default_rates(device, ERR));
-}
+static void load_defaults(int device) { EXPECT_OK(kvmem_cuda_use_default_rates(device, ERR)); }
 
 TEST(rates_are_measured_once) {
     rates_set(0, NULL);
@@ -64,9 +61,7 @@ TEST(what_is_set_is_returned) {
     const kvmem_rates_info info = rates_info(&found);
     CHECK_EQ(info.source, KVMEM_RATES_LOADED);
     CHECK_EQ(info.num_defaults, 0);
-    for (size_t i = 0; i < NUM_RATES; i++) {
-        CHECK(rates_figure(&found, i) == rates_figure(&given, i));
-    }
+    for (size_t i = 0; i < NUM_RATES; i++) CHECK(rates_figure(&found, i) == rates_figure(&given, i));
     load_defaults(0);
 }
 

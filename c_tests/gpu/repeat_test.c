@@ -16,9 +16,7 @@ static kvmem_layout_config many_blocks(void) {
 }
 
 /* An odd factor makes a permutation of the blocks in which none follows its neighbour. */
-static uint32_t scattered(uint32_t index, uint32_t factor) {
-    return index * factor % blocks;
-}
+static uint32_t scattered(uint32_t index, uint32_t factor) { return index * factor % blocks; }
 
 static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
     const kvmem_layout_config config = many_blocks();
@@ -26,9 +24,7 @@ static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
     CLEANUP(test_free) kvmem_block_pair *pairs = test_allocate(moved * sizeof(*pairs));
     for (uint32_t i = 0; i < moved; i++) {
         pairs[i] = (kvmem_block_pair){scattered(i, 5), scattered(i, 7)};
-        if (host_contiguous) {
-            *(place_is_device(from) ? &pairs[i].destination : &pairs[i].source) = i;
-        }
+        if (host_contiguous) *(place_is_device(from) ? &pairs[i].destination : &pairs[i].source) = i;
     }
     const kv_move move = {pairs, moved, 0, 0, 1};
     kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path);

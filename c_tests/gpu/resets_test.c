@@ -70,9 +70,7 @@ static uint64_t illegal_accesses(void) {
    --------------------------------------------------------------------------------------------- */
 
 static void engine_begin(world *w) {
-    if (w->engine.is_there) {
-        return;
-    }
+    if (w->engine.is_there) return;
     w->engine.byte++;
     CU_ON(0, cuStreamCreate(&w->engine.stream, CU_STREAM_NON_BLOCKING));
     w->engine.memory = engine_allocate(0, ENGINE_SIZE);
@@ -148,17 +146,12 @@ static void transfer_end(transfer_in_use *transfer) {
 
 static void side_end(world *w, size_t index) {
     place_in_use *used = &w->sides[index];
-    if (!used->is_open) {
-        return;
-    }
+    if (!used->is_open) return;
     for (size_t i = 0; i < TRANSFERS; i++) {
-        if (w->transfers[i].source == index || w->transfers[i].destination == index) {
+        if (w->transfers[i].source == index || w->transfers[i].destination == index)
             transfer_end(&w->transfers[i]);
-        }
     }
-    if (!is_lost(w, used)) {
-        side_check(&used->side);
-    }
+    if (!is_lost(w, used)) side_check(&used->side);
     side_close(&used->side);
     used->is_open = false;
 }
@@ -168,9 +161,7 @@ static void side_compute_checksums(world *w, size_t index) {
     static const uint32_t blocks[] = {0, 3};
     const place_in_use *used = &w->sides[index];
     uint32_t checksums[NUM(blocks)];
-    if (!used->is_open) {
-        return;
-    }
+    if (!used->is_open) return;
     const kvmem_layout *layout = used->side.model.layout;
     if (is_lost(w, used) && place_is_device(used->side.place)) {
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
@@ -191,9 +182,7 @@ static void transfer_begin(world *w, transfer_in_use *transfer) {
     transfer->resets = w->resets;
     const place_in_use *source = &w->sides[transfer->source];
     const place_in_use *destination = &w->sides[transfer->destination];
-    if (!source->is_open || !destination->is_open) {
-        return;
-    }
+    if (!source->is_open || !destination->is_open) return;
     kvmem_transfer_options options = kv_transfer_options(transfer->move);
     options.path = transfer->path = paths[choose(w, NUM(paths))];
     options.staging_size = 64 * 1024;
@@ -201,11 +190,8 @@ static void transfer_begin(world *w, transfer_in_use *transfer) {
                                                       destination->side.model.layout,
                                                       &options, &transfer->handle, ERR);
     stance_check(__FILE__, __LINE__, "kvmem_transfer_create");
-    if (is_lost(w, source) || is_lost(w, destination)) {
-        CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
-    } else if (status != KVMEM_STATUS_UNSUPPORTED || options.path == 0) {
-        CHECK_EQ(status, KVMEM_STATUS_OK);
-    }
+    if (is_lost(w, source) || is_lost(w, destination)) CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
+    else if (status != KVMEM_STATUS_UNSUPPORTED || options.path == 0) CHECK_EQ(status, KVMEM_STATUS_OK);
 }
 
 static void expect_moved(world *w, const transfer_in_use *transfer) {
@@ -235,9 +221,7 @@ static kvmem_status submit(world *w, transfer_in_use *transfer, bool has_new_pai
 /* What was prepared in a context works in that one alone. New pairs are prepared in the context that there
    is, unless memory or the page locks that the requested path needs went with the one before. */
 static void transfer_run(world *w, transfer_in_use *transfer) {
-    if (transfer->handle == NULL) {
-        return;
-    }
+    if (transfer->handle == NULL) return;
     engine_begin(w);
     const bool has_new_pairs = choose(w, 2) == 0, is_prepared = transfer->resets == w->resets;
     const bool is_there =
@@ -260,30 +244,18 @@ static void step(world *w) {
     const size_t side = choose(w, SIDES);
     transfer_in_use *transfer = &w->transfers[choose(w, TRANSFERS)];
     switch (choose(w, 11)) {
-    case 0:
-        engine_reset(w);
-        break;
-    case 1:
-        engine_retain(w);
-        break;
+    case 0: engine_reset(w); break;
+    case 1: engine_retain(w); break;
     case 2:
         side_end(w, side);
         side_begin(w, side);
         break;
-    case 3:
-        side_compute_checksums(w, side);
-        break;
-    case 4:
-        transfer_end(transfer);
-        break;
+    case 3: side_compute_checksums(w, side); break;
+    case 4: transfer_end(transfer); break;
     case 5:
     case 6:
-    case 7:
-        transfer_begin(w, transfer);
-        break;
-    default:
-        transfer_run(w, transfer);
-        break;
+    case 7: transfer_begin(w, transfer); break;
+    default: transfer_run(w, transfer); break;
     }
     engine_check(w);
 }
@@ -291,17 +263,11 @@ static void step(world *w) {
 /* Handles go in any order. */
 static void world_close(world *w) {
     const size_t first = choose(w, SIDES);
-    for (size_t i = 0; i < SIDES; i++) {
-        side_end(w, (first + i) % SIDES);
-    }
-    for (size_t i = 0; i < TRANSFERS; i++) {
-        transfer_end(&w->transfers[i]);
-    }
+    for (size_t i = 0; i < SIDES; i++) side_end(w, (first + i) % SIDES);
+    for (size_t i = 0; i < TRANSFERS; i++) transfer_end(&w->transfers[i]);
     engine_check(w);
     engine_end(w);
-    for (; w->retains > 0; w->retains--) {
-        release_device(0);
-    }
+    for (; w->retains > 0; w->retains--) release_device(0);
 }
 
 TEST(no_sequence_of_resets_does_harm) {
@@ -309,20 +275,14 @@ TEST(no_sequence_of_resets_does_harm) {
         CLEANUP(world_close) world w = {.random = UINT64_C(0x9E3779B97F4A7C15) * sequence};
         printf("%s%u", sequence == 1 ? "        sequences: " : " ", sequence);
         fflush(stdout);
-        for (size_t i = 0; i < SIDES; i++) {
-            side_begin(&w, i);
-        }
-        for (int i = 0; i < STEPS; i++) {
-            step(&w);
-        }
+        for (size_t i = 0; i < SIDES; i++) side_begin(&w, i);
+        for (int i = 0; i < STEPS; i++) step(&w);
     }
     printf("\n");
 }
 
 /* An argument is the number of sequences. */
 int main(int argc, char **argv) {
-    if (argc == 2) {
-        num_sequences = (uint32_t)strtoul(argv[1], NULL, 10);
-    }
+    if (argc == 2) num_sequences = (uint32_t)strtoul(argv[1], NULL, 10);
     return stance_main(1, argv, test_registered());
 }

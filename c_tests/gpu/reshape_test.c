@@ -39,18 +39,16 @@ static uint64_t region_size(const shape *shape) {
 
 static void fill(const kvmem_layout *layout, const shape *shape, uint32_t seed) {
     GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
-    for (uint64_t i = 0; i < strides.num_bases; i++) {
+    for (uint64_t i = 0; i < strides.num_bases; i++)
         kv_fill((unsigned char *)(uintptr_t)strides.bases[i], region_size(shape), seed + (uint32_t)i);
-    }
 }
 
 static void expect_same(const kvmem_layout *found, const kvmem_layout *expected, const shape *shape) {
     GET(kvmem_layout_strides, here, kvmem_layout_get_strides, found);
     GET(kvmem_layout_strides, there, kvmem_layout_get_strides, expected);
-    for (uint64_t i = 0; i < here.num_bases; i++) {
+    for (uint64_t i = 0; i < here.num_bases; i++)
         CHECK_BYTES((const unsigned char *)(uintptr_t)here.bases[i],
                     (const unsigned char *)(uintptr_t)there.bases[i], region_size(shape));
-    }
 }
 
 static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_transfer_options *options) {
@@ -63,9 +61,7 @@ static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_tr
 /* All of a layout into another of the same order. */
 static void copy_all(const kvmem_layout *from, const kvmem_layout *to) {
     kvmem_block_pair pairs[BLOCKS];
-    for (uint32_t i = 0; i < BLOCKS; i++) {
-        pairs[i] = (kvmem_block_pair){i, i};
-    }
+    for (uint32_t i = 0; i < BLOCKS; i++) pairs[i] = (kvmem_block_pair){i, i};
     run(from, to, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = BLOCKS)));
 }
 
@@ -171,10 +167,9 @@ static void double_page_open(double_page *page) {
     CHECK(file >= 0 && ftruncate(file, PAGE) == 0);
     page->address = mmap(NULL, 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(page->address != MAP_FAILED);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++)
         CHECK(mmap(page->address + i * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) !=
               MAP_FAILED);
-    }
     close(file);
     page->region = region_adopt(page->address, 2 * PAGE);
 }

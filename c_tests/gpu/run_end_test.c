@@ -19,15 +19,12 @@ static void run_once(const flight *flight, uint32_t path, uint64_t flags, bool c
     const kv_side *sides[] = {&flight->source.model, &flight->destination.model};
     const uint64_t before[] = {references(sides[0]), references(sides[1])};
     kvmem_layout *layouts[NUM(sides)];
-    for (size_t i = 0; i < NUM(sides); i++) {
+    for (size_t i = 0; i < NUM(sides); i++)
         layouts[i] = regions_lay_out(&sides[i]->config, sides[i]->regions, sides[i]->num_regions, NULL);
-    }
     kvmem_transfer_options options = WITH(flight_options(flight), it.path = path, it.flags = flags);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    if (cancel) {
-        EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
-    }
+    if (cancel) EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
     CALL(kvmem_transfer_destroy(transfer));
     CALL(kvmem_layout_destroy(layouts[0]));
     CALL(kvmem_layout_destroy(layouts[1]));
@@ -40,9 +37,8 @@ static void run_once(const flight *flight, uint32_t path, uint64_t flags, bool c
 static void every_end_holds_nothing(place from, place to, const uint32_t *paths, size_t num_paths) {
     static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
     OPENED(flight, flight, .from = from, .to = to, .file_flags = KVMEM_DISK_BUFFERED, .has_queue = true);
-    for (size_t i = 0; i < RUNS * num_paths; i++) {
+    for (size_t i = 0; i < RUNS * num_paths; i++)
         run_once(&flight, paths[i % num_paths], flags[i % NUM(flags)], i % 4 == 3);
-    }
 }
 
 TEST(of_copies_by_the_gpu) {

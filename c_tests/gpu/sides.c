@@ -5,25 +5,17 @@
 #include "elastic_side.h"
 #include "stance.h"
 
-bool place_is_device(place place) {
-    return place >= PLACE_DEVICE && place != PLACE_FILE;
-}
+bool place_is_device(place place) { return place >= PLACE_DEVICE && place != PLACE_FILE; }
 
 bool path_is_cuda(uint32_t path) {
     return path == KVMEM_PATH_CUDA_COPY || (path >= KVMEM_PATH_CUDA_BATCH && path <= KVMEM_PATH_CUDA_STAGED);
 }
 
-bool place_is_elastic(place place) {
-    return place >= PLACE_ELASTIC && place != PLACE_FILE;
-}
+bool place_is_elastic(place place) { return place >= PLACE_ELASTIC && place != PLACE_FILE; }
 
-bool place_is_pageable(place place) {
-    return place == PLACE_SYSTEM || place == PLACE_PARTLY_LOCKED;
-}
+bool place_is_pageable(place place) { return place == PLACE_SYSTEM || place == PLACE_PARTLY_LOCKED; }
 
-kvmem_layout_config side_config(const kv_kind *kind) {
-    return WITH(kv_config(kind), it.inner_dim = 60);
-}
+kvmem_layout_config side_config(const kv_kind *kind) { return WITH(kv_config(kind), it.inner_dim = 60); }
 
 static void create_system(side *side) {
     kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = side->model.size);
@@ -82,34 +74,18 @@ static uint64_t open_pieces(side *side) {
 
 static void allocate(side *side) {
     switch (side->place) {
-    case PLACE_SYSTEM:
-        create_system(side);
-        break;
-    case PLACE_PINNED:
-        create_pinned(side, 0);
-        break;
-    case PLACE_CHUNKED:
-        create_pinned(side, 4096);
-        break;
-    case PLACE_DEVICE:
-        create_device(side);
-        break;
+    case PLACE_SYSTEM: create_system(side); break;
+    case PLACE_PINNED: create_pinned(side, 0); break;
+    case PLACE_CHUNKED: create_pinned(side, 4096); break;
+    case PLACE_DEVICE: create_device(side); break;
     case PLACE_ENGINE_PINNED:
         side->base = (uint64_t)(uintptr_t)engine_allocate_host(side->device, side->model.size);
         break;
-    case PLACE_ADOPTED:
-        side->base = engine_allocate(side->device, side->model.size);
-        break;
+    case PLACE_ADOPTED: side->base = engine_allocate(side->device, side->model.size); break;
     case PLACE_PIECES:
-    case PLACE_PARTLY_LOCKED:
-        side->base = open_pieces(side);
-        break;
-    case PLACE_ADJACENT:
-        side->base = open_adjacent(side);
-        break;
-    default:
-        side->base = open_span(side);
-        break;
+    case PLACE_PARTLY_LOCKED: side->base = open_pieces(side); break;
+    case PLACE_ADJACENT: side->base = open_adjacent(side); break;
+    default: side->base = open_span(side); break;
     }
     if (side->whole != NULL) {
         GET(kvmem_region_info, info, kvmem_region_get_info, side->whole);
@@ -170,26 +146,18 @@ void side_open(side *side, place place, int device, const kvmem_layout_config *c
     kv_model_open(&side->model, config, seed);
     allocate(side);
     write_all(side);
-    for (size_t i = 0; i < side->model.num_regions; i++) {
+    for (size_t i = 0; i < side->model.num_regions; i++)
         side->model.regions[i] = make_region(side, side->model.starts[i], kv_region_size(config));
-    }
     CALL(kv_side_build(&side->model, agent));
 }
 
 static void free_engine_memory(side *side) {
-    if (side->place == PLACE_ENGINE_PINNED) {
-        engine_free_host(side->device, (void *)(uintptr_t)side->base);
-    } else if (side->is_lost) {
-        engine_free_lost(side->device);
-    } else if (side->place == PLACE_ADOPTED) {
-        engine_free(side->device, side->base);
-    } else if (side->place == PLACE_SPANNED) {
-        span_close(&side->span);
-    } else if (side->place == PLACE_ADJACENT) {
-        adjacent_close(&side->adjacent);
-    } else if (side->place == PLACE_PIECES || side->place == PLACE_PARTLY_LOCKED) {
-        pieces_close(&side->pieces);
-    }
+    if (side->place == PLACE_ENGINE_PINNED) engine_free_host(side->device, (void *)(uintptr_t)side->base);
+    else if (side->is_lost) engine_free_lost(side->device);
+    else if (side->place == PLACE_ADOPTED) engine_free(side->device, side->base);
+    else if (side->place == PLACE_SPANNED) span_close(&side->span);
+    else if (side->place == PLACE_ADJACENT) adjacent_close(&side->adjacent);
+    else if (side->place == PLACE_PIECES || side->place == PLACE_PARTLY_LOCKED) pieces_close(&side->pieces);
 }
 
 void side_drop_handles(side *side) {

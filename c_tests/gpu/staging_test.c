@@ -30,9 +30,8 @@ TEST(creating_a_transfer_makes_no_other_busy) {
     OPENED(stream, stream, 0);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED);
     flight_create_with(&flight, staged(&flight));
-    for (size_t i = 0; i < THREADS; i++) {
+    for (size_t i = 0; i < THREADS; i++)
         CHECK_EQ(pthread_create(&threads[i], NULL, create_and_destroy, &flight), 0);
-    }
     kvmem_status submitted = KVMEM_STATUS_OK;
     for (int i = 0; i < ROUNDS && submitted == KVMEM_STATUS_OK; i++) {
         submitted = kvmem_transfer_submit_on_stream(flight.transfer, stream.handle, ERR);

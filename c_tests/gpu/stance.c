@@ -39,12 +39,9 @@ static int run_with_own_context(int argc, char **argv, const test_suite *suite) 
 
 /* What a stand-in's copies take says nothing: paths are chosen by the figures that the library brings. */
 static void load_rates(void) {
-    if (driver_symbol("sim_reset") == NULL) {
-        return;
-    }
-    for (int device = 0; device < driver_devices(); device++) {
+    if (driver_symbol("sim_reset") == NULL) return;
+    for (int device = 0; device < driver_devices(); device++)
         EXPECT_OK(kvmem_cuda_use_default_rates(device, ERR));
-    }
 }
 
 int stance_main(int argc, char **argv, const test_suite *suite) {
@@ -57,8 +54,6 @@ int stance_main(int argc, char **argv, const test_suite *suite) {
     load_rates();
     const int without = run_without_context(argc, argv, suite);
     const int with = run_with_own_context(argc, argv, suite);
-    if (without == EXIT_FAILURE || with == EXIT_FAILURE) {
-        return EXIT_FAILURE;
-    }
+    if (without == EXIT_FAILURE || with == EXIT_FAILURE) return EXIT_FAILURE;
     return without == EXIT_SKIPPED ? without : with;
 }

@@ -2,6 +2,4 @@
 // The main function of programs whose cases run in each stance.
 #include "stance.h"
 
-int main(int argc, char **argv) {
-    return stance_main(argc, argv, test_registered());
-}
+int main(int argc, char **argv) { return stance_main(argc, argv, test_registered()); }

@@ -60,13 +60,9 @@ TEST(a_transfer_keeps_its_place_on_the_stream) {
         {PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}, {PLACE_DEVICE, PLACE_ADOPTED}};
     for (size_t way = 0; way < NUM(ways); way++) {
         for (size_t i = 0; i < NUM(paths); i++) {
-            if (way == 2 && paths[i] == KVMEM_PATH_CUDA_STAGED) {
-                continue;
-            }
+            if (way == 2 && paths[i] == KVMEM_PATH_CUDA_STAGED) continue;
             OPENED(work, work, ways[way].from, ways[way].to, paths[i]);
-            for (uint32_t seed = 0; seed < 3; seed++) {
-                run_in_order(&work, 10 * (uint32_t)i + seed);
-            }
+            for (uint32_t seed = 0; seed < 3; seed++) run_in_order(&work, 10 * (uint32_t)i + seed);
         }
     }
 }
@@ -135,9 +131,7 @@ static void move_by_graph(uint32_t path, const kv_move *move, uint64_t num_block
     work_open_moving(&work, (route){PLACE_PINNED, PLACE_DEVICE}, path, move, num_blocks);
     CUgraphExec graph = capture(&work);
     side_check(&work.flight.destination);
-    for (uint32_t seed = 0; seed < 3; seed++) {
-        launch_and_check(&work, graph, seed);
-    }
+    for (uint32_t seed = 0; seed < 3; seed++) launch_and_check(&work, graph, seed);
     run_in_order(&work, 77); /* beside the graph */
     launch_and_check(&work, graph, 78);
     stream_destroy_graph(&work.stream, graph);
@@ -146,9 +140,7 @@ static void move_by_graph(uint32_t path, const kv_move *move, uint64_t num_block
 /* A few blocks, and more than go with a launch of the kernel. */
 TEST(a_graph_moves_what_is_there_when_it_runs) {
     kvmem_block_pair many[300];
-    for (uint32_t i = 0; i < NUM(many); i++) {
-        many[i] = (kvmem_block_pair){i, NUM(many) - 1 - i};
-    }
+    for (uint32_t i = 0; i < NUM(many); i++) many[i] = (kvmem_block_pair){i, NUM(many) - 1 - i};
     const kv_move move_of_many = {many, NUM(many), 0, 0, 3};
     for (size_t i = 0; i < NUM(paths); i++) {
         if (paths[i] != KVMEM_PATH_CUDA_STAGED) {

@@ -2,9 +2,7 @@
 // Each call is made with the device's primary context current, and leaves the caller's.
 #include "streams.h"
 
-void stream_open(stream *stream, int device) {
-    stream_open_with(stream, device, CU_STREAM_NON_BLOCKING);
-}
+void stream_open(stream *stream, int device) { stream_open_with(stream, device, CU_STREAM_NON_BLOCKING); }
 
 void stream_open_with(stream *stream, int device, unsigned flags) {
     *stream = (struct stream){.device = device};
@@ -17,9 +15,7 @@ void stream_close(stream *stream) {
     release_device(stream->device);
 }
 
-void stream_await(const stream *stream) {
-    CU_ON(stream->device, cuStreamSynchronize(stream->handle));
-}
+void stream_await(const stream *stream) { CU_ON(stream->device, cuStreamSynchronize(stream->handle)); }
 
 void stream_copy(const stream *stream, uint64_t to, uint64_t from, size_t size) {
     CU_ON(stream->device, cuMemcpyAsync(to, from, size, stream->handle));
@@ -40,9 +36,7 @@ CUgraphExec stream_end_capture(const stream *stream) {
     return executable;
 }
 
-void stream_drop_capture(const stream *stream) {
-    stream_destroy_graph(stream, stream_end_capture(stream));
-}
+void stream_drop_capture(const stream *stream) { stream_destroy_graph(stream, stream_end_capture(stream)); }
 
 void stream_launch(const stream *stream, CUgraphExec graph) {
     CU_ON(stream->device, cuGraphLaunch(graph, stream->handle));

@@ -37,9 +37,8 @@ TEST(blocks_go_from_one_to_the_other) {
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
     RETAIN_BOTH;
     for (int from = 0; from < 2; from++) {
-        for (size_t i = 0; i < NUM(places) * NUM(places); i++) {
+        for (size_t i = 0; i < NUM(places) * NUM(places); i++)
             copy(places[i / NUM(places)], from, places[i % NUM(places)], 1 - from);
-        }
     }
 }
 

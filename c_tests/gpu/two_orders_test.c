@@ -21,11 +21,8 @@ static peer start_seeing(const char *role, const char *devices) {
     }
     CHECK_EQ(setenv("CUDA_VISIBLE_DEVICES", devices, 1), 0);
     const peer started = peer_start(role);
-    if (own != NULL) {
-        CHECK_EQ(setenv("CUDA_VISIBLE_DEVICES", before, 1), 0);
-    } else {
-        CHECK_EQ(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
-    }
+    if (own != NULL) CHECK_EQ(setenv("CUDA_VISIBLE_DEVICES", before, 1), 0);
+    else CHECK_EQ(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
     return started;
 }
 

@@ -17,14 +17,8 @@ static pages pages_now(void) {
     return pages;
 }
 
-uint64_t address_space(void) {
-    return pages_now().mapped * 4096;
-}
+uint64_t address_space(void) { return pages_now().mapped * 4096; }
 
-uint64_t resident_memory(void) {
-    return pages_now().resident * 4096;
-}
+uint64_t resident_memory(void) { return pages_now().resident * 4096; }
 
-size_t count_threads(void) {
-    return count_directory_entries("/proc/self/task");
-}
+size_t count_threads(void) { return count_directory_entries("/proc/self/task"); }

@@ -99,10 +99,9 @@ TEST(the_wrong_device_is_refused) {
     CLEANUP(peer_finish) peer owner = owner_start();
     CLEANUP(test_close) const int fd = owner_create(&owner, 0, SIZE, 0x36);
     const int32_t wrong[] = {driver_devices(), 1, INT32_MAX};
-    for (size_t i = 0; i < NUM(wrong); i++) {
+    for (size_t i = 0; i < NUM(wrong); i++)
         REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "the memory is located on device 0, not on device",
                kvmem_vmm_memory_import_fd, fd, SIZE, wrong[i]);
-    }
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_VMM_ANY_DEVICE", kvmem_vmm_memory_import_fd, fd, SIZE, -2);
     CALL(kvmem_vmm_memory_destroy(import(fd, KVMEM_VMM_ANY_DEVICE)));
 }

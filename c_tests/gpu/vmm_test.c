@@ -134,9 +134,7 @@ TEST(access_is_what_was_said_last) {
 
 static void await_free(uint64_t bytes) {
     const uint64_t end = patience_end();
-    while (free_memory(0) < bytes) {
-        patience_wait(end, "memory to come back");
-    }
+    while (free_memory(0) < bytes) patience_wait(end, "memory to come back");
 }
 
 /* What a mapping needs stays as long as it; whoever goes last gives all of it back. */
@@ -173,9 +171,8 @@ TEST(a_mapping_over_a_mapping_is_refused) {
     const kvmem_status refused = KVMEM_STATUS_ALREADY_EXISTS;
     const char *const there = TEXT("mapped at offset %ju", 2 * (uintmax_t)unit);
     REFUSE(refused, there, kvmem_vmm_mapping_create, range, 2 * unit, one);
-    for (uint64_t first = 0; first <= 2; first++) {
+    for (uint64_t first = 0; first <= 2; first++)
         REFUSE(refused, there, kvmem_vmm_mapping_create, range, first * unit, three);
-    }
     kvmem_vmm_mapping *beside = map(range, 3 * unit, one);
     CALL(kvmem_vmm_mapping_destroy(beside));
     CALL(kvmem_vmm_mapping_destroy(mapping));

@@ -98,7 +98,5 @@ void work_on(int device) {
 
 void await_no_context(int device) {
     const uint64_t end = patience_end();
-    while (has_primary_context(device)) {
-        patience_wait(end, "the library to give the context back");
-    }
+    while (has_primary_context(device)) patience_wait(end, "the library to give the context back");
 }

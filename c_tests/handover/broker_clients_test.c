@@ -62,23 +62,13 @@ TEST(two_hundred_clients_at_once_are_served) {
     OPENED(shop, shop, NULL);
     const order order = order_from(&shop);
     peer crowds[CROWDS];
-    for (size_t i = 0; i < CROWDS; i++) {
-        crowds[i] = start("crowd", &order);
-    }
-    for (size_t i = 0; i < CROWDS; i++) {
-        free(frame_expect(crowds[i].socket, TAG_THERE).data);
-    }
+    for (size_t i = 0; i < CROWDS; i++) crowds[i] = start("crowd", &order);
+    for (size_t i = 0; i < CROWDS; i++) free(frame_expect(crowds[i].socket, TAG_THERE).data);
     seat_bad_company(&shop, bad_company);
-    for (size_t i = 0; i < CROWDS; i++) {
-        frame_send(crowds[i].socket, TAG_GO_ON, NULL, 0);
-    }
-    for (size_t i = 0; i < CROWDS; i++) {
-        peer_finish(&crowds[i]);
-    }
+    for (size_t i = 0; i < CROWDS; i++) frame_send(crowds[i].socket, TAG_GO_ON, NULL, 0);
+    for (size_t i = 0; i < CROWDS; i++) peer_finish(&crowds[i]);
     CHECK_EQ(shop_info(&shop).granted, CROWDS * CROWD);
-    for (size_t i = 0; i < BAD_COMPANY; i++) {
-        close(bad_company[i]);
-    }
+    for (size_t i = 0; i < BAD_COMPANY; i++) close(bad_company[i]);
     shop_await_clients(&shop, 0);
 }
 
@@ -152,15 +142,9 @@ static void expect_timed_out(int client) {
 TEST(clients_that_stall_are_let_go_while_others_are_served) {
     OPENED(shop, shop, REF(WITH(shop_options(), it.client_timeout_ns = SECONDS(2))));
     int stalled[100];
-    for (size_t i = 0; i < NUM(stalled); i++) {
-        stalled[i] = shop_ask(&shop, i % REQUEST_SIZE("kv"));
-    }
-    for (int i = 0; i < 20; i++) {
-        shop_check_service(&shop);
-    }
-    for (size_t i = 0; i < NUM(stalled); i++) {
-        expect_timed_out(stalled[i]);
-    }
+    for (size_t i = 0; i < NUM(stalled); i++) stalled[i] = shop_ask(&shop, i % REQUEST_SIZE("kv"));
+    for (int i = 0; i < 20; i++) shop_check_service(&shop);
+    for (size_t i = 0; i < NUM(stalled); i++) expect_timed_out(stalled[i]);
     shop_await_clients(&shop, 0);
     CHECK_EQ(shop_info(&shop).refused, NUM(stalled));
 }
@@ -171,9 +155,7 @@ TEST(rubbish_is_refused_and_the_broker_goes_on) {
     for (int i = 0; i < 300; i++) {
         unsigned char rubbish[400];
         size_t size = 40 + (size_t)rand_r(&seed) % 360;
-        for (size_t j = 0; j < size; j++) {
-            rubbish[j] = (unsigned char)rand_r(&seed);
-        }
+        for (size_t j = 0; j < size; j++) rubbish[j] = (unsigned char)rand_r(&seed);
         if (i % 2 == 0) {
             size = REQUEST_SIZE("kv");
             write_request(rubbish, "kv", &shop.token);

@@ -52,9 +52,7 @@ static void *serve_one(void *argument) {
     CLEANUP(test_close) const int client = accept4(served->listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(client >= 0);
     read_request(client, REQUEST_SIZE("kv"));
-    if (served->size > 0) {
-        wire_send(client, served->answer, served->size, served->num_fds);
-    }
+    if (served->size > 0) wire_send(client, served->answer, served->size, served->num_fds);
     return NULL;
 }
 
@@ -80,9 +78,7 @@ static kvmem_status fetch_answered(const fixture *fixture, const wire *answer, s
 static void expect_error(kvmem_status status, const char *what, size_t which) {
     const bool is_right = status == KVMEM_STATUS_CORRUPT || status == KVMEM_STATUS_VERSION_MISMATCH ||
                           status == KVMEM_STATUS_PEER_LOST;
-    if (!is_right) {
-        FAIL("%s %zu: got %s: %s", what, which, kvmem_status_name(status), test_last_message());
-    }
+    if (!is_right) FAIL("%s %zu: got %s: %s", what, which, kvmem_status_name(status), test_last_message());
 }
 
 TEST(an_answer_as_it_must_be_is_taken) {
@@ -96,9 +92,8 @@ TEST(rubbish_is_an_error) {
     unsigned seed = 7;
     for (size_t i = 0; i < 300; i++) {
         wire rubbish = wire_copy(&fixture.answer);
-        for (size_t j = i % 3 == 0 ? 8 : 0; j < rubbish.size; j++) {
+        for (size_t j = i % 3 == 0 ? 8 : 0; j < rubbish.size; j++)
             rubbish.bytes[j] = (unsigned char)rand_r(&seed);
-        }
         const size_t size = 1 + (size_t)rand_r(&seed) % rubbish.size;
         expect_error(fetch_answered(&fixture, &rubbish, size, i % 2 * rubbish.num_fds), "rubbish", i);
         wire_free_copy(&rubbish);
@@ -108,9 +103,8 @@ TEST(rubbish_is_an_error) {
 TEST(an_answer_that_ends_early_is_an_error) {
     OPENED(fixture, fixture);
     const wire *answer = &fixture.answer;
-    for (size_t size = 0; size < answer->size; size++) {
+    for (size_t size = 0; size < answer->size; size++)
         expect_error(fetch_answered(&fixture, answer, size, size > 0 ? answer->num_fds : 0), "cut at", size);
-    }
     expect_error(fetch_answered(&fixture, answer, answer->size, 0), "without descriptors, of", answer->size);
 }
 

@@ -154,9 +154,7 @@ static void *fetch_until_lost(void *unused) {
 static void expect_end(int client) {
     char rest[4096];
     ssize_t size = 1;
-    while (size > 0) {
-        size = recv(client, rest, sizeof(rest), 0);
-    }
+    while (size > 0) size = recv(client, rest, sizeof(rest), 0);
     CHECK(size == 0 || errno == ECONNRESET);
     close(client);
 }
@@ -179,8 +177,6 @@ TEST(a_broker_that_ends_sends_all_its_clients_away) {
     kvmem_broker_destroy(shop.broker);
     shop.broker = NULL;
     threads_join(&waiting);
-    for (size_t i = 0; i < NUM(clients); i++) {
-        expect_end(clients[i]);
-    }
+    for (size_t i = 0; i < NUM(clients); i++) expect_end(clients[i]);
     expect_end(queued);
 }

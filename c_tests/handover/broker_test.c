@@ -10,9 +10,7 @@ SHOP_ROLES
 #define SOMEBODY 65533u
 #define NOBODY 65534u
 
-static kvmem_publish_options terms(void) {
-    return OPTIONS(kvmem_publish_options);
-}
+static kvmem_publish_options terms(void) { return OPTIONS(kvmem_publish_options); }
 
 TEST(another_process_fetches_and_maps) {
     KEEPS_FILES;

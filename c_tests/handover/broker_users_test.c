@@ -101,9 +101,7 @@ TEST(files_that_a_user_leaves_unread_are_missed_by_nobody_else) {
         OWNED(kvmem_share) share = NULL;
         EXPECT_OK(kvmem_share_receive(clients[i], PATIENCE, &share, ERR));
     }
-    for (size_t i = 0; i < NUM(clients); i++) {
-        close(clients[i]);
-    }
+    for (size_t i = 0; i < NUM(clients); i++) close(clients[i]);
 }
 
 /* Sockets of other kinds are somebody's too while they are open. */
@@ -120,9 +118,7 @@ TEST(what_is_no_broker_is_neither_replaced_nor_believed) {
     static const int kinds[] = {SOCK_DGRAM, SOCK_SEQPACKET};
     for (size_t i = 0; i < NUM(kinds); i++) {
         const int other = bind_raw(order.path, kinds[i]);
-        if (kinds[i] == SOCK_SEQPACKET) {
-            CHECK_EQ(listen(other, 1), 0);
-        }
+        if (kinds[i] == SOCK_SEQPACKET) CHECK_EQ(listen(other, 1), 0);
         EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "another type", kvmem_share_fetch(&fetch, &share, ERR));
         close(other);

@@ -37,13 +37,9 @@ static task begin(int socket) {
     return task;
 }
 
-static void say_there(int socket) {
-    frame_send(socket, TAG_THERE, NULL, 0);
-}
+static void say_there(int socket) { frame_send(socket, TAG_THERE, NULL, 0); }
 
-static void await_there(const peer *peer) {
-    frame_await(peer->socket, TAG_THERE);
-}
+static void await_there(const peer *peer) { frame_await(peer->socket, TAG_THERE); }
 
 static kvmem_status fetch(const order *order, kvmem_share **share) {
     const kvmem_fetch_options options = order_options(order);
@@ -67,9 +63,7 @@ ROLE(dying_client) {
     const int client = connect_raw(task.order.path);
     write_request(request, NAME, &task.order.token);
     CHECK_EQ(send(client, request, task.asks, MSG_NOSIGNAL), (ssize_t)task.asks);
-    for (size_t i = 0; i < task.step.messages; i++) {
-        wire_receive(client);
-    }
+    for (size_t i = 0; i < task.step.messages; i++) wire_receive(client);
     step_die();
 }
 
@@ -78,9 +72,7 @@ ROLE(doomed_client) {
     const task task = begin(socket);
     kvmem_share *share = NULL;
     EXPECT_OK(fetch(&task.order, &share));
-    if (task.step.opens) {
-        extents_open(share);
-    }
+    if (task.step.opens) extents_open(share);
     say_there(socket);
     pause();
 }
@@ -167,9 +159,7 @@ static void kill_client_at(int listener, const task *task, const wire *messages)
     CHECK_EQ(recv(client, request, sizeof(request), MSG_WAITALL), sizeof(request));
     step_send(client, messages, &task->step);
     step_await_read(client);
-    if (task->step.messages == ALL) {
-        await_there(&peer);
-    }
+    if (task->step.messages == ALL) await_there(&peer);
     peer_kill(&peer);
 }
 
@@ -192,9 +182,7 @@ TEST(what_a_client_had_when_it_was_killed_is_free) {
     serve_next(&stall);
     close(listener);
     CHECK_EQ(unlink(first.order.path), 0);
-    for (size_t i = 0; i < ALL; i++) {
-        wire_close(&messages[i]);
-    }
+    for (size_t i = 0; i < ALL; i++) wire_close(&messages[i]);
 }
 
 /* ---- the broker dies ---- */

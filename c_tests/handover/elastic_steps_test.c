@@ -10,9 +10,7 @@ enum { TAG_STEP = 1, TAG_THERE };
 
 static const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
 
-static bool has_step(int kind, const step *step) {
-    return kind == SOCK_STREAM || step->bytes == 0;
-}
+static bool has_step(int kind, const step *step) { return kind == SOCK_STREAM || step->bytes == 0; }
 
 /* A peer in that role, with a socket of this kind to hand over on; answers the end that stays here. */
 static int start(peer *peer, const char *role, int kind, const step *step) {
@@ -113,9 +111,7 @@ TEST(a_sender_killed_at_any_step_is_lost) {
 ROLE(dying_reader) {
     step step;
     const int hand_over = begin(socket, &step);
-    for (size_t i = 0; i < step.messages; i++) {
-        wire_receive(hand_over);
-    }
+    for (size_t i = 0; i < step.messages; i++) wire_receive(hand_over);
     step_die();
 }
 
@@ -124,9 +120,7 @@ ROLE(doomed_receiver) {
     step step;
     const int hand_over = begin(socket, &step);
     GET(kvmem_share *, share, kvmem_share_receive, hand_over, PATIENCE);
-    if (step.opens) {
-        extents_open(share);
-    }
+    if (step.opens) extents_open(share);
     frame_send(socket, TAG_THERE, NULL, 0);
     pause();
 }
@@ -198,9 +192,7 @@ static void kill_receiver_at(const extents *extents, const wire *messages, int k
     const int socket = start(&peer, "doomed_receiver", kind, step);
     step_send(socket, messages, step);
     step_await_read(socket);
-    if (step->messages == ALL) {
-        frame_await(peer.socket, TAG_THERE);
-    }
+    if (step->messages == ALL) frame_await(peer.socket, TAG_THERE);
     CHECK_EQ(extents_importers(extents), step->opens);
     peer_kill(&peer);
     close(socket);
@@ -228,9 +220,7 @@ TEST(what_a_receiver_had_when_it_was_killed_is_free) {
         give_next(&extents, kinds[k]);
         survivor_check(&before);
     }
-    for (size_t i = 0; i < ALL; i++) {
-        wire_close(&messages[i]);
-    }
+    for (size_t i = 0; i < ALL; i++) wire_close(&messages[i]);
     extents_check_free(&extents);
     extents_give_up(&extents);
 }

@@ -152,9 +152,7 @@ typedef struct bustle {
 } bustle;
 
 static void expect_one_of(kvmem_status status, kvmem_status first, kvmem_status second) {
-    if (status != first && status != second) {
-        FAIL("%s: %s", kvmem_status_name(status), test_last_message());
-    }
+    if (status != first && status != second) FAIL("%s: %s", kvmem_status_name(status), test_last_message());
 }
 
 /* The first extent stays: it is always there to be shared. */
@@ -224,12 +222,8 @@ TEST(sharing_fetching_resizing_and_freeing_run_at_once) {
     EXPECT_OK(kvmem_broker_publish(shop.broker, "elastic", share, NULL, &bustle.order.token, ERR));
     CALL(kvmem_share_destroy(share));
     pthread_t threads[NUM(works)];
-    for (size_t i = 0; i < NUM(works); i++) {
-        CHECK_EQ(pthread_create(&threads[i], NULL, works[i], &bustle), 0);
-    }
-    for (size_t i = 0; i < NUM(works); i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
-    }
+    for (size_t i = 0; i < NUM(works); i++) CHECK_EQ(pthread_create(&threads[i], NULL, works[i], &bustle), 0);
+    for (size_t i = 0; i < NUM(works); i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
     EXPECT_OK(kvmem_broker_unpublish(shop.broker, "elastic", ERR));
     shop_close(&shop);
     EXPECT_OK(kvmem_region_commit(region, 0, 3 * EXTENT, ERR));

@@ -29,13 +29,9 @@ static kvmem_layout *build(void) {
     config.inner_dim = 128;
     config.dtype_width = 2;
     kvmem_region *layers[EXTENTS_LAYERS];
-    for (size_t i = 0; i < EXTENTS_LAYERS; i++) {
-        layers[i] = region_create_elastic(LAYER, LAYER, LAYER);
-    }
+    for (size_t i = 0; i < EXTENTS_LAYERS; i++) layers[i] = region_create_elastic(LAYER, LAYER, LAYER);
     kvmem_layout *layout = regions_lay_out(&config, layers, EXTENTS_LAYERS, NULL);
-    for (size_t i = 0; i < EXTENTS_LAYERS; i++) {
-        kvmem_region_destroy(layers[i]);
-    }
+    for (size_t i = 0; i < EXTENTS_LAYERS; i++) kvmem_region_destroy(layers[i]);
     return layout;
 }
 

@@ -20,16 +20,12 @@ static kvmem_region *shareable(uint64_t size) {
 static void make(goods *goods, kvmem_region *region, uint64_t flags) {
     goods->region = region;
     goods->bytes = (unsigned char *)(uintptr_t)region_info(region).address;
-    for (uint64_t i = 0; i < GOODS_SIZE; i++) {
-        goods->bytes[i] = content(i);
-    }
+    for (uint64_t i = 0; i < GOODS_SIZE; i++) goods->bytes[i] = content(i);
     const kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = flags);
     EXPECT_OK(kvmem_share_create_region(region, &options, &goods->share, ERR));
 }
 
-void goods_open(goods *goods) {
-    make(goods, shareable(GOODS_SIZE), 0);
-}
+void goods_open(goods *goods) { make(goods, shareable(GOODS_SIZE), 0); }
 
 void goods_open_in_file(goods *goods) {
     const int fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -41,9 +37,7 @@ void goods_open_in_file(goods *goods) {
     make(goods, region, 0);
 }
 
-void goods_make_read_only(goods *goods) {
-    make(goods, shareable(GOODS_SIZE), KVMEM_SHARE_READ_ONLY);
-}
+void goods_make_read_only(goods *goods) { make(goods, shareable(GOODS_SIZE), KVMEM_SHARE_READ_ONLY); }
 
 void goods_close(goods *goods) {
     kvmem_share_destroy(goods->share);
@@ -61,23 +55,17 @@ void goods_check(const kvmem_region *region) {
     CHECK_EQ(info.size, GOODS_SIZE);
     const unsigned char *bytes = (const unsigned char *)(uintptr_t)info.address;
     /* The first byte is for marks. */
-    for (uint64_t i = 1; i < GOODS_SIZE; i++) {
-        CHECK_EQ(bytes[i], content(i));
-    }
+    for (uint64_t i = 1; i < GOODS_SIZE; i++) CHECK_EQ(bytes[i], content(i));
 }
 
 static _Atomic unsigned char *mark_of(const kvmem_region *region) {
     return (_Atomic unsigned char *)(uintptr_t)region_info(region).address;
 }
 
-void goods_mark(const kvmem_region *region) {
-    atomic_store(mark_of(region), MARK);
-}
+void goods_mark(const kvmem_region *region) { atomic_store(mark_of(region), MARK); }
 
 void goods_await_mark(goods *goods) {
-    while (atomic_load(mark_of(goods->region)) != MARK) {
-        sched_yield();
-    }
+    while (atomic_load(mark_of(goods->region)) != MARK) sched_yield();
     atomic_store(mark_of(goods->region), content(0));
 }
 
@@ -90,9 +78,7 @@ static kvmem_layout_config layers(uint64_t count) {
 /* Shares a layout over these regions, and destroys their handles. */
 static void lay_out(many_goods *goods, const kvmem_layout_config *config, kvmem_region **regions) {
     goods->layout = regions_lay_out(config, regions, config->num_layers, NULL);
-    for (uint64_t i = 0; i < config->num_layers; i++) {
-        kvmem_region_destroy(regions[i]);
-    }
+    for (uint64_t i = 0; i < config->num_layers; i++) kvmem_region_destroy(regions[i]);
     free(regions);
     EXPECT_OK(kvmem_share_create_layout(goods->layout, NULL, &goods->share, ERR));
     goods->num_fds = share_info(goods->share).num_fds;
@@ -109,9 +95,7 @@ void many_goods_open(many_goods *goods, uint64_t regions) {
     const kvmem_layout_config config = layers(regions);
     const uint64_t size = layer_size(&config);
     kvmem_region **made = test_allocate(regions * sizeof(*made));
-    for (uint64_t i = 0; i < regions; i++) {
-        made[i] = shareable(size);
-    }
+    for (uint64_t i = 0; i < regions; i++) made[i] = shareable(size);
     lay_out(goods, &config, made);
 }
 
@@ -120,9 +104,8 @@ void large_goods_make(many_goods *goods) {
     const uint64_t size = layer_size(&config);
     kvmem_region *whole = shareable(MANY_PARTS * size);
     kvmem_region **parts = test_allocate(MANY_PARTS * sizeof(*parts));
-    for (uint64_t i = 0; i < MANY_PARTS; i++) {
+    for (uint64_t i = 0; i < MANY_PARTS; i++)
         EXPECT_OK(kvmem_region_create_view(whole, i * size, size, &parts[i], ERR));
-    }
     lay_out(goods, &config, parts);
     kvmem_region_destroy(whole);
     CHECK(goods->size > MORE_THAN_A_SOCKET_HOLDS);

@@ -34,9 +34,7 @@ kvmem_broker_info shop_info(const shop *shop) {
 }
 
 void shop_await_clients(const shop *shop, uint64_t count) {
-    while (shop_info(shop).clients != count) {
-        sched_yield();
-    }
+    while (shop_info(shop).clients != count) sched_yield();
 }
 
 void shop_check_service(const shop *shop) {
@@ -63,9 +61,7 @@ kvmem_token shop_grant(const shop *shop, const kvmem_publish_options *options) {
     return token;
 }
 
-int shop_ask(const shop *shop, size_t size) {
-    return ask_raw(shop->path, "kv", &shop->token, size);
-}
+int shop_ask(const shop *shop, size_t size) { return ask_raw(shop->path, "kv", &shop->token, size); }
 
 kvmem_fetch_options order_options(const order *order) {
     return OPTIONS(kvmem_fetch_options, it.path = order->path, it.name = order->name,
@@ -85,32 +81,24 @@ void become(uint32_t user) {
 static kvmem_region *take_home(const kvmem_share *share, receipt *receipt) {
     kvmem_region *region = goods_region(share);
     receipt->read_only = (region_info(region).flags & KVMEM_REGION_READ_ONLY) != 0;
-    if (!receipt->read_only) {
-        goods_mark(region);
-    }
+    if (!receipt->read_only) goods_mark(region);
     return region;
 }
 
 void customer(int socket) {
     order order;
     frame_expect_into(socket, TAG_ORDER, &order, sizeof(order));
-    if (order.user != 0) {
-        become(order.user);
-    }
+    if (order.user != 0) become(order.user);
     const kvmem_fetch_options options = order_options(&order);
     OWNED(kvmem_share) share = NULL;
     OWNED(kvmem_region) region = NULL;
     receipt receipt = {.status = kvmem_share_fetch(&options, &share, ERR)};
     snprintf(receipt.message, sizeof(receipt.message), "%s", test_last_message());
-    if (receipt.status == KVMEM_STATUS_OK) {
-        region = take_home(share, &receipt);
-    }
+    if (receipt.status == KVMEM_STATUS_OK) region = take_home(share, &receipt);
     frame_send(socket, TAG_RECEIPT, &receipt, sizeof(receipt));
     char end = 0;
     CHECK_EQ(recv(socket, &end, 1, 0), 0);
-    if (region != NULL) {
-        goods_check(region);
-    }
+    if (region != NULL) goods_check(region);
 }
 
 peer customer_start(const order *order, receipt *receipt) {
@@ -128,9 +116,8 @@ receipt customer_send(const order *order) {
 
 void customer_expect(const order *order, kvmem_status status, const char *part) {
     const receipt receipt = customer_send(order);
-    if (receipt.status != status) {
+    if (receipt.status != status)
         FAIL("expected %s, got %s: %s", kvmem_status_name(status), kvmem_status_name(receipt.status),
              receipt.message);
-    }
     CHECK_HAS(receipt.message, part);
 }

@@ -26,9 +26,7 @@ static void fixture_close(fixture *fixture) {
 /* What is received of that much of a message, after which the sender closes its end. */
 static kvmem_status receive_part(int kind, const wire *message, size_t size, size_t num_fds) {
     OPENED(socket_pair, ends, kind);
-    if (size > 0) {
-        wire_send(ends.fds[0], message, size, num_fds);
-    }
+    if (size > 0) wire_send(ends.fds[0], message, size, num_fds);
     socket_pair_end(&ends, 0);
     kvmem_share *share = (kvmem_share *)&ends;
     const kvmem_status status = kvmem_share_receive(ends.fds[1], PATIENCE, &share, ERR);
@@ -41,10 +39,9 @@ static kvmem_status receive_part(int kind, const wire *message, size_t size, siz
 static void expect_of(int kind, const wire *message, size_t num_fds, kvmem_status expected,
                       const char *what) {
     const kvmem_status status = receive_part(kind, message, message->size, num_fds);
-    if (status != expected) {
+    if (status != expected)
         FAIL("%s: expected %s, got %s: %s", what, kvmem_status_name(expected), kvmem_status_name(status),
              test_last_message());
-    }
 }
 
 TEST(as_it_was_sent_it_is_a_share) {
@@ -142,9 +139,7 @@ TEST(files_are_as_many_as_are_said) {
     OPENED(fixture, fixture);
     wire copy = wire_copy(&fixture.sent);
     CHECK_EQ(copy.num_fds, 2);
-    for (size_t i = 2; i < WIRE_MOST_FDS; i++) {
-        copy.fds[i] = copy.fds[i % 2];
-    }
+    for (size_t i = 2; i < WIRE_MOST_FDS; i++) copy.fds[i] = copy.fds[i % 2];
     static const size_t counts[] = {0, 1, 3, WIRE_MOST_FDS};
     for (size_t i = 0; i < NUM(kinds); i++) {
         for (size_t j = 0; j < NUM(counts); j++) {
@@ -167,9 +162,8 @@ TEST(rubbish_in_a_good_message_is_corrupt) {
     for (int round = 0; round < 200; round++) {
         wire copy = wire_copy(&fixture.sent);
         const size_t from = WIRE_HEADER + (round % 2 == 0 ? 0 : 20);
-        for (size_t place = from; place < copy.size; place++) {
+        for (size_t place = from; place < copy.size; place++)
             copy.bytes[place] = (unsigned char)rand_r(&seed);
-        }
         wire_seal(&copy);
         expect_of(kinds[round / 2 % 2], &copy, copy.num_fds, KVMEM_STATUS_CORRUPT, "rubbish");
         wire_free_copy(&copy);

@@ -95,9 +95,7 @@ TEST(what_found_no_room_may_be_tried_again) {
     OPENED(goods, goods);
     OPENED(socket_pair, ends, SOCK_SEQPACKET);
     size_t sent = 0;
-    while (kvmem_share_send(goods.share, ends.fds[0], 0, ERR) == KVMEM_STATUS_OK) {
-        sent++;
-    }
+    while (kvmem_share_send(goods.share, ends.fds[0], 0, ERR) == KVMEM_STATUS_OK) sent++;
     CHECK_EQ(kvmem_error_status(test_last_error()), KVMEM_STATUS_TIMED_OUT);
     CHECK_HAS(test_last_message(), "try again");
     kvmem_share_destroy(receive(ends.fds[1]));
@@ -118,9 +116,7 @@ ROLE(part_sender) {
     goods_open(&goods);
     wire sent = wire_capture(goods.share);
     frame_send(socket, TAG_THERE, NULL, 0);
-    if (size > 0) {
-        wire_send(socket, &sent, size < sent.size ? size : sent.size, sent.num_fds);
-    }
+    if (size > 0) wire_send(socket, &sent, size < sent.size ? size : sent.size, sent.num_fds);
     pause();
 }
 

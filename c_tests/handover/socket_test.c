@@ -73,9 +73,7 @@ TEST(a_socket_that_does_not_block_stays_so) {
     CHECK(received == NULL);
     EXPECT_OK(kvmem_share_send(goods.share, ends.fds[0], PATIENCE, ERR));
     received = receive(ends.fds[1]);
-    for (int i = 0; i < 2; i++) {
-        CHECK(fcntl(ends.fds[i], F_GETFL) & O_NONBLOCK);
-    }
+    for (int i = 0; i < 2; i++) CHECK(fcntl(ends.fds[i], F_GETFL) & O_NONBLOCK);
     GET(int32_t, fd, kvmem_share_get_fd, received, 0);
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     kvmem_share_destroy(received);

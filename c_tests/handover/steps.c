@@ -11,9 +11,8 @@ const step steps[NUM_STEPS] = {
 };
 
 void step_send(int socket, const wire *messages, const step *step) {
-    for (size_t i = 0; i < step->messages; i++) {
+    for (size_t i = 0; i < step->messages; i++)
         wire_send(socket, &messages[i], messages[i].size, messages[i].num_fds);
-    }
     if (step->bytes > 0) {
         const wire *next = &messages[step->messages];
         const size_t size = step->bytes < next->size ? step->bytes : next->size - 1;
@@ -30,14 +29,8 @@ void step_await_read(int socket) {
 }
 
 const char *step_told(const step *step) {
-    if (step->messages > 0) {
-        return " file descriptors";
-    }
+    if (step->messages > 0) return " file descriptors";
     return step->bytes > 0 ? "within the first message" : "before the first message";
 }
 
-void step_die(void) {
-    for (;;) {
-        kill(getpid(), SIGKILL);
-    }
-}
+void step_die(void) { for (;;) kill(getpid(), SIGKILL); }

@@ -13,9 +13,7 @@ typedef union control {
 
 static void take_fds(struct msghdr *header, wire *message) {
     const struct cmsghdr *rights = CMSG_FIRSTHDR(header);
-    if (rights == NULL) {
-        return;
-    }
+    if (rights == NULL) return;
     CHECK_EQ(rights->cmsg_type, SCM_RIGHTS);
     message->num_fds = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     memcpy(message->fds, CMSG_DATA(rights), message->num_fds * sizeof(int));
@@ -75,21 +73,15 @@ wire wire_copy(const wire *message) {
     return copy;
 }
 
-void wire_free_copy(wire *message) {
-    free(message->bytes);
-}
+void wire_free_copy(wire *message) { free(message->bytes); }
 
 void wire_close(wire *message) {
-    for (size_t i = 0; i < message->num_fds; i++) {
-        close(message->fds[i]);
-    }
+    for (size_t i = 0; i < message->num_fds; i++) close(message->fds[i]);
     free(message->bytes);
 }
 
 void wire_put(unsigned char *field, uint32_t value, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-        field[i] = (unsigned char)(value >> (8 * i));
-    }
+    for (size_t i = 0; i < size; i++) field[i] = (unsigned char)(value >> (8 * i));
 }
 
 uint32_t wire_get(const unsigned char *field) {

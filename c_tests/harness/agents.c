@@ -44,12 +44,20 @@ void agent_expect_notification(kvmem_agent *agent, const char *from, const void 
 }
 
 void kv_peer_open(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed) {
+    kv_peer_open_served(peer, name, config, seed, NULL);
+}
+
+void kv_peer_open_served(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed,
+                         const kvmem_serve_options *serve) {
     memset(peer, 0, sizeof(*peer));
     CHECK(strlen(name) < sizeof(peer->name));
     strcpy(peer->name, name);
     kv_model_open(&peer->model, config, seed);
     peer->process = peer_start("kv_peer");
-    kv_peer_setup setup = {.config = *config, .seed = seed};
+    kv_peer_setup setup = {.config = *config, .seed = seed, .is_served = serve != NULL};
+    if (serve != NULL) {
+        setup.serve = *serve;
+    }
     strcpy(setup.name, name);
     frame_send(peer->process.socket, KV_PEER_OPEN, &setup, sizeof(setup));
     peer->metadata = frame_expect(peer->process.socket, KV_PEER_OPEN);
@@ -104,16 +112,50 @@ void kv_peer_close(kv_peer *peer) {
     memset(peer, 0, sizeof(*peer));
 }
 
-void kv_peer_crash(kv_peer *peer) {
-    peer_kill(&peer->process);
+void kv_peer_crash(kv_peer *peer) { peer_kill(&peer->process); }
+
+typedef struct stream {
+    kvmem_transfer *transfer;
+    uint64_t time;
+    atomic_uint rounds;
+    kvmem_status last; /* read after the join */
+} stream;
+
+static void *run_until_it_fails(void *argument) {
+    stream *stream = argument;
+    while (stream->last == KVMEM_STATUS_OK) {
+        stream->last = kvmem_transfer_submit(stream->transfer, NULL);
+        THEN(stream->last, kvmem_transfer_wait(stream->transfer, stream->time, NULL));
+        stream->rounds++;
+    }
+    return NULL;
+}
+
+void kv_peer_crash_under(kv_peer *peer, kvmem_transfer *const transfers[2], unsigned rounds, uint64_t time) {
+    stream streams[] = {{.transfer = transfers[0], .time = time}, {.transfer = transfers[1], .time = time}};
+    threads threads;
+    threads_start(&threads, NUM(streams), run_until_it_fails, streams, sizeof(streams[0]));
+    while (streams[0].rounds < rounds || streams[1].rounds < rounds) sched_yield();
+    kv_peer_crash(peer);
+    threads_join(&threads);
+    for (size_t i = 0; i < NUM(streams); i++) {
+        CHECK_EQ(streams[i].last, KVMEM_STATUS_PEER_LOST);
+        kvmem_transfer_destroy(streams[i].transfer);
+    }
 }
 
 void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name,
                      const kvmem_layout_config *here,
-                  const kvmem_layout_config *there) {
+                     const kvmem_layout_config *there) {
+    kv_meeting_open_served(met, name, peer_name, here, there, NULL);
+}
+
+void kv_meeting_open_served(kv_meeting *met, const char *name, const char *peer_name,
+                            const kvmem_layout_config *here, const kvmem_layout_config *there,
+                            const kvmem_serve_options *serve) {
     met->agent = agent_open(name);
     kv_side_open(&met->side, here, met->agent, 1);
-    kv_peer_open(&met->peer, peer_name, there, 2);
+    kv_peer_open_served(&met->peer, peer_name, there, 2, serve);
     kv_peer_meet(&met->peer, met->agent);
 }
 

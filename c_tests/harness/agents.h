@@ -32,6 +32,9 @@ void kv_peer_role(int socket);
 
 /* Starts the process; its memory is filled from the seed. */
 void kv_peer_open(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed);
+/* The same with a layout that its owner serves by these options; NULL: not. */
+void kv_peer_open_served(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed,
+                         const kvmem_serve_options *serve);
 /* Exchanges metadata with `agent` and imports the peer's layout there. */
 void kv_peer_meet(kv_peer *peer, kvmem_agent *agent);
 /* Fetches every byte of the peer's memory and compares it with the model. */
@@ -44,6 +47,9 @@ void kv_peer_notify(kv_peer *peer, const char *to, const void *data, size_t size
 void kv_peer_invalidate(kv_peer *peer, const char *name);
 /* Kills the process, as a crash would. */
 void kv_peer_crash(kv_peer *peer);
+/* Kills it while two transfers run again and again, after each has run that often: both end as KVMEM_STATUS_PEER_LOST in
+   this time. Destroys them. */
+void kv_peer_crash_under(kv_peer *peer, kvmem_transfer *const transfers[2], unsigned rounds, uint64_t time);
 /* Ends the process in good order, unless it was killed, and frees this side's view of it. */
 void kv_peer_close(kv_peer *peer);
 
@@ -55,7 +61,10 @@ typedef struct kv_meeting {
 } kv_meeting;
 void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name,
                      const kvmem_layout_config *here,
-                  const kvmem_layout_config *there);
+                     const kvmem_layout_config *there);
+void kv_meeting_open_served(kv_meeting *met, const char *name, const char *peer_name,
+                            const kvmem_layout_config *here, const kvmem_layout_config *there,
+                            const kvmem_serve_options *serve);
 void kv_meeting_close(kv_meeting *met);
 /* An agent of this process knows another, as if each had a process of its own. */
 void agents_introduce(kvmem_agent *agent, kvmem_agent *other);

@@ -19,15 +19,11 @@ static bool is_at_rest(const char *thread) {
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/task/%.10s/syscall", thread);
     FILE *file = fopen(path, "r");
-    if (file == NULL) {
-        return true;
-    }
+    if (file == NULL) return true;
     long call = -1; /* as in a page fault; a thread that runs has no number there */
     bool at_rest = fscanf(file, "%ld", &call) == EOF;
     fclose(file);
-    for (size_t i = 0; i < NUM(rests); i++) {
-        at_rest = at_rest || call == rests[i];
-    }
+    for (size_t i = 0; i < NUM(rests); i++) at_rest = at_rest || call == rests[i];
     return at_rest;
 }
 
@@ -72,9 +68,7 @@ void child_that_lives(int socket, bool by_clone) {
     if (child == 0) {
         char byte = 1;
         struct pollfd end = {.fd = socket}; /* what comes there is the parent's to read */
-        if (write(ready[1], &byte, 1) != 1) {
-            _exit(1);
-        }
+        if (write(ready[1], &byte, 1) != 1) _exit(1);
         while (poll(&end, 1, -1) < 0) {
         }
         _exit(0);
@@ -120,16 +114,12 @@ bool has_io_uring(void) {
     uint64_t parameters[15]; /* struct io_uring_params */
     memset(parameters, 0, sizeof(parameters));
     const long ring = syscall(SYS_io_uring_setup, 1, parameters);
-    if (ring >= 0) {
-        close((int)ring);
-    }
+    if (ring >= 0) close((int)ring);
     return ring >= 0;
 }
 
 bool can_test_io_uring(void) {
     const bool has = has_io_uring();
-    if (!has) {
-        SKIP_PART("io_uring: this kernel has none, or does not permit it to this process");
-    }
+    if (!has) SKIP_PART("io_uring: this kernel has none, or does not permit it to this process");
     return has;
 }

@@ -6,9 +6,7 @@ uint32_t crc_append(uint32_t before, const unsigned char *bytes, size_t size) {
     uint32_t rest = ~before;
     for (size_t i = 0; i < size; i++) {
         rest ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++) {
-            rest = (rest >> 1) ^ ((rest & 1) != 0 ? UINT32_C(0x82F63B78) : 0);
-        }
+        for (int bit = 0; bit < 8; bit++) rest = (rest >> 1) ^ ((rest & 1) != 0 ? UINT32_C(0x82F63B78) : 0);
     }
     return ~rest;
 }

@@ -42,15 +42,13 @@ static void receive_some(int socket, int *fds, size_t count) {
 }
 
 void send_fds(int socket, const int *fds, size_t count) {
-    for (size_t done = 0; done < count; done += MOST) {
+    for (size_t done = 0; done < count; done += MOST)
         send_some(socket, fds + done, count - done < MOST ? count - done : MOST);
-    }
 }
 
 void receive_fds(int socket, int *fds, size_t count) {
-    for (size_t done = 0; done < count; done += MOST) {
+    for (size_t done = 0; done < count; done += MOST)
         receive_some(socket, fds + done, count - done < MOST ? count - done : MOST);
-    }
 }
 
 void socket_pair_open(socket_pair *pair, int type) {
@@ -58,9 +56,7 @@ void socket_pair_open(socket_pair *pair, int type) {
 }
 
 void socket_pair_end(socket_pair *pair, int end) {
-    if (pair->fds[end] >= 0) {
-        close(pair->fds[end]);
-    }
+    if (pair->fds[end] >= 0) close(pair->fds[end]);
     pair->fds[end] = -1;
 }
 
@@ -69,9 +65,7 @@ void socket_pair_close(socket_pair *pair) {
     socket_pair_end(pair, 1);
 }
 
-void send_fd(int socket, int fd) {
-    send_fds(socket, &fd, 1);
-}
+void send_fd(int socket, int fd) { send_fds(socket, &fd, 1); }
 
 int receive_fd(int socket) {
     int fd = -1;

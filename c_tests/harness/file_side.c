@@ -16,10 +16,9 @@ void file_side_open(file_side *side, const kvmem_layout_config *config, kvmem_ag
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.path = side->path,
                                       it.flags = KVMEM_DISK_OPEN_EXISTING | flags);
     EXPECT_OK(kvmem_region_create_disk(&disk, &side->file, ERR));
-    for (size_t i = 0; i < side->model.num_regions; i++) {
+    for (size_t i = 0; i < side->model.num_regions; i++)
         EXPECT_OK(kvmem_region_create_view(side->file, side->model.starts[i], kv_region_size(config),
                                            &side->model.regions[i], ERR));
-    }
     kv_side_build(&side->model, agent);
 }
 

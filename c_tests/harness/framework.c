@@ -34,9 +34,7 @@ void test_fail(const char *file, int line, const char *format, ...) {
     fflush(stdout);
     funlockfile(stdout);
     va_end(arguments);
-    if (case_exit == NULL) {
-        _exit(EXIT_FAILURE);
-    }
+    if (case_exit == NULL) _exit(EXIT_FAILURE);
     ending = CASE_FAILED;
     longjmp(*case_exit, 1);
 }
@@ -44,9 +42,7 @@ void test_fail(const char *file, int line, const char *format, ...) {
 /* One line for the record of KVMEM_TEST_SKIPS: program, case, and reason, separated by tabs. */
 static void record_skip(const char *reason) {
     const char *path = getenv("KVMEM_TEST_SKIPS");
-    if (path == NULL || path[0] == '\0') {
-        return;
-    }
+    if (path == NULL || path[0] == '\0') return;
     char line[512];
     const int length =
         snprintf(line, sizeof(line), "%s\t%s\t%s\n", program_invocation_short_name, running, reason);
@@ -64,15 +60,12 @@ static void report_skip(const char *kind, const char *file, int line, const char
         test_fail(file, line,
                   "a skip outside a case: check what the machine lacks before the fork or thread starts");
     }
-    if (num_reasons == NUM(reasons)) {
+    if (num_reasons == NUM(reasons))
         test_fail(file, line, "more than %zu reasons to skip parts of one case", NUM(reasons));
-    }
     char *reason = reasons[num_reasons];
     vsnprintf(reason, sizeof(reasons[0]), format, arguments);
     for (size_t i = 0; i < num_reasons; i++) {
-        if (strcmp(reasons[i], reason) == 0) {
-            return;
-        }
+        if (strcmp(reasons[i], reason) == 0) return;
     }
     num_reasons++;
     printf("%-7s %s: %s\n", kind, running, reason);
@@ -90,53 +83,40 @@ void test_skip(const char *file, int line, const char *format, ...) {
 }
 
 void test_skip_part(const char *file, int line, const char *format, ...) {
-    if (in_role) {
-        return;
-    }
+    if (in_role) return;
     va_list arguments;
     va_start(arguments, format);
     report_skip("partly", file, line, format, arguments);
     va_end(arguments);
 }
 
-void test_leave_cases(void) {
-    case_exit = NULL;
-}
+void test_leave_cases(void) { case_exit = NULL; }
 
 void test_check_equal(const char *file, int line, const char *what, long long got, long long expected) {
-    if (got != expected) {
+    if (got != expected)
         test_fail(file, line, "%s: expected %lld (0x%llx), got %lld (0x%llx)", what, expected,
                   (unsigned long long)expected, got, (unsigned long long)got);
-    }
 }
 
 void test_check_string(const char *file, int line, const char *what, const char *got, const char *expected) {
-    if (got == NULL || strcmp(got, expected) != 0) {
+    if (got == NULL || strcmp(got, expected) != 0)
         test_fail(file, line, "%s: expected \"%s\", got \"%s\"", what, expected, got ? got : "(null)");
-    }
 }
 
 void test_check_contains(const char *file, int line, const char *text, const char *part) {
-    if (text == NULL || strstr(text, part) == NULL) {
+    if (text == NULL || strstr(text, part) == NULL)
         test_fail(file, line, "expected \"%s\" in \"%s\"", part, text ? text : "(null)");
-    }
 }
 
 void test_check_bytes(const char *file, int line, const char *what, const void *got, const void *expected,
                       size_t size) {
     const unsigned char *a = got;
     const unsigned char *b = expected;
-    if (size == 0 || memcmp(a, b, size) == 0) {
-        return;
-    }
+    if (size == 0 || memcmp(a, b, size) == 0) return;
     size_t first = 0;
-    while (a[first] == b[first]) {
-        first++;
-    }
+    while (a[first] == b[first]) first++;
     size_t different = 0;
-    for (size_t i = first; i < size; i++) {
-        different += a[i] != b[i];
-    }
+    for (size_t i = first; i < size; i++) different += a[i] != b[i];
     test_fail(file, line, "%s: %zu of %zu bytes differ, first at %zu: expected 0x%02x, got 0x%02x", what,
               different, size, first, b[first], a[first]);
 }
@@ -145,9 +125,8 @@ void test_check_filled(const char *file, int line, const char *what, const void 
                        size_t size) {
     const unsigned char *bytes = got;
     for (size_t i = 0; i < size; i++) {
-        if (bytes[i] != value) {
+        if (bytes[i] != value)
             test_fail(file, line, "%s: expected 0x%02x at byte %zu, got 0x%02x", what, value, i, bytes[i]);
-        }
     }
 }
 
@@ -163,9 +142,7 @@ const kvmem_error *test_last_error(void) {
     return last_error;
 }
 
-const char *test_last_message(void) {
-    return kvmem_error_message(last_error, NULL);
-}
+const char *test_last_message(void) { return kvmem_error_message(last_error, NULL); }
 
 kvmem_error_cause test_last_cause(void) {
     kvmem_error_cause cause = {0};
@@ -175,32 +152,26 @@ kvmem_error_cause test_last_cause(void) {
 
 void test_check_cause(const char *file, int line, uint32_t domain, int32_t code) {
     const kvmem_error_cause cause = test_last_cause();
-    if (cause.domain != domain || cause.code != code) {
+    if (cause.domain != domain || cause.code != code)
         test_fail(file, line, "expected a cause of domain %u with code %d, got domain %u, code %d: %s",
                   domain, code, cause.domain, cause.code, test_last_message());
-    }
 }
 
 /* An error object says what the status says, with a message that is one non-empty C string. */
 static void check_error_agrees(const char *file, int line, const char *call, kvmem_status status) {
     if (status >= 0) {
-        if (last_error != NULL) {
+        if (last_error != NULL)
             test_fail(file, line, "%s: status %d left an error: %s", call, status, test_last_message());
-        }
         return;
     }
-    if (last_error == NULL) {
-        test_fail(file, line, "%s: status %d filled no error", call, status);
-    }
+    if (last_error == NULL) test_fail(file, line, "%s: status %d filled no error", call, status);
     size_t length = 0;
     const char *message = kvmem_error_message(last_error, &length);
-    if (kvmem_error_status(last_error) != status) {
+    if (kvmem_error_status(last_error) != status)
         test_fail(file, line, "%s: returned %d, its error says %d: %s", call, status,
                   kvmem_error_status(last_error), message);
-    }
-    if (length == 0 || strlen(message) != length) {
+    if (length == 0 || strlen(message) != length)
         test_fail(file, line, "%s: message of length %zu, stated %zu", call, strlen(message), length);
-    }
 }
 
 void test_check_status(const char *file, int line, const char *call, kvmem_status got,
@@ -211,9 +182,7 @@ void test_check_status(const char *file, int line, const char *call, kvmem_statu
         test_fail(file, line, "%s: expected %s, got %s: %s", call, kvmem_status_name(expected),
                   kvmem_status_name(got), with_slot ? test_last_message() : "(no error asked for)");
     }
-    if (with_slot) {
-        check_error_agrees(file, line, call, got);
-    }
+    if (with_slot) check_error_agrees(file, line, call, got);
 }
 
 void *test_allocate(size_t size) {
@@ -222,13 +191,9 @@ void *test_allocate(size_t size) {
     return memory;
 }
 
-void test_free(void *pointer_to_memory) {
-    free(*(void **)pointer_to_memory);
-}
+void test_free(void *pointer_to_memory) { free(*(void **)pointer_to_memory); }
 
-void test_close(const int *fd) {
-    close(*fd);
-}
+void test_close(const int *fd) { close(*fd); }
 
 const char *test_text(const char *format, ...) {
     static _Thread_local char texts[16][256];
@@ -267,9 +232,7 @@ typedef struct tally {
 
 static void run_or_skip(const test_suite *suite, const test_case *test) {
     const char *lacking = suite->lacks != NULL ? suite->lacks() : NULL;
-    if (lacking != NULL) {
-        SKIP("%s", lacking);
-    }
+    if (lacking != NULL) SKIP("%s", lacking);
     test->run();
 }
 
@@ -279,16 +242,12 @@ static void run_case(const test_suite *suite, const test_case *test, tally *tall
     num_reasons = 0;
     case_exit = &exit_point;
     ending = CASE_PASSED;
-    if (setjmp(exit_point) == 0) {
-        run_or_skip(suite, test);
-    }
+    if (setjmp(exit_point) == 0) run_or_skip(suite, test);
     case_exit = NULL;
     test_forget_error();
     peer_reap_all(ending == CASE_FAILED);
     scratch_remove_all();
-    if (ending != CASE_SKIPPED) {
-        printf("%-7s %s\n", ending == CASE_FAILED ? "FAILED" : "ok", test->name);
-    }
+    if (ending != CASE_SKIPPED) printf("%-7s %s\n", ending == CASE_FAILED ? "FAILED" : "ok", test->name);
     fflush(stdout);
     tally->ran++;
     tally->failed += ending == CASE_FAILED;
@@ -297,26 +256,20 @@ static void run_case(const test_suite *suite, const test_case *test, tally *tall
 
 static bool is_wanted(const char *name, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], name) == 0) {
-            return true;
-        }
+        if (strcmp(argv[i], name) == 0) return true;
     }
     return argc < 2;
 }
 
 static int exit_code(const tally *tally) {
-    if (tally->ran == 0 || tally->failed > 0) {
-        return EXIT_FAILURE;
-    }
+    if (tally->ran == 0 || tally->failed > 0) return EXIT_FAILURE;
     return tally->skipped > 0 ? EXIT_SKIPPED : EXIT_SUCCESS;
 }
 
 static int run_cases(const test_suite *suite, int argc, char **argv) {
     tally tally = {0};
     for (size_t i = 0; i < suite->num_cases; i++) {
-        if (is_wanted(suite->cases[i].name, argc, argv)) {
-            run_case(suite, &suite->cases[i], &tally);
-        }
+        if (is_wanted(suite->cases[i].name, argc, argv)) run_case(suite, &suite->cases[i], &tally);
     }
     peer_finish_common();
     printf("%zu cases, %zu failed, %zu skipped or skipped in part\n", tally.ran, tally.failed, tally.skipped);
@@ -324,9 +277,7 @@ static int run_cases(const test_suite *suite, int argc, char **argv) {
 }
 
 static int list_cases(const test_suite *suite) {
-    for (size_t i = 0; i < suite->num_cases; i++) {
-        printf("%s\n", suite->cases[i].name);
-    }
+    for (size_t i = 0; i < suite->num_cases; i++) printf("%s\n", suite->cases[i].name);
     return EXIT_SUCCESS;
 }
 
@@ -354,11 +305,7 @@ int test_main(int argc, char **argv, const test_suite *suite) {
     signal(SIGALRM, on_deadline);
     signal(SIGPIPE, SIG_IGN);
     alarm(deadline());
-    if (argc == 3 && strcmp(argv[1], PEER_ARGUMENT) == 0) {
-        return run_role(suite, argv[2]);
-    }
-    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
-        return list_cases(suite);
-    }
+    if (argc == 3 && strcmp(argv[1], PEER_ARGUMENT) == 0) return run_role(suite, argv[2]);
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) return list_cases(suite);
     return run_cases(suite, argc, argv);
 }

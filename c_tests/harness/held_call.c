@@ -46,9 +46,7 @@ static void go_on(uint64_t id) {
 static bool next_call(struct seccomp_notif *call) {
     struct pollfd asked = {.fd = held.listener, .events = POLLIN};
     CHECK_EQ(poll(&asked, 1, -1), 1); /* the process has a deadline */
-    if ((asked.revents & POLLIN) == 0) {
-        return false;
-    }
+    if ((asked.revents & POLLIN) == 0) return false;
     memset(call, 0, sizeof(*call));
     CHECK_EQ(ioctl(held.listener, SECCOMP_IOCTL_NOTIF_RECV, call), 0);
     return true;
@@ -59,9 +57,7 @@ void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint6
     held.number = (uint32_t)number;
     CHECK_EQ(sem_init(&held.is_filtered, 0, 0), 0);
     CHECK_EQ(pthread_create(&held.thread, NULL, run_filtered, NULL), 0);
-    while (sem_wait(&held.is_filtered) != 0) {
-        CHECK_EQ(errno, EINTR);
-    }
+    while (sem_wait(&held.is_filtered) != 0) CHECK_EQ(errno, EINTR);
     struct seccomp_notif call;
     bool runs = next_call(&call);
     while (runs && !wanted((const uint64_t *)call.data.args)) {
@@ -75,9 +71,7 @@ void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint6
 void held_call_end(void) {
     go_on(held.id);
     struct seccomp_notif call;
-    while (next_call(&call)) {
-        go_on(call.id);
-    }
+    while (next_call(&call)) go_on(call.id);
     CHECK_EQ(pthread_join(held.thread, NULL), 0);
     close(held.listener);
 }

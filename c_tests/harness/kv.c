@@ -33,12 +33,9 @@ uint64_t kv_piece_size(const kvmem_layout_config *config) {
 
 uint64_t kv_block_stride(const kvmem_layout_config *config) {
     const uint64_t piece = kv_piece_size(config);
-    if (config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS) {
+    if (config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS)
         return round_up(config->num_layers * config->outer_dim * piece, config->alignment);
-    }
-    if (config->block_dim == KVMEM_BLOCK_DIM_SECOND) {
-        return round_up(piece, config->alignment);
-    }
+    if (config->block_dim == KVMEM_BLOCK_DIM_SECOND) return round_up(piece, config->alignment);
     return round_up(config->outer_dim * piece, config->alignment);
 }
 
@@ -58,12 +55,10 @@ uint64_t kv_region_of(const kvmem_layout_config *config, uint64_t layer) {
 uint64_t kv_offset(const kvmem_layout_config *config, uint64_t block, uint64_t layer, uint64_t outer) {
     const uint64_t piece = kv_piece_size(config);
     const uint64_t stride = kv_block_stride(config);
-    if (config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS) {
+    if (config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS)
         return block * stride + layer * config->outer_dim * piece + outer * piece;
-    }
-    if (config->block_dim == KVMEM_BLOCK_DIM_SECOND) {
+    if (config->block_dim == KVMEM_BLOCK_DIM_SECOND)
         return outer * config->num_blocks * stride + block * stride;
-    }
     return block * stride + outer * piece;
 }
 
@@ -93,9 +88,8 @@ void kv_model_open(kv_side *side, const kvmem_layout_config *config, uint32_t se
 }
 
 static void adopt_regions(kv_side *side) {
-    for (size_t i = 0; i < side->num_regions; i++) {
+    for (size_t i = 0; i < side->num_regions; i++)
         side->regions[i] = region_adopt(side->memory + side->starts[i], kv_region_size(&side->config));
-    }
 }
 
 void kv_side_build(kv_side *side, kvmem_agent *agent) {
@@ -110,9 +104,7 @@ void kv_side_open(kv_side *side, const kvmem_layout_config *config, kvmem_agent 
 
 void kv_side_close(kv_side *side) {
     kvmem_layout_destroy(side->layout);
-    for (size_t i = 0; i < side->num_regions; i++) {
-        kvmem_region_destroy(side->regions[i]);
-    }
+    for (size_t i = 0; i < side->num_regions; i++) kvmem_region_destroy(side->regions[i]);
     free(side->memory);
     free(side->expected);
     *side = (kv_side){0};
@@ -142,18 +134,15 @@ static void expect_pair_moved(kv_side *destination, const kv_side *source, const
 
 void kv_expect_outers_moved(kv_side *destination, const kv_side *source, const kv_move *move,
                             kv_outers outers) {
-    for (size_t i = 0; i < move->num_pairs; i++) {
+    for (size_t i = 0; i < move->num_pairs; i++)
         expect_pair_moved(destination, source, move, outers, move->pairs[i]);
-    }
 }
 
 void kv_expect_moved(kv_side *destination, const kv_side *source, const kv_move *move) {
     kv_expect_outers_moved(destination, source, move, (kv_outers){0, 0, source->config.outer_dim});
 }
 
-void kv_side_check(const kv_side *side) {
-    CHECK_BYTES(side->memory, side->expected, side->size);
-}
+void kv_side_check(const kv_side *side) { CHECK_BYTES(side->memory, side->expected, side->size); }
 
 void kv_side_check_moved(kv_side *destination, const kv_side *source, const kv_move *move) {
     kv_expect_moved(destination, source, move);

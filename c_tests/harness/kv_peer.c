@@ -12,6 +12,9 @@ static void serve_open(int socket, const message *request) {
     memcpy(&setup, request->data, sizeof(setup));
     own_agent = agent_open(setup.name);
     kv_side_open(&own_side, &setup.config, own_agent, (uint32_t)setup.seed);
+    if (setup.is_served) {
+        EXPECT_OK(kvmem_layout_serve(own_side.layout, &setup.serve, ERR));
+    }
     CLEANUP(message_free) message metadata = agent_metadata(own_agent);
     CLEANUP(message_free) message descriptor = layout_descriptor(own_side.layout);
     frame_send(socket, KV_PEER_OPEN, metadata.data, metadata.size);
@@ -35,28 +38,19 @@ static void serve_notify(int socket, const message *name) {
 
 static void serve(int socket, uint32_t tag, const message *request) {
     switch (tag) {
-    case KV_PEER_OPEN:
-        serve_open(socket, request);
-        break;
+    case KV_PEER_OPEN: serve_open(socket, request); break;
     case KV_PEER_LOAD:
         agent_load(own_agent, request);
         frame_send(socket, tag, NULL, 0);
         break;
-    case KV_PEER_IMAGE:
-        frame_send(socket, tag, own_side.memory, own_side.size);
-        break;
-    case KV_PEER_TAKE:
-        serve_take(socket);
-        break;
-    case KV_PEER_NOTIFY:
-        serve_notify(socket, request);
-        break;
+    case KV_PEER_IMAGE: frame_send(socket, tag, own_side.memory, own_side.size); break;
+    case KV_PEER_TAKE: serve_take(socket); break;
+    case KV_PEER_NOTIFY: serve_notify(socket, request); break;
     case KV_PEER_INVALIDATE:
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(own_agent, (const char *)request->data, ERR));
         frame_send(socket, tag, NULL, 0);
         break;
-    default:
-        FAIL("no such request: %u", tag);
+    default: FAIL("no such request: %u", tag);
     }
 }
 

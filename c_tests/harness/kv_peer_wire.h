@@ -3,6 +3,8 @@
 #pragma once
 
 #include <kvmem.h>
+#include <kvmem_nixl.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Each request is answered under its own tag. */
@@ -19,4 +21,6 @@ typedef struct kv_peer_setup {
     char name[32];
     kvmem_layout_config config;
     uint64_t seed;
+    bool is_served; /* by these options */
+    kvmem_serve_options serve;
 } kv_peer_setup;

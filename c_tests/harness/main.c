@@ -2,6 +2,4 @@
 // The main function of programs that have none of their own.
 #include "harness.h"
 
-int main(int argc, char **argv) {
-    return test_main(argc, argv, test_registered());
-}
+int main(int argc, char **argv) { return test_main(argc, argv, test_registered()); }

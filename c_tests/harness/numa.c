@@ -22,17 +22,13 @@ static uint32_t last_node(void) {
         fclose(file);
     }
     const char *last = text + strcspn(text, "\n"); /* of "0-1,3" */
-    while (last > text && last[-1] >= '0' && last[-1] <= '9') {
-        last--;
-    }
+    while (last > text && last[-1] >= '0' && last[-1] <= '9') last--;
     return (uint32_t)strtoul(last, NULL, 10);
 }
 
 uint32_t numa_node_to_test(void) {
     const uint32_t last = last_node();
-    if (last == 0) {
-        SKIP_PART("a NUMA node beside node 0: this machine has none");
-    }
+    if (last == 0) SKIP_PART("a NUMA node beside node 0: this machine has none");
     return last;
 }
 
@@ -41,9 +37,7 @@ static void check_policy(uint64_t address, int policy, uint32_t node) {
     unsigned long nodes[MOST_NODES / BITS] = {0};
     CHECK_EQ(syscall(SYS_get_mempolicy, &found, nodes, (unsigned long)MOST_NODES, address, OF_ADDRESS), 0);
     CHECK_EQ(found, policy);
-    for (uint32_t i = 0; i < MOST_NODES; i++) {
-        CHECK_EQ((nodes[i / BITS] >> (i % BITS)) & 1, i == node);
-    }
+    for (uint32_t i = 0; i < MOST_NODES; i++) CHECK_EQ((nodes[i / BITS] >> (i % BITS)) & 1, i == node);
 }
 
 static void check_node(uint64_t address, uint32_t node) {
@@ -56,8 +50,6 @@ void numa_check_placed(uint64_t address, uint64_t size, int policy, uint32_t nod
     const uint64_t places[] = {address, address + size - 1};
     for (size_t i = 0; i < NUM(places); i++) {
         check_policy(places[i], policy, node);
-        if (policy == NUMA_BIND) {
-            check_node(places[i], node);
-        }
+        if (policy == NUMA_BIND) check_node(places[i], node);
     }
 }

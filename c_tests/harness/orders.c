@@ -22,8 +22,6 @@ static void order_from(int place, int count, int *order, void (*run)(const int *
 void in_every_order(int count, void (*run)(const int *order)) {
     int order[ORDERS_MOST];
     CHECK(count <= ORDERS_MOST);
-    for (int i = 0; i < count; i++) {
-        order[i] = i;
-    }
+    for (int i = 0; i < count; i++) order[i] = i;
     order_from(0, count, order, run);
 }

@@ -24,9 +24,7 @@ kvmem_layout *parts_build(const part_shape *shapes, size_t count, const kvmem_la
         parts[i] = (kvmem_layout_part){shapes[i].name, layout};
     }
     GET(kvmem_layout *, combined, kvmem_layout_combine, parts, count);
-    for (size_t i = 0; i < count; i++) {
-        CALL(kvmem_layout_destroy((kvmem_layout *)parts[i].layout));
-    }
+    for (size_t i = 0; i < count; i++) CALL(kvmem_layout_destroy((kvmem_layout *)parts[i].layout));
     return combined;
 }
 
@@ -45,10 +43,9 @@ static void each_region(const part_shape *shape, const kvmem_layout *layout, con
     OWN(kvmem_layout, other_part, kvmem_layout_get_part, other, shape->name);
     GET(kvmem_layout_strides, here, kvmem_layout_get_strides, part);
     GET(kvmem_layout_strides, there, kvmem_layout_get_strides, other_part);
-    for (uint64_t i = 0; i < here.num_bases; i++) {
+    for (uint64_t i = 0; i < here.num_bases; i++)
         with((unsigned char *)(uintptr_t)here.bases[i], (unsigned char *)(uintptr_t)there.bases[i],
              needs.region_size);
-    }
 }
 
 static uint32_t next_seed;
@@ -64,16 +61,12 @@ static void compare(unsigned char *bytes, unsigned char *others, size_t size) {
 
 void parts_fill(const part_shape *shapes, size_t count, const kvmem_layout *layout, uint32_t seed) {
     next_seed = seed;
-    for (size_t i = 0; i < count; i++) {
-        each_region(&shapes[i], layout, layout, fill);
-    }
+    for (size_t i = 0; i < count; i++) each_region(&shapes[i], layout, layout, fill);
 }
 
 void parts_check_same(const part_shape *shapes, size_t count, const kvmem_layout *got,
                       const kvmem_layout *expected) {
-    for (size_t i = 0; i < count; i++) {
-        each_region(&shapes[i], got, expected, compare);
-    }
+    for (size_t i = 0; i < count; i++) each_region(&shapes[i], got, expected, compare);
 }
 
 void parts_check_blocks(const kvmem_layout *one, const kvmem_layout *other, const kvmem_block_pair *pairs,

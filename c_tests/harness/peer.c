@@ -24,9 +24,7 @@ typedef struct frame_header {
     uint32_t zero;
 } frame_header;
 
-void message_free(const message *message) {
-    free(message->data);
-}
+void message_free(const message *message) { free(message->data); }
 
 static void remember(peer started) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
@@ -41,9 +39,7 @@ static void remember(peer started) {
 
 static void forget(peer *ended) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
-        if (living[i].peer.pid == ended->pid) {
-            living[i].peer.pid = 0;
-        }
+        if (living[i].peer.pid == ended->pid) living[i].peer.pid = 0;
     }
     close(ended->socket);
     ended->pid = 0;
@@ -73,15 +69,11 @@ peer peer_start(const char *role) {
 peer peer_in_common(const char *role) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
         const char *known = living[i].common_role;
-        if (living[i].peer.pid != 0 && known != NULL && strcmp(known, role) == 0) {
-            return living[i].peer;
-        }
+        if (living[i].peer.pid != 0 && known != NULL && strcmp(known, role) == 0) return living[i].peer;
     }
     const peer started = peer_start(role);
     for (size_t i = 0; i < MAX_PEERS; i++) {
-        if (living[i].peer.pid == started.pid) {
-            living[i].common_role = role;
-        }
+        if (living[i].peer.pid == started.pid) living[i].common_role = role;
     }
     return started;
 }
@@ -94,9 +86,7 @@ static int reap(pid_t pid) {
 }
 
 void peer_finish(peer *peer) {
-    if (peer->pid == 0) {
-        return;
-    }
+    if (peer->pid == 0) return;
     shutdown(peer->socket, SHUT_WR);
     const int state = reap(peer->pid);
     forget(peer);
@@ -124,9 +114,7 @@ void peer_freeze(const peer *peer) {
     CHECK(WIFSTOPPED(state));
 }
 
-void peer_thaw(const peer *peer) {
-    CHECK_EQ(kill(peer->pid, SIGCONT), 0);
-}
+void peer_thaw(const peer *peer) { CHECK_EQ(kill(peer->pid, SIGCONT), 0); }
 
 void peer_finish_common(void) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
@@ -148,9 +136,7 @@ static void send_all(int socket, const void *data, size_t size) {
     const char *bytes = data;
     while (size > 0) {
         const ssize_t sent = send(socket, bytes, size, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR) {
-            continue;
-        }
+        if (sent < 0 && errno == EINTR) continue;
         CHECK(sent > 0);
         bytes += sent;
         size -= (size_t)sent;
@@ -162,17 +148,11 @@ static void receive_all(int socket, void *data, size_t size) {
     while (size > 0) {
         struct pollfd ready = {.fd = socket, .events = POLLIN};
         const int count = poll(&ready, 1, FRAME_TIMEOUT_MS);
-        if (count < 0 && errno == EINTR) {
-            continue;
-        }
+        if (count < 0 && errno == EINTR) continue;
         CHECK_EQ(count, 1);
         const ssize_t received = recv(socket, bytes, size, 0);
-        if (received < 0 && errno == EINTR) {
-            continue;
-        }
-        if (received <= 0) {
-            FAIL("the other process went away");
-        }
+        if (received < 0 && errno == EINTR) continue;
+        if (received <= 0) FAIL("the other process went away");
         bytes += received;
         size -= (size_t)received;
     }

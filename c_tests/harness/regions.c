@@ -54,9 +54,7 @@ static kvmem_region *adopt(void *address, uint64_t size, kvmem_release_callback 
     return region;
 }
 
-kvmem_region *region_adopt(void *address, uint64_t size) {
-    return adopt(address, size, NULL);
-}
+kvmem_region *region_adopt(void *address, uint64_t size) { return adopt(address, size, NULL); }
 
 kvmem_region *region_adopt_noting_release(void *address, uint64_t size) {
     return adopt(address, size, note_release);
@@ -66,9 +64,7 @@ kvmem_region *region_create_elastic(uint64_t size, uint64_t extent_size, uint64_
     kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = size,
                                             it.extent_size = extent_size);
     GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
-    if (committed != 0) {
-        EXPECT_OK(kvmem_region_commit(region, 0, committed, ERR));
-    }
+    if (committed != 0) EXPECT_OK(kvmem_region_commit(region, 0, committed, ERR));
     return region;
 }
 
@@ -124,9 +120,7 @@ void finish_releases(void) {
     GET(kvmem_region *, last, kvmem_region_adopt_host, &options);
     kvmem_region_destroy(last);
     pthread_mutex_lock(&release_lock);
-    while (!is_last_done) {
-        pthread_cond_wait(&release_happened, &release_lock);
-    }
+    while (!is_last_done) pthread_cond_wait(&release_happened, &release_lock);
     pthread_mutex_unlock(&release_lock);
 }
 
@@ -140,8 +134,6 @@ int releases_so_far(void) {
 
 void await_releases(int count) {
     pthread_mutex_lock(&release_lock);
-    while (releases < count) {
-        pthread_cond_wait(&release_happened, &release_lock);
-    }
+    while (releases < count) pthread_cond_wait(&release_happened, &release_lock);
     pthread_mutex_unlock(&release_lock);
 }

@@ -32,10 +32,6 @@ void test_add_role(test_role added) {
     roles[registered.num_roles++] = added;
 }
 
-void test_set_lacks(const char *(*lacks)(void)) {
-    registered.lacks = lacks;
-}
+void test_set_lacks(const char *(*lacks)(void)) { registered.lacks = lacks; }
 
-const test_suite *test_registered(void) {
-    return &registered;
-}
+const test_suite *test_registered(void) { return &registered; }

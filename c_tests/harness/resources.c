@@ -10,9 +10,8 @@ size_t count_directory_entries(const char *directory) {
     DIR *entries = opendir(directory);
     CHECK(entries != NULL);
     size_t count = 0;
-    for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+    for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries))
         count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    }
     closedir(entries);
     return count;
 }
@@ -36,9 +35,8 @@ size_t count_open_files(void) {
     CHECK(entries != NULL);
     const int own = dirfd(entries);
     size_t count = 0;
-    for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+    for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries))
         count += entry->d_name[0] != '.' && atoi(entry->d_name) != own && is_counted(entry->d_name);
-    }
     closedir(entries);
     return count;
 }
@@ -84,18 +82,14 @@ static bool holds_address(uint64_t start, uint64_t end, void *context) {
     return start <= address && address < end;
 }
 
-bool is_mapped(uint64_t address) {
-    return find_mapping(holds_address, &address);
-}
+bool is_mapped(uint64_t address) { return find_mapping(holds_address, &address); }
 
 size_t count_resident_pages(uint64_t address, size_t size) {
     const size_t pages = (size + 4095) / 4096;
     unsigned char *resident = test_allocate(pages);
     CHECK_EQ(mincore((void *)(uintptr_t)address, size, resident), 0);
     size_t count = 0;
-    for (size_t i = 0; i < pages; i++) {
-        count += resident[i] & 1;
-    }
+    for (size_t i = 0; i < pages; i++) count += resident[i] & 1;
     free(resident);
     return count;
 }
@@ -104,9 +98,7 @@ static uint64_t count_huge_pages(const char *which) {
     char path[128];
     snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-2048kB/%s", which);
     FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return 0;
-    }
+    if (file == NULL) return 0;
     unsigned long long count = 0;
     const int fields = fscanf(file, "%llu", &count);
     fclose(file);
@@ -148,15 +140,12 @@ const char *scratch_file(const scratch *directory, const char *name) {
 void scratch_remove(const scratch *directory) {
     DIR *entries = opendir(directory->path);
     CHECK(entries != NULL);
-    for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+    for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries))
         unlinkat(dirfd(entries), entry->d_name, 0);
-    }
     closedir(entries);
     CHECK_EQ(rmdir(directory->path), 0);
     for (size_t i = 0; i < NUM(present); i++) {
-        if (strcmp(present[i].path, directory->path) == 0) {
-            present[i].path[0] = '\0';
-        }
+        if (strcmp(present[i].path, directory->path) == 0) present[i].path[0] = '\0';
     }
 }
 

@@ -13,9 +13,7 @@ void threads_start(threads *threads, size_t count, void *(*body)(void *), void *
 }
 
 void threads_join(threads *threads) {
-    for (size_t i = 0; i < threads->count; i++) {
-        CHECK_EQ(pthread_join(threads->started[i], NULL), 0);
-    }
+    for (size_t i = 0; i < threads->count; i++) CHECK_EQ(pthread_join(threads->started[i], NULL), 0);
 }
 
 void threads_run(size_t count, void *(*body)(void *), void *arguments, size_t size) {

@@ -8,14 +8,8 @@
 
 bool can_test_other_users(const char *what) {
     const bool can = geteuid() == 0;
-    if (!can) {
-        SKIP_PART(REASON, what, (unsigned)geteuid());
-    }
+    if (!can) SKIP_PART(REASON, what, (unsigned)geteuid());
     return can;
 }
 
-void require_other_users(const char *what) {
-    if (geteuid() != 0) {
-        SKIP(REASON, what, (unsigned)geteuid());
-    }
-}
+void require_other_users(const char *what) { if (geteuid() != 0) SKIP(REASON, what, (unsigned)geteuid()); }

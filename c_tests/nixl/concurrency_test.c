@@ -28,12 +28,8 @@ TEST(a_thousand_in_one_queue_all_arrive_once) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     CLEANUP(test_free) unsigned char *seen = test_allocate(MANY);
-    for (uint32_t i = 0; i < MANY; i++) {
-        transfers[i] = create_nth(&fixture, queue, i);
-    }
-    for (uint32_t i = 0; i < MANY; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
-    }
+    for (uint32_t i = 0; i < MANY; i++) transfers[i] = create_nth(&fixture, queue, i);
+    for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
     for (size_t taken = 0; taken < MANY;) {
         kvmem_completion completions[16];
         GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, completions, NUM(completions));
@@ -45,9 +41,7 @@ TEST(a_thousand_in_one_queue_all_arrive_once) {
         }
     }
     kv_peer_check(&fixture.peer);
-    for (uint32_t i = 0; i < MANY; i++) {
-        kvmem_transfer_destroy(transfers[i]);
-    }
+    for (uint32_t i = 0; i < MANY; i++) kvmem_transfer_destroy(transfers[i]);
 }
 
 typedef struct worker {
@@ -74,9 +68,7 @@ static void *work(void *argument) {
     worker->status = KVMEM_STATUS_OK;
     for (int round = 0; round < ROUNDS && worker->status == KVMEM_STATUS_OK; round++) {
         worker->status = go_once(worker, here, there);
-        if (worker->status == KVMEM_STATUS_OK) {
-            worker->status = go_once(worker, there, here);
-        }
+        if (worker->status == KVMEM_STATUS_OK) worker->status = go_once(worker, there, here);
     }
     return NULL;
 }
@@ -89,19 +81,13 @@ TEST(four_threads_submit_at_once) {
     pthread_t threads[THREADS];
     for (uint32_t w = 0; w < THREADS; w++) {
         workers[w].fixture = &fixture;
-        for (uint32_t k = 0; k < 8; k++) {
-            workers[w].pairs[k] = (kvmem_block_pair){8 * w + k, 8 * w + k};
-        }
+        for (uint32_t k = 0; k < 8; k++) workers[w].pairs[k] = (kvmem_block_pair){8 * w + k, 8 * w + k};
         const kv_move move = {workers[w].pairs, 8, 0, 0, 3};
         kv_expect_moved(&fixture.peer.model, &fixture.side, &move);
         CHECK_EQ(pthread_create(&threads[w], NULL, work, &workers[w]), 0);
     }
-    for (uint32_t w = 0; w < THREADS; w++) {
-        CHECK_EQ(pthread_join(threads[w], NULL), 0);
-    }
-    for (uint32_t w = 0; w < THREADS; w++) {
-        CHECK_EQ(workers[w].status, KVMEM_STATUS_OK);
-    }
+    for (uint32_t w = 0; w < THREADS; w++) CHECK_EQ(pthread_join(threads[w], NULL), 0);
+    for (uint32_t w = 0; w < THREADS; w++) CHECK_EQ(workers[w].status, KVMEM_STATUS_OK);
     kv_side_check(&fixture.side);
     kv_peer_check(&fixture.peer);
 }
@@ -121,9 +107,7 @@ TEST(waiting_for_notifications_stops_nobody) {
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, wait_for_note, &waiting), 0);
     const kv_move move = KV_MOVE(3, {1, 2});
-    for (int i = 0; i < ROUNDS; i++) {
-        kv_run(fixture.side.layout, fixture.peer.model.layout, &move);
-    }
+    for (int i = 0; i < ROUNDS; i++) kv_run(fixture.side.layout, fixture.peer.model.layout, &move);
     kv_peer_notify(&fixture.peer, "near", "enough", 6);
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK_EQ(waiting.status, KVMEM_STATUS_OK);
@@ -153,9 +137,8 @@ static void *register_and_deregister(void *argument) {
         OWNED(kvmem_region) region = NULL;
         OWNED(kvmem_registration) registration = NULL;
         worker->status = kvmem_region_adopt_host(&options, &region, NULL);
-        if (worker->status == KVMEM_STATUS_OK) {
+        if (worker->status == KVMEM_STATUS_OK)
             worker->status = kvmem_region_register(region, worker->fixture->agent, &registration, NULL);
-        }
     }
     return NULL;
 }
@@ -170,9 +153,7 @@ TEST(waiters_notifications_and_commands_share_the_agent) {
     worker workers[ALL];
     pthread_t threads[ALL];
     for (uint32_t w = 0; w < WAITERS; w++) {
-        for (uint32_t k = 0; k < 8; k++) {
-            workers[w].pairs[k] = (kvmem_block_pair){8 * w + k, 8 * w + k};
-        }
+        for (uint32_t k = 0; k < 8; k++) workers[w].pairs[k] = (kvmem_block_pair){8 * w + k, 8 * w + k};
         const kv_move move = {workers[w].pairs, 8, 0, 0, 3};
         kv_expect_moved(&fixture.peer.model, &fixture.side, &move);
     }
@@ -184,12 +165,8 @@ TEST(waiters_notifications_and_commands_share_the_agent) {
         kv_peer_notify(&fixture.peer, "near", &i, sizeof(i));
         EXPECT_OK(kvmem_agent_check_remote_metadata(fixture.agent, "far", ERR));
     }
-    for (size_t i = 0; i < ALL; i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
-    }
-    for (size_t i = 0; i < ALL; i++) {
-        CHECK_EQ(workers[i].status, KVMEM_STATUS_OK);
-    }
+    for (size_t i = 0; i < ALL; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    for (size_t i = 0; i < ALL; i++) CHECK_EQ(workers[i].status, KVMEM_STATUS_OK);
     kv_side_check(&fixture.side);
     kv_peer_check(&fixture.peer);
 }
@@ -233,14 +210,11 @@ static void building_at_once(building both[2], void *(*body)(void *), const kvme
         both[i].options.count = 1;
         CHECK_EQ(pthread_create(&threads[i], NULL, body, &both[i]), 0);
     }
-    for (size_t i = 0; i < 2; i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
-    }
+    for (size_t i = 0; i < 2; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
     CHECK_EQ(pthread_barrier_destroy(&start), 0);
     for (size_t i = 0; i < 2; i++) {
-        if (both[i].status != KVMEM_STATUS_OK) {
+        if (both[i].status != KVMEM_STATUS_OK)
             FAIL("thread %zu: %s", i, kvmem_error_message(both[i].error, NULL));
-        }
     }
 }
 

@@ -33,17 +33,15 @@ static void refuse(kvmem_agent *agent, const void *bytes, size_t size, const cha
     kvmem_layout *layout = (kvmem_layout *)exact;
     const kvmem_status status = kvmem_layout_import(agent, exact, size, &layout, ERR);
     free(exact);
-    if (status != KVMEM_STATUS_CORRUPT && status != KVMEM_STATUS_VERSION_MISMATCH) {
+    if (status != KVMEM_STATUS_CORRUPT && status != KVMEM_STATUS_VERSION_MISMATCH)
         FAIL("%s at %zu: %s: %s", how, at, kvmem_status_name(status), test_last_message());
-    }
     CHECK(layout == NULL);
 }
 
 TEST(every_truncation_is_refused) {
     OPENED(fixture, fixture);
-    for (size_t size = 1; size < fixture.descriptor.size; size++) {
+    for (size_t size = 1; size < fixture.descriptor.size; size++)
         refuse(fixture.near, fixture.descriptor.data, size, "cut", size);
-    }
 }
 
 TEST(every_flipped_bit_is_refused) {
@@ -88,9 +86,7 @@ TEST(garbage_is_refused) {
 static uint32_t crc32c(uint32_t state, const unsigned char *bytes, size_t size) {
     for (size_t i = 0; i < size; i++) {
         state ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++) {
-            state = state >> 1 ^ (state & 1 ? 0x82F63B78u : 0);
-        }
+        for (int bit = 0; bit < 8; bit++) state = state >> 1 ^ (state & 1 ? 0x82F63B78u : 0);
     }
     return state;
 }
@@ -99,9 +95,7 @@ static uint32_t crc32c(uint32_t state, const unsigned char *bytes, size_t size) 
 static void sign(message *descriptor) {
     uint32_t state = crc32c(UINT32_MAX, descriptor->data, CHECKSUM_AT);
     state = ~crc32c(state, descriptor->data + BODY_AT, descriptor->size - BODY_AT);
-    for (int i = 0; i < 4; i++) {
-        descriptor->data[CHECKSUM_AT + i] = (unsigned char)(state >> 8 * i);
-    }
+    for (int i = 0; i < 4; i++) descriptor->data[CHECKSUM_AT + i] = (unsigned char)(state >> 8 * i);
 }
 
 TEST(a_newer_version_is_named) {

@@ -8,18 +8,14 @@
 static kvmem_plugin find(const kvmem_plugins *plugins, const char *name) {
     for (size_t i = 0; i < kvmem_plugins_count(plugins); i++) {
         GET(kvmem_plugin, plugin, kvmem_plugins_get, plugins, i);
-        if (strcmp(plugin.name, name) == 0) {
-            return plugin;
-        }
+        if (strcmp(plugin.name, name) == 0) return plugin;
     }
     FAIL("there is no %s", name);
 }
 
 static const char *parameter_of(const kvmem_plugin *plugin, const char *key) {
     for (size_t i = 0; i < plugin->parameter_count; i++) {
-        if (strcmp(plugin->parameters[i].key, key) == 0) {
-            return plugin->parameters[i].value;
-        }
+        if (strcmp(plugin->parameters[i].key, key) == 0) return plugin->parameters[i].value;
     }
     return "";
 }
@@ -109,8 +105,7 @@ TEST(options_that_a_call_does_not_use_are_refused) {
         OPTIONS(kvmem_nixl_options, it.queue = queue),
         OPTIONS(kvmem_nixl_options, it.user_data = 1),
     };
-    for (size_t i = 0; i < NUM(wrong); i++) {
+    for (size_t i = 0; i < NUM(wrong); i++)
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "only requests use it",
                        kvmem_agent_connect(near, "far", &wrong[i], ERR));
-    }
 }

@@ -76,6 +76,44 @@ TEST(all_of_a_transfer_to_a_peer_may_be_asked_about) {
     CHECK_EQ(asked.failures, 0);
 }
 
+/* A callback that takes as long as the test likes. */
+static atomic_bool is_held;
+static atomic_uint held_messages;
+
+static void hold(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target, (void)message, (void)user_data;
+    while (is_held) {
+        sched_yield();
+    }
+    held_messages++;
+}
+
+/* All that has lines in the log goes on while the callback does not return: a backend, memory, a peer, blocks,
+   messages. Nothing is lost. */
+TEST(a_callback_that_takes_long_holds_nothing_up) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    OPENED(kv_peer, peer, "far", &config, 1);
+    is_held = true;
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_DEBUG, hold, NULL, ERR));
+    {
+        OWNED(kvmem_agent) agent = agent_open("near");
+        OPENED(kv_side, side, &config, agent, 2);
+        kv_peer_meet(&peer, agent);
+        kv_run(side.layout, peer.model.layout, &move);
+        kv_expect_moved(&peer.model, &side, &move);
+        kv_peer_notify(&peer, "near", "hello", 5);
+        agent_expect_notification(agent, "far", "hello", 5);
+        EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_notify(agent, "stranger", "x", 1, ERR));
+        kvmem_layout_destroy(peer.model.layout);
+        peer.model.layout = NULL;
+    } /* the agent has ended */
+    CHECK_EQ(held_messages, 0);
+    kv_peer_check(&peer);
+    is_held = false;
+    listen_no_more();
+    CHECK(held_messages > 10);
+}
+
 /* Several agents get their backends while others ask the same ones. */
 static void *make_backends(void *context) {
     asked *mine = context;

@@ -136,9 +136,7 @@ TEST(metadata_is_sent_by_address) {
 /* Polls until NIXL's thread of the peer has done something; the deadline of the test bounds it. */
 static void await_metadata(kvmem_agent *agent, const char *name, kvmem_status status) {
     const struct timespec pause = {0, 1000000};
-    while (kvmem_agent_check_remote_metadata(agent, name, NULL) != status) {
-        nanosleep(&pause, NULL);
-    }
+    while (kvmem_agent_check_remote_metadata(agent, name, NULL) != status) nanosleep(&pause, NULL);
 }
 
 TEST(partial_metadata_is_of_some_memory) {
@@ -185,9 +183,8 @@ TEST(partial_metadata_is_sent_and_withdrawn_by_address) {
     EXPECT_OK(kvmem_agent_send_partial_metadata(near, list, "127.0.0.1", port, ERR));
     const struct timespec pause = {0, 1000000};
     OWNED(kvmem_prepared) prepared = NULL;
-    while (kvmem_prepared_create(far, "near", list, NULL, &prepared, NULL) != KVMEM_STATUS_OK) {
+    while (kvmem_prepared_create(far, "near", list, NULL, &prepared, NULL) != KVMEM_STATUS_OK)
         nanosleep(&pause, NULL);
-    }
     const uint32_t nowhere = free_port();
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens",
                    kvmem_agent_send_partial_metadata(near, list, "127.0.0.1", nowhere, ERR));
@@ -300,9 +297,7 @@ TEST(checks_leave_no_connection_behind) {
         nanosleep(&pause, NULL); /* then NIXL has its connection; the deadline bounds the wait */
     }
     const size_t before = count_sockets(port);
-    for (int i = 0; i < 8; i++) {
-        EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
-    }
+    for (int i = 0; i < 8; i++) EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
     while (count_sockets(port) > before) {
         nanosleep(&pause, NULL); /* NIXL closes them on a thread of its own */
     }

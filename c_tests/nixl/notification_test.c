@@ -49,9 +49,7 @@ TEST(many_all_arrive) {
     OWNED(kvmem_agent) agent = agent_open("speaker");
     OWNED(kvmem_agent) other = agent_open("other");
     agents_introduce(agent, other);
-    for (uint32_t i = 0; i < MANY; i++) {
-        EXPECT_OK(kvmem_agent_notify(agent, "other", &i, sizeof(i), ERR));
-    }
+    for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_agent_notify(agent, "other", &i, sizeof(i), ERR));
     unsigned char seen[MANY] = {0};
     for (size_t taken = 0; taken < MANY;) {
         OWN(kvmem_notifications, batch, kvmem_agent_take_notifications, other, PATIENCE);
@@ -95,9 +93,7 @@ TEST(waiting_for_none_times_out) {
 
 static void count_notes(uint32_t level, const char *target, const char *message, void *user_data) {
     (void)level, (void)target;
-    if (strstr(message, "notification") != NULL) {
-        ++*(atomic_int *)user_data;
-    }
+    if (strstr(message, "notification") != NULL) ++*(atomic_int *)user_data;
 }
 
 /* Its backend carries none: then none arrives, which is no failure. */

@@ -35,10 +35,9 @@ static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move, 
                             uint64_t flags) {
     uint32_t checksums[64];
     CHECK(move->num_pairs <= NUM(checksums));
-    for (size_t i = 0; i < move->num_pairs; i++) {
+    for (size_t i = 0; i < move->num_pairs; i++)
         checksums[i] = crc_of_slots(&peer->model, move->pairs[i].source, move->source_layer,
                                     move->num_layers, slots.source, slots.count);
-    }
     kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags,
                                           it.checksums = flags == 0 ? checksums : NULL,
                                           it.path = KVMEM_PATH_NIXL_READ);
@@ -77,9 +76,7 @@ TEST(slots_are_read_from_a_peer_and_written_there) {
 /* A layout of keys alone, and one of keys and values; a long run, which is listed rather than named. */
 TEST(layouts_of_keys_alone_take_part) {
     kvmem_block_pair run[60];
-    for (uint32_t i = 0; i < NUM(run); i++) {
-        run[i] = (kvmem_block_pair){i, i + 4};
-    }
+    for (uint32_t i = 0; i < NUM(run); i++) run[i] = (kvmem_block_pair){i, i + 4};
     const kv_move in_order = {run, NUM(run), 0, 0, 3};
     OWNED(kvmem_agent) agent = agent_open("near");
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {

@@ -80,16 +80,12 @@ static void destroy_handle(flight *flight, int handle) {
 }
 
 static void destroy_all(flight *flight) {
-    for (int handle = NUM_HANDLES - 1; handle >= 0; handle--) {
-        destroy_handle(flight, handle);
-    }
+    for (int handle = NUM_HANDLES - 1; handle >= 0; handle--) destroy_handle(flight, handle);
     await_releases(flight->releases_before + 1);
     kv_side_close(&flight->model);
 }
 
-static void start(kv_peer *peer) {
-    kv_peer_open(peer, "frozen", REF(kv_config(&kv_kinds[0])), 2);
-}
+static void start(kv_peer *peer) { kv_peer_open(peer, "frozen", REF(kv_config(&kv_kinds[0])), 2); }
 
 TEST(in_flight_nothing_is_repeated_or_forgotten) {
     flight flight;
@@ -154,9 +150,7 @@ static void destroy_in_order(kv_peer *peer, const int *order, const char *name) 
     flight flight;
     prepare(&flight, peer, name);
     take_off(&flight, peer);
-    for (int i = 0; i < NUM_HANDLES; i++) {
-        destroy_handle(&flight, order[i]);
-    }
+    for (int i = 0; i < NUM_HANDLES; i++) destroy_handle(&flight, order[i]);
     CHECK_EQ(releases_so_far(), flight.releases_before); /* what is in flight holds what it touches */
     peer_thaw(&peer->process);
     await_releases(flight.releases_before + 1);
@@ -169,16 +163,10 @@ static void destroy_in_order(kv_peer *peer, const int *order, const char *name) 
 /* Puts the next order in its place, as in counting; answers whether there was one. */
 static bool next_order(int *order) {
     int i = NUM_HANDLES - 2;
-    while (i >= 0 && order[i] > order[i + 1]) {
-        i--;
-    }
-    if (i < 0) {
-        return false;
-    }
+    while (i >= 0 && order[i] > order[i + 1]) i--;
+    if (i < 0) return false;
     int j = NUM_HANDLES - 1;
-    while (order[j] < order[i]) {
-        j--;
-    }
+    while (order[j] < order[i]) j--;
     const int swapped = order[i];
     order[i] = order[j];
     order[j] = swapped;

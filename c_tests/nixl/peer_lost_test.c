@@ -35,9 +35,8 @@ static kvmem_status submit_and_wait(kvmem_transfer *transfer, uint64_t timeout) 
 }
 
 static void expect_peer_lost(kvmem_status status) {
-    if (status != KVMEM_STATUS_PEER_LOST) {
+    if (status != KVMEM_STATUS_PEER_LOST)
         FAIL("expected PEER_LOST, got %s: %s", kvmem_status_name(status), test_last_message());
-    }
     CHECK_HAS(test_last_message(), "victim");
 }
 
@@ -67,44 +66,11 @@ TEST(killed_before_the_first_contact) {
     expect_survivor_works(&fixture);
 }
 
-typedef struct stream {
-    kvmem_transfer *transfer;
-    atomic_uint rounds;
-    kvmem_status last; /* read after the join */
-} stream;
-
-static void *stream_until_it_fails(void *argument) {
-    stream *stream = argument;
-    stream->last = KVMEM_STATUS_OK;
-    while (stream->last == KVMEM_STATUS_OK) {
-        stream->last = kvmem_transfer_submit(stream->transfer, NULL);
-        if (stream->last == KVMEM_STATUS_OK) {
-            stream->last = kvmem_transfer_wait(stream->transfer, SOON, NULL);
-        }
-        stream->rounds++;
-    }
-    return NULL;
-}
-
 TEST(killed_in_the_middle_of_many) {
     OPENED(fixture, fixture);
-    stream streams[] = {
-        {.transfer = kv_transfer(fixture.side.layout, fixture.peer.model.layout, &move)},
-        {.transfer = kv_transfer(fixture.peer.model.layout, fixture.side.layout, &move)},
-    };
-    pthread_t threads[NUM(streams)];
-    for (size_t i = 0; i < NUM(streams); i++) {
-        CHECK_EQ(pthread_create(&threads[i], NULL, stream_until_it_fails, &streams[i]), 0);
-    }
-    while (streams[0].rounds < 100 || streams[1].rounds < 100) {
-        sched_yield();
-    }
-    kv_peer_crash(&fixture.peer);
-    for (size_t i = 0; i < NUM(streams); i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
-        CHECK_EQ(streams[i].last, KVMEM_STATUS_PEER_LOST);
-        kvmem_transfer_destroy(streams[i].transfer);
-    }
+    kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
+    kvmem_transfer *const both[] = {kv_transfer(near, far, &move), kv_transfer(far, near, &move)};
+    kv_peer_crash_under(&fixture.peer, both, 100, SOON);
     memcpy(fixture.side.expected, fixture.side.memory, fixture.side.size); /* whatever was read in time */
     expect_survivor_works(&fixture);
 }
@@ -121,9 +87,7 @@ TEST(killed_under_many_in_a_queue) {
                                         &transfers[i], ERR));
     }
     for (size_t i = 0; i < NUM(transfers); i++) {
-        if (i == NUM(transfers) / 2) {
-            kv_peer_crash(&fixture.peer);
-        }
+        if (i == NUM(transfers) / 2) kv_peer_crash(&fixture.peer);
         submitted += kvmem_transfer_submit(transfers[i], ERR) == KVMEM_STATUS_OK;
     }
     size_t lost = 0;
@@ -132,14 +96,10 @@ TEST(killed_under_many_in_a_queue) {
         size_t count = 0;
         EXPECT_OK(kvmem_queue_wait(queue, SOON, &completion, 1, &count, ERR));
         lost += completion.status == KVMEM_STATUS_PEER_LOST;
-        if (completion.status != KVMEM_STATUS_OK) {
-            CHECK_EQ(completion.status, KVMEM_STATUS_PEER_LOST);
-        }
+        if (completion.status != KVMEM_STATUS_OK) CHECK_EQ(completion.status, KVMEM_STATUS_PEER_LOST);
     }
     CHECK(lost + (NUM(transfers) - submitted) > 0);
-    for (size_t i = 0; i < NUM(transfers); i++) {
-        kvmem_transfer_destroy(transfers[i]);
-    }
+    for (size_t i = 0; i < NUM(transfers); i++) kvmem_transfer_destroy(transfers[i]);
     kvmem_queue_destroy(queue);
     memcpy(fixture.side.expected, fixture.side.memory, fixture.side.size); /* whatever was read in time */
     expect_survivor_works(&fixture);

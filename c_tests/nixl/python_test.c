@@ -3,107 +3,23 @@
 // directions, with prepared lists. CTest runs it over shared memory and over TCP.
 #include "harness.h"
 
-#include <glob.h>
 #include <libgen.h>
-#include <spawn.h>
-#include <stdarg.h>
-#include <sys/wait.h>
-
-extern char **environ;
 
 #define NUM_BLOCKS 8
 #define BLOCK 4096
 #define MEMORY (2 * NUM_BLOCKS * BLOCK)
 #define CLIENT "nixl_cu1?/_api.py"
-#define PYTHON "../../../bin/python"
-
-typedef struct client {
-    pid_t pid;
-    FILE *commands;
-    FILE *replies;
-    char *reply;
-    size_t capacity;
-} client;
-
-/* The file of a pattern below the folder of the wheel's packages; NULL if there is none. */
-static const char *found(const char *pattern) {
-    static char path[4096];
-    const char *library = getenv("KVMEM_NIXL_LIBRARY");
-    CHECK(library != NULL);
-    char *copy = strdup(library);
-    CHECK(copy != NULL);
-    char whole[4096];
-    snprintf(whole, sizeof(whole), "%s/%s", dirname(dirname(copy)), pattern);
-    free(copy);
-    glob_t files;
-    const bool is_found = glob(whole, 0, NULL, &files) == 0;
-    if (is_found) {
-        snprintf(path, sizeof(path), "%s", files.gl_pathv[0]);
-        globfree(&files);
-    }
-    return is_found ? TEXT("%s", path) : NULL;
-}
-
-/* The next line of the client, without its end. */
-static const char *reply(client *client) {
-    const ssize_t size = getline(&client->reply, &client->capacity, client->replies);
-    CHECK(size > 0);
-    client->reply[size - 1] = '\0';
-    return client->reply;
-}
-
-static const char *command(client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static const char *command(client *client, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(client->commands, format, arguments);
-    va_end(arguments);
-    fputc('\n', client->commands);
-    CHECK_EQ(fflush(client->commands), 0);
-    return reply(client);
-}
 
 static const char *lacks_python(void) {
-    const bool has_all = found(CLIENT) != NULL && found(PYTHON) != NULL && found("numpy/__init__.py") != NULL;
-    return has_all ? NULL : "the wheel of NIXL, with a Python that has numpy";
+    const char *numpy = python_lacks("numpy");
+    return numpy == NULL && python_package(CLIENT) == NULL ? "the Python client of NIXL" : numpy;
 }
 REQUIRES(lacks_python)
 
-static void client_open(client *client) {
-    *client = (struct client){0};
-    int in[2];
-    int out[2];
-    CHECK_EQ(pipe2(in, O_CLOEXEC), 0);
-    CHECK_EQ(pipe2(out, O_CLOEXEC), 0);
-    posix_spawn_file_actions_t actions;
-    CHECK_EQ(posix_spawn_file_actions_init(&actions), 0);
-    CHECK_EQ(posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO), 0);
-    CHECK_EQ(posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO), 0);
-    char python[4096];
+static void client_open(python *client) {
     char package[4096];
-    snprintf(python, sizeof(python), "%s", found(PYTHON));
-    snprintf(package, sizeof(package), "%s", found(CLIENT));
-    char *arguments[] = {python, KVMEM_TEST_PYTHON_CLIENT, basename(dirname(package)), NULL};
-    CHECK_EQ(posix_spawn(&client->pid, python, &actions, NULL, arguments, environ), 0);
-    CHECK_EQ(posix_spawn_file_actions_destroy(&actions), 0);
-    CHECK_EQ(close(in[0]), 0);
-    CHECK_EQ(close(out[1]), 0);
-    client->commands = fdopen(in[1], "w");
-    client->replies = fdopen(out[0], "r");
-    CHECK(client->commands != NULL && client->replies != NULL);
-    /* NIXL may have written lines of its own to stdout. */
-    while (strcmp(reply(client), "ready") != 0) {
-    }
-}
-
-/* It ends with its commands. */
-static void client_close(client *client) {
-    CHECK_EQ(fclose(client->commands), 0);
-    int status = 0;
-    CHECK_EQ(waitpid(client->pid, &status, 0), client->pid);
-    CHECK_EQ(status, 0);
-    CHECK_EQ(fclose(client->replies), 0);
-    free(client->reply);
+    snprintf(package, sizeof(package), "%s", python_package(CLIENT));
+    python_open(client, KVMEM_TEST_PYTHON_CLIENT, basename(dirname(package)));
 }
 
 static size_t from_hex(const char *text, unsigned char *bytes, size_t capacity) {
@@ -128,7 +44,7 @@ static kvmem_descriptors *blocks_at(uint64_t address) {
 
 /* Both sides have loaded each other's metadata, and `theirs` is where the client's memory is. */
 typedef struct meeting {
-    client client;
+    python client;
     kvmem_agent *agent;
     kvmem_region *region;
     kvmem_registration *registration;
@@ -143,7 +59,7 @@ static void meeting_open(meeting *met) {
                                          ERR));
     EXPECT_OK(kvmem_region_register(met->region, met->agent, &met->registration, ERR));
     met->memory = (unsigned char *)(uintptr_t)region_info(met->region).address;
-    char *text = strdup(command(&met->client, "metadata"));
+    char *text = strdup(python_tell(&met->client, "metadata"));
     CHECK(text != NULL);
     char *end = strchr(text, ' ');
     CHECK(end != NULL);
@@ -159,11 +75,11 @@ static void meeting_open(meeting *met) {
     for (size_t i = 0; i < own.size; i++) {
         fprintf(met->client.commands, "%02x", ((const unsigned char *)own.data)[i]);
     }
-    CHECK_STR(command(&met->client, "%s", ""), "kvmem");
+    CHECK_STR(python_tell(&met->client, "%s", ""), "kvmem");
 }
 
 static void meeting_close(meeting *met) {
-    client_close(&met->client);
+    python_close(&met->client);
     kvmem_registration_destroy(met->registration);
     kvmem_region_destroy(met->region);
     kvmem_agent_destroy(met->agent);
@@ -172,7 +88,7 @@ static void meeting_close(meeting *met) {
 /* Block `theirs` of the client has the bytes of block `ours` here. */
 static void check_block(meeting *met, size_t ours, size_t theirs) {
     unsigned char bytes[BLOCK];
-    CHECK_EQ(from_hex(command(&met->client, "block %zu", theirs), bytes, sizeof(bytes)), BLOCK);
+    CHECK_EQ(from_hex(python_tell(&met->client, "block %zu", theirs), bytes, sizeof(bytes)), BLOCK);
     CHECK_BYTES(bytes, met->memory + 2 * ours * BLOCK, BLOCK);
 }
 
@@ -189,7 +105,7 @@ TEST(kvmem_writes_to_and_reads_from_the_python_client) {
         &options);
     EXPECT_OK(kvmem_request_post(write, NULL, 0, ERR));
     EXPECT_OK(kvmem_request_wait(write, PATIENCE, ERR));
-    CHECK_STR(command(&met.client, "expect kvmem"), "77726f7465"); /* "wrote" */
+    CHECK_STR(python_tell(&met.client, "expect kvmem"), "77726f7465"); /* "wrote" */
     for (size_t i = 0; i < NUM_BLOCKS; i++) {
         check_block(&met, i, i);
     }
@@ -202,11 +118,11 @@ TEST(kvmem_writes_to_and_reads_from_the_python_client) {
     OWN(kvmem_request, some, kvmem_request_make, KVMEM_REQUEST_WRITE, local, ours, remote, theirs, 2, NULL);
     EXPECT_OK(kvmem_request_post(some, "twice", 5, ERR));
     EXPECT_OK(kvmem_request_wait(some, PATIENCE, ERR));
-    CHECK_STR(command(&met.client, "expect kvmem"), "7477696365"); /* "twice" */
+    CHECK_STR(python_tell(&met.client, "expect kvmem"), "7477696365"); /* "twice" */
     check_block(&met, 6, 0);
     check_block(&met, 1, 5);
 
-    CHECK_STR(command(&met.client, "fill 90"), "filled");
+    CHECK_STR(python_tell(&met.client, "fill 90"), "filled");
     OWN(kvmem_request, read, kvmem_request_create, met.agent, KVMEM_REQUEST_READ, here, "python", there,
         NULL);
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
@@ -222,7 +138,7 @@ TEST(the_python_client_reads_from_and_writes_to_kvmem) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
     EXPECT_OK(kvmem_agent_report_notifications(met.agent, queue, 9, ERR));
     kv_fill(met.memory, MEMORY, 3);
-    CHECK_STR(command(&met.client, "move read kvmem %llu read", (unsigned long long)(uintptr_t)met.memory),
+    CHECK_STR(python_tell(&met.client, "move read kvmem %llu read", (unsigned long long)(uintptr_t)met.memory),
               "DONE");
     kvmem_completion completion;
     size_t count = 0;
@@ -233,15 +149,15 @@ TEST(the_python_client_reads_from_and_writes_to_kvmem) {
     for (size_t i = 0; i < NUM_BLOCKS; i++) {
         check_block(&met, NUM_BLOCKS - 1 - i, i);
     }
-    CHECK_STR(command(&met.client, "fill 17"), "filled");
-    CHECK_STR(command(&met.client, "move write kvmem %llu wrote", (unsigned long long)(uintptr_t)met.memory),
+    CHECK_STR(python_tell(&met.client, "fill 17"), "filled");
+    CHECK_STR(python_tell(&met.client, "move write kvmem %llu wrote", (unsigned long long)(uintptr_t)met.memory),
               "DONE");
     agent_expect_notification(met.agent, "python", "wrote", 5);
     for (size_t i = 0; i < NUM_BLOCKS; i++) {
         CHECK_FILLED(met.memory + 2 * i * BLOCK, 17, BLOCK);
     }
-    CHECK_STR(command(&met.client, "notify kvmem alone"), "notified");
+    CHECK_STR(python_tell(&met.client, "notify kvmem alone"), "notified");
     agent_expect_notification(met.agent, "python", "alone", 5);
     EXPECT_OK(kvmem_agent_notify(met.agent, "python", "hi", 2, ERR));
-    CHECK_STR(command(&met.client, "expect kvmem"), "6869");
+    CHECK_STR(python_tell(&met.client, "expect kvmem"), "6869");
 }

@@ -4,9 +4,7 @@
 
 static _Alignas(4096) unsigned char memory[65536];
 
-static void count_release(void *user_data) {
-    ++*(int *)user_data;
-}
+static void count_release(void *user_data) { ++*(int *)user_data; }
 
 static kvmem_region *adopt(int *releases) {
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory),
@@ -194,14 +192,10 @@ TEST(a_layout_over_regions_registers_them) {
     CHECK_EQ(layout_info(side.layout).locality, KVMEM_LOCALITY_REGISTERED);
     OWN(kvmem_blob, name, kvmem_layout_get_agent, side.layout);
     CHECK_STR((const char *)kvmem_blob_data(name), "builder");
-    for (size_t i = 0; i < side.num_regions; i++) {
-        CHECK_EQ(registration_count(side.regions[i]), 1);
-    }
+    for (size_t i = 0; i < side.num_regions; i++) CHECK_EQ(registration_count(side.regions[i]), 1);
     kvmem_layout_destroy(side.layout);
     side.layout = NULL;
-    for (size_t i = 0; i < side.num_regions; i++) {
-        CHECK_EQ(registration_count(side.regions[i]), 0);
-    }
+    for (size_t i = 0; i < side.num_regions; i++) CHECK_EQ(registration_count(side.regions[i]), 0);
 }
 
 enum { AGENT, REGION, REGISTRATION, NUM_HANDLES };
@@ -215,9 +209,7 @@ static void destroy_in_order(const int *order) {
     int holders = 2;
     for (int i = 0; i < NUM_HANDLES; i++) {
         switch (order[i]) {
-        case AGENT:
-            kvmem_agent_destroy(agent);
-            break;
+        case AGENT: kvmem_agent_destroy(agent); break;
         case REGION:
             kvmem_region_destroy(region);
             holders--;
@@ -236,7 +228,5 @@ TEST(handles_go_in_any_order) {
         {AGENT, REGION, REGISTRATION}, {AGENT, REGISTRATION, REGION}, {REGION, AGENT, REGISTRATION},
         {REGION, REGISTRATION, AGENT}, {REGISTRATION, AGENT, REGION}, {REGISTRATION, REGION, AGENT},
     };
-    for (size_t i = 0; i < NUM(orders); i++) {
-        destroy_in_order(orders[i]);
-    }
+    for (size_t i = 0; i < NUM(orders); i++) destroy_in_order(orders[i]);
 }

@@ -81,9 +81,7 @@ TEST(a_callback_may_destroy_the_agent) {
     GET(kvmem_registration *, registration, kvmem_region_register, region, release.agent);
     kvmem_region_destroy(region);
     kvmem_registration_destroy(registration);
-    while (release.calls == 0) {
-        finish_releases();
-    }
+    while (release.calls == 0) finish_releases();
 }
 
 /* One region of the test's, laid out and registered anew for each run. */
@@ -102,9 +100,7 @@ TEST(the_end_of_a_run_holds_nothing) {
                                               it.flags = i % 2 == 0 ? 0 : KVMEM_TRANSFER_BY_LAYER);
         GET(kvmem_transfer *, transfer, kvmem_transfer_create, peer.model.layout, local, &options);
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        if (i % 4 >= 2) {
-            EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
-        }
+        if (i % 4 >= 2) EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
         kvmem_transfer_destroy(transfer);
         kvmem_layout_destroy(local);
         const kvmem_status status = next_completion(queue).status;

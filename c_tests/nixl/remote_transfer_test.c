@@ -107,9 +107,8 @@ TEST(layers_follow_each_other_and_the_peer_hears_once) {
     EXPECT_OK(kvmem_transfer_create(met.side.layout, met.peer.model.layout, &options, &transfer, ERR));
     kv_expect_moved(&met.peer.model, &met.side, &all_layers);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    for (uint64_t layer = 1; layer <= 3; layer++) {
+    for (uint64_t layer = 1; layer <= 3; layer++)
         EXPECT_OK(kvmem_transfer_wait_layers(transfer, layer, PATIENCE, ERR));
-    }
     kv_peer_expect_notification(&met.peer, "near", note, sizeof(note));
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     kv_peer_check(&met.peer);
@@ -141,9 +140,7 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
             EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
             for (int run = 0; run < 2; run++) {
                 EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-                if (note != NULL) {
-                    kv_peer_expect_notification(&met.peer, "near", note, strlen(note));
-                }
+                if (note != NULL) kv_peer_expect_notification(&met.peer, "near", note, strlen(note));
                 if (run == 0) {
                     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_transfer_submit_pairs(transfer, &bad, ERR));
                     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
@@ -172,9 +169,8 @@ TEST(what_is_read_from_there_is_verified) {
     OPENED(kv_meeting, met, "near", "far", &config, &config);
     uint32_t checksums[8];
     CHECK(all_layers.num_pairs <= NUM(checksums));
-    for (size_t i = 0; i < all_layers.num_pairs; i++) {
+    for (size_t i = 0; i < all_layers.num_pairs; i++)
         checksums[i] = crc_of_block(&met.peer.model, all_layers.pairs[i].source, 0, 3);
-    }
     for (int i = 0; i < 2; i++) {
         OWNED(kvmem_transfer) transfer = NULL;
         checksums[0] += (uint32_t)i;
@@ -206,9 +202,7 @@ TEST(large_transfers_are_exact_too) {
     there.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
     there.block_dim = KVMEM_BLOCK_DIM_SECOND;
     kvmem_block_pair pairs[100];
-    for (uint32_t i = 0; i < NUM(pairs); i++) {
-        pairs[i] = (kvmem_block_pair){2 * i, 199 - i};
-    }
+    for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){2 * i, 199 - i};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 8};
     OPENED(kv_meeting, met, "near", "far", &here, &there);
     kv_run(met.side.layout, met.peer.model.layout, &move);

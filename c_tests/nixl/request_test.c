@@ -127,10 +127,9 @@ TEST(prepared_lists_are_chosen_from_by_index) {
     kvmem_prepared_destroy(local); /* the request keeps it */
     local = NULL;
     run(read);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         CHECK_BYTES(both.here + (size_t)2 * here[i] * BLOCK, both.there + (size_t)2 * there[i] * BLOCK,
                     BLOCK);
-    }
     CHECK(memcmp(both.here + 2 * BLOCK, both.there + 2 * BLOCK, BLOCK) != 0);
 }
 
@@ -219,6 +218,50 @@ TEST(backend_cost_and_telemetry_of_a_request) {
     CHECK_EQ(telemetry.bytes, NUM_BLOCKS * BLOCK);
     CHECK_EQ(telemetry.descriptors, NUM_BLOCKS);
     CHECK(telemetry.start_ns > 0);
+}
+
+/* The sum of all runs: of requests on raw descriptors and of transfers, in both directions, and of messages. */
+TEST(an_agent_has_the_sums_of_its_runs) {
+    OPENED(pair, both, KVMEM_AGENT_TELEMETRY);
+    GET(kvmem_agent_telemetry, none, kvmem_agent_get_telemetry, both.near);
+    CHECK_FILLED((const unsigned char *)&none, 0, sizeof(none));
+    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
+        both.remote, NULL);
+    run(read);
+    run(read);
+    GET(kvmem_request_telemetry, last, kvmem_request_get_telemetry, read);
+    GET(kvmem_agent_telemetry, after_reads, kvmem_agent_get_telemetry, both.near);
+    CHECK_EQ(after_reads.succeeded, 2);
+    CHECK_EQ(after_reads.bytes_read, 2 * NUM_BLOCKS * BLOCK);
+    CHECK_EQ(after_reads.bytes_written, 0);
+    CHECK_EQ(after_reads.descriptors, 2 * NUM_BLOCKS);
+    CHECK_EQ(after_reads.in_flight, 0);
+    CHECK(after_reads.duration_ns >= last.duration_ns);
+    CHECK(after_reads.longest_ns >= last.duration_ns);
+    CHECK(after_reads.duration_ns <= 2 * after_reads.longest_ns);
+
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    OPENED(kv_side, near_side, &config, both.near, 3);
+    OPENED(kv_side, far_side, &config, both.far, 4);
+    agents_introduce(both.near, both.far); /* again, with the memory of the layout */
+    CLEANUP(message_free) message descriptor = layout_descriptor(far_side.layout);
+    OWN(kvmem_layout, remote, kvmem_layout_import, both.near, descriptor.data, descriptor.size);
+    const kv_move move = KV_MOVE(3, {0, 1}, {4, 6});
+    const kvmem_transfer_info info = kv_run(near_side.layout, remote, &move);
+    EXPECT_OK(kvmem_agent_notify(both.near, "far", "x", 1, ERR));
+    agents_introduce(both.far, both.near);
+    EXPECT_OK(kvmem_agent_notify(both.far, "near", "y", 1, ERR));
+    agent_expect_notification(both.near, "far", "y", 1);
+    GET(kvmem_agent_telemetry, all, kvmem_agent_get_telemetry, both.near);
+    CHECK_EQ(all.succeeded, 2 + info.num_requests);
+    CHECK_EQ(all.failed, 0);
+    CHECK_EQ(all.bytes_written, info.bytes);
+    CHECK_EQ(all.bytes_read, after_reads.bytes_read);
+    CHECK_EQ(all.notifications_sent, 1);
+    CHECK_EQ(all.notifications_received, 1);
+    kvmem_agent_telemetry absent;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "KVMEM_AGENT_TELEMETRY",
+                   kvmem_agent_get_telemetry(both.far, &absent, ERR));
 }
 
 TEST(without_telemetry_the_error_says_what_to_set) {

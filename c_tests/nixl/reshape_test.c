@@ -41,10 +41,9 @@ static void each_region(const shape *shape, const kvmem_layout *layout, const kv
     GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
     GET(kvmem_layout_strides, here, kvmem_layout_get_strides, layout);
     GET(kvmem_layout_strides, there, kvmem_layout_get_strides, other);
-    for (uint64_t i = 0; i < here.num_bases; i++) {
+    for (uint64_t i = 0; i < here.num_bases; i++)
         with((unsigned char *)(uintptr_t)here.bases[i], (unsigned char *)(uintptr_t)there.bases[i],
              needs.region_size);
-    }
 }
 
 static void fill_both(unsigned char *bytes, unsigned char *others, size_t size) {
@@ -92,25 +91,29 @@ static kvmem_layout *import(kvmem_agent *agent, const kvmem_layout *layout) {
 #define ARENA_SIZE (8 * 4096)
 
 /* Tokens of one shape go to the other: read from the far agent's memory, and written to it, with a descriptor
-   for each span and through an arena. */
+   for each span, through an arena, and served by their owner. */
 static void move_both_ways(const pair *pair, const shape *from, const shape *to,
                            const kvmem_transfer_options *options) {
     for (int writes = 0; writes < 2; writes++) {
         OWNED(kvmem_layout) source = build(from, writes ? pair->near : pair->far, false);
         OWNED(kvmem_layout) destination = build(to, writes ? pair->far : pair->near, false);
         OWNED(kvmem_layout) expected = build(to, NULL, false);
+        const kvmem_serve_options serve =
+            OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE, it.arena_size = ARENA_SIZE);
+        EXPECT_OK(kvmem_layout_serve(writes ? destination : source, &serve, ERR));
         agents_introduce(pair->near, pair->far); /* with what was built since the last time */
         OWNED(kvmem_layout) remote = import(pair->near, writes ? destination : source);
-        const uint32_t paths[2][2] = {{KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED},
-                                      {KVMEM_PATH_NIXL_WRITE, KVMEM_PATH_NIXL_WRITE_STAGED}};
-        for (int staged = 0; staged < 2; staged++) {
+        const uint32_t paths[2][3] = {
+            {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_READ_SERVED},
+            {KVMEM_PATH_NIXL_WRITE, KVMEM_PATH_NIXL_WRITE_STAGED, KVMEM_PATH_NIXL_WRITE_SERVED}};
+        for (int staged = 0; staged < 3; staged++) {
             const uint32_t path = paths[writes][staged];
             each_region(from, source, source, fill_both);
             each_region(to, destination, expected, fill_both);
             run(source, expected, options, KVMEM_PATH_MEMCPY);
             kvmem_transfer_options forced = *options;
             forced.path = path;
-            forced.staging_size = staged ? ARENA_SIZE : 0;
+            forced.staging_size = staged == 1 ? ARENA_SIZE : 0;
             run(writes ? source : remote, writes ? remote : destination, &forced, path);
             each_region(to, destination, expected, compare);
         }
@@ -127,9 +130,8 @@ TEST(tokens_are_read_and_written_between_other_orders_and_sizes) {
                                                    it.destination_table = &destination, it.num_tokens = 9);
     OPENED(pair, agents);
     for (size_t i = 0; i < NUM(shapes); i++) {
-        for (size_t to = 0; to < NUM(shapes); to++) {
+        for (size_t to = 0; to < NUM(shapes); to++)
             move_both_ways(&agents, &shapes[i], &shapes[to], &options);
-        }
     }
 }
 

@@ -143,9 +143,7 @@ TEST(backends_are_chosen) {
 
 /* NIXL has one status for it; the error names what UCX needs, and its settings. */
 TEST(gpu_memory_without_a_gpu_is_refused_with_advice) {
-    if (access("/dev/nvidiactl", F_OK) == 0) {
-        SKIP("a machine without a GPU");
-    }
+    if (access("/dev/nvidiactl", F_OK) == 0) SKIP("a machine without a GPU");
     static unsigned char memory[4096];
     OWNED(kvmem_agent) agent = agent_open("no_gpu");
     OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_VRAM);
@@ -175,9 +173,8 @@ TEST(files_are_queried_by_their_paths) {
     GET(kvmem_query_result, there, kvmem_query_get, query, 0);
     CHECK_EQ(there.exists, 1);
     bool has_size = false;
-    for (size_t i = 0; i < there.parameter_count; i++) {
+    for (size_t i = 0; i < there.parameter_count; i++)
         has_size |= strcmp(there.parameters[i].value, "10") == 0;
-    }
     CHECK(has_size);
     GET(kvmem_query_result, absent, kvmem_query_get, query, 1);
     CHECK_EQ(absent.exists, 0);

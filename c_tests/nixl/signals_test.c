@@ -16,16 +16,14 @@ static void note_hangup(int number) {
 }
 
 static void get_dispositions(struct sigaction *actions) {
-    for (int number = 1; number < NUM_SIGNALS; number++) {
+    for (int number = 1; number < NUM_SIGNALS; number++)
         CHECK_EQ(sigaction(number, NULL, &actions[number]), 0);
-    }
 }
 
 static bool are_equal(const struct sigaction *one, const struct sigaction *other) {
     bool are = one->sa_handler == other->sa_handler && one->sa_flags == other->sa_flags;
-    for (int number = 1; number < NUM_SIGNALS; number++) {
+    for (int number = 1; number < NUM_SIGNALS; number++)
         are = are && sigismember(&one->sa_mask, number) == sigismember(&other->sa_mask, number);
-    }
     return are;
 }
 
@@ -33,9 +31,8 @@ static void expect_unchanged(const struct sigaction *before, const char *when) {
     struct sigaction now[NUM_SIGNALS];
     get_dispositions(now);
     for (int number = 1; number < NUM_SIGNALS; number++) {
-        if (!are_equal(&now[number], &before[number])) {
+        if (!are_equal(&now[number], &before[number]))
             FAIL("the disposition of signal %d has changed: %s", number, when);
-        }
     }
 }
 

@@ -27,9 +27,7 @@ static const kv_outers values = {1, 1, 1};
     KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_##direction##_STAGED, it.staging_size = SMALL_ARENA)
 
 static void fill_pairs(void) {
-    for (uint32_t i = 0; i < NUM(backwards); i++) {
-        backwards[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
-    }
+    for (uint32_t i = 0; i < NUM(backwards); i++) backwards[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
 }
 
 typedef kv_meeting fixture;
@@ -41,9 +39,7 @@ static void open_kinds(fixture *fixture, const kv_kind *here, const kv_kind *the
 }
 
 /* The layers of the far side are apart from each other in each block, those of the near side in regions. */
-static void fixture_open(fixture *fixture) {
-    open_kinds(fixture, &kv_kinds[1], &kv_kinds[0]);
-}
+static void fixture_open(fixture *fixture) { open_kinds(fixture, &kv_kinds[1], &kv_kinds[0]); }
 
 /* The costs of requests are measured per peer: nothing was moved to or from this one before. */
 TEST(rows_are_read_and_written_by_the_path_that_costs_less) {
@@ -128,9 +124,7 @@ TEST(transfers_that_share_an_arena_all_end) {
     for (size_t i = 0; i < NUM(reads); i++) { /* to the same bytes, from the same bytes */
         EXPECT_OK(kvmem_transfer_create(far, near, SMALL(READ), &reads[i], ERR));
     }
-    for (size_t i = 0; i < NUM(reads); i++) {
-        EXPECT_OK(kvmem_transfer_submit(reads[i], ERR));
-    }
+    for (size_t i = 0; i < NUM(reads); i++) EXPECT_OK(kvmem_transfer_submit(reads[i], ERR));
     for (size_t i = 0; i < NUM(reads); i++) {
         EXPECT_OK(kvmem_transfer_wait(reads[i], PATIENCE, ERR));
         kvmem_transfer_destroy(reads[i]);
@@ -163,44 +157,13 @@ TEST(a_transfer_with_an_invalidated_peer_is_stale) {
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(read, ERR));
 }
 
-typedef struct stream {
-    kvmem_transfer *transfer;
-    atomic_uint rounds;
-    kvmem_status last; /* read after the join */
-} stream;
-
-static void *stream_until_it_fails(void *argument) {
-    stream *stream = argument;
-    stream->last = KVMEM_STATUS_OK;
-    while (stream->last == KVMEM_STATUS_OK) {
-        stream->last = kvmem_transfer_submit(stream->transfer, NULL);
-        if (stream->last == KVMEM_STATUS_OK) {
-            stream->last = kvmem_transfer_wait(stream->transfer, PATIENCE, NULL);
-        }
-        stream->rounds++;
-    }
-    return NULL;
-}
-
 TEST(a_peer_that_is_killed_in_the_middle_is_lost) {
     OPENED(fixture, fixture);
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
-    stream streams[2] = {{0}, {0}};
-    EXPECT_OK(kvmem_transfer_create(far, near, SMALL(READ), &streams[0].transfer, ERR));
-    EXPECT_OK(kvmem_transfer_create(near, far, SMALL(WRITE), &streams[1].transfer, ERR));
-    pthread_t threads[NUM(streams)];
-    for (size_t i = 0; i < NUM(streams); i++) {
-        CHECK_EQ(pthread_create(&threads[i], NULL, stream_until_it_fails, &streams[i]), 0);
-    }
-    while (streams[0].rounds < 3 || streams[1].rounds < 3) {
-        sched_yield();
-    }
-    kv_peer_crash(&fixture.peer);
-    for (size_t i = 0; i < NUM(streams); i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
-        CHECK_EQ(streams[i].last, KVMEM_STATUS_PEER_LOST);
-        kvmem_transfer_destroy(streams[i].transfer);
-    }
+    kvmem_transfer *both[2] = {NULL, NULL};
+    EXPECT_OK(kvmem_transfer_create(far, near, SMALL(READ), &both[0], ERR));
+    EXPECT_OK(kvmem_transfer_create(near, far, SMALL(WRITE), &both[1], ERR));
+    kv_peer_crash_under(&fixture.peer, both, 3, PATIENCE);
     memcpy(fixture.side.expected, fixture.side.memory, fixture.side.size); /* whatever was read in time */
 }
 
@@ -251,8 +214,6 @@ TEST(what_can_not_be_staged_is_refused) {
 
 int main(int argc, char **argv) {
     /* Set before NIXL is loaded; peers inherit it. */
-    if (OVER_TCP) {
-        setenv("UCX_TLS", "tcp,self", 1);
-    }
+    if (OVER_TCP) setenv("UCX_TLS", "tcp,self", 1);
     return test_main(argc, argv, test_registered());
 }

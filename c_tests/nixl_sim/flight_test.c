@@ -16,9 +16,7 @@ static kvmem_layout_config two_requests(void) {
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination,
                               uint64_t num_blocks, uint64_t num_layers) {
     kvmem_block_pair pairs[NUM_BLOCKS];
-    for (uint64_t i = 0; i < num_blocks; i++) {
-        pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
-    }
+    for (uint64_t i = 0; i < num_blocks; i++) pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
     const kv_move all = {pairs, num_blocks, 0, 0, num_layers};
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&all));
     return transfer;
@@ -71,9 +69,7 @@ static kvmem_status run(kvmem_transfer *transfer) {
     return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(transfer, PATIENCE, ERR) : status;
 }
 
-static nixl_sim_requests requests(void) {
-    return NIXL(nixl_sim_get_requests());
-}
+static nixl_sim_requests requests(void) { return NIXL(nixl_sim_get_requests()); }
 
 /* The deadline of the process bounds the wait. */
 #define AWAIT(condition)                                                                             \
@@ -248,9 +244,8 @@ TEST(a_thread_that_waits_does_the_work_of_its_agent) {
     for (int i = 0; i < 20; i++) {
         EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
         kvmem_status status = KVMEM_STATUS_TIMED_OUT;
-        while (status == KVMEM_STATUS_TIMED_OUT) {
+        while (status == KVMEM_STATUS_TIMED_OUT)
             status = kvmem_transfer_wait(pair.transfer, MILLISECONDS(1), ERR);
-        }
         CHECK_EQ(status, KVMEM_STATUS_OK);
         CHECK(requests().last_poster != gettid());
     }
@@ -260,9 +255,8 @@ TEST(a_thread_that_waits_does_the_work_of_its_agent) {
 static kvmem_transfer *create_staged(const pair *pair, const kvmem_layout_config *config,
                                      uint64_t stall_timeout_ns) {
     kvmem_block_pair pairs[NUM_BLOCKS];
-    for (uint64_t i = 0; i < config->num_blocks; i++) {
+    for (uint64_t i = 0; i < config->num_blocks; i++)
         pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
-    }
     const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, pair->remote, pair->local,
         KV_OPTIONS(&all, it.path = KVMEM_PATH_NIXL_READ_STAGED, it.staging_size = 8 * 4096,
@@ -334,9 +328,7 @@ TEST(a_run_without_progress_ends_in_time) {
     NIXL(nixl_sim_set_pending(0));
     AWAIT(requests().alive == 0);
     kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) {
-        status = kvmem_transfer_submit(staged, ERR);
-    }
+    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(staged, ERR);
     CHECK_EQ(status, KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(staged, PATIENCE, ERR));
 }

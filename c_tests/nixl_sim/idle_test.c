@@ -13,9 +13,7 @@ static void count(uint32_t level, const char *target, const char *message, void 
 /* The deadline of the process bounds the wait. */
 static void await_polls(uint64_t count) {
     const uint64_t end = NIXL(nixl_sim_notification_polls()) + count;
-    while (NIXL(nixl_sim_notification_polls()) < end) {
-        sched_yield();
-    }
+    while (NIXL(nixl_sim_notification_polls()) < end) sched_yield();
 }
 
 TEST(a_failure_that_repeats_is_logged_once) {

@@ -17,25 +17,19 @@ typedef struct span {
 
 /* A list of spans; the library never puts more than one in it. */
 typedef struct list {
-    bool is_gpu;
     size_t address;
 } list;
 
 static span spans[MOST_SPANS];
 static size_t num_spans;
 static uint64_t failing_register;
-static span refused; /* the last span of a GPU that was refused, until it was refused again */
 static uint64_t failing_deregister;
 static bool is_held[NIXL_SIM_NUM_CALLS];
 static uint64_t num_waiting;
 
 CAPI(create_reg_dlist)(int kind, list **made) {
     *made = calloc(1, sizeof(list));
-    if (*made == NULL) {
-        return ERROR_BACKEND;
-    }
-    (*made)->is_gpu = kind == 1; /* VRAM_SEG */
-    return SUCCESS;
+    return *made != NULL ? SUCCESS : ERROR_BACKEND;
 }
 
 CAPI(destroy_reg_dlist)(list *ended) {
@@ -61,26 +55,13 @@ void sim_pass(int call) {
     num_waiting--;
 }
 
-/* If GPU memory is refused, the library tries once more, to collect what UCX logs. UCX would refuse it again. */
-static bool refuses(const agent *agent, const list *list) {
-    if (refused.agent == agent && refused.address == list->address) {
-        refused = (span){NULL, 0, 0};
-        return true;
-    }
-    const bool fails = sim_fails(&failing_register);
-    if (fails && list->is_gpu) {
-        refused = (span){agent, 0, list->address};
-    }
-    return fails;
-}
-
 /* The library has to name the backend that it means. */
 CAPI(register_mem)(const agent *agent, const list *list, const arguments *arguments) {
     if (arguments == NULL || arguments->backend == NULL || arguments->backend->owner != agent) {
         return ERROR_INVALID_PARAM;
     }
     pthread_mutex_lock(&sim_lock);
-    const bool is_refused = refuses(agent, list) || num_spans == MOST_SPANS;
+    const bool is_refused = sim_fails(&failing_register) || num_spans == MOST_SPANS;
     if (!is_refused) {
         spans[num_spans++] = (span){agent, arguments->backend->plugin, list->address};
     }

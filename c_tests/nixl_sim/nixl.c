@@ -17,9 +17,7 @@ static const char *const plugins[NUM_PLUGINS] = {"POSIX", "UCX"};
 static uint64_t num_polls;
 static bool polls_fail;
 
-EXPORTED bool nixl_capi_is_stub(void) {
-    return false;
-}
+EXPORTED bool nixl_capi_is_stub(void) { return false; }
 
 /* A function that does nothing but answer. */
 #define ANSWERS(name, answer, ...)                                                                   \
@@ -40,9 +38,7 @@ static status free_object(void *ended) {
 
 CAPI(create_configured_agent)(const char *name, const void *config, agent **made) {
     *made = calloc(1, sizeof(agent));
-    if (*made == NULL || strlen(name) >= NAME_SIZE) {
-        return ERROR_BACKEND;
-    }
+    if (*made == NULL || strlen(name) >= NAME_SIZE) return ERROR_BACKEND;
     strcpy((*made)->name, name);
     return SUCCESS;
 }
@@ -51,9 +47,7 @@ ANSWERS(destroy_agent, free_object(ended), agent *ended)
 
 bool sim_knows(const agent *agent, const char *name) {
     for (size_t i = 0; i < MOST_PEERS; i++) {
-        if (strcmp(agent->peers[i], name) == 0) {
-            return true;
-        }
+        if (strcmp(agent->peers[i], name) == 0) return true;
     }
     return strcmp(agent->name, name) == 0;
 }
@@ -61,17 +55,13 @@ bool sim_knows(const agent *agent, const char *name) {
 CAPI(get_local_md)(agent *agent, void **data, size_t *size) {
     *size = strlen(METADATA) + strlen(agent->name) + 1;
     *data = malloc(*size);
-    if (*data == NULL) {
-        return ERROR_BACKEND;
-    }
+    if (*data == NULL) return ERROR_BACKEND;
     snprintf(*data, *size, "%s%s", METADATA, agent->name);
     return SUCCESS;
 }
 
 static status add_peer(agent *agent, const char *name) {
-    if (sim_knows(agent, name)) {
-        return SUCCESS;
-    }
+    if (sim_knows(agent, name)) return SUCCESS;
     for (size_t i = 0; i < MOST_PEERS; i++) {
         if (agent->peers[i][0] == '\0') {
             strcpy(agent->peers[i], name);
@@ -84,9 +74,7 @@ static status add_peer(agent *agent, const char *name) {
 CAPI(load_remote_md)(agent *agent, const void *data, size_t size, char **name) {
     const char *text = data;
     const size_t before = strlen(METADATA);
-    if (size <= before || text[size - 1] != '\0' || size - before > NAME_SIZE) {
-        return ERROR_BACKEND;
-    }
+    if (size <= before || text[size - 1] != '\0' || size - before > NAME_SIZE) return ERROR_BACKEND;
     const status outcome = LOCKED(add_peer(agent, text + before));
     *name = outcome == SUCCESS ? strdup(text + before) : NULL;
     return *name != NULL ? SUCCESS : ERROR_BACKEND;
@@ -165,9 +153,7 @@ CAPI(create_backend)(agent *agent, const char *name, const void *params, backend
     for (size_t i = 0; i < NUM_PLUGINS; i++) {
         if (strcmp(plugins[i], name) == 0 && !agent->has_plugin[i]) {
             *made = malloc(sizeof(backend));
-            if (*made == NULL) {
-                return ERROR_BACKEND;
-            }
+            if (*made == NULL) return ERROR_BACKEND;
             **made = (backend){agent, i};
             agent->has_plugin[i] = true;
             return SUCCESS;
@@ -238,10 +224,6 @@ CAPI(notif_map_get_notif)(const void *map, const char *name, size_t index, const
     return ERROR_NOT_FOUND;
 }
 
-uint64_t nixl_sim_notification_polls(void) {
-    return LOCKED(num_polls);
-}
+uint64_t nixl_sim_notification_polls(void) { return LOCKED(num_polls); }
 
-void nixl_sim_set_notifications_fail(int fail) {
-    LOCKED(polls_fail = fail != 0);
-}
+void nixl_sim_set_notifications_fail(int fail) { LOCKED(polls_fail = fail != 0); }

@@ -25,18 +25,14 @@ static status make_list(void **made) {
     return *made != NULL ? SUCCESS : ERROR_BACKEND;
 }
 
-CAPI(create_xfer_dlist)(int kind, void **made) {
-    return make_list(made);
-}
+CAPI(create_xfer_dlist)(int kind, void **made) { return make_list(made); }
 
 CAPI(destroy_xfer_dlist)(void *ended) {
     free(ended);
     return SUCCESS;
 }
 
-CAPI(xfer_dlist_add_desc)(void *list, size_t address, size_t size, uint64_t device) {
-    return SUCCESS;
-}
+CAPI(xfer_dlist_add_desc)(void *list, size_t address, size_t size, uint64_t device) { return SUCCESS; }
 
 CAPI(prep_xfer_dlist)(agent *agent, const char *name, void *list, void **made, const arguments *arguments) {
     return make_list(made);
@@ -49,9 +45,7 @@ CAPI(release_xfer_dlist_handle)(agent *agent, void *ended) {
 
 static status make_request(request **made) {
     *made = calloc(1, sizeof(request));
-    if (*made == NULL) {
-        return ERROR_BACKEND;
-    }
+    if (*made == NULL) return ERROR_BACKEND;
     LOCKED(counts.alive++);
     return SUCCESS;
 }
@@ -94,18 +88,13 @@ static status ask(request *request) {
         counts.in_flight--;
     }
     switch (request->state) {
-    case IN_FLIGHT:
-        return IN_PROGRESS;
-    case FAILED:
-        return ERROR_BACKEND;
-    default:
-        return SUCCESS;
+    case IN_FLIGHT: return IN_PROGRESS;
+    case FAILED: return ERROR_BACKEND;
+    default: return SUCCESS;
     }
 }
 
-CAPI(get_xfer_status)(agent *agent, request *request) {
-    return LOCKED(ask(request));
-}
+CAPI(get_xfer_status)(agent *agent, request *request) { return LOCKED(ask(request)); }
 
 CAPI(release_xfer_req)(agent *agent, request *request) {
     pthread_mutex_lock(&sim_lock);
@@ -120,32 +109,20 @@ CAPI(release_xfer_req)(agent *agent, request *request) {
 }
 
 CAPI(destroy_xfer_req)(request *ended) {
-    if (!ended->is_released) {
-        return ERROR_INVALID_STATE;
-    }
+    if (!ended->is_released) return ERROR_INVALID_STATE;
     free(ended);
     return SUCCESS;
 }
 
-void nixl_sim_fail_post(uint64_t nth) {
-    LOCKED(failing_post = nth);
-}
+void nixl_sim_fail_post(uint64_t nth) { LOCKED(failing_post = nth); }
 
-void nixl_sim_fail_status(uint64_t nth) {
-    LOCKED(failing_status = nth);
-}
+void nixl_sim_fail_status(uint64_t nth) { LOCKED(failing_status = nth); }
 
-void nixl_sim_fail_release(uint64_t nth) {
-    LOCKED(failing_release = nth);
-}
+void nixl_sim_fail_release(uint64_t nth) { LOCKED(failing_release = nth); }
 
-void nixl_sim_set_pending(int pending) {
-    LOCKED(stays_pending = pending != 0);
-}
+void nixl_sim_set_pending(int pending) { LOCKED(stays_pending = pending != 0); }
 
-nixl_sim_requests nixl_sim_get_requests(void) {
-    return LOCKED(counts);
-}
+nixl_sim_requests nixl_sim_get_requests(void) { return LOCKED(counts); }
 
 /* It neither estimates nor measures. */
 CAPI(estimate_xfer_cost)(agent *agent, const request *request, const arguments *arguments, int64_t *duration,
@@ -153,10 +130,6 @@ CAPI(estimate_xfer_cost)(agent *agent, const request *request, const arguments *
     return ERROR_BACKEND;
 }
 
-CAPI(query_xfer_backend)(agent *agent, const request *request, void **backend) {
-    return ERROR_BACKEND;
-}
+CAPI(query_xfer_backend)(agent *agent, const request *request, void **backend) { return ERROR_BACKEND; }
 
-CAPI(get_xfer_telemetry)(agent *agent, const request *request, void *telemetry) {
-    return ERROR_BACKEND;
-}
+CAPI(get_xfer_telemetry)(agent *agent, const request *request, void *telemetry) { return ERROR_BACKEND; }

@@ -33,9 +33,7 @@ static struct {
 
 static inline void nixl_look_up(void *library, const char *name, void *function) {
     void *symbol = dlsym(library, name);
-    if (symbol == NULL) {
-        FAIL("NIXL is not the stand-in: it has no %s", name);
-    }
+    if (symbol == NULL) FAIL("NIXL is not the stand-in: it has no %s", name);
     memcpy(function, &symbol, sizeof(symbol));
 }
 

@@ -10,13 +10,9 @@ static bool opens_it(const uint64_t *arguments) {
     return strstr((const char *)(uintptr_t)arguments[1], opened) != NULL;
 }
 
-static bool asks_for_wiping(const uint64_t *arguments) {
-    return arguments[2] == MADV_WIPEONFORK;
-}
+static bool asks_for_wiping(const uint64_t *arguments) { return arguments[2] == MADV_WIPEONFORK; }
 
-static void make_queue(void) {
-    OWN(kvmem_queue, queue, kvmem_queue_create);
-}
+static void make_queue(void) { OWN(kvmem_queue, queue, kvmem_queue_create); }
 
 static void amid_the_first_call(void) {
     held_call_begin(make_queue, SYS_madvise, asks_for_wiping);
@@ -127,9 +123,7 @@ static atomic_bool may_go_on;
 static void block(uint32_t level, const char *target, const char *message, void *user_data) {
     (void)level, (void)target, (void)message, (void)user_data;
     is_blocked = true;
-    while (!may_go_on) {
-        sched_yield();
-    }
+    while (!may_go_on) sched_yield();
 }
 
 static void count_message(uint32_t level, const char *target, const char *message, void *user_data) {
@@ -138,9 +132,7 @@ static void count_message(uint32_t level, const char *target, const char *messag
 }
 
 /* Asks for more huge pages than there are, which is logged. */
-static void log_something(void) {
-    kvmem_region_destroy(region_create_with_fallback());
-}
+static void log_something(void) { kvmem_region_destroy(region_create_with_fallback()); }
 
 /* The child has neither the callback nor the threads of its parent. */
 static void log_and_release(void) {

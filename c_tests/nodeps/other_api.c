@@ -6,9 +6,7 @@
 int nixl_capi_is_stub(int *is_stub);
 
 int nixl_capi_is_stub(int *is_stub) {
-    if (is_stub == NULL) {
-        abort();
-    }
+    if (is_stub == NULL) abort();
     *is_stub = 0;
     abort(); /* a caller that knows the older signature passes no pointer */
 }

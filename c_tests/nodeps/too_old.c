@@ -3,6 +3,4 @@
 
 int nixl_capi_is_stub(void);
 
-int nixl_capi_is_stub(void) {
-    return 0;
-}
+int nixl_capi_is_stub(void) { return 0; }

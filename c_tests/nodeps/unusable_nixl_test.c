@@ -55,9 +55,8 @@ TEST(a_directory_without_it_is_missing) {
 
 TEST(failures_leak_no_file) {
     KEEPS_FILES;
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 10; i++)
         EXPECT(KVMEM_STATUS_UNAVAILABLE_NIXL, kvmem_nixl_load(KVMEM_TEST_TOO_OLD_LIBRARY, ERR));
-    }
 }
 
 TEST(odd_paths_are_missing_too) {

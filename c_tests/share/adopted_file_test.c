@@ -58,9 +58,7 @@ static parcel share(const kvmem_region *region, uint64_t flags) {
     return parcel;
 }
 
-static bool is_sealed(const engine_file *file) {
-    return (fcntl(file->fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0;
-}
+static bool is_sealed(const engine_file *file) { return (fcntl(file->fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0; }
 
 static kvmem_status adopt_as_asked(void *options) {
     kvmem_region *region = NULL;
@@ -183,78 +181,57 @@ TEST(blocks_that_no_importer_could_align_are_not_shared) {
     CHECK_EQ(munmap(place, 4 * MIB), 0);
 }
 
+static kvmem_layout *lay_out_pages(kvmem_region *region, uint32_t num_blocks) {
+    const kvmem_layout_config config = OPTIONS(
+        kvmem_layout_config, it.num_blocks = num_blocks, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
+        it.inner_dim = PAGE, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    return regions_lay_out(&config, &region, 1, NULL);
+}
+
+static kvmem_layout *adopt_pages(unsigned char *address, uint32_t num_blocks) {
+    OWN(kvmem_region, region, kvmem_region_adopt_host,
+        REF(OPTIONS(kvmem_adopt_options, it.address = address, it.size = num_blocks * PAGE)));
+    return lay_out_pages(region, num_blocks);
+}
+
+/* The destination starts at the fourth page of the source. Pairs that read and write one page are refused; others move. */
+static void check_overlap(const kvmem_layout *source, const kvmem_layout *destination) {
+    static const kvmem_block_pair same[] = {{4, 0}}, chain[] = {{0, 0}, {4, 1}}, apart[] = {{0, 4}, {7, 7}};
+    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = same, it.num_pairs = NUM(same));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, source, destination, &options);
+    options.pairs = chain, options.num_pairs = NUM(chain);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, source, destination, &options);
+    options.pairs = apart, options.num_pairs = NUM(apart);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
+    RUN(transfer);
+}
+
 /* Parts of one file that overlap, at different addresses: what is read here is written there. */
 TEST(parts_of_one_file_are_seen_to_overlap) {
-    static const kvmem_block_pair same[] = {{4, 0}}, chain[] = {{0, 0}, {4, 1}}, apart[] = {{0, 4}, {7, 7}};
-    const kvmem_layout_config config = OPTIONS(
-        kvmem_layout_config, it.num_blocks = 8, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
-        it.inner_dim = PAGE, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
-    for (size_t i = 0; i < FILE_SIZE; i++) {
-        file.bytes[i] = (unsigned char)(i / PAGE);
-    }
+    for (size_t i = 0; i < FILE_SIZE; i++) file.bytes[i] = (unsigned char)(i / PAGE);
     const kvmem_adopt_file_options whole = WITH(part_of(&file, NULL), it.offset = 0);
     const kvmem_adopt_file_options later = WITH(part_of(&file, NULL), it.offset = 4 * PAGE);
     OWNED(kvmem_region) first = adopt(&whole);
     OWNED(kvmem_region) second = adopt(&later);
-    GET(kvmem_region *, view, kvmem_region_create_view, second, 0, 8 * PAGE);
-    OWNED(kvmem_layout) source = regions_lay_out(&config, &first, 1, NULL);
-    OWNED(kvmem_layout) destination = regions_lay_out(&config, &view, 1, NULL);
-    kvmem_region_destroy(view);
-    const struct {
-        const kvmem_block_pair *pairs;
-        size_t count;
-    } overlapping[] = {{same, NUM(same)}, {chain, NUM(chain)}};
-    for (size_t i = 0; i < NUM(overlapping); i++) {
-        const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options,
-                                                       it.pairs = overlapping[i].pairs,
-                                                       it.num_pairs = overlapping[i].count);
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, source, destination,
-               &options);
-    }
-    const kvmem_transfer_options options =
-        OPTIONS(kvmem_transfer_options, it.pairs = apart, it.num_pairs = NUM(apart));
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
-    RUN(transfer);
+    OWN(kvmem_region, view, kvmem_region_create_view, second, 0, 8 * PAGE);
+    OWNED(kvmem_layout) source = lay_out_pages(first, 8);
+    OWNED(kvmem_layout) destination = lay_out_pages(view, 8);
+    check_overlap(source, destination);
     CHECK_FILLED(file.bytes + 8 * PAGE, 0, PAGE);
     CHECK_FILLED(file.bytes + 11 * PAGE, 7, PAGE);
 }
 
-static kvmem_layout *adopt_pages(unsigned char *address, uint32_t num_blocks) {
-    const kvmem_layout_config config = OPTIONS(
-        kvmem_layout_config, it.num_blocks = num_blocks, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
-        it.inner_dim = PAGE, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
-    const kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = address,
-                                                it.size = num_blocks * PAGE);
-    OWN(kvmem_region, region, kvmem_region_adopt_host, &options);
-    return regions_lay_out(&config, &region, 1, NULL);
-}
-
 /* The engine has mapped one file twice, and adopts both by their addresses. */
 TEST(memory_that_is_mapped_twice_is_seen_to_overlap) {
-    static const kvmem_block_pair same[] = {{4, 0}}, chain[] = {{0, 0}, {4, 1}}, apart[] = {{0, 4}};
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     unsigned char *again = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
     CHECK(again != MAP_FAILED);
     {
         OWNED(kvmem_layout) source = adopt_pages(file.bytes + PAGE, 8);
         OWNED(kvmem_layout) destination = adopt_pages(again + 5 * PAGE, 8);
-        const struct {
-            const kvmem_block_pair *pairs;
-            size_t count;
-        } overlapping[] = {{same, NUM(same)}, {chain, NUM(chain)}};
-        for (size_t i = 0; i < NUM(overlapping); i++) {
-            const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options,
-                                                           it.pairs = overlapping[i].pairs,
-                                                           it.num_pairs = overlapping[i].count);
-            REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, source, destination,
-                   &options);
-        }
         memset(file.bytes + PAGE, 7, PAGE);
-        const kvmem_transfer_options options =
-            OPTIONS(kvmem_transfer_options, it.pairs = apart, it.num_pairs = NUM(apart));
-        OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
-        RUN(transfer);
+        check_overlap(source, destination);
         CHECK_FILLED(file.bytes + 9 * PAGE, 7, PAGE);
     }
     CHECK_EQ(munmap(again, FILE_SIZE), 0);

@@ -28,9 +28,7 @@ static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_confi
                                            it.device = memory == MEMORY_DEVICE ? &device : NULL,
                                            it.elastic = is_elastic ? &elastic : NULL);
     GET(kvmem_layout *, layout, kvmem_layout_build, &options);
-    if (is_elastic) {
-        EXPECT_OK(kvmem_layout_resize(layout, config->num_blocks, ERR));
-    }
+    if (is_elastic) EXPECT_OK(kvmem_layout_resize(layout, config->num_blocks, ERR));
     return layout;
 }
 
@@ -38,13 +36,10 @@ static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_confi
 static kvmem_layout *build_apart(memory_kind memory, const kvmem_layout_config *config, kvmem_agent *agent) {
     kvmem_region *regions[KV_MAX_REGIONS];
     const uint64_t count = kv_num_regions(config);
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < count; i++)
         regions[i] = memory_create(memory, kv_region_size(config) + (i + 1) * 4096, NULL);
-    }
     kvmem_layout *layout = regions_lay_out(config, regions, count, agent);
-    for (uint64_t i = 0; i < count; i++) {
-        kvmem_region_destroy(regions[i]);
-    }
+    for (uint64_t i = 0; i < count; i++) kvmem_region_destroy(regions[i]);
     return layout;
 }
 
@@ -67,9 +62,8 @@ static void visit_tails(const kvmem_layout *layout, const kv_side *model, visit 
         const uint64_t blocks = kv_region_size(&model->config);
         GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
         const bool is_padded = strides.block_stride != kv_block_stride(&model->config);
-        if (!is_padded && info.size >= blocks + TAIL) {
+        if (!is_padded && info.size >= blocks + TAIL)
             visit(region, blocks, model->expected + model->starts[i] + blocks, TAIL);
-        }
     }
 }
 

@@ -74,9 +74,8 @@ static void fixture_close(fixture *fixture) {
 
 static void expect_one_of(kvmem_status status, kvmem_status first, kvmem_status second, const char *call,
                           size_t at) {
-    if (status != first && status != second) {
+    if (status != first && status != second)
         FAIL("%s, byte %zu: %s: %s", call, at, kvmem_status_name(status), test_last_message());
-    }
 }
 
 /* Everything that reads the block. Its owner lives unless the block says not. */
@@ -132,9 +131,7 @@ TEST_EACH_KIND(a_changed_byte_is_an_error_or_a_value) {
         kvmem_region *region = NULL;
         const kvmem_status status = open_forged(&fixture.forged, &region);
         check_opening(status, kind, at);
-        if (status == KVMEM_STATUS_OK) {
-            look(region, kind, at);
-        }
+        if (status == KVMEM_STATUS_OK) look(region, kind, at);
         CALL(kvmem_region_destroy(region));
         forget_block(block);
     }
@@ -170,11 +167,7 @@ static void refuse_block(fixture *fixture, size_t size, int seals) {
 TEST_EACH_KIND(a_block_of_another_size_is_corrupt) {
     OPENED(fixture, fixture, kind);
     const size_t size = fixture.block.size;
-    for (size_t cut = 0; cut < size; cut++) {
-        refuse_block(&fixture, cut, SEALS);
-    }
-    for (size_t more = 1; more <= HEAD; more++) {
-        refuse_block(&fixture, size + more, SEALS);
-    }
+    for (size_t cut = 0; cut < size; cut++) refuse_block(&fixture, cut, SEALS);
+    for (size_t more = 1; more <= HEAD; more++) refuse_block(&fixture, size + more, SEALS);
     refuse_block(&fixture, size, F_SEAL_GROW);
 }

@@ -44,16 +44,13 @@ static void await_all(const meeting *meeting, uint32_t count) {
         struct pollfd arrived = {.fd = meeting->arrivals[0], .events = POLLIN};
         char byte;
         CHECK_EQ(poll(&arrived, 1, PATIENCE_MS), 1);
-        if (read(meeting->arrivals[0], &byte, 1) != 1) {
+        if (read(meeting->arrivals[0], &byte, 1) != 1)
             FAIL("all that are left have ended: %u of %u came", i, count);
-        }
     }
 }
 
 static void end_all(meeting *meeting, const pid_t *children, uint32_t count) {
-    for (uint32_t i = 1; i < count; i += 2) {
-        CHECK_EQ(kill(children[i], SIGKILL), 0);
-    }
+    for (uint32_t i = 1; i < count; i += 2) CHECK_EQ(kill(children[i], SIGKILL), 0);
     close(meeting->gate[1]);
     for (uint32_t i = 0; i < count; i++) {
         int state = 0;
@@ -72,9 +69,7 @@ void crowd_role(int socket) {
     CHECK_EQ(pipe2(meeting.gate, O_CLOEXEC), 0);
     for (uint32_t i = 0; i < request.count; i++) {
         children[i] = fork();
-        if (children[i] == 0) {
-            be_one(&meeting, &parcel, request.seed);
-        }
+        if (children[i] == 0) be_one(&meeting, &parcel, request.seed);
         if (children[i] < 0) {
             FAIL("this machine has no room for %u processes: %s", request.count, strerror(errno));
         }
@@ -95,6 +90,4 @@ peer crowd_start(const parcel *parcel, uint32_t count, uint32_t seed) {
     return crowd;
 }
 
-void crowd_end(peer *crowd) {
-    peer_finish(crowd);
-}
+void crowd_end(peer *crowd) { peer_finish(crowd); }

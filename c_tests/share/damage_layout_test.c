@@ -32,9 +32,8 @@ static kvmem_region *region_around(const kvmem_layout *layout, uint64_t num_regi
         GET(kvmem_region *, region, kvmem_layout_get_region, layout, i);
         const kvmem_region_info info = region_info(region);
         const uint64_t offset = piece->address - info.address;
-        if (piece->address >= info.address && offset <= info.size && piece->size <= info.size - offset) {
+        if (piece->address >= info.address && offset <= info.size && piece->size <= info.size - offset)
             return region;
-        }
         CALL(kvmem_region_destroy(region));
     }
     return NULL;
@@ -77,9 +76,7 @@ static kvmem_status open_and_read(const parcel *forged) {
     kvmem_status status = parcel_read(forged, &share);
     THEN(status, kvmem_share_open_layout(share, NULL, &layout, ERR));
     CALL(kvmem_share_destroy(share));
-    if (status == KVMEM_STATUS_OK) {
-        read_layout(layout);
-    }
+    if (status == KVMEM_STATUS_OK) read_layout(layout);
     return status;
 }
 
@@ -87,16 +84,13 @@ static void change_each_byte(const parcel *whole, const char *what) {
     static const unsigned char changes[] = {0x01, 0x20, 0x80, 0xFF};
     CLEANUP(parcel_close) parcel forged = parcel_copy(whole);
     for (size_t at = FORGED_HEADER; at < forged.bytes.size; at++) {
-        if (forged_is_of_handle(&whole->bytes, at)) {
-            continue;
-        }
+        if (forged_is_of_handle(&whole->bytes, at)) continue;
         for (size_t i = 0; i < NUM(changes); i++) {
             forged.bytes.data[at] ^= changes[i];
             forge_seal(&forged);
             const kvmem_status status = open_and_read(&forged);
-            if (status == KVMEM_STATUS_PANIC || status == KVMEM_STATUS_INVALID_ARGUMENT) {
+            if (status == KVMEM_STATUS_PANIC || status == KVMEM_STATUS_INVALID_ARGUMENT)
                 FAIL("%s at %zu: %s: %s", what, at, kvmem_status_name(status), test_last_message());
-            }
             forged.bytes.data[at] ^= changes[i];
         }
     }

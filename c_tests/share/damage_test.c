@@ -15,9 +15,8 @@ static void refuse_bytes(const parcel *parcel, const void *bytes, size_t size, c
     const kvmem_status status =
         kvmem_share_create_received(exact, size, parcel->fds, parcel->num_fds, &share, ERR);
     free(exact);
-    if (status != KVMEM_STATUS_CORRUPT) {
+    if (status != KVMEM_STATUS_CORRUPT)
         FAIL("%s at %zu: %s: %s", how, at, kvmem_status_name(status), test_last_message());
-    }
     CHECK(share == NULL);
 }
 
@@ -26,12 +25,9 @@ TEST_EACH_KIND(damaged_bytes_are_corrupt) {
     const message whole = fixture.parcel.bytes;
     CLEANUP(test_free) unsigned char *bytes = test_allocate(whole.size + 64);
     memcpy(bytes, whole.data, whole.size);
-    for (size_t size = 1; size < whole.size; size++) {
-        refuse_bytes(&fixture.parcel, bytes, size, "cut", size);
-    }
-    for (size_t more = 1; more <= 64; more++) {
+    for (size_t size = 1; size < whole.size; size++) refuse_bytes(&fixture.parcel, bytes, size, "cut", size);
+    for (size_t more = 1; more <= 64; more++)
         refuse_bytes(&fixture.parcel, bytes, whole.size + more, "extended", more);
-    }
     for (size_t bit = 0; bit < whole.size * 8; bit++) {
         bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
         refuse_bytes(&fixture.parcel, bytes, whole.size, "bit flipped", bit);
@@ -63,9 +59,7 @@ TEST(a_changed_byte_gives_memory_or_an_error) {
         parcel forged = parcel_copy(&fixture.parcel);
         fixture.files = count_open_files();
         for (size_t at = FORGED_HEADER; at < forged.bytes.size; at++) {
-            if (forged_is_of_handle(&fixture.parcel.bytes, at)) {
-                continue;
-            }
+            if (forged_is_of_handle(&fixture.parcel.bytes, at)) continue;
             for (size_t i = 0; i < NUM(changes); i++) {
                 forged.bytes.data[at] ^= changes[i];
                 forge_seal(&forged);
@@ -136,9 +130,7 @@ TEST(lies_are_found_out) {
         {past_its_region, KVMEM_STATUS_CORRUPT, ""},
         {of_no_process, KVMEM_STATUS_CORRUPT, ""},
     };
-    for EACH_KIND(kind) {
-        refuse_lies(kind, lies, NUM(lies));
-    }
+    for EACH_KIND(kind) refuse_lies(kind, lies, NUM(lies));
 }
 
 /* Larger than the memory is, but small enough to be. */
@@ -196,9 +188,7 @@ TEST(what_is_said_of_mapped_memory_is_asked_of_the_driver) {
         {of_no_allocation, KVMEM_STATUS_CORRUPT, "not a fabric handle"},
     };
     refuse_lies(MEMORY_MAPPED, of_mapped, NUM(of_mapped));
-    if (memory_end_of_kinds() > MEMORY_FABRIC) {
-        refuse_lies(MEMORY_FABRIC, of_fabric, NUM(of_fabric));
-    }
+    if (memory_end_of_kinds() > MEMORY_FABRIC) refuse_lies(MEMORY_FABRIC, of_fabric, NUM(of_fabric));
 }
 
 /* A reader of version 1 knows no such thing, and one of version 2 takes it for what it says. */

@@ -6,9 +6,7 @@ void exchange_open(exchange *exchange, peer owner, const exchange_terms *terms) 
     exchange->config = blocks_config(&kv_kinds[terms->layout_kind]);
     exchange->owner = owner;
     holder_build(&exchange->owner, terms->there, terms->layout_kind, terms->lie, terms->agent_there, 1);
-    if (terms->num_blocks != 0) {
-        CHECK_EQ(holder_resize(&exchange->owner, terms->num_blocks), KVMEM_STATUS_OK);
-    }
+    if (terms->num_blocks != 0) CHECK_EQ(holder_resize(&exchange->owner, terms->num_blocks), KVMEM_STATUS_OK);
     exchange->parcel = holder_share(&exchange->owner, terms->options);
     kv_model_open(&exchange->there, &exchange->config, 1);
     kv_model_open(&exchange->here, &exchange->config, 2);

@@ -20,9 +20,7 @@ static void allow(size_t open_files, size_t more) {
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
 }
 
-static void allow_all(void) {
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-}
+static void allow_all(void) { CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0); }
 
 /* A driver that opens several at once may fail with some left: then nothing tells why it did. The stand-in
  * does where it takes a fabric handle. */
@@ -39,10 +37,9 @@ static void check_refused(kvmem_status status, memory_kind kind, size_t more) {
     const bool is_said =
         strstr(message, "EMFILE") != NULL || strstr(message, "no free file descriptors") != NULL;
     const bool is_right = status == KVMEM_STATUS_OUT_OF_MEMORY && is_said;
-    if (!is_right && (status != KVMEM_STATUS_CUDA || !may_be_the_drivers(kind, more))) {
+    if (!is_right && (status != KVMEM_STATUS_CUDA || !may_be_the_drivers(kind, more)))
         FAIL("%s with %zu file descriptors: %s: %s", memory_names[kind], more, kvmem_status_name(status),
              test_last_message());
-    }
 }
 
 /* The first share of a region makes its control block: each try has a region of its own. */
@@ -70,9 +67,7 @@ TEST(sharing_says_when_there_are_none) {
                 continue; /* the engine's allocations stay, and their files with them under the stand-in */
             }
             CHECK_EQ(count_open_files(), files);
-            if (status != KVMEM_STATUS_OK) {
-                check_refused(status, kind, more);
-            }
+            if (status != KVMEM_STATUS_OK) check_refused(status, kind, more);
         }
         CHECK(more > 1);
     }
@@ -91,9 +86,7 @@ TEST(sharing_that_fails_leaves_no_mapping) {
         for (size_t more = 0; more < 6; more++) {
             share_with(kind, more); /* what stays for good is there now */
             const size_t mappings = count_mappings();
-            for (size_t i = 0; i < REPEATS; i++) {
-                share_with(kind, more);
-            }
+            for (size_t i = 0; i < REPEATS; i++) share_with(kind, more);
             CHECK(count_mappings() <= mappings + HEAP_MAPPINGS);
         }
     }
@@ -110,9 +103,7 @@ static void open_with_ever_more(const parcel *parcel, memory_kind kind, uint64_t
         status = try_parcel(parcel, flags);
         allow_all();
         CHECK_EQ(count_open_files(), files);
-        if (status != KVMEM_STATUS_OK) {
-            check_refused(status, kind, more);
-        }
+        if (status != KVMEM_STATUS_OK) check_refused(status, kind, more);
     }
     CHECK(more > 1);
 }

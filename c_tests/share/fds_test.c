@@ -6,9 +6,7 @@
 
 KEEPING_HOLDER_ROLE
 
-static bool has_memory_fds(memory_kind kind) {
-    return !memory_goes_by_handle(kind);
-}
+static bool has_memory_fds(memory_kind kind) { return !memory_goes_by_handle(kind); }
 
 TEST_EACH_KIND(as_many_come_as_are_said) {
     OPENED(target, fixture, kind, NULL);
@@ -18,10 +16,9 @@ TEST_EACH_KIND(as_many_come_as_are_said) {
     longer.fds[longer.num_fds] = fcntl(longer.fds[0], F_DUPFD_CLOEXEC, 0);
     longer.num_fds++;
     for (size_t count = 0; count <= longer.num_fds; count++) {
-        if (count != fixture.parcel.num_fds) {
+        if (count != fixture.parcel.num_fds)
             REFUSE(KVMEM_STATUS_CORRUPT, "file descriptors", kvmem_share_create_received, longer.bytes.data,
                    longer.bytes.size, longer.fds, count);
-        }
     }
 }
 
@@ -48,17 +45,11 @@ static int a_pipe(void) {
     return ends[0];
 }
 
-static int a_socket(void) {
-    return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-}
+static int a_socket(void) { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }
 
-static int a_directory(void) {
-    return open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-}
+static int a_directory(void) { return open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }
 
-static int a_device(void) {
-    return open("/dev/null", O_RDWR | O_CLOEXEC);
-}
+static int a_device(void) { return open("/dev/null", O_RDWR | O_CLOEXEC); }
 
 static int a_small_file(void) {
     const int fd = open(temporary_directory(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -74,13 +65,9 @@ static int an_unsealed_memfd(void) {
     return fd;
 }
 
-static int a_small_memfd(void) {
-    return foreign_memory(MEMORY_SIZE - 4096);
-}
+static int a_small_memfd(void) { return foreign_memory(MEMORY_SIZE - 4096); }
 
-static int an_empty_memfd(void) {
-    return foreign_memory(0);
-}
+static int an_empty_memfd(void) { return foreign_memory(0); }
 
 static const struct {
     const char *name;
@@ -99,9 +86,7 @@ static const struct {
 /* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk
    region any file will do that is large enough, as for host memory any memory file will. */
 static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_status status) {
-    if (index > 0 && memory_has_driver_fds(kind)) {
-        return status < 0 && status != KVMEM_STATUS_PANIC;
-    }
+    if (index > 0 && memory_has_driver_fds(kind)) return status < 0 && status != KVMEM_STATUS_PANIC;
     if (index > 0 && make == an_unsealed_memfd && kind != MEMORY_PART /* which starts behind an offset */) {
         return status == KVMEM_STATUS_OK; /* the owner is trusted here; share.adopted_file tests it without trust */
     }

@@ -16,13 +16,9 @@ static int sealed(uint64_t size, unsigned flags) {
 #define MFD_HUGE_2MB (21u << 26) /* from linux/memfd.h */
 #endif
 
-int foreign_memory(uint64_t size) {
-    return sealed(size, 0);
-}
+int foreign_memory(uint64_t size) { return sealed(size, 0); }
 
-int foreign_huge_memory(uint64_t size) {
-    return sealed(size, MFD_HUGETLB | MFD_HUGE_2MB);
-}
+int foreign_huge_memory(uint64_t size) { return sealed(size, MFD_HUGETLB | MFD_HUGE_2MB); }
 
 /* docs/share-manifest.md: what a control block begins with. */
 typedef struct control_head {
@@ -44,9 +40,7 @@ int foreign_control(const parcel *parcel, uint32_t version, uint32_t extents, ui
     };
     memcpy(head.id, forged_bytes(parcel, "id", 16), 16);
     const int fd = foreign_memory(size);
-    if (size >= sizeof(head)) {
-        CHECK_EQ(pwrite(fd, &head, sizeof(head), 0), sizeof(head));
-    }
+    if (size >= sizeof(head)) CHECK_EQ(pwrite(fd, &head, sizeof(head), 0), sizeof(head));
     return fd;
 }
 

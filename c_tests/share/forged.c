@@ -6,17 +6,13 @@ static uint32_t crc32c(uint32_t crc, const unsigned char *bytes, size_t size) {
     crc = ~crc;
     for (size_t i = 0; i < size; i++) {
         crc ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++) {
-            crc = (crc >> 1) ^ (0x82F63B78u & (0u - (crc & 1)));
-        }
+        for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (0x82F63B78u & (0u - (crc & 1)));
     }
     return ~crc;
 }
 
 static void put_le32(unsigned char *at, uint32_t value) {
-    for (int i = 0; i < 4; i++) {
-        at[i] = (unsigned char)(value >> (8 * i));
-    }
+    for (int i = 0; i < 4; i++) at[i] = (unsigned char)(value >> (8 * i));
 }
 
 void forge_seal(parcel *parcel) {
@@ -40,9 +36,7 @@ static item item_at(const unsigned char *at) {
         CHECK(low <= 27);
         found.argument = 0;
         const size_t count = (size_t)1 << (low - 24);
-        for (size_t i = 0; i < count; i++) {
-            found.argument = found.argument << 8 | at[1 + i];
-        }
+        for (size_t i = 0; i < count; i++) found.argument = found.argument << 8 | at[1 + i];
         found.head += count;
     }
     return found;
@@ -63,9 +57,7 @@ static size_t find_value(const parcel *parcel, const char *field) {
     key[0] = (unsigned char)(0x60 | length);
     memcpy(key + 1, field, length);
     const unsigned char *found = memmem(parcel->bytes.data, parcel->bytes.size, key, length + 1);
-    if (found == NULL) {
-        FAIL("the manifest has no %s", field);
-    }
+    if (found == NULL) FAIL("the manifest has no %s", field);
     return (size_t)(found - parcel->bytes.data) + length + 1;
 }
 
@@ -84,9 +76,7 @@ static void replace_value(parcel *parcel, const char *field, const unsigned char
 
 void forge_integer(parcel *parcel, const char *field, uint64_t value) {
     unsigned char bytes[9] = {27};
-    for (int i = 0; i < 8; i++) {
-        bytes[1 + i] = (unsigned char)(value >> (8 * (7 - i)));
-    }
+    for (int i = 0; i < 8; i++) bytes[1 + i] = (unsigned char)(value >> (8 * (7 - i)));
     replace_value(parcel, field, bytes, sizeof(bytes));
 }
 
@@ -133,9 +123,7 @@ uint64_t forged_integer(const parcel *parcel, const char *field) {
 bool forged_is_of_handle(const message *bytes, size_t at) {
     for (size_t header = FORGED_HEADER; header + 66 <= bytes->size; header++) {
         const bool is_handle = bytes->data[header] == 0x58 && bytes->data[header + 1] == 0x40;
-        if (is_handle && at >= header + 2 && at < header + 66) {
-            return true;
-        }
+        if (is_handle && at >= header + 2 && at < header + 66) return true;
     }
     return false;
 }

@@ -4,13 +4,9 @@
 
 #include "holder_wire.h"
 
-peer holder_start(void) {
-    return peer_start("holder");
-}
+peer holder_start(void) { return peer_start("holder"); }
 
-peer holder_in_common(void) {
-    return peer_in_common("holder");
-}
+peer holder_in_common(void) { return peer_in_common("holder"); }
 
 void holder_clear(const peer *holder) {
     holder_end_shares(holder);
@@ -65,9 +61,7 @@ void holder_build(const peer *holder, memory_kind kind, size_t layout_kind, bloc
 
 static kvmem_status share(const peer *holder, const holder_request *request, parcel *parcel) {
     const kvmem_status status = ask(holder, HOLDER_SHARE, request);
-    if (status == KVMEM_STATUS_OK) {
-        *parcel = parcel_receive(holder->socket);
-    }
+    if (status == KVMEM_STATUS_OK) *parcel = parcel_receive(holder->socket);
     return status;
 }
 

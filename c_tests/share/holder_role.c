@@ -22,9 +22,7 @@ static void answer_status(int socket, uint32_t tag, kvmem_status status) {
 }
 
 static const kvmem_region *region_of(uint32_t which) {
-    if (which == HOLDING_OWN) {
-        return own;
-    }
+    if (which == HOLDING_OWN) return own;
     CHECK(num_opened > 0);
     return opened[num_opened - 1];
 }
@@ -39,9 +37,8 @@ static void build(const holder_request *request) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[request->layout_kind]);
     if (request->agent[0] != '\0') {
         own_agent = agent_open(request->agent);
-        if (request->kind == MEMORY_DISK) {
+        if (request->kind == MEMORY_DISK)
             EXPECT_OK(kvmem_agent_create_backend(own_agent, "POSIX", NULL, 0, ERR));
-        }
     }
     kv_side_close(&own_model); /* of the layout before */
     kv_model_open(&own_model, &config, request->seed);
@@ -53,12 +50,8 @@ static void build(const holder_request *request) {
 static kvmem_status make_share(const holder_request *request, kvmem_share **share) {
     kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = request->flags,
                                           it.transport = request->way == KVMEM_SHARE_AUTO ? own_way : request->way);
-    if (own_layout != NULL) {
-        return kvmem_share_create_layout(own_layout, &options, share, ERR);
-    }
-    if (request->size == 0) {
-        return kvmem_share_create_region(own, &options, share, ERR);
-    }
+    if (own_layout != NULL) return kvmem_share_create_layout(own_layout, &options, share, ERR);
+    if (request->size == 0) return kvmem_share_create_region(own, &options, share, ERR);
     OWN(kvmem_region, part, kvmem_region_create_view, own, request->offset, request->size);
     const kvmem_status status = kvmem_share_create_region(part, &options, share, ERR);
     return status;
@@ -76,11 +69,7 @@ static void serve_share(int socket, const holder_request *request) {
     }
 }
 
-static void end_shares(void) {
-    while (num_shares > 0) {
-        kvmem_share_destroy(shares[--num_shares]);
-    }
-}
+static void end_shares(void) { while (num_shares > 0) kvmem_share_destroy(shares[--num_shares]); }
 
 static void destroy_own(void) {
     kvmem_region_destroy(own);
@@ -113,11 +102,7 @@ static kvmem_status open_shared_layout(int socket) {
     return status;
 }
 
-static void close_opened(void) {
-    while (num_opened > 0) {
-        kvmem_region_destroy(opened[--num_opened]);
-    }
-}
+static void close_opened(void) { while (num_opened > 0) kvmem_region_destroy(opened[--num_opened]); }
 
 static void check(const holder_request *request) {
     if (own_layout == NULL || request->which == HOLDING_OPENED) {
@@ -159,68 +144,35 @@ static void make_child(int socket, const holder_request *request) {
 /* What is answered with a status. */
 static kvmem_status serve_status(int socket, uint32_t tag, const holder_request *request) {
     switch (tag) {
-    case HOLDER_MAKE:
-        make(request);
-        break;
-    case HOLDER_BUILD:
-        build(request);
-        break;
-    case HOLDER_END_SHARES:
-        end_shares();
-        break;
-    case HOLDER_DESTROY:
-        destroy_own();
-        break;
-    case HOLDER_OPEN:
-        return open_shared(socket, request);
-    case HOLDER_OPEN_LAYOUT:
-        return open_shared_layout(socket);
-    case HOLDER_CLOSE:
-        close_opened();
-        break;
-    case HOLDER_CHECK:
-        check(request);
-        break;
-    case HOLDER_FILL:
-        memory_fill(region_of(request->which), request->seed);
-        break;
-    case HOLDER_MODEL:
-        check_model(socket);
-        break;
-    case HOLDER_OWNER:
-        return kvmem_region_check_owner(region_of(HOLDING_OPENED), ERR);
-    case HOLDER_FORK:
-        make_child(socket, request);
-        break;
-    case HOLDER_COMMIT:
-        return kvmem_region_commit(own, request->offset, request->size, ERR);
-    case HOLDER_DECOMMIT:
-        return kvmem_region_decommit(own, request->offset, request->size, ERR);
-    case HOLDER_RESIZE:
-        return kvmem_layout_resize(own_layout, request->size, ERR);
-    default:
-        FAIL("no such request: %u", tag);
+    case HOLDER_MAKE: make(request); break;
+    case HOLDER_BUILD: build(request); break;
+    case HOLDER_END_SHARES: end_shares(); break;
+    case HOLDER_DESTROY: destroy_own(); break;
+    case HOLDER_OPEN: return open_shared(socket, request);
+    case HOLDER_OPEN_LAYOUT: return open_shared_layout(socket);
+    case HOLDER_CLOSE: close_opened(); break;
+    case HOLDER_CHECK: check(request); break;
+    case HOLDER_FILL: memory_fill(region_of(request->which), request->seed); break;
+    case HOLDER_MODEL: check_model(socket); break;
+    case HOLDER_OWNER: return kvmem_region_check_owner(region_of(HOLDING_OPENED), ERR);
+    case HOLDER_FORK: make_child(socket, request); break;
+    case HOLDER_COMMIT: return kvmem_region_commit(own, request->offset, request->size, ERR);
+    case HOLDER_DECOMMIT: return kvmem_region_decommit(own, request->offset, request->size, ERR);
+    case HOLDER_RESIZE: return kvmem_layout_resize(own_layout, request->size, ERR);
+    default: FAIL("no such request: %u", tag);
     }
     return KVMEM_STATUS_OK;
 }
 
 static void serve(int socket, uint32_t tag, const holder_request *request) {
     switch (tag) {
-    case HOLDER_SHARE:
-        serve_share(socket, request);
-        break;
-    case HOLDER_INFO:
-        serve_info(socket, request);
-        break;
-    case HOLDER_HOLDERS:
-        serve_holders(socket, request);
-        break;
+    case HOLDER_SHARE: serve_share(socket, request); break;
+    case HOLDER_INFO: serve_info(socket, request); break;
+    case HOLDER_HOLDERS: serve_holders(socket, request); break;
     case HOLDER_MESSAGE:
         frame_send(socket, HOLDER_MESSAGE, test_last_message(), strlen(test_last_message()) + 1);
         break;
-    case HOLDER_MEMORY:
-        serve_memory(socket);
-        break;
+    case HOLDER_MEMORY: serve_memory(socket); break;
     default:
         answer_status(socket, tag, serve_status(socket, tag, request));
     }

@@ -86,9 +86,7 @@ TEST(importers_take_no_leases) {
         OPENED(honest, fixture, read_only ? &to_be_read : NULL);
         for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
             expect_no_lease(fixture.parcel.fds[i], F_WRLCK);
-            if (i == 0 || read_only) {
-                expect_no_lease(fixture.parcel.fds[i], F_RDLCK);
-            }
+            if (i == 0 || read_only) expect_no_lease(fixture.parcel.fds[i], F_RDLCK);
         }
         CLEANUP(parcel_close) parcel narrowed = holder_share(&fixture.owner, &to_be_read);
     }
@@ -148,9 +146,7 @@ TEST(a_file_that_its_sender_serves_stalls_no_other_share) {
         stalled stalled = {.parcel = &served};
         pthread_t opener, sharer;
         CHECK_EQ(pthread_create(&opener, NULL, open_it, &stalled), 0);
-        while (!served_file_stalls(&server) && !stalled.is_opened) {
-            sched_yield();
-        }
+        while (!served_file_stalls(&server) && !stalled.is_opened) sched_yield();
         CHECK_EQ(pthread_create(&sharer, NULL, share_another, NULL), 0);
         check_ends(sharer);
         served_file_go_on(&server);

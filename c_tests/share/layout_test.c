@@ -93,10 +93,9 @@ TEST(what_is_shared_to_be_read_is_no_destination) {
         expect_no_transfer(fixture.own, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
         expect_no_transfer(fixture.mapped, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
         static const uint64_t ways[] = {0, KVMEM_OPEN_MAPPED_ONLY, KVMEM_OPEN_REMOTE};
-        for (size_t i = 0; i < NUM(ways); i++) {
+        for (size_t i = 0; i < NUM(ways); i++)
             refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_WRITE | ways[i], NULL,
                           KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY");
-        }
         exchange_check(&fixture);
     }
 }

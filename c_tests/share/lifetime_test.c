@@ -82,9 +82,7 @@ TEST_EACH_KIND(an_owner_killed_on_the_way_does_no_harm) {
     CALL(kvmem_region_destroy(region));
 }
 
-static void expect_importers(const offer *offer, uint64_t count) {
-    CHECK_EQ(offer_importers(offer), count);
-}
+static void expect_importers(const offer *offer, uint64_t count) { CHECK_EQ(offer_importers(offer), count); }
 
 TEST_EACH_KIND(importers_are_counted_as_they_come_and_go) {
     OPENED(offer, fixture, kind, NULL);
@@ -147,15 +145,11 @@ TEST_EACH_KIND(a_thousand_openings_are_one_mapping) {
     opened[0] = open_parcel(&fixture.parcel, 0);
     const size_t mappings = count_mappings();
     const size_t files_of_one = count_open_files();
-    for (size_t i = 1; i < MANY; i++) {
-        opened[i] = open_parcel(&fixture.parcel, 0);
-    }
+    for (size_t i = 1; i < MANY; i++) opened[i] = open_parcel(&fixture.parcel, 0);
     CHECK_EQ(count_open_files(), files_of_one);
     CHECK(count_mappings() <= mappings + 8); /* the heap may have grown */
     expect_importers(&fixture, 1);
-    for (size_t i = 0; i < MANY; i++) {
-        CALL(kvmem_region_destroy(opened[i]));
-    }
+    for (size_t i = 0; i < MANY; i++) CALL(kvmem_region_destroy(opened[i]));
     CHECK_EQ(count_open_files(), files);
     expect_importers(&fixture, 0);
     for (size_t i = 0; i < MANY; i++) { /* and opened and closed as often */
@@ -188,9 +182,7 @@ TEST(a_thousand_locks_are_counted) {
         locks[i] = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK + place, 1);
     }
     expect_importers(&fixture, MANY);
-    for (size_t i = 0; i < MANY; i++) {
-        close(locks[i]);
-    }
+    for (size_t i = 0; i < MANY; i++) close(locks[i]);
     expect_importers(&fixture, 0);
 }
 

@@ -18,9 +18,8 @@ enum { WHERE = 1 };
 ROLE(mapper_role) {
     CLEANUP(span_close) span span;
     span_open_exportable(&span, 0, EXPORTABLE, 4, 4);
-    for (uint64_t i = 0; i < 4; i++) {
+    for (uint64_t i = 0; i < 4; i++)
         fill_device(0, span.address + i * span.granule, span.granule, (unsigned char)(i + 1));
-    }
     message asked = frame_expect(socket, WHERE);
     uint64_t part[2]; /* in quarters of a mapping */
     CHECK_EQ(asked.size, sizeof(part));

@@ -28,19 +28,14 @@ uint32_t memory_tier(memory_kind kind) {
     switch (kind) {
     case MEMORY_DISK:
     case MEMORY_BUFFERED:
-    case MEMORY_NAMED:
-        return KVMEM_TIER_DISK;
-    case MEMORY_PINNED:
-        return KVMEM_TIER_PINNED;
+    case MEMORY_NAMED: return KVMEM_TIER_DISK;
+    case MEMORY_PINNED: return KVMEM_TIER_PINNED;
     case MEMORY_DEVICE:
     case MEMORY_ADOPTED:
-    case MEMORY_MAPPED:
-        return KVMEM_TIER_DEVICE;
+    case MEMORY_MAPPED: return KVMEM_TIER_DEVICE;
     case MEMORY_ELASTIC:
-    case MEMORY_FABRIC:
-        return KVMEM_TIER_ELASTIC;
-    default:
-        return KVMEM_TIER_SYSTEM;
+    case MEMORY_FABRIC: return KVMEM_TIER_ELASTIC;
+    default: return KVMEM_TIER_SYSTEM;
     }
 }
 
@@ -48,9 +43,7 @@ bool memory_has_fd_mapping(memory_kind kind) {
     return memory_tier(kind) == KVMEM_TIER_SYSTEM || memory_tier(kind) == KVMEM_TIER_PINNED;
 }
 
-bool memory_has_driver_fds(memory_kind kind) {
-    return kind == MEMORY_ELASTIC || kind == MEMORY_MAPPED;
-}
+bool memory_has_driver_fds(memory_kind kind) { return kind == MEMORY_ELASTIC || kind == MEMORY_MAPPED; }
 
 bool memory_is_mapped_apart(memory_kind kind) {
     return kind == MEMORY_ELASTIC || kind == MEMORY_MAPPED || kind == MEMORY_FABRIC;
@@ -67,12 +60,9 @@ uint32_t memory_way(memory_kind kind) {
 uint32_t memory_way_found(memory_kind kind) {
     switch (kind) {
     case MEMORY_DEVICE:
-    case MEMORY_ADOPTED:
-        return KVMEM_SHARE_IPC;
-    case MEMORY_FABRIC:
-        return KVMEM_SHARE_FABRIC;
-    default:
-        return KVMEM_SHARE_FD;
+    case MEMORY_ADOPTED: return KVMEM_SHARE_IPC;
+    case MEMORY_FABRIC: return KVMEM_SHARE_FABRIC;
+    default: return KVMEM_SHARE_FD;
     }
 }
 
@@ -82,9 +72,7 @@ memory_kind memory_end_of_kinds(void) {
         GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
         end = info.capabilities & KVMEM_CUDA_FABRIC ? NUM_MEMORY_KINDS : MEMORY_FABRIC;
     }
-    if (end == MEMORY_FABRIC) {
-        SKIP_PART("fabric handles: this driver creates none");
-    }
+    if (end == MEMORY_FABRIC) SKIP_PART("fabric handles: this driver creates none");
     return end;
 }
 
@@ -130,9 +118,7 @@ static kvmem_region *create_pinned(uint64_t size) {
 static uint64_t map_granules(uint64_t size) {
     span span;
     span_open_exportable(&span, 0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, SPAN_MAX, 1);
-    while (span.mapped * span.granule < size) {
-        span_grow(&span, 0);
-    }
+    while (span.mapped * span.granule < size) span_grow(&span, 0);
     return span.address;
 }
 
@@ -148,27 +134,20 @@ kvmem_region *memory_create(memory_kind kind, uint64_t size, const char *path) {
     switch (kind) {
     case MEMORY_SYSTEM:
     case MEMORY_TRANSPARENT:
-    case MEMORY_RESERVED:
-        return create_system(kind, size);
-    case MEMORY_PART:
-        return adopt_part(size);
+    case MEMORY_RESERVED: return create_system(kind, size);
+    case MEMORY_PART: return adopt_part(size);
     case MEMORY_DISK:
     case MEMORY_BUFFERED:
-    case MEMORY_NAMED:
-        return create_disk(kind, size, path);
-    case MEMORY_PINNED:
-        return create_pinned(size);
-    case MEMORY_DEVICE:
-        return region_create_on_gpu(size);
+    case MEMORY_NAMED: return create_disk(kind, size, path);
+    case MEMORY_PINNED: return create_pinned(size);
+    case MEMORY_DEVICE: return region_create_on_gpu(size);
     case MEMORY_ADOPTED:
         return region_adopt_on_gpu(engine_allocate(0, size + 2 * ADOPTED_OFFSET) + ADOPTED_OFFSET, size,
                                    NULL);
     case MEMORY_MAPPED:
         return region_adopt_on_gpu(map_granules(size + 2 * ADOPTED_OFFSET) + ADOPTED_OFFSET, size, NULL);
-    case MEMORY_FABRIC:
-        return create_elastic(size, KVMEM_ELASTIC_FABRIC);
-    default:
-        return create_elastic(size, 0);
+    case MEMORY_FABRIC: return create_elastic(size, KVMEM_ELASTIC_FABRIC);
+    default: return create_elastic(size, 0);
     }
 }
 
@@ -207,13 +186,9 @@ void memory_write(const kvmem_region *region, uint64_t offset, const void *bytes
 
 void memory_read(const kvmem_region *region, uint64_t offset, void *bytes, uint64_t size) {
     const kvmem_region_info info = region_info(region);
-    if (is_on_gpu(&info)) {
-        read_device(info.device_id, bytes, info.address + offset, size);
-    } else if (info.tier == KVMEM_TIER_DISK) {
-        file_io(&info, offset, bytes, size, false);
-    } else {
-        memcpy(bytes, (const void *)(uintptr_t)(info.address + offset), size);
-    }
+    if (is_on_gpu(&info)) read_device(info.device_id, bytes, info.address + offset, size);
+    else if (info.tier == KVMEM_TIER_DISK) file_io(&info, offset, bytes, size, false);
+    else memcpy(bytes, (const void *)(uintptr_t)(info.address + offset), size);
 }
 
 void memory_fill(const kvmem_region *region, uint32_t seed) {
@@ -235,6 +210,4 @@ void memory_check_part(const kvmem_region *part, uint64_t offset, uint32_t seed)
     free(expected);
 }
 
-void memory_check(const kvmem_region *region, uint32_t seed) {
-    memory_check_part(region, 0, seed);
-}
+void memory_check(const kvmem_region *region, uint32_t seed) { memory_check_part(region, 0, seed); }

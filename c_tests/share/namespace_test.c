@@ -19,9 +19,8 @@ static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_PART, MEMORY_DISK};
 static int enter_new_namespace(void) {
     const int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
     CHECK(own >= 0);
-    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
         FAIL("this machine allows no PID namespace: %s", strerror(errno));
-    }
     return own;
 }
 

@@ -27,9 +27,7 @@ static void fixture_close(fixture *fixture) {
     kvmem_agent_destroy(agent);
 }
 
-static uint32_t locality_of(const kvmem_layout *layout) {
-    return layout_info(layout).locality;
-}
+static uint32_t locality_of(const kvmem_layout *layout) { return layout_info(layout).locality; }
 
 /* Blocks go in and out of it, by these paths. */
 static void move_both_ways(fixture *fixture, const kvmem_layout *shared, uint32_t in, uint32_t out) {
@@ -183,9 +181,8 @@ TEST(a_file_to_be_read_is_read) {
     OPENED(fixture, fixture, MEMORY_DISK, &to_be_read);
     OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, agent);
     const uint32_t paths[] = {KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_PREAD};
-    for (size_t i = 0; i < NUM(paths); i++) {
+    for (size_t i = 0; i < NUM(paths); i++)
         CHECK_EQ(exchange_take(&fixture, mapped, &all_layers, paths[i]).path, paths[i]);
-    }
     const kvmem_transfer_options options = kv_transfer_options(&all_layers);
     REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "", kvmem_transfer_create, fixture.own, mapped, &options);
 }
@@ -233,9 +230,8 @@ static char logged[256];
 static void note_reach(uint32_t level, const char *target, const char *message, void *user_data) {
     (void)target;
     (void)user_data;
-    if (level == KVMEM_LOG_INFO && strstr(message, "accessed by NIXL") != NULL) {
+    if (level == KVMEM_LOG_INFO && strstr(message, "accessed by NIXL") != NULL)
         snprintf(logged, sizeof(logged), "%s", message);
-    }
 }
 
 static void expect_logged(const parcel *parcel, kvmem_agent *agent, uint32_t locality, const char *part) {

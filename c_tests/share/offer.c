@@ -23,9 +23,7 @@ void offer_close(offer *offer) {
     offer_forget(offer);
 }
 
-uint64_t offer_importers(const offer *offer) {
-    return holder_holders(&offer->owner, HOLDING_OWN).importers;
-}
+uint64_t offer_importers(const offer *offer) { return holder_holders(&offer->owner, HOLDING_OWN).importers; }
 
 parcel parcel_of_region(const kvmem_region *region, const kvmem_share_options *options) {
     OWN(kvmem_share, share, kvmem_share_create_region, region, options);

@@ -4,9 +4,7 @@
 
 static uint64_t trust = KVMEM_OPEN_TRUST_OWNER;
 
-void trust_owners(bool do_trust) {
-    trust = do_trust ? KVMEM_OPEN_TRUST_OWNER : 0;
-}
+void trust_owners(bool do_trust) { trust = do_trust ? KVMEM_OPEN_TRUST_OWNER : 0; }
 
 static kvmem_status open_with_device(const parcel *parcel, uint64_t flags, int device,
                                      kvmem_region **region) {

@@ -60,9 +60,7 @@ static bool can_reach(void) {
 }
 
 static void require_reach(void) {
-    if (!can_reach()) {
-        SKIP("GPUs that reach each other: %d and %d of this machine do not", OWNER, USER);
-    }
+    if (!can_reach()) SKIP("GPUs that reach each other: %d and %d of this machine do not", OWNER, USER);
 }
 
 static void retain_both(void) {
@@ -120,9 +118,7 @@ TEST(it_goes_to_the_host_and_back) {
 }
 
 TEST(out_of_reach_it_is_not_opened) {
-    if (can_reach()) {
-        SKIP("GPUs that do not reach each other: %d and %d of this machine do", OWNER, USER);
-    }
+    if (can_reach()) SKIP("GPUs that do not reach each other: %d and %d of this machine do", OWNER, USER);
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(offer, offer, places[place].memory, NULL);
         refuse_parcel_for(&offer.parcel, 0, USER, KVMEM_STATUS_UNSUPPORTED, "cannot access");

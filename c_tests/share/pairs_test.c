@@ -44,13 +44,9 @@ static const kvmem_block_pair few[] = {{2, 4}, {5, 1}};
 static const kv_move there_move = {scattered, NUM(scattered), 0, 0, 3};
 static const kv_move back_move = {few, NUM(few), 2, 1, 1};
 
-static bool is_file(uint32_t tier) {
-    return tier == KVMEM_TIER_DISK;
-}
+static bool is_file(uint32_t tier) { return tier == KVMEM_TIER_DISK; }
 
-static bool is_gpu(uint32_t tier) {
-    return tier == KVMEM_TIER_DEVICE || tier == KVMEM_TIER_ELASTIC;
-}
+static bool is_gpu(uint32_t tier) { return tier == KVMEM_TIER_DEVICE || tier == KVMEM_TIER_ELASTIC; }
 
 /* The path is one of those that there are between the two. */
 static void check_path(uint32_t path, uint32_t one, uint32_t other) {
@@ -63,9 +59,7 @@ static void check_path(uint32_t path, uint32_t one, uint32_t other) {
         is_right = path == KVMEM_PATH_CUDA_COPY ||
                    (path >= KVMEM_PATH_CUDA_BATCH && path <= KVMEM_PATH_CUDA_STAGED);
     }
-    if (!is_right) {
-        FAIL("between tiers %u and %u by %s", one, other, kvmem_path_name(path));
-    }
+    if (!is_right) FAIL("between tiers %u and %u by %s", one, other, kvmem_path_name(path));
 }
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
@@ -234,9 +228,8 @@ TEST(memory_of_a_peer_and_every_tier_of_this_process) {
     CLEANUP(peer_finish) peer owner = holder_start();
     for (size_t i = 0; i < NUM_GUESTS; i++) {
         OPENED(visitor, visitor, &guests[i], owner, i % KV_NUM_KINDS, 1);
-        for (size_t k = 0; k < NUM(native_tiers); k++) {
+        for (size_t k = 0; k < NUM(native_tiers); k++)
             meet_native(&visitor, native_tiers[k], (i + i / KV_NUM_KINDS + k) % KV_NUM_KINDS);
-        }
     }
 }
 
@@ -286,9 +279,7 @@ TEST(what_is_mapped_twice_is_seen_to_be_one) {
     CLEANUP(peer_finish) peer owner = holder_start();
     for (size_t i = 0; i < NUM_GUESTS * KV_NUM_KINDS; i++) {
         const guest *from = &guests[i / KV_NUM_KINDS];
-        if (is_file(from->tier)) {
-            continue;
-        }
+        if (is_file(from->tier)) continue;
         OPENED(visitor, visitor, from, owner, i % KV_NUM_KINDS, 1);
         const uint64_t to_read = KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_READ_ONLY;
         OWNED(kvmem_layout) reader = open_layout(&visitor.parcel, to_read, NULL);

@@ -33,9 +33,7 @@ parcel parcel_copy(const parcel *original) {
 }
 
 void parcel_close(parcel *parcel) {
-    for (size_t i = 0; i < parcel->num_fds; i++) {
-        close(parcel->fds[i]);
-    }
+    for (size_t i = 0; i < parcel->num_fds; i++) close(parcel->fds[i]);
     free(parcel->fds);
     free(parcel->bytes.data);
     *parcel = (struct parcel){{NULL, 0}, NULL, 0};

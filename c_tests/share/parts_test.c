@@ -94,9 +94,7 @@ static void use(int socket, kvmem_layout *(*build)(void), uint64_t num_parts) {
     RUN(push);
     uint32_t now[PARTS_BLOCKS];
     checksums_of(mapped, now);
-    for (size_t i = 0; i < PARTS_BLOCKS; i++) {
-        CHECK((now[i] == theirs[i]) == (i != 5));
-    }
+    for (size_t i = 0; i < PARTS_BLOCKS; i++) CHECK((now[i] == theirs[i]) == (i != 5));
     CHECK_EQ(write(socket, now, sizeof(now)), (ssize_t)sizeof(now));
 }
 

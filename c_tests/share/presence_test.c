@@ -112,9 +112,8 @@ TEST(an_owner_that_proc_hides_lives) {
 /* Role: a holder to which the machine seems to have started a day earlier. */
 ROLE(elder) {
     static const char offsets[] = "boottime 86400 0\n";
-    if (unshare(CLONE_NEWTIME) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWTIME) != 0) {
+    if (unshare(CLONE_NEWTIME) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWTIME) != 0)
         FAIL("this machine allows no time namespace: %s", strerror(errno));
-    }
     const int file = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
     CHECK(file >= 0);
     CHECK_EQ(write(file, offsets, strlen(offsets)), (ssize_t)strlen(offsets));

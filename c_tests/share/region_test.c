@@ -70,9 +70,7 @@ TEST(views_are_shared_as_parts) {
         CHECK_EQ(holder_holders(&fixture.owner, HOLDING_OWN).importers, 1);
         memory_fill(parts[0], 2);
         memory_check_part(parts[0], 0, 2);
-        for (size_t i = 0; i < NUM(offsets); i++) {
-            CALL(kvmem_region_destroy(parts[i]));
-        }
+        for (size_t i = 0; i < NUM(offsets); i++) CALL(kvmem_region_destroy(parts[i]));
     }
 }
 

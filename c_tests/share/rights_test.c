@@ -58,13 +58,9 @@ static void check_driver_cannot_write(const kvmem_region *region) {
 static void check_cannot_be_written(const kvmem_region *region, memory_kind kind) {
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
-    if (info.tier == KVMEM_TIER_SYSTEM) {
-        check_cpu_cannot_write(region);
-    } else if (info.tier == KVMEM_TIER_DISK) {
-        check_file_cannot_be_written(info.fd);
-    } else if (memory_is_mapped_apart(kind)) {
-        check_driver_cannot_write(region);
-    }
+    if (info.tier == KVMEM_TIER_SYSTEM) check_cpu_cannot_write(region);
+    else if (info.tier == KVMEM_TIER_DISK) check_file_cannot_be_written(info.fd);
+    else if (memory_is_mapped_apart(kind)) check_driver_cannot_write(region);
 }
 
 TEST_EACH_KIND(what_is_shared_to_be_read_is_read) {
@@ -146,9 +142,7 @@ static int reopened_by_another_user(int fd) {
     if (child == 0) {
         char path[64];
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0) {
-            _exit(255);
-        }
+        if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0) _exit(255);
         _exit(open(path, O_RDWR | O_CLOEXEC) >= 0 ? 0 : errno);
     }
     int state = 0;
@@ -164,9 +158,8 @@ TEST_EACH_KIND(no_other_user_opens_it_anew_to_write) {
     CHECK_EQ(fstat(fixture.parcel.fds[1], &file), 0);
     CHECK_EQ(file.st_mode & 0077, 0);
     CHECK_EQ(file.st_uid, geteuid());
-    if (can_test_other_users("another user that opens a descriptor anew")) {
+    if (can_test_other_users("another user that opens a descriptor anew"))
         CHECK_EQ(reopened_by_another_user(fixture.parcel.fds[1]), EACCES);
-    }
 }
 #endif
 

@@ -46,15 +46,10 @@ static void tell_attributes(const served_file *file, uint64_t request, uint64_t 
 static void get_attributes(served_file *file, const struct fuse_in_header *asked) {
     pthread_mutex_lock(&file->lock);
     const bool tells = asked->nodeid == FUSE_ROOT_ID || file->answers_left > 0;
-    if (!tells) {
-        file->waiting = asked->unique;
-    } else if (asked->nodeid != FUSE_ROOT_ID) {
-        file->answers_left--;
-    }
+    if (!tells) file->waiting = asked->unique;
+    else if (asked->nodeid != FUSE_ROOT_ID) file->answers_left--;
     pthread_mutex_unlock(&file->lock);
-    if (tells) {
-        tell_attributes(file, asked->unique, asked->nodeid);
-    }
+    if (tells) tell_attributes(file, asked->unique, asked->nodeid);
 }
 
 static void serve_one(served_file *file, const struct fuse_in_header *asked) {
@@ -68,21 +63,11 @@ static void serve_one(served_file *file, const struct fuse_in_header *asked) {
     const struct fuse_entry_out entry = {.nodeid = NODE, .attr = attributes(file, NODE)};
     const struct fuse_open_out opened = {.fh = 1};
     switch (asked->opcode) {
-    case FUSE_INIT:
-        reply(file, asked->unique, 0, &init, sizeof(init));
-        break;
-    case FUSE_LOOKUP:
-        reply(file, asked->unique, 0, &entry, sizeof(entry));
-        break;
-    case FUSE_OPEN:
-        reply(file, asked->unique, 0, &opened, sizeof(opened));
-        break;
-    case FUSE_GETATTR:
-        get_attributes(file, asked);
-        break;
-    case FUSE_RELEASE:
-        reply(file, asked->unique, 0, NULL, 0);
-        break;
+    case FUSE_INIT: reply(file, asked->unique, 0, &init, sizeof(init)); break;
+    case FUSE_LOOKUP: reply(file, asked->unique, 0, &entry, sizeof(entry)); break;
+    case FUSE_OPEN: reply(file, asked->unique, 0, &opened, sizeof(opened)); break;
+    case FUSE_GETATTR: get_attributes(file, asked); break;
+    case FUSE_RELEASE: reply(file, asked->unique, 0, NULL, 0); break;
     case FUSE_FORGET:
     case FUSE_BATCH_FORGET:
     case FUSE_INTERRUPT:
@@ -127,9 +112,7 @@ static int open_served(served_file *file) {
     const int error = errno;
     CHECK_EQ(umount2(directory.path, MNT_DETACH), 0); /* it stays for those that have the file open */
     scratch_remove(&directory);
-    if (fd < 0) {
-        FAIL("open a file of the test's own: %s", strerror(error));
-    }
+    if (fd < 0) FAIL("open a file of the test's own: %s", strerror(error));
     return fd;
 }
 
@@ -147,9 +130,7 @@ static void go_on(served_file *file) {
     file->waiting = 0;
     file->answers_left = UINT64_MAX;
     pthread_mutex_unlock(&file->lock);
-    if (waiting != 0) {
-        tell_attributes(file, waiting, NODE);
-    }
+    if (waiting != 0) tell_attributes(file, waiting, NODE);
 }
 
 static void obey(served_file *file, int socket, uint32_t tag, uint64_t number) {
@@ -169,11 +150,8 @@ static void obey(served_file *file, int socket, uint32_t tag, uint64_t number) {
         stalls = file->waiting != 0;
         pthread_mutex_unlock(&file->lock);
         break;
-    case SERVED_GO_ON:
-        go_on(file);
-        break;
-    default:
-        FAIL("no such request: %u", tag);
+    case SERVED_GO_ON: go_on(file); break;
+    default: FAIL("no such request: %u", tag);
     }
     frame_send(socket, tag, &stalls, sizeof(stalls));
 }
@@ -192,9 +170,8 @@ void served_file_role(int socket) {
 }
 
 void require_served_files(void) {
-    if (geteuid() != 0 || access("/dev/fuse", R_OK | W_OK) != 0) {
+    if (geteuid() != 0 || access("/dev/fuse", R_OK | W_OK) != 0)
         SKIP("a file that a process serves needs root and /dev/fuse");
-    }
 }
 
 peer served_file_start(uint64_t size, int *fd) {
@@ -218,10 +195,6 @@ void served_file_stall_after(const peer *server, uint64_t answers) {
     ask(server, SERVED_STALL_AFTER, answers);
 }
 
-bool served_file_stalls(const peer *server) {
-    return ask(server, SERVED_STALLS, 0) != 0;
-}
+bool served_file_stalls(const peer *server) { return ask(server, SERVED_STALLS, 0) != 0; }
 
-void served_file_go_on(const peer *server) {
-    ask(server, SERVED_GO_ON, 0);
-}
+void served_file_go_on(const peer *server) { ask(server, SERVED_GO_ON, 0); }

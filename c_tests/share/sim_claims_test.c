@@ -38,13 +38,10 @@ TEST(sparse_memory_is_not_page_locked) {
 static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvmem_region *whole,
                                    uint64_t size, uint64_t stride) {
     CLEANUP(test_free) kvmem_region **parts = test_allocate(config->num_layers * sizeof(*parts));
-    for (uint64_t i = 0; i < config->num_layers; i++) {
+    for (uint64_t i = 0; i < config->num_layers; i++)
         EXPECT_OK(kvmem_region_create_view(whole, i * stride, size, &parts[i], ERR));
-    }
     kvmem_layout *layout = regions_lay_out(config, parts, config->num_layers, NULL);
-    for (uint64_t i = 0; i < config->num_layers; i++) {
-        CALL(kvmem_region_destroy(parts[i]));
-    }
+    for (uint64_t i = 0; i < config->num_layers; i++) CALL(kvmem_region_destroy(parts[i]));
     return layout;
 }
 

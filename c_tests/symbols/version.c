@@ -33,11 +33,8 @@ int main(int argc, char **argv) {
     char version[64];
     char soname[64];
     snprintf(version, sizeof version, "%ld.%ld.%ld", major, minor, patch);
-    if (major == 0) {
-        snprintf(soname, sizeof soname, "libkvmem.so.0.%ld", minor);
-    } else {
-        snprintf(soname, sizeof soname, "libkvmem.so.%ld", major);
-    }
+    if (major == 0) snprintf(soname, sizeof soname, "libkvmem.so.0.%ld", minor);
+    else snprintf(soname, sizeof soname, "libkvmem.so.%ld", major);
 
     expect("KVMEM_VERSION_MAJOR", KVMEM_VERSION_MAJOR, major);
     expect("KVMEM_VERSION_MINOR", KVMEM_VERSION_MINOR, minor);

@@ -4,9 +4,7 @@
 
 static unsigned char memory[64 * 1024];
 
-static void count_release(void *user_data) {
-    ++*(int *)user_data;
-}
+static void count_release(void *user_data) { ++*(int *)user_data; }
 
 static kvmem_adopt_options adopt_options(int *releases) {
     kvmem_adopt_options options;
@@ -202,10 +200,9 @@ TEST(a_view_ends_inside_its_parent) {
         {UINT64_MAX, UINT64_MAX},
     };
     OWNED(kvmem_region) region = adopt(NULL);
-    for (size_t i = 0; i < NUM(outside); i++) {
+    for (size_t i = 0; i < NUM(outside); i++)
         REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "65536", kvmem_region_create_view, region, outside[i].offset,
                outside[i].size);
-    }
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
     REFUSE(invalid, "0 bytes", kvmem_region_create_view, region, 0, 0);
     OWNED(kvmem_region) inner = view_of(region, 100, 50);

@@ -11,9 +11,8 @@ static void check_checksums(const kvmem_layout *layout, const kv_side *model) {
     uint32_t checksums[NUM(some_blocks)];
     memset(checksums, 0xEE, sizeof(checksums));
     EXPECT_OK(kvmem_layout_checksum(layout, some_blocks, NUM(some_blocks), checksums, ERR));
-    for (size_t i = 0; i < NUM(some_blocks); i++) {
+    for (size_t i = 0; i < NUM(some_blocks); i++)
         CHECK_EQ(checksums[i], crc_of_block(model, some_blocks[i], 0, model->config.num_layers));
-    }
 }
 
 /* The check value that catalogues of CRCs give for CRC-32C. */
@@ -36,10 +35,9 @@ TEST(kind_and_alignment_make_no_difference) {
         kv_run(first.layout, side.layout, &all_layers);
         kv_expect_moved(&side, &first, &all_layers);
         check_checksums(side.layout, &side);
-        for (size_t pair = 0; pair < NUM(pairs); pair++) {
+        for (size_t pair = 0; pair < NUM(pairs); pair++)
             CHECK_EQ(crc_of_block(&side, pairs[pair].destination, 0, 3),
                      crc_of_block(&first, pairs[pair].source, 0, 3));
-        }
     }
 }
 
@@ -154,9 +152,8 @@ static kvmem_status run(const kvmem_layout *source, const kvmem_layout *destinat
 static void verify_between(const kvmem_layout *source, kv_side *from, const kvmem_layout *destination,
                            const kv_move *move) {
     uint32_t checksums[NUM(pairs)];
-    for (size_t i = 0; i < move->num_pairs; i++) {
+    for (size_t i = 0; i < move->num_pairs; i++)
         checksums[i] = crc_of_block(from, move->pairs[i].source, move->source_layer, move->num_layers);
-    }
     CHECK_EQ(run(source, destination, move, checksums, 0, ""), KVMEM_STATUS_OK);
     CHECK_EQ(run(source, destination, move, NULL, KVMEM_TRANSFER_VERIFY, ""), KVMEM_STATUS_OK);
     checksums[1] ^= 1;

@@ -68,9 +68,7 @@ static void expect_to_work(pair_of_sides *sides, uint32_t path) {
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
 static const uint32_t ways[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
 
-static size_t num_ways(void) {
-    return can_test_io_uring() ? 2 : 1;
-}
+static size_t num_ways(void) { return can_test_io_uring() ? 2 : 1; }
 
 /* A read that the file can't serve is an error, not data: at a page, within one, and of an empty file. */
 TEST(a_file_cut_short_is_an_error) {
@@ -234,9 +232,7 @@ static void a_ring_taken_away(void) {
 }
 
 TEST(a_ring_taken_away_is_an_error) {
-    if (!has_io_uring()) {
-        SKIP("io_uring: this kernel has none, or does not permit it to this process");
-    }
+    if (!has_io_uring()) SKIP("io_uring: this kernel has none, or does not permit it to this process");
     in_a_forked_child(a_ring_taken_away);
 }
 

@@ -64,9 +64,7 @@ TEST(the_same_layout_finds_its_blocks_again) {
             unsigned char byte = 0;
             CHECK_EQ(pread(file, &byte, 1, (off_t)size - 1), 1);
             CHECK_EQ(byte, i == 0 ? 0 : 0x5A);
-            if (i == 0) {
-                CHECK_EQ(pwrite(file, "\x5A", 1, (off_t)size - 1), 1);
-            }
+            if (i == 0) CHECK_EQ(pwrite(file, "\x5A", 1, (off_t)size - 1), 1);
         }
         CHECK_EQ(length_of(path), end_of_pages(size) + FINGERPRINT);
         CHECK_EQ(unlink(path), 0);
@@ -223,9 +221,7 @@ TEST(memory_mapped_twice_is_no_two_regions) {
     EXPECT_OK(lay_out_two(one, rest));
     EXPECT_OK(lay_out_two(one, private)); /* each write makes a page of its own */
     kvmem_region *const all[] = {one, same, rest, private};
-    for (size_t i = 0; i < NUM(all); i++) {
-        kvmem_region_destroy(all[i]);
-    }
+    for (size_t i = 0; i < NUM(all); i++) kvmem_region_destroy(all[i]);
     munmap(first, size);
     munmap(second, 2 * size);
     munmap(own, size);

@@ -100,9 +100,7 @@ TEST(one_of_many_at_once_becomes_the_writer) {
         }
         CHECK_EQ(writers, 1);
         CHECK_EQ(pthread_barrier_destroy(&start), 0);
-        for (size_t i = 0; i < OPENERS; i++) {
-            kvmem_region_destroy(openers[i].region);
-        }
+        for (size_t i = 0; i < OPENERS; i++) kvmem_region_destroy(openers[i].region);
         struct stat state;
         CHECK_EQ(stat(path, &state), 0);
         CHECK_EQ(state.st_size, 4096);
@@ -138,9 +136,7 @@ static pid_t fork_one_that_stays(void) {
     CHECK(child >= 0);
     if (child == 0) {
         alarm(60);
-        for (;;) {
-            pause();
-        }
+        for (;;) pause();
     }
     return child;
 }
@@ -172,9 +168,7 @@ ROLE(forking_writer_role) {
         frame_send(socket, CHILD, &own, sizeof(own));
         close(socket);
         alarm(60);
-        for (;;) {
-            pause();
-        }
+        for (;;) pause();
     }
     frame_comes(socket);
 }

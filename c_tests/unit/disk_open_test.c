@@ -26,9 +26,7 @@ static void write_text(const char *path, const char *text) {
 static bool mount_ramfs(const char *path) {
     const uid_t user = getuid();
     if (unshare(CLONE_NEWNS) != 0) {
-        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
-            return false;
-        }
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
         char map[64];
         snprintf(map, sizeof(map), "0 %u 1", (unsigned)user);
         write_text("/proc/self/uid_map", map);
@@ -40,9 +38,7 @@ static scratch mount_point;
 #define CANNOT_MOUNT 99
 
 static void on_ramfs(void) {
-    if (!mount_ramfs(mount_point.path)) {
-        _exit(CANNOT_MOUNT);
-    }
+    if (!mount_ramfs(mount_point.path)) _exit(CANNOT_MOUNT);
     kvmem_disk_options options =
         disk_options(scratch_file(&mount_point, "required"), KVMEM_DISK_DIRECT_REQUIRED, 8192);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "O_DIRECT", kvmem_region_create_disk, &options);
@@ -78,9 +74,8 @@ TEST(without_direct_io_a_file_is_buffered_or_removed) {
     CHECK_EQ(waitpid(child, &state, 0), child);
     scratch_remove(&mount_point);
     CHECK(WIFEXITED(state));
-    if (WEXITSTATUS(state) == CANNOT_MOUNT) {
+    if (WEXITSTATUS(state) == CANNOT_MOUNT)
         SKIP("mounting ramfs: neither root nor user namespaces are allowed here");
-    }
     CHECK_EQ(WEXITSTATUS(state), 0);
 }
 

@@ -29,9 +29,7 @@ static void expect_cause(int code) {
 
 static bool takes_direct_io(const char *directory) {
     const int file = open(directory, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
-    if (file >= 0) {
-        close(file);
-    }
+    if (file >= 0) close(file);
     return file >= 0;
 }
 
@@ -233,9 +231,7 @@ TEST(nothing_leaks) {
     kvmem_region_destroy(region_create_disk(&options));
     const size_t files = count_open_files();
     const size_t mappings = count_mappings();
-    for (int i = 0; i < 100; i++) {
-        kvmem_region_destroy(region_create_disk(&options));
-    }
+    for (int i = 0; i < 100; i++) kvmem_region_destroy(region_create_disk(&options));
     CHECK_EQ(count_open_files(), files);
     CHECK(count_mappings() < mappings + 100); /* the allocator may have mapped some of its own */
 }

@@ -46,9 +46,7 @@ static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), 
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kvmem_layout_config memory = config(&kv_kinds[kinds / KV_NUM_KINDS]);
         const kvmem_layout_config disk = config(&kv_kinds[kinds % KV_NUM_KINDS]);
-        for (size_t i = 0; i < num_paths; i++) {
-            move_out_and_back(&memory, &disk, &directory, flags, paths[i]);
-        }
+        for (size_t i = 0; i < num_paths; i++) move_out_and_back(&memory, &disk, &directory, flags, paths[i]);
     }
 }
 
@@ -165,9 +163,7 @@ TEST(large_transfers_are_exact_too) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 32, it.num_layers = 2,
                                       it.inner_dim = 16384);
     kvmem_block_pair pairs[16];
-    for (uint32_t i = 0; i < NUM(pairs); i++) {
-        pairs[i] = (kvmem_block_pair){2 * i, 31 - i};
-    }
+    for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){2 * i, 31 - i};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
     SCRATCH(directory);
     uint32_t paths[3];
@@ -206,9 +202,7 @@ static void take_off(const kvmem_layout *source, const kvmem_layout *destination
                                               it.path = path);
         EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfers[i], ERR));
     }
-    for (uint32_t i = 0; i < MANY; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
-    }
+    for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
 }
 
 static void await_all(kvmem_queue *queue, uint64_t bytes) {
@@ -264,9 +258,7 @@ TEST(handles_may_go_while_it_is_in_flight) {
         OPENED(kv_side, host, &config, NULL, 1);
         take_off(host.layout, file, queue, paths[i], transfers);
         kvmem_layout_destroy(file);
-        for (uint32_t block = 0; block < MANY; block++) {
-            kvmem_transfer_destroy(transfers[block]);
-        }
+        for (uint32_t block = 0; block < MANY; block++) kvmem_transfer_destroy(transfers[block]);
         await_all(queue, 4096);
     }
 }

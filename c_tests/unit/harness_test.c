@@ -134,9 +134,7 @@ FAILS(fails, FAIL("deliberate"))
 FAILS(skips, SKIP("a %s: this machine has none", "unicorn"))
 
 static void skips_a_part(void) {
-    for (int i = 0; i < 3; i++) {
-        SKIP_PART("a unicorn's %s", "horn");
-    }
+    for (int i = 0; i < 3; i++) SKIP_PART("a unicorn's %s", "horn");
     SKIP_PART("a unicorn's mane");
 }
 
@@ -145,9 +143,7 @@ static void fails_after_a_skipped_part(void) {
     fails();
 }
 
-static const char *lacks_all(void) {
-    return "everything";
-}
+static const char *lacks_all(void) { return "everything"; }
 
 typedef struct nested {
     const test_suite *suite;
@@ -209,9 +205,7 @@ FAILS(skip_outside_a_case, SKIP("nothing"))
 
 TEST_CALL(a_skip_outside_a_case_is_a_failure, expect_fails(skip_outside_a_case, "a skip outside a case"))
 
-static void finish_failed_peer(void) {
-    CLEANUP(peer_finish) peer peer = peer_start("fail_at_once");
-}
+static void finish_failed_peer(void) { CLEANUP(peer_finish) peer peer = peer_start("fail_at_once"); }
 
 static void talk_to_failed_peer(void) {
     peer peer = peer_start("fail_at_once");

@@ -91,19 +91,16 @@ typedef struct span {
 static void build_over(const span *spans, size_t count, kvmem_status status, const char *part) {
     kvmem_region *regions[4] = {NULL};
     CHECK(count <= NUM(regions));
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         regions[i] = spans[i].address != NULL ? region_adopt(spans[i].address, spans[i].size)
                      : spans[i].size != 0     ? region_create_temporary_file(spans[i].size)
                                               : NULL;
-    }
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OWNED(kvmem_layout) layout = NULL;
     EXPECT_MESSAGE(status, part,
                    kvmem_layout_build(REF(region_options(&config, regions, count)), &layout, ERR));
     CHECK_EQ(layout != NULL, status == KVMEM_STATUS_OK);
-    for (size_t i = 0; i < count; i++) {
-        kvmem_region_destroy(regions[i]);
-    }
+    for (size_t i = 0; i < count; i++) kvmem_region_destroy(regions[i]);
 }
 
 TEST(the_number_of_regions_is_exact) {

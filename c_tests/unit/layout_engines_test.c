@@ -241,9 +241,7 @@ static const engine engines[] = {
     {"MLC MLA", "L/BNC", mlc_mla, COMBINED, NO_HEADS, .elements = 576, CONTIGUOUS},
 };
 
-static uint64_t or_usual(uint64_t given, uint64_t usual) {
-    return given > 0 ? given : usual;
-}
+static uint64_t or_usual(uint64_t given, uint64_t usual) { return given > 0 ? given : usual; }
 
 static kvmem_layout_config engine_config(const engine *engine) {
     const uint64_t heads = or_usual(engine->heads, H);
@@ -286,9 +284,7 @@ static void cache_lay_out(cache *cache, const engine *engine) {
                                                  it.source = KVMEM_LAYOUT_REGIONS, it.regions = regions,
                                                  it.count = needs.num_regions);
     EXPECT_OK(kvmem_layout_build(&options, &cache->layout, ERR));
-    for (uint64_t i = 0; i < needs.num_regions; i++) {
-        CALL(kvmem_region_destroy(regions[i]));
-    }
+    for (uint64_t i = 0; i < needs.num_regions; i++) CALL(kvmem_region_destroy(regions[i]));
 }
 
 static void cache_open(cache *cache, const engine *engine) {
@@ -316,10 +312,9 @@ static void check_row(const engine *engine, const cache *cache, const kvmem_layo
     for (at.c = 0; at.c < elements; at.c++) {
         const place place = engine->place_of(at);
         const uint64_t expected = (uintptr_t)cache->memory + place.buffer * cache->buffer_size + place.offset;
-        if (row.address + at.c * strides->element_stride != expected || by_strides(strides, at) != expected) {
+        if (row.address + at.c * strides->element_stride != expected || by_strides(strides, at) != expected)
             FAIL("%s: block %d, layer %d, outer %d, token %d, head %d, element %d", engine->name, (int)at.b,
                  (int)at.l, (int)at.o, (int)at.n, (int)at.h, (int)at.c);
-        }
     }
 }
 
@@ -346,9 +341,8 @@ static void check_addresses(const engine *engine, const cache *cache) {
         for (at.l = 0; at.l < config.num_layers; at.l++) {
             for (at.o = 0; at.o < config.outer_dim; at.o++) {
                 for (at.n = 0; at.n < config.page_size; at.n++) {
-                    for (at.h = 0; at.h < heads; at.h++) {
+                    for (at.h = 0; at.h < heads; at.h++)
                         check_row(engine, cache, &strides, at, config.inner_dim / heads);
-                    }
                 }
             }
         }
@@ -447,9 +441,7 @@ TEST(parts_have_the_addresses_of_the_engine) {
         const engine *first = &caches_of_parts[i].parts[0], *second = &caches_of_parts[i].parts[1];
         OPENED(cache, one, first);
         cache other = one;
-        if (!caches_of_parts[i].in_one_buffer) {
-            cache_allocate(&other, second);
-        }
+        if (!caches_of_parts[i].in_one_buffer) cache_allocate(&other, second);
         cache_lay_out(&other, second);
         const kvmem_layout_part parts[] = {{first->name, one.layout}, {second->name, other.layout}};
         OWN(kvmem_layout, combined, kvmem_layout_combine, parts, 2);
@@ -463,9 +455,7 @@ TEST(parts_have_the_addresses_of_the_engine) {
         CALL(kvmem_layout_destroy(other.layout));
         kvmem_layout_destroy(combined);
         combined = NULL;
-        if (!caches_of_parts[i].in_one_buffer) {
-            free(other.memory);
-        }
+        if (!caches_of_parts[i].in_one_buffer) free(other.memory);
     }
 }
 

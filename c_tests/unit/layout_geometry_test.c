@@ -47,9 +47,8 @@ static void check_pieces(const kvmem_layout *layout, const kvmem_layout_config *
                          const uint64_t *regions) {
     for (uint64_t block = 0; block < config->num_blocks; block++) {
         for (uint64_t layer = 0; layer < config->num_layers; layer++) {
-            for (uint64_t outer = 0; outer < config->outer_dim; outer++) {
+            for (uint64_t outer = 0; outer < config->outer_dim; outer++)
                 check_piece(layout, config, regions, block, layer, outer);
-            }
         }
     }
 }
@@ -59,9 +58,7 @@ static void check_bases(const kvmem_layout *layout, const kvmem_layout_config *c
     const kvmem_layout_strides strides = strides_of(layout);
     CHECK_EQ(strides.num_bases, kv_num_regions(config));
     CHECK_EQ(strides.block_stride, kv_block_stride(config));
-    if (strides.num_bases > 1) {
-        CHECK_EQ(strides.layer_stride, 0);
-    }
+    if (strides.num_bases > 1) CHECK_EQ(strides.layer_stride, 0);
 }
 
 TEST(addresses_follow_the_formula) {
@@ -70,9 +67,8 @@ TEST(addresses_follow_the_formula) {
             const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
             OPENED(kv_side, side, &config, NULL, 1);
             uint64_t regions[KV_MAX_REGIONS];
-            for (size_t i = 0; i < side.num_regions; i++) {
+            for (size_t i = 0; i < side.num_regions; i++)
                 regions[i] = (uintptr_t)(side.memory + side.starts[i]);
-            }
             check_pieces(side.layout, &config, regions);
             check_bases(side.layout, &config);
             kv_side_check(&side); /* building touches no byte */

@@ -276,9 +276,7 @@ static void rows_open(rows *rows) {
     rows->buffer = region_create_system((uint64_t)PARTS_BLOCKS * PAGE_ROWS * ROW, 0);
 }
 
-static void rows_close(rows *rows) {
-    CALL(kvmem_region_destroy(rows->buffer));
-}
+static void rows_close(rows *rows) { CALL(kvmem_region_destroy(rows->buffer)); }
 
 static kvmem_layout *part_of_rows(const rows *rows, uint64_t offset, uint64_t size, uint64_t blocks) {
     const kvmem_layout_config config =
@@ -307,9 +305,7 @@ TEST(parts_alternate_in_rows_and_may_not_overlap) {
     GET(kvmem_region_info, to, kvmem_region_get_info, there.buffer);
     kv_fill((unsigned char *)(uintptr_t)from.address, from.size, 3);
     kvmem_block_pair all[PARTS_BLOCKS];
-    for (uint32_t i = 0; i < PARTS_BLOCKS; i++) {
-        all[i] = (kvmem_block_pair){i, i};
-    }
+    for (uint32_t i = 0; i < PARTS_BLOCKS; i++) all[i] = (kvmem_block_pair){i, i};
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
         REF(OPTIONS(kvmem_transfer_options, it.pairs = all, it.num_pairs = PARTS_BLOCKS)));
     RUN(transfer);
@@ -356,10 +352,9 @@ TEST(what_can_not_be_combined_is_refused_by_name) {
         {{{"a", keys}, {"b", more_blocks}}, 2, "part 'b' has 10 blocks and part 'a' 9"},
         {{{"a", keys}, {"b", file}}, 2, "part 'a' is memory of tier"},
     };
-    for (size_t i = 0; i < NUM(wrong); i++) {
+    for (size_t i = 0; i < NUM(wrong); i++)
         REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, wrong[i].message, kvmem_layout_combine, wrong[i].parts,
                wrong[i].count);
-    }
 }
 
 /* The parts live as long as the layout, and a part as long as its handle. */
@@ -381,9 +376,8 @@ TEST(all_parts_move_to_files_and_back) {
     for (size_t i = 0; i < NUM(paths); i++) {
         OPENED(caches, caches);
         kvmem_block_pair back[NUM(pairs)];
-        for (size_t j = 0; j < NUM(pairs); j++) {
+        for (size_t j = 0; j < NUM(pairs); j++)
             back[j] = (kvmem_block_pair){pairs[j].destination, pairs[j].source};
-        }
         kvmem_transfer_options there = WITH(all_pairs, it.path = paths[i], it.flags = KVMEM_TRANSFER_VERIFY);
         const kvmem_transfer_options here = WITH(there, it.pairs = back);
         OWN(kvmem_transfer, out, kvmem_transfer_create, caches.source, files, &there);

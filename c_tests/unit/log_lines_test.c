@@ -35,9 +35,7 @@ static void end_log(void) {
 /* The next line from `from` on with both of these in it. */
 static const struct line *find(const struct line *from, const char *part, const char *other) {
     for (const struct line *line = from; line < lines + num_lines; line++) {
-        if (strstr(line->text, part) != NULL && strstr(line->text, other) != NULL) {
-            return line;
-        }
+        if (strstr(line->text, part) != NULL && strstr(line->text, other) != NULL) return line;
     }
     return NULL;
 }
@@ -45,9 +43,8 @@ static const struct line *find(const struct line *from, const char *part, const 
 static const struct line *expect(uint32_t level, const char *part, const char *other) {
     const struct line *found = find(lines, part, other);
     if (found == NULL) {
-        for (size_t i = 0; i < num_lines; i++) {
+        for (size_t i = 0; i < num_lines; i++)
             fprintf(stderr, "%u %s: %s\n", lines[i].level, lines[i].target, lines[i].text);
-        }
         FAIL("no line with '%s' and '%s'", part, other);
     }
     CHECK_EQ(found->level, level);

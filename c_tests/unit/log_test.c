@@ -13,9 +13,7 @@ typedef struct log_record {
 static void count_message(uint32_t level, const char *target, const char *message, void *user_data) {
     log_record *record = user_data;
     record->messages++;
-    if (level > record->highest_level) {
-        record->highest_level = level;
-    }
+    if (level > record->highest_level) record->highest_level = level;
     const bool has_target = target != NULL && target[0] != '\0';
     const bool has_message = message != NULL && message[0] != '\0';
     record->malformed += level < KVMEM_LOG_ERROR || !has_target || !has_message;
@@ -25,9 +23,7 @@ static void count_message(uint32_t level, const char *target, const char *messag
 }
 
 /* Asks for one huge page more than the machine keeps ready: the fallback is news for the log. */
-static void fall_back(void) {
-    kvmem_region_destroy(region_create_with_fallback());
-}
+static void fall_back(void) { kvmem_region_destroy(region_create_with_fallback()); }
 
 TEST(a_fallback_is_logged_with_target_and_message) {
     GET(log_record, record, kvmem_log_set_callback, KVMEM_LOG_TRACE, count_message);
@@ -79,18 +75,12 @@ static void expect_installed(uint32_t level, const char *target, const char *mes
 }
 
 /* Until it is not 0. The process's deadline bounds the wait. */
-static void await_count(const atomic_uint *count) {
-    while (*count == 0) {
-        sched_yield();
-    }
-}
+static void await_count(const atomic_uint *count) { while (*count == 0) sched_yield(); }
 
 static atomic_bool is_enough;
 
 static void *log_all_the_time(void *nothing) {
-    while (!is_enough) {
-        fall_back();
-    }
+    while (!is_enough) fall_back();
     return nothing;
 }
 
@@ -99,14 +89,11 @@ TEST(a_removed_callback_is_not_called_while_others_log) {
     static revocable installed[CHANGES];
     pthread_t threads[2];
     unsigned late = 0;
-    for (size_t i = 0; i < NUM(threads); i++) {
+    for (size_t i = 0; i < NUM(threads); i++)
         CHECK_EQ(pthread_create(&threads[i], NULL, log_all_the_time, NULL), 0);
-    }
     for (int i = 0; i < CHANGES; i++) {
         EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, expect_installed, &installed[i], ERR));
-        if (i > 0) {
-            installed[i - 1].is_removed = true;
-        }
+        if (i > 0) installed[i - 1].is_removed = true;
         await_count(&installed[i].messages);
         if (i % 2 == 0) { /* the others are replaced */
             EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
@@ -115,12 +102,8 @@ TEST(a_removed_callback_is_not_called_while_others_log) {
     }
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     is_enough = true;
-    for (size_t i = 0; i < NUM(threads); i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
-    }
-    for (int i = 0; i < CHANGES; i++) {
-        late += installed[i].late;
-    }
+    for (size_t i = 0; i < NUM(threads); i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < CHANGES; i++) late += installed[i].late;
     CHECK_EQ(late, 0);
 }
 
@@ -130,9 +113,7 @@ static atomic_bool may_go_on;
 static void block(uint32_t level, const char *target, const char *message, void *user_data) {
     (void)level, (void)target, (void)message, (void)user_data;
     blocked++;
-    while (!may_go_on) {
-        sched_yield();
-    }
+    while (!may_go_on) sched_yield();
 }
 
 TEST(a_blocked_callback_blocks_no_caller_and_no_release) {

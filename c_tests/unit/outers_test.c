@@ -86,10 +86,9 @@ TEST(a_slot_in_one_stretch_is_one_move_a_layer) {
 /* By checksums of what is moved, and by the source's; one of the other slot is another. */
 static void verify_between(kv_side *source, kv_side *destination, const kv_move *move, kv_outers slots) {
     uint32_t checksums[NUM(scattered)];
-    for (size_t i = 0; i < move->num_pairs; i++) {
+    for (size_t i = 0; i < move->num_pairs; i++)
         checksums[i] = crc_of_slots(source, move->pairs[i].source, move->source_layer, move->num_layers,
                                     slots.source, slots.count);
-    }
     kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = KVMEM_TRANSFER_VERIFY);
     kv_run_with(source->layout, destination->layout, &options);
     options.flags = 0;
@@ -141,10 +140,9 @@ TEST(slots_go_to_files_and_come_back) {
         const kv_kind *there = &kv_kinds[i / 2 / KV_NUM_KINDS];
         const kvmem_layout_config memory = is_direct ? kv_aligned_config(here) : kv_config(here);
         const kvmem_layout_config disk = is_direct ? kv_aligned_config(there) : kv_config(there);
-        for (size_t path = 0; path < (can_test_io_uring() ? 3 : 2); path++) {
+        for (size_t path = 0; path < (can_test_io_uring() ? 3 : 2); path++)
             out_and_back(&directory, &memory, &disk, is_direct ? 0 : KVMEM_DISK_BUFFERED, paths[path],
                          outers[(i + path) % NUM(outers)]);
-        }
     }
 }
 
@@ -174,7 +172,6 @@ TEST(slots_that_are_not_there_are_refused) {
         {{0, 0, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "outer_dim is 2 in the source layout and 1"},
     };
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), WITH(kv_config(&kv_kinds[1]), it.outer_dim = 1));
-    for (size_t i = 0; i < NUM(wrong); i++) {
+    for (size_t i = 0; i < NUM(wrong); i++)
         refuse(&source, &destination, wrong[i].outers, wrong[i].status, wrong[i].part);
-    }
 }

@@ -52,9 +52,7 @@ TEST(an_empty_queue_says_so) {
 TEST(destroying_closes_the_fd) {
     kvmem_queue_destroy(create());
     const size_t files = count_open_files();
-    for (int i = 0; i < 20; i++) {
-        kvmem_queue_destroy(create());
-    }
+    for (int i = 0; i < 20; i++) kvmem_queue_destroy(create());
     CHECK_EQ(count_open_files(), files);
     kvmem_queue_destroy(NULL);
 }
@@ -85,9 +83,7 @@ TEST(the_fd_stays_readable_until_all_are_taken) {
     open_sides(&source, &destination);
     OWNED(kvmem_queue) queue = create();
     OWNED(kvmem_transfer) transfer = create_transfer(&source, &destination, queue, 5);
-    for (int i = 0; i < 3; i++) {
-        RUN(transfer);
-    }
+    for (int i = 0; i < 3; i++) RUN(transfer);
     kvmem_completion completions[2];
     size_t count = 0;
     for (size_t taken = 0; taken < 3; taken += count) {
@@ -107,12 +103,8 @@ TEST(a_thousand_in_flight_all_arrive_once) {
     OWNED(kvmem_queue) queue = create();
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     CLEANUP(test_free) unsigned char *seen = test_allocate(MANY);
-    for (size_t i = 0; i < MANY; i++) {
-        transfers[i] = create_transfer(&source, &destination, queue, i);
-    }
-    for (size_t i = 0; i < MANY; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
-    }
+    for (size_t i = 0; i < MANY; i++) transfers[i] = create_transfer(&source, &destination, queue, i);
+    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
     kvmem_completion completions[7];
     size_t count = 0;
     for (size_t taken = 0; taken < MANY; taken += count) {
@@ -125,9 +117,7 @@ TEST(a_thousand_in_flight_all_arrive_once) {
     }
     EXPECT_OK(kvmem_queue_poll(queue, completions, NUM(completions), &count, ERR));
     CHECK_EQ(count, 0);
-    for (size_t i = 0; i < MANY; i++) {
-        kvmem_transfer_destroy(transfers[i]);
-    }
+    for (size_t i = 0; i < MANY; i++) kvmem_transfer_destroy(transfers[i]);
     kv_side_check_moved(&destination, &source, &move);
 }
 

@@ -43,9 +43,7 @@ static void move_on_release(void *user_data) {
 
 static kvmem_layout_config config_of_many(void) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = BLOCKS);
-    for (uint32_t i = 0; i < BLOCKS; i++) {
-        pairs[i] = (kvmem_block_pair){i, i};
-    }
+    for (uint32_t i = 0; i < BLOCKS; i++) pairs[i] = (kvmem_block_pair){i, i};
     return config;
 }
 
@@ -72,9 +70,7 @@ static void destroy_in_flight(const kvmem_layout_config *config, void *memory, k
     OWNED(kvmem_layout) source = adopted_layout(config, memory, release);
     kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = release->sides.path);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
-    if (gate != NULL) {
-        gate_close(gate, 4096);
-    }
+    if (gate != NULL) gate_close(gate, 4096);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     kvmem_layout_destroy(destination);
 }
@@ -87,10 +83,9 @@ static void a_callback_may_move_blocks(uint32_t path) {
     release.sides.source = adopted_layout(&config, memory[1], NULL);
     release.sides.destination = temporary_disk_layout(&config, NULL, 0);
     release.sides.path = path;
-    for (int i = 0; i < RUNS; i++) {
+    for (int i = 0; i < RUNS; i++)
         destroy_in_flight(&config, memory[0], temporary_disk_layout(&config, NULL, 0), &release,
                           NULL);
-    }
     while (release.calls < RUNS) { /* the process's deadline bounds this */
         finish_releases();
     }
@@ -102,9 +97,7 @@ static void a_callback_may_move_blocks(uint32_t path) {
 }
 
 TEST(on_io_uring) {
-    if (can_test_io_uring()) {
-        a_callback_may_move_blocks(KVMEM_PATH_URING);
-    }
+    if (can_test_io_uring()) a_callback_may_move_blocks(KVMEM_PATH_URING);
 }
 
 TEST_CALL(on_threads_that_write_files, a_callback_may_move_blocks(KVMEM_PATH_PREAD))
@@ -113,9 +106,7 @@ TEST_CALL(on_threads_that_write_files, a_callback_may_move_blocks(KVMEM_PATH_PRE
 TEST(on_threads_that_copy) {
     const kvmem_layout_config config = config_of_many();
     void *memory[4];
-    for (size_t i = 0; i < NUM(memory); i++) {
-        memory[i] = page_aligned(kv_region_size(&config));
-    }
+    for (size_t i = 0; i < NUM(memory); i++) memory[i] = page_aligned(kv_region_size(&config));
     static on_release release;
     release.sides.source = adopted_layout(&config, memory[2], NULL);
     release.sides.destination = adopted_layout(&config, memory[3], NULL);
@@ -123,15 +114,11 @@ TEST(on_threads_that_copy) {
     gate_await();
     CHECK_EQ(release.calls, 0); /* a transfer in flight keeps its memory */
     gate_open();
-    while (release.calls == 0) {
-        finish_releases();
-    }
+    while (release.calls == 0) finish_releases();
     CHECK_EQ(release.failures, 0);
     kvmem_layout_destroy(release.sides.source);
     kvmem_layout_destroy(release.sides.destination);
-    for (size_t i = 0; i < NUM(memory); i++) {
-        free(memory[i]);
-    }
+    for (size_t i = 0; i < NUM(memory); i++) free(memory[i]);
 }
 
 /* Not even if it is due at once: the destroying thread may hold locks of the engine's. */

@@ -26,9 +26,7 @@ static kvmem_region *region_of_memory(world *world, int side, uint64_t size) {
 static world open_world(bool from_file, bool to_file) {
     world world = {.config = kv_aligned_config(&kv_kinds[0])};
     world.config.num_blocks = BLOCKS;
-    for (uint32_t i = 0; i < BLOCKS; i++) {
-        pairs[i] = (kvmem_block_pair){i, i};
-    }
+    for (uint32_t i = 0; i < BLOCKS; i++) pairs[i] = (kvmem_block_pair){i, i};
     const uint64_t size = kv_region_size(&world.config);
     world.regions[0] = from_file ? region_create_temporary_file(size) : region_of_memory(&world, 0, size);
     world.regions[1] = to_file ? region_create_temporary_file(size) : region_of_memory(&world, 1, size);
@@ -45,24 +43,19 @@ static void world_close(world *world) {
 }
 
 static void expect_unused(const world *world) {
-    for (int side = 0; side < 2; side++) {
-        CHECK_EQ(region_holders(world->regions[side]).references, 1);
-    }
+    for (int side = 0; side < 2; side++) CHECK_EQ(region_holders(world->regions[side]).references, 1);
 }
 
 /* One run, whose end is known from the queue. */
 static void run_once(world *world, uint32_t path, uint64_t flags, bool cancel) {
     kvmem_layout *layouts[2];
-    for (int side = 0; side < 2; side++) {
+    for (int side = 0; side < 2; side++)
         layouts[side] = regions_lay_out(&world->config, &world->regions[side], 1, NULL);
-    }
     kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = path, it.flags = flags,
                                           it.queue = world->queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    if (cancel) {
-        EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
-    }
+    if (cancel) EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
     kvmem_transfer_destroy(transfer);
     kvmem_layout_destroy(layouts[0]);
     kvmem_layout_destroy(layouts[1]);
@@ -74,9 +67,8 @@ static void run_once(world *world, uint32_t path, uint64_t flags, bool cancel) {
 static void every_end_holds_nothing(bool from_file, bool to_file, uint32_t path) {
     static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
     CLEANUP(world_close) world world = open_world(from_file, to_file);
-    for (size_t i = 0; i < RUNS * 2 * NUM(flags); i++) {
+    for (size_t i = 0; i < RUNS * 2 * NUM(flags); i++)
         run_once(&world, path, flags[i % NUM(flags)], i / NUM(flags) % 2 == 1);
-    }
 }
 
 TEST_CALL(of_copies_in_memory, every_end_holds_nothing(false, false, KVMEM_PATH_MEMCPY))
@@ -84,24 +76,18 @@ TEST_CALL(of_reads_by_threads, every_end_holds_nothing(true, false, KVMEM_PATH_P
 TEST_CALL(of_writes_by_threads, every_end_holds_nothing(false, true, KVMEM_PATH_PREAD))
 
 TEST(of_reads_by_io_uring) {
-    if (can_test_io_uring()) {
-        every_end_holds_nothing(true, false, KVMEM_PATH_URING);
-    }
+    if (can_test_io_uring()) every_end_holds_nothing(true, false, KVMEM_PATH_URING);
 }
 
 TEST(of_writes_by_io_uring) {
-    if (can_test_io_uring()) {
-        every_end_holds_nothing(false, true, KVMEM_PATH_URING);
-    }
+    if (can_test_io_uring()) every_end_holds_nothing(false, true, KVMEM_PATH_URING);
 }
 
 static void checksums_hold_nothing(bool from_file) {
     uint32_t blocks[BLOCKS];
     uint32_t checksums[BLOCKS];
     CLEANUP(world_close) world world = open_world(from_file, false);
-    for (uint32_t i = 0; i < BLOCKS; i++) {
-        blocks[i] = i;
-    }
+    for (uint32_t i = 0; i < BLOCKS; i++) blocks[i] = i;
     for (int i = 0; i < RUNS; i++) {
         kvmem_layout *layout = regions_lay_out(&world.config, &world.regions[0], 1, NULL);
         EXPECT_OK(kvmem_layout_checksum(layout, blocks, BLOCKS, checksums, ERR));

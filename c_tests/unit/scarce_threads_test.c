@@ -5,9 +5,7 @@
 
 static const kv_move some = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3});
 
-static kvmem_status submit(void *transfer) {
-    return kvmem_transfer_submit(transfer, NULL);
-}
+static kvmem_status submit(void *transfer) { return kvmem_transfer_submit(transfer, NULL); }
 
 static kvmem_transfer *create(const kv_side *source, const kv_side *destination, const kv_move *move,
                               uint32_t path, uint64_t flags) {
@@ -58,9 +56,7 @@ TEST(a_file_is_written_by_the_caller) {
 }
 
 TEST(io_uring_without_its_thread_fails_and_works_later) {
-    if (!can_test_io_uring()) {
-        return;
-    }
+    if (!can_test_io_uring()) return;
     CLEANUP(file_world_check_and_close) file_world world;
     file_world_open(&world, KVMEM_PATH_URING);
     CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);

@@ -45,10 +45,9 @@ TEST(every_status_has_a_name_and_a_sentence) {
     for (size_t i = 0; i < NUM(statuses); i++) {
         CHECK_STR(kvmem_status_name(statuses[i].status), statuses[i].name);
         CHECK(strlen(kvmem_status_message(statuses[i].status)) > 1);
-        for (size_t j = 0; j < i; j++) {
+        for (size_t j = 0; j < i; j++)
             CHECK(strcmp(kvmem_status_message(statuses[i].status),
                          kvmem_status_message(statuses[j].status)) != 0);
-        }
     }
 }
 

@@ -63,9 +63,7 @@ TEST(nothing_leaks) {
     kvmem_region_destroy(create(&options));
     const size_t mappings = count_mappings();
     KEEPS_FILES;
-    for (int i = 0; i < 100; i++) {
-        kvmem_region_destroy(create(&options));
-    }
+    for (int i = 0; i < 100; i++) kvmem_region_destroy(create(&options));
     CHECK(count_mappings() < mappings + 100); /* the allocator may have mapped some of its own */
 }
 

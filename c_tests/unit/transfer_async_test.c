@@ -88,13 +88,9 @@ static kvmem_layout *layout_with_release(kv_side *side) {
 enum { SOURCE, DESTINATION, TRANSFER, QUEUE, NUM_HANDLES };
 
 static void destroy_handle(int handle, kvmem_layout **layouts, kvmem_transfer *transfer, kvmem_queue *queue) {
-    if (handle == TRANSFER) {
-        kvmem_transfer_destroy(transfer);
-    } else if (handle == QUEUE) {
-        kvmem_queue_destroy(queue);
-    } else {
-        kvmem_layout_destroy(layouts[handle]);
-    }
+    if (handle == TRANSFER) kvmem_transfer_destroy(transfer);
+    else if (handle == QUEUE) kvmem_queue_destroy(queue);
+    else kvmem_layout_destroy(layouts[handle]);
 }
 
 static void destroy_in_order_while_in_flight(const int *order) {
@@ -107,9 +103,7 @@ static void destroy_in_order_while_in_flight(const int *order) {
     gate_close(kv_side_piece(&source, 0, 0, 0), 4096);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     gate_await();
-    for (int i = 0; i < NUM_HANDLES; i++) {
-        destroy_handle(order[i], layouts, transfer, queue);
-    }
+    for (int i = 0; i < NUM_HANDLES; i++) destroy_handle(order[i], layouts, transfer, queue);
     CHECK_EQ(releases_so_far(), before); /* what is in flight holds what it touches */
     gate_open();
     await_releases(before + 2);
@@ -125,7 +119,5 @@ TEST(nothing_leaks) {
     const kv_move small = KV_MOVE(3, {1, 2});
     kv_run(source.layout, destination.layout, &small);
     KEEPS_FILES;
-    for (int i = 0; i < 100; i++) {
-        kv_run(source.layout, destination.layout, &small);
-    }
+    for (int i = 0; i < 100; i++) kv_run(source.layout, destination.layout, &small);
 }

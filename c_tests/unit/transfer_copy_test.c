@@ -23,9 +23,8 @@ static void copy_between(const kvmem_layout_config *from, const kvmem_layout_con
 TEST(every_pair_of_kinds_copies) {
     const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
     for (size_t from = 0; from < KV_NUM_KINDS; from++) {
-        for (size_t to = 0; to < KV_NUM_KINDS; to++) {
+        for (size_t to = 0; to < KV_NUM_KINDS; to++)
             copy_between(REF(kv_config(&kv_kinds[from])), REF(kv_config(&kv_kinds[to])), &all_layers);
-        }
     }
 }
 
@@ -122,9 +121,7 @@ TEST(large_copies_are_exact_too) {
     to.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
     to.block_dim = KVMEM_BLOCK_DIM_SECOND;
     kvmem_block_pair reversed[64];
-    for (uint32_t i = 0; i < NUM(reversed); i++) {
-        reversed[i] = (kvmem_block_pair){i, 63 - i};
-    }
+    for (uint32_t i = 0; i < NUM(reversed); i++) reversed[i] = (kvmem_block_pair){i, 63 - i};
     const kv_move move = {reversed, NUM(reversed), 0, 0, 4};
     copy_between(&from, &to, &move);
     copy_between(&to, &from, &move);

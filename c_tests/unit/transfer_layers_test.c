@@ -28,10 +28,9 @@ static uint64_t moved_layers(const flight *flight) {
 
 static void check_layer(const flight *flight, uint64_t layer) {
     for (size_t i = 0; i < NUM(pairs); i++) {
-        for (uint64_t outer = 0; outer < 2; outer++) {
+        for (uint64_t outer = 0; outer < 2; outer++)
             CHECK_BYTES(kv_side_piece(&flight->destination, pairs[i].destination, layer, outer),
                         kv_side_piece(&flight->source, pairs[i].source, layer, outer), PIECE);
-        }
     }
 }
 
@@ -166,9 +165,7 @@ TEST(small_copies_and_files_go_by_layer_too) {
 /* At once, and when a layer has moved: what the kernel was given goes on, and either end is right. */
 static void submit_and_take_back(kvmem_transfer *transfer, bool by_layer) {
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    if (by_layer) {
-        EXPECT_OK(kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
-    }
+    if (by_layer) EXPECT_OK(kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
     EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
     const kvmem_status end = kvmem_transfer_wait(transfer, PATIENCE, ERR);
     GET(uint64_t, layers, kvmem_transfer_get_layers, transfer);
@@ -181,9 +178,7 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 32, it.num_layers = 2,
                                       it.inner_dim = 16384);
     kvmem_block_pair scattered[16];
-    for (uint32_t i = 0; i < NUM(scattered); i++) {
-        scattered[i] = (kvmem_block_pair){2 * i, 31 - 2 * i};
-    }
+    for (uint32_t i = 0; i < NUM(scattered); i++) scattered[i] = (kvmem_block_pair){2 * i, 31 - 2 * i};
     const kv_move all = {scattered, NUM(scattered), 0, 0, 2};
     SCRATCH(directory);
     kv_side host;
@@ -195,9 +190,7 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
     kv_side *destination = to_file ? &file.model : &host;
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout,
         KV_OPTIONS(&all, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.path = path));
-    for (int again = 0; again < 3; again++) {
-        submit_and_take_back(transfer, by_layer);
-    }
+    for (int again = 0; again < 3; again++) submit_and_take_back(transfer, by_layer);
     RUN(transfer);
     kv_expect_moved(destination, source, &all);
     kv_side_check(&host);
@@ -215,9 +208,8 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
 
 TEST(file_transfers_are_taken_back_too) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
-    for (size_t i = 0; i < 4 * (can_test_io_uring() ? NUM(paths) : 1); i++) {
+    for (size_t i = 0; i < 4 * (can_test_io_uring() ? NUM(paths) : 1); i++)
         take_back_a_file_transfer(paths[i / 4], i / 2 % 2, i % 2);
-    }
 }
 
 /* Thousands stand at the gate, every third is taken back: each is reported once, as what it came to. */
@@ -230,18 +222,12 @@ TEST(thousands_in_flight_are_each_reported_once) {
     for (uint32_t i = 0; i < MANY; i++) {
         const kv_move one = KV_MOVE(LAYERS, {i % 64, i % 64});
         transfers[i] = flight_transfer(&flight, &one, i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0, i);
-        if (i < 64) {
-            kv_expect_moved(&flight.destination, &flight.source, &one);
-        }
+        if (i < 64) kv_expect_moved(&flight.destination, &flight.source, &one);
     }
     gate_close(kv_side_piece(&flight.source, 0, 0, 0), kv_region_size(&flight.source.config));
-    for (size_t i = 0; i < MANY; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
-    }
+    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
     gate_await();
-    for (size_t i = 0; i < MANY; i += EACH) {
-        EXPECT_OK(kvmem_transfer_cancel(transfers[i], ERR));
-    }
+    for (size_t i = 0; i < MANY; i += EACH) EXPECT_OK(kvmem_transfer_cancel(transfers[i], ERR));
     gate_open();
     size_t cancelled = 0;
     for (size_t seen = 0; seen < MANY;) {
@@ -264,7 +250,5 @@ TEST(thousands_in_flight_are_each_reported_once) {
         EXPECT_OK(kvmem_transfer_wait(transfers[i], PATIENCE, ERR));
     }
     kv_side_check(&flight.destination);
-    for (size_t i = 0; i < MANY; i++) {
-        kvmem_transfer_destroy(transfers[i]);
-    }
+    for (size_t i = 0; i < MANY; i++) kvmem_transfer_destroy(transfers[i]);
 }

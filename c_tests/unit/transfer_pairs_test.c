@@ -170,9 +170,7 @@ TEST(checksums_belong_to_the_step_that_gives_them) {
     const kv_move move = MOVE(first), other = MOVE(fewer);
     OPENED(flight, steps, &MOVE(first), 0);
     uint32_t ids[NUM(first)], sums[NUM(first)];
-    for (size_t i = 0; i < NUM(first); i++) {
-        ids[i] = first[i].source;
-    }
+    for (size_t i = 0; i < NUM(first); i++) ids[i] = first[i].source;
     EXPECT_OK(kvmem_layout_checksum(steps.source.layout, ids, NUM(ids), sums, ERR));
     kvmem_submit_options step = WITH(step_of(&move, 1), it.checksums = sums);
     EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
@@ -236,10 +234,9 @@ TEST(one_call_creates_and_starts) {
 /* Some blocks of a round of a thread: no two threads write the same. */
 static size_t pairs_of_round(kvmem_block_pair *pairs, uint32_t thread, uint32_t round) {
     const size_t count = 1 + (thread + round) % 8;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         pairs[i] = (kvmem_block_pair){(7 * thread + 11 * round + 5 * i) % 64,
                                       16 * thread + (round + 2 * i) % 16};
-    }
     return count;
 }
 

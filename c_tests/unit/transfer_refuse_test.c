@@ -64,11 +64,10 @@ TEST(layers_out_of_range_are_refused) {
         {0, 0, 4}, {1, 0, 3},          {0, 1, 3},          {3, 0, 1},
         {0, 3, 1}, {UINT64_MAX, 0, 2}, {0, UINT64_MAX, 2}, {0, 0, UINT64_MAX},
     };
-    for (size_t i = 0; i < NUM(outside); i++) {
+    for (size_t i = 0; i < NUM(outside); i++)
         refuse_usual(TRANSFER(one_pair, it.source_layer = outside[i].source,
                               it.destination_layer = outside[i].destination, it.num_layers = outside[i].count),
                      KVMEM_STATUS_OUT_OF_RANGE, "layer");
-    }
 }
 
 TEST(all_layers_means_from_the_first) {

@@ -29,9 +29,7 @@ typedef struct shape {
 #define LAYERS 3
 #define ELEMENTS 5
 
-static int axis_of(char letter) {
-    return (int)(strchr(letters, letter) - letters);
-}
+static int axis_of(char letter) { return (int)(strchr(letters, letter) - letters); }
 
 static void measure(cache *cache, const char *order) {
     const char *slash = strchr(order, '/');
@@ -64,14 +62,11 @@ static void cache_open(cache *cache, const shape *shape, uint32_t seed) {
                             it.outer_dim = 2, it.page_size = shape->tokens, it.inner_dim = shape->heads * ELEMENTS,
                             it.num_heads = shape->heads, it.dtype_width = WIDTH, it.order = shape->order);
     kvmem_region *regions[MAX_REGIONS];
-    for (uint64_t i = 0; i < cache->num_regions; i++) {
+    for (uint64_t i = 0; i < cache->num_regions; i++)
         regions[i] = region_adopt(cache->memory + GUARD + i * (cache->region_size + GUARD),
                                   cache->region_size);
-    }
     cache->layout = regions_lay_out(&cache->config, regions, cache->num_regions, NULL);
-    for (uint64_t i = 0; i < cache->num_regions; i++) {
-        CALL(kvmem_region_destroy(regions[i]));
-    }
+    for (uint64_t i = 0; i < cache->num_regions; i++) CALL(kvmem_region_destroy(regions[i]));
 }
 
 static void cache_close(cache *cache) {
@@ -90,9 +85,7 @@ static uint64_t offset_of(const cache *cache, const uint64_t indices[AXES]) {
     return GUARD + region * (cache->region_size + GUARD) + offset;
 }
 
-static void check_unchanged(const cache *cache) {
-    CHECK_BYTES(cache->memory, cache->expected, cache->size);
-}
+static void check_unchanged(const cache *cache) { CHECK_BYTES(cache->memory, cache->expected, cache->size); }
 
 /* Token `index` of those that a table moves: its block, and its place there. */
 static void find_token(const cache *cache, const kvmem_block_table *table, uint64_t index,

@@ -63,7 +63,9 @@ public:
     void run() {
         report_.step("create a file in " + path_);
         struct statfs info;
-        if (statfs(path_.c_str(), &info) != 0) return unusable(std::strerror(errno), "create the directory");
+        if (statfs(path_.c_str(), &info) != 0) {
+            return unusable(std::strerror(errno), errno == ENOENT ? "create the directory" : "choose another --directory");
+        }
         magic_ = static_cast<std::uint32_t>(info.f_type);
         try {
             const auto region = temporary_file(path_, {});

@@ -51,6 +51,8 @@ void try_out(const Options &options, const std::string &directory) {
 kvmem::Agent gds_agent(const Options &options) {
     // Without this setting cuFile passes bytes through host memory if it cannot do better, and does not report it.
     setenv(compatibility, "false", 1);
+    // Otherwise it writes a file in the current directory.
+    setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
     if (options.nixl) kvmem::load_nixl(*options.nixl);
     auto agent = kvmem::Agent::create("kvmem-doctor");
     std::string reasons;

@@ -39,7 +39,8 @@ public:
               typename = std::enable_if_t<!std::is_array_v<std::remove_reference_t<Container>> &&
                                           std::is_convertible_v<
                   std::remove_pointer_t<decltype(std::data(std::declval<Container &>()))> (*)[], T (*)[]>>>
-    constexpr span(Container &&container) noexcept : data_(std::data(container)), size_(std::size(container)) {}
+    constexpr span(Container &&container) noexcept
+        : data_(std::data(container)), size_(std::size(container)) {}
 
     constexpr T *data() const noexcept { return data_; }
     constexpr std::size_t size() const noexcept { return size_; }
@@ -64,7 +65,8 @@ public:
     /// Text, without the NUL at its end.
     constexpr Bytes(const char *text) noexcept : Bytes(std::string_view(text)) {}
     template <typename Container, typename Data = decltype(std::data(std::declval<const Container &>())),
-              typename = std::enable_if_t<!std::is_array_v<Container> && !std::is_void_v<std::remove_pointer_t<Data>>>>
+              typename = std::enable_if_t<!std::is_array_v<Container> &&
+                                          !std::is_void_v<std::remove_pointer_t<Data>>>>
     constexpr Bytes(const Container &container) noexcept
         : data_(std::data(container)), size_(std::size(container)) {
         static_assert(sizeof(*std::data(container)) == 1, "the elements are not bytes");
@@ -116,8 +118,8 @@ constexpr Flags<Flag> operator|(Flag a, Flag b) noexcept {
 
 // ---- Timeouts ----
 
-/// A duration to wait. Any std::chrono::duration converts to it, rounded up to nanoseconds: a negative one does
-/// not wait, and one that is longer than 292 years never expires.
+/// A duration to wait. Any std::chrono::duration converts to it, rounded up to nanoseconds: a negative one
+/// does not wait, and one that is longer than 292 years never expires.
 class Timeout {
 public:
     template <typename Rep, typename Period>
@@ -195,7 +197,8 @@ Options defaults(void (*init)(Options *, std::size_t)) noexcept {
 // C reads text up to its first NUL, so text that contains one is an error.
 inline Result<void> check_text(std::string_view text, const char *what) {
     if (text.find('\0') == std::string_view::npos) return {};
-    return Error(Status::invalid_argument, std::string(what) + " contains a NUL, and C reads text up to there");
+    return Error(Status::invalid_argument,
+                 std::string(what) + " contains a NUL, and C reads text up to there");
 }
 inline Result<void> check_optional(const std::optional<std::string> &text, const char *what) {
     return text ? check_text(std::string_view(*text), what) : Result<void>();

@@ -50,6 +50,8 @@ struct NixlOptions {
     std::string custom_parameter{};
     const Queue *queue = nullptr;
     std::uint64_t user_data = 0;
+    /// After this duration a run of a request ends as timed_out; 0 for no limit.
+    std::chrono::nanoseconds timeout{0};
 };
 
 namespace detail {
@@ -74,6 +76,7 @@ struct NixlOptionsInC {
         }
         c.queue = get_or_null(options.queue);
         c.user_data = options.user_data;
+        if (options.timeout.count() > 0) c.timeout_ns = Timeout(options.timeout).ns();
     }
     NixlOptionsInC(const NixlOptionsInC &) = delete;
     NixlOptionsInC &operator=(const NixlOptionsInC &) = delete;
@@ -178,7 +181,8 @@ public:
     using Handle::Handle;
 
     static Return<Descriptors> create(MemoryType type) {
-        return detail::give(detail::make<Descriptors>(kvmem_descriptors_create, static_cast<std::uint32_t>(type)));
+        return detail::give(detail::make<Descriptors>(kvmem_descriptors_create,
+                                                      static_cast<std::uint32_t>(type)));
     }
     static Return<Descriptors> import_bytes(Bytes bytes) {
         return detail::give(detail::make<Descriptors>(kvmem_descriptors_import, bytes.data(), bytes.size()));
@@ -219,7 +223,9 @@ public:
     Return<void> remove(std::size_t index) {
         return detail::give(detail::run(kvmem_descriptors_remove, get(), index));
     }
-    Return<void> resize(std::size_t count) { return detail::give(detail::run(kvmem_descriptors_resize, get(), count)); }
+    Return<void> resize(std::size_t count) {
+        return detail::give(detail::run(kvmem_descriptors_resize, get(), count));
+    }
     Return<void> clear() { return detail::give(detail::run(kvmem_descriptors_clear, get())); }
     Return<void> trim() { return detail::give(detail::run(kvmem_descriptors_trim, get())); }
 
@@ -229,7 +235,9 @@ public:
     Return<std::string> print() const { return detail::give(detail::text(kvmem_descriptors_print, get())); }
 
 private:
-    static Result<void> check(const Descriptor &one) { return detail::check_optional(one.agent, "the name of an agent"); }
+    static Result<void> check(const Descriptor &one) {
+        return detail::check_optional(one.agent, "the name of an agent");
+    }
 };
 
 /// Descriptors that an agent has registered: Agent::register_descriptors.

@@ -73,12 +73,35 @@ using LayoutRequirements = kvmem_layout_requirements;
 
 /// Returns the memory that a shape needs. Allocates nothing.
 inline Return<LayoutRequirements> layout_requirements(const LayoutConfig &config) {
-    if (auto checked = config.check(); !checked) return detail::give(Result<LayoutRequirements>(checked.error()));
+    if (auto checked = config.check(); !checked) {
+        return detail::give(Result<LayoutRequirements>(checked.error()));
+    }
     const auto c = config.c();
     return detail::give(detail::get<LayoutRequirements>(kvmem_layout_get_requirements, &c));
 }
 
 // ---- Information ----
+
+enum class ServeFlag : std::uint64_t {
+    write = KVMEM_SERVE_WRITE,
+};
+
+/// kvmem_serve_options.
+struct ServeOptions {
+    Flags<ServeFlag> flags{};
+    /// Bytes of staging memory; 0 for 16 MiB.
+    std::uint64_t arena_size = 0;
+    /// How long a peer may neither read nor write while the owner waits for it; 0 for 30 s.
+    std::chrono::nanoseconds stall_timeout{0};
+
+    kvmem_serve_options c() const noexcept {
+        auto c = detail::defaults(kvmem_serve_options_init);
+        c.flags = flags.bits();
+        c.arena_size = arena_size;
+        if (stall_timeout.count() > 0) c.stall_timeout_ns = static_cast<std::uint64_t>(stall_timeout.count());
+        return c;
+    }
+};
 
 enum class Locality : std::uint32_t {
     local = KVMEM_LOCALITY_LOCAL,
@@ -91,8 +114,9 @@ enum class Locality : std::uint32_t {
 struct LayoutInfo : kvmem_layout_info {
     LayoutInfo() noexcept : kvmem_layout_info() {}
     LayoutInfo(const kvmem_layout_info &c) noexcept
-        : kvmem_layout_info(c), kind(LayoutKind{c.kind}), block_dim(BlockDim{c.block_dim}), tier(Tier{c.tier}),
-          locality(Locality{c.locality}), memory_type(MemoryType{c.memory_type}), order(c.order) {}
+        : kvmem_layout_info(c), kind(LayoutKind{c.kind}), block_dim(BlockDim{c.block_dim}),
+          tier(Tier{c.tier}), locality(Locality{c.locality}), memory_type(MemoryType{c.memory_type}),
+          order(c.order) {}
 
     LayoutKind kind{};
     BlockDim block_dim{};
@@ -126,35 +150,42 @@ class Layout : public detail::Handle<kvmem_layout, kvmem_layout_destroy> {
 public:
     using Handle::Handle;
 
-    /// Allocates memory of the tier of the options, whose size stays 0, and builds a layout on it. With an agent,
-    /// peers can access the layout.
-    static Return<Layout> build(const LayoutConfig &config, const SystemOptions &memory, const Agent *agent = nullptr) {
+    /// Allocates memory of the tier of the options, whose size stays 0, and builds a layout on it. With an
+    /// agent, peers can access the layout.
+    static Return<Layout> build(const LayoutConfig &config, const SystemOptions &memory,
+                                const Agent *agent = nullptr) {
         return allocate(config, memory, &kvmem_layout_options::system, agent);
     }
-    static Return<Layout> build(const LayoutConfig &config, const DiskOptions &memory, const Agent *agent = nullptr) {
+    static Return<Layout> build(const LayoutConfig &config, const DiskOptions &memory,
+                                const Agent *agent = nullptr) {
         if (auto checked = memory.check(); !checked) return detail::give(Result<Layout>(checked.error()));
         return allocate(config, memory, &kvmem_layout_options::disk, agent);
     }
     /// The progress callback is not called for a layout.
-    static Return<Layout> build(const LayoutConfig &config, const PinnedOptions &memory, const Agent *agent = nullptr) {
+    static Return<Layout> build(const LayoutConfig &config, const PinnedOptions &memory,
+                                const Agent *agent = nullptr) {
         return allocate(config, memory, &kvmem_layout_options::pinned, agent);
     }
-    static Return<Layout> build(const LayoutConfig &config, const DeviceOptions &memory, const Agent *agent = nullptr) {
+    static Return<Layout> build(const LayoutConfig &config, const DeviceOptions &memory,
+                                const Agent *agent = nullptr) {
         return allocate(config, memory, &kvmem_layout_options::device, agent);
     }
-    static Return<Layout> build(const LayoutConfig &config, const ElasticOptions &memory, const Agent *agent = nullptr) {
+    static Return<Layout> build(const LayoutConfig &config, const ElasticOptions &memory,
+                                const Agent *agent = nullptr) {
         return allocate(config, memory, &kvmem_layout_options::elastic, agent);
     }
 
     /// Builds a layout on regions of the caller. The layout keeps their memory; the handles may be destroyed.
-    static Return<Layout> build(const LayoutConfig &config, span<const Region> regions, const Agent *agent = nullptr) {
+    static Return<Layout> build(const LayoutConfig &config, span<const Region> regions,
+                                const Agent *agent = nullptr) {
         const auto handles = handles_of<kvmem_region *>(regions);
         auto options = prepare(agent, KVMEM_LAYOUT_REGIONS);
         options.regions = handles.data();
         options.count = handles.size();
         return finish(config, options);
     }
-    static Return<Layout> build(const LayoutConfig &config, const Region &region, const Agent *agent = nullptr) {
+    static Return<Layout> build(const LayoutConfig &config, const Region &region,
+                                const Agent *agent = nullptr) {
         return build(config, span<const Region>(&region, 1), agent);
     }
     /// Builds a layout on regions that are registered.
@@ -194,15 +225,23 @@ public:
                                                  descriptor.size()));
     }
     /// Creates a layout over raw memory of a peer, with one descriptor per region.
-    static Return<Layout> create_remote(const Agent &agent, std::string_view owner, const LayoutConfig &config,
-                                        const Descriptors &descriptors) {
+    static Return<Layout> create_remote(const Agent &agent, std::string_view owner,
+                                        const LayoutConfig &config, const Descriptors &descriptors) {
         if (auto checked = config.check(); !checked) return detail::give(Result<Layout>(checked.error()));
         const auto shape = config.c();
         return detail::give(detail::with_text(owner, "the name of the owner", [&](const char *text) {
-            return detail::make<Layout>(kvmem_layout_create_remote, agent.get(), text, &shape, descriptors.get());
+            return detail::make<Layout>(kvmem_layout_create_remote, agent.get(), text, &shape,
+                                        descriptors.get());
         }));
     }
-    Return<Blob> export_descriptor() const { return detail::give(detail::make<Blob>(kvmem_layout_export, get())); }
+    Return<Blob> export_descriptor() const {
+        return detail::give(detail::make<Blob>(kvmem_layout_export, get()));
+    }
+    /// Serves transfers of the layout to peers, as long as it exists.
+    Return<void> serve(const ServeOptions &options = {}) {
+        const auto c = options.c();
+        return detail::give(detail::run(kvmem_layout_serve, get(), &c));
+    }
     /// Returns the name of the agent of the layout, or of the peer that it belongs to.
     Return<std::string> agent() const { return detail::give(detail::text(kvmem_layout_get_agent, get())); }
 
@@ -218,7 +257,8 @@ public:
     }
     Return<BlockRange> row(std::uint32_t block, std::uint64_t layer, std::uint64_t outer, std::uint64_t token,
                            std::uint64_t head) const {
-        return detail::give(detail::get<BlockRange>(kvmem_layout_get_row, get(), block, layer, outer, token, head));
+        return detail::give(detail::get<BlockRange>(kvmem_layout_get_row, get(), block, layer, outer, token,
+                                                    head));
     }
     /// Returns one CRC32C per block.
     Return<std::vector<std::uint32_t>> checksum(span<const std::uint32_t> blocks) const {

@@ -24,7 +24,8 @@ using LogCallback = std::function<void(LogLevel level, std::string_view target, 
 
 namespace detail {
 
-// The callback that is set. It is never destroyed at the end of the process, when kvmem's thread may still run it.
+// The callback that is set. It is never destroyed at the end of the process, when kvmem's thread may still
+// run it.
 struct LogSlot {
     std::mutex mutex;
     std::unique_ptr<LogCallback> callback;
@@ -59,7 +60,8 @@ inline Result<void> set_log(LogLevel level, LogCallback &&callback) {
     // The previous callback is destroyed here, so it must not be running.
     if (LogSlot::running()) return Error(Status::invalid_state, "the log callback cannot replace itself");
     auto &slot = LogSlot::get();
-    auto next = callback && level != LogLevel::off ? std::make_unique<LogCallback>(std::move(callback)) : nullptr;
+    std::unique_ptr<LogCallback> next;
+    if (callback && level != LogLevel::off) next = std::make_unique<LogCallback>(std::move(callback));
     const std::lock_guard<std::mutex> lock(slot.mutex);
     auto set = run(kvmem_log_set_callback, static_cast<std::uint32_t>(level), next ? call_log : nullptr,
                    static_cast<void *>(next.get()));
@@ -69,8 +71,8 @@ inline Result<void> set_log(LogLevel level, LogCallback &&callback) {
 
 }  // namespace detail
 
-/// Sets the log callback of the process, or removes it: an empty callback, or LogLevel::off. The previous one is
-/// destroyed when the call returns. Cannot be called from the callback.
+/// Sets the log callback of the process, or removes it: an empty callback, or LogLevel::off. The previous one
+/// is destroyed when the call returns. Cannot be called from the callback.
 inline Return<void> set_log_callback(LogLevel level, LogCallback callback) {
     return detail::give(detail::set_log(level, std::move(callback)));
 }

@@ -9,8 +9,8 @@ KVMEM_HPP_BEGIN
 
 // ---- The NIXL library ----
 
-/// Loads NIXL from a file or directory; without one, from KVMEM_NIXL_LIBRARY of the environment, or from where
-/// the loader finds it. Agent::create does it too.
+/// Loads NIXL from a file or directory; without one, from KVMEM_NIXL_LIBRARY of the environment, or from
+/// where the loader finds it. Agent::create does it too.
 inline Return<void> load_nixl() {
     return detail::give(detail::run(kvmem_nixl_load, static_cast<const char *>(nullptr)));
 }
@@ -88,6 +88,8 @@ enum class AgentFlag : std::uint64_t {
     telemetry = KVMEM_AGENT_TELEMETRY,
 };
 
+using AgentTelemetry = kvmem_agent_telemetry;
+
 /// How NIXL locks an agent. `standard` is KVMEM_SYNC_DEFAULT.
 enum class SyncMode : std::uint32_t {
     standard = KVMEM_SYNC_DEFAULT,
@@ -156,7 +158,9 @@ public:
     /// Lists all plugins of NIXL; one that does not load has the reason.
     Return<Plugins> plugins() { return detail::give(detail::make<Plugins>(kvmem_agent_get_plugins, get())); }
     /// Lists the backends of this agent.
-    Return<Plugins> backends() { return detail::give(detail::make<Plugins>(kvmem_agent_get_backends, get())); }
+    Return<Plugins> backends() {
+        return detail::give(detail::make<Plugins>(kvmem_agent_get_backends, get()));
+    }
 
     Return<Registration> register_region(const Region &region) {
         return detail::give(detail::make<Registration>(kvmem_region_register, region.get(), get()));
@@ -219,7 +223,8 @@ public:
             return detail::make<Blob>(kvmem_agent_get_partial_metadata, get(), descriptors.get(), c);
         }));
     }
-    Return<void> send_partial_metadata(const Descriptors &descriptors, std::string_view address, std::uint32_t port) {
+    Return<void> send_partial_metadata(const Descriptors &descriptors, std::string_view address,
+                                       std::uint32_t port) {
         return detail::give(detail::with_text(address, "the address", [&](const char *at) {
             return detail::run(kvmem_agent_send_partial_metadata, get(), descriptors.get(), at, port);
         }));
@@ -238,6 +243,11 @@ public:
         }));
     }
 
+    /// What the agent has moved; it must have AgentFlag::telemetry.
+    Return<AgentTelemetry> telemetry() {
+        return detail::give(detail::get<AgentTelemetry>(kvmem_agent_get_telemetry, get()));
+    }
+
     // ---- Notifications ----
 
     Return<void> notify(std::string_view peer, Bytes message) {
@@ -247,7 +257,8 @@ public:
     }
     /// Has a queue report arrived messages; NULL ends the reports.
     Return<void> report_notifications(const Queue *queue, std::uint64_t user_data = 0) {
-        return detail::give(detail::run(kvmem_agent_report_notifications, get(), detail::get_or_null(queue), user_data));
+        return detail::give(detail::run(kvmem_agent_report_notifications, get(), detail::get_or_null(queue),
+                                        user_data));
     }
     /// Waits until there is a message, and returns all that have arrived. Empty after the timeout.
     Return<Notifications> take_notifications(Timeout timeout = forever) {

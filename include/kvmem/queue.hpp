@@ -37,15 +37,17 @@ public:
         const int duplicate = ::fcntl(*own, F_DUPFD_CLOEXEC, 0);
         if (duplicate < 0) {
             const int code = errno;
-            own = Error(Status::out_of_memory, "the event fd of a queue cannot be duplicated: the process has no "
-                        "free file descriptor", {Domain::system, code, code == EMFILE ? "EMFILE" : "errno"});
+            own = Error(Status::out_of_memory,
+                        "the event fd of a queue cannot be duplicated: "
+                        "the process has no free file descriptor",
+                        {Domain::system, code, code == EMFILE ? "EMFILE" : "errno"});
             return detail::give(std::move(own));
         }
         return detail::give(Result<int>(duplicate));
     }
 
-    /// Removes completions, oldest first, at most as many as the array holds. Never waits. Returns the part of
-    /// the array that was filled.
+    /// Removes completions, oldest first, at most as many as the array holds. Never waits. Returns the part
+    /// of the array that was filled.
     [[nodiscard]] Return<span<Completion>> poll(span<Completion> completions) {
         return detail::give(take(completions, [this](kvmem_completion *out, std::size_t capacity) {
             return detail::get<std::size_t>(kvmem_queue_poll, get(), out, capacity);
@@ -53,7 +55,9 @@ public:
     }
 
     /// The same, but waits for a completion if there is none.
-    [[nodiscard]] Return<span<Completion>> wait(span<Completion> completions) { return wait_for(completions, forever); }
+    [[nodiscard]] Return<span<Completion>> wait(span<Completion> completions) {
+        return wait_for(completions, forever);
+    }
 
     /// The same with a timeout, after which the result is empty.
     [[nodiscard]] Return<span<Completion>> wait_for(span<Completion> completions, Timeout timeout) {
@@ -87,7 +91,8 @@ private:
     static Result<span<Completion>> take(span<Completion> completions, Take take) {
         // The capacity of one call; the rest stays in the queue for the next one.
         std::array<kvmem_completion, 64> batch;
-        auto count = take(batch.data(), completions.size() < batch.size() ? completions.size() : batch.size());
+        auto count = take(batch.data(),
+                          completions.size() < batch.size() ? completions.size() : batch.size());
         if (!count) return count.error();
         for (std::size_t i = 0; i < *count; ++i) completions[i] = from_c(batch[i]);
         return completions.first(*count);

@@ -14,7 +14,8 @@ class MemoryView : public detail::Handle<kvmem_view, kvmem_view_destroy> {
 public:
     using Handle::Handle;
 
-    static Return<MemoryView> create(const Agent &agent, const Descriptors &descriptors, const NixlOptions &options = {}) {
+    static Return<MemoryView> create(const Agent &agent, const Descriptors &descriptors,
+                                     const NixlOptions &options = {}) {
         return detail::give(detail::with_options(options, [&](const kvmem_nixl_options *c) {
             return detail::make<MemoryView>(kvmem_view_create, agent.get(), descriptors.get(), c);
         }));
@@ -31,12 +32,13 @@ public:
     using Handle::Handle;
 
     /// For the local side.
-    static Return<Prepared> create_local(const Agent &agent, const Descriptors &descriptors, const NixlOptions &options = {}) {
+    static Return<Prepared> create_local(const Agent &agent, const Descriptors &descriptors,
+                                         const NixlOptions &options = {}) {
         return detail::give(create(agent, nullptr, descriptors, options));
     }
     /// For the remote side: memory of a peer, or files and objects of the agent itself.
-    static Return<Prepared> create_remote(const Agent &agent, std::string_view owner, const Descriptors &descriptors,
-                                          const NixlOptions &options = {}) {
+    static Return<Prepared> create_remote(const Agent &agent, std::string_view owner,
+                                          const Descriptors &descriptors, const NixlOptions &options = {}) {
         return detail::give(detail::with_text(owner, "the name of the owner", [&](const char *text) {
             return create(agent, text, descriptors, options);
         }));
@@ -73,27 +75,31 @@ public:
     using Handle::Handle;
 
     static Return<Request> create(const Agent &agent, Operation operation, const Descriptors &local,
-                                  std::string_view owner, const Descriptors &remote, const NixlOptions &options = {}) {
+                                  std::string_view owner, const Descriptors &remote,
+                                  const NixlOptions &options = {}) {
         return detail::give(detail::with_text(owner, "the name of the owner", [&](const char *text) {
             return detail::with_options(options, [&](const kvmem_nixl_options *c) {
-                return detail::make<Request>(kvmem_request_create, agent.get(), static_cast<std::uint32_t>(operation),
-                                             local.get(), text, remote.get(), c);
+                return detail::make<Request>(kvmem_request_create, agent.get(),
+                                             static_cast<std::uint32_t>(operation), local.get(), text,
+                                             remote.get(), c);
             });
         }));
     }
     /// A request on descriptors of prepared lists, which correspond by position in both arrays of indices.
-    static Return<Request> make(Operation operation, const Prepared &local, span<const std::uint32_t> local_indices,
-                                const Prepared &remote, span<const std::uint32_t> remote_indices,
+    static Return<Request> make(Operation operation, const Prepared &local,
+                                span<const std::uint32_t> local_indices, const Prepared &remote,
+                                span<const std::uint32_t> remote_indices,
                                 const NixlOptions &options = {}) {
         if (local_indices.size() != remote_indices.size()) {
             return detail::give(Result<Request>(Error(
-                Status::invalid_argument, "there are " + std::to_string(local_indices.size()) + " local indices and " +
-                std::to_string(remote_indices.size()) + " remote ones; they correspond by position")));
+                Status::invalid_argument, "there are " + std::to_string(local_indices.size()) +
+                " local indices and " + std::to_string(remote_indices.size()) +
+                " remote ones; they correspond by position")));
         }
         return detail::give(detail::with_options(options, [&](const kvmem_nixl_options *c) {
-            return detail::make<Request>(kvmem_request_make, static_cast<std::uint32_t>(operation), local.get(),
-                                         local_indices.data(), remote.get(), remote_indices.data(),
-                                         local_indices.size(), c);
+            return detail::make<Request>(kvmem_request_make, static_cast<std::uint32_t>(operation),
+                                         local.get(), local_indices.data(), remote.get(),
+                                         remote_indices.data(), local_indices.size(), c);
         }));
     }
 
@@ -116,7 +122,9 @@ public:
     }
 
     /// Returns the plugin of the backend that NIXL chose.
-    Return<std::string> backend() const { return detail::give(detail::text(kvmem_request_get_backend, get())); }
+    Return<std::string> backend() const {
+        return detail::give(detail::text(kvmem_request_get_backend, get()));
+    }
     Return<RequestCost> estimate() const {
         auto c = detail::get<kvmem_request_cost>(kvmem_request_estimate, get());
         if (!c) return detail::give(Result<RequestCost>(c.error()));

@@ -74,7 +74,9 @@ enum class Status : kvmem_status {
 };
 
 /// Returns the name of a status, such as "KVMEM_STATUS_BUSY".
-inline const char *name(Status status) noexcept { return kvmem_status_name(static_cast<kvmem_status>(status)); }
+inline const char *name(Status status) noexcept {
+    return kvmem_status_name(static_cast<kvmem_status>(status));
+}
 
 /// Returns the meaning of a status in one sentence.
 inline const char *message(Status status) noexcept {

@@ -66,7 +66,8 @@ enum class Shared : std::uint32_t {
 struct ShareInfo : kvmem_share_info {
     ShareInfo() noexcept : kvmem_share_info() {}
     ShareInfo(const kvmem_share_info &c) noexcept
-        : kvmem_share_info(c), object(Shared{c.object}), read_only(c.read_only != 0), transport(Transport{c.transport}) {
+        : kvmem_share_info(c), object(Shared{c.object}), read_only(c.read_only != 0),
+          transport(Transport{c.transport}) {
         if (c.tier != 0) tier = Tier{c.tier};
     }
 
@@ -88,10 +89,11 @@ public:
         const auto c = options.c();
         return detail::give(detail::make<Share>(kvmem_share_create_layout, layout.get(), &c));
     }
-    /// Creates a share from bytes() and the file descriptors of a share, which came over a channel of the caller.
+    /// Creates a share from bytes() and the file descriptors of a share, which came over a channel of the
+    /// caller.
     static Return<Share> create_received(Bytes bytes, span<const std::int32_t> fds) {
-        return detail::give(detail::make<Share>(kvmem_share_create_received, bytes.data(), bytes.size(), fds.data(),
-                                                fds.size()));
+        return detail::give(detail::make<Share>(kvmem_share_create_received, bytes.data(), bytes.size(),
+                                                fds.data(), fds.size()));
     }
 
     /// Sends the share over a Unix socket of the caller.

@@ -61,6 +61,8 @@ enum class Path : std::uint32_t {
     pread_staged = KVMEM_PATH_PREAD_STAGED,
     nixl_read_staged = KVMEM_PATH_NIXL_READ_STAGED,
     nixl_write_staged = KVMEM_PATH_NIXL_WRITE_STAGED,
+    nixl_read_served = KVMEM_PATH_NIXL_READ_SERVED,
+    nixl_write_served = KVMEM_PATH_NIXL_WRITE_SERVED,
 };
 
 /// Returns the name of a path, such as "NIXL read".
@@ -114,7 +116,8 @@ namespace detail {
 
 inline Result<void> check_checksums(span<const BlockPair> pairs, span<const std::uint32_t> checksums) {
     if (checksums.empty() || checksums.size() == pairs.size()) return {};
-    return Error(Status::invalid_argument, "there are " + std::to_string(checksums.size()) + " checksums for " +
+    return Error(Status::invalid_argument,
+                 "there are " + std::to_string(checksums.size()) + " checksums for " +
                  std::to_string(pairs.size()) + " pairs; give one per pair, or none");
 }
 
@@ -201,7 +204,8 @@ struct TransferInfo : kvmem_transfer_info {
 struct TransferExplanation : kvmem_transfer_explanation {
     TransferExplanation() noexcept : kvmem_transfer_explanation() {}
     TransferExplanation(const kvmem_transfer_explanation &c, std::string words)
-        : kvmem_transfer_explanation(c), path(Path{c.path}), assumed(c.assumed != 0), text(std::move(words)) {}
+        : kvmem_transfer_explanation(c), path(Path{c.path}), assumed(c.assumed != 0),
+          text(std::move(words)) {}
 
     Path path{};
     bool assumed = false;
@@ -226,18 +230,21 @@ struct PathChoice {
 
 // ---- Transfers ----
 
-/// A move of blocks. Destroying it does not wait: a run in flight continues, and uses the blocks until its end.
+/// A move of blocks. Destroying it does not wait: a run in flight continues, and uses the blocks until its
+/// end.
 class Transfer : public detail::Handle<kvmem_transfer, kvmem_transfer_destroy> {
 public:
     using Handle::Handle;
 
-    static Return<Transfer> create(const Layout &source, const Layout &destination, const TransferOptions &options) {
+    static Return<Transfer> create(const Layout &source, const Layout &destination,
+                                   const TransferOptions &options) {
         return make(options, [&](const kvmem_transfer_options *c) {
             return detail::make<Transfer>(kvmem_transfer_create, source.get(), destination.get(), c);
         });
     }
     /// Creates a transfer and starts its first run.
-    static Return<Transfer> start(const Layout &source, const Layout &destination, const TransferOptions &options) {
+    static Return<Transfer> start(const Layout &source, const Layout &destination,
+                                  const TransferOptions &options) {
         return make(options, [&](const kvmem_transfer_options *c) {
             return detail::make<Transfer>(kvmem_transfer_start, source.get(), destination.get(), c);
         });
@@ -246,7 +253,8 @@ public:
     static Return<Transfer> start_on_stream(const Layout &source, const Layout &destination,
                                             const TransferOptions &options, CUstream_st *stream) {
         return make(options, [&](const kvmem_transfer_options *c) {
-            return detail::make<Transfer>(kvmem_transfer_start_on_stream, source.get(), destination.get(), c, stream);
+            return detail::make<Transfer>(kvmem_transfer_start_on_stream, source.get(), destination.get(), c,
+                                          stream);
         });
     }
 

@@ -45,7 +45,8 @@ enum class Granularity : std::uint32_t {
 
 inline Return<std::uint64_t> vmm_granularity(const VmmOptions &options, Granularity which) {
     const auto c = options.c();
-    return detail::give(detail::get<std::uint64_t>(kvmem_vmm_get_granularity, &c, static_cast<std::uint32_t>(which)));
+    return detail::give(detail::get<std::uint64_t>(kvmem_vmm_get_granularity, &c,
+                                                   static_cast<std::uint32_t>(which)));
 }
 
 using FabricHandle = kvmem_fabric_handle;
@@ -118,7 +119,8 @@ public:
     using Handle::Handle;
 
     static Return<VmmMapping> create(const VmmRange &range, std::uint64_t offset, const VmmMemory &memory) {
-        return detail::give(detail::make<VmmMapping>(kvmem_vmm_mapping_create, range.get(), offset, memory.get()));
+        return detail::give(detail::make<VmmMapping>(kvmem_vmm_mapping_create, range.get(), offset,
+                                                     memory.get()));
     }
     Return<void> set_access(std::int32_t device, Access access) {
         return detail::give(

@@ -34,8 +34,8 @@ const FAILED: &[Code] = &[
     911, // EXTERNAL_DEVICE
 ];
 
-/// Codes that mean the same if a query of the work returns them. From other calls they may mean something else.
-const FAILED_IF_ASKED: &[Code] = &[
+/// Codes that mean the same if a query of the work returns them. From other calls they may have another meaning.
+const FAILED_IF_QUERIED: &[Code] = &[
     3,   // NOT_INITIALIZED
     46,  // DEVICE_UNAVAILABLE
     201, // INVALID_CONTEXT
@@ -51,7 +51,7 @@ pub(super) fn means_failed(code: Code) -> bool {
 
 /// Whether an error that two queries returned means that none of the work is still running.
 pub fn means_lost(error: &Error) -> bool {
-    has_code(error, FAILED) || has_code(error, FAILED_IF_ASKED)
+    has_code(error, FAILED) || has_code(error, FAILED_IF_QUERIED)
 }
 
 /// Whether an object must not be used again after this error: its context is lost, or a panic interrupted a change of it.
@@ -62,13 +62,13 @@ pub fn is_fatal(error: &Error) -> bool {
 
 /// Returns whether work is complete, and stores its first failure in `failure`. Memory that the work uses may be released
 /// only after this returned true.
-pub fn is_over(ask: impl Fn() -> Result<bool>, failure: &mut Option<Error>) -> bool {
-    match ask() {
+pub fn is_over(query: impl Fn() -> Result<bool>, failure: &mut Option<Error>) -> bool {
+    match query() {
         Ok(is_over) => is_over,
         Err(error) if means_lost(&error) => {
             failure.get_or_insert(error);
             // The error may be of earlier work, and this work still in progress.
-            ask().unwrap_or_else(|error| means_lost(&error))
+            query().unwrap_or_else(|error| means_lost(&error))
         }
         Err(_) => false,
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::error::Cause;
 
-    fn answer(code: i32) -> Result<bool> {
+    fn outcome(code: i32) -> Result<bool> {
         match code {
             0 => Ok(true),
             600 => Ok(false),
@@ -90,11 +90,11 @@ mod tests {
     }
 
     /// Queries once a driver that returns these codes in order.
-    fn ask(codes: &[i32]) -> (bool, Option<Error>) {
+    fn query_once(codes: &[i32]) -> (bool, Option<Error>) {
         let left = RefCell::new(codes.iter());
         let mut failure = None;
         let is_over =
-            is_over(|| left.borrow_mut().next().map_or(Ok(false), |code| answer(*code)), &mut failure);
+            is_over(|| left.borrow_mut().next().map_or(Ok(false), |code| outcome(*code)), &mut failure);
         assert_eq!(left.borrow().len(), 0, "all codes are consumed");
         (is_over, failure)
     }
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn an_inconclusive_query_does_not_end_the_work() {
         for code in [1, 2, 900, 901, 906] {
-            let (is_over, failure) = ask(&[code]);
+            let (is_over, failure) = query_once(&[code]);
             assert!(!is_over && failure.is_none(), "{code}");
         }
     }
@@ -110,10 +110,10 @@ mod tests {
     #[test]
     fn exhausted_memory_and_denied_access_are_not_fatal() {
         for code in [1, 2, 800, 801, 901] {
-            assert!(!is_fatal(&answer(code).unwrap_err()), "{code}");
+            assert!(!is_fatal(&outcome(code).unwrap_err()), "{code}");
         }
         for code in [400, 700, 709, 719, 999] {
-            assert!(is_fatal(&answer(code).unwrap_err()), "{code}");
+            assert!(is_fatal(&outcome(code).unwrap_err()), "{code}");
         }
         assert!(!is_fatal(&Error::new(Status::OutOfMemory, "no")));
         assert!(is_fatal(&Error::new(Status::Panic, "no")));
@@ -133,7 +133,7 @@ mod tests {
     fn a_failure_is_stored_until_the_work_has_ended() {
         for (codes, ends) in [([719, 600], false), ([719, 900], false), ([719, 0], true), ([719, 700], true)]
         {
-            let (is_over, failure) = ask(&codes);
+            let (is_over, failure) = query_once(&codes);
             assert_eq!(is_over, ends, "{codes:?}");
             assert!(matches!(failure.unwrap().cause(), Some(Cause::Cuda(719, _))));
         }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The copy kernel: its parameter, which src/cuda/kernels/copy.h declares too, and its launch.
+//! The copy kernels: their parameter, which src/cuda/kernels/copy.h declares too, and their launch.
 
 use std::ffi::CStr;
 use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
 
 use super::context::Context;
 use super::module::{Function, Module};
@@ -13,10 +15,11 @@ use crate::error::{Error, Result, Status};
 const THREADS: u32 = 512;
 /// The maximum number of layers of one launch, with the runs if those follow the layers.
 pub const MOST_LAYERS: usize = 240;
-/// The maximum number of tiles of one launch: the kernel numbers them with 32-bit integers.
+/// The maximum number of tiles of one launch: the kernels number them with 32-bit integers.
 const MOST_TILES: u64 = 1 << 31;
 
-const PTX: &str = concat!(include_str!("kernels/copy.ptx"), "\0");
+const BLOCKS: &str = concat!(include_str!("kernels/copy.ptx"), "\0");
+const ROWS: &str = concat!(include_str!("kernels/rows.ptx"), "\0");
 
 /// Blocks with consecutive ids on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,13 +57,13 @@ pub struct Layer {
     pub destination: u64,
 }
 
-/// The parameter of a launch, which copies every block of every run, in every layer and outer slot.
+/// The parameter of a launch, which copies every block of every run, in every layer: units, or rows if these are short.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Blocks {
     /// The address of the runs, in memory that the device can access; 0 if they follow the layers.
     pub runs: u64,
-    /// Bytes of a block in one layer and outer slot.
+    /// Bytes of a unit: those of a block in one layer and outer slot, or of a row.
     pub unit_size: u64,
     /// Bytes from a block to the next in the source.
     pub source_block_stride: u64,
@@ -80,16 +83,30 @@ pub struct Blocks {
     pub most_blocks: u32,
     /// 1 if the blocks of a run are contiguous on both sides.
     pub are_joined: u32,
-    /// Bytes that a warp copies at a time; a multiple of 16.
+    /// Bytes that a warp copies at a time, a multiple of 16; or rows.
     pub tile_size: u32,
-    /// Tiles of a unit, or of `most_blocks` joined ones.
+    /// Tiles of a unit, or of `most_blocks` joined ones; or of all rows of a block in a layer.
     pub tiles: u32,
+    /// Bytes of a word, if rows are copied; 0 if units are.
+    pub word_size: u32,
+    /// The number of rows within an outer slot.
+    pub num_inners: u32,
+    /// Bytes from a row to the next in the source.
+    pub source_inner_stride: u32,
+    /// The same in the destination.
+    pub destination_inner_stride: u32,
+    /// Words of a row.
+    pub num_words: u32,
+    /// 2^32 divided by it, rounded up; 0 for 1.
+    pub words_inverse: u32,
+    /// The same for `num_inners`.
+    pub inners_inverse: u32,
     /// Must be 0.
-    pub reserved: u32,
+    pub reserved: [u32; 2],
     /// The layers, and the runs if they fit.
     pub layers: [Layer; MOST_LAYERS],
 }
-const _: () = assert!(size_of::<Blocks>() == 80 + 16 * MOST_LAYERS && size_of::<Blocks>() <= 4096);
+const _: () = assert!(size_of::<Blocks>() == 112 + 16 * MOST_LAYERS && size_of::<Blocks>() <= 4096);
 
 impl Blocks {
     /// Stores the runs after the layers, if they fit: the kernel then reads no other memory before it copies.
@@ -100,10 +117,16 @@ impl Blocks {
         Some(blocks)
     }
 
+    /// Whether rows are copied.
+    pub fn are_rows(&self) -> bool {
+        self.word_size > 0
+    }
+
     /// The number of tiles of all runs.
     pub fn total_tiles(&self) -> u64 {
         let blocks = if self.are_joined == 0 { self.most_blocks } else { 1 };
-        let counts = [self.num_runs, self.num_layers, self.num_outers, self.tiles, blocks].map(u64::from);
+        let outers = if self.are_rows() { 1 } else { self.num_outers };
+        let counts = [self.num_runs, self.num_layers, outers, self.tiles, blocks].map(u64::from);
         counts.into_iter().fold(1, u64::saturating_mul)
     }
 
@@ -123,26 +146,46 @@ impl Blocks {
     }
 }
 
-/// The kernel in a context.
-pub struct CopyKernel(Function);
+/// The kernels in a context.
+pub struct CopyKernel {
+    blocks: Function,
+    /// Loaded when rows are first copied: the driver takes as long to compile it as the other one.
+    rows: OnceCell<Function>,
+    context: Arc<Context>,
+}
 
 impl CopyKernel {
-    /// Loads it.
+    /// Loads the one for units.
     pub fn load(context: &Arc<Context>) -> Result<Self> {
-        let broken = |_| Error::new(Status::Unsupported, "the copy kernels hold a NUL");
-        let ptx = CStr::from_bytes_with_nul(PTX.as_bytes()).map_err(broken)?;
-        Module::load(context, ptx)?.function(c"kvmem_copy_blocks").map(Self)
+        let blocks = load(context, BLOCKS, c"kvmem_copy_blocks")?;
+        Ok(Self { blocks, rows: OnceCell::new(), context: context.clone() })
     }
 
-    /// Starts it.
+    /// Loads the one for rows, if a launch needs it, so that no submission has to.
+    pub fn provide<'a>(&self, mut launches: impl Iterator<Item = &'a Blocks>) -> Result<()> {
+        if launches.any(Blocks::are_rows) { self.rows().map(drop) } else { Ok(()) }
+    }
+
+    fn rows(&self) -> Result<&Function> {
+        self.rows.get_or_try_init(|| load(&self.context, ROWS, c"kvmem_copy_rows"))
+    }
+
+    /// Starts the one that a launch is for.
     ///
     /// # Safety
     /// All addresses in `blocks` must be of memory that the device can access, and must remain valid until the stream is
     /// idle, also if this fails. No byte may be in both source and destination.
     pub unsafe fn launch(&self, on: &Active<'_>, blocks: &Blocks, most_ctas: u32) -> Result<()> {
-        // SAFETY: the kernel's parameter; the caller's promise.
-        unsafe { self.0.launch(on, blocks.ctas(most_ctas), THREADS, blocks) }
+        let kernel = if blocks.are_rows() { self.rows()? } else { &self.blocks };
+        // SAFETY: the parameter of both kernels; the caller's promise.
+        unsafe { kernel.launch(on, blocks.ctas(most_ctas), THREADS, blocks) }
     }
+}
+
+fn load(context: &Arc<Context>, ptx: &str, name: &CStr) -> Result<Function> {
+    let broken = |_| Error::new(Status::Unsupported, "the copy kernels hold a NUL");
+    let ptx = CStr::from_bytes_with_nul(ptx.as_bytes()).map_err(broken)?;
+    Module::load(context, ptx)?.function(name)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::memory::{LocalMemory, Memory, RemoteMemory};
 use super::part::{MOST_PARTS, ensure_parts};
 use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
+use super::served::Served;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::nixl::{Agent, Descriptor};
 use crate::process::ProcessIdentity;
@@ -33,11 +34,16 @@ struct Payload {
     regions: Vec<Descriptor>,
     bases: Vec<u64>,
     elastic: Option<RemoteElastic>,
+    /// Readers that know no services ignore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    served: Option<Served>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Parts {
     parts: Vec<PartEntry>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    served: Option<Served>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -51,7 +57,7 @@ struct PartEntry {
 /// What a consistent descriptor contains.
 enum Described {
     Layout(Box<Checked>),
-    Parts(Vec<(String, Checked)>),
+    Parts(Vec<(String, Checked)>, Option<Served>),
 }
 
 /// A layout without parts, with the memory that the peer must have registered.
@@ -72,21 +78,37 @@ impl Layout {
             Ok(PartEntry { name: name.to_string(), descriptor })
         };
         let parts = self.part_layouts().map(entry).collect::<Result<_>>()?;
-        FORM.write(OF_PARTS, &Parts { parts })
+        FORM.write(OF_PARTS, &Parts { parts, served: self.served().cloned() })
     }
 
     /// Imports a layout from its descriptor. `agent` accesses it.
     pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Self>> {
         match read(bytes)? {
             Described::Layout(checked) => import(agent, *checked),
-            Described::Parts(parts) => {
+            Described::Parts(parts, served) => {
                 let import = |(name, part): (String, Checked)| {
                     let layout =
                         import(agent, part).map_err(|error| error.context(format!("part '{name}'")))?;
                     Ok((name, layout))
                 };
-                Self::combine(parts.into_iter().map(import).collect::<Result<_>>()?)
+                let layout = Self::combine(parts.into_iter().map(import).collect::<Result<_>>()?)?;
+                if let (Some(served), Memory::Remote(memory)) = (served, layout.memory()) {
+                    let (peer, arena) = (memory.peer.clone(), served.arena);
+                    agent.call(move |state| state.check_remote(peer.name(), &[arena]))?;
+                    layout.set_served(served)?;
+                }
+                Ok(layout)
             }
+        }
+    }
+
+    /// Fails for a layout that cannot be exported.
+    pub fn ensure_exportable(&self) -> Result<()> {
+        match self.num_parts() {
+            0 => exportable(self).map(drop),
+            _ => self.part_layouts().try_for_each(|(name, part)| {
+                exportable(part).map(drop).map_err(|error| error.context(format!("part '{name}'")))
+            }),
         }
     }
 
@@ -113,10 +135,12 @@ fn export(layout: &Layout) -> Result<Vec<u8>> {
         regions: local.descriptors.clone(),
         bases: layout.placement().bases().to_vec(),
         elastic: elastic(&local.regions)?,
+        served: layout.served().cloned(),
     };
     FORM.write(payload.kind.version(), &payload)
 }
 
+/// The memory of a layout that peers can access. Fails for other layouts.
 fn exportable(layout: &Layout) -> Result<&LocalMemory> {
     match layout.memory() {
         Memory::Remote(_) => {
@@ -163,7 +187,7 @@ fn elastic(regions: &[Arc<Region>]) -> Result<Option<RemoteElastic>> {
 /// Imports a layout without parts. Its claims are checked against the metadata that the agent has of the peer.
 fn import(agent: &Arc<Agent>, checked: Checked) -> Result<Arc<Layout>> {
     let Checked { payload, placement, claimed } = checked;
-    let Payload { agent: peer, process, tier, regions: descriptors, elastic, .. } = payload;
+    let Payload { agent: peer, process, tier, regions: descriptors, elastic, served, .. } = payload;
     ensure!(
         !process.is_gone(),
         PeerLost,
@@ -171,13 +195,17 @@ fn import(agent: &Arc<Agent>, checked: Checked) -> Result<Arc<Layout>> {
          a layout that it exports",
         process.pid
     );
+    let arena = served.as_ref().map(|served| served.arena);
     let peer = agent.call(move |state| {
         state.check_remote(&peer, &claimed)?;
+        state.check_remote(&peer, arena.as_slice())?;
         state.remote(&peer)
     })?;
     peer.note_process(&process);
     let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic };
-    Ok(Layout::new(placement, Memory::Remote(memory)))
+    let layout = Layout::new(placement, Memory::Remote(memory));
+    served.map_or(Ok(()), |served| layout.set_served(served))?;
+    Ok(layout)
 }
 
 /// Reads a descriptor. The bytes may be anything, and their claims are checked for consistency.
@@ -185,7 +213,8 @@ fn read(bytes: &[u8]) -> Result<Described> {
     if FORM.version(bytes)? < OF_PARTS {
         return Ok(Described::Layout(Box::new(read_layout(bytes)?)));
     }
-    let (_, Parts { parts }): (_, Parts) = FORM.read(bytes)?;
+    let (_, Parts { parts, served }): (_, Parts) = FORM.read(bytes)?;
+    served.iter().try_for_each(Served::validate)?;
     ensure!(
         parts.len() <= MOST_PARTS,
         Corrupt,
@@ -204,7 +233,7 @@ fn read(bytes: &[u8]) -> Result<Described> {
     };
     let parts = parts.into_iter().map(read_part).collect::<Result<Vec<_>>>()?;
     check_parts(&parts).map_err(corrupt)?;
-    Ok(Described::Parts(parts))
+    Ok(Described::Parts(parts, served))
 }
 
 fn corrupt(error: Error) -> Error {
@@ -278,6 +307,7 @@ fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
         "the layout descriptor is of {} memory; it must contain extents if the memory is elastic, and none otherwise",
         payload.tier.name()
     );
+    payload.served.iter().try_for_each(Served::validate)?;
     let claimed = match &payload.elastic {
         Some(elastic) => elastic.validate(&placement, payload.regions[0].device_id)?,
         None => payload.regions.clone(),

@@ -25,6 +25,7 @@ mod prepared_list;
 mod raw;
 mod remote_elastic;
 mod separate;
+mod served;
 mod unit;
 mod whole_blocks;
 
@@ -42,9 +43,11 @@ pub use order::Order;
 pub use part::{LayoutPart, MOST_PARTS, ensure_parts, names};
 pub use placement::Placement;
 pub use remote_elastic::RemoteElastic;
+pub use served::Served;
 pub use unit::Unit;
 
 use lists::Lists;
+use once_cell::sync::OnceCell;
 
 use crate::error::{Result, ensure, fail};
 use crate::log::log;
@@ -63,6 +66,8 @@ pub struct Layout {
     /// Of all parts, in their order.
     memory: Memory,
     lists: Lists,
+    /// How its owner serves transfers of it, if it does.
+    served: OnceCell<Served>,
     companions: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -88,6 +93,7 @@ impl Layout {
             parts,
             memory,
             lists: Lists::default(),
+            served: OnceCell::new(),
             companions: Mutex::default(),
         }
     }
@@ -138,6 +144,18 @@ impl Layout {
         companions.push(companion);
         drop(companions);
         drop(before);
+    }
+
+    /// How its owner serves transfers of it, if it does.
+    pub fn served(&self) -> Option<&Served> {
+        self.served.get()
+    }
+
+    /// Notes how its owner serves transfers of it. Fails if that was noted before.
+    pub fn set_served(&self, served: Served) -> Result<()> {
+        let is_first = self.served.set(served).is_ok();
+        ensure!(is_first, AlreadyExists, "transfers of the layout are served already");
+        Ok(())
     }
 
     /// Its memory.

@@ -29,7 +29,7 @@ pub struct LayoutPart<'a> {
 
 impl Layout {
     /// Its parts in the order of their names; itself, without a name, if it was not combined.
-    pub fn parts(&self) -> impl Iterator<Item = LayoutPart<'_>> {
+    pub fn parts(&self) -> impl Iterator<Item = LayoutPart<'_>> + Clone {
         let whole = LayoutPart { name: "", placement: &self.placement, first_region: 0 };
         let parts = self.parts.iter().map(|part| LayoutPart {
             name: &part.name,

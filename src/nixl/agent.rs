@@ -141,6 +141,20 @@ impl Agent {
         self.send(Command::Start(work))
     }
 
+    /// Adds a task, and takes its first step on the calling thread if no other thread does the agent's work: a wake-up of the
+    /// agent's thread takes longer than a short step.
+    pub fn begin(&self, work: Box<dyn AgentTask>) -> Result<()> {
+        match self.executor.begin_here(work) {
+            Ok(has_more) => {
+                if has_more {
+                    let _ = self.wakes.try_send(());
+                }
+                Ok(())
+            }
+            Err(work) => self.start(work),
+        }
+    }
+
     /// Has the calling thread, which waits for work of this agent, do that work for a while, if no other thread does.
     pub fn drive(&self, deadline: Option<Instant>, is_over: impl Fn() -> bool) {
         self.executor.drive(deadline, is_over);

@@ -42,8 +42,8 @@ pub fn may_bounce() -> Result<bool, String> {
     let mut properties =
         DriverProperties { _version: [0; 2], _sizes: [0; 2], _status: 0, control: 0, _more: [0; 64] };
     // SAFETY: the struct is at least as large as cuFile's.
-    let answer = unsafe { get(&mut properties) };
-    match answer.code {
+    let status = unsafe { get(&mut properties) };
+    match status.code {
         0 => Ok(properties.control & ALLOWS_COMPATIBILITY != 0),
         code => Err(format!("cuFileDriverGetProperties returned {code}")),
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::state::AgentState;
-use super::thread::{Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy};
+use super::thread::{AgentTask, Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy};
 use crate::file_limit::FileSizeSignal;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -97,6 +97,19 @@ impl Executor {
         if let Some(Running { state, tasks, .. }) = running.as_mut() {
             tasks.drive_idle(state);
         }
+    }
+
+    /// Has the calling thread take the first step of `work`, if no other thread does the agent's work. Returns the work if it
+    /// was not begun, and otherwise whether the agent's thread has to go on with it. Commands that wait are left to the
+    /// agent's thread, which runs them in order. As with [`Self::drive`], no work with GPU memory is begun here.
+    pub fn begin_here(&self, work: Box<dyn AgentTask>) -> Result<bool, Box<dyn AgentTask>> {
+        let Some(mut running) = self.0.try_lock() else { return Err(work) };
+        let Some(Running { state, commands, tasks }) = running.as_mut() else { return Err(work) };
+        if state.uses_gpu() || !tasks.take_starts(commands) {
+            return Err(work);
+        }
+        let _here = DrivingGuard::begin(self);
+        Ok(tasks.begin(work, state))
     }
 
     /// Has the calling thread do the agent's work until `is_over`, as long as it progresses and no other thread does it.

@@ -235,11 +235,30 @@ fn address_of(handle: *mut c_void, symbol: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { libc::dlsym(handle, symbol.as_ptr()) })
 }
 
+/// The environment variable that names the directory of NIXL's plugins.
+const PLUGIN_DIRECTORY: &str = "NIXL_PLUGIN_DIR";
+
+/// The directory where NIXL looks for plugins, and whether the environment names it.
+fn plugin_directory() -> Option<(PathBuf, bool)> {
+    let named = std::env::var_os(PLUGIN_DIRECTORY).filter(|value| !value.is_empty());
+    let beside = || loaded().and_then(|library| library.path().parent()).map(|folder| folder.join("plugins"));
+    named.map(|path| (PathBuf::from(path), true)).or_else(|| beside().map(|path| (path, false)))
+}
+
+/// The directory where NIXL looks for plugins, for messages.
+pub(super) fn searched_for_plugins() -> String {
+    match plugin_directory() {
+        Some((path, true)) => format!("{}, which {PLUGIN_DIRECTORY} names", path.display()),
+        Some((path, false)) => {
+            format!("{}; {PLUGIN_DIRECTORY} names another directory", path.display())
+        }
+        None => format!("the directory that {PLUGIN_DIRECTORY} names"),
+    }
+}
+
 /// The file of one of NIXL's plugins, if it is where NIXL looks.
 pub(super) fn plugin_file(plugin: &str) -> Option<PathBuf> {
-    let named = std::env::var_os("NIXL_PLUGIN_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
-    let beside = || loaded().and_then(|library| library.path().parent()).map(|folder| folder.join("plugins"));
-    Some(named.or_else(beside)?.join(format!("libplugin_{plugin}.so")))
+    Some(plugin_directory()?.0.join(format!("libplugin_{plugin}.so")))
 }
 
 /// Why the loader does not load a plugin of NIXL: mostly a missing library. NIXL reports it on stderr only.

@@ -50,6 +50,33 @@ pub struct Telemetry {
     pub descriptors: u64,
 }
 
+/// What NIXL measured of all requests of an agent, those of transfers included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentTelemetry {
+    /// Runs of requests that have succeeded.
+    pub succeeded: u64,
+    /// Runs of requests that have failed.
+    pub failed: u64,
+    /// Runs that are in flight now.
+    pub in_flight: u64,
+    /// Bytes that were moved from the remote side to the local one.
+    pub bytes_read: u64,
+    /// Bytes that were moved from the local side to the remote one.
+    pub bytes_written: u64,
+    /// Descriptors, after NIXL has merged neighbouring ones.
+    pub descriptors: u64,
+    /// Sum of the durations of the calls that posted the requests.
+    pub post: Duration,
+    /// Sum of the durations of the runs.
+    pub transfer: Duration,
+    /// The longest of the runs.
+    pub longest: Duration,
+    /// Notifications that were sent alone.
+    pub notifications_sent: u64,
+    /// Notifications that have arrived.
+    pub notifications_received: u64,
+}
+
 /// Registered descriptors of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentsId(pub(super) u64);

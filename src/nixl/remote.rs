@@ -49,6 +49,11 @@ impl Remote {
         }
     }
 
+    /// Whether the process of the peer is known to have ended.
+    pub fn is_gone(&self) -> bool {
+        self.process.get().is_some_and(ProcessIdentity::is_gone)
+    }
+
     /// Fails if the metadata of the peer was invalidated.
     pub fn ensure_valid(&self) -> Result<()> {
         if self.in_flight.load(Ordering::Acquire) == INVALID { Err(self.stale()) } else { Ok(()) }

@@ -74,6 +74,7 @@ impl PreparedList {
 pub struct RequestHandle {
     pub(super) raw: sys::nixl_capi_xfer_req_t,
     pub(super) remote: RequestSide,
+    pub(super) operation: Operation,
     pub(super) state: RequestState,
 }
 

@@ -135,6 +135,24 @@ impl TaskQueue {
         false
     }
 
+    /// Adds a task and runs its first step. Returns whether it has further steps.
+    pub fn begin(&mut self, mut work: Box<dyn AgentTask>, state: &mut AgentState) -> bool {
+        match guarded(|| work.step(state)) {
+            Ok(TaskStep::Done) => {
+                let _: Option<()> = logged(|| drop(work));
+                false
+            }
+            Ok(step) => {
+                self.work.push((work, step));
+                true
+            }
+            Err(error) => {
+                abandon(work, error);
+                false
+            }
+        }
+    }
+
     /// Runs one step of each task. Returns whether any made progress.
     pub fn step_all(&mut self, state: &mut AgentState) -> bool {
         let mut index = 0;

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What UCX writes to its log while a backend is created that then fails. NIXL reports one status for every reason; UCX
-//! names the transports and devices.
+//! What UCX logs while it refuses to create a backend or to register memory. NIXL reports one status for every reason; UCX
+//! names the transports, the devices and the limits of the system.
+//!
+//! The call is repeated for that, after it has failed. Collecting during the first call would need no repetition, but UCX
+//! keeps its list of handlers without a lock: a thread of UCX that logs while the list changes reads it half-changed. So
+//! the list is changed only after a failure, never by a call that succeeds. Both calls repeat without effect if they are
+//! refused: NIXL keeps nothing of a backend or a registration that it has refused.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 
 use super::library;
+use crate::error::{Error, Result};
+use crate::log::log;
 use crate::sync::Mutex;
 
 /// A `ucs_log_func_t`. A `va_list` is passed as a pointer on all platforms that NIXL has libraries for.
@@ -38,12 +45,19 @@ thread_local! {
 /// UCX's list of handlers has no lock.
 static HANDLERS: Mutex<()> = Mutex::new(());
 
-/// Runs `work` and returns what UCX logged on this thread meanwhile, which UCX writes nowhere else. Nothing if the plugin
-/// does not use UCX.
-pub fn collect<R>(plugin: &str, work: impl FnOnce() -> R) -> (R, Vec<String>) {
-    let Some(collecting) = Collecting::begin(plugin) else { return (work(), Vec::new()) };
-    let result = work();
-    (result, collecting.end())
+/// Repeats work that has failed with `first`, and returns the last outcome with what UCX logged on this thread meanwhile,
+/// which UCX writes nowhere else. Returns the first failure if the plugin does not use UCX.
+///
+/// If the repetition succeeds, its result is returned: the object exists, and a failure would lose it. The log has the
+/// first failure then.
+pub fn repeat_collecting<R>(plugin: &str, first: Error, work: impl FnOnce() -> Result<R>) -> Result<R> {
+    let Some(collecting) = Collecting::begin(plugin) else { return Err(first) };
+    let outcome = work();
+    let messages = collecting.end();
+    if outcome.is_ok() {
+        log!(Warn, "{plugin} failed, and succeeded when the call was repeated; the failure: {first}");
+    }
+    outcome.map_err(|error| messages.into_iter().fold(error, Error::followed_by))
 }
 
 /// UCX calls [`note`] while this lives.

@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 pub use adopted::AdoptedMemory;
 pub use adopted_file::{AdoptedFile, AdoptedFileConfig};
-pub use control::Control;
+pub use control::{Control, random};
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile, Label, OpenMode};
 pub use elastic::{ElasticConfig, ElasticMemory, ExportedExtent, ImportedExtent, ImportedShape};

@@ -77,8 +77,8 @@ impl SpanRegistrar {
         spans: &[Descriptor],
         function: impl FnOnce(&mut AgentState) -> SpanResult + Send + 'static,
     ) -> SpanResult {
-        let answer = self.agent.call(move |state| Result::Ok(function(state)));
-        answer.unwrap_or_else(|error| Err(SpanFailure { error, stuck: spans.to_vec() }))
+        let result = self.agent.call(move |state| Result::Ok(function(state)));
+        result.unwrap_or_else(|error| Err(SpanFailure { error, stuck: spans.to_vec() }))
     }
 }
 

@@ -132,8 +132,8 @@ fn exchange(socket: &LocalFd, what: &Fetch, deadline: Option<Instant>) -> Result
         return sent.map(|()| Parcel::default());
     }
     // A broker that closes the connection early may have sent a refusal.
-    let answer = receive_kind(socket.as_fd(), Boundaries::None, ParcelLimits::SHARE, deadline);
-    match (sent, answer) {
+    let reply = receive_kind(socket.as_fd(), Boundaries::None, ParcelLimits::SHARE, deadline);
+    match (sent, reply) {
         (_, Ok((MessageKind::Share, parcel))) => Ok(parcel),
         (_, Ok((MessageKind::Refusal, parcel))) => Err(Refusal::read(&parcel.bytes)?.0),
         (_, Ok((MessageKind::Request, _))) => fail!(Corrupt, "it replied with a request"),

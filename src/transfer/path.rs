@@ -15,6 +15,10 @@ pub enum TransferPath {
     NixlReadStaged,
     /// Gathered by the CPU, and written to a peer by NIXL in large ranges.
     NixlWriteStaged,
+    /// Gathered by the peer, and read from it by NIXL in large ranges.
+    NixlReadServed,
+    /// Written to the peer by NIXL in large ranges, which it scatters.
+    NixlWriteServed,
     /// Read from a file by NIXL.
     NixlFileRead,
     /// Written to a file by NIXL.
@@ -54,6 +58,8 @@ impl TransferPath {
             Self::NixlWrite => c"NIXL write",
             Self::NixlReadStaged => c"NIXL read, staged",
             Self::NixlWriteStaged => c"NIXL write, staged",
+            Self::NixlReadServed => c"NIXL read, served",
+            Self::NixlWriteServed => c"NIXL write, served",
             Self::NixlFileRead => c"NIXL file read",
             Self::NixlFileWrite => c"NIXL file write",
             Self::CudaCopy => c"CUDA copy",
@@ -75,12 +81,20 @@ impl TransferPath {
 
     /// Whether NIXL moves bytes between this process and a peer.
     pub fn has_peer(self) -> bool {
-        matches!(self, Self::NixlRead | Self::NixlReadStaged | Self::NixlWrite | Self::NixlWriteStaged)
+        matches!(
+            self,
+            Self::NixlRead
+                | Self::NixlReadStaged
+                | Self::NixlReadServed
+                | Self::NixlWrite
+                | Self::NixlWriteStaged
+                | Self::NixlWriteServed
+        )
     }
 
     /// Whether NIXL reads.
     pub fn is_nixl_read(self) -> bool {
-        matches!(self, Self::NixlRead | Self::NixlReadStaged | Self::NixlFileRead)
+        matches!(self, Self::NixlRead | Self::NixlReadStaged | Self::NixlReadServed | Self::NixlFileRead)
     }
 
     /// Whether kvmem itself reads or writes a file.

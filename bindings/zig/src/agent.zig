@@ -6,6 +6,8 @@ const constants = @import("constants.zig");
 const Diagnostics = core.Diagnostics;
 const Error = core.Error;
 const call = core.call;
+const nixl = @import("nixl.zig");
+const Queue = @import("transfer.zig").Queue;
 
 /// Loads NIXL from the path of its file or directory; null for $KVMEM_NIXL_LIBRARY, or for what the loader finds.
 pub fn loadNixl(path: ?[:0]const u8, diagnostics: ?*Diagnostics) Error!void {
@@ -49,6 +51,21 @@ pub const Notifications = struct {
         const data: []const u8 = if (found.data) |first| @as([*]const u8, @ptrCast(first))[0..found.size] else &.{};
         return .{ .agent = std.mem.span(found.agent), .data = data };
     }
+};
+
+/// What an agent has moved since it was created, those of transfers included.
+pub const AgentTelemetry = struct {
+    succeeded: u64,
+    failed: u64,
+    in_flight: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    descriptors: u64,
+    post_ns: u64,
+    duration_ns: u64,
+    longest_ns: u64,
+    notifications_sent: u64,
+    notifications_received: u64,
 };
 
 /// A NIXL agent. Registrations, layouts and transfers keep it alive.
@@ -119,6 +136,63 @@ pub const Agent = struct {
     /// Sends the metadata of the agent to the listen thread of a peer.
     pub fn sendMetadata(self: Agent, address: [:0]const u8, port: u32, diagnostics: ?*Diagnostics) Error!void {
         try call(diagnostics, c.kvmem_agent_send_local_metadata, .{ self.handle, address.ptr, port });
+    }
+
+    /// Removes the metadata of all peers, and returns their number.
+    pub fn invalidateAllPeers(self: Agent, diagnostics: ?*Diagnostics) Error!usize {
+        var count: usize = 0;
+        try call(diagnostics, c.kvmem_agent_invalidate_all_remote_metadata, .{ self.handle, &count });
+        return count;
+    }
+
+    /// Asks the listen thread of a peer to remove the metadata of the agent.
+    pub fn withdrawMetadata(self: Agent, address: [:0]const u8, port: u32, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_agent_invalidate_local_metadata, .{ self.handle, address.ptr, port });
+    }
+
+    /// Metadata of some memory, which a peer adds to what it has loaded. That of an empty list has the connection information.
+    pub fn partialMetadata(
+        self: Agent,
+        list: nixl.Descriptors,
+        options: nixl.NixlOptions,
+        diagnostics: ?*Diagnostics,
+    ) Error!core.Blob {
+        const o = options.toC();
+        return core.getBlob(diagnostics, c.kvmem_agent_get_partial_metadata, .{ self.handle, list.handle, &o });
+    }
+
+    /// Sends metadata of some memory to the listen thread of a peer.
+    pub fn sendPartialMetadata(
+        self: Agent,
+        list: nixl.Descriptors,
+        address: [:0]const u8,
+        port: u32,
+        diagnostics: ?*Diagnostics,
+    ) Error!void {
+        try call(diagnostics, c.kvmem_agent_send_partial_metadata, .{ self.handle, list.handle, address.ptr, port });
+    }
+
+    /// Connects to a peer now, so that the first transfer need not.
+    pub fn connect(self: Agent, peer: [:0]const u8, options: nixl.NixlOptions, diagnostics: ?*Diagnostics) Error!void {
+        const o = options.toC();
+        try call(diagnostics, c.kvmem_agent_connect, .{ self.handle, peer.ptr, &o });
+    }
+
+    /// What the agent has moved. It must have been created with the flag `telemetry`.
+    pub fn telemetry(self: Agent, diagnostics: ?*Diagnostics) Error!AgentTelemetry {
+        return core.get(
+            AgentTelemetry,
+            c.kvmem_agent_telemetry,
+            diagnostics,
+            c.kvmem_agent_get_telemetry,
+            .{self.handle},
+        );
+    }
+
+    /// Has a queue get a completion when messages arrive and none waited before; null ends that.
+    pub fn reportNotifications(self: Agent, queue: ?Queue, user_data: u64, diagnostics: ?*Diagnostics) Error!void {
+        const handle: ?*c.kvmem_queue = if (queue) |given| given.handle else null;
+        try call(diagnostics, c.kvmem_agent_report_notifications, .{ self.handle, handle, user_data });
     }
 
     /// Sends a message to a peer.

@@ -155,6 +155,10 @@ pub const MemoryType = enum(u32) {
     vram = 2,
     /// A file.
     file = 3,
+    /// A block device, or a store of blocks.
+    block = 4,
+    /// An object store.
+    object = 5,
     _,
 };
 
@@ -232,7 +236,7 @@ pub const Compute = enum(u32) {
     _,
 };
 
-/// how a transfer moves bytes.
+/// How a transfer moves bytes.
 pub const Path = enum(u32) {
     /// The default of the library.
     default = 0,
@@ -265,7 +269,22 @@ pub const Path = enum(u32) {
     uring_staged = 13,
     /// As `path_uring_staged`, with threads that access the file by preadv and pwritev.
     pread_staged = 14,
+    /// NIXL reads large ranges of a peer's memory into staging memory, and host threads copy rows from there.
+    nixl_read_staged = 15,
+    /// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
+    nixl_write_staged = 16,
+    /// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
+    nixl_read_served = 17,
+    /// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
+    nixl_write_served = 18,
     _,
+};
+
+/// Flags of ServeOptions.
+pub const ServeFlags = packed struct(u64) {
+    /// Peers may write to the layout, too.
+    write: bool = false,
+    _: u63 = 0,
 };
 
 /// Flags of ShareOptions.
@@ -277,7 +296,7 @@ pub const ShareFlags = packed struct(u64) {
     _: u63 = 0,
 };
 
-/// how a share carries memory.
+/// How a share carries memory.
 pub const Transport = enum(u32) {
     /// Selects the transport by tier: file descriptors for system, pinned, elastic and disk memory, and for
     /// device memory that an engine mapped with cuMemMap; the driver's IPC handle for other device memory.
@@ -372,6 +391,24 @@ pub const AgentFlags = packed struct(u64) {
     /// NIXL measures transfers.
     telemetry: bool = false,
     _: u61 = 0,
+};
+
+/// Flags of NixlOptions.
+pub const NixlFlags = packed struct(u64) {
+    /// Send the notification, also if it has no bytes.
+    notify: bool = false,
+    /// NIXL does not merge neighbouring descriptors.
+    skip_merge: bool = false,
+    _: u62 = 0,
+};
+
+/// Direction of a request.
+pub const Operation = enum(u32) {
+    /// From the remote side to the local side.
+    read = 1,
+    /// From the local side to the remote side.
+    write = 2,
+    _,
 };
 
 /// Says how NIXL locks an agent.

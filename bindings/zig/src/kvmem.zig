@@ -38,6 +38,7 @@ pub const Layout = layout.Layout;
 pub const LayoutConfig = layout.LayoutConfig;
 pub const LayoutOptions = layout.LayoutOptions;
 pub const LayoutInfo = layout.LayoutInfo;
+pub const ServeOptions = layout.ServeOptions;
 pub const LayoutPart = layout.Part;
 pub const Memory = layout.Memory;
 pub const Requirements = layout.Requirements;
@@ -72,6 +73,7 @@ pub const PublishOptions = share.PublishOptions;
 const agent = @import("agent.zig");
 pub const Agent = agent.Agent;
 pub const AgentOptions = agent.AgentOptions;
+pub const AgentTelemetry = agent.AgentTelemetry;
 pub const Parameter = agent.Parameter;
 pub const Notification = agent.Notification;
 pub const Notifications = agent.Notifications;
@@ -79,6 +81,21 @@ pub const Registration = agent.Registration;
 pub const RegistrationInfo = agent.RegistrationInfo;
 pub const loadNixl = agent.loadNixl;
 pub const nixlPath = agent.nixlPath;
+
+const nixl = @import("nixl.zig");
+pub const NixlOptions = nixl.NixlOptions;
+pub const Plugin = nixl.Plugin;
+pub const Plugins = nixl.Plugins;
+pub const Descriptor = nixl.Descriptor;
+pub const Descriptors = nixl.Descriptors;
+pub const Segments = nixl.Segments;
+pub const Query = nixl.Query;
+pub const QueryResult = nixl.QueryResult;
+pub const MemoryView = nixl.MemoryView;
+pub const Prepared = nixl.Prepared;
+pub const Request = nixl.Request;
+pub const RequestCost = nixl.RequestCost;
+pub const RequestTelemetry = nixl.RequestTelemetry;
 
 /// Functions of the CUDA driver.
 pub const cuda = @import("cuda.zig");

@@ -5,6 +5,7 @@ const core = @import("core.zig");
 const constants = @import("constants.zig");
 const regions = @import("region.zig");
 const Agent = @import("agent.zig").Agent;
+const Descriptors = @import("nixl.zig").Descriptors;
 const Registration = @import("agent.zig").Registration;
 const Region = regions.Region;
 const Diagnostics = core.Diagnostics;
@@ -137,6 +138,14 @@ pub const LayoutInfo = struct {
     }
 };
 
+pub const ServeOptions = struct {
+    flags: constants.ServeFlags = .{},
+    /// Bytes of staging memory; 0 for 16 MiB.
+    arena_size: u64 = 0,
+    /// How long a peer may neither read nor write while the owner waits for it; 0 for 30 s.
+    stall_timeout_ns: u64 = 0,
+};
+
 /// Location of each block of a KV cache. It keeps its regions and registrations alive.
 pub const Layout = struct {
     handle: *c.kvmem_layout,
@@ -199,6 +208,20 @@ pub const Layout = struct {
     pub fn import(agent: Agent, descriptor: []const u8, diagnostics: ?*Diagnostics) Error!Layout {
         var handle: ?*c.kvmem_layout = null;
         try call(diagnostics, c.kvmem_layout_import, .{ agent.handle, core.pointer(descriptor), descriptor.len, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// Creates a remote layout over raw memory of a peer, which need not use kvmem: one descriptor per region.
+    pub fn initRemote(
+        agent: Agent,
+        owner: [:0]const u8,
+        shape: LayoutConfig,
+        list: Descriptors,
+        diagnostics: ?*Diagnostics,
+    ) Error!Layout {
+        const config = core.toC(c.kvmem_layout_config, shape);
+        var handle: ?*c.kvmem_layout = null;
+        try call(diagnostics, c.kvmem_layout_create_remote, .{ agent.handle, owner.ptr, &config, list.handle, &handle });
         return .{ .handle = handle.? };
     }
 
@@ -316,6 +339,13 @@ pub const Layout = struct {
     /// Name of the agent of the layout, as text.
     pub fn agentName(self: Layout, diagnostics: ?*Diagnostics) Error!core.Blob {
         return core.getBlob(diagnostics, c.kvmem_layout_get_agent, .{self.handle});
+    }
+
+    /// Serves transfers of the layout to peers, as long as it exists. Get the metadata of the agent, and export the layout, after
+    /// this call.
+    pub fn serve(self: Layout, options: ServeOptions, diagnostics: ?*Diagnostics) Error!void {
+        const o = core.toC(c.kvmem_serve_options, options);
+        return call(diagnostics, c.kvmem_layout_serve, .{ self.handle, &o });
     }
 
     /// Serializes the layout for a peer, which also needs the metadata of the agent.

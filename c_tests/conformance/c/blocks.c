@@ -63,7 +63,7 @@ static void compare_bytes(unsigned char *byte, uint64_t index, const void *conte
     if (index < expected->size) compare(byte, index, expected->bytes[index]);
 }
 
-kvmem_status fill_block(struct step *step, kvmem_error **error)
+static kvmem_status fill_block(struct step *step, kvmem_error **error)
 {
     const uint64_t seed = number_of(step, "seed");
     (void)error;
@@ -71,7 +71,7 @@ kvmem_status fill_block(struct step *step, kvmem_error **error)
     return KVMEM_STATUS_OK;
 }
 
-kvmem_status expect_block(struct step *step, kvmem_error **error)
+static kvmem_status expect_block(struct step *step, kvmem_error **error)
 {
     (void)error;
     if (has(step, "bytes")) {
@@ -86,3 +86,9 @@ kvmem_status expect_block(struct step *step, kvmem_error **error)
     }
     return KVMEM_STATUS_OK;
 }
+
+const struct call block_calls[] = {
+    {"fill", fill_block},
+    {"expect", expect_block},
+    {NULL, NULL},
+};

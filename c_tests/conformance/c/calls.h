@@ -1,46 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls that other files than calls.c have. */
+/* The calls of the tables, one file per noun, and what they have in common. */
 #ifndef CALLS_H
 #define CALLS_H
 
+#include "words.h"
 #include "world.h"
 
-#define DECLARE(name) kvmem_status name(struct step *step, kvmem_error **error)
+/* A call by its name in the tables. Lists end with {NULL, NULL}. */
+struct call {
+    const char *name;
+    kvmem_status (*run)(struct step *step, kvmem_error **error);
+};
 
-/* blocks.c */
-DECLARE(fill_block);
-DECLARE(expect_block);
+extern const struct call region_calls[], layout_calls[], block_calls[], transfer_calls[], share_calls[];
 
-/* transfers.c */
-DECLARE(queue_create);
-DECLARE(queue_poll);
-DECLARE(queue_wait);
-DECLARE(transfer_create);
-DECLARE(transfer_start);
-DECLARE(transfer_submit);
-DECLARE(transfer_cancel);
-DECLARE(transfer_submit_pairs);
-DECLARE(transfer_poll);
-DECLARE(transfer_wait);
-DECLARE(transfer_wait_layers);
-DECLARE(transfer_get_layers);
-DECLARE(transfer_get_info);
-DECLARE(transfer_explain);
+/* A field as a result, and a key as a field, of the same name. */
+#define NUMBER(object, field) add_number(step, #field, (object).field)
+#define WORD(object, field, words) add_word(step, #field, (object).field, words)
+#define SET(object, field) ((object).field = number_of(step, #field))
 
-/* shares.c */
-DECLARE(share_create_region);
-DECLARE(share_create_layout);
-DECLARE(share_create_received);
-DECLARE(share_get_info);
-DECLARE(share_open_region);
-DECLARE(share_open_layout);
-DECLARE(broker_create);
-DECLARE(broker_publish);
-DECLARE(broker_grant);
-DECLARE(broker_unpublish);
-DECLARE(broker_get_info);
-DECLARE(share_fetch);
-
-#undef DECLARE
+/* The paths of a file. path_of has one buffer, and a file has up to two paths. */
+void set_paths(struct step *step, kvmem_disk_options *options, char paths[2][512]);
 
 #endif

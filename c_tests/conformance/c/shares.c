@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of shares and brokers. */
 #include "calls.h"
-#include "words.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,7 @@ static void read_share_options(struct step *step, kvmem_share_options *options)
     options->transport = (uint32_t)word_value(step, "transport", transports);
 }
 
-kvmem_status share_create_region(struct step *step, kvmem_error **error)
+static kvmem_status share_create_region(struct step *step, kvmem_error **error)
 {
     const char *name = new_name(step);
     kvmem_share *share = NULL;
@@ -31,7 +30,7 @@ kvmem_status share_create_region(struct step *step, kvmem_error **error)
     return add_object(name, SHARE, share, status);
 }
 
-kvmem_status share_create_layout(struct step *step, kvmem_error **error)
+static kvmem_status share_create_layout(struct step *step, kvmem_error **error)
 {
     const char *name = new_name(step);
     kvmem_share *share = NULL;
@@ -42,7 +41,7 @@ kvmem_status share_create_layout(struct step *step, kvmem_error **error)
     return add_object(name, SHARE, share, status);
 }
 
-kvmem_status share_create_received(struct step *step, kvmem_error **error)
+static kvmem_status share_create_received(struct step *step, kvmem_error **error)
 {
     const char *name = new_name(step);
     const kvmem_share *share = named_share(step);
@@ -64,21 +63,21 @@ kvmem_status share_create_received(struct step *step, kvmem_error **error)
     return add_object(name, SHARE, received, status);
 }
 
-kvmem_status share_get_info(struct step *step, kvmem_error **error)
+static kvmem_status share_get_info(struct step *step, kvmem_error **error)
 {
     kvmem_share_info info;
     const kvmem_status status = kvmem_share_get_info(object(step_name(step), SHARE), &info, error);
     if (status < 0) return status;
-    add_number(step, "num_fds", info.num_fds);
-    add_number(step, "memory_size", info.memory_size);
-    add_word(step, "object", info.object, shared_objects);
-    add_word(step, "tier", info.tier, tiers);
-    add_number(step, "read_only", info.read_only);
-    add_word(step, "transport", info.transport, transports);
+    NUMBER(info, num_fds);
+    NUMBER(info, memory_size);
+    WORD(info, object, shared_objects);
+    WORD(info, tier, tiers);
+    NUMBER(info, read_only);
+    WORD(info, transport, transports);
     return status;
 }
 
-kvmem_status share_open_region(struct step *step, kvmem_error **error)
+static kvmem_status share_open_region(struct step *step, kvmem_error **error)
 {
     const char *name = new_name(step);
     kvmem_region *region = NULL;
@@ -89,7 +88,7 @@ kvmem_status share_open_region(struct step *step, kvmem_error **error)
     return add_object(name, REGION, region, status);
 }
 
-kvmem_status share_open_layout(struct step *step, kvmem_error **error)
+static kvmem_status share_open_layout(struct step *step, kvmem_error **error)
 {
     const char *name = new_name(step);
     kvmem_layout *layout = NULL;
@@ -107,7 +106,7 @@ static kvmem_broker *broker_of(struct step *step)
     return object(step_name(step), BROKER);
 }
 
-kvmem_status broker_create(struct step *step, kvmem_error **error)
+static kvmem_status broker_create(struct step *step, kvmem_error **error)
 {
     const char *name = new_name(step);
     kvmem_broker *broker = NULL;
@@ -122,10 +121,10 @@ static void read_publish_options(struct step *step, kvmem_publish_options *optio
 {
     kvmem_publish_options_init(options, sizeof *options);
     options->flags = flags_value(step, "flags", publish_flags);
-    options->max_uses = number_of(step, "max_uses");
+    SET(*options, max_uses);
 }
 
-kvmem_status broker_publish(struct step *step, kvmem_error **error)
+static kvmem_status broker_publish(struct step *step, kvmem_error **error)
 {
     kvmem_publish_options options;
     read_publish_options(step, &options);
@@ -133,30 +132,30 @@ kvmem_status broker_publish(struct step *step, kvmem_error **error)
         token_of(text_of(step, "token")), error);
 }
 
-kvmem_status broker_grant(struct step *step, kvmem_error **error)
+static kvmem_status broker_grant(struct step *step, kvmem_error **error)
 {
     kvmem_publish_options options;
     read_publish_options(step, &options);
     return kvmem_broker_grant(broker_of(step), text_of(step, "name"), &options, token_of(text_of(step, "token")), error);
 }
 
-kvmem_status broker_unpublish(struct step *step, kvmem_error **error)
+static kvmem_status broker_unpublish(struct step *step, kvmem_error **error)
 {
     return kvmem_broker_unpublish(broker_of(step), text_of(step, "name"), error);
 }
 
-kvmem_status broker_get_info(struct step *step, kvmem_error **error)
+static kvmem_status broker_get_info(struct step *step, kvmem_error **error)
 {
     kvmem_broker_info info;
     const kvmem_status status = kvmem_broker_get_info(broker_of(step), &info, error);
     if (status < 0) return status;
-    add_number(step, "publications", info.publications);
-    add_number(step, "granted", info.granted);
-    add_number(step, "refused", info.refused);
+    NUMBER(info, publications);
+    NUMBER(info, granted);
+    NUMBER(info, refused);
     return status;
 }
 
-kvmem_status share_fetch(struct step *step, kvmem_error **error)
+static kvmem_status share_fetch(struct step *step, kvmem_error **error)
 {
     const char *name = new_name(step);
     kvmem_share *share = NULL;
@@ -169,3 +168,19 @@ kvmem_status share_fetch(struct step *step, kvmem_error **error)
     const kvmem_status status = kvmem_share_fetch(&options, &share, error);
     return add_object(name, SHARE, share, status);
 }
+
+const struct call share_calls[] = {
+    {"share_create_region", share_create_region},
+    {"share_create_layout", share_create_layout},
+    {"share_create_received", share_create_received},
+    {"share_get_info", share_get_info},
+    {"share_open_region", share_open_region},
+    {"share_open_layout", share_open_layout},
+    {"broker_create", broker_create},
+    {"broker_publish", broker_publish},
+    {"broker_grant", broker_grant},
+    {"broker_unpublish", broker_unpublish},
+    {"broker_get_info", broker_get_info},
+    {"share_fetch", share_fetch},
+    {NULL, NULL},
+};

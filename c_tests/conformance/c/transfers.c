@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of queues and transfers. */
 #include "calls.h"
-#include "words.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +18,7 @@ static uint64_t timeout_of(struct step *step)
 
 /* ---- queues ---- */
 
-kvmem_status queue_create(struct step *step, kvmem_error **error)
+static kvmem_status queue_create(struct step *step, kvmem_error **error)
 {
     const char *name = new_name(step);
     kvmem_queue *queue = NULL;
@@ -48,7 +47,7 @@ static size_t capacity_of(struct step *step)
     return capacity;
 }
 
-kvmem_status queue_poll(struct step *step, kvmem_error **error)
+static kvmem_status queue_poll(struct step *step, kvmem_error **error)
 {
     kvmem_completion completions[MAX_LIST];
     size_t count = 0;
@@ -56,7 +55,7 @@ kvmem_status queue_poll(struct step *step, kvmem_error **error)
     return add_completions(step, completions, count, status);
 }
 
-kvmem_status queue_wait(struct step *step, kvmem_error **error)
+static kvmem_status queue_wait(struct step *step, kvmem_error **error)
 {
     kvmem_completion completions[MAX_LIST];
     size_t count = 0;
@@ -121,42 +120,42 @@ static kvmem_status create_by(struct step *step, create *create, kvmem_error **e
     read_blocks(step, &blocks);
     SET_BLOCKS(options, step, &blocks);
     options.flags = flags_value(step, "flags", transfer_flags);
-    options.source_layer = number_of(step, "source_layer");
-    options.destination_layer = number_of(step, "destination_layer");
-    options.num_layers = number_of(step, "num_layers");
-    options.source_outer = number_of(step, "source_outer");
-    options.destination_outer = number_of(step, "destination_outer");
-    options.num_outers = number_of(step, "num_outers");
-    options.source_head = number_of(step, "source_head");
-    options.destination_head = number_of(step, "destination_head");
-    options.num_heads = number_of(step, "num_heads");
+    SET(options, source_layer);
+    SET(options, destination_layer);
+    SET(options, num_layers);
+    SET(options, source_outer);
+    SET(options, destination_outer);
+    SET(options, num_outers);
+    SET(options, source_head);
+    SET(options, destination_head);
+    SET(options, num_heads);
     if (has(step, "queue")) options.queue = object(text_of(step, "queue"), QUEUE);
     const kvmem_status status = create(object(text_of(step, "source"), LAYOUT),
         object(text_of(step, "destination"), LAYOUT), &options, &transfer, error);
     return add_object(name, TRANSFER, transfer, status);
 }
 
-kvmem_status transfer_create(struct step *step, kvmem_error **error)
+static kvmem_status transfer_create(struct step *step, kvmem_error **error)
 {
     return create_by(step, kvmem_transfer_create, error);
 }
 
-kvmem_status transfer_start(struct step *step, kvmem_error **error)
+static kvmem_status transfer_start(struct step *step, kvmem_error **error)
 {
     return create_by(step, kvmem_transfer_start, error);
 }
 
-kvmem_status transfer_submit(struct step *step, kvmem_error **error)
+static kvmem_status transfer_submit(struct step *step, kvmem_error **error)
 {
     return kvmem_transfer_submit(transfer_of(step), error);
 }
 
-kvmem_status transfer_cancel(struct step *step, kvmem_error **error)
+static kvmem_status transfer_cancel(struct step *step, kvmem_error **error)
 {
     return kvmem_transfer_cancel(transfer_of(step), error);
 }
 
-kvmem_status transfer_submit_pairs(struct step *step, kvmem_error **error)
+static kvmem_status transfer_submit_pairs(struct step *step, kvmem_error **error)
 {
     static struct blocks blocks;
     kvmem_submit_options options;
@@ -166,22 +165,22 @@ kvmem_status transfer_submit_pairs(struct step *step, kvmem_error **error)
     return kvmem_transfer_submit_pairs(transfer_of(step), &options, error);
 }
 
-kvmem_status transfer_poll(struct step *step, kvmem_error **error)
+static kvmem_status transfer_poll(struct step *step, kvmem_error **error)
 {
     return kvmem_transfer_poll(transfer_of(step), error);
 }
 
-kvmem_status transfer_wait(struct step *step, kvmem_error **error)
+static kvmem_status transfer_wait(struct step *step, kvmem_error **error)
 {
     return kvmem_transfer_wait(transfer_of(step), timeout_of(step), error);
 }
 
-kvmem_status transfer_wait_layers(struct step *step, kvmem_error **error)
+static kvmem_status transfer_wait_layers(struct step *step, kvmem_error **error)
 {
     return kvmem_transfer_wait_layers(transfer_of(step), number_of(step, "num_layers"), timeout_of(step), error);
 }
 
-kvmem_status transfer_get_layers(struct step *step, kvmem_error **error)
+static kvmem_status transfer_get_layers(struct step *step, kvmem_error **error)
 {
     uint64_t num_layers = 0;
     const kvmem_status status = kvmem_transfer_get_layers(transfer_of(step), &num_layers, error);
@@ -189,23 +188,41 @@ kvmem_status transfer_get_layers(struct step *step, kvmem_error **error)
     return status;
 }
 
-kvmem_status transfer_get_info(struct step *step, kvmem_error **error)
+static kvmem_status transfer_get_info(struct step *step, kvmem_error **error)
 {
     kvmem_transfer_info info;
     const kvmem_status status = kvmem_transfer_get_info(transfer_of(step), &info, error);
     if (status < 0) return status;
-    add_number(step, "bytes", info.bytes);
-    add_number(step, "num_pieces", info.num_pieces);
-    add_number(step, "num_moves", info.num_moves);
-    add_number(step, "num_requests", info.num_requests);
-    add_word(step, "path", info.path, paths);
+    NUMBER(info, bytes);
+    NUMBER(info, num_pieces);
+    NUMBER(info, num_moves);
+    NUMBER(info, num_requests);
+    WORD(info, path, paths);
     return status;
 }
 
-kvmem_status transfer_explain(struct step *step, kvmem_error **error)
+static kvmem_status transfer_explain(struct step *step, kvmem_error **error)
 {
     kvmem_transfer_explanation explanation;
     const kvmem_status status = kvmem_transfer_explain(transfer_of(step), &explanation, NULL, error);
-    if (status >= 0) add_word(step, "path", explanation.path, paths);
+    if (status >= 0) WORD(explanation, path, paths);
     return status;
 }
+
+const struct call transfer_calls[] = {
+    {"queue_create", queue_create},
+    {"queue_poll", queue_poll},
+    {"queue_wait", queue_wait},
+    {"transfer_create", transfer_create},
+    {"transfer_start", transfer_start},
+    {"transfer_submit", transfer_submit},
+    {"transfer_cancel", transfer_cancel},
+    {"transfer_submit_pairs", transfer_submit_pairs},
+    {"transfer_poll", transfer_poll},
+    {"transfer_wait", transfer_wait},
+    {"transfer_wait_layers", transfer_wait_layers},
+    {"transfer_get_layers", transfer_get_layers},
+    {"transfer_get_info", transfer_get_info},
+    {"transfer_explain", transfer_explain},
+    {NULL, NULL},
+};

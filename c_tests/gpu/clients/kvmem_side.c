@@ -31,9 +31,8 @@ typedef struct packet {
 /* The same as pattern() in peer.py. */
 static unsigned char *make_pattern(uint64_t size, unsigned seed) {
     unsigned char *bytes = test_allocate(size);
-    for (uint64_t i = 0; i < size; i++) {
+    for (uint64_t i = 0; i < size; i++)
         bytes[i] = (unsigned char)(i + 3 * (i >> 8) + 7 * (i >> 16) + 13 * (uint64_t)seed);
-    }
     return bytes;
 }
 
@@ -62,16 +61,12 @@ static void drop(void) {
 }
 
 static void to_hex(const uint8_t *bytes, size_t size, char *text) {
-    for (size_t i = 0; i < size; i++) {
-        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    }
+    for (size_t i = 0; i < size; i++) snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 }
 
 static void from_hex(const char *text, uint8_t *bytes, size_t size) {
     CHECK_EQ(strlen(text), 2 * size);
-    for (size_t i = 0; i < size; i++) {
-        CHECK_EQ(sscanf(text + 2 * i, "%2" SCNx8, &bytes[i]), 1);
-    }
+    for (size_t i = 0; i < size; i++) CHECK_EQ(sscanf(text + 2 * i, "%2" SCNx8, &bytes[i]), 1);
 }
 
 /* allocate SIZE SEED */
@@ -140,9 +135,8 @@ static bool receive(int socket, packet *request) {
     request->text[received] = '\0';
     request->fd = -1;
     const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header != NULL && header->cmsg_type == SCM_RIGHTS) {
+    if (header != NULL && header->cmsg_type == SCM_RIGHTS)
         memcpy(&request->fd, CMSG_DATA(header), sizeof(request->fd));
-    }
     return received > 0;
 }
 
@@ -160,9 +154,7 @@ static void send_answer(int socket, packet *answer) {
         memcpy(CMSG_DATA(header), &answer->fd, sizeof(answer->fd));
     }
     CHECK_EQ(sendmsg(socket, &message, MSG_NOSIGNAL), strlen(answer->text));
-    if (answer->fd >= 0) {
-        close(answer->fd);
-    }
+    if (answer->fd >= 0) close(answer->fd);
 }
 
 static void serve(const packet *request, packet *answer) {
@@ -170,23 +162,14 @@ static void serve(const packet *request, packet *answer) {
     uint64_t size = 0;
     unsigned seed = 0;
     const int words = sscanf(request->text, "%15s %" SCNu64 " %u", verb, &size, &seed);
-    if (strcmp(verb, "allocate") == 0 && words == 3) {
-        allocate(size, seed, answer);
-    } else if (strcmp(verb, "create") == 0 && words == 3) {
-        create(size, seed, answer);
-    } else if (strcmp(verb, "open") == 0) {
-        open_handle(request->text);
-    } else if (strcmp(verb, "import") == 0 && words == 2) {
-        import(size, request->fd);
-    } else if (strcmp(verb, "fill") == 0 && words == 2) {
-        fill((unsigned)size);
-    } else if (strcmp(verb, "verify") == 0 && words == 2) {
-        verify((unsigned)size);
-    } else if (strcmp(verb, "drop") == 0) {
-        drop();
-    } else {
-        FAIL("no such request: %s", request->text);
-    }
+    if (strcmp(verb, "allocate") == 0 && words == 3) allocate(size, seed, answer);
+    else if (strcmp(verb, "create") == 0 && words == 3) create(size, seed, answer);
+    else if (strcmp(verb, "open") == 0) open_handle(request->text);
+    else if (strcmp(verb, "import") == 0 && words == 2) import(size, request->fd);
+    else if (strcmp(verb, "fill") == 0 && words == 2) fill((unsigned)size);
+    else if (strcmp(verb, "verify") == 0 && words == 2) verify((unsigned)size);
+    else if (strcmp(verb, "drop") == 0) drop();
+    else FAIL("no such request: %s", request->text);
 }
 
 int main(int argc, char **argv) {

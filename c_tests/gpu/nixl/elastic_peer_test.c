@@ -20,9 +20,7 @@ static uint64_t block_size(const kvmem_layout_config *config) {
     return config->num_layers * config->outer_dim * kv_piece_size(config);
 }
 
-static unsigned char value_of(uint64_t block) {
-    return (unsigned char)(0x40 + block);
-}
+static unsigned char value_of(uint64_t block) { return (unsigned char)(0x40 + block); }
 
 /* ---- the peer: it owns the layout, and does what it is told ---- */
 
@@ -40,9 +38,7 @@ static void serve_resize(int socket, kvmem_layout *layout, const message *reques
     CHECK_EQ(request->size, sizeof(blocks));
     memcpy(&blocks, request->data, sizeof(blocks));
     EXPECT_OK(kvmem_layout_resize(layout, blocks, ERR));
-    for (uint64_t block = 0; block < blocks; block++) {
-        fill_block(layout, block);
-    }
+    for (uint64_t block = 0; block < blocks; block++) fill_block(layout, block);
     frame_send(socket, RESIZE, NULL, 0);
 }
 
@@ -174,9 +170,7 @@ static kvmem_status create_write(const meeting *meeting, uint32_t block, kvmem_t
     return kvmem_transfer_create(meeting->ours, meeting->theirs, &options, transfer, ERR);
 }
 
-static unsigned char new_value_of(uint64_t block) {
-    return (unsigned char)(0xA0 + block);
-}
+static unsigned char new_value_of(uint64_t block) { return (unsigned char)(0xA0 + block); }
 
 static void fill_own_block(const meeting *meeting, uint32_t block) {
     const kvmem_layout_config config = block_config();
@@ -199,9 +193,8 @@ TEST(blocks_of_a_peer_are_written) {
         EXPECT_OK(create_write(&meeting, block, &transfer));
         EXPECT_OK(run(transfer));
     }
-    for (uint32_t block = 0; block < 7; block++) {
+    for (uint32_t block = 0; block < 7; block++)
         check_theirs(&meeting, block, block % 2 == 0 ? new_value_of(block) : value_of(block));
-    }
 }
 
 static void refuse_to_write_what_had_no_memory(void) {
@@ -233,9 +226,7 @@ TEST(what_was_taken_back_is_not_written) {
 
 TEST(blocks_of_a_peer_are_read) {
     OPENED(meeting, meeting, 7);
-    for (uint32_t block = 0; block < 7; block++) {
-        read_block(&meeting, block);
-    }
+    for (uint32_t block = 0; block < 7; block++) read_block(&meeting, block);
 }
 
 TEST(what_had_no_memory_is_refused) {

@@ -18,9 +18,7 @@ static kvmem_agent *gds_agent(void) {
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     const kvmem_status status = kvmem_agent_create_backend(agent, "GDS_MT", NULL, 0, ERR);
     stance_check(__FILE__, __LINE__, "kvmem_agent_create_backend");
-    if (status == KVMEM_STATUS_OK) {
-        return agent;
-    }
+    if (status == KVMEM_STATUS_OK) return agent;
     CHECK_EQ(status, KVMEM_STATUS_NIXL);
     CHECK_HAS(test_last_message(), "GDS_MT");
     SKIP_PART("GDS: NIXL creates no GDS_MT backend on this machine");
@@ -55,13 +53,11 @@ static bool create_or_refuse(gds_flight *gds, uint32_t path, uint64_t flags) {
         CHECK_EQ(status, KVMEM_STATUS_UNSUPPORTED);
         CHECK(flight->transfer == NULL);
         CHECK_HAS(test_last_message(), path != 0 ? kvmem_path_name(path) : "host memory");
-        if (gds->agent == NULL) {
+        if (gds->agent == NULL)
             CHECK_HAS(test_last_message(), "no agent with a GDS backend knows both layouts");
-        }
         printf("refused: %s\n", test_last_message());
-        if (gds->agent != NULL && file_side_is_direct(&flight_file(flight)->file)) {
+        if (gds->agent != NULL && file_side_is_direct(&flight_file(flight)->file))
             SKIP_PART("GDS: this machine has the backend, and transfers by it are refused");
-        }
     }
     side_check(&flight->source);
     side_check(&flight->destination);

@@ -21,9 +21,8 @@ TEST(adopted_memory_is_not_registered_once_its_context_is_destroyed) {
     expect_offered(own.regions[0], agent);
     own_context_destroy(&own);
     const uint64_t engine = engine_allocate(0, MIB); /* which may be where that memory was */
-    for (size_t i = 0; i < own.num_regions; i++) {
+    for (size_t i = 0; i < own.num_regions; i++)
         REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_region_register, own.regions[i], agent);
-    }
     REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_region_register, view, agent);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config, it.agent = agent,
                                            it.source = KVMEM_LAYOUT_REGIONS, it.regions = own.regions,

@@ -135,9 +135,7 @@ static void *read_until_it_fails(void *argument) {
     stream->last = KVMEM_STATUS_OK;
     while (stream->last == KVMEM_STATUS_OK && patience_now() < stream->end) {
         stream->last = kvmem_transfer_submit(stream->transfer, NULL);
-        if (stream->last == KVMEM_STATUS_OK) {
-            stream->last = kvmem_transfer_wait(stream->transfer, LONG, NULL);
-        }
+        if (stream->last == KVMEM_STATUS_OK) stream->last = kvmem_transfer_wait(stream->transfer, LONG, NULL);
         stream->rounds++;
     }
     stream->is_over = true;
@@ -165,9 +163,7 @@ static void lose(memory_kind there) {
     stream stream = {.transfer = create_read(&visit, &home), .end = patience_now() + LONG};
     pthread_t reader;
     CHECK_EQ(pthread_create(&reader, NULL, read_until_it_fails, &stream), 0);
-    while (stream.rounds < 100 && !stream.is_over) {
-        sched_yield();
-    }
+    while (stream.rounds < 100 && !stream.is_over) sched_yield();
     peer_kill(&visit.owner);
     CHECK_EQ(pthread_join(reader, NULL), 0);
     CHECK_EQ(stream.last, KVMEM_STATUS_PEER_LOST);

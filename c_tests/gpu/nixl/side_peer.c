@@ -42,9 +42,7 @@ static void serve_open(int socket, const message *request) {
 
 static void serve(int socket, uint32_t tag, const message *request) {
     switch (tag) {
-    case KV_PEER_OPEN:
-        serve_open(socket, request);
-        break;
+    case KV_PEER_OPEN: serve_open(socket, request); break;
     case KV_PEER_LOAD:
         agent_load(own_agent, request);
         frame_send(socket, tag, NULL, 0);
@@ -53,8 +51,7 @@ static void serve(int socket, uint32_t tag, const message *request) {
         side_read(&own_side);
         frame_send(socket, tag, own_side.model.memory, own_side.model.size);
         break;
-    default:
-        FAIL("no such request: %u", tag);
+    default: FAIL("no such request: %u", tag);
     }
 }
 

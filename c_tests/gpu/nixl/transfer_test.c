@@ -82,9 +82,8 @@ TEST(registrations_are_laid_out) {
     for (size_t i = 0; i < NUM(places); i++) {
         OPENED(side, side, places[i], 0, &config, NULL, 1);
         kvmem_registration *registrations[3] = {NULL};
-        for (size_t k = 0; k < NUM(registrations); k++) {
+        for (size_t k = 0; k < NUM(registrations); k++)
             EXPECT_OK(kvmem_region_register(side.model.regions[k], agent, &registrations[k], ERR));
-        }
         kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
                                                it.source = KVMEM_LAYOUT_REGISTRATIONS,
                                                it.registrations = registrations,

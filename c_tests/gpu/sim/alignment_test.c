@@ -57,9 +57,7 @@ static void check_every_alignment(int memory) {
 }
 
 TEST(regions_of_every_kind_of_memory_are_aligned) {
-    for (int memory = 0; memory < NUM_MEMORIES; memory++) {
-        check_every_alignment(memory);
-    }
+    for (int memory = 0; memory < NUM_MEMORIES; memory++) check_every_alignment(memory);
 }
 
 /* As on a GPU that several programs use: an address at ...400 was measured. */

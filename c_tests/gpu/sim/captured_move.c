@@ -57,12 +57,8 @@ kvmem_status move_by_graph(const kvmem_layout *source, const kvmem_layout *desti
         begin_capture();
         status = kvmem_transfer_submit_on_stream(moving.transfer, moves_stream(), ERR);
         const CUgraphExec graph = end_capture(status == KVMEM_STATUS_OK);
-        for (int i = 0; i < LAUNCHES && graph != NULL; i++) {
-            launch(&moving.contents, graph);
-        }
-        if (graph != NULL) {
-            destroy(graph);
-        }
+        for (int i = 0; i < LAUNCHES && graph != NULL; i++) launch(&moving.contents, graph);
+        if (graph != NULL) destroy(graph);
     }
     kvmem_transfer_destroy(moving.transfer);
     return status;

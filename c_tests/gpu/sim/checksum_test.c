@@ -17,9 +17,8 @@ static void device_side_open(side *side) {
 }
 
 static void expect_checksums(const side *side, const uint32_t *checksums) {
-    for (size_t i = 0; i < NUM(blocks); i++) {
+    for (size_t i = 0; i < NUM(blocks); i++)
         CHECK_EQ(checksums[i], crc_of_block(&side->model, blocks[i], 0, 3));
-    }
 }
 
 static void check_checksums(const side *side) {

@@ -26,9 +26,7 @@ static layout_side side_of(const kvmem_layout *layout, unsigned first_value) {
     return side;
 }
 
-static layout_side source_of(const contents *contents) {
-    return side_of(contents->source, 1);
-}
+static layout_side source_of(const contents *contents) { return side_of(contents->source, 1); }
 
 static layout_side destination_of(const contents *contents) {
     const bool is_another = contents->destination != contents->source;
@@ -45,9 +43,8 @@ static unsigned char value_at(const layout_side *side, place place) {
 static void each_piece(const contents *contents, const layout_side *side, visit visit) {
     for (uint64_t block = 0; block < contents->num_blocks; block++) {
         for (uint64_t layer = 0; layer < side->info.num_layers; layer++) {
-            for (uint64_t outer = 0; outer < side->info.outer_dim; outer++) {
+            for (uint64_t outer = 0; outer < side->info.outer_dim; outer++)
                 visit(contents, side, (place){block, layer, outer});
-            }
         }
     }
 }
@@ -119,9 +116,7 @@ void contents_check_moved(const contents *contents) {
     const layout_side source = source_of(contents);
     const layout_side destination = destination_of(contents);
     each_piece(contents, &destination, check_destination);
-    if (contents->source != contents->destination) {
-        each_piece(contents, &source, check_source);
-    }
+    if (contents->source != contents->destination) each_piece(contents, &source, check_source);
 }
 
 uint32_t contents_checksum(const kvmem_layout *layout, uint64_t block) {

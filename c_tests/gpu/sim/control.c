@@ -10,9 +10,7 @@ static bool is_ready;
 
 static void look_up(const char *name, void *function) {
     void *symbol = driver_symbol(name);
-    if (symbol == NULL) {
-        FAIL("the driver is not the stand-in: it has no %s", name);
-    }
+    if (symbol == NULL) FAIL("the driver is not the stand-in: it has no %s", name);
     memcpy(function, &symbol, sizeof(symbol));
 }
 
@@ -28,9 +26,7 @@ const control *control_get(void) {
 
 void await_calls(const char *function, uint64_t count) {
     const uint64_t end = patience_end();
-    while (SIM(sim_calls(function)) < count) {
-        patience_wait(end, function);
-    }
+    while (SIM(sim_calls(function)) < count) patience_wait(end, function);
 }
 
 sim_counts sim_live_now(void) {
@@ -54,10 +50,9 @@ static void describe_difference(const sim_counts *before, const sim_counts *afte
     snprintf(text, size, "(%s failing)", failed != NULL ? failed : "nothing");
     for (size_t i = 0; i < NUM(names); i++) {
         const size_t used = strlen(text);
-        if (counts[0][i] != counts[1][i]) {
+        if (counts[0][i] != counts[1][i])
             snprintf(text + used, size - used, " %s back at %llu from %llu", names[i],
                      (unsigned long long)counts[0][i], (unsigned long long)counts[1][i]);
-        }
     }
 }
 
@@ -73,9 +68,7 @@ void await_live(const sim_counts *before) {
     const uint64_t end = patience_end();
     for (;;) {
         const sim_counts after = sim_live_now();
-        if (memcmp(&after, before, sizeof(after)) == 0) {
-            return;
-        }
+        if (memcmp(&after, before, sizeof(after)) == 0) return;
         char difference[512];
         describe_difference(before, &after, difference, sizeof(difference));
         patience_wait(end, difference);

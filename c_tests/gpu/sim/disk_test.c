@@ -89,11 +89,8 @@ TEST(a_copy_that_fails_in_the_middle_fails_the_transfer) {
     for (uint64_t nth = 1; nth <= NUM_CHUNKS; nth++) {
         for (size_t i = 0; i < 2 * NUM(ways); i++) {
             OPENED(disk_flight, flight, ways[i % NUM(ways)]);
-            if (i / NUM(ways) == 0) {
-                SIM(sim_fail("cuMemcpyAsync", nth, CUDA_ERROR_INVALID_VALUE));
-            } else {
-                SIM(sim_fail_later("cuMemcpyAsync", nth, CUDA_ERROR_ECC_UNCORRECTABLE));
-            }
+            if (i / NUM(ways) == 0) SIM(sim_fail("cuMemcpyAsync", nth, CUDA_ERROR_INVALID_VALUE));
+            else SIM(sim_fail_later("cuMemcpyAsync", nth, CUDA_ERROR_ECC_UNCORRECTABLE));
             flight_submit(&flight);
             expect_failed(&flight,
                           i / NUM(ways) == 0 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_ECC_UNCORRECTABLE");

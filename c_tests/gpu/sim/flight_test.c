@@ -97,9 +97,7 @@ enum { SOURCE, DESTINATION, TRANSFER, QUEUE, NUM_HANDLES };
 
 static void destroy_handle(flight *flight, int handle) {
     switch (handle) {
-    case TRANSFER:
-        flight_destroy_transfer(flight);
-        break;
+    case TRANSFER: flight_destroy_transfer(flight); break;
     case QUEUE:
         CALL(kvmem_queue_destroy(flight->queue));
         flight->queue = NULL;
@@ -115,9 +113,7 @@ static void destroy_in_order_while_in_flight(const int *order) {
     OPENED(copy_flight, flight, PLACE_DEVICE);
     take_off(&flight);
     const sim_counts flying = sim_live_now();
-    for (int i = 0; i < NUM_HANDLES; i++) {
-        destroy_handle(&flight, order[i]);
-    }
+    for (int i = 0; i < NUM_HANDLES; i++) destroy_handle(&flight, order[i]);
     expect_still_alive(&flying);
     SIM(sim_go());
 }
@@ -216,9 +212,7 @@ TEST(a_run_without_a_mark_ends_and_keeps_its_memory) {
     EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_wait_on_stream(flight.transfer, 0, stream.handle, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_layout_resize(flight.source.model.layout, 0, ERR));
     const sim_counts flying = sim_live_now();
-    for (int handle = 0; handle < NUM_HANDLES; handle++) {
-        destroy_handle(&flight, handle);
-    }
+    for (int handle = 0; handle < NUM_HANDLES; handle++) destroy_handle(&flight, handle);
     const sim_counts left = sim_live_now();
     CHECK_EQ(left.mappings, flying.mappings);
     CHECK_EQ(left.registrations, flying.registrations);
@@ -231,13 +225,9 @@ TEST(a_run_without_a_mark_ends_and_keeps_its_memory) {
 
 static flight *submit_many(void) {
     flight *flights = test_allocate(MANY * sizeof(*flights));
-    for (size_t i = 0; i < MANY; i++) {
-        copy_flight_open(&flights[i], PLACE_DEVICE);
-    }
+    for (size_t i = 0; i < MANY; i++) copy_flight_open(&flights[i], PLACE_DEVICE);
     SIM(sim_hold());
-    for (size_t i = 0; i < MANY; i++) {
-        flight_submit(&flights[i]);
-    }
+    for (size_t i = 0; i < MANY; i++) flight_submit(&flights[i]);
     return flights;
 }
 

@@ -142,9 +142,7 @@ static struct {
     uint64_t address;
 } waiting;
 
-static void count_release(void *user_data) {
-    ++*(int *)user_data;
-}
+static void count_release(void *user_data) { ++*(int *)user_data; }
 
 static void give_up_while_imported(void) {
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options);

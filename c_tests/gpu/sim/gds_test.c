@@ -65,9 +65,7 @@ static void expect_refused(flight *flight, bool is_asked, uint64_t flags, const 
 
 /* Without direct I/O nothing goes by GDS: the transfer says so, and this part of the case is skipped. */
 static bool has_direct_io(flight *flight) {
-    if (file_side_is_direct(&flight_file(flight)->file)) {
-        return true;
-    }
+    if (file_side_is_direct(&flight_file(flight)->file)) return true;
     expect_refused(flight, false, KVMEM_TRANSFER_NO_HOST_BOUNCE, "the file is buffered");
     SKIP_PART("direct I/O: the file system of %s has none", temporary_directory());
     return false;
@@ -75,9 +73,7 @@ static bool has_direct_io(flight *flight) {
 
 TEST(what_cannot_bounce_and_works_is_taken) {
     OPENED(gds_flight, big, &large, 0, "false", "");
-    if (!has_direct_io(&big.flight)) {
-        return;
-    }
+    if (!has_direct_io(&big.flight)) return;
     expect_moved(&big.flight, false, 0, true, "its bytes pass through host memory");
     expect_moved(&big.flight, true, 0, true, "");
     expect_moved(&big.flight, false, KVMEM_TRANSFER_ZERO_COPY, true, "");

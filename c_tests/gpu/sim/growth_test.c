@@ -9,9 +9,8 @@
 
 static void expect_calls(const char *function, uint64_t count) {
     const uint64_t calls = SIM(sim_calls(function));
-    if (calls != count) {
+    if (calls != count)
         FAIL("%s: %llu calls, not %llu", function, (unsigned long long)calls, (unsigned long long)count);
-    }
 }
 
 /* No context is retained or pushed, nothing is exported or asked of peers. */
@@ -20,9 +19,7 @@ static void expect_nothing_else(void) {
         "cuDevicePrimaryCtxRetain",    "cuCtxPushCurrent_v2",   "cuMemExportToShareableHandle",
         "cuMemGetAddressRange_v2",     "cuDeviceCanAccessPeer", "cuMemGetAccess",
         "cuMemRetainAllocationHandle", "cuPointerGetAttribute", "cuMemAddressReserve", };
-    for (size_t i = 0; i < NUM(others); i++) {
-        expect_calls(others[i], 0);
-    }
+    for (size_t i = 0; i < NUM(others); i++) expect_calls(others[i], 0);
 }
 
 TEST(an_extent_takes_two_calls_and_a_step_one_more) {

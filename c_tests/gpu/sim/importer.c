@@ -9,9 +9,7 @@
 #define FIRST_IMPORTER (1 << 20)
 #define MOST_FDS 1024
 
-static void path_of(int fd, char *path, size_t size) {
-    snprintf(path, size, "/proc/self/fd/%d", fd);
-}
+static void path_of(int fd, char *path, size_t size) { snprintf(path, size, "/proc/self/fd/%d", fd); }
 
 static bool is_block(int fd) {
     char path[64];
@@ -27,9 +25,7 @@ static void set_lock(int fd, short kind) {
 
 static int block_of(const kvmem_share *share) {
     int32_t fd = -1;
-    for (size_t i = 0; fd < 0 || !is_block(fd); i++) {
-        EXPECT_OK(kvmem_share_get_fd(share, i, &fd, ERR));
-    }
+    for (size_t i = 0; fd < 0 || !is_block(fd); i++) EXPECT_OK(kvmem_share_get_fd(share, i, &fd, ERR));
     return fd;
 }
 
@@ -42,22 +38,16 @@ int importer_begin(const kvmem_share *share) {
     return importer;
 }
 
-void importer_unlock(int importer) {
-    set_lock(importer, F_UNLCK);
-}
+void importer_unlock(int importer) { set_lock(importer, F_UNLCK); }
 
-void importer_end(int importer) {
-    close(importer);
-}
+void importer_end(int importer) { close(importer); }
 
 void block_files_break(block_files *files) {
     files->count = 0;
     CLEANUP(test_close) const int mute = open("/", O_PATH | O_CLOEXEC);
     CHECK(mute >= 0);
     for (int fd = 0; fd < MOST_FDS; fd++) {
-        if (!is_block(fd)) {
-            continue;
-        }
+        if (!is_block(fd)) continue;
         CHECK(files->count < IMPORTER_MOST_FILES);
         files->fds[files->count] = fd;
         files->kept[files->count] = fcntl(fd, F_DUPFD_CLOEXEC, MOST_FDS);

@@ -22,27 +22,20 @@ static void crowd_open(crowd *crowd, uint32_t path, uint64_t flags) {
     SIM(sim_reset());
     stream_open(&crowd->stream, 0);
     flight_open(&crowd->flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .move = &move);
-    for (size_t i = 0; i < MANY; i++) {
+    for (size_t i = 0; i < MANY; i++)
         crowd->transfers[i] = flight_create_another(&crowd->flight, it.path = path, it.flags = flags);
-    }
     SIM(sim_hold());
-    for (size_t i = 0; i < MANY; i++) {
-        EXPECT_OK(kvmem_transfer_submit(crowd->transfers[i], ERR));
-    }
+    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(crowd->transfers[i], ERR));
 }
 
 static void land(crowd *crowd) {
     SIM(sim_go());
-    for (size_t i = 0; i < MANY; i++) {
-        EXPECT_OK(kvmem_transfer_wait(crowd->transfers[i], PATIENCE, ERR));
-    }
+    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_wait(crowd->transfers[i], PATIENCE, ERR));
     flight_check_moved(&crowd->flight);
 }
 
 static void crowd_close(crowd *crowd) {
-    for (size_t i = 0; i < MANY; i++) {
-        CALL(kvmem_transfer_destroy(crowd->transfers[i]));
-    }
+    for (size_t i = 0; i < MANY; i++) CALL(kvmem_transfer_destroy(crowd->transfers[i]));
     flight_close(&crowd->flight);
     stream_close(&crowd->stream);
 }

@@ -17,9 +17,7 @@ void moves_close(void) {
     release_device(0);
 }
 
-CUstream moves_stream(void) {
-    return stream;
-}
+CUstream moves_stream(void) { return stream; }
 
 kvmem_status submit_move(kvmem_transfer *transfer, start start) {
     return start == ON_A_STREAM ? kvmem_transfer_submit_on_stream(transfer, stream, ERR)
@@ -49,9 +47,7 @@ kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destina
 kvmem_status end_move(moving *moving, kvmem_status submitted) {
     kvmem_status status = submitted;
     THEN(status, kvmem_transfer_wait(moving->transfer, PATIENCE, ERR));
-    if (status == KVMEM_STATUS_OK) {
-        contents_check_moved(&moving->contents);
-    }
+    if (status == KVMEM_STATUS_OK) contents_check_moved(&moving->contents);
     kvmem_transfer_destroy(moving->transfer);
     return status;
 }

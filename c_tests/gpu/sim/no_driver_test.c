@@ -5,9 +5,8 @@
 #include <dlfcn.h>
 
 TEST(a_missing_driver_is_named) {
-    if (dlopen("libcuda.so.1", RTLD_NOW) != NULL) {
+    if (dlopen("libcuda.so.1", RTLD_NOW) != NULL)
         SKIP("a machine without a CUDA driver: this one has a driver");
-    }
     kvmem_cuda_info info;
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_CUDA,
                    "the CUDA driver is missing: the loader does not find libcuda.so.1",

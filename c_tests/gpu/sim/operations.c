@@ -199,9 +199,8 @@ OPERATION(resize_a_layout) {
     static const uint64_t sizes[] = {3, 8, 1, 0, 2};
     OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = build_elastic_layout(&layout);
-    for (size_t i = 0; i < NUM(sizes) && status == KVMEM_STATUS_OK; i++) {
+    for (size_t i = 0; i < NUM(sizes) && status == KVMEM_STATUS_OK; i++)
         status = kvmem_layout_resize(layout, sizes[i], ERR);
-    }
     return status;
 }
 

@@ -112,9 +112,7 @@ static void play_on_a_stream(const kind *kind, bool on_default) {
     CUstream on = on_default ? CU_STREAM_LEGACY : scene.carrier.handle;
     put(&scene, scene.before, on);
     flight_submit_on_primary(&scene.flight, on);
-    for (uint64_t layer = 0; layer < LAYERS; layer++) {
-        read_layer(&scene, layer, on);
-    }
+    for (uint64_t layer = 0; layer < LAYERS; layer++) read_layer(&scene, layer, on);
     put(&scene, scene.junk, on);
     kv_fill(scene.flight.source.model.expected, scene.flight.source.model.size, 3);
     land(&scene);
@@ -130,9 +128,7 @@ TEST(a_transfer_keeps_its_place_on_a_stream) {
 TEST(a_transfer_keeps_its_place_on_the_default_stream) {
     for (size_t i = 0; i < NUM_KINDS; i++) {
         const kind kind = kind_of(i);
-        if (kind.stream_flags == 0) {
-            play_on_a_stream(&kind, true);
-        }
+        if (kind.stream_flags == 0) play_on_a_stream(&kind, true);
     }
 }
 
@@ -141,23 +137,14 @@ static void play_with_a_reader(const kind *kind, bool on_carrier, bool layer_by_
     OPENED(scene, scene, kind);
     const CUstream reader = scene.reader.handle;
     const kvmem_transfer *transfer = scene.flight.transfer;
-    if (on_carrier) {
-        flight_submit_on(&scene.flight, scene.carrier.handle);
-    } else {
-        flight_submit(&scene.flight);
-    }
-    if (!layer_by_layer) {
-        EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, 0, reader, ERR));
-    }
+    if (on_carrier) flight_submit_on(&scene.flight, scene.carrier.handle);
+    else flight_submit(&scene.flight);
+    if (!layer_by_layer) EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, 0, reader, ERR));
     for (uint64_t layer = 0; layer < LAYERS; layer++) {
-        if (layer_by_layer) {
-            EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, layer + 1, reader, ERR));
-        }
+        if (layer_by_layer) EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, layer + 1, reader, ERR));
         read_layer(&scene, layer, reader);
     }
-    if (!layer_by_layer) {
-        put(&scene, scene.junk, reader);
-    }
+    if (!layer_by_layer) put(&scene, scene.junk, reader);
     land(&scene);
 }
 

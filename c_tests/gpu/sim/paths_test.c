@@ -14,17 +14,14 @@ static void fly_many(size_t count, uint32_t blocks, uint32_t path, uint64_t most
                                             it.num_layers = 1,
                                             it.outer_dim = 1, it.page_size = 4, it.inner_dim = 8);
     CLEANUP(test_free) kvmem_block_pair *scattered = test_allocate(blocks * sizeof(*scattered));
-    for (uint32_t i = 0; i < blocks; i++) {
-        scattered[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
-    }
+    for (uint32_t i = 0; i < blocks; i++) scattered[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
     const kv_move move = {scattered, blocks, 0, 0, 1};
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config, .move = &move,
            .has_queue = true);
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(count * sizeof(*transfers));
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         transfers[i] = flight_create_another(&flight, it.path = path, it.user_data = i);
-    }
     SIM(sim_hold());
     for (size_t i = 0; i < count; i++) {
         EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR)); /* returns, whatever the driver is at */
@@ -36,9 +33,7 @@ static void fly_many(size_t count, uint32_t blocks, uint32_t path, uint64_t most
     SIM(sim_go());
     expect_each_once(flight.queue, count, flight_bytes(&flight));
     flight_check_moved(&flight);
-    for (size_t i = 0; i < count; i++) {
-        CALL(kvmem_transfer_destroy(transfers[i]));
-    }
+    for (size_t i = 0; i < count; i++) CALL(kvmem_transfer_destroy(transfers[i]));
 }
 
 /* 256 KiB of runs each, of which either half of the descriptor ring holds 16. */
@@ -60,9 +55,7 @@ TEST(staged_runs_wait_for_each_other) {
         transfers[i] = flight_create_another(&flight, it.path = KVMEM_PATH_CUDA_STAGED);
     }
     SIM(sim_hold());
-    for (size_t i = 0; i < NUM(destinations); i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
-    }
+    for (size_t i = 0; i < NUM(destinations); i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
     SIM(sim_go());
     for (size_t i = NUM(destinations); i > 0; i--) {
         EXPECT_OK(kvmem_transfer_wait(transfers[i - 1], PATIENCE, ERR));
@@ -178,9 +171,7 @@ TEST(without_staging_memory_another_path_is_taken) {
     const kvmem_layout_config together = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 64, it.page_size = 16,
                                               it.inner_dim = 512);
     kvmem_block_pair blocks[64];
-    for (uint32_t i = 0; i < NUM(blocks); i++) {
-        blocks[i] = (kvmem_block_pair){i * 7 % 64, i};
-    }
+    for (uint32_t i = 0; i < NUM(blocks); i++) blocks[i] = (kvmem_block_pair){i * 7 % 64, i};
     const kv_move all = {blocks, NUM(blocks), 0, 0, 3};
     const uint64_t more_than_is_there = 256 * MIB;
     SIM(sim_reset());

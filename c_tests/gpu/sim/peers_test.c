@@ -45,10 +45,9 @@ TEST(access_for_a_device_that_does_not_reach_it_is_refused) {
     CLEANUP(unmap_memory) const mapped it = map_on_device_0();
     uint32_t access = KVMEM_ACCESS_READ;
     SIM(sim_set_peer_access(false));
-    for (size_t i = 0; i < NUM(accesses); i++) {
+    for (size_t i = 0; i < NUM(accesses); i++)
         EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "device 1 cannot access memory of device 0",
                        kvmem_vmm_mapping_set_access(it.mapping, 1, accesses[i], ERR));
-    }
     EXPECT_OK(kvmem_vmm_mapping_get_access(it.mapping, 1, &access, ERR));
     CHECK_EQ(access, KVMEM_ACCESS_NONE);
     SIM(sim_set_peer_access(true));

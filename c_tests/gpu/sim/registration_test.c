@@ -35,13 +35,9 @@ static world open_world(void) {
 }
 
 static void world_close(world *w) {
-    for (size_t i = 0; i < NUM(w->agents); i++) {
-        CALL(kvmem_registration_destroy(w->registrations[i]));
-    }
+    for (size_t i = 0; i < NUM(w->agents); i++) CALL(kvmem_registration_destroy(w->registrations[i]));
     CALL(kvmem_region_destroy(w->region));
-    for (size_t i = 0; i < NUM(w->agents); i++) {
-        CALL(kvmem_agent_destroy(w->agents[i]));
-    }
+    for (size_t i = 0; i < NUM(w->agents); i++) CALL(kvmem_agent_destroy(w->agents[i]));
 }
 
 static uint64_t committed(const world *w) {
@@ -276,9 +272,7 @@ TEST(nothing_shrinks_while_an_agent_lets_go) {
     CHECK_EQ(pthread_create(&thread, NULL, destroy_registration, w.registrations[0]), 0);
     w.registrations[0] = NULL;
     const uint64_t end = patience_end();
-    while (NIXL(nixl_sim_waiting()) == 0) {
-        patience_wait(end, "a deregistration to begin");
-    }
+    while (NIXL(nixl_sim_waiting()) == 0) patience_wait(end, "a deregistration to begin");
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "deregistering the region",
                    kvmem_region_decommit(w.region, 0, EXTENT, ERR));
     CHECK(has_extent(&w, 0));

@@ -33,20 +33,16 @@ static kvmem_transfer_options options_of(const flight *flight, const variant *va
 }
 
 static kvmem_status submit(const flight *flight, manner manner, CUstream stream) {
-    if (manner == ON_THE_ENGINES_STREAM) {
+    if (manner == ON_THE_ENGINES_STREAM)
         return kvmem_transfer_submit_on_stream(flight->transfer, stream, ERR);
-    }
     kvmem_status status = kvmem_transfer_submit(flight->transfer, ERR);
-    if (status == KVMEM_STATUS_OK && manner == AWAITED_BY_A_STREAM) {
+    if (status == KVMEM_STATUS_OK && manner == AWAITED_BY_A_STREAM)
         /* Its failure is the transfer's, or that of the stream, which went with its context. */
         kvmem_transfer_wait_on_stream(flight->transfer, 0, stream, NULL);
-    }
     return status;
 }
 
-static bool is_readable(const side *side) {
-    return side->place != PLACE_DEVICE;
-}
+static bool is_readable(const side *side) { return side->place != PLACE_DEVICE; }
 
 /* What is lost with the context counts apart. */
 static void await_released(const sim_counts *before) {
@@ -59,9 +55,7 @@ static void check_failed(const flight *flight, kvmem_status status, bool was_sub
     CHECK_CAUSE(KVMEM_DOMAIN_CUDA, CONTEXT_IS_DESTROYED);
     CHECK(status == KVMEM_STATUS_CUDA || (!was_submitted && status == KVMEM_STATUS_INVALID_STATE));
     CHECK_HAS(test_last_message(), "was reset");
-    if (was_submitted) {
-        flight_expect_completion(flight, KVMEM_STATUS_CUDA);
-    }
+    if (was_submitted) flight_expect_completion(flight, KVMEM_STATUS_CUDA);
 }
 
 /* Resets the device before the nth call from the submission on. Returns whether there are so many. */
@@ -75,9 +69,7 @@ static bool reset_before(const variant *variant, manner manner, uint64_t nth, bo
     SIM(sim_reset_device_before(nth, is_retained));
     kvmem_status status = submit(&flight, manner, stream);
     const bool was_submitted = status == KVMEM_STATUS_OK;
-    if (was_submitted) {
-        status = kvmem_transfer_wait(flight.transfer, PATIENCE, ERR);
-    }
+    if (was_submitted) status = kvmem_transfer_wait(flight.transfer, PATIENCE, ERR);
     const bool was_reset = SIM(sim_has_reset_device());
     stance_check(__FILE__, __LINE__, "a transfer beside a reset");
     if (status != KVMEM_STATUS_OK) {
@@ -86,9 +78,7 @@ static bool reset_before(const variant *variant, manner manner, uint64_t nth, bo
     } else if (is_readable(&flight.source) && is_readable(&flight.destination)) {
         flight_check_moved(&flight);
     }
-    if (!was_reset) {
-        CU_ON(0, cuStreamDestroy_v2(stream));
-    }
+    if (!was_reset) CU_ON(0, cuStreamDestroy_v2(stream));
     flight_close(&flight);
     release_device(0);
     return was_reset;
@@ -99,9 +89,8 @@ static void reset_anywhere(bool is_retained) {
     const sim_counts before = sim_live_now();
     for (size_t i = 0; i < NUM(variants); i++) {
         uint64_t nth = 1;
-        while (reset_before(&variants[i], (i + is_retained) % NUM_MANNERS, nth, is_retained)) {
+        while (reset_before(&variants[i], (i + is_retained) % NUM_MANNERS, nth, is_retained))
             CHECK(++nth < TOO_MANY);
-        }
         await_released(&before);
     }
     CHECK_EQ(SIM(sim_illegal_accesses()), 0);

@@ -5,9 +5,7 @@
 #include "gpu_flight.h"
 #include "stance.h"
 
-static kvmem_status submit(void *transfer) {
-    return kvmem_transfer_submit(transfer, NULL);
-}
+static kvmem_status submit(void *transfer) { return kvmem_transfer_submit(transfer, NULL); }
 
 static kvmem_status submit_other_pairs(void *transfer) {
     static const kvmem_block_pair others[] = {{1, 1}};
@@ -31,9 +29,7 @@ TEST(a_copy_that_nothing_can_watch_is_refused) {
 
 /* The thread that watches the copy has no time for io_uring before the copy is over. */
 TEST(io_uring_does_not_wait_for_the_thread_that_watches_copies) {
-    if (!can_test_io_uring()) {
-        return;
-    }
+    if (!can_test_io_uring()) return;
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     SIM(sim_reset());
     OPENED(flight, copy, .from = PLACE_DEVICE, .to = PLACE_PINNED);

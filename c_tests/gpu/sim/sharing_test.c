@@ -125,12 +125,9 @@ TEST(threads_leave_nothing_open) {
     SIM(sim_reset());
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     pthread_t threads[4];
-    for (size_t i = 0; i < NUM(threads); i++) {
+    for (size_t i = 0; i < NUM(threads); i++)
         CHECK_EQ(pthread_create(&threads[i], NULL, open_and_close, &shared.options), 0);
-    }
-    for (size_t i = 0; i < NUM(threads); i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
-    }
+    for (size_t i = 0; i < NUM(threads); i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
     CHECK_EQ(SIM(sim_calls("cuIpcOpenMemHandle_v2")), SIM(sim_calls("cuIpcCloseMemHandle")));
 }
 
@@ -142,9 +139,7 @@ TEST(memory_of_another_device_is_released_again) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_vmm_memory_import_fd, fd, SIZE + 1, 0);
 }
 
-static void count_release(void *user_data) {
-    ++*(int *)user_data;
-}
+static void count_release(void *user_data) { ++*(int *)user_data; }
 
 static kvmem_status look_at_holders(const kvmem_region *region) {
     kvmem_region_holders holders;

@@ -4,13 +4,9 @@
 
 #include "moves.h"
 
-void operations_open(void) {
-    moves_open();
-}
+void operations_open(void) { moves_open(); }
 
-void operations_close(void) {
-    moves_close();
-}
+void operations_close(void) { moves_close(); }
 
 /* A stream waits for a layer, and for all. */
 static kvmem_status move_by_layer(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,

@@ -70,9 +70,7 @@ static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layou
     step.num_pairs = small_move.num_pairs;
     moving moving;
     kvmem_status status = create_moving(&contents, &options, &moving);
-    if (status != KVMEM_STATUS_OK) {
-        return status;
-    }
+    if (status != KVMEM_STATUS_OK) return status;
     status = start == ON_A_STREAM
         ? kvmem_transfer_submit_pairs_on_stream(moving.transfer, &step, moves_stream(), ERR)
         : kvmem_transfer_submit_pairs(moving.transfer, &step, ERR);
@@ -126,9 +124,8 @@ OPERATION(compute_checksums) {
         contents_fill(&contents);
         status = kvmem_layout_checksum(layout, blocks, NUM(blocks), checksums, ERR);
     }
-    for (size_t i = 0; i < NUM(blocks) && status == KVMEM_STATUS_OK; i++) {
+    for (size_t i = 0; i < NUM(blocks) && status == KVMEM_STATUS_OK; i++)
         CHECK_EQ(checksums[i], contents_checksum(layout, blocks[i]));
-    }
     return status;
 }
 

@@ -16,9 +16,7 @@ void operations_open(void) {
     EXPECT_OK(kvmem_vmm_memory_export_fabric(exported, &handle, ERR));
 }
 
-void operations_close(void) {
-    kvmem_vmm_memory_destroy(exported);
-}
+void operations_close(void) { kvmem_vmm_memory_destroy(exported); }
 
 static void write_byte(uint64_t address, unsigned char value) {
     SIM(sim_copy_bytes(address, (uintptr_t)&value, 1));
@@ -42,9 +40,7 @@ static kvmem_status use_mapping(kvmem_vmm_range *range, kvmem_vmm_memory *memory
     THEN(status, kvmem_vmm_mapping_get_span(mapping, &address, &size, ERR));
     if (status == KVMEM_STATUS_OK) {
         CHECK_EQ(access, KVMEM_ACCESS_READ_WRITE);
-        if (is_first) {
-            write_byte(address + size - 1, VALUE);
-        }
+        if (is_first) write_byte(address + size - 1, VALUE);
         CHECK_EQ(read_byte(address + size - 1), VALUE);
     }
     return status;

@@ -59,20 +59,18 @@ static void check_error(const step *step, kvmem_status status) {
                                strcmp(cause.name, answers[step->answer].name) == 0 &&
                                strstr(test_last_message(), step->failed) != NULL &&
                                strstr(test_last_message(), cause.name) != NULL;
-    if (!as_it_must_be) {
+    if (!as_it_must_be)
         FAIL("%s, call %llu, %s answering %s: got %s: %s", step->operation->name,
              (unsigned long long)step->nth, step->failed, answers[step->answer].name,
              kvmem_status_name(status), test_last_message());
-    }
 }
 
 void walk_check_works(const operation *operation) {
     SIM(sim_reset());
     const kvmem_status status = operation->run();
-    if (status != operation->expected) {
+    if (status != operation->expected)
         FAIL("%s: expected %s, got %s: %s", operation->name, kvmem_status_name(operation->expected),
              kvmem_status_name(status), test_last_message());
-    }
 }
 
 /* Lets the call fail and looks at what comes of it. */
@@ -91,9 +89,7 @@ static void take(step *step) {
     SIM(sim_reset()); /* the checks call the driver too */
     CHECK_EQ(SIM(sim_current_context_depth()), depth);
     stance_check(__FILE__, __LINE__, operation->name);
-    if (step->failed != NULL && status != operation->expected) {
-        check_error(step, status);
-    }
+    if (step->failed != NULL && status != operation->expected) check_error(step, status);
     walk_check_works(operation);
 }
 
@@ -118,9 +114,7 @@ void walk_failing_with(CUresult result) {
         CHECK(answer < NUM(answers));
     }
     operations_open();
-    for (size_t i = 0; i < num_operations; i++) {
-        walk(&operations[i], answer);
-    }
+    for (size_t i = 0; i < num_operations; i++) walk(&operations[i], answer);
     operations_close();
 }
 
@@ -128,9 +122,7 @@ void walk_check_calls(void) {
     operations_open();
     for (size_t i = 0; i < num_operations; i++) {
         walk_check_works(&operations[i]);
-        if (SIM(sim_call_count()) == 0) {
-            FAIL("%s calls no driver", operations[i].name);
-        }
+        if (SIM(sim_call_count()) == 0) FAIL("%s calls no driver", operations[i].name);
     }
     operations_close();
 }

@@ -106,9 +106,7 @@ TEST(a_run_that_is_cancelled_before_its_start_never_starts) {
     enum { THREADS = 16, LAST = THREADS };
     flight runs[THREADS + 1];
     SIM(sim_reset());
-    for (size_t i = 0; i < NUM(runs); i++) {
-        slow_flight_open(&runs[i]);
-    }
+    for (size_t i = 0; i < NUM(runs); i++) slow_flight_open(&runs[i]);
     SIM(sim_reset());
     SIM(sim_hold());
     for (size_t i = 0; i < THREADS; i++) {
@@ -120,12 +118,8 @@ TEST(a_run_that_is_cancelled_before_its_start_never_starts) {
     /* While the others go on. */
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(runs[LAST].transfer, PATIENCE, ERR));
     SIM(sim_go());
-    for (size_t i = 0; i < THREADS; i++) {
-        flight_land(&runs[i]);
-    }
+    for (size_t i = 0; i < THREADS; i++) flight_land(&runs[i]);
     side_check(&runs[LAST].destination);
     flight_run(&runs[LAST]);
-    for (size_t i = 0; i < NUM(runs); i++) {
-        flight_close(&runs[i]);
-    }
+    for (size_t i = 0; i < NUM(runs); i++) flight_close(&runs[i]);
 }

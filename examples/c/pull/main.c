@@ -75,6 +75,9 @@ static void own(int socket)
     check(kvmem_layout_get_block(layout, 3, 0, 0, &block, &error), &error);
     strcpy((char *)block.address, "the owner's keys");
 
+    // Optional: this process gathers rows for peers whose layout has another order.
+    check(kvmem_layout_serve(layout, NULL, &error), &error);
+
     // Two blobs make blocks readable by a peer: the metadata of this agent, and the descriptor of the layout.
     kvmem_blob *metadata, *descriptor;
     check(kvmem_agent_get_local_metadata(agent, &metadata, &error), &error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process maps another's KV cache and reads a block where it lies: nothing is copied, NIXL is not needed.
+// One process maps another's KV cache and reads a block in place: nothing is copied, NIXL is not needed.
 #include "../two_processes.h"
 
 #include <kvmem.h>

@@ -89,7 +89,7 @@ std::vector<std::string> arguments_for_child(const Options &options, const Varia
 
 EngineOptions engine_options(const Options &options, const Variant &variant) {
     EngineOptions engine;
-    // More cells than a sliding window has, with room for other sequences.
+    // More cells than a sliding window has, with space for other sequences.
     engine.context = options.context > 0 ? options.context : std::max(1536u, (options.tokens + 64) * 3);
     engine.type_k = engine.type_v = variant.type;
     engine.flash_attention = variant.flash_attention;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // llama.cpp allocates cells only when it evaluates tokens or restores a state. So it is given a state that has the positions of
-// the sequence, and zeroes where the keys and values are: pages that no one has written, which cost no memory. The rows of the
+// the sequence, and zeroes where the keys and values are: pages that were never written, which cost no memory. The rows of the
 // first tensor of each group start with a number, by which the cells that llama.cpp chose are found. The transfer overwrites
 // all of it.
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A KV cache: a layout, the blocks as this CPU reaches them, and the addresses of those, computed the way an
-// engine's own kernels would.
+// A KV cache: a layout, the blocks as this CPU reaches them, and the addresses of those, computed as an
+// engine's own kernels do.
 #pragma once
 
 #include "options.hpp"
@@ -11,7 +11,7 @@
 
 struct Cache {
     kvmem::Layout layout;
-    kvmem::Layout staging;  // as many blocks in host memory, beside a layout in GPU memory; else empty
+    kvmem::Layout staging;  // as many blocks in host memory, beside a layout in GPU memory; otherwise empty
     kvmem::LayoutInfo info;
     kvmem::LayoutStrides strides;  // of the host's side
 

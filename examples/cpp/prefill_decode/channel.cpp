@@ -12,7 +12,7 @@
 
 namespace {
 
-// Both ends are one program on one machine, so the header travels as it lies in memory.
+// Both ends are one program on one machine, so the header is sent as it is stored in memory.
 struct Header {
     std::uint32_t kind;
     std::uint32_t reserved;
@@ -83,7 +83,7 @@ void Channel::wait_for(short events, const Deadline &deadline) const {
         if (ready > 0) return;
         if (ready < 0 && errno != EINTR) throw_errno("poll");
     }
-    throw std::runtime_error("the other process did not answer in time");
+    throw std::runtime_error("the other process did not reply in time");
 }
 
 void Channel::write_all(const void *bytes, std::size_t size, const Deadline &deadline) {

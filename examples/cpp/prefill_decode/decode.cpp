@@ -64,13 +64,13 @@ void wipe(const Cache &cache, const BlockIds &ids, const Deadline &deadline) {
     print(format_row(row) + copy_to_gpu({"decode", "copy them to the GPU"}, cache, ids, deadline));
 }
 
-// Returns the ids at which the blocks now lie.
+// Returns the ids of the blocks in the own cache.
 BlockIds pull(const Options &options, const Cache &cache, const Offer &offer, Channel &prefill,
               const Deadline &deadline) {
     const std::size_t count = offer.blocks.size();
     const BlockIds ids = draw_blocks(count, options.blocks, offer.blocks, options.seed + 1);
     Row row{"decode", "pull " + count_blocks(count)};
-    // Over NIXL the last block brings prefill the news; else we tell it.
+    // NIXL notifies prefill with the last block. Memory that is shared has no notifications.
     const Move move = {offer.layout, cache.layout, offer.blocks, ids, cache.block_bytes(),
                        options.share ? std::string_view() : pulled_notification};
     move_blocks(move, row, deadline);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes a block is filled with: every 8-byte word names its block, layer, outer slot and position, so
-// that a wrong byte tells where it came from.
+// that a wrong byte names its origin.
 #pragma once
 
 #include "cache.hpp"

@@ -27,7 +27,7 @@ Cache build_cache(const Options &options, const Part &part, std::string &rows) {
     rows += format_row({part.process, step, needs.total_size, stopwatch.read()});
     if (!tier.on_gpu) return Cache(std::move(layout), kvmem::Layout());
 
-    // GPU memory is reached by no load, no store and no file: its blocks take the way through host memory.
+    // The CPU and files do not reach GPU memory: its blocks are copied through host memory.
     const Stopwatch beside;
     auto staging = build_on_pinned(part.config, {device, own, false});
     rows += format_row({part.process, "the same, pinned on host", needs.total_size, beside.read()});

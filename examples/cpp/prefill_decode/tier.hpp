@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-// Who has to do with a cache's memory.
+// What uses the memory of a cache.
 struct Users {
-    std::int32_t device;  // the GPU that it lies on or serves
-    const kvmem::Agent *agent;  // whom it is registered with; NULL: nobody
+    std::int32_t device;  // the GPU that it is on or serves
+    const kvmem::Agent *agent;  // the agent that it is registered with; NULL: none
     bool shareable;  // other processes can be given it; GPU memory always can
 };
 

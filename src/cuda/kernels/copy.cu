@@ -3,20 +3,7 @@
 //
 // The geometry gives every address, so that only runs of block ids are read. Each warp takes a tile at a
 // time, with eight 16-byte loads under way in every thread.
-#include "copy.h"
-
-typedef unsigned long long address;
-
-#define WARP 32u
-#define WARPS (KVMEM_COPY_THREADS / WARP)
-/* Loads under way in a thread. */
-#define IN_FLIGHT 8
-/* CTAs that fit a multiprocessor together: more loads under way than memory asks for. */
-#define CTAS_TOGETHER 2
-
-static __device__ __forceinline__ unsigned smaller(unsigned a, unsigned b) {
-    return a < b ? a : b;
-}
+#include "warps.h"
 
 /* `count` words by one warp; all loads of a full round are under way before its first store. */
 template <typename word>
@@ -117,15 +104,6 @@ static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const 
                layer.source + outer * asked.source_outer_stride +
                    (address)(run.source + block) * asked.source_block_stride + offset,
                left < asked.tile_size ? (unsigned)left : asked.tile_size);
-}
-
-/* A run: it lies behind the layers where there are few, else in host memory. */
-static __device__ __forceinline__ kvmem_copy_run read_run(const kvmem_copy &asked, unsigned index) {
-    const uint4 *runs = reinterpret_cast<const uint4 *>(asked.runs);
-    const uint4 *few = reinterpret_cast<const uint4 *>(asked.layers + asked.num_layers);
-    const uint4 words = asked.runs == 0 ? few[index] : runs[index];
-    const kvmem_copy_run run = {words.x, words.y, words.z, words.w};
-    return run;
 }
 
 /* All warps go over the tiles side by side, so that what is read and written at a time lies close together. Host memory

@@ -6,7 +6,7 @@
 
 /* Threads of a CTA. */
 #define KVMEM_COPY_THREADS 512
-/* Layers of a launch, and runs where these lie behind them: with as many the struct just fits what every driver takes as
+/* Layers of a launch, and runs where these lie behind them: with as many the struct fits what every driver takes as
  * parameters. */
 #define KVMEM_COPY_MAX_LAYERS 240
 
@@ -20,8 +20,13 @@ typedef struct kvmem_copy_layer {
     unsigned long long source, destination;
 } kvmem_copy_layer;
 
-/* Every block of every run, in every layer and outer slot. A tile is what a warp moves at a time: a part of a
- * block's unit or, where the blocks of a run lie together, of all of them. */
+/* Every block of every run, in every layer. There are two kernels.
+ *
+ * kvmem_copy_blocks: a block has `num_outers` units in each layer. A tile is what a warp moves at a time: a part of a
+ * unit or, where the blocks of a run lie together, of all their units.
+ *
+ * kvmem_copy_rows, for short units: a block has `num_outers` times `num_inners` units in each layer, which are called
+ * rows. A tile is `tile_size` of them. All offsets within a block are less than 2^32. */
 typedef struct kvmem_copy {
     unsigned long long runs; /* the address of `num_runs` kvmem_copy_run, or 0: they lie behind the layers */
     unsigned long long unit_size;
@@ -31,10 +36,16 @@ typedef struct kvmem_copy {
     unsigned num_layers;
     unsigned num_outers;
     unsigned most_blocks; /* of a run */
-    unsigned are_joined;  /* whether the blocks of a run lie together on both sides */
-    unsigned tile_size;   /* a multiple of 16 */
-    unsigned tiles;       /* of a unit, or of `most_blocks` joined ones */
-    unsigned reserved;
+    unsigned are_joined;  /* whether the blocks of a run lie together on both sides; never with rows */
+    unsigned tile_size;   /* bytes, a multiple of 16; rows, where there are rows */
+    unsigned tiles;       /* of a unit, or of `most_blocks` joined ones; of the rows of a block in a layer */
+    unsigned word_size;   /* 0: units; else rows of words of 1, 2, 4, 8 or 16 bytes, of which all addresses are multiples */
+    unsigned num_inners;
+    unsigned source_inner_stride, destination_inner_stride;
+    unsigned num_words;      /* of a row */
+    unsigned words_inverse;  /* 2^32 / num_words rounded up; 0 if there is one word */
+    unsigned inners_inverse; /* 2^32 / num_inners rounded up; 0 if there is one */
+    unsigned reserved[2];
     kvmem_copy_layer layers[KVMEM_COPY_MAX_LAYERS];
 } kvmem_copy;
 

@@ -15,4 +15,6 @@ pub mod query;
 pub mod registration;
 pub mod request;
 pub mod segments;
+pub mod serve;
+pub mod telemetry;
 pub mod view;

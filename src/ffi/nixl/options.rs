@@ -2,6 +2,7 @@
 //! Options of calls on raw descriptors.
 
 use std::ffi::{c_char, c_void};
+use std::time::Duration;
 
 use crate::error::{Result, ensure};
 use crate::ffi::common::handle::borrow_nullable;
@@ -11,7 +12,8 @@ use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::CallOptions;
-use crate::transfer::raw::Reporting;
+use crate::nixl::service::ensure_not_for_services;
+use crate::transfer::raw::RunOptions;
 
 /// Send the notification, also if it has no bytes.
 pub const KVMEM_NIXL_NOTIFY: u64 = 1;
@@ -44,6 +46,9 @@ pub struct kvmem_nixl_options {
     pub queue: *mut kvmem_queue,
     /// user_data of the completions.
     pub user_data: u64,
+    /// Nanoseconds that a run of a request may take; 0 for no limit. A run that takes longer ends with
+    /// KVMEM_STATUS_TIMED_OUT, and NIXL may use its memory until the request can be posted again.
+    pub timeout_ns: u64,
 }
 options!(kvmem_nixl_options);
 
@@ -67,6 +72,7 @@ pub(in crate::ffi) unsafe fn call_options(options: *const kvmem_nixl_options) ->
         ("notification", !options.notification.is_null() || options.notification_size != 0),
         ("queue", !options.queue.is_null()),
         ("user_data", options.user_data != 0),
+        ("timeout_ns", options.timeout_ns != 0),
     ] {
         ensure!(
             !is_set,
@@ -85,14 +91,15 @@ pub(in crate::ffi) unsafe fn call_options(options: *const kvmem_nixl_options) ->
 pub(in crate::ffi) unsafe fn request_options(
     scope: &Scope<'_>,
     options: *const kvmem_nixl_options,
-) -> Result<(CallOptions, Reporting)> {
+) -> Result<(CallOptions, RunOptions)> {
     // SAFETY: the caller's promise.
     let Some(options) = (unsafe { read_nullable(options) })? else { return Ok(Default::default()) };
     check_flags("kvmem_nixl_options", options.flags, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE)?;
     // SAFETY: the caller's promise.
     let (given, queue) = unsafe { (converted(&options)?, borrow_nullable(scope, options.queue)?) };
     let queue = queue.map(|open| open.0.clone());
-    Ok((given, Reporting { queue, user_data: options.user_data }))
+    let limit = (options.timeout_ns > 0).then(|| Duration::from_nanos(options.timeout_ns));
+    Ok((given, RunOptions { queue, user_data: options.user_data, limit }))
 }
 
 /// # Safety
@@ -104,6 +111,7 @@ unsafe fn converted(options: &kvmem_nixl_options) -> Result<CallOptions> {
         let backends =
             backends.iter().map(|name| Ok(text::required(*name, "a name in backends")?.to_string()));
         let notification = text::bytes(options.notification, options.notification_size, "notification")?;
+        ensure_not_for_services(notification)?;
         let notifies = options.flags & KVMEM_NIXL_NOTIFY != 0 || !notification.is_empty();
         let parameter =
             text::bytes(options.custom_parameter, options.custom_parameter_size, "custom_parameter")?;

@@ -17,6 +17,7 @@ use crate::ffi::common::time::timeout;
 use crate::ffi::nixl::descriptors::kvmem_descriptors;
 use crate::ffi::nixl::options::{kvmem_nixl_options, request_options};
 use crate::ffi::nixl::prepared::kvmem_prepared;
+use crate::ffi::nixl::telemetry::nanoseconds;
 use crate::nixl::Operation;
 use crate::transfer::raw::Request;
 
@@ -76,8 +77,8 @@ pub unsafe extern "C" fn kvmem_request_create(
             let local = borrow(scope, local).map_err(|error| error.context("local"))?.lock().clone();
             let owner = text::required(owner, "owner")?;
             let remote = borrow(scope, remote).map_err(|error| error.context("remote"))?.lock().clone();
-            let (options, reporting) = request_options(scope, options)?;
-            request.set(Request::create(agent, operation, &local, (owner, &remote), options, reporting)?);
+            let (options, of_runs) = request_options(scope, options)?;
+            request.set(Request::create(agent, operation, &local, (owner, &remote), options, of_runs)?);
             Ok(())
         })
     }
@@ -126,8 +127,8 @@ pub unsafe extern "C" fn kvmem_request_make(
             ensure!(count > 0, InvalidArgument, "count is 0; a request has at least one pair of indices");
             let local = (local, items(local_indices, count, "local_indices")?);
             let remote = (remote, items(remote_indices, count, "remote_indices")?);
-            let (options, reporting) = request_options(scope, options)?;
-            request.set(Request::make(operation, local, remote, options, reporting)?);
+            let (options, of_runs) = request_options(scope, options)?;
+            request.set(Request::make(operation, local, remote, options, of_runs)?);
             Ok(())
         })
     }
@@ -142,9 +143,13 @@ pub unsafe extern "C" fn kvmem_request_make(
 /// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
 /// @param size number of bytes
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
-///         KVMEM_STATUS_BUSY: the request is in flight
+///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
+///
+/// Notes: NIXL copies host memory of a peer within its call. A request of at most 256 KiB to a peer is
+/// therefore posted by the calling thread, if no other thread uses the agent; a larger one by the thread of
+/// the agent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_post(
     request: *mut kvmem_request,
@@ -168,6 +173,7 @@ pub unsafe extern "C" fn kvmem_request_post(
 /// @return KVMEM_STATUS_OK: the run has succeeded
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
+///         KVMEM_STATUS_TIMED_OUT: the run has ended, because it took longer than timeout_ns of its options
 ///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
 #[unsafe(no_mangle)]
@@ -191,7 +197,8 @@ pub unsafe extern "C" fn kvmem_request_poll(
 /// @param request a request
 /// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK: the run has succeeded
-///         KVMEM_STATUS_TIMED_OUT: the run is still in flight
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, or has ended because it took longer than
+///           timeout_ns of its options; kvmem_request_poll distinguishes them
 ///         KVMEM_STATUS_INVALID_STATE: the request was not posted
 ///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
@@ -335,8 +342,4 @@ fn operation_of(value: u32) -> Result<Operation> {
         KVMEM_REQUEST_WRITE => Ok(Operation::Write),
         other => Err(not_one_of("operation", other, "KVMEM_REQUEST_*")),
     }
-}
-
-fn nanoseconds(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

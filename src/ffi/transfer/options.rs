@@ -12,6 +12,7 @@ use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::path::PATHS;
+use crate::nixl::service::ensure_not_for_services;
 use crate::transfer::{
     BlockPair, BlockTable, PairedRange, Preferences, Step, TokenTables, TransferRequest, Wanted,
 };
@@ -186,6 +187,7 @@ pub(in crate::ffi) unsafe fn request<'a>(
         // The pair of the core has the layout of C's pair, field by field.
         let pairs = items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?;
         let message = text::bytes(options.notification, options.notification_size, "notification")?;
+        ensure_not_for_services(message)?;
         let queue = borrow_nullable(scope, options.queue)?;
         Ok(TransferRequest {
             step: Step {

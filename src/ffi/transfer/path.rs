@@ -41,6 +41,11 @@ pub const KVMEM_PATH_NIXL_READ_STAGED: u32 = 15;
 /// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
 pub const KVMEM_PATH_NIXL_WRITE_STAGED: u32 = 16;
 
+/// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
+pub const KVMEM_PATH_NIXL_READ_SERVED: u32 = 17;
+/// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
+pub const KVMEM_PATH_NIXL_WRITE_SERVED: u32 = 18;
+
 /// Returns the name of a path, such as "NIXL read". The string is static.
 ///
 /// @param path any value; the name of an unknown one is "unknown"
@@ -55,7 +60,7 @@ pub(in crate::ffi) fn value_of(path: TransferPath) -> u32 {
 }
 
 /// The paths and their C values.
-pub(in crate::ffi) const PATHS: [(u32, TransferPath); 16] = [
+pub(in crate::ffi) const PATHS: [(u32, TransferPath); 18] = [
     (KVMEM_PATH_MEMCPY, TransferPath::Memcpy),
     (KVMEM_PATH_NIXL_READ, TransferPath::NixlRead),
     (KVMEM_PATH_NIXL_WRITE, TransferPath::NixlWrite),
@@ -72,4 +77,6 @@ pub(in crate::ffi) const PATHS: [(u32, TransferPath); 16] = [
     (KVMEM_PATH_PREAD_STAGED, TransferPath::PreadStaged),
     (KVMEM_PATH_NIXL_READ_STAGED, TransferPath::NixlReadStaged),
     (KVMEM_PATH_NIXL_WRITE_STAGED, TransferPath::NixlWriteStaged),
+    (KVMEM_PATH_NIXL_READ_SERVED, TransferPath::NixlReadServed),
+    (KVMEM_PATH_NIXL_WRITE_SERVED, TransferPath::NixlWriteServed),
 ];

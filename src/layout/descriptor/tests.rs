@@ -21,6 +21,7 @@ fn payload() -> Payload {
         regions: vec![region(0x10000), region(0x20000)],
         bases: vec![0x10000, 0x20000],
         elastic: None,
+        served: None,
     }
 }
 
@@ -40,8 +41,8 @@ fn parts() -> Vec<PartEntry> {
 }
 
 fn read_parts(parts: Vec<PartEntry>) -> Result<Vec<String>> {
-    match super::read(&FORM.write(3, &Parts { parts }).unwrap())? {
-        Described::Parts(parts) => Ok(parts.into_iter().map(|(name, _)| name).collect()),
+    match super::read(&FORM.write(3, &Parts { parts, served: None }).unwrap())? {
+        Described::Parts(parts, _) => Ok(parts.into_iter().map(|(name, _)| name).collect()),
         Described::Layout(_) => unreachable!(),
     }
 }
@@ -49,7 +50,7 @@ fn read_parts(parts: Vec<PartEntry>) -> Result<Vec<String>> {
 #[test]
 fn parts_need_version_3() {
     assert_eq!(read_parts(parts()).unwrap(), ["keys", "values"]);
-    let bytes = FORM.write(3, &Parts { parts: parts() }).unwrap();
+    let bytes = FORM.write(3, &Parts { parts: parts(), served: None }).unwrap();
     for version in [1, 2] {
         let older = super::read(&of_version(&bytes, version)).map(drop).unwrap_err();
         assert_eq!(older.status(), Status::Corrupt, "{older}");
@@ -74,7 +75,7 @@ fn hostile_parts_are_refused() {
         (|p| p[1].descriptor = p[0].descriptor.clone(), "'keys' and 'values' overlap in memory"),
         (|p| p[1].descriptor.truncate(40), "announces"),
         (
-            |p| p[1].descriptor = FORM.write(3, &Parts { parts: parts() }).unwrap(),
+            |p| p[1].descriptor = FORM.write(3, &Parts { parts: parts(), served: None }).unwrap(),
             "a part of the layout descriptor has parts itself",
         ),
         (|p| (0..2000).for_each(|_| p.extend(parts())), "4002 parts"),
@@ -195,7 +196,7 @@ proptest! {
         position in any::<prop::sample::Index>(), byte in any::<u8>(),
     ) {
         let mut body = Vec::new();
-        ciborium::into_writer(&Parts { parts: parts() }, &mut body).unwrap();
+        ciborium::into_writer(&Parts { parts: parts(), served: None }, &mut body).unwrap();
         let position = position.index(body.len());
         body[position] = byte;
         let _ = super::read(&FORM.frame(3, &body).unwrap());

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use std::ptr;
 
 use super::AgentState;
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, ensure};
 use crate::log::log;
 use crate::nixl::backend::{Backend, MemoryList, Params};
 use crate::nixl::call::{c_string, check, copied};
@@ -31,10 +31,10 @@ impl AgentState {
         // From before the plugin is loaded for its parameters.
         let _dispositions = signals::Preserved::new();
         let params = self.merged_parameters(plugin, &name, parameters)?;
-        let raw = match self.try_create_backend(&name, &params) {
-            Ok(raw) => raw,
-            Err(_) => self.create_backend_collecting(plugin, &name, &params)?,
-        };
+        let create = || self.try_create_backend(&name, &params);
+        let raw = create()
+            .or_else(|first| ucx_log::repeat_collecting(plugin, first, create))
+            .map_err(|error| self.explain_refusal(plugin, error))?;
         let mut backend = Backend { raw, memory_types: Vec::new() };
         let known = self.backend_properties(&backend).map(|(types, _)| types);
         // NIXL has the backend whether or not this fails, and it cannot be created again.
@@ -53,22 +53,10 @@ impl AgentState {
         check(status, || "create the backend".to_string()).map(|()| raw)
     }
 
-    /// Repeats a failed attempt to collect the messages that UCX logs. UCX's handlers are unchanged if the first attempt succeeds.
-    fn create_backend_collecting(
-        &self,
-        plugin: &str,
-        name: &CStr,
-        params: &Params,
-    ) -> Result<sys::nixl_capi_backend_t> {
-        let (outcome, messages) = ucx_log::collect(plugin, || self.try_create_backend(name, params));
-        outcome.map_err(|error| {
-            let doing = format!("create a {plugin} backend for agent '{}'", self.display_name());
-            let settings = if plugin.starts_with("UCX") { ucx_settings() } else { Vec::new() };
-            [messages, settings]
-                .concat()
-                .into_iter()
-                .fold(error.context(doing), |error, reason| error.followed_by(reason))
-        })
+    fn explain_refusal(&self, plugin: &str, error: Error) -> Error {
+        let doing = format!("create a {plugin} backend for agent '{}'", self.display_name());
+        let settings = if plugin.starts_with("UCX") { ucx_settings() } else { Vec::new() };
+        settings.into_iter().fold(error.context(doing), Error::followed_by)
     }
 
     fn merged_parameters(&self, plugin: &str, name: &CStr, changes: &[(String, String)]) -> Result<Params> {
@@ -92,8 +80,9 @@ impl AgentState {
         ensure!(
             available.iter().any(|known| known == plugin),
             NotFound,
-            "NIXL has no plugin '{plugin}'; it has {}",
-            available.join(", ")
+            "NIXL has no plugin '{plugin}'; it has {}. It searches {}",
+            if available.is_empty() { "none".to_string() } else { available.join(", ") },
+            library::searched_for_plugins()
         );
         self.plugin_properties(plugin, name).map(|(_, parameters)| parameters)
     }

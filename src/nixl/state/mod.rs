@@ -11,6 +11,7 @@ mod raw_requests;
 mod registrations;
 mod requests;
 mod segments;
+mod telemetry;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
@@ -23,9 +24,10 @@ use super::backend::Backend;
 use super::call::{c_string, check};
 use super::descriptor::Descriptor;
 use super::notification::{NotificationInbox, NotificationSupport};
-use super::raw::{RawSpans, Segments, SegmentsId, ViewId};
+use super::raw::{AgentTelemetry, RawSpans, Segments, SegmentsId, ViewId};
 use super::remote::Remote;
 use super::request::{ListId, PreparedList, RequestHandle, RequestId};
+use super::service::Services;
 use super::{signals, sys};
 use crate::error::{Error, Result};
 use crate::log::log;
@@ -52,8 +54,12 @@ pub struct AgentState {
     /// Requests that could not be released: intentionally leaked, and kept reachable so that leak checkers stay quiet.
     pub(super) unreleased: Vec<RequestHandle>,
     pub(super) inbox: NotificationInbox,
+    /// The messages for services of this process.
+    pub(crate) services: Services,
     pub(super) carrier: NotificationSupport,
     pub(super) uses_gpu: bool,
+    /// The sum of what NIXL measured; `None` if the agent measures nothing.
+    pub(super) sum: Option<AgentTelemetry>,
     next_id: u64,
 }
 
@@ -68,7 +74,9 @@ impl AgentState {
         let status = unsafe { sys::nixl_capi_create_configured_agent(name.as_ptr(), &raw, &mut agent) };
         check(status, || format!("create agent '{}'", name.to_string_lossy()))
             .map_err(|error| explain_creation(error, config))?;
-        Ok(Self::around(agent, name, log_id))
+        let mut state = Self::around(agent, name, log_id);
+        state.sum = config.telemetry.then(AgentTelemetry::default);
+        Ok(state)
     }
 
     /// The state of an agent that has nothing yet.
@@ -88,8 +96,10 @@ impl AgentState {
             requests: HashMap::new(),
             unreleased: Vec::new(),
             inbox: NotificationInbox::default(),
+            services: Services::default(),
             carrier: NotificationSupport::Unknown,
             uses_gpu: false,
+            sum: None,
             next_id: 0,
         }
     }

@@ -26,6 +26,9 @@ impl AgentState {
         };
         check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))
             .map_err(|error| remote.explain(error))?;
+        if let Some(sum) = &mut self.sum {
+            sum.notifications_sent += 1;
+        }
         log!(
             Debug,
             "agent {} sent a notification of {} to '{peer}'",
@@ -51,7 +54,14 @@ impl AgentState {
         }
         self.carrier = NotificationSupport::Present;
         check(status, || format!("get the notifications of agent '{}'", self.display_name()))?;
-        map.copy_into(&mut self.inbox.0);
+        let mut arrived = Vec::new();
+        map.copy_into(&mut arrived);
+        let before = self.inbox.0.len();
+        let services = &mut self.services;
+        self.inbox.0.extend(arrived.into_iter().filter_map(|message| services.keep(message)));
+        if let Some(sum) = &mut self.sum {
+            sum.notifications_received += (self.inbox.0.len() - before) as u64;
+        }
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::nixl::arguments::CallOptions;
 use crate::nixl::call::{c_string, check};
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
-use crate::nixl::raw::{CostEstimate, RawSpans, Telemetry};
+use crate::nixl::raw::{CostEstimate, RawSpans};
 use crate::nixl::request::{ListId, Operation, PreparedList, RequestId, RequestSide, RequestState, Span};
 use crate::nixl::sys;
 
@@ -113,7 +113,7 @@ impl AgentState {
             )
         })
         .map_err(|error| explain(error, side))?;
-        Ok(self.keep_raw(request, side.clone(), [local, remote]))
+        Ok(self.keep_raw(request, operation, side.clone(), [local, remote]))
     }
 
     /// Like [`Self::make_request`], with options. The indices must be in range.
@@ -155,13 +155,14 @@ impl AgentState {
             format!("create a request of {count}{}", self.whose(&side))
         })
         .map_err(|error| explain(error, &side))?;
-        Ok(self.keep_raw(request, side, chosen))
+        Ok(self.keep_raw(request, operation, side, chosen))
     }
 
     /// The remote side is memory of this agent, too, if the request is to the agent itself.
     fn keep_raw(
         &mut self,
         request: sys::nixl_capi_xfer_req_t,
+        operation: Operation,
         side: RequestSide,
         [local, remote]: [&Descriptors; 2],
     ) -> RequestId {
@@ -169,7 +170,7 @@ impl AgentState {
         if !matches!(side, RequestSide::Peer(_)) {
             own.push(raw_spans(remote));
         }
-        let id = self.keep(request, side);
+        let id = self.keep(request, operation, side);
         self.raw_requests.insert(id, own);
         id
     }
@@ -217,6 +218,7 @@ impl AgentState {
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, raw(&arguments)) };
         request.state = RequestState::of(status);
+        self.note_state(id);
         check(status, || "post a request".to_string())?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
     }
@@ -240,33 +242,6 @@ impl AgentState {
         };
         check(status, || "estimate the duration of a request".to_string())?;
         Ok(CostEstimate { duration: microseconds(duration), margin: microseconds(margin), method })
-    }
-
-    /// What NIXL measured of the last run of a request.
-    pub fn telemetry(&mut self, id: RequestId) -> Result<Telemetry> {
-        let agent = self.agent;
-        let request = self.request(id)?.raw;
-        let mut telemetry = sys::nixl_capi_xfer_telemetry_s::default();
-        // SAFETY: live handles, a writable output.
-        let status = unsafe { sys::nixl_capi_get_xfer_telemetry(agent, request, &mut telemetry) };
-        ensure!(
-            status != sys::NIXL_CAPI_ERROR_NO_TELEMETRY,
-            InvalidState,
-            "NIXL has no telemetry of the request: create the agent with KVMEM_AGENT_TELEMETRY, and post the request first"
-        );
-        ensure!(
-            status != sys::NIXL_CAPI_IN_PROG,
-            Busy,
-            "the request is in flight, and has telemetry when it is complete; wait for it"
-        );
-        check(status, || "get the telemetry of a request".to_string())?;
-        Ok(Telemetry {
-            start: Duration::from_micros(telemetry.start_time_us),
-            post: Duration::from_micros(telemetry.post_duration_us),
-            transfer: Duration::from_micros(telemetry.xfer_duration_us),
-            bytes: telemetry.total_bytes,
-            descriptors: telemetry.desc_count,
-        })
     }
 
     /// The plugin of the backend that NIXL chose for a request.

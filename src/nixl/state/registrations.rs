@@ -53,7 +53,7 @@ impl AgentState {
         Ok(())
     }
 
-    /// Registers a list with one backend. If UCX refuses GPU memory, the attempt is repeated to collect what UCX logs.
+    /// Registers a list with one backend. If UCX refuses it, the attempt is repeated to collect what UCX logs.
     pub(super) fn register_with(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
         let backend = self.backend(plugin)?;
         let arguments = Arguments::of_backend(backend.raw())?;
@@ -62,14 +62,9 @@ impl AgentState {
             let status = unsafe { sys::nixl_capi_register_mem(self.agent, list.raw, arguments.raw()) };
             check(status, || "register".to_string())
         };
-        let outcome = register();
-        if outcome.is_ok() || !plugin.starts_with("UCX") || list.memory_type != MemoryType::Vram {
-            return outcome;
-        }
-        let (outcome, messages) = ucx_log::collect(plugin, register);
-        outcome.map_err(|error| {
-            explain_vram(messages.into_iter().fold(error, |error, message| error.followed_by(message)))
-        })
+        let outcome = register().or_else(|first| ucx_log::repeat_collecting(plugin, first, register));
+        let is_gpu = list.memory_type == MemoryType::Vram && plugin.starts_with("UCX");
+        if is_gpu { outcome.map_err(explain_vram) } else { outcome }
     }
 
     fn registration_failure(&self, descriptor: &Descriptor, refused: Option<Error>) -> Error {

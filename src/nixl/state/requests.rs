@@ -88,7 +88,7 @@ impl AgentState {
             )
         };
         check(status, || format!("create a request of {} blocks", local_indices.len()))?;
-        Ok(self.keep(raw, side))
+        Ok(self.keep(raw, operation, side))
     }
 
     /// A request over spans listed for it alone.
@@ -124,12 +124,17 @@ impl AgentState {
                 self.backend_names()
             )
         })?;
-        Ok(self.keep(raw, side.clone()))
+        Ok(self.keep(raw, operation, side.clone()))
     }
 
-    pub(super) fn keep(&mut self, raw: sys::nixl_capi_xfer_req_t, remote: RequestSide) -> RequestId {
+    pub(super) fn keep(
+        &mut self,
+        raw: sys::nixl_capi_xfer_req_t,
+        operation: Operation,
+        remote: RequestSide,
+    ) -> RequestId {
         let id = RequestId(self.next_id());
-        self.requests.insert(id, RequestHandle { raw, remote, state: RequestState::Idle });
+        self.requests.insert(id, RequestHandle { raw, remote, operation, state: RequestState::Idle });
         id
     }
 
@@ -141,6 +146,7 @@ impl AgentState {
         // SAFETY: live handles; without optional arguments nothing of the request changes.
         let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, ptr::null_mut()) };
         request.state = RequestState::of(status);
+        self.note_state(id);
         check(status, || "post a request".to_string())?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
     }
@@ -149,9 +155,13 @@ impl AgentState {
     pub fn is_done(&mut self, id: RequestId) -> Result<bool> {
         let agent = self.agent;
         let request = self.request(id)?;
+        let before = request.state;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_get_xfer_status(agent, request.raw) };
         request.state = RequestState::of(status);
+        if before == RequestState::InFlight {
+            self.note_state(id);
+        }
         check(status, || "a request failed in flight".to_string())?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
     }
@@ -169,11 +179,12 @@ impl AgentState {
 
     fn release(&self, request: &RequestHandle) -> Result<()> {
         ensure!(request.state != RequestState::InFlight, Nixl, "a request in flight cannot be released");
-        // Releasing it would free memory that the kernel's completions of the other parts are written to.
+        // Releasing it would free memory that the ends of the other parts are written to: by the kernel for a file, by threads
+        // of the backend for an object.
         ensure!(
             request.state == RequestState::Idle || !matches!(request.remote, RequestSide::Own),
             Nixl,
-            "a failed request to a file cannot be released: its backend does not wait for the kernel"
+            "a failed request to a file or object cannot be released: its backend does not wait for its other parts"
         );
         // SAFETY: a live handle of this agent's; the caller does not use it again after a success.
         let status = unsafe { sys::nixl_capi_release_xfer_req(self.agent, request.raw) };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Segments: raw descriptors that are registered with chosen backends, and what backends know of them.
+//! Segments: raw descriptors that are registered with chosen backends, and what backends report about them.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -35,20 +35,20 @@ impl AgentState {
             self.chosen_backends(options, list.memory_type()).map_err(|error| error.context(&doing))?;
         let raw = RegistrationList::of(&list)?;
         let mut plugins = Vec::new();
-        let mut refused: Option<Error> = None;
+        let mut failure: Option<Error> = None;
         for plugin in chosen {
             match self.register_with(&plugin, &raw) {
                 Ok(()) => plugins.push(plugin),
                 Err(error) => {
                     let error = error.context(format!("with its {plugin} backend"));
-                    refused = Some(match refused {
+                    failure = Some(match failure {
                         Some(first) => first.followed_by(error),
                         None => error,
                     });
                 }
             }
         }
-        if let Some(error) = refused {
+        if let Some(error) = failure {
             if plugins.is_empty() || !options.backends.is_empty() {
                 let _ = self.deregister_from_all(&plugins, &raw);
                 return Err(error.context(doing).with_status(Status::Nixl));
@@ -107,7 +107,7 @@ impl AgentState {
         outcome
     }
 
-    /// What one backend knows of each descriptor: `None` if it does not exist, else its properties.
+    /// Queries one backend: the properties of each descriptor, `None` if it does not exist.
     pub fn query(
         &self,
         list: &Descriptors,
@@ -125,15 +125,15 @@ impl AgentState {
         let options = CallOptions { backends: vec![plugin.clone()], ..options.clone() };
         let arguments = self.arguments(&options)?;
         let raw_list = RegistrationList::of(list)?;
-        let answers = Answers::new()?;
+        let results = QueryResults::new()?;
         // SAFETY: live handles.
         let status =
-            unsafe { sys::nixl_capi_query_mem(self.agent, raw_list.raw, answers.0, raw(&arguments)) };
+            unsafe { sys::nixl_capi_query_mem(self.agent, raw_list.raw, results.0, raw(&arguments)) };
         check(status, || {
             let count = Count(list.entries().len() as u64, "descriptor");
             format!("query the {plugin} backend of agent '{}' for {count}", self.display_name())
         })?;
-        answers.read()
+        results.read()
     }
 
     /// Prepares a memory view: of the agent's own memory, or of that of peers if the descriptors name agents.
@@ -253,9 +253,9 @@ impl Drop for RemoteList {
 }
 
 /// NIXL's list of results of a query.
-struct Answers(sys::nixl_capi_query_resp_list_t);
+struct QueryResults(sys::nixl_capi_query_resp_list_t);
 
-impl Answers {
+impl QueryResults {
     fn new() -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: the output is ours on success.
@@ -269,10 +269,10 @@ impl Answers {
         // SAFETY: live list.
         let status = unsafe { sys::nixl_capi_query_resp_list_size(self.0, &mut size) };
         check(status, || "count the results of a query".to_string())?;
-        (0..size).map(|index| self.answer(index)).collect()
+        (0..size).map(|index| self.result(index)).collect()
     }
 
-    fn answer(&self, index: usize) -> Result<Option<BTreeMap<String, String>>> {
+    fn result(&self, index: usize) -> Result<Option<BTreeMap<String, String>>> {
         let reading = || format!("read result {index} of a query");
         let mut has_value = false;
         // SAFETY: live list, an index within its size.
@@ -289,7 +289,7 @@ impl Answers {
     }
 }
 
-impl Drop for Answers {
+impl Drop for QueryResults {
     fn drop(&mut self) {
         // SAFETY: created by this value, and not shared.
         unsafe { sys::nixl_capi_destroy_query_resp_list(self.0) };

@@ -31,12 +31,12 @@ pub struct Connection {
 }
 
 enum Stage {
-    Asking(Incoming),
+    Receiving(Incoming),
     /// It has sent a request, and other clients of its user must first read their replies.
     Queued(FetchRequest),
-    Answering(Reply),
+    Replying(Reply),
     /// The reply is sent, with this number of file descriptors; the kernel counts them until the client reads them.
-    Leaving(usize),
+    Draining(usize),
 }
 
 /// A share that is being sent to a client.
@@ -44,7 +44,7 @@ pub struct Reply {
     outgoing: Outgoing,
     parcel: Arc<Parcel>,
     /// The kernel currently accepts no more file descriptors.
-    held_up: bool,
+    is_held_up: bool,
 }
 
 /// The result of serving a client.
@@ -52,18 +52,18 @@ pub enum ClientEvent {
     /// It waits for the client.
     Waits,
     /// The client has sent a request.
-    Asks(FetchRequest),
+    Request(FetchRequest),
     /// The request is invalid: send the error to the client.
-    Wrong(Error),
+    Invalid(Error),
     /// The client is finished.
-    Over,
+    Done,
 }
 
 impl Connection {
     /// A client that has just connected.
     pub fn new(socket: LocalFd, user: u32, deadline: Instant) -> Self {
         let limits = ParcelLimits { bytes: MOST_REQUEST, fds: 0 };
-        Self { socket, user, deadline, stage: Stage::Asking(Incoming::new(Boundaries::None, limits)) }
+        Self { socket, user, deadline, stage: Stage::Receiving(Incoming::new(Boundaries::None, limits)) }
     }
 
     /// The user of its process.
@@ -73,13 +73,13 @@ impl Connection {
 
     /// When it times out. A client that does not read its reply never times out, because the kernel keeps the reply.
     pub fn deadline(&self) -> Option<Instant> {
-        (!matches!(self.stage, Stage::Leaving(_))).then_some(self.deadline)
+        (!matches!(self.stage, Stage::Draining(_))).then_some(self.deadline)
     }
 
     /// The error to send after a timeout; `None` within a reply, which cannot be interrupted.
-    pub fn complaint(&self, time: Duration) -> Option<Error> {
+    pub fn timeout_error(&self, time: Duration) -> Option<Error> {
         match self.stage {
-            Stage::Asking(_) => {
+            Stage::Receiving(_) => {
                 Some(Error::new(Status::TimedOut, format!("no request was received within {time:?}")))
             }
             Stage::Queued(_) => Some(Error::new(
@@ -89,38 +89,38 @@ impl Connection {
                     self.user
                 ),
             )),
-            Stage::Answering(_) | Stage::Leaving(_) => None,
+            Stage::Replying(_) | Stage::Draining(_) => None,
         }
     }
 
     /// The size of the share that is being sent to it.
     pub fn bytes(&self) -> u64 {
         match &self.stage {
-            Stage::Answering(answer) => answer.parcel.bytes.len() as u64,
-            Stage::Asking(_) | Stage::Queued(_) | Stage::Leaving(_) => 0,
+            Stage::Replying(reply) => reply.parcel.bytes.len() as u64,
+            Stage::Receiving(_) | Stage::Queued(_) | Stage::Draining(_) => 0,
         }
     }
 
     /// The number of file descriptors in flight to it.
     pub fn fds(&self) -> usize {
         match &self.stage {
-            Stage::Answering(answer) => answer.parcel.fds.len(),
-            Stage::Leaving(fds) => *fds,
-            Stage::Asking(_) | Stage::Queued(_) => 0,
+            Stage::Replying(reply) => reply.parcel.fds.len(),
+            Stage::Draining(fds) => *fds,
+            Stage::Receiving(_) | Stage::Queued(_) => 0,
         }
     }
 
     /// The event it waits for; `None` if it must be polled.
     pub fn awaited(&self) -> Option<PollFlags> {
         match &self.stage {
-            Stage::Asking(_) => Some(PollFlags::IN),
-            Stage::Answering(answer) if !answer.held_up => Some(PollFlags::OUT),
-            Stage::Answering(_) | Stage::Queued(_) | Stage::Leaving(_) => None,
+            Stage::Receiving(_) => Some(PollFlags::IN),
+            Stage::Replying(reply) if !reply.is_held_up => Some(PollFlags::OUT),
+            Stage::Replying(_) | Stage::Queued(_) | Stage::Draining(_) => None,
         }
     }
 
     /// When to serve it again at the latest.
-    pub fn next_look(&self, now: Instant) -> Option<Instant> {
+    pub fn next_turn(&self, now: Instant) -> Option<Instant> {
         match self.awaited() {
             Some(_) => self.deadline(),
             None if now < self.deadline => Some(now + IN_FLIGHT_PAUSE),
@@ -134,34 +134,34 @@ impl Connection {
     }
 
     /// Starts to send a reply.
-    pub fn answer(&mut self, answer: Reply, deadline: Instant) {
+    pub fn reply(&mut self, reply: Reply, deadline: Instant) {
         self.deadline = deadline;
-        self.stage = Stage::Answering(answer);
+        self.stage = Stage::Replying(reply);
     }
 
     /// Makes progress without waiting, up to a limit that keeps the service fair.
-    pub fn turn(&mut self) -> ClientEvent {
+    pub fn advance(&mut self) -> ClientEvent {
         let socket = self.socket.as_fd();
         match &mut self.stage {
-            Stage::Asking(incoming) => listen(incoming, socket),
-            Stage::Queued(request) => ClientEvent::Asks(request.clone()),
-            Stage::Answering(answer) => match answer.speak(socket) {
-                Ok(true) => self.leave(),
+            Stage::Receiving(incoming) => receive(incoming, socket),
+            Stage::Queued(request) => ClientEvent::Request(request.clone()),
+            Stage::Replying(reply) => match reply.send(socket) {
+                Ok(true) => self.drain(),
                 Ok(false) => ClientEvent::Waits,
                 // Within a reply no error can be sent.
-                Err(_) => ClientEvent::Over,
+                Err(_) => ClientEvent::Done,
             },
-            Stage::Leaving(_) => self.leave(),
+            Stage::Draining(_) => self.drain(),
         }
     }
 
     /// Ends once the kernel keeps no file descriptors for it.
-    fn leave(&mut self) -> ClientEvent {
+    fn drain(&mut self) -> ClientEvent {
         let fds = self.fds();
         if fds == 0 || is_unread(self.socket.as_fd()) != Ok(true) {
-            return ClientEvent::Over;
+            return ClientEvent::Done;
         }
-        self.stage = Stage::Leaving(fds);
+        self.stage = Stage::Draining(fds);
         ClientEvent::Waits
     }
 }
@@ -173,22 +173,22 @@ impl AsFd for Connection {
 }
 
 /// Sends a client the error. It fits an empty socket buffer; a failure is the client's, and is ignored.
-pub fn refuse(socket: BorrowedFd<'_>, why: Error) {
-    let bytes = Refusal(why).write();
+pub fn refuse(socket: BorrowedFd<'_>, error: Error) {
+    let bytes = Refusal(error).write();
     let load: ParcelRef<'_, OwnedFd> = ParcelRef { bytes: &bytes, fds: &[] };
     let _ = Outgoing::new(MessageKind::Refusal, &load).and_then(|mut outgoing| outgoing.step(socket, &load));
 }
 
-fn listen(incoming: &mut Incoming, socket: BorrowedFd<'_>) -> ClientEvent {
+fn receive(incoming: &mut Incoming, socket: BorrowedFd<'_>) -> ClientEvent {
     for _ in 0..MESSAGES_A_TURN {
         match incoming.step(socket) {
             Ok(ReceiveStep::All(kind, parcel)) => {
-                return read_request(kind, &parcel).map_or_else(ClientEvent::Wrong, ClientEvent::Asks);
+                return read_request(kind, &parcel).map_or_else(ClientEvent::Invalid, ClientEvent::Request);
             }
             Ok(ReceiveStep::Some) => {}
             Ok(ReceiveStep::Nothing) => return ClientEvent::Waits,
-            Err(error) if error.status() == Status::PeerLost => return ClientEvent::Over,
-            Err(error) => return ClientEvent::Wrong(error),
+            Err(error) if error.status() == Status::PeerLost => return ClientEvent::Done,
+            Err(error) => return ClientEvent::Invalid(error),
         }
     }
     ClientEvent::Waits
@@ -203,19 +203,19 @@ impl Reply {
     /// A reply of which nothing is sent yet.
     pub fn new(parcel: Arc<Parcel>) -> Result<Self> {
         let outgoing = Outgoing::new(MessageKind::Share, &parcel.load())?;
-        Ok(Self { outgoing, parcel, held_up: false })
+        Ok(Self { outgoing, parcel, is_held_up: false })
     }
 
     /// Sends as many bytes as the socket accepts. Returns whether the reply is complete.
-    fn speak(&mut self, socket: BorrowedFd<'_>) -> Result<bool> {
-        self.held_up = false;
+    fn send(&mut self, socket: BorrowedFd<'_>) -> Result<bool> {
+        self.is_held_up = false;
         for _ in 0..MESSAGES_A_TURN {
             match self.outgoing.step(socket, &self.parcel.load())? {
                 SendStep::All => return Ok(true),
                 SendStep::Some => {}
                 SendStep::Full => return Ok(false),
                 SendStep::TooManyInFlight => {
-                    self.held_up = true;
+                    self.is_held_up = true;
                     return Ok(false);
                 }
             }

@@ -67,8 +67,8 @@ impl Service {
     }
 
     fn wait(&self) -> std::result::Result<Ready, Errno> {
-        let time = self.patience().and_then(|time| Timespec::try_from(time).ok());
-        let accepts = if self.has_room() { PollFlags::IN } else { PollFlags::empty() };
+        let time = self.wait_limit().and_then(|time| Timespec::try_from(time).ok());
+        let accepts = if self.may_accept() { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
             vec![PollFd::new(&self.shared.wake, PollFlags::IN), PollFd::new(&self.listener, accepts)];
         let awaited = self.connections.iter().map(Connection::awaited);
@@ -88,14 +88,14 @@ impl Service {
     }
 
     /// The maximum time to wait for an event.
-    fn patience(&self) -> Option<Duration> {
+    fn wait_limit(&self) -> Option<Duration> {
         let now = Instant::now();
-        let looks = self.connections.iter().filter_map(|client| client.next_look(now));
-        looks.chain(self.accept_from).min().map(|next| next.saturating_duration_since(now))
+        let turns = self.connections.iter().filter_map(|client| client.next_turn(now));
+        turns.chain(self.accept_from).min().map(|next| next.saturating_duration_since(now))
     }
 
     /// Whether another client may be accepted. Others wait in the kernel's backlog.
-    fn has_room(&self) -> bool {
+    fn may_accept(&self) -> bool {
         self.accept_from.is_none() && self.connections.len() < self.config.max_clients
     }
 
@@ -117,12 +117,12 @@ impl Service {
 
     /// Serves a client. Returns whether to keep the connection.
     fn serve_one(&mut self, index: usize) -> bool {
-        match self.connections[index].turn() {
+        match self.connections[index].advance() {
             ClientEvent::Waits => true,
-            ClientEvent::Over => false,
-            ClientEvent::Wrong(error) => self.refuse(&self.connections[index], error),
-            ClientEvent::Asks(request) => match self.answer(index, &request) {
-                Ok(true) => matches!(self.connections[index].turn(), ClientEvent::Waits),
+            ClientEvent::Done => false,
+            ClientEvent::Invalid(error) => self.refuse(&self.connections[index], error),
+            ClientEvent::Request(request) => match self.send_reply(index, &request) {
+                Ok(true) => matches!(self.connections[index].advance(), ClientEvent::Waits),
                 Ok(false) => {
                     self.connections[index].queue(request);
                     true
@@ -136,35 +136,35 @@ impl Service {
     fn is_late(&self, index: usize, now: Instant) -> bool {
         let client = &self.connections[index];
         let late = client.deadline().is_some_and(|deadline| deadline <= now);
-        match client.complaint(self.config.client_timeout) {
+        match client.timeout_error(self.config.client_timeout) {
             Some(error) if late => !self.refuse(client, error),
             _ => late,
         }
     }
 
     /// Refuses a client, whose connection is then closed.
-    fn refuse(&self, client: &impl AsFd, why: Error) -> bool {
+    fn refuse(&self, client: &impl AsFd, error: Error) -> bool {
         self.shared.counts.refused.fetch_add(1, Ordering::Relaxed);
-        log!(Debug, "refuse a client: {why}");
-        refuse(client.as_fd(), why);
+        log!(Debug, "refuse a client: {error}");
+        refuse(client.as_fd(), error);
         false
     }
 
     /// Starts to send the share that a client requested, if it may have it. Returns false if other clients of its user must
     /// read first.
-    fn answer(&mut self, index: usize, request: &FetchRequest) -> Result<bool> {
+    fn send_reply(&mut self, index: usize, request: &FetchRequest) -> Result<bool> {
         let (publication, granted) = self.shared.catalogue.look_up(request)?;
         let parcel = parcel(&*publication, granted, request)?;
         let user = self.connections[index].user();
         self.check_bytes(user, parcel.bytes.len() as u64)?;
-        if !self.has_room_for_fds(user, parcel.fds.len()) {
+        if !self.may_send_fds(user, parcel.fds.len()) {
             return Ok(false);
         }
-        let answer = Reply::new(parcel)?;
+        let reply = Reply::new(parcel)?;
         // The last step that can fail, so that a failure does not use the token up.
         self.shared.catalogue.redeem(request)?;
         let deadline = self.deadline();
-        self.connections[index].answer(answer, deadline);
+        self.connections[index].reply(reply, deadline);
         self.shared.counts.granted.fetch_add(1, Ordering::Relaxed);
         log!(Debug, "broker sends '{}' to user {user}", request.name);
         Ok(true)
@@ -172,7 +172,7 @@ impl Service {
 
     /// Whether a user may have this many more file descriptors in flight: each user has an equal part of the kernel's limit. A
     /// single share may exceed it.
-    fn has_room_for_fds(&self, user: u32, more: usize) -> bool {
+    fn may_send_fds(&self, user: u32, more: usize) -> bool {
         let of_user = self.connections.iter().filter(|client| client.user() == user);
         let fds: usize = of_user.map(Connection::fds).sum();
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -194,7 +194,7 @@ impl Service {
 
     fn accept(&mut self) {
         for _ in 0..ACCEPTS_A_TURN {
-            if !self.has_room() {
+            if !self.may_accept() {
                 return;
             }
             match self.listener.accept() {

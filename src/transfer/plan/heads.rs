@@ -28,6 +28,19 @@ impl HeadView {
         })
     }
 
+    /// One side, if it can have so many heads.
+    pub fn with(side: &Geometry, heads: u64) -> Option<Self> {
+        let (known, elements) = (side.count(Axis::Head), side.count(Axis::Element));
+        if known == heads {
+            return Some(Self { heads, elements, head_stride: side.stride(Axis::Head) });
+        }
+        let is_unknown = side.dimensions().num_heads.is_none() && known == 1;
+        (is_unknown && heads > 0 && elements.is_multiple_of(heads)).then(|| {
+            let elements = elements / heads;
+            Self { heads, elements, head_stride: elements * side.stride(Axis::Element) }
+        })
+    }
+
     /// The number of indices of an axis.
     pub fn count(&self, side: &Geometry, axis: Axis) -> u64 {
         match axis {

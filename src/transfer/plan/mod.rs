@@ -9,6 +9,7 @@ mod common_memory;
 mod cut;
 mod description;
 mod heads;
+mod linear;
 mod matching;
 mod matrices;
 mod moves;
@@ -22,11 +23,13 @@ mod runs;
 mod selection;
 mod shape;
 mod side;
+mod terms;
 mod tiles;
 mod tokens;
 mod units;
 mod windows;
 
+pub use linear::LinearPlan;
 pub use matrices::Matrices;
 pub use moves::{BlockRun, Matrix, Move};
 pub use nest::{Loop, LoopOrder};
@@ -34,6 +37,7 @@ pub use outline::Outline;
 pub use planned_blocks::PlannedBlocks;
 pub use selection::{Selection, Slots};
 pub use shape::Grid;
+pub use terms::Terms;
 pub use tiles::{Loops, Tile};
 
 use std::ops::Range;
@@ -313,6 +317,12 @@ impl<'a> PlanPart<'a> {
         self.shape.lane(lane)
     }
 
+    /// The first unit of block 0 in each iteration of so many of the outermost loops.
+    pub fn starts(&self, outermost: usize) -> impl Iterator<Item = Move> {
+        let loops = &self.loops()[..outermost];
+        (0..loops.iter().map(|each| each.count).product()).map(|iteration| self.shape.start(loops, iteration))
+    }
+
     /// The loops over the units of a block.
     pub fn loops(&self) -> &'a [Loop] {
         self.shape.nest.loops()
@@ -334,7 +344,8 @@ impl<'a> PlanPart<'a> {
         canonical::each_span(&self.shape.sides[side], self.block, side, id, visit);
     }
 
-    fn most_moves(&self) -> u64 {
+    /// The maximum number of moves.
+    pub fn most_moves(&self) -> u64 {
         let spans = if self.shape.blocks_together { self.runs().len() as u64 } else { self.blocks() };
         spans * self.shape.units_of_block()
     }

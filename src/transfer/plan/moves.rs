@@ -49,6 +49,19 @@ impl Matrix {
         Self { first, strides: [0; 2], rows: 1 }
     }
 
+    /// The same in the other direction.
+    pub fn reversed(self) -> Self {
+        let Move { source, destination, size, source_region, destination_region } = self.first;
+        let first = Move {
+            source: destination,
+            destination: source,
+            size,
+            source_region: destination_region,
+            destination_region: source_region,
+        };
+        Self { first, strides: [self.strides[1], self.strides[0]], ..self }
+    }
+
     /// Its rows.
     pub fn moves(self) -> impl Iterator<Item = Move> {
         let [here, there] = self.strides;

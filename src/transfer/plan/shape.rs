@@ -80,9 +80,13 @@ impl Shape {
 
     /// The first unit of block 0 in one of the grid's lanes.
     pub fn lane(&self, lane: u64) -> Move {
-        let (loops, _) = self.lanes();
+        self.start(self.lanes().0, lane)
+    }
+
+    /// The first unit of block 0 in one of the iterations of some of the outermost loops.
+    pub fn start(&self, loops: &[Loop], iteration: u64) -> Move {
         let mut at = Position::default();
-        let mut left = lane;
+        let mut left = iteration;
         for each in loops.iter().rev() {
             at.advance(each, left % each.count);
             left /= each.count;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cuts;
+mod linear;
 mod matrices;
 mod parts;
 mod reshaped;

@@ -342,7 +342,8 @@ fn ensure_written_once(
     Ok(())
 }
 
-fn common_divisor(a: u64, b: u64) -> u64 {
+/// The greatest number that divides both; the other one for 0.
+pub(super) fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 

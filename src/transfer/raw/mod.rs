@@ -10,7 +10,7 @@ mod run;
 mod segments;
 
 pub use prepared::Prepared;
-pub use request::{Reporting, Request};
+pub use request::{Request, RunOptions};
 pub use segments::{Segments, View};
 
 use std::sync::Arc;

@@ -14,13 +14,15 @@ use crate::transfer::run::completion::{Account, Completion};
 use crate::transfer::run::queue::Queue;
 use crate::transfer::run::{Run, RunHolds};
 
-/// Where the end of each run of a request is reported.
+/// How long each run of a request may take, and where its end is reported.
 #[derive(Clone, Default)]
-pub struct Reporting {
+pub struct RunOptions {
     /// Gets a completion.
     pub queue: Option<Arc<Queue>>,
     /// The value of the completion.
     pub user_data: u64,
+    /// After this duration a run ends as timed out. `None` for no limit.
+    pub limit: Option<Duration>,
 }
 
 /// A request on raw descriptors. It can be posted again and again. A run in flight continues if this is dropped.
@@ -31,6 +33,7 @@ pub struct Request {
     was_posted: AtomicBool,
     options: CallOptions,
     user_data: u64,
+    limit: Option<Duration>,
     bytes: u64,
 }
 
@@ -42,7 +45,7 @@ impl Request {
         local: &Descriptors,
         (owner, remote): (&str, &Descriptors),
         options: CallOptions,
-        reporting: Reporting,
+        of_runs: RunOptions,
     ) -> Result<Self> {
         ensure_corresponding(local, remote)?;
         let holds = Holds::of(agent, local)?;
@@ -60,7 +63,7 @@ impl Request {
             prepared: None,
             holds,
         };
-        Ok(Self::around(resource, total(local), options, reporting))
+        Ok(Self::around(resource, total(local), options, of_runs))
     }
 
     /// A request on descriptors of two prepared lists, which correspond by position in the lists of indices.
@@ -69,7 +72,7 @@ impl Request {
         (local, local_indices): (&Arc<Prepared>, &[u32]),
         (remote, remote_indices): (&Arc<Prepared>, &[u32]),
         options: CallOptions,
-        reporting: Reporting,
+        of_runs: RunOptions,
     ) -> Result<Self> {
         let agent = &local.agent;
         ensure!(
@@ -107,11 +110,11 @@ impl Request {
             prepared: Some([local.clone(), remote.clone()]),
             holds: Holds::default(),
         };
-        Ok(Self::around(resource, bytes, options, reporting))
+        Ok(Self::around(resource, bytes, options, of_runs))
     }
 
-    fn around(resource: Resource, bytes: u64, options: CallOptions, reporting: Reporting) -> Self {
-        let Reporting { queue, user_data } = reporting;
+    fn around(resource: Resource, bytes: u64, options: CallOptions, of_runs: RunOptions) -> Self {
+        let RunOptions { queue, user_data, limit } = of_runs;
         Self {
             resource: Arc::new(resource),
             completion: Arc::new(Completion::new(1, queue)),
@@ -119,6 +122,7 @@ impl Request {
             was_posted: AtomicBool::new(false),
             options,
             user_data,
+            limit,
             bytes,
         }
     }
@@ -149,10 +153,14 @@ impl Request {
             backends: Vec::new(),
             ..self.options.clone()
         });
-        let task = RequestRun::new(self.resource.clone(), options, run);
-        self.resource.agent.start(Box::new(task))?;
-        self.was_posted.store(true, Ordering::Release);
-        Ok(())
+        let task = RequestRun::new(self.resource.clone(), options, self.limit, run);
+        let agent = &self.resource.agent;
+        // Files are written by the agent's thread, which blocks the signal of a file that grows too large.
+        let is_short = self.bytes <= SHORT && matches!(self.resource.side, RequestSide::Peer(_));
+        // Before the end of the run is reported: what asks for its results then finds that it was posted.
+        let was_posted = self.was_posted.swap(true, Ordering::AcqRel);
+        let started = if is_short { agent.begin(Box::new(task)) } else { agent.start(Box::new(task)) };
+        started.inspect_err(|_| self.was_posted.store(was_posted, Ordering::Release))
     }
 
     /// The outcome of the last run, or `None` while it is in flight.
@@ -197,6 +205,9 @@ impl Request {
         Ok(())
     }
 }
+
+/// The largest request that the posting thread moves itself. NIXL copies host memory within the call, at several GB/s.
+const SHORT: u64 = 256 << 10;
 
 /// NIXL reports neither which descriptors differ nor how.
 fn ensure_corresponding(local: &Descriptors, remote: &Descriptors) -> Result<()> {

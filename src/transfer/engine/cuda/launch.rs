@@ -50,7 +50,14 @@ impl LaunchShape {
             are_joined: are_joined.into(),
             tile_size,
             tiles,
-            reserved: 0,
+            word_size: 0,
+            num_inners: 0,
+            source_inner_stride: 0,
+            destination_inner_stride: 0,
+            num_words: 0,
+            words_inverse: 0,
+            inners_inverse: 0,
+            reserved: [0; 2],
             layers: table,
         }
     }

@@ -8,6 +8,7 @@ mod flight;
 mod launch;
 mod page_locks;
 pub mod rates;
+mod rows;
 mod sides;
 mod work;
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Chooses between a descriptor for each contiguous span and large ranges through an arena, by measured cost.
+//! Chooses by measured cost between a descriptor for each contiguous span, large ranges through an arena of this process, and
+//! an owner that serves the transfer.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
 use super::cost::RequestRates;
+use super::served::ServedDivision;
 use super::staged::{Division, slot_size};
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, Status, ensure};
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::transfer::engine::Candidate;
@@ -18,7 +20,7 @@ use crate::transfer::request::Preferences;
 const LONG_SPAN: u64 = 4096;
 /// Fewer spans are not worth an arena.
 const LEAST_SPANS: u64 = 64;
-/// The arena must save a tenth, and as many seconds: its estimate is the less certain one, and it takes memory.
+/// Another path must save a tenth, and as many seconds: its estimate is the less certain one, and it takes memory.
 const LEAST_GAIN: f64 = 0.9;
 const LEAST_SAVED: f64 = 100e-6;
 
@@ -27,54 +29,150 @@ pub(super) struct Choice {
     pub path: TransferPath,
     /// The chunks, if it goes through an arena.
     pub division: Option<Division>,
+    /// The same, if the owner serves it.
+    pub served: Option<ServedDivision>,
+    /// The first is the chosen one.
     pub candidates: Vec<Candidate>,
 }
 
-/// Chooses the path of a transfer with a peer.
-pub(super) fn choose(
-    [local, remote]: [&Arc<Layout>; 2],
-    reads: bool,
-    plan: &Plan,
-    preferences: &Preferences,
-    rates: &RequestRates,
-) -> Result<Choice> {
-    let [direct, staged] = match reads {
-        true => [TransferPath::NixlRead, TransferPath::NixlReadStaged],
-        false => [TransferPath::NixlWrite, TransferPath::NixlWriteStaged],
-    };
-    let is_forced = preferences.path == Some(staged);
-    let obstacle = (local.memory_type() != MemoryType::Dram)
-        .then(|| "the local layout is not in host memory, which its rows are copied to or from".to_string());
-    if let Some(obstacle) = &obstacle {
-        ensure!(!is_forced, Unsupported, "path {staged} is not possible between these layouts: {obstacle}");
+/// A transfer with a peer.
+pub(super) struct Choosing<'a> {
+    pub local: &'a Arc<Layout>,
+    pub remote: &'a Arc<Layout>,
+    pub reads: bool,
+    pub plan: &'a Plan,
+    pub preferences: &'a Preferences,
+    pub rates: &'a RequestRates,
+}
+
+/// A path that is possible, with its estimate.
+struct Rated<T> {
+    division: T,
+    seconds: f64,
+    /// What it does better.
+    reason: String,
+}
+
+/// A path, or why it is not compared.
+type Compared<T> = std::result::Result<Rated<T>, Candidate>;
+
+impl Choosing<'_> {
+    /// Chooses the path. Fails if the caller requested one that is not possible.
+    pub fn choose(&self) -> Result<Choice> {
+        let [direct, staged, served] = match self.reads {
+            true => [TransferPath::NixlRead, TransferPath::NixlReadStaged, TransferPath::NixlReadServed],
+            false => [TransferPath::NixlWrite, TransferPath::NixlWriteStaged, TransferPath::NixlWriteServed],
+        };
+        let spans = self.plan.most_moves();
+        let direct_seconds = self.rates.direct(spans, self.plan.bytes());
+        let of_staged = self.compared(staged, || self.staged())?;
+        let of_served = self.compared(served, || self.served())?;
+        let mut path = self.preferences.path.unwrap_or(direct);
+        if self.preferences.path.is_none() {
+            let mut best = direct_seconds;
+            for (other, seconds) in [(staged, seconds_of(&of_staged)), (served, seconds_of(&of_served))] {
+                if seconds < (best * LEAST_GAIN).min(best - LEAST_SAVED) {
+                    (path, best) = (other, seconds);
+                }
+            }
+        }
+        let mut candidates = vec![candidate(direct, direct_seconds, None)];
+        let (division, staged_one) = settled(of_staged, staged, path);
+        let (served, served_one) = settled(of_served, served, path);
+        candidates.extend([staged_one, served_one]);
+        // The reason of the chosen one is why the others are not taken.
+        let chosen = candidates.iter().position(|candidate| candidate.path == path).unwrap_or(0);
+        candidates.swap(0, chosen);
+        if chosen > 0 {
+            let reason = candidates[0].reason.take();
+            let plain = &mut candidates[chosen];
+            plain.reason = plain.reason.take().or(reason);
+        }
+        Ok(Choice { path, division, served, candidates })
     }
-    let spans = plan.most_moves();
-    let of_direct = candidate(direct, rates.direct(spans, plan.bytes()), None);
-    let are_short = plan.bytes() < spans * LONG_SPAN;
-    let is_worth_a_try =
-        obstacle.is_none() && are_short && spans >= LEAST_SPANS && preferences.path != Some(direct);
-    if !is_forced && !is_worth_a_try {
-        let is_impossible = obstacle.is_some();
-        let reason = obstacle.unwrap_or_else(|| match preferences.path {
-            Some(_) => "another path was requested".to_string(),
-            None => format!("{spans} contiguous ranges are few, or long enough"),
-        });
-        let of_staged = Candidate { is_impossible, ..candidate(staged, 0.0, Some(reason)) };
-        return Ok(Choice { path: direct, division: None, candidates: vec![of_direct, of_staged] });
+
+    /// Estimates a path, if it is requested or worth a try.
+    fn compared<T>(
+        &self,
+        path: TransferPath,
+        rate: impl FnOnce() -> Result<Rated<T>>,
+    ) -> Result<Compared<T>> {
+        if self.preferences.path == Some(path) {
+            let refused =
+                |error: Error| error.context(format!("path {path} is not possible between these layouts"));
+            return rate().map(Ok).map_err(refused);
+        }
+        let spans = self.plan.most_moves();
+        let are_short = self.plan.bytes() < spans * LONG_SPAN;
+        let reason = if self.preferences.path.is_some() {
+            "another path was requested".to_string()
+        } else if !are_short || spans < LEAST_SPANS {
+            format!("{spans} contiguous ranges are few, or long enough")
+        } else {
+            match rate() {
+                Ok(rated) => return Ok(Ok(rated)),
+                Err(error) if error.status() == Status::Unsupported => {
+                    let reason = Some(error.message().to_string());
+                    let of_path = Candidate { is_impossible: true, ..candidate(path, 0.0, reason) };
+                    return Ok(Err(of_path));
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        Ok(Err(candidate(path, 0.0, Some(reason))))
     }
-    let division = Division::of(plan, remote, reads, slot_size(preferences.staging_size)?, rates);
-    let estimate = division.estimate(false);
-    let seconds = rates.staged(&estimate, plan.bytes());
-    let of_staged = candidate(staged, seconds, None);
-    let are_fewer =
-        format!("{} ranges through staging memory replace {spans} descriptors", estimate.descriptors);
-    if is_forced || seconds < (of_direct.seconds * LEAST_GAIN).min(of_direct.seconds - LEAST_SAVED) {
-        let of_direct = Candidate { reason: Some(are_fewer), ..of_direct };
-        return Ok(Choice { path: staged, division: Some(division), candidates: vec![of_staged, of_direct] });
+
+    fn staged(&self) -> Result<Rated<Division>> {
+        ensure!(
+            self.local.memory_type() == MemoryType::Dram,
+            Unsupported,
+            "the local layout is not in host memory, which its rows are copied to or from"
+        );
+        let slot = slot_size(self.preferences.staging_size)?;
+        let division = Division::of(self.plan, self.remote, self.reads, slot, self.rates);
+        let estimate = division.estimate(false);
+        Ok(Rated {
+            seconds: self.rates.staged(&estimate, self.plan.bytes()),
+            reason: format!(
+                "{} ranges through staging memory replace {} descriptors",
+                estimate.descriptors,
+                self.plan.most_moves()
+            ),
+            division,
+        })
     }
-    let reason = format!("{are_fewer}, which saves too little");
-    let of_staged = Candidate { reason: Some(reason), ..of_staged };
-    Ok(Choice { path: direct, division: None, candidates: vec![of_direct, of_staged] })
+
+    fn served(&self) -> Result<Rated<ServedDivision>> {
+        let sides = [self.local, self.remote];
+        let division = ServedDivision::of(self.plan, sides, self.reads, self.rates)
+            .map_err(|error| error.with_status(Status::Unsupported))?;
+        Ok(Rated {
+            seconds: self.rates.served(self.plan.bytes()),
+            reason: format!(
+                "{} ranges of staging memory of the owner replace {} descriptors",
+                division.descriptors(),
+                self.plan.most_moves()
+            ),
+            division,
+        })
+    }
+}
+
+fn seconds_of<T>(compared: &Compared<T>) -> f64 {
+    compared.as_ref().map_or(f64::INFINITY, |rated| rated.seconds)
+}
+
+/// The division of a path, if it was chosen, and what is said of the path.
+fn settled<T>(compared: Compared<T>, path: TransferPath, chosen: TransferPath) -> (Option<T>, Candidate) {
+    match compared {
+        Err(candidate) => (None, candidate),
+        Ok(Rated { division, seconds, reason }) if path == chosen => {
+            (Some(division), candidate(path, seconds, Some(reason)))
+        }
+        Ok(Rated { seconds, reason, .. }) => {
+            (None, candidate(path, seconds, Some(format!("{reason}, which saves too little"))))
+        }
+    }
 }
 
 fn candidate(path: TransferPath, seconds: f64, reason: Option<String>) -> Candidate {

@@ -18,6 +18,10 @@ const SECONDS_PER_COPIED_BYTE: f64 = 1.0 / 5e9;
 /// What a chunk costs besides its descriptors and bytes: creating, posting and releasing its request, and waking the thread
 /// that copies it.
 const SECONDS_PER_CHUNK: f64 = 30e-6;
+/// What a served transfer takes besides its bytes: until the owner has found the request.
+const SECONDS_PER_SESSION: f64 = 300e-6;
+/// Owner and requester work at the same time.
+const SECONDS_PER_SERVED_BYTE: f64 = 1.0 / 4e9;
 /// Shorter runs say more about latency.
 const LEAST_SECONDS: f64 = 1e-3;
 /// The weight of earlier runs after each later one.
@@ -76,6 +80,9 @@ struct Fit {
     durations: [f64; 2],
     copied: f64,
     copying: f64,
+    /// Bytes that were served, and the seconds beyond those of a session.
+    served: f64,
+    serving: f64,
 }
 
 impl Fit {
@@ -137,6 +144,24 @@ impl RequestRates {
             rates.retain(|_, rates| Arc::strong_count(rates) > 1);
         }
         rates.entry((peer, remote.memory_type() as u32, reads)).or_default().clone()
+    }
+
+    /// Adds a served run.
+    pub fn add_served(&self, bytes: u64, seconds: f64) {
+        let mut fit = self.0.lock();
+        // Of short runs the time of the session is the most.
+        let serving = (seconds - SECONDS_PER_SESSION).max(0.1 * seconds);
+        if bytes as f64 * SECONDS_PER_SERVED_BYTE >= SECONDS_PER_SESSION {
+            fit.served = KEPT * fit.served + bytes as f64;
+            fit.serving = KEPT * fit.serving + serving;
+        }
+    }
+
+    /// Seconds of a served transfer.
+    pub fn served(&self, bytes: u64) -> f64 {
+        let fit = *self.0.lock();
+        let per_byte = if fit.served > 0.0 { fit.serving / fit.served } else { SECONDS_PER_SERVED_BYTE };
+        SECONDS_PER_SESSION + per_byte * bytes as f64
     }
 
     /// Adds a run.
@@ -210,6 +235,19 @@ mod tests {
             rates.add(&Sample { descriptors: 1 << 20, transferred: 1 << 30, seconds, ..Sample::default() });
             assert!(rates.direct(1, 0) > 0.0 && rates.direct(0, 1) > 0.0);
         }
+    }
+
+    #[test]
+    fn served_runs_tell_what_the_next_one_takes() {
+        let rates = RequestRates::default();
+        let assumed = rates.served(100 << 20);
+        rates.add_served(1, 10.0);
+        assert_eq!(rates.served(100 << 20), assumed, "a run of a byte says nothing");
+        for _ in 0..20 {
+            rates.add_served(100 << 20, 3.0 * assumed);
+        }
+        let found = rates.served(200 << 20);
+        assert!((5.0 * assumed..7.0 * assumed).contains(&found), "{found}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::served::ServedFlow;
 use super::staged::StagedFlow;
 use crate::error::Result;
 use crate::nixl::{AgentState, RequestId};
@@ -15,6 +16,8 @@ pub(super) enum Flow {
     Listed(VecDeque<RequestId>),
     /// Created chunk by chunk.
     Staged(StagedFlow),
+    /// The same, with an owner that gathers or scatters.
+    Served(Box<ServedFlow>),
 }
 
 impl Flow {
@@ -23,6 +26,7 @@ impl Flow {
         match self {
             Self::Listed(waiting) => waiting.is_empty(),
             Self::Staged(flow) => flow.is_over(),
+            Self::Served(flow) => flow.is_over(),
         }
     }
 
@@ -31,6 +35,7 @@ impl Flow {
         match self {
             Self::Listed(waiting) => !waiting.is_empty(),
             Self::Staged(flow) => flow.has_more(),
+            Self::Served(flow) => flow.has_more(),
         }
     }
 
@@ -39,6 +44,7 @@ impl Flow {
         match self {
             Self::Listed(waiting) => waiting.clear(),
             Self::Staged(flow) => flow.stop(),
+            Self::Served(flow) => flow.stop(),
         }
     }
 
@@ -47,13 +53,42 @@ impl Flow {
         match self {
             Self::Listed(waiting) => Ok(waiting.pop_front()),
             Self::Staged(flow) => flow.next(state),
+            Self::Served(flow) => flow.next(state),
         }
     }
 
-    /// Handles the end of one.
-    pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) {
-        if let Self::Staged(flow) = self {
-            flow.ended(state, request, has_failed);
+    /// Whether a request only asks the owner how far it is.
+    pub fn is_poll(&self, request: RequestId) -> bool {
+        matches!(self, Self::Served(flow) if flow.is_control_read(request))
+    }
+
+    /// Handles what is done between requests. Returns whether there was anything.
+    pub fn advance(&mut self, state: &mut AgentState) -> Result<bool> {
+        match self {
+            Self::Listed(_) => Ok(false),
+            Self::Staged(flow) => flow.advance(),
+            Self::Served(flow) => flow.advance(state),
+        }
+    }
+
+    /// Handles the end of one. Returns whether the run has progressed.
+    pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<bool> {
+        match self {
+            Self::Listed(_) => {}
+            Self::Staged(flow) => flow.ended(state, request, has_failed),
+            Self::Served(flow) => return flow.ended(state, request, has_failed),
+        }
+        Ok(true)
+    }
+
+    /// Handles the end of the run. Returns whether NIXL may still use memory of a layout.
+    pub fn close(&mut self, state: &mut AgentState) -> bool {
+        match self {
+            Self::Listed(_) | Self::Staged(_) => false,
+            Self::Served(flow) => {
+                flow.close(state);
+                flow.has_unreleased()
+            }
         }
     }
 }

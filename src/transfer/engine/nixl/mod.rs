@@ -4,7 +4,8 @@
 //! A transfer is cut into requests of bounded size. For host memory, NIXL copies within the posting call, so a large
 //! request would block the agent. Many small requests also report a failure early.
 //!
-//! With a peer, many short spans go through an arena instead, in few large ranges.
+//! With a peer, many short spans go through an arena instead, in few large ranges: one of this process, or one of the peer
+//! that serves the transfer.
 
 mod allowed;
 mod choice;
@@ -14,6 +15,7 @@ mod guard;
 mod prepared;
 mod request_plan;
 mod run;
+pub mod served;
 mod staged;
 #[cfg(test)]
 mod tests;
@@ -23,12 +25,13 @@ pub use allowed::ensure_allowed;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::choice::Choice;
+use self::choice::{Choice, Choosing};
 use self::cost::RequestRates;
 use self::guard::Guard;
 use self::prepared::PreparedRequests;
 use self::request_plan::RequestPlan;
 use self::run::NixlRun;
+use self::served::ServedPlan;
 use self::staged::StagedPlan;
 use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result, Status, ensure};
@@ -77,13 +80,16 @@ impl NixlMove {
         let [local, remote] = if reads { [destination, source] } else { [source, destination] };
         let agent = shared_agent(local, remote)?.clone();
         let rates = RequestRates::of(remote, reads);
-        let Choice { path, division, candidates } =
-            choice::choose([local, remote], reads, &plan, preferences, &rates)?;
+        let Choice { path, division, served, candidates } =
+            Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()?;
         let mut shared = prepare(sides, path, plan, notification)?;
         shared.rates = Some(rates);
-        shared.patience = preferences.stall_timeout.or(division.is_some().then_some(PATIENCE));
+        let has_arena = division.is_some() || served.is_some();
+        shared.patience = preferences.stall_timeout.or(has_arena.then_some(PATIENCE));
         let staged = division.map(|division| StagedPlan::new(division, local, &agent));
         shared.staged = staged.transpose()?.map(Arc::new);
+        let served = served.map(|division| ServedPlan::new(division, local, &agent));
+        shared.served = served.transpose()?.map(Arc::new);
         Self::of(shared, candidates)
     }
 
@@ -111,9 +117,10 @@ impl NixlMove {
 
     /// Number of requests.
     pub fn requests(&self) -> u64 {
-        match &self.shared.staged {
-            Some(staged) => staged.requests(),
-            None => self.shared.request_plan.count(),
+        match (&self.shared.staged, &self.shared.served) {
+            (Some(staged), _) => staged.requests(),
+            (None, Some(served)) => served.chunks(),
+            (None, None) => self.shared.request_plan.count(),
         }
     }
 

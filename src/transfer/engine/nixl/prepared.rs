@@ -10,6 +10,7 @@ use super::cost::RequestRates;
 use super::flow::Flow;
 use super::guard::Guard;
 use super::request_plan::RequestPlan;
+use super::served::{ServedFlow, ServedPlan};
 use super::staged::{StagedFlow, StagedPlan};
 use crate::error::{Result, ensure};
 use crate::layout::{Memory, RemoteMemory};
@@ -30,6 +31,8 @@ pub(super) struct PreparedRequests {
     pub guard: Option<Guard>,
     /// The arena that the bytes pass through, if they do.
     pub staged: Option<Arc<StagedPlan>>,
+    /// The owner's service, if it gathers or scatters.
+    pub served: Option<Arc<ServedPlan>>,
     /// The measured costs of requests to the peer, if there is one.
     pub rates: Option<Arc<RequestRates>>,
     /// How long a run may make no progress; `None` for no limit.
@@ -82,6 +85,7 @@ impl PreparedRequests {
             notification,
             guard,
             staged: None,
+            served: None,
             rates: None,
             patience: None,
         }
@@ -105,7 +109,8 @@ impl PreparedRequests {
         let mut cache = self.cache();
         cache.ensure_usable()?;
         let generation = self.request_plan.generation();
-        if self.staged.is_none() && (cache.requests.is_empty() || cache.generation != generation) {
+        let is_listed = self.staged.is_none() && self.served.is_none();
+        if is_listed && (cache.requests.is_empty() || cache.generation != generation) {
             state.release_idle_requests(cache.requests.drain(..));
             cache.requests = self.request_plan.make(state)?;
             cache.generation = generation;
@@ -113,9 +118,10 @@ impl PreparedRequests {
         if let (Some(guard), None) = (&self.guard, cache.control_read) {
             cache.control_read = Some(guard.request(state, &self.request_plan)?);
         }
-        let flow = match &self.staged {
-            Some(staged) => Flow::Staged(StagedFlow::new(staged.clone())),
-            None => Flow::Listed(cache.requests.iter().copied().collect()),
+        let flow = match (&self.staged, &self.served) {
+            (Some(staged), _) => Flow::Staged(StagedFlow::new(staged.clone())),
+            (None, Some(served)) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
+            (None, None) => Flow::Listed(cache.requests.iter().copied().collect()),
         };
         Ok(RunRequests { flow, control_read: cache.control_read })
     }
@@ -140,6 +146,7 @@ impl PreparedRequests {
     /// Fails if an earlier run was abandoned.
     pub fn ensure_usable(&self) -> Result<()> {
         self.staged.as_ref().map_or(Ok(()), |staged| staged.ensure_usable())?;
+        self.served.as_ref().map_or(Ok(()), |served| served.ensure_usable())?;
         self.cache().ensure_usable()
     }
 }

@@ -70,7 +70,7 @@ impl AgentTask for NixlRun {
             return step;
         }
         // Each may progress: requests that end free slots, and slots are filled for requests.
-        let progress = [self.poll(state), self.advance(), self.post_next(state)];
+        let progress = [self.poll(state), self.advance(state), self.post_next(state)];
         if self.is_over() {
             if self.begins_last_control_read() {
                 return TaskStep::Progressed;
@@ -197,14 +197,17 @@ impl NixlRun {
 
     /// Handles the requests that have ended. Returns whether there were any.
     fn poll(&mut self, state: &mut AgentState) -> bool {
-        let before = self.in_flight.len();
-        let mut failure = None;
+        let mut has_progressed = false;
+        let (mut failure, mut refusal) = (None, None);
         let Self { in_flight, flow, .. } = self;
         in_flight.retain(|id| {
             let result = state.is_done(*id);
             let is_over = !matches!(result, Ok(false));
             if let (true, Some(flow)) = (is_over, flow.as_mut()) {
-                flow.ended(state, *id, result.is_err());
+                match flow.ended(state, *id, result.is_err()) {
+                    Ok(progress) => has_progressed |= progress,
+                    Err(error) => refusal = Some(error),
+                }
             }
             failure = failure.take().or(result.err());
             !is_over
@@ -215,13 +218,16 @@ impl NixlRun {
         if let Some(error) = failure {
             self.fail_request(error);
         }
-        self.in_flight.len() < before
+        if let Some(error) = refusal {
+            self.fail(error);
+        }
+        has_progressed
     }
 
-    /// Handles copies between an arena and local memory.
-    fn advance(&mut self) -> bool {
-        let Some(Flow::Staged(flow)) = &mut self.flow else { return false };
-        flow.advance().unwrap_or_else(|error| {
+    /// Handles copies between an arena and local memory, and messages.
+    fn advance(&mut self, state: &mut AgentState) -> bool {
+        let Some(flow) = &mut self.flow else { return false };
+        flow.advance(state).unwrap_or_else(|error| {
             self.fail(error);
             true
         })
@@ -240,9 +246,10 @@ impl NixlRun {
         };
         self.busy.begin();
         let result = state.post(id);
-        if !matches!(result, Ok(false)) {
-            flow.ended(state, id, result.is_err());
-        }
+        let ended = match result {
+            Ok(false) => Ok(!flow.is_poll(id)),
+            _ => flow.ended(state, id, result.is_err()),
+        };
         match result {
             Ok(true) => {}
             Ok(false) => self.in_flight.push(id),
@@ -251,7 +258,10 @@ impl NixlRun {
         if self.in_flight.is_empty() {
             self.busy.end();
         }
-        true
+        ended.unwrap_or_else(|error| {
+            self.fail(error);
+            true
+        })
     }
 
     fn fail_request(&mut self, error: Error) {
@@ -327,6 +337,7 @@ impl NixlRun {
 
     /// Ends the run once no request is in flight.
     fn finish(&mut self, state: &mut AgentState) {
+        let holds_memory = self.flow.as_mut().is_some_and(|flow| flow.close(state));
         let outcome = match self.failure.take() {
             Some((error, _)) => Err(self.explain(error)),
             None => {
@@ -334,7 +345,10 @@ impl NixlRun {
                 self.notify(state)
             }
         };
-        let released = self.release_failed(state);
+        let released = self.release_failed(state).and(match holds_memory {
+            true => Err(Error::new(Status::Nixl, "a request between the layouts was not released")),
+            false => Ok(()),
+        });
         let prepared = self.prepared.take();
         let Some(run) = self.run.take() else { return };
         match (released, outcome) {
@@ -364,6 +378,9 @@ impl NixlRun {
         let Some(rates) = &prepared.rates else { return };
         let seconds = self.busy.all.as_secs_f64();
         let plan = &prepared.request_plan.plan;
+        if let Some(Flow::Served(flow)) = &self.flow {
+            return rates.add_served(plan.bytes(), flow.seconds());
+        }
         rates.add(&match &self.flow {
             Some(Flow::Staged(flow)) => Sample { seconds, ..flow.sample },
             _ => Sample {

@@ -6,7 +6,7 @@ use super::*;
 use crate::layout::{Arrangement, Axis, Order, Strides};
 use crate::transfer::request::{BlockTable, TokenTables};
 
-const BLOCKS: u64 = 9;
+pub(super) const BLOCKS: u64 = 9;
 const ELEMENTS: u64 = 3;
 
 /// Orders of real engines, and a transposed one.
@@ -20,7 +20,7 @@ fn kind_of(index: usize) -> LayoutKind {
     LayoutKind::Ordered(Arrangement { order, strides: Strides::default() })
 }
 
-fn side(kind: usize, tokens: u64, heads: u64, alignment: u64, start: u64) -> Placement {
+pub(super) fn side(kind: usize, tokens: u64, heads: u64, alignment: u64, start: u64) -> Placement {
     let dimensions = Dimensions {
         num_blocks: BLOCKS,
         page_size: tokens,
@@ -41,7 +41,7 @@ fn element(side: &Placement, indices: [(Axis, u64); 6]) -> (u32, u64) {
 }
 
 /// The copy element by element; `None` if a token of the destination is written twice.
-fn expected_of_tokens(
+pub(super) fn expected_of_tokens(
     sides: [&Placement; 2],
     tables: &TokenTables<'_>,
     heads: PairedRange,
@@ -79,7 +79,7 @@ fn expected_of_tokens(
     Some(bytes)
 }
 
-fn any_table() -> impl Strategy<Value = Vec<u32>> {
+pub(super) fn any_table() -> impl Strategy<Value = Vec<u32>> {
     let shuffled = Just((0..BLOCKS as u32).collect::<Vec<_>>()).prop_shuffle();
     let repeated = prop::collection::vec(0..BLOCKS as u32, 1..6);
     prop_oneof![3 => shuffled, 1 => Just((0..BLOCKS as u32).collect::<Vec<_>>()), 1 => repeated]

@@ -14,6 +14,7 @@ use super::super::rates::known::Costs;
 use super::super::rates::observed::BatchDirection;
 use super::super::rates::observer::{CostObserver, Measurement};
 use super::super::sides::CudaSides;
+use super::super::work;
 use super::super::work::division::Division;
 use super::super::work::driver::DriverCopies;
 use super::super::work::kernel::KernelCopy;
@@ -84,6 +85,7 @@ impl<'a> Comparison<'a> {
                 direction: sides.direction,
                 bytes: plan.bytes(),
                 moves: plan.most_moves(),
+                kernel_moves: work::kernel::moves(plan),
                 is_pageable: sides.is_pageable,
                 computes,
                 busy: if computes { costs.busy } else { 0.0 },
@@ -289,8 +291,10 @@ impl<'a> Comparison<'a> {
             }
             TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)),
             TransferPath::CudaKernel => {
-                let copy = KernelCopy::prepare(self.plan, self.case.ctas);
-                CopyTask::Kernel(copy.map_err(unsupported)?, self.device.kernel()?)
+                let copy = KernelCopy::prepare(self.plan, self.case.ctas).map_err(unsupported)?;
+                let kernel = self.device.kernel()?;
+                kernel.provide(copy.launches())?;
+                CopyTask::Kernel(copy, kernel)
             }
             TransferPath::CudaStaged => self.prepare_staged()?,
             _ => CopyTask::Driver(DriverCopies::one_by_one(self.sides, self.plan)),
@@ -313,6 +317,7 @@ impl<'a> Comparison<'a> {
         let copy = StagedCopy::prepare(self.sides, host, self.plan, division, ctas);
         let copy = copy.map_err(unsupported)?;
         let kernel = self.device.kernel()?;
+        kernel.provide(copy.launches())?;
         // Allocated now, so that no run has to.
         copy.provide_staging(self.device)?;
         Ok(CopyTask::Staged(Box::new(copy), kernel))

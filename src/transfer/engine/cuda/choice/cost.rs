@@ -24,6 +24,8 @@ pub struct CopyCase {
     pub bytes: u64,
     /// Number of spans that are contiguous on both sides.
     pub moves: u64,
+    /// The same of the kernel, which copies several short ones together.
+    pub kernel_moves: u64,
     /// The host's side is not page-locked.
     pub is_pageable: bool,
     /// Compute may run concurrently, so kernels get few CTAs.
@@ -60,7 +62,8 @@ const US: f64 = 1e-6;
 const START: f64 = 6.0 * US;
 /// A call of a batch, without its copies.
 const CALL: f64 = 0.4 * US;
-/// Additional time for each of the first copies of a run, until the driver's code and data are cached.
+/// Additional time for each of the first copies of a run, until the driver's code and data are cached: at least so much. On a
+/// host with a slow CPU, where a batch takes longer per copy, it is up to three times as long.
 const COLD_COPY: f64 = 0.8 * US;
 /// Number of copies with cold caches: those of a batch's first call.
 const COLD_COPIES: u64 = FIRST_CALL as u64;
@@ -211,7 +214,7 @@ fn submission(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
 /// have returned.
 fn batch(copies: u64, bytes: f64, batched: f64) -> f64 {
     let wake = if copies > QUICK_BATCH as u64 { WAKE } else { 0.0 };
-    let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
+    let cold = copies.min(COLD_COPIES) as f64 * (2.0 * batched).clamp(COLD_COPY, 3.0 * COLD_COPY);
     let (mut cpu, mut engine) = (START + wake + cold, 0.0f64);
     for size in call_sizes(copies as usize, EngineLoad::Idle) {
         let size = size as f64;
@@ -236,7 +239,7 @@ pub fn alone_and_beside(path: TransferPath, case: &CopyCase, rates: &Rates) -> [
 }
 
 fn kernel(case: &CopyCase, rates: &Rates) -> [f64; 2] {
-    let (bytes, moves) = (case.bytes as f64, case.moves as f64);
+    let (bytes, moves) = (case.bytes as f64, case.kernel_moves as f64);
     let spans = match case.direction {
         CopyDirection::OnDevice => {
             let more = (moves - ON_DEVICE_FROM).max(0.0);
@@ -304,14 +307,14 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     };
     let within = &rates.on_device;
     let gathering = within.kernel.min(f64::from(staging_ctas(case.computes)) * within.cta);
-    let gather = case.moves as f64 * exposed / bytes.max(1.0) * KERNEL_MOVE + exposed / gathering;
+    let gather = case.kernel_moves as f64 * exposed / bytes.max(1.0) * KERNEL_MOVE + exposed / gathering;
     // Short rows take the kernel longer than the link.
-    let gathers = case.moves as f64 * KERNEL_MOVE;
+    let gathers = case.kernel_moves as f64 * KERNEL_MOVE;
     let alone = START + calls + gather + link.max(gathers);
     // What fits the parts is gathered, or scattered, at once.
     let rounds = bytes / (parts as f64 * chunk);
     let turns = if rounds > 1.0 { rounds * TURN } else { 0.0 };
-    let spans = if case.direction == CopyDirection::ToHost { case.moves as f64 } else { 0.0 };
+    let spans = if case.direction == CopyDirection::ToHost { case.kernel_moves as f64 } else { 0.0 };
     let least = STAGED_BESIDE.of(bytes, spans);
     // A small copy needs few CTAs, which start earlier.
     let wait = if link > 0.9 * TURN { LONG_WAIT } else { WAIT * least / STAGED_BESIDE.most };

@@ -198,6 +198,7 @@ fn regret(machine: &Machine, rates: &Rates, transfer: &Transfer) -> (f64, Transf
         direction: CopyDirection::ToHost,
         bytes,
         moves: transfer.pieces,
+        kernel_moves: transfer.pieces,
         is_pageable: false,
         computes: false,
         busy: 0.0,

@@ -26,11 +26,13 @@ const BATCH: Smoothing =
     Smoothing { default: 1.0, least: 0.3, most: 3.0, shares: [0.2; 2], half_life: Duration::from_secs(60) };
 /// How busy compute keeps the device. The default is low, so that kernels are tried: only kernels can show it. It rises
 /// fast and falls slowly: a kernel that did not wait may have started in a gap between two large kernels. The half-life
-/// covers the time in which every transfer is too small for a kernel beside compute, so that none shows it.
+/// covers the time in which every transfer is too small for a kernel beside compute, so that none shows it. Samples above 1
+/// count: where kernels wait for all of a large one or not at all, and twice the mean is as frequent as nothing, a limit of 1
+/// would halve the mean.
 const BUSY: Smoothing = Smoothing {
     default: 0.02,
     least: 0.0,
-    most: 1.0,
+    most: 2.0,
     shares: [0.3, 0.1],
     half_life: Duration::from_secs(30),
 };
@@ -81,7 +83,7 @@ impl ObservedCosts {
 
     /// How busy compute keeps the device: 0 if kernels start at once, 1 if they wait as they do for large kernels.
     pub fn busy(&self, now: Instant) -> f64 {
-        self.busy.value(&BUSY, now)
+        self.busy.value(&BUSY, now).min(1.0)
     }
 
     /// Adds a sample: submitting a batch took `each` seconds per copy. `measured` is the measured cost.
@@ -90,10 +92,10 @@ impl ObservedCosts {
     }
 
     /// Adds a sample: a path with a kernel took `taken` seconds. `alone` and `beside` are the estimates without and with
-    /// concurrent large kernels. A duration between the two counts as the nearer one: the rest is delay of the host.
+    /// concurrent large kernels. A duration that is nearer to the first counts as the first: the rest is delay of the host.
     pub fn add_kernel(&mut self, taken: f64, [alone, beside]: [f64; 2], now: Instant) {
-        let has_waited = taken - alone > 0.5 * (beside - alone);
-        self.busy.follow(&BUSY, if has_waited { 1.0 } else { 0.0 }, now);
+        let waited = (taken - alone) / (beside - alone);
+        self.busy.follow(&BUSY, if waited > 0.5 { waited } else { 0.0 }, now);
     }
 }
 
@@ -155,6 +157,19 @@ mod tests {
         assert!(observed.busy(start + SECOND) < 0.1);
     }
 
+    #[test]
+    fn kernels_that_wait_for_twice_the_mean_or_not_at_all_show_that_compute_runs() {
+        let (mut observed, now) = (ObservedCosts::default(), Instant::now());
+        let expected = [70e-6, 800e-6];
+        for run in 0..40 {
+            observed.add_kernel(if run % 2 == 0 { 1530e-6 } else { 75e-6 }, expected, now);
+        }
+        for _ in 0..4 {
+            observed.add_kernel(75e-6, expected, now);
+        }
+        assert!(observed.busy(now) > 0.85, "{}", observed.busy(now));
+    }
+
     proptest! {
         #[test]
         fn estimates_stay_within_bounds_after_any_samples(
@@ -167,7 +182,7 @@ mod tests {
                 observed.add_kernel(taken, [other, taken / 2.0], now);
                 let (factor, busy) = (observed.batch_factor(BatchDirection::ToHost, now), observed.busy(now));
                 prop_assert!((BATCH.least..=BATCH.most).contains(&factor), "{}", factor);
-                prop_assert!((BUSY.least..=BUSY.most).contains(&busy), "{}", busy);
+                prop_assert!((BUSY.least..=1.0).contains(&busy), "{}", busy);
             }
         }
     }

@@ -31,6 +31,8 @@ pub fn chunks(
     left: &dyn Fn(u32, u64) -> u64,
 ) -> std::result::Result<(Vec<Chunk>, Vec<KernelRun>), String> {
     let most_tile = most_tile(division.part_size.min(plan.bytes()));
+    // The staging memory starts at a multiple of any word, each of its parts at a multiple of its size.
+    let alignment = division.part_size;
     let (mut chunks, mut runs) = (Vec::with_capacity(division.chunks as usize), Vec::new());
     for (part, blocks) in plan.parts().zip(&division.blocks) {
         let packed = blocks.order.pack();
@@ -43,7 +45,8 @@ pub fn chunks(
             let own = chunking.runs(&runs[first_run..], &ranges);
             let own = first_run + own.start..first_run + own.end;
             let gather = Gather::of(&blocks.axes, &ranges);
-            let launches = gather.launches(&chunking.part, &own, to_host, [most_blocks.into(), most_tile])?;
+            let sizes = [most_blocks.into(), most_tile, alignment];
+            let launches = gather.launches(&chunking.part, &own, to_host, sizes)?;
             chunks.push(Chunk { launches, copies: chunking.copies(&ranges) });
         }
     }

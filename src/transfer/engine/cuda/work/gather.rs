@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use super::super::launch::LaunchShape;
+use super::super::rows::{RowLoops, RowShape};
 use super::staged_axes::{AxisKind, DEVICE, StagedAxes};
 use crate::cuda::kernel::{Blocks, Layer, MOST_LAYERS};
 use crate::transfer::plan::{Loop, PlanPart};
@@ -13,10 +14,9 @@ use crate::transfer::plan::{Loop, PlanPart};
 pub struct Gather {
     /// Bytes that are contiguous on the device and in staging memory.
     unit_size: u64,
-    /// The loop that a launch goes through by itself.
-    rows: Loop,
-    /// The other loops: each of their iterations is listed in a launch.
-    lanes: Vec<Loop>,
+    /// The loops. A launch goes through the last one by itself, or through the last two if the units are short; each iteration
+    /// of the others is listed.
+    loops: Vec<Loop>,
     /// Regions and bytes from a block's first byte to that of the chunk.
     first: (u32, u64),
     /// Bytes from a block to the next, on the device and in staging memory.
@@ -30,14 +30,8 @@ impl Gather {
     pub fn of(axes: &StagedAxes, ranges: &[Range<u64>]) -> Self {
         let counts: Vec<_> = ranges.iter().map(|range| range.end - range.start).collect();
         let strides = StagedAxes::staged_strides(&counts);
-        let mut gather = Self {
-            unit_size: 1,
-            rows: Loop { count: 1, ..Loop::default() },
-            lanes: Vec::new(),
-            first: (0, 0),
-            block_strides: [0; 2],
-            first_block: 0,
-        };
+        let mut gather =
+            Self { unit_size: 1, loops: Vec::new(), first: (0, 0), block_strides: [0; 2], first_block: 0 };
         for ((axis, range), (count, staged)) in axes.all().iter().zip(ranges).zip(counts.iter().zip(strides))
         {
             if axis.kind == AxisKind::Blocks {
@@ -49,7 +43,7 @@ impl Gather {
             gather.first.1 += axis.strides[DEVICE] * range.start;
             if *count > 1 {
                 let (strides, regions) = ([axis.strides[DEVICE], staged], [axis.regions[DEVICE], 0]);
-                gather.lanes.push(Loop { count: *count, strides, regions });
+                gather.loops.push(Loop { count: *count, strides, regions });
             }
         }
         gather.lengthen_unit();
@@ -60,53 +54,87 @@ impl Gather {
     /// Adds loops to the unit as long as one continues it on both sides.
     fn lengthen_unit(&mut self) {
         let continues = |unit: u64| move |each: &Loop| each.is_within_regions() && each.strides == [unit; 2];
-        while let Some(index) = self.lanes.iter().position(continues(self.unit_size)) {
-            self.unit_size *= self.lanes.remove(index).count;
+        while let Some(index) = self.loops.iter().position(continues(self.unit_size)) {
+            self.unit_size *= self.loops.remove(index).count;
         }
     }
 
-    /// The longest loop within regions becomes the rows, so that the fewest addresses are listed.
+    /// The longest loops within regions become the innermost ones, so that the fewest addresses are listed.
     fn choose_rows(&mut self) {
-        let within = self.lanes.iter().enumerate().filter(|(_, each)| each.is_within_regions());
-        if let Some((index, _)) = within.max_by_key(|(_, each)| each.count) {
-            self.rows = self.lanes.remove(index);
+        self.loops.sort_by_key(|each| (each.is_within_regions(), each.count));
+    }
+
+    /// The loop that a launch goes through by itself, and the others.
+    fn rows(&self) -> (Loop, &[Loop]) {
+        match &self.loops[..] {
+            [others @ .., rows] if rows.is_within_regions() => (*rows, others),
+            others => (Loop { count: 1, ..Loop::default() }, others),
         }
     }
 
-    fn num_lanes(&self) -> u64 {
-        self.lanes.iter().map(|each| each.count).product()
-    }
-
-    /// Number of launches.
+    /// Number of launches, if the alignment allows to copy short units as rows.
     pub fn num_launches(&self) -> u64 {
-        self.num_lanes().div_ceil(MOST_LAYERS as u64)
+        let listed = match RowLoops::of(self.unit_size, &self.loops) {
+            Some((_, outside)) => &self.loops[..outside],
+            None => self.rows().1,
+        };
+        iterations(listed).div_ceil(MOST_LAYERS as u64)
     }
 
-    /// The launches for some runs, from device block ids to indices in host order. Addresses in staging memory are offsets.
-    /// Fails with a reason if a launch does not support them.
+    /// The launches for some runs, from device block ids to indices in host order. Addresses in staging memory are offsets from
+    /// a multiple of `alignment`. Fails with a reason if a launch does not support them.
     pub fn launches(
         &self,
         part: &PlanPart<'_>,
         runs: &Range<usize>,
         to_host: bool,
-        [most_blocks, most_tile]: [u64; 2],
+        [most_blocks, most_tile, alignment]: [u64; 3],
     ) -> std::result::Result<Vec<Blocks>, String> {
-        let oriented = |[device, staged]: [u64; 2]| if to_host { [device, staged] } else { [staged, device] };
-        let rows = u32::try_from(self.rows.count);
-        let shape = LaunchShape {
-            unit_size: self.unit_size,
-            outers: rows
-                .map_err(|_| format!("{} rows are more than one launch takes", self.rows.count))?
-                .into(),
-            block_strides: oriented(self.block_strides),
-            outer_strides: oriented(self.rows.strides),
-            most_blocks: most_blocks as u32,
-            most_tile,
+        let oriented = |strides: [u64; 2]| oriented(strides, to_host);
+        let as_rows = RowLoops::of(self.unit_size, &self.loops).and_then(|(loops, outside)| {
+            let [outer, inner] =
+                [loops.outer, loops.inner].map(|each| Loop { strides: oriented(each.strides), ..each });
+            let shape = RowShape {
+                unit_size: self.unit_size,
+                rows: RowLoops { outer, inner },
+                block_strides: oriented(self.block_strides),
+                most_blocks: most_blocks as u32,
+            };
+            let layers = self.layers(part, &self.loops[..outside], to_host);
+            let launches = layers.chunks(MOST_LAYERS);
+            launches
+                .map(|layers| shape.blocks(layers, alignment, runs.start, runs.len()))
+                .collect::<Option<Vec<_>>>()
+        });
+        let launches = match as_rows {
+            Some(launches) => launches,
+            None => {
+                let (rows, listed) = self.rows();
+                let shape = LaunchShape {
+                    unit_size: self.unit_size,
+                    outers: u32::try_from(rows.count)
+                        .map_err(|_| format!("{} rows are more than one launch takes", rows.count))?
+                        .into(),
+                    block_strides: oriented(self.block_strides),
+                    outer_strides: oriented(rows.strides),
+                    most_blocks: most_blocks as u32,
+                    most_tile,
+                };
+                let layers = self.layers(part, listed, to_host);
+                let launches = layers.chunks(MOST_LAYERS);
+                launches.map(|layers| shape.blocks(layers, runs.start, runs.len())).collect()
+            }
         };
+        launches.iter().try_for_each(Blocks::ensure_countable)?;
+        Ok(launches)
+    }
+
+    /// Where block 0 starts in each iteration of some loops.
+    fn layers(&self, part: &PlanPart<'_>, listed: &[Loop], to_host: bool) -> Vec<Layer> {
         let side = if to_host { 0 } else { 1 };
-        let lane = |lane: u64| {
-            let (mut left, (mut region, mut bytes), mut staged) = (lane, self.first, 0);
-            for each in self.lanes.iter().rev() {
+        let layer = |iteration: u64| {
+            let (mut left, (mut region, mut bytes), mut staged) = (iteration, self.first, 0);
+            for each in listed.iter().rev() {
                 let index = left % each.count;
                 left /= each.count;
                 region += each.regions[0] * index as u32;
@@ -115,11 +143,18 @@ impl Gather {
             }
             // Runs count from the first of all blocks; the chunk begins with its own first block.
             let staged = u64::wrapping_sub(staged, self.first_block * self.block_strides[1]);
-            let [source, destination] = oriented([part.at(side, region, bytes).1, staged]);
+            let [source, destination] = oriented([part.at(side, region, bytes).1, staged], to_host);
             Layer { source, destination }
         };
-        let lanes: Vec<_> = (0..self.num_lanes()).map(lane).collect();
-        let launches = lanes.chunks(MOST_LAYERS).map(|lanes| shape.blocks(lanes, runs.start, runs.len()));
-        launches.map(|blocks| blocks.ensure_countable().map(|()| blocks)).collect()
+        (0..iterations(listed)).map(layer).collect()
     }
+}
+
+fn iterations(loops: &[Loop]) -> u64 {
+    loops.iter().map(|each| each.count).product()
+}
+
+/// Source and destination, from device and staging memory.
+fn oriented([device, staged]: [u64; 2], to_host: bool) -> [u64; 2] {
+    if to_host { [device, staged] } else { [staged, device] }
 }

@@ -3,11 +3,12 @@
 
 use super::super::device::descriptor_ring::DescriptorSlot;
 use super::super::launch::{LaunchShape, cut_runs, most_tile, typical_length};
+use super::super::rows::{RowLoops, RowShape};
 use super::descriptors::PreparedRuns;
 use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun, Layer, MOST_LAYERS};
 use crate::cuda::stream::Active;
 use crate::error::Result;
-use crate::transfer::plan::{self, Plan, PlanPart};
+use crate::transfer::plan::{self, Move, Plan, PlanPart};
 
 /// A prepared copy by the kernel.
 pub struct KernelCopy {
@@ -36,6 +37,11 @@ impl KernelCopy {
         })
     }
 
+    /// Its launches.
+    pub fn launches(&self) -> impl Iterator<Item = &Blocks> {
+        self.launches.iter()
+    }
+
     /// Launches the kernel.
     ///
     /// # Safety
@@ -56,6 +62,18 @@ impl KernelCopy {
     }
 }
 
+/// The maximum number of spans that warps copy one after the other: those of a plan, or several rows together.
+pub fn moves(plan: &Plan) -> u64 {
+    plan.parts().map(|part| row_moves(&part).unwrap_or_else(|| part.most_moves())).sum()
+}
+
+fn row_moves(part: &PlanPart<'_>) -> Option<u64> {
+    let grid = part.grid();
+    let (rows, outside) = RowLoops::of(grid.unit_size, part.loops()).filter(|_| !grid.blocks_together)?;
+    let lanes = part.loops()[..outside].iter().map(|each| each.count).product::<u64>();
+    rows.moves(grid.unit_size).map(|moves| moves.saturating_mul(lanes).saturating_mul(part.blocks()))
+}
+
 /// Adds the launches for blocks with the same loops, and their runs.
 fn add_launches(
     part: &PlanPart<'_>,
@@ -73,9 +91,12 @@ fn add_launches(
     } else {
         runs.extend(cut)
     }
-    let starts = (0..grid.lanes).map(|lane| part.lane(lane));
-    let layers: Vec<_> =
-        starts.map(|start| Layer { source: start.source, destination: start.destination }).collect();
+    let num_runs = runs.len() - first_run;
+    if let Some(rows) = row_launches(part, most_blocks, first_run, num_runs) {
+        launches.extend(rows);
+        return Ok(());
+    }
+    let layers: Vec<_> = (0..grid.lanes).map(|lane| layer(part.lane(lane))).collect();
     let rows = u32::try_from(grid.rows);
     let shape = LaunchShape {
         unit_size: grid.unit_size,
@@ -85,9 +106,29 @@ fn add_launches(
         most_blocks,
         most_tile,
     };
-    let num_runs = runs.len() - first_run;
     launches.extend(layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, first_run, num_runs)));
     Ok(())
+}
+
+/// The launches that copy the units as rows; `None` if they are long or have no loops that a launch can go through.
+fn row_launches(
+    part: &PlanPart<'_>,
+    most_blocks: u32,
+    first_run: usize,
+    num_runs: usize,
+) -> Option<Vec<Blocks>> {
+    let grid = part.grid();
+    if grid.blocks_together && most_blocks > 1 {
+        return None; // The units of a run are a long span.
+    }
+    let (rows, outside) = RowLoops::of(grid.unit_size, part.loops())?;
+    let shape = RowShape { unit_size: grid.unit_size, rows, block_strides: grid.strides, most_blocks };
+    let layers: Vec<_> = part.starts(outside).map(layer).collect();
+    layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, first_run, num_runs)).collect()
+}
+
+fn layer(start: Move) -> Layer {
+    Layer { source: start.source, destination: start.destination }
 }
 
 fn of_plan(run: &plan::BlockRun) -> KernelRun {

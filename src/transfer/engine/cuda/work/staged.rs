@@ -60,6 +60,11 @@ impl StagedCopy {
         Ok(Self { runs, chunks, batch, parts, part_size, to_host, most_ctas })
     }
 
+    /// The launches of all chunks.
+    pub fn launches(&self) -> impl Iterator<Item = &Blocks> {
+        self.chunks.iter().flat_map(|chunk| &chunk.launches)
+    }
+
     /// Uses the runs of another copy, if it has the same runs and parts. Returns whether it has.
     pub fn share_runs(&mut self, other: &Self) -> bool {
         (self.parts, self.part_size) == (other.parts, other.part_size) && self.runs.share_with(&other.runs)

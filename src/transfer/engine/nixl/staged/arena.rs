@@ -33,8 +33,19 @@ pub fn slot_size(size: u64) -> Result<u64> {
     Ok(slot)
 }
 
+/// What the slots of an arena are for. Each has arenas of its own: a run that holds a slot of one may wait for a slot of
+/// another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArenaUse {
+    /// Blocks.
+    Chunks,
+    /// Copies of control blocks.
+    Mailboxes,
+}
+
 /// Registered memory in slots. Transfers and layouts of the agent hold it.
 pub struct Arena {
+    purpose: ArenaUse,
     memory: RegistrationHold,
     slot_size: u64,
     free: Mutex<Vec<u64>>,
@@ -43,19 +54,21 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// The arena of an agent with slots of this size: an existing one, or a new one.
-    pub fn of(agent: &Arc<Agent>, slot_size: u64) -> Result<Arc<Self>> {
+    /// The arena of an agent for this use with slots of this size: an existing one, or a new one.
+    pub fn of(agent: &Arc<Agent>, purpose: ArenaUse, slot_size: u64) -> Result<Arc<Self>> {
         static ARENAS: PerProcess<Mutex<Vec<Weak<Arena>>>> = PerProcess::new();
         let mut arenas = ARENAS.get(Mutex::default).lock();
         arenas.retain(|arena| arena.strong_count() > 0);
         // Dropped after the lock: the last holder of an arena waits for its agent.
         let known: Vec<_> = arenas.iter().filter_map(Weak::upgrade).collect();
         let suits = |arena: &&Arc<Self>| {
-            Arc::ptr_eq(arena.memory.agent(), agent) && arena.slot_size == slot_size && arena.is_usable()
+            Arc::ptr_eq(arena.memory.agent(), agent)
+                && (arena.purpose, arena.slot_size) == (purpose, slot_size)
+                && arena.is_usable()
         };
         let found = match known.iter().find(suits) {
             Some(arena) => Ok(arena.clone()),
-            None => Self::allocate(agent, slot_size).map(Arc::new),
+            None => Self::allocate(agent, purpose, slot_size).map(Arc::new),
         };
         if let Ok(arena) = &found {
             arenas.push(Arc::downgrade(arena));
@@ -64,7 +77,7 @@ impl Arena {
         found
     }
 
-    fn allocate(agent: &Arc<Agent>, slot_size: u64) -> Result<Self> {
+    fn allocate(agent: &Arc<Agent>, purpose: ArenaUse, slot_size: u64) -> Result<Self> {
         let config = SystemConfig {
             size: SLOTS * slot_size,
             huge_pages: HugePages::Transparent,
@@ -72,6 +85,7 @@ impl Arena {
         };
         let memory = Registration::create(&Region::system(&config)?, agent)?.hold()?;
         Ok(Self {
+            purpose,
             memory,
             slot_size,
             free: Mutex::new((0..SLOTS).rev().collect()),
@@ -101,6 +115,11 @@ impl Slot {
     /// Its address.
     pub fn address(&self) -> u64 {
         self.arena.memory.region().address() + self.index * self.arena.slot_size
+    }
+
+    /// The region that it is a part of.
+    pub fn region(&self) -> &Region {
+        self.arena.memory.region()
     }
 
     /// Never frees it, because NIXL may still use it.

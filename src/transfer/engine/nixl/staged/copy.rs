@@ -37,11 +37,32 @@ impl SlotCopy {
         copy
     }
 
+    /// The same for many rows, which `work` lists some at a time.
+    pub fn start_each(
+        is_inline: bool,
+        work: impl FnOnce(&mut dyn FnMut(&[Matrix])) + Send + 'static,
+    ) -> Arc<Self> {
+        let copy = Arc::new(Self { state: AtomicU8::new(RUNNING), nanoseconds: AtomicU64::new(0) });
+        let copying = copy.clone();
+        // SAFETY: as in `run`, for rows of each call.
+        let run = move |_| copying.time(|| work(&mut |rows| unsafe { host::copy_rows(rows, false) }));
+        if is_inline {
+            run(false);
+        } else {
+            Pool::get().run_once(run);
+        }
+        copy
+    }
+
     fn run(&self, rows: &[Matrix], is_streamed: bool) {
-        let started = Instant::now();
         // SAFETY: the chunk checked the rows against a slot, and the plan against the layouts, which the run holds until the
         // copy has ended. A slot and memory of a layout have no byte in common.
-        let outcome = guarded(|| unsafe { host::copy_rows(rows, is_streamed) });
+        self.time(|| unsafe { host::copy_rows(rows, is_streamed) });
+    }
+
+    fn time(&self, work: impl FnOnce()) {
+        let started = Instant::now();
+        let outcome = guarded(work);
         self.nanoseconds.store(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         self.state.store(if outcome.is_ok() { DONE } else { FAILED }, Ordering::Release);
     }

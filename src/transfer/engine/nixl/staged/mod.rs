@@ -9,9 +9,9 @@ mod flow;
 
 use std::sync::Arc;
 
-use self::arena::Arena;
-pub use self::arena::slot_size;
+pub use self::arena::{Arena, ArenaUse, SLOTS, Slot, slot_size};
 use self::chunk::{Chunk, ChunkLimits};
+pub use self::copy::SlotCopy;
 pub use self::flow::StagedFlow;
 use super::cost::{Estimate, RequestRates};
 use crate::error::{Result, ensure, fail};
@@ -73,7 +73,7 @@ pub struct StagedPlan {
 impl StagedPlan {
     /// Allocates the arena if the agent has none of that size.
     pub fn new(division: Division, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
-        let arena = Arena::of(agent, division.limits.slot)?;
+        let arena = Arena::of(agent, ArenaUse::Chunks, division.limits.slot)?;
         // Allocation and registration take long, so the layout keeps the arena for the next transfer.
         local.keep(arena.clone());
         Ok(Self { division, arena })

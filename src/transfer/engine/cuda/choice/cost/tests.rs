@@ -15,6 +15,7 @@ fn case(direction: CopyDirection, block: u64, count: u64, computes: bool) -> Cop
         direction,
         bytes: block * count,
         moves: count,
+        kernel_moves: count,
         is_pageable: false,
         computes,
         busy: if computes { 1.0 } else { 0.0 },

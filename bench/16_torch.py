@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Row 16: scattered blocks between caches that differ, by kvmem and by PyTorch, in turns, on PyTorch's memory.
+
+    bench/16_torch.py LIBRARY [--output FILE] [--quick]
+
+LIBRARY is libkvmem.so. PyTorch's methods are those that an engine would write: advanced indexing, or index_select, permute and
+index_copy_ on the GPU, with one contiguous copy from or to page-locked memory where the other side is the host. Every byte is
+compared after the first run of each method.
+"""
+import argparse
+import ctypes
+import json
+import random
+import statistics
+import time
+
+import torch
+
+LAYERS, OUTERS, TOKENS, HEADS, HEAD = 4, 2, 16, 8, 128  # bf16: a row of one head has 256 bytes
+BLOCK = LAYERS * OUTERS * TOKENS * HEADS * HEAD * 2
+AXES = {"B": None, "L": LAYERS, "O": OUTERS, "N": TOKENS, "H": HEADS, "C": HEAD}
+
+
+def struct(name, fields):
+    """A struct of kvmem.h: fields are "type name name ..." lines."""
+    kinds = {"u64": ctypes.c_uint64, "u32": ctypes.c_uint32, "size": ctypes.c_size_t, "pointer": ctypes.c_void_p,
+             "text": ctypes.c_char_p}
+    listed = [(field, kinds[line.split()[0]]) for line in fields for field in line.split()[1:]]
+    return type(name, (ctypes.Structure,), {"_fields_": listed})
+
+
+Adopt = struct("kvmem_adopt_options", ["size struct_size", "u64 flags", "pointer address", "u64 size",
+                                       "pointer release user_data"])
+Config = struct("kvmem_layout_config", [
+    "size struct_size", "u64 num_blocks num_layers outer_dim page_size inner_dim dtype_width alignment num_heads",
+    "u32 kind block_dim", "text order",
+    "u64 block_stride layer_stride outer_stride token_stride head_stride element_stride"])
+Layout = struct("kvmem_layout_options", ["size struct_size", "u64 flags",
+                                         "pointer config agent system disk pinned device elastic regions registrations",
+                                         "size count", "u32 source reserved"])
+Transfer = struct("kvmem_transfer_options", [
+    "size struct_size", "u64 flags", "pointer pairs", "size num_pairs",
+    "u64 source_layer destination_layer num_layers source_outer destination_outer num_outers", "pointer notification",
+    "size notification_size", "pointer queue", "u64 user_data", "u32 compute max_ctas", "u64 staging_size",
+    "u32 path reserved", "pointer checksums", "u64 source_head destination_head num_heads",
+    "pointer source_table destination_table", "u64 num_tokens", "pointer parts", "size num_parts",
+    "u64 stall_timeout_ns"])
+REGIONS = 2  # KVMEM_LAYOUT_REGIONS
+
+
+class Kvmem:
+    """The functions that are called here; failures become exceptions."""
+
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)
+        self.library.kvmem_error_message.restype = ctypes.c_char_p
+
+    def call(self, name, *arguments):
+        error = ctypes.c_void_p()
+        if getattr(self.library, name)(*arguments, ctypes.byref(error)) != 0:
+            raise RuntimeError(f"{name}: {self.library.kvmem_error_message(error, None)}")
+
+    def make(self, name, *arguments):
+        made = ctypes.c_void_p()
+        self.call(name, *arguments, ctypes.byref(made))
+        return made
+
+    def options(self, kind, **fields):
+        made = kind()
+        getattr(self.library, kind.__name__ + "_init")(ctypes.byref(made), ctypes.c_size_t(ctypes.sizeof(made)))
+        for field, value in fields.items():
+            setattr(made, field, value)
+        return made
+
+    def layout(self, tensor, order, heads):
+        adopted = self.options(Adopt, address=tensor.data_ptr(), size=tensor.nbytes)
+        if tensor.is_cuda:
+            region = self.make("kvmem_region_adopt_device", ctypes.byref(adopted), ctypes.c_int32(0))
+        else:
+            region = self.make("kvmem_region_adopt_host", ctypes.byref(adopted))
+        config = self.options(Config, num_blocks=tensor.shape[order.index("B")], num_layers=LAYERS, outer_dim=OUTERS,
+                              page_size=TOKENS, inner_dim=heads * HEAD, dtype_width=2, num_heads=heads,
+                              order=order.encode())
+        regions = (ctypes.c_void_p * 1)(region)
+        options = self.options(Layout, config=ctypes.addressof(config), source=REGIONS, count=1,
+                               regions=ctypes.addressof(regions))
+        return self.make("kvmem_layout_build", ctypes.byref(options))
+
+    def transfer(self, source, destination, ids, heads):
+        pairs = (ctypes.c_uint32 * (2 * len(ids)))(*[each for pair in ids for each in pair])
+        options = self.options(Transfer, pairs=ctypes.addressof(pairs), num_pairs=len(ids), num_heads=heads)
+        return self.make("kvmem_transfer_create", source, destination, ctypes.byref(options))
+
+    def run(self, transfer):
+        self.call("kvmem_transfer_submit", transfer)
+        self.call("kvmem_transfer_wait", transfer, ctypes.c_uint64(30_000_000_000))
+
+
+def cache(order, blocks, heads, on_gpu):
+    sizes = {**AXES, "B": blocks, "H": heads}
+    shape = [sizes[axis] for axis in order]
+    if on_gpu:
+        return torch.empty(shape, dtype=torch.bfloat16, device="cuda:0")
+    return torch.empty(shape, dtype=torch.bfloat16, pin_memory=True)
+
+
+def bits(tensor):
+    return tensor.view(torch.int16)
+
+
+class Case:
+    """One difference: two caches, the blocks that are moved, and each method."""
+
+    def __init__(self, name, source, destination, heads, blocks, host_ids):
+        """source and destination: order, heads, whether on the GPU."""
+        self.name, self.heads = name, heads
+        pool = 2 * blocks
+        self.source, self.destination = [cache(order, pool, own, on_gpu) for order, own, on_gpu in
+                                         (source, destination)]
+        bits(self.source).copy_(torch.randint(-30000, 30000, self.source.shape, dtype=torch.int16))
+        self.orders = [source[0], destination[0]]
+        self.own_heads = [source[1], destination[1]]
+        scattered = lambda seed: random.Random(seed).sample(range(pool), blocks)
+        ids = [scattered(1), scattered(2)]
+        for side, tensor in enumerate((self.source, self.destination)):
+            if not tensor.is_cuda and host_ids == "contiguous":
+                ids[side] = list(range(blocks))
+        self.pairs = list(zip(*ids))
+        self.ids = [torch.tensor(each, device=tensor.device) for each, tensor in
+                    zip(ids, (self.source, self.destination))]
+        self.is_contiguous = host_ids == "contiguous"
+        self.bytes = blocks * BLOCK * heads // HEADS
+
+    def permuted(self, moved):
+        """Blocks of the source in the order of the destination, with the heads that are moved."""
+        moved = moved.narrow(self.orders[0].index("H"), 0, self.heads)
+        return moved.permute([self.orders[0].index(axis) for axis in self.orders[1]])
+
+    def axis(self, side):
+        return self.orders[side].index("B")
+
+    def selected(self):
+        """The blocks that are moved, on the side of the source."""
+        if self.source.is_cuda or not self.is_contiguous:
+            return self.source.index_select(self.axis(0), self.ids[0])
+        return self.source.narrow(self.axis(0), 0, len(self.pairs))
+
+    def placed(self):
+        return self.destination.narrow(self.orders[1].index("H"), 0, self.heads)
+
+    def by_index_copy(self):
+        moved = self.selected()
+        if not self.source.is_cuda:
+            moved = self.permuted(moved.to("cuda:0", non_blocking=True))
+        else:
+            moved = self.permuted(moved)
+        if self.destination.is_cuda:
+            self.placed().index_copy_(self.axis(1), self.ids[1], moved)
+        elif self.is_contiguous:
+            self.placed().narrow(self.axis(1), 0, len(self.pairs)).copy_(moved.contiguous(), non_blocking=True)
+        else:
+            self.placed().index_copy_(self.axis(1), self.ids[1], moved.contiguous().to("cpu"))
+        torch.cuda.synchronize()
+
+    def by_indexing(self):
+        """The same by advanced indexing; within the GPU only."""
+        at = lambda side: (slice(None),) * self.axis(side) + (self.ids[side],)
+        self.placed()[at(1)] = self.permuted(self.source[at(0)])
+        torch.cuda.synchronize()
+
+    def expected(self):
+        device = self.destination.device
+        moved = self.source.to(device).index_select(self.axis(0), self.ids[0].to(device))
+        return bits(self.permuted(moved).contiguous())
+
+    def check(self, method, expected):
+        bits(self.destination).zero_()
+        torch.cuda.synchronize()
+        method()
+        found = bits(self.placed().index_select(self.axis(1), self.ids[1]).contiguous())
+        if not torch.equal(found, expected):
+            raise RuntimeError(f"{self.name}: a method moved other bytes")
+
+
+def measure(kvmem, case, rounds):
+    layouts = [kvmem.layout(tensor, order, heads) for tensor, order, heads in
+               zip((case.source, case.destination), case.orders, case.own_heads)]
+    transfer = kvmem.transfer(*layouts, case.pairs, case.heads)
+    methods = {"kvmem": lambda: kvmem.run(transfer), "index_select, permute, index_copy_": case.by_index_copy}
+    if case.source.is_cuda and case.destination.is_cuda:
+        methods["advanced indexing"] = case.by_indexing
+    expected = case.expected()
+    for method in methods.values():
+        case.check(method, expected)
+    taken = {name: [] for name in methods}
+    for turn in range(rounds + 1):
+        for name, method in methods.items():
+            start = time.perf_counter()
+            method()
+            if turn > 0:
+                taken[name].append(case.bytes / (time.perf_counter() - start) / 1e9)
+    kvmem.library.kvmem_transfer_destroy(transfer)
+    for layout in layouts:
+        kvmem.library.kvmem_layout_destroy(layout)
+    return {name: {"median": statistics.median(values), "min": min(values), "max": max(values)} for name, values in
+            taken.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library")
+    parser.add_argument("--output")
+    parser.add_argument("--quick", action="store_true")
+    asked = parser.parse_args()
+    kvmem = Kvmem(asked.library)
+    rounds = 3 if asked.quick else 11
+    within, across = (16, 16) if asked.quick else (2048, 1024)  # blocks of 256 KiB
+    nhd, hnd, host = ("LOBNHC", HEADS, True), ("LOBHNC", HEADS, True), ("BLOHNC", HEADS, False)
+    cases = [("NHD to HND", nhd, hnd, HEADS, within, ""), ("HND to NHD", hnd, nhd, HEADS, within, ""),
+             ("4 of 8 heads", nhd, ("LOBNHC", 4, True), 4, within, "")]
+    for ids in ("contiguous", "scattered"):
+        cases += [(f"host HND to NHD, host {ids}", host, nhd, HEADS, across, ids),
+                  (f"NHD to host HND, host {ids}", nhd, host, HEADS, across, ids)]
+    rows = []
+    for name, *rest in cases:
+        case = Case(name, *rest)
+        found = measure(kvmem, case, rounds)
+        ours = found.pop("kvmem")
+        best = max(found, key=lambda each: found[each]["median"])
+        for method, reference in found.items():
+            ratio = ours["median"] / reference["median"]
+            rows.append({"name": "16-reshape", "parameters": {
+                "difference": name, "row_bytes": 2 * HEAD, "bytes": case.bytes, "best_of_pytorch": method == best,
+                "pytorch": torch.__version__, "gpu": torch.cuda.get_device_name(0)}, "ours": ours,
+                "reference": reference, "reference_name": f"PyTorch: {method}", "ceiling": None, "ratio": ratio,
+                "ceiling_ratio": None, "unit": "GB/s", "runs": rounds, "machine": torch.cuda.get_device_name(0)})
+            print(f"16-reshape  {name}: kvmem {ours['median']:.1f} GB/s, {method} {reference['median']:.1f}: "
+                  f"{ratio:.2f} x", flush=True)
+        del case
+        torch.cuda.empty_cache()
+    if asked.output:
+        with open(asked.output, "w", encoding="utf-8") as file:
+            file.write("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+
+
+main()

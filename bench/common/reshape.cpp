@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The differences, and the addresses of rows by a formula of the bench's own.
+#include "common/reshape.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+namespace bench {
+namespace {
+
+constexpr uint64_t element_bytes = 2;
+
+uint64_t blocks_of(const cache_shape &shape, uint64_t tokens) { return tokens / shape.tokens; }
+
+} // namespace
+
+kvmem_layout_config cache_shape::config(uint64_t all_tokens, uint64_t row_bytes) const
+{
+    kvmem_layout_config made;
+    kvmem_layout_config_init(&made, sizeof made);
+    made.num_blocks = all_tokens / tokens;
+    made.num_layers = reshape_layers;
+    made.outer_dim = reshape_outers;
+    made.page_size = tokens;
+    made.num_heads = heads;
+    made.inner_dim = heads * row_bytes / element_bytes;
+    made.dtype_width = element_bytes;
+    made.order = order;
+    return made;
+}
+
+uint64_t cache_shape::bytes(uint64_t all_tokens, uint64_t row_bytes) const
+{
+    return all_tokens * reshape_layers * reshape_outers * heads * row_bytes;
+}
+
+uint64_t cache_shape::offset(uint64_t blocks, uint64_t row_bytes, uint64_t block, uint64_t layer, uint64_t outer,
+                             uint64_t token, uint64_t head) const
+{
+    uint64_t at = 0;
+    for (const char *axis = order; *axis != '\0'; ++axis)
+        switch (*axis) {
+        case 'B': at = at * blocks + block; break;
+        case 'L': at = at * reshape_layers + layer; break;
+        case 'O': at = at * reshape_outers + outer; break;
+        case 'N': at = at * tokens + token; break;
+        case 'H': at = at * heads + head; break;
+        case 'C': at *= row_bytes; break;
+        default: throw std::logic_error("an order of the bench has an axis without a formula");
+        }
+    return at;
+}
+
+uint64_t cache_difference::tokens_for(uint64_t bytes_wanted, uint64_t row_bytes) const
+{
+    const uint64_t unit = std::max({from.tokens, to.tokens, uint64_t{64}});
+    return bytes_wanted / bytes(1, row_bytes) / unit * unit;
+}
+
+const std::vector<cache_difference> &cache_differences()
+{
+    static const std::vector<cache_difference> all = {
+        {"NHD to HND", {"LOBNHC", 16, 8}, {"LOBHNC", 16, 8}},
+        {"HND to NHD", {"LOBHNC", 16, 8}, {"LOBNHC", 16, 8}},
+        {"packed to separate keys and values", {"LBHNOC", 16, 8}, {"LOBNHC", 16, 8}},
+        {"separate to packed keys and values", {"LOBNHC", 16, 8}, {"LBHNOC", 16, 8}},
+        {"1 of 8 heads", {"LOBNHC", 16, 8}, {"LOBNHC", 16, 1}},
+        {"4 of 8 heads", {"LOBNHC", 16, 8}, {"LOBNHC", 16, 4}},
+        {"4 heads to 4 of 8", {"LOBNHC", 16, 4}, {"LOBNHC", 16, 8}},
+        {"blocks of 64 to 16 tokens, HND to NHD", {"LOBHNC", 64, 8}, {"LOBNHC", 16, 8}},
+        {"fully contiguous HND to NHD by layer", {"BLOHNC", 16, 8}, {"LOBNHC", 16, 8}},
+    };
+    return all;
+}
+
+cache_difference plain_like(const cache_difference &shape)
+{
+    const cache_shape same = {"LOBNHC", 16, shape.heads()};
+    return {"none", same, same};
+}
+
+std::vector<uint32_t> scattered_table(uint64_t blocks, uint32_t factor)
+{
+    std::vector<uint32_t> ids(blocks);
+    uint64_t step = blocks / 3 * factor + 1;
+    while (std::gcd(step, blocks) != 1)
+        ++step;
+    for (uint64_t index = 0; index < blocks; ++index)
+        ids[index] = static_cast<uint32_t>(index * step % blocks);
+    return ids;
+}
+
+cache_pair::cache_pair(const cache_difference &difference, uint64_t bytes_of_row, uint64_t all_tokens,
+                       const arena &source_arena, const arena &destination_arena)
+    : shape(difference), row_bytes(bytes_of_row), tokens(all_tokens), source(source_arena),
+      destination(destination_arena), source_table(scattered_table(blocks_of(shape.from, tokens), 1)),
+      destination_table(scattered_table(blocks_of(shape.to, tokens), 2))
+{
+    uint64_t used = 0;
+    from = source.build(shape.from.config(tokens, row_bytes), used);
+    to = destination.build(shape.to.config(tokens, row_bytes), used);
+}
+
+kv::transfer cache_pair::transfer(kv::wish wished) const
+{
+    const kvmem_block_table tables[] = {{source_table.data(), source_table.size(), 0, 1},
+                                        {destination_table.data(), destination_table.size(), 0, 1}};
+    kvmem_transfer_options options = kv::options_of({}, {}, wished);
+    options.pairs = nullptr;
+    options.source_table = &tables[0];
+    options.destination_table = &tables[1];
+    options.num_tokens = tokens;
+    options.num_heads = shape.heads();
+    return kv::make<kv::transfer>(kvmem_transfer_create, from.get(), to.get(), &options);
+}
+
+cuda::copy_list cache_pair::spans() const
+{
+    cuda::copy_list list;
+    const auto place = [&](const cache_shape &side, const std::vector<uint32_t> &table, uint64_t token, uint64_t layer,
+                           uint64_t outer, uint64_t head) {
+        return side.offset(table.size(), row_bytes, table[token / side.tokens], layer, outer, token % side.tokens, head);
+    };
+    for (uint64_t layer = 0; layer < reshape_layers; ++layer)
+        for (uint64_t outer = 0; outer < reshape_outers; ++outer)
+            for (uint64_t token = 0; token < tokens; ++token)
+                for (uint64_t head = 0; head < shape.heads(); ++head)
+                    list.append(destination.base() + place(shape.to, destination_table, token, layer, outer, head),
+                                source.base() + place(shape.from, source_table, token, layer, outer, head), row_bytes);
+    return list;
+}
+
+} // namespace bench

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvmem_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	kvmem "kvmem/bindings/go"
+)
+
+const blockSize = 4096
+
+// rawMemory is memory of a region, whose address NIXL is told as a number.
+func rawMemory(t *testing.T, size uint64) (*kvmem.Region, uint64) {
+	t.Helper()
+	region := need(kvmem.NewSystemRegion(kvmem.SystemOptions{Size: size}))(t)
+	t.Cleanup(func() { region.Close() })
+	return region, need(region.Info())(t).Address
+}
+
+func list(t *testing.T, descriptors ...kvmem.Descriptor) *kvmem.Descriptors {
+	t.Helper()
+	d := need(kvmem.NewDescriptors(kvmem.MemoryDRAM, descriptors...))(t)
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func TestDescriptors(t *testing.T) {
+	objects := need(kvmem.NewDescriptors(kvmem.MemoryObject,
+		kvmem.Descriptor{Size: 100, DeviceID: 7, Metadata: []byte("key\x00s")},
+		kvmem.Descriptor{Address: 4096, Size: 200, Agent: "far"}))(t)
+	defer objects.Close()
+	if objects.Len() != 2 || objects.MemoryType() != kvmem.MemoryObject {
+		t.Fatal(objects)
+	}
+	first, second := need(objects.Get(0))(t), need(objects.Get(1))(t)
+	if first.DeviceID != 7 || string(first.Metadata) != "key\x00s" || second.Agent != "far" || second.Metadata != nil {
+		t.Fatalf("%+v %+v", first, second)
+	}
+	again := need(kvmem.ImportDescriptors(need(objects.Export())(t)))(t)
+	defer again.Close()
+	if again.Len() != 2 || again.MemoryType() != kvmem.MemoryObject {
+		t.Fatal(again)
+	}
+	if err := again.Set(0, kvmem.Descriptor{Address: 8, Size: 16}); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Remove(1); err != nil {
+		t.Fatal(err)
+	}
+	if text := again.String(); !strings.Contains(text, "address 0x8, 16 bytes") {
+		t.Fatal(text)
+	}
+	if err := again.Resize(3); err != nil || again.Len() != 3 {
+		t.Fatal(err)
+	}
+	if err := again.Trim(); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Clear(); err != nil || again.Len() != 0 {
+		t.Fatal(err)
+	}
+	_, err := again.Get(0)
+	fails(t, err, kvmem.ErrOutOfRange, "")
+	fails(t, again.Add(kvmem.Descriptor{Address: ^uint64(0), Size: 2}), kvmem.ErrOutOfRange, "address space")
+	fails(t, again.Add(kvmem.Descriptor{Agent: "a\x00b"}), kvmem.ErrInvalidArgument, "NUL")
+	_, err = kvmem.ImportDescriptors([]byte("no list"))
+	fails(t, err, kvmem.ErrCorrupt, "")
+	again.Close()
+	if again.Len() != 0 {
+		t.Fatal("a closed list has no descriptors")
+	}
+}
+
+func TestPlugins(t *testing.T) {
+	a := agent(t, "looking")
+	found := map[string]kvmem.Plugin{}
+	for _, plugin := range need(a.Plugins())(t) {
+		found[plugin.Name] = plugin
+		if (plugin.Failure == "") != (len(plugin.MemoryTypes) > 0) {
+			t.Fatalf("%+v", plugin)
+		}
+	}
+	if found["UCX"].Parameters["ucx_error_handling_mode"] != "peer" {
+		t.Fatalf("%+v", found["UCX"])
+	}
+	backends := need(a.Backends())(t)
+	if len(backends) != 1 || backends[0].Name != "UCX" || backends[0].MemoryTypes[0] != kvmem.MemoryDRAM {
+		t.Fatalf("%+v", backends)
+	}
+}
+
+// Two agents of one process, and memory that is described by numbers.
+func TestRequests(t *testing.T) {
+	near, far := agentWith(t, "near", kvmem.AgentTelemetry), agent(t, "far")
+	here, hereAt := rawMemory(t, 2*blockSize)
+	there, thereAt := rawMemory(t, 2*blockSize)
+	copy(need(there.Bytes())(t), bytes.Repeat([]byte("there"), blockSize/4))
+	local := list(t)
+	if err := local.AddRegion(here); err != nil {
+		t.Fatal(err)
+	}
+	segments := need(far.RegisterDescriptors(list(t, kvmem.Descriptor{Address: thereAt, Size: 2 * blockSize}), kvmem.NIXLOptions{}))(t)
+	defer segments.Close()
+	registered := need(here.Register(near))(t)
+	defer registered.Close()
+	need(near.LoadPeer(need(far.Metadata())(t)))(t)
+	if err := near.Connect("far", kvmem.NIXLOptions{Backends: []string{"UCX"}}); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, near.Connect("far", kvmem.NIXLOptions{Backends: []string{"POSIX"}}), kvmem.ErrNotFound, "POSIX")
+
+	remote := list(t, kvmem.Descriptor{Address: thereAt, Size: 2 * blockSize})
+	queue := need(kvmem.NewQueue())(t)
+	defer queue.Close()
+	read := need(near.NewRequest(kvmem.OperationRead, local, "far", remote, kvmem.NIXLOptions{
+		Notification: []byte("read"), Queue: queue, UserData: 7, Timeout: time.Minute,
+	}))(t)
+	defer read.Close()
+	fails(t, read.Wait(patience(t)), kvmem.ErrInvalidState, "kvmem_request_post")
+	for round := 0; round < 3; round++ {
+		if err := read.Post(); err != nil {
+			t.Fatal(err)
+		}
+		if err := read.Wait(patience(t)); err != nil {
+			t.Fatal(err)
+		}
+		if completion := need(queue.Next(patience(t)))(t); completion.UserData != 7 || completion.Bytes != 2*blockSize {
+			t.Fatalf("%+v", completion)
+		}
+	}
+	if ended, err := read.Poll(); !ended || err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(need(here.Bytes())(t), need(there.Bytes())(t)) {
+		t.Fatal("the bytes were not read")
+	}
+	if backend := need(read.Backend())(t); backend != "UCX" {
+		t.Fatal(backend)
+	}
+	need(read.Estimate())(t)
+	if measured := need(read.Telemetry())(t); measured.Bytes != 2*blockSize {
+		t.Fatalf("%+v", measured)
+	}
+	if sums := need(near.Telemetry())(t); sums.Succeeded != 3 || sums.BytesRead != 6*blockSize || sums.BytesWritten != 0 {
+		t.Fatalf("%+v", sums)
+	}
+	_, err := far.Telemetry()
+	fails(t, err, kvmem.ErrInvalidState, "KVMEM_AGENT_TELEMETRY")
+	for taken := 0; taken < 3; {
+		taken += len(need(far.TakeNotifications(patience(t)))(t))
+	}
+
+	// The second half there is written from the first half here, by index.
+	halves := func(at uint64) *kvmem.Descriptors {
+		return list(t, kvmem.Descriptor{Address: at, Size: blockSize}, kvmem.Descriptor{Address: at + blockSize, Size: blockSize})
+	}
+	ours := need(near.PrepareLocal(halves(hereAt), kvmem.NIXLOptions{}))(t)
+	theirs := need(near.PrepareRemote("far", halves(thereAt), kvmem.NIXLOptions{}))(t)
+	copy(need(here.Bytes())(t), bytes.Repeat([]byte("near"), blockSize/4))
+	_, err = kvmem.MakeRequest(kvmem.OperationWrite, ours, []uint32{0}, theirs, nil, kvmem.NIXLOptions{})
+	fails(t, err, kvmem.ErrInvalidArgument, "differ")
+	_, err = kvmem.MakeRequest(kvmem.OperationWrite, ours, []uint32{2}, theirs, []uint32{0}, kvmem.NIXLOptions{})
+	fails(t, err, kvmem.ErrOutOfRange, "local_indices[0] is 2")
+	write := need(kvmem.MakeRequest(kvmem.OperationWrite, ours, []uint32{0}, theirs, []uint32{1}, kvmem.NIXLOptions{}))(t)
+	ours.Close()
+	if err := write.PostWith([]byte("written")); err != nil {
+		t.Fatal(err)
+	}
+	if err := write.Wait(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	if !bytes.HasPrefix(need(there.Bytes())(t)[blockSize:], []byte("nearnear")) {
+		t.Fatal("the bytes were not written")
+	}
+	if messages := need(far.TakeNotifications(patience(t)))(t); string(messages[0].Message) != "written" {
+		t.Fatalf("%v", messages)
+	}
+
+	if count := need(near.InvalidateAllPeers())(t); count != 1 {
+		t.Fatal(count)
+	}
+	fails(t, read.Post(), kvmem.ErrStale, "")
+	if err := segments.Deregister(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = near.NewRequest(kvmem.OperationRead, local, "far", remote, kvmem.NIXLOptions{Backends: []string{"a\x00b"}})
+	fails(t, err, kvmem.ErrInvalidArgument, "NUL")
+	_, err = near.Query(local, kvmem.NIXLOptions{Queue: queue})
+	fails(t, err, kvmem.ErrInvalidArgument, "only requests")
+	_, err = near.NewMemoryView(list(t), kvmem.NIXLOptions{})
+	fails(t, err, kvmem.ErrInvalidArgument, "no descriptor")
+	fails(t, near.WithdrawMetadata("127.0.0.1", 1), kvmem.ErrInvalidState, "listen")
+	fails(t, near.SendPartialMetadata(local, "127.0.0.1", 1), kvmem.ErrInvalidState, "listen")
+	if metadata := need(near.PartialMetadata(list(t), kvmem.NIXLOptions{}))(t); len(metadata) == 0 {
+		t.Fatal("an empty list has the connection information")
+	}
+}
+
+// A layout over memory of a peer that only told its address.
+func TestRemoteLayout(t *testing.T) {
+	near, far := agent(t, "near"), agent(t, "far")
+	shape := config()
+	size := need(shape.Requirements())(t).RegionSize
+	memory, address := rawMemory(t, size)
+	segments := need(far.RegisterDescriptors(list(t, kvmem.Descriptor{Address: address, Size: size}), kvmem.NIXLOptions{}))(t)
+	defer segments.Close()
+	need(near.LoadPeer(need(far.Metadata())(t)))(t)
+	theirs := need(near.RemoteLayout("far", shape, list(t, kvmem.Descriptor{Address: address, Size: size})))(t)
+	defer theirs.Close()
+	ours := need(kvmem.NewLayout(kvmem.LayoutOptions{Config: shape, Agent: near, Memory: kvmem.SystemOptions{}}))(t)
+	defer ours.Close()
+	fill(t, ours, 3)
+	transfer := need(kvmem.StartTransfer(ours, theirs, kvmem.TransferOptions{Pairs: []kvmem.BlockPair{{Source: 2, Destination: 0}}}))(t)
+	defer transfer.Close()
+	if err := transfer.Wait(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	piece := need(ours.Bytes(2, 0, 0))(t)
+	if !bytes.HasPrefix(need(memory.Bytes())(t), piece) {
+		t.Fatal("the block was not written")
+	}
+	_, err := near.RemoteLayout("far", shape, list(t, kvmem.Descriptor{Address: address, Size: 1}))
+	fails(t, err, kvmem.ErrOutOfRange, "")
+}
+
+func TestReportedNotifications(t *testing.T) {
+	near, far := agent(t, "near"), agent(t, "far")
+	need(near.LoadPeer(need(far.Metadata())(t)))(t)
+	first, second := need(kvmem.NewQueue())(t), need(kvmem.NewQueue())(t)
+	defer first.Close()
+	defer second.Close()
+	for i, queue := range []*kvmem.Queue{first, second} {
+		if err := far.ReportNotifications(queue, uint64(i)); err != nil {
+			t.Fatal(err)
+		}
+		if err := near.Notify("far", []byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+		if completion := need(queue.Next(patience(t)))(t); completion.UserData != uint64(i) || completion.Err != nil {
+			t.Fatalf("%+v", completion)
+		}
+		if messages := need(far.TakeNotifications(patience(t)))(t); messages[0].Message[0] != byte(i) {
+			t.Fatalf("%v", messages)
+		}
+	}
+	if err := far.ReportNotifications(nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := near.Notify("far", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	need(far.TakeNotifications(patience(t)))(t)
+	if completion, ok := second.Poll(); ok {
+		t.Fatalf("%+v", completion)
+	}
+	first.Close()
+	fails(t, far.ReportNotifications(first, 0), kvmem.ErrInvalidArgument, "closed")
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := second.Next(done); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Raw descriptors of NIXL, and requests on them.
+const std = @import("std");
+const c = @import("c");
+const core = @import("core.zig");
+const constants = @import("constants.zig");
+const agents = @import("agent.zig");
+const Agent = agents.Agent;
+const Parameter = agents.Parameter;
+const Queue = @import("transfer.zig").Queue;
+const Region = @import("region.zig").Region;
+const Diagnostics = core.Diagnostics;
+const Error = core.Error;
+const call = core.call;
+
+/// Options of calls on raw descriptors. A call fails with InvalidArgument for a field that it does not use.
+pub const NixlOptions = struct {
+    flags: constants.NixlFlags = .{},
+    /// Plugins of the backends to use, in order of preference; empty for all.
+    backends: []const [*:0]const u8 = &.{},
+    /// For the peer, when the request is complete. A message without bytes needs the flag `notify`.
+    notification: []const u8 = &.{},
+    /// Bytes that the backend understands.
+    custom_parameter: []const u8 = &.{},
+    /// Receives a completion for each run of a request.
+    queue: ?Queue = null,
+    user_data: u64 = 0,
+    /// Nanoseconds that a run of a request may take; 0 for no limit.
+    timeout_ns: u64 = 0,
+
+    pub fn toC(self: NixlOptions) c.kvmem_nixl_options {
+        return .{
+            .struct_size = @sizeOf(c.kvmem_nixl_options),
+            .flags = @bitCast(self.flags),
+            .backends = if (self.backends.len == 0) null else @ptrCast(self.backends.ptr),
+            .backend_count = self.backends.len,
+            .notification = core.pointer(self.notification),
+            .notification_size = self.notification.len,
+            .custom_parameter = core.pointer(self.custom_parameter),
+            .custom_parameter_size = self.custom_parameter.len,
+            .queue = if (self.queue) |queue| queue.handle else null,
+            .user_data = self.user_data,
+            .timeout_ns = self.timeout_ns,
+        };
+    }
+};
+
+fn parametersOf(first: [*c]const c.kvmem_parameter, count: usize) []const Parameter {
+    if (count == 0) return &.{};
+    return @as([*]const Parameter, @ptrCast(first))[0..count];
+}
+
+/// A plugin of NIXL, or a backend of an agent. Valid as long as the Plugins.
+pub const Plugin = struct {
+    name: [:0]const u8,
+    /// Why the plugin does not load; null if it loads.
+    failure: ?[:0]const u8,
+    parameters: []const Parameter,
+    /// Bit 1 << MemoryType for each type that it accepts.
+    memory_types: u32,
+
+    pub fn accepts(self: Plugin, memory_type: constants.MemoryType) bool {
+        return self.memory_types >> @intCast(@backingInt(memory_type)) & 1 != 0;
+    }
+};
+
+/// A list of plugins or backends.
+pub const Plugins = struct {
+    handle: *c.kvmem_plugins,
+
+    /// The plugins that NIXL finds, sorted by name. Loads each of them.
+    pub fn ofNixl(agent: Agent, diagnostics: ?*Diagnostics) Error!Plugins {
+        var handle: ?*c.kvmem_plugins = null;
+        try call(diagnostics, c.kvmem_agent_get_plugins, .{ agent.handle, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// The backends of an agent, sorted by name.
+    pub fn ofAgent(agent: Agent, diagnostics: ?*Diagnostics) Error!Plugins {
+        var handle: ?*c.kvmem_plugins = null;
+        try call(diagnostics, c.kvmem_agent_get_backends, .{ agent.handle, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    pub fn deinit(self: Plugins) void {
+        c.kvmem_plugins_destroy(self.handle);
+    }
+
+    pub fn count(self: Plugins) usize {
+        return c.kvmem_plugins_count(self.handle);
+    }
+
+    pub fn get(self: Plugins, index: usize, diagnostics: ?*Diagnostics) Error!Plugin {
+        var found: c.kvmem_plugin = .{};
+        try call(diagnostics, c.kvmem_plugins_get, .{ self.handle, index, &found });
+        return .{
+            .name = std.mem.span(found.name),
+            .failure = if (found.failure == null) null else std.mem.span(found.failure),
+            .parameters = parametersOf(found.parameters, found.parameter_count),
+            .memory_types = found.memory_types,
+        };
+    }
+};
+
+/// Memory, a file, an object or a block as NIXL addresses it.
+pub const Descriptor = struct {
+    /// Address, or offset in a file or object.
+    address: u64 = 0,
+    /// Bytes.
+    size: u64 = 0,
+    /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file, the number of an object or block device.
+    device_id: u64 = 0,
+    /// What the backend needs to register or query it, such as the key of an object.
+    metadata: []const u8 = &.{},
+    /// For memory views of peers: the agent that owns the memory.
+    agent: ?[:0]const u8 = null,
+
+    fn toC(self: Descriptor) c.kvmem_descriptor {
+        return .{
+            .address = self.address,
+            .size = self.size,
+            .device_id = self.device_id,
+            .metadata = core.pointer(self.metadata),
+            .metadata_size = self.metadata.len,
+            .agent = if (self.agent) |name| name.ptr else null,
+        };
+    }
+};
+
+/// A list of descriptors of one memory type, which other calls copy. The memory need not belong to kvmem.
+pub const Descriptors = struct {
+    handle: *c.kvmem_descriptors,
+
+    pub fn init(memory_type: constants.MemoryType, diagnostics: ?*Diagnostics) Error!Descriptors {
+        var handle: ?*c.kvmem_descriptors = null;
+        try call(diagnostics, c.kvmem_descriptors_create, .{ @backingInt(memory_type), &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// Creates a list from the bytes of `exportBytes`, which are not trusted.
+    pub fn import(bytes: []const u8, diagnostics: ?*Diagnostics) Error!Descriptors {
+        var handle: ?*c.kvmem_descriptors = null;
+        try call(diagnostics, c.kvmem_descriptors_import, .{ core.pointer(bytes), bytes.len, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    pub fn deinit(self: Descriptors) void {
+        c.kvmem_descriptors_destroy(self.handle);
+    }
+
+    /// Adds a descriptor to the end.
+    pub fn add(self: Descriptors, descriptor: Descriptor, diagnostics: ?*Diagnostics) Error!void {
+        const added = descriptor.toC();
+        try call(diagnostics, c.kvmem_descriptors_add, .{ self.handle, &added, @as(usize, 1) });
+    }
+
+    /// Adds the memory of a region, which the list and each request on it keep alive.
+    pub fn addRegion(self: Descriptors, region: Region, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_descriptors_add_region, .{ self.handle, region.handle });
+    }
+
+    pub fn set(self: Descriptors, index: usize, descriptor: Descriptor, diagnostics: ?*Diagnostics) Error!void {
+        const new = descriptor.toC();
+        try call(diagnostics, c.kvmem_descriptors_set, .{ self.handle, index, &new });
+    }
+
+    /// A descriptor, whose slices are valid until the list is changed.
+    pub fn get(self: Descriptors, index: usize, diagnostics: ?*Diagnostics) Error!Descriptor {
+        var found: c.kvmem_descriptor = .{};
+        try call(diagnostics, c.kvmem_descriptors_get, .{ self.handle, index, &found });
+        return .{
+            .address = found.address,
+            .size = found.size,
+            .device_id = found.device_id,
+            .metadata = if (found.metadata) |first| @as([*]const u8, @ptrCast(first))[0..found.metadata_size] else &.{},
+            .agent = if (found.agent == null) null else std.mem.span(found.agent),
+        };
+    }
+
+    pub fn remove(self: Descriptors, index: usize, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_descriptors_remove, .{ self.handle, index });
+    }
+
+    /// Removes the last descriptors, or adds descriptors of zeroes.
+    pub fn resize(self: Descriptors, new_count: usize, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_descriptors_resize, .{ self.handle, new_count });
+    }
+
+    pub fn clear(self: Descriptors, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_descriptors_clear, .{self.handle});
+    }
+
+    /// Frees the memory that the list does not need.
+    pub fn trim(self: Descriptors, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_descriptors_trim, .{self.handle});
+    }
+
+    pub fn count(self: Descriptors) usize {
+        return c.kvmem_descriptors_count(self.handle);
+    }
+
+    pub fn memoryType(self: Descriptors) constants.MemoryType {
+        return @fromBackingInt(@intCast(c.kvmem_descriptors_memory_type(self.handle)));
+    }
+
+    /// The list as text: a line for the list, and one for each descriptor.
+    pub fn print(self: Descriptors, diagnostics: ?*Diagnostics) Error!core.Blob {
+        return core.getBlob(diagnostics, c.kvmem_descriptors_print, .{self.handle});
+    }
+
+    /// The list for another process, with a version and a checksum.
+    pub fn exportBytes(self: Descriptors, diagnostics: ?*Diagnostics) Error!core.Blob {
+        return core.getBlob(diagnostics, c.kvmem_descriptors_export, .{self.handle});
+    }
+};
+
+/// Descriptors that an agent has registered: memory that is in no region, files, objects and blocks.
+pub const Segments = struct {
+    handle: *c.kvmem_segments,
+
+    /// Registers descriptors. The memory must stay valid until they are deregistered.
+    pub fn register(agent: Agent, list: Descriptors, options: NixlOptions, diagnostics: ?*Diagnostics) Error!Segments {
+        const o = options.toC();
+        var handle: ?*c.kvmem_segments = null;
+        try call(diagnostics, c.kvmem_segments_register, .{ agent.handle, list.handle, &o, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// Deregisters the descriptors; if a request on them is in flight, at its end.
+    pub fn deinit(self: Segments) void {
+        c.kvmem_segments_destroy(self.handle);
+    }
+
+    /// Deregisters the descriptors, and reports whether that failed. The handle stays valid.
+    pub fn deregister(self: Segments, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_segments_deregister, .{self.handle});
+    }
+};
+
+/// What a backend knows of a descriptor. Valid as long as the Query.
+pub const QueryResult = struct { exists: bool, properties: []const Parameter };
+
+/// What a backend knows of each descriptor of a list.
+pub const Query = struct {
+    handle: *c.kvmem_query,
+
+    /// Asks a backend. The options name it, unless only one accepts the memory type.
+    pub fn init(agent: Agent, list: Descriptors, options: NixlOptions, diagnostics: ?*Diagnostics) Error!Query {
+        const o = options.toC();
+        var handle: ?*c.kvmem_query = null;
+        try call(diagnostics, c.kvmem_agent_query, .{ agent.handle, list.handle, &o, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    pub fn deinit(self: Query) void {
+        c.kvmem_query_destroy(self.handle);
+    }
+
+    pub fn count(self: Query) usize {
+        return c.kvmem_query_count(self.handle);
+    }
+
+    pub fn get(self: Query, index: usize, diagnostics: ?*Diagnostics) Error!QueryResult {
+        var found: c.kvmem_query_result = .{};
+        try call(diagnostics, c.kvmem_query_get, .{ self.handle, index, &found });
+        return .{ .exists = found.exists != 0, .properties = parametersOf(found.parameters, found.parameter_count) };
+    }
+};
+
+/// Registered memory that kernels on a GPU can access through NIXL's device API.
+pub const MemoryView = struct {
+    handle: *c.kvmem_view,
+
+    pub fn init(agent: Agent, list: Descriptors, options: NixlOptions, diagnostics: ?*Diagnostics) Error!MemoryView {
+        const o = options.toC();
+        var handle: ?*c.kvmem_view = null;
+        try call(diagnostics, c.kvmem_view_create, .{ agent.handle, list.handle, &o, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// No kernel may use the view any more.
+    pub fn deinit(self: MemoryView) void {
+        c.kvmem_view_destroy(self.handle);
+    }
+
+    /// The handle for NIXL's device API.
+    pub fn pointer(self: MemoryView) *anyopaque {
+        return c.kvmem_view_handle(self.handle).?;
+    }
+};
+
+/// A list of descriptors that NIXL has resolved once, for one side of requests.
+pub const Prepared = struct {
+    handle: *c.kvmem_prepared,
+
+    /// Prepares a list. `owner` is the agent whose memory it is, for the remote side; null for the local side.
+    pub fn init(
+        agent: Agent,
+        owner: ?[:0]const u8,
+        list: Descriptors,
+        options: NixlOptions,
+        diagnostics: ?*Diagnostics,
+    ) Error!Prepared {
+        const o = options.toC();
+        const name: ?[*:0]const u8 = if (owner) |text| text.ptr else null;
+        var handle: ?*c.kvmem_prepared = null;
+        try call(diagnostics, c.kvmem_prepared_create, .{ agent.handle, name, list.handle, &o, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// Requests that were made from it keep it.
+    pub fn deinit(self: Prepared) void {
+        c.kvmem_prepared_destroy(self.handle);
+    }
+};
+
+/// NIXL's estimate of the duration of a request.
+pub const RequestCost = struct { duration_ns: u64, margin_ns: u64, method: u32 };
+
+/// What NIXL measured of the last run of a request.
+pub const RequestTelemetry = struct { start_ns: u64, post_ns: u64, duration_ns: u64, bytes: u64, descriptors: u64 };
+
+/// One NIXL transfer between raw descriptors. It can be posted again and again.
+pub const Request = struct {
+    handle: *c.kvmem_request,
+
+    /// A request on two lists, which correspond by index. `owner` is a peer, or the agent itself for files and objects.
+    pub fn init(
+        agent: Agent,
+        operation: constants.Operation,
+        local: Descriptors,
+        owner: [:0]const u8,
+        remote: Descriptors,
+        options: NixlOptions,
+        diagnostics: ?*Diagnostics,
+    ) Error!Request {
+        const o = options.toC();
+        var handle: ?*c.kvmem_request = null;
+        try call(diagnostics, c.kvmem_request_create, .{
+            agent.handle, @backingInt(operation), local.handle, owner.ptr, remote.handle, &o, &handle,
+        });
+        return .{ .handle = handle.? };
+    }
+
+    /// A request on descriptors of two prepared lists: pairs of an index in the local list and one in the remote list.
+    pub fn make(
+        operation: constants.Operation,
+        local: Prepared,
+        local_indices: []const u32,
+        remote: Prepared,
+        remote_indices: []const u32,
+        options: NixlOptions,
+        diagnostics: ?*Diagnostics,
+    ) Error!Request {
+        std.debug.assert(local_indices.len == remote_indices.len);
+        const o = options.toC();
+        var handle: ?*c.kvmem_request = null;
+        try call(diagnostics, c.kvmem_request_make, .{
+            @backingInt(operation), local.handle,      local_indices.ptr, remote.handle,
+            remote_indices.ptr,     local_indices.len, &o,                &handle,
+        });
+        return .{ .handle = handle.? };
+    }
+
+    /// A run in flight continues: its memory must stay valid until it is complete.
+    pub fn deinit(self: Request) void {
+        c.kvmem_request_destroy(self.handle);
+    }
+
+    /// Starts a run. An empty notification is that of the options.
+    pub fn post(self: Request, notification: []const u8, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_request_post, .{ self.handle, core.pointer(notification), notification.len });
+    }
+
+    /// Whether the last run has succeeded; false while it is in flight.
+    pub fn poll(self: Request, diagnostics: ?*Diagnostics) Error!bool {
+        return try core.callStatus(diagnostics, c.kvmem_request_poll, .{self.handle}) == c.KVMEM_STATUS_OK;
+    }
+
+    /// Waits for the end of the last run.
+    pub fn wait(self: Request, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!void {
+        try call(diagnostics, c.kvmem_request_wait, .{ self.handle, timeout_ns });
+    }
+
+    /// The plugin of the backend that NIXL chose, as text.
+    pub fn backend(self: Request, diagnostics: ?*Diagnostics) Error!core.Blob {
+        return core.getBlob(diagnostics, c.kvmem_request_get_backend, .{self.handle});
+    }
+
+    pub fn estimate(self: Request, diagnostics: ?*Diagnostics) Error!RequestCost {
+        return core.get(RequestCost, c.kvmem_request_cost, diagnostics, c.kvmem_request_estimate, .{self.handle});
+    }
+
+    /// The agent must have been created with the flag `telemetry`.
+    pub fn telemetry(self: Request, diagnostics: ?*Diagnostics) Error!RequestTelemetry {
+        return core.get(
+            RequestTelemetry,
+            c.kvmem_request_telemetry,
+            diagnostics,
+            c.kvmem_request_get_telemetry,
+            .{self.handle},
+        );
+    }
+};

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of layouts. */
+#include "calls.h"
+
+#include <string.h>
+
+static kvmem_layout *layout_of(struct step *step)
+{
+    return object(step_name(step), LAYOUT);
+}
+
+static void read_shape(struct step *step, kvmem_layout_config *config)
+{
+    kvmem_layout_config_init(config, sizeof *config);
+    SET(*config, num_blocks);
+    SET(*config, num_layers);
+    SET(*config, outer_dim);
+    SET(*config, page_size);
+    SET(*config, inner_dim);
+    SET(*config, dtype_width);
+    SET(*config, alignment);
+    SET(*config, num_heads);
+    config->kind = (uint32_t)word_value(step, "kind", kinds);
+    config->block_dim = (uint32_t)word_value(step, "block_dim", block_dims);
+    config->order = has(step, "order") ? text_of(step, "order") : NULL;
+    SET(*config, block_stride);
+    SET(*config, layer_stride);
+    SET(*config, outer_stride);
+    SET(*config, token_stride);
+    SET(*config, head_stride);
+    SET(*config, element_stride);
+}
+
+static kvmem_status layout_requirements(struct step *step, kvmem_error **error)
+{
+    kvmem_layout_config config;
+    kvmem_layout_requirements needs;
+    read_shape(step, &config);
+    const kvmem_status status = kvmem_layout_get_requirements(&config, &needs, error);
+    if (status < 0) return status;
+    NUMBER(needs, num_regions);
+    NUMBER(needs, region_size);
+    NUMBER(needs, total_size);
+    NUMBER(needs, allocation_size);
+    return status;
+}
+
+static kvmem_status layout_build(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    char paths[2][512], *names[MAX_LIST];
+    kvmem_layout *layout = NULL;
+    kvmem_region *regions[MAX_LIST];
+    kvmem_layout_config config;
+    kvmem_layout_options options;
+    kvmem_system_options memory;
+    kvmem_disk_options file;
+    read_shape(step, &config);
+    kvmem_layout_options_init(&options, sizeof options);
+    options.config = &config;
+    if (has(step, "regions")) {
+        options.source = KVMEM_LAYOUT_REGIONS;
+        options.count = list_of(step, "regions", names);
+        for (size_t i = 0; i < options.count; i++) regions[i] = object(names[i], REGION);
+        options.regions = regions;
+    } else if (strcmp(text_of(step, "memory"), "disk") == 0) {
+        options.source = KVMEM_LAYOUT_ALLOCATE;
+        kvmem_disk_options_init(&file, sizeof file);
+        file.flags = flags_value(step, "disk_flags", disk_flags);
+        set_paths(step, &file, paths);
+        options.disk = &file;
+    } else if (strcmp(text_of(step, "memory"), "system") == 0) {
+        options.source = KVMEM_LAYOUT_ALLOCATE;
+        kvmem_system_options_init(&memory, sizeof memory);
+        memory.flags = flags_value(step, "system_flags", system_flags);
+        options.system = &memory;
+    } else {
+        fail("memory is system or disk");
+    }
+    const kvmem_status status = kvmem_layout_build(&options, &layout, error);
+    return add_object(name, LAYOUT, layout, status);
+}
+
+static kvmem_status layout_info(struct step *step, kvmem_error **error)
+{
+    kvmem_layout_info info;
+    const kvmem_status status = kvmem_layout_get_info(layout_of(step), &info, error);
+    if (status < 0) return status;
+    NUMBER(info, num_blocks);
+    NUMBER(info, num_layers);
+    NUMBER(info, outer_dim);
+    NUMBER(info, page_size);
+    NUMBER(info, inner_dim);
+    NUMBER(info, dtype_width);
+    NUMBER(info, alignment);
+    NUMBER(info, num_heads);
+    NUMBER(info, num_regions);
+    WORD(info, kind, kinds);
+    WORD(info, block_dim, block_dims);
+    WORD(info, tier, tiers);
+    WORD(info, locality, localities);
+    WORD(info, memory_type, memory_types);
+    add_text(step, "order", info.order);
+    NUMBER(info, block_stride);
+    NUMBER(info, layer_stride);
+    NUMBER(info, outer_stride);
+    NUMBER(info, token_stride);
+    NUMBER(info, head_stride);
+    NUMBER(info, element_stride);
+    return status;
+}
+
+static kvmem_status layout_strides(struct step *step, kvmem_error **error)
+{
+    kvmem_layout_strides strides;
+    const kvmem_status status = kvmem_layout_get_strides(layout_of(step), &strides, error);
+    if (status < 0) return status;
+    NUMBER(strides, num_bases);
+    NUMBER(strides, block_stride);
+    NUMBER(strides, layer_stride);
+    NUMBER(strides, outer_stride);
+    NUMBER(strides, token_stride);
+    NUMBER(strides, head_stride);
+    NUMBER(strides, element_stride);
+    NUMBER(strides, layer_step);
+    NUMBER(strides, outer_step);
+    NUMBER(strides, token_step);
+    NUMBER(strides, head_step);
+    NUMBER(strides, size);
+    NUMBER(strides, row_size);
+    return status;
+}
+
+static kvmem_status located(struct step *step, const kvmem_block *range, kvmem_status status)
+{
+    kvmem_layout_strides strides;
+    if (status < 0) return status;
+    if (kvmem_layout_get_strides(layout_of(step), &strides, NULL) < 0) fail("the layout has no strides");
+    add_number(step, "offset", range->address - strides.bases[0]);
+    add_number(step, "size", range->size);
+    return status;
+}
+
+static kvmem_status layout_block(struct step *step, kvmem_error **error)
+{
+    kvmem_block range;
+    return located(step, &range,
+        kvmem_layout_get_block(layout_of(step), (uint32_t)number_of(step, "block"), number_of(step, "layer"),
+            number_of(step, "outer"), &range, error));
+}
+
+static kvmem_status layout_row(struct step *step, kvmem_error **error)
+{
+    kvmem_block range;
+    return located(step, &range,
+        kvmem_layout_get_row(layout_of(step), (uint32_t)number_of(step, "block"), number_of(step, "layer"),
+            number_of(step, "outer"), number_of(step, "token"), number_of(step, "head"), &range, error));
+}
+
+static kvmem_status layout_region(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_layout_get_region(object(text_of(step, "layout"), LAYOUT),
+        (size_t)number_of(step, "index"), &region, error);
+    return add_object(name, REGION, region, status);
+}
+
+static kvmem_status layout_checksum(struct step *step, kvmem_error **error)
+{
+    uint32_t blocks[MAX_LIST], checksums[MAX_LIST];
+    const size_t count = ids_of(step, "blocks", blocks);
+    const kvmem_status status = kvmem_layout_checksum(layout_of(step), blocks, count, checksums, error);
+    if (status < 0) return status;
+    add_text(step, "checksums", "");
+    for (size_t i = 0; i < count; i++) append_number(step, checksums[i]);
+    return status;
+}
+
+static kvmem_status layout_resize(struct step *step, kvmem_error **error)
+{
+    return kvmem_layout_resize(layout_of(step), number_of(step, "num_blocks"), error);
+}
+
+const struct call layout_calls[] = {
+    {"layout_get_requirements", layout_requirements},
+    {"layout_build", layout_build},
+    {"layout_get_info", layout_info},
+    {"layout_get_strides", layout_strides},
+    {"layout_get_block", layout_block},
+    {"layout_get_row", layout_row},
+    {"layout_get_region", layout_region},
+    {"layout_checksum", layout_checksum},
+    {"layout_resize", layout_resize},
+    {NULL, NULL},
+};

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of regions. */
+#include "calls.h"
+
+#include <string.h>
+
+static kvmem_region *region_of(struct step *step)
+{
+    return object(step_name(step), REGION);
+}
+
+void set_paths(struct step *step, kvmem_disk_options *options, char paths[2][512])
+{
+    if (has(step, "path")) options->path = strcpy(paths[0], path_of(text_of(step, "path")));
+    if (has(step, "directory")) options->directory = strcpy(paths[1], path_of(text_of(step, "directory")));
+}
+
+static kvmem_status create_system(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_region *region = NULL;
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof options);
+    options.flags = flags_value(step, "flags", system_flags);
+    SET(options, size);
+    SET(options, huge_page_size);
+    options.prefault_threads = (uint32_t)number_of(step, "prefault_threads");
+    const kvmem_status status = kvmem_region_create_system(&options, &region, error);
+    return add_object(name, REGION, region, status);
+}
+
+static kvmem_status create_disk(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    char paths[2][512];
+    kvmem_region *region = NULL;
+    kvmem_disk_options options;
+    kvmem_disk_options_init(&options, sizeof options);
+    options.flags = flags_value(step, "flags", disk_flags);
+    SET(options, size);
+    set_paths(step, &options, paths);
+    const kvmem_status status = kvmem_region_create_disk(&options, &region, error);
+    return add_object(name, REGION, region, status);
+}
+
+static kvmem_status create_view(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    const kvmem_region *parent = object(text_of(step, "region"), REGION);
+    kvmem_region *view = NULL;
+    const kvmem_status status =
+        kvmem_region_create_view(parent, number_of(step, "offset"), number_of(step, "size"), &view, error);
+    return add_object(name, REGION, view, status);
+}
+
+static kvmem_status adopt_host(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_region *region = NULL;
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof options);
+    options.flags = flags_value(step, "flags", adopt_flags);
+    SET(options, size);
+    options.address = adopt_memory(name, options.size, &options.user_data);
+    options.release = released;
+    const kvmem_status status = kvmem_region_adopt_host(&options, &region, error);
+    if (status < 0) forget_memory(name);
+    return add_object(name, REGION, region, status);
+}
+
+static kvmem_status region_info(struct step *step, kvmem_error **error)
+{
+    kvmem_region_info info;
+    const kvmem_status status = kvmem_region_get_info(region_of(step), &info, error);
+    if (status < 0) return status;
+    NUMBER(info, size);
+    NUMBER(info, page_size);
+    NUMBER(info, alignment);
+    WORD(info, tier, tiers);
+    WORD(info, origin, origins);
+    add_flags(step, "flags", info.flags, region_flags);
+    NUMBER(info, registration_count);
+    return status;
+}
+
+static kvmem_status region_path(struct step *step, kvmem_error **error)
+{
+    kvmem_blob *path;
+    const kvmem_status status = kvmem_region_get_path(region_of(step), &path, error);
+    if (status < 0) return status;
+    add_text(step, "path", shown_path(kvmem_blob_data(path)));
+    kvmem_blob_destroy(path);
+    return status;
+}
+
+static kvmem_status region_holders(struct step *step, kvmem_error **error)
+{
+    kvmem_region_holders holders;
+    const kvmem_status status = kvmem_region_get_holders(region_of(step), &holders, error);
+    if (status < 0) return status;
+    NUMBER(holders, references);
+    NUMBER(holders, views);
+    NUMBER(holders, registrations);
+    NUMBER(holders, shares);
+    NUMBER(holders, importers);
+    NUMBER(holders, handles);
+    return status;
+}
+
+static kvmem_status region_residency(struct step *step, kvmem_error **error)
+{
+    kvmem_region_residency residency;
+    return kvmem_region_get_residency(region_of(step), &residency, error);
+}
+
+static kvmem_status region_sync(struct step *step, kvmem_error **error)
+{
+    return kvmem_region_sync(region_of(step), error);
+}
+
+static kvmem_status region_check_owner(struct step *step, kvmem_error **error)
+{
+    return kvmem_region_check_owner(region_of(step), error);
+}
+
+static kvmem_status region_commit(struct step *step, kvmem_error **error)
+{
+    return kvmem_region_commit(region_of(step), number_of(step, "offset"), number_of(step, "size"), error);
+}
+
+static kvmem_status region_decommit(struct step *step, kvmem_error **error)
+{
+    return kvmem_region_decommit(region_of(step), number_of(step, "offset"), number_of(step, "size"), error);
+}
+
+static unsigned char *region_bytes(struct step *step, size_t size)
+{
+    kvmem_region_info info;
+    const uint64_t offset = number_of(step, "offset");
+    if (kvmem_region_get_info(region_of(step), &info, NULL) < 0 || info.tier != KVMEM_TIER_SYSTEM ||
+        offset + size > info.size)
+        fail("the bytes are not in host memory of the region");
+    return (unsigned char *)(uintptr_t)(info.address + offset);
+}
+
+static kvmem_status write_region(struct step *step, kvmem_error **error)
+{
+    unsigned char *bytes;
+    const size_t size = bytes_of(step, "bytes", &bytes);
+    (void)error;
+    memcpy(region_bytes(step, size), bytes, size);
+    return KVMEM_STATUS_OK;
+}
+
+static kvmem_status read_region(struct step *step, kvmem_error **error)
+{
+    unsigned char *bytes;
+    const size_t size = bytes_of(step, "bytes", &bytes);
+    (void)error;
+    if (memcmp(region_bytes(step, size), bytes, size) != 0) fail("the region has other bytes");
+    return KVMEM_STATUS_OK;
+}
+
+static kvmem_status wait_for_release(struct step *step, kvmem_error **error)
+{
+    (void)error;
+    await_release(step_name(step));
+    return KVMEM_STATUS_OK;
+}
+
+const struct call region_calls[] = {
+    {"region_create_system", create_system},
+    {"region_create_disk", create_disk},
+    {"region_create_view", create_view},
+    {"region_adopt_host", adopt_host},
+    {"region_get_info", region_info},
+    {"region_get_path", region_path},
+    {"region_get_holders", region_holders},
+    {"region_get_residency", region_residency},
+    {"region_sync", region_sync},
+    {"region_check_owner", region_check_owner},
+    {"region_commit", region_commit},
+    {"region_decommit", region_decommit},
+    {"write", write_region},
+    {"read", read_region},
+    {"await_release", wait_for_release},
+    {NULL, NULL},
+};

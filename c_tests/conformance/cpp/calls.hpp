@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of the tables through kvmem.hpp, one file per noun, and what they have in common.
+#pragma once
+
+#include "words.hpp"
+#include "world.hpp"
+
+#include <functional>
+
+using Call = std::function<Results(const Step &, World &)>;
+using Calls = std::map<std::string, Call>;
+
+Calls region_calls();
+Calls layout_calls();
+Calls block_calls();
+Calls transfer_calls();
+Calls share_calls();
+
+inline std::string number(std::uint64_t value) { return std::to_string(value); }
+
+template <typename E>
+std::uint64_t raw(E value) {
+    return static_cast<std::uint64_t>(value);
+}
+
+// A field as a result, and a key as a field, of the same name.
+#define NUMBER(object, field) {#field, number((object).field)}
+#define WORD(object, field, words) {#field, word_of(raw((object).field), words)}
+#define SET(object, field) (object).field = step.number(#field)
+
+template <typename Flag>
+kvmem::Flags<Flag> flags(const Step &step, const std::string &key, const Words &words) {
+    return kvmem::Flags<Flag>::from_bits(step.flags(key, words));
+}
+
+inline std::optional<std::string> optional_path(const Step &step, const std::string &key, const World &world) {
+    if (!step.has(key)) return std::nullopt;
+    return world.path(step.text(key));
+}
+
+inline std::vector<std::uint32_t> ids(const Step &step, const std::string &key) {
+    std::vector<std::uint32_t> ids;
+    for (const std::uint64_t id : step.numbers(key)) ids.push_back(static_cast<std::uint32_t>(id));
+    return ids;
+}
+
+// The name of the object that the call creates, which must be free.
+inline const std::string &new_name(const Step &step, const World &world) {
+    world.require_free(step.name());
+    return step.name();
+}
+
+// A call without keys and results.
+template <typename T, typename Do>
+Call simply(Do call) {
+    return [call](const Step &step, World &world) {
+        call(world.get<T>(step.name()), step);
+        return Results();
+    };
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of layouts.
+#include "calls.hpp"
+
+namespace {
+
+kvmem::LayoutConfig shape(const Step &step) {
+    kvmem::LayoutConfig config;
+    SET(config, num_blocks);
+    SET(config, num_layers);
+    SET(config, outer_dim);
+    SET(config, page_size);
+    SET(config, inner_dim);
+    SET(config, dtype_width);
+    SET(config, alignment);
+    SET(config, num_heads);
+    config.kind = static_cast<kvmem::LayoutKind>(step.word("kind", kinds));
+    config.block_dim = static_cast<kvmem::BlockDim>(step.word("block_dim", block_dims));
+    if (step.has("order")) config.order = step.text("order");
+    SET(config, block_stride);
+    SET(config, layer_stride);
+    SET(config, outer_stride);
+    SET(config, token_stride);
+    SET(config, head_stride);
+    SET(config, element_stride);
+    return config;
+}
+
+Results requirements(const Step &step, World &) {
+    const auto needs = kvmem::layout_requirements(shape(step));
+    return {NUMBER(needs, num_regions), NUMBER(needs, region_size),
+            NUMBER(needs, total_size), NUMBER(needs, allocation_size)};
+}
+
+kvmem::Layout build_on(const Step &step, World &world) {
+    const auto config = shape(step);
+    if (step.has("regions")) {
+        // Other handles to the same regions: those of the case stay where they are.
+        std::vector<kvmem::Region> regions;
+        for (const std::string &name : step.list("regions")) {
+            const auto &region = world.get<kvmem::Region>(name);
+            regions.push_back(region.create_view(0, region.info().size));
+        }
+        return kvmem::Layout::build(config, regions);
+    }
+    if (step.text("memory") == "disk") {
+        kvmem::DiskOptions options;
+        options.flags = flags<kvmem::DiskFlag>(step, "disk_flags", disk_flags);
+        options.path = optional_path(step, "path", world);
+        return kvmem::Layout::build(config, options);
+    }
+    if (step.text("memory") != "system") throw Failure("memory is system or disk");
+    kvmem::SystemOptions options;
+    options.flags = flags<kvmem::SystemFlag>(step, "system_flags", system_flags);
+    return kvmem::Layout::build(config, options);
+}
+
+Results build(const Step &step, World &world) {
+    const auto &name = new_name(step, world);
+    world.add(name, build_on(step, world));
+    return {};
+}
+
+Results layout_info(const Step &step, World &world) {
+    const auto info = world.get<kvmem::Layout>(step.name()).info();
+    return {NUMBER(info, num_blocks), NUMBER(info, num_layers),
+            NUMBER(info, outer_dim), NUMBER(info, page_size),
+            NUMBER(info, inner_dim), NUMBER(info, dtype_width),
+            NUMBER(info, alignment), NUMBER(info, num_heads),
+            NUMBER(info, num_regions), WORD(info, kind, kinds),
+            WORD(info, block_dim, block_dims), WORD(info, tier, tiers),
+            WORD(info, locality, localities),
+            WORD(info, memory_type, memory_types), {"order", info.order},
+            NUMBER(info, block_stride), NUMBER(info, layer_stride),
+            NUMBER(info, outer_stride), NUMBER(info, token_stride),
+            NUMBER(info, head_stride), NUMBER(info, element_stride)};
+}
+
+Results layout_strides(const Step &step, World &world) {
+    const auto strides = world.get<kvmem::Layout>(step.name()).strides();
+    return {NUMBER(strides, num_bases), NUMBER(strides, block_stride),
+            NUMBER(strides, layer_stride), NUMBER(strides, outer_stride),
+            NUMBER(strides, token_stride), NUMBER(strides, head_stride),
+            NUMBER(strides, element_stride), NUMBER(strides, layer_step),
+            NUMBER(strides, outer_step), NUMBER(strides, token_step),
+            NUMBER(strides, head_step), NUMBER(strides, size),
+            NUMBER(strides, row_size)};
+}
+
+Results located(const kvmem::Layout &layout, const kvmem::BlockRange &range) {
+    return {{"offset", number(range.address - layout.strides().bases[0])}, NUMBER(range, size)};
+}
+
+Results get_block(const Step &step, World &world) {
+    const auto &layout = world.get<kvmem::Layout>(step.name());
+    return located(layout, layout.block(step.number32("block"), step.number("layer"), step.number("outer")));
+}
+
+Results get_row(const Step &step, World &world) {
+    const auto &layout = world.get<kvmem::Layout>(step.name());
+    return located(layout, layout.row(step.number32("block"), step.number("layer"), step.number("outer"),
+                                      step.number("token"), step.number("head")));
+}
+
+Results get_region(const Step &step, World &world) {
+    const auto &name = new_name(step, world);
+    world.add(name, world.get<kvmem::Layout>(step.text("layout")).region(step.number("index")));
+    return {};
+}
+
+Results checksum(const Step &step, World &world) {
+    std::string list;
+    for (const std::uint32_t one : world.get<kvmem::Layout>(step.name()).checksum(ids(step, "blocks"))) {
+        list += (list.empty() ? "" : ",") + number(one);
+    }
+    return {{"checksums", list}};
+}
+
+}  // namespace
+
+Calls layout_calls() {
+    return {
+        {"layout_get_requirements", requirements},
+        {"layout_build", build},
+        {"layout_get_info", layout_info},
+        {"layout_get_strides", layout_strides},
+        {"layout_get_block", get_block},
+        {"layout_get_row", get_row},
+        {"layout_get_region", get_region},
+        {"layout_checksum", checksum},
+        {"layout_resize", simply<kvmem::Layout>([](auto &layout, const Step &step) {
+             layout.resize(step.number("num_blocks"));
+         })},
+    };
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eight processes pull blocks from one agent while its memory is registered and deregistered, and the blocks of
+// layouts that come and go.
+#include "harness.h"
+
+#define PULLERS 8
+
+enum {
+    OPEN = 1, /* pull_setup -> nothing */
+    MEET,     /* metadata, then a second frame with a descriptor -> nothing */
+    PULL,     /* nanoseconds -> number of rounds */
+};
+
+typedef struct pull_setup {
+    char name[32];
+    kvmem_layout_config config;
+    uint32_t seed;
+    uint32_t reserved;
+} pull_setup;
+
+/* ---- A process that pulls ---- */
+
+static kvmem_agent *puller_agent;
+static kv_side puller_side;
+static kv_side puller_model; /* of the owner */
+static uint64_t puller_random;
+
+static void serve_setup(const message *request) {
+    pull_setup setup;
+    CHECK_EQ(request->size, sizeof(setup));
+    memcpy(&setup, request->data, sizeof(setup));
+    puller_agent = agent_open(setup.name);
+    kv_side_open(&puller_side, &setup.config, puller_agent, setup.seed);
+    kv_model_open(&puller_model, &setup.config, 1);
+    puller_random = setup.seed;
+}
+
+/* The owner is a new peer each time: its memory may be elsewhere, or other memory at the same addresses. */
+static void serve_meeting(int socket, const message *metadata) {
+    CLEANUP(message_free) message descriptor = frame_expect(socket, MEET);
+    kvmem_layout_destroy(puller_model.layout);
+    puller_model.layout = NULL;
+    if (kvmem_agent_check_remote_metadata(puller_agent, "owner", NULL) == KVMEM_STATUS_OK) {
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(puller_agent, "owner", ERR));
+    }
+    agent_load(puller_agent, metadata);
+    EXPECT_OK(kvmem_layout_import(puller_agent, descriptor.data, descriptor.size, &puller_model.layout, ERR));
+}
+
+static uint32_t next_block(void) {
+    puller_random = puller_random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((puller_random >> 33) % puller_side.config.num_blocks);
+}
+
+/* Some block to some other place: every byte of the memory is compared. */
+static void pull_once(void) {
+    const kv_move move = KV_MOVE(puller_side.config.num_layers, {next_block(), next_block()});
+    kv_run(puller_model.layout, puller_side.layout, &move);
+    kv_side_check_moved(&puller_side, &puller_model, &move);
+}
+
+static void serve_pull(int socket, const message *request) {
+    uint64_t duration = 0;
+    CHECK_EQ(request->size, sizeof(duration));
+    memcpy(&duration, request->data, sizeof(duration));
+    const load_clock clock = load_begin();
+    uint64_t rounds = 0;
+    do {
+        pull_once();
+        rounds++;
+    } while (load_lasts(&clock, duration));
+    frame_send(socket, PULL, &rounds, sizeof(rounds));
+}
+
+static void serve(int socket, uint32_t tag, const message *request) {
+    switch (tag) {
+    case OPEN:
+        serve_setup(request);
+        frame_send(socket, tag, NULL, 0);
+        break;
+    case MEET:
+        serve_meeting(socket, request);
+        frame_send(socket, tag, NULL, 0);
+        break;
+    default:
+        CHECK_EQ(tag, PULL);
+        serve_pull(socket, request);
+    }
+}
+
+ROLE(puller) {
+    frames_serve(socket, serve);
+    kv_side_close(&puller_side);
+    kv_side_close(&puller_model);
+    kvmem_agent_destroy(puller_agent);
+}
+
+/* ---- The owner ---- */
+
+typedef struct owner {
+    kvmem_agent *agent;
+    kv_side side;
+    peer pullers[PULLERS];
+} owner;
+
+static void await_all(owner *owner, uint32_t tag) {
+    for (size_t i = 0; i < PULLERS; i++) {
+        frame_await(owner->pullers[i].socket, tag);
+    }
+}
+
+/* The pullers learn where the blocks are now. */
+static void introduce(owner *owner) {
+    CLEANUP(message_free) message metadata = agent_metadata(owner->agent);
+    CLEANUP(message_free) message descriptor = layout_descriptor(owner->side.layout);
+    for (size_t i = 0; i < PULLERS; i++) {
+        frame_send(owner->pullers[i].socket, MEET, metadata.data, metadata.size);
+        frame_send(owner->pullers[i].socket, MEET, descriptor.data, descriptor.size);
+    }
+    await_all(owner, MEET);
+}
+
+static void owner_open(owner *owner) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    for (uint32_t i = 0; i < PULLERS; i++) {
+        owner->pullers[i] = peer_start("puller");
+        pull_setup setup = {.config = config, .seed = 2 + i};
+        snprintf(setup.name, sizeof(setup.name), "puller %u", i);
+        frame_send(owner->pullers[i].socket, OPEN, &setup, sizeof(setup));
+    }
+    owner->agent = agent_open("owner");
+    kv_side_open(&owner->side, &config, owner->agent, 1);
+    await_all(owner, OPEN);
+    introduce(owner);
+}
+
+static void owner_close(owner *owner) {
+    for (size_t i = 0; i < PULLERS; i++) {
+        peer_finish(&owner->pullers[i]);
+    }
+    kv_side_close(&owner->side);
+    kvmem_agent_destroy(owner->agent);
+}
+
+static void begin_pulls(owner *owner, uint64_t duration) {
+    for (size_t i = 0; i < PULLERS; i++) {
+        frame_send(owner->pullers[i].socket, PULL, &duration, sizeof(duration));
+    }
+}
+
+static uint64_t await_pulls(owner *owner) {
+    uint64_t all = 0;
+    for (size_t i = 0; i < PULLERS; i++) {
+        uint64_t rounds = 0;
+        frame_expect_into(owner->pullers[i].socket, PULL, &rounds, sizeof(rounds));
+        CHECK(rounds > 0);
+        all += rounds;
+    }
+    return all;
+}
+
+/* A thread that registers memory, looks at what peers would get, and deregisters. */
+typedef struct churn {
+    kvmem_agent *agent;
+    atomic_bool *is_over;
+    uint64_t cycles;
+    kvmem_status status; /* the first failure; read after the join */
+} churn;
+
+static kvmem_status churn_once(const churn *churn, uint64_t size) {
+    const kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = size);
+    OWNED(kvmem_region) region = NULL;
+    OWNED(kvmem_registration) registration = NULL;
+    OWNED(kvmem_blob) metadata = NULL;
+    kvmem_status status = kvmem_region_create_system(&options, &region, NULL);
+    THEN(status, kvmem_region_register(region, churn->agent, &registration, NULL));
+    THEN(status, kvmem_agent_get_local_metadata(churn->agent, &metadata, NULL));
+    THEN(status, kvmem_registration_deregister(registration, NULL));
+    return status;
+}
+
+static void *churn_on(void *argument) {
+    churn *churn = argument;
+    while (churn->status == KVMEM_STATUS_OK && !*churn->is_over) {
+        churn->status = churn_once(churn, 4096 * (1 + churn->cycles % 64));
+        churn->cycles++;
+    }
+    return NULL;
+}
+
+TEST(eight_processes_pull_while_memory_is_registered_and_deregistered) {
+    OPENED(owner, owner);
+    atomic_bool is_over = false;
+    churn churns[2] = {{.agent = owner.agent, .is_over = &is_over}, {.agent = owner.agent, .is_over = &is_over}};
+    threads threads = {0};
+    threads_start(&threads, NUM(churns), churn_on, churns, sizeof(churns[0]));
+    begin_pulls(&owner, load_duration());
+    const uint64_t rounds = await_pulls(&owner);
+    is_over = true;
+    threads_join(&threads);
+    for (size_t i = 0; i < NUM(churns); i++) {
+        CHECK_EQ(churns[i].status, KVMEM_STATUS_OK);
+        CHECK(churns[i].cycles > 0);
+    }
+    kv_side_check(&owner.side);
+    load_report("%d processes pulled %llu times while two threads registered memory %llu times", PULLERS,
+                (unsigned long long)rounds, (unsigned long long)(churns[0].cycles + churns[1].cycles));
+}
+
+/* The memory is registered as another layout each time, and the pullers read what is there now. */
+TEST(eight_processes_pull_from_layouts_that_come_and_go) {
+    OPENED(owner, owner);
+    const load_clock clock = load_begin();
+    uint64_t layouts = 0;
+    uint64_t rounds = 0;
+    do {
+        begin_pulls(&owner, MILLISECONDS(10));
+        rounds += await_pulls(&owner);
+        kvmem_layout_destroy(owner.side.layout);
+        owner.side.layout = NULL;
+        kv_side_build(&owner.side, owner.agent);
+        introduce(&owner);
+        layouts++;
+    } while (load_lasts(&clock, load_duration()));
+    begin_pulls(&owner, 0);
+    rounds += await_pulls(&owner);
+    load_report("%d processes pulled %llu times from %llu layouts", PULLERS, (unsigned long long)rounds,
+                (unsigned long long)(layouts + 1));
+}

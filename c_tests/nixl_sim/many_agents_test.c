@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fifty agents over the stand-in for NIXL, which frees all that it allocates: what they leave behind in the heap is the
+// library's, and nothing.
+#include "stand_in.h"
+
+#include <malloc.h>
+
+#define AGENTS 50
+
+static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
+
+typedef struct member {
+    kvmem_agent *agent;
+    kv_side side;
+} member;
+
+static member members[AGENTS];
+
+static void open_member(uint32_t number) {
+    members[number].agent = agent_open(TEXT("agent %u", number));
+    kv_side_open(&members[number].side, REF(kv_config(&kv_kinds[0])), members[number].agent, number);
+}
+
+/* The stand-in moves no bytes: what counts is what is allocated on the way. */
+static void meet_next(uint32_t number) {
+    member *own = &members[number];
+    member *next = &members[(number + 1) % AGENTS];
+    agents_introduce(own->agent, next->agent);
+    CLEANUP(message_free) message descriptor = layout_descriptor(next->side.layout);
+    OWN(kvmem_layout, remote, kvmem_layout_import, own->agent, descriptor.data, descriptor.size);
+    kv_run(remote, own->side.layout, &move);
+    kv_run(own->side.layout, remote, &move);
+    EXPECT_OK(kvmem_agent_notify(own->agent, kvmem_agent_name(next->agent), "x", 1, ERR));
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "", kvmem_agent_take_notifications, own->agent, 0);
+    if (number % 2 == 0) { /* the others leave that to the end of the agent */
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(own->agent, kvmem_agent_name(next->agent), ERR));
+    }
+}
+
+static void all_of_it(void) {
+    for (uint32_t i = 0; i < AGENTS; i++) {
+        open_member(i);
+    }
+    for (uint32_t i = 0; i < AGENTS; i++) {
+        meet_next(i);
+    }
+    for (uint32_t i = 0; i < AGENTS; i++) {
+        member *closed = &members[i * 7 % AGENTS];
+        kvmem_agent_destroy(closed->agent);
+        kv_side_close(&closed->side);
+    }
+    test_forget_error();
+}
+
+static size_t bytes_in_use(void) {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+/* The heap counts what threads cache of it, and chunks that other arenas have split. CTest sets both to none. */
+static void require_exact_heap(void) {
+    const char *tunables = getenv("GLIBC_TUNABLES");
+    if (tunables == NULL || strstr(tunables, "tcache_count=0") == NULL || strstr(tunables, "arena_max=1") == NULL) {
+        FAIL("set GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1, so that the heap is counted exactly");
+    }
+}
+
+TEST(fifty_agents_leave_no_thread_no_file_and_no_byte_behind) {
+    require_exact_heap();
+    nixl_find_stand_in();
+    all_of_it();
+    all_of_it(); /* what the process keeps is there after it */
+    printf("counting\n"); /* this, too, keeps a buffer */
+    const size_t threads = count_directory_entries("/proc/self/task");
+    const size_t files = count_open_files();
+    const size_t bytes = bytes_in_use();
+    for (int round = 0; round < 10; round++) {
+        all_of_it();
+        CHECK_EQ(count_directory_entries("/proc/self/task"), threads);
+        CHECK_EQ(count_open_files(), files);
+    }
+    CHECK_EQ(bytes_in_use(), bytes);
+}

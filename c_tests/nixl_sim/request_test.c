@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests on raw descriptors that stay in flight, over the stand-in for NIXL: when they end, and what can be done with
+// their memory until then.
+#include "stand_in.h"
+
+static unsigned char memory[8192];
+
+typedef struct pair {
+    kvmem_agent *near, *far;
+    kvmem_descriptors *local, *remote;
+    kvmem_segments *segments;
+} pair;
+
+static kvmem_descriptors *list_of(const unsigned char *address) {
+    GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    const kvmem_descriptor descriptor = {.address = (uintptr_t)address, .size = 4096};
+    EXPECT_OK(kvmem_descriptors_add(list, &descriptor, 1, ERR));
+    return list;
+}
+
+static void pair_open(pair *pair) {
+    nixl_find_stand_in();
+    pair->near = agent_open("near");
+    pair->far = agent_open("far");
+    agents_introduce(pair->near, pair->far);
+    pair->local = list_of(memory);
+    pair->remote = list_of(memory + 4096);
+    EXPECT_OK(kvmem_segments_register(pair->near, pair->local, NULL, &pair->segments, ERR));
+    NIXL(nixl_sim_set_pending(1));
+}
+
+static void pair_close(pair *pair) {
+    NIXL(nixl_sim_set_pending(0));
+    kvmem_segments_destroy(pair->segments);
+    kvmem_descriptors_destroy(pair->local);
+    kvmem_descriptors_destroy(pair->remote);
+    kvmem_agent_destroy(pair->near);
+    kvmem_agent_destroy(pair->far);
+}
+
+static kvmem_request *request_with(pair *pair, const kvmem_nixl_options *options) {
+    GET(kvmem_request *, request, kvmem_request_create, pair->near, KVMEM_REQUEST_READ, pair->local, "far",
+        pair->remote, options);
+    return request;
+}
+
+/* Posts until the run before has ended. The deadline of the process bounds the wait. */
+static void post_when_free(kvmem_request *request) {
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) {
+        status = kvmem_request_post(request, NULL, 0, ERR);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+}
+
+TEST(a_run_that_exceeds_its_limit_ends_and_its_memory_stays_in_use) {
+    OPENED(pair, both);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(10),
+                                               it.queue = queue, it.user_data = 5);
+    OWNED(kvmem_request) request = request_with(&both, &options);
+    EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "with agent 'far' was not complete after 10 ms",
+                   kvmem_request_wait(request, PATIENCE, ERR));
+    CHECK_HAS(test_last_message(), "timeout_ns");
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_request_poll(request, ERR)); /* it has ended */
+    kvmem_completion completion = next_completion(queue);
+    CHECK_EQ(completion.status, KVMEM_STATUS_TIMED_OUT);
+    CHECK_EQ(completion.user_data, 5);
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).in_flight, 1);
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_request_post(request, NULL, 0, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "1 request in flight", kvmem_segments_deregister(both.segments, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "far", kvmem_agent_invalidate_remote_metadata(both.near, "far", ERR));
+    NIXL(nixl_sim_set_pending(0));
+    post_when_free(request); /* the late run has ended, and the next one succeeds */
+    EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
+    completion = next_completion(queue);
+    CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_segments_deregister(both.segments, ERR));
+}
+
+/* The end of the wait is not the end of the run. */
+TEST(a_wait_that_times_out_ends_no_run) {
+    OPENED(pair, both);
+    OWNED(kvmem_request) request = request_with(&both, NULL);
+    EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_request_wait(request, MILLISECONDS(5), ERR));
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_request_poll(request, ERR));
+    NIXL(nixl_sim_set_pending(0));
+    EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
+}
+
+TEST(a_late_run_that_fails_makes_its_request_unusable) {
+    OPENED(pair, both);
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1));
+    OWNED(kvmem_request) request = request_with(&both, &options);
+    EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_request_wait(request, PATIENCE, ERR));
+    NIXL(nixl_sim_fail_status(1));
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) {
+        status = kvmem_request_post(request, NULL, 0, ERR);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 0);
+}
+
+/* The handle is destroyed before the end: the request is released when NIXL has ended it. */
+TEST(a_late_run_whose_request_was_destroyed_is_released_at_its_end) {
+    OPENED(pair, both);
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1));
+    kvmem_request *request = request_with(&both, &options);
+    EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_request_wait(request, PATIENCE, ERR));
+    kvmem_request_destroy(request);
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 1);
+    NIXL(nixl_sim_set_pending(0));
+    while (NIXL(nixl_sim_get_requests()).alive > 0) {
+        sched_yield();
+    }
+}

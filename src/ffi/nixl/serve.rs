@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Owners that serve transfers of their layouts.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::borrow;
+use crate::ffi::common::options::{check_flags, options, read_nullable};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::layout::kvmem_layout;
+use crate::transfer::engine::nixl::served::{ServeOptions, serve};
+
+/// Peers may write to the layout, too.
+pub const KVMEM_SERVE_WRITE: u64 = 1;
+
+/// Options of kvmem_layout_serve.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_serve_options {
+    /// sizeof(kvmem_serve_options)
+    pub struct_size: usize,
+    /// KVMEM_SERVE_* flags.
+    pub flags: u64,
+    /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB.
+    pub arena_size: u64,
+    /// How long a peer may neither read nor write while the owner waits for it, in nanoseconds; then it loses
+    /// its part of the staging memory. 0 for 30 s.
+    pub stall_timeout_ns: u64,
+}
+options!(kvmem_serve_options);
+
+/// Sets options to their defaults.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_serve_options_init(options: *mut kvmem_serve_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { crate::ffi::common::options::init(options, struct_size) };
+}
+
+/// Serves transfers of a layout to peers, as long as the layout exists.
+///
+/// A transfer between layouts that store the same tokens differently has a contiguous range per row, and
+/// NIXL takes microseconds for each. For peers of a layout that is served, this process gathers rows in
+/// staging memory, which they read in large ranges, or scatters what they have written there. Their transfers
+/// use this if it takes less time. Get the metadata of the agent, and export the layout, after this call.
+///
+/// @param layout a layout in host memory of this process that was built with an agent
+/// @param options options; NULL for the defaults
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: an option is invalid
+///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
+///           peers
+///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in GPU memory, on disk, or in memory of another
+///           process
+///         KVMEM_STATUS_OUT_OF_MEMORY: the staging memory cannot be allocated
+///         KVMEM_STATUS_NIXL: NIXL cannot register the staging memory
+///
+/// Notes: Peers can read what they request, and with KVMEM_SERVE_WRITE write it. They cannot have this
+/// process access other memory. NIXL itself does not restrict peers that have the metadata of the agent.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_serve(
+    layout: *mut kvmem_layout,
+    options: *const kvmem_serve_options,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let layout = borrow(scope, layout)?;
+            let options = match read_nullable(options)? {
+                Some(options) => converted(&options)?,
+                None => ServeOptions::default(),
+            };
+            serve(layout, &options)
+        })
+    }
+}
+
+fn converted(options: &kvmem_serve_options) -> Result<ServeOptions, Error> {
+    check_flags("kvmem_serve_options", options.flags, KVMEM_SERVE_WRITE)?;
+    Ok(ServeOptions {
+        arena_size: options.arena_size,
+        writes: options.flags & KVMEM_SERVE_WRITE != 0,
+        stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),
+    })
+}

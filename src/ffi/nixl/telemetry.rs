@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What NIXL measured of all requests of an agent.
+
+use std::time::Duration;
+
+use crate::ffi::agent::kvmem_agent;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::borrow;
+use crate::ffi::common::pointer::out;
+use crate::ffi::common::status::kvmem_status;
+
+/// What an agent has moved since it was created, as NIXL measured it: the sum over all runs of its requests,
+/// those of transfers included.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_agent_telemetry {
+    /// Runs that have succeeded.
+    pub succeeded: u64,
+    /// Runs that have failed.
+    pub failed: u64,
+    /// Runs that are in flight now.
+    pub in_flight: u64,
+    /// Bytes that were read from peers, files and objects.
+    pub bytes_read: u64,
+    /// Bytes that were written to peers, files and objects.
+    pub bytes_written: u64,
+    /// Descriptors of those runs, after NIXL has merged neighbours.
+    pub descriptors: u64,
+    /// Sum of the durations of the calls that posted the runs, in nanoseconds.
+    pub post_ns: u64,
+    /// Sum of the durations of the runs that have succeeded, in nanoseconds. Runs may overlap.
+    pub duration_ns: u64,
+    /// The longest of these durations, in nanoseconds.
+    pub longest_ns: u64,
+    /// Notifications that were sent without a request.
+    pub notifications_sent: u64,
+    /// Notifications that have arrived.
+    pub notifications_received: u64,
+}
+
+/// Returns what an agent has moved since it was created.
+///
+/// @param agent an agent that was created with KVMEM_AGENT_TELEMETRY
+/// @param telemetry receives the sums
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the agent has no telemetry
+///
+/// Notes: a transfer consists of one or several requests; kvmem_transfer_get_info has their number. NIXL
+/// measures in microseconds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_agent_get_telemetry(
+    agent: *mut kvmem_agent,
+    telemetry: *mut kvmem_agent_telemetry,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let agent = &borrow(scope, agent)?.agent;
+            let telemetry = out(telemetry, "telemetry")?;
+            let sum = agent.call(|state| state.agent_telemetry())?;
+            telemetry.write(kvmem_agent_telemetry {
+                succeeded: sum.succeeded,
+                failed: sum.failed,
+                in_flight: sum.in_flight,
+                bytes_read: sum.bytes_read,
+                bytes_written: sum.bytes_written,
+                descriptors: sum.descriptors,
+                post_ns: nanoseconds(sum.post),
+                duration_ns: nanoseconds(sum.transfer),
+                longest_ns: nanoseconds(sum.longest),
+                notifications_sent: sum.notifications_sent,
+                notifications_received: sum.notifications_received,
+            });
+            Ok(())
+        })
+    }
+}
+
+/// A duration as nanoseconds of the C ABI.
+pub(super) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The control block: what the owner tells its requesters. It is at the start of the arena, and requesters read it by NIXL,
+//! so that the owner needs no way to reach them. docs/served-transfers.md has it byte by byte. Pure.
+//!
+//! A reader may find an entry half written. Then its checksum is wrong, and the reader reads it again.
+#![forbid(unsafe_code)]
+
+use super::message::SessionKey;
+use crate::error::{Error, Result, Status, ensure, fail};
+use crate::nixl::ServiceId;
+
+/// Bytes of the control block.
+pub const SIZE: usize = 4096;
+/// Bytes of an entry, and of the head.
+pub const ENTRY: usize = 256;
+/// Number of entries.
+pub const ENTRIES: usize = SIZE / ENTRY - 1;
+/// The maximum number of slots of a session.
+pub const MOST_SLOTS: usize = 8;
+
+const MAGIC: &[u8; 8] = b"KVMEMSRC";
+const VERSION: u32 = 1;
+const OPEN: u32 = 1;
+const ENDED: u32 = 2;
+/// Where the checksum of an entry is.
+const CHECKSUM: usize = ENTRY - 4;
+const REASON: usize = 64;
+const MOST_REASON: usize = CHECKSUM - REASON;
+
+/// The head: whose block it is.
+pub fn head(service: &ServiceId) -> [u8; ENTRY] {
+    let mut bytes = [0; ENTRY];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..32].copy_from_slice(&service.0);
+    sealed(bytes)
+}
+
+/// Fails if the bytes are not the control block of the service: its memory was freed, or its owner has ended it.
+pub fn ensure_of(bytes: &[u8; SIZE], service: &ServiceId) -> Result<()> {
+    let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+    ensure!(
+        bytes.starts_with(MAGIC) && bytes[16..32] == service.0,
+        Stale,
+        "the owner serves the layout no more; it has destroyed it, and its bytes may be anything now"
+    );
+    ensure!(
+        version == VERSION,
+        VersionMismatch,
+        "the owner serves by version {version}, this library reads version {VERSION}"
+    );
+    Ok(())
+}
+
+/// What the owner says of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// It has these slots of the arena, and the owner has gathered or scattered so many chunks.
+    Open { slots: Vec<u32>, chunks: u64 },
+    /// It was refused or has ended, for a reason.
+    Ended { status: i32, reason: String },
+}
+
+impl SessionState {
+    /// The end of a session by an error.
+    pub fn failed(error: &Error) -> Self {
+        Self::Ended { status: error.status() as i32, reason: error.message().to_string() }
+    }
+
+    /// The error of a session that has ended. The text is another process's.
+    pub fn error(status: i32, reason: &str) -> Error {
+        let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        Error::new(Status::from_code(status).unwrap_or(Status::Corrupt), reason)
+    }
+
+    /// The entry of a session.
+    pub fn entry(&self, session: SessionKey) -> [u8; ENTRY] {
+        let mut bytes = [0; ENTRY];
+        bytes[..16].copy_from_slice(&session.0);
+        match self {
+            Self::Open { slots, chunks } => {
+                bytes[16..20].copy_from_slice(&OPEN.to_le_bytes());
+                bytes[20..24].copy_from_slice(&(slots.len() as u32).to_le_bytes());
+                bytes[24..32].copy_from_slice(&chunks.to_le_bytes());
+                for (place, slot) in bytes[32..].chunks_exact_mut(4).zip(slots) {
+                    place.copy_from_slice(&slot.to_le_bytes());
+                }
+            }
+            Self::Ended { status, reason } => {
+                bytes[16..20].copy_from_slice(&ENDED.to_le_bytes());
+                bytes[24..28].copy_from_slice(&status.to_le_bytes());
+                let mut length = reason.len().min(MOST_REASON);
+                while !reason.is_char_boundary(length) {
+                    length -= 1;
+                }
+                bytes[20..24].copy_from_slice(&(length as u32).to_le_bytes());
+                bytes[REASON..REASON + length].copy_from_slice(&reason.as_bytes()[..length]);
+            }
+        }
+        sealed(bytes)
+    }
+
+    /// What the control block says of a session; `None` if it says nothing yet. The bytes may be anything.
+    pub fn find(bytes: &[u8; SIZE], session: SessionKey, most_slots: u32) -> Result<Option<Self>> {
+        let mut entries = bytes[ENTRY..].chunks_exact(ENTRY);
+        let Some(entry) = entries.find(|entry| entry.starts_with(&session.0)) else { return Ok(None) };
+        let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
+        if word(CHECKSUM) != crc32c::crc32c(&entry[..CHECKSUM]) {
+            return Ok(None);
+        }
+        let (state, length) = (word(16), word(20) as usize);
+        match state {
+            OPEN if (1..=MOST_SLOTS).contains(&length) => {
+                let slots: Vec<_> = (0..length).map(|index| word(32 + 4 * index)).collect();
+                let are_different = (1..length).all(|index| !slots[..index].contains(&slots[index]));
+                ensure!(
+                    are_different && slots.iter().all(|slot| *slot < most_slots),
+                    Corrupt,
+                    "the owner granted slots that its arena does not have, or one twice"
+                );
+                let chunks = u64::from(word(24)) | u64::from(word(28)) << 32;
+                Ok(Some(Self::Open { slots, chunks }))
+            }
+            ENDED if length <= MOST_REASON => {
+                let reason = String::from_utf8_lossy(&entry[REASON..REASON + length]).into_owned();
+                Ok(Some(Self::Ended { status: word(24) as i32, reason }))
+            }
+            _ => fail!(Corrupt, "the owner's entry is damaged: it has state {state} and length {length}"),
+        }
+    }
+}
+
+fn sealed(mut bytes: [u8; ENTRY]) -> [u8; ENTRY] {
+    let checksum = crc32c::crc32c(&bytes[..CHECKSUM]);
+    bytes[CHECKSUM..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SERVICE: ServiceId = ServiceId([5; 16]);
+    const KEY: SessionKey = SessionKey([6; 16]);
+
+    fn block(entries: &[[u8; ENTRY]]) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        bytes[..ENTRY].copy_from_slice(&head(&SERVICE));
+        for (place, entry) in bytes[ENTRY..].chunks_exact_mut(ENTRY).zip(entries) {
+            place.copy_from_slice(entry);
+        }
+        bytes
+    }
+
+    #[test]
+    fn an_entry_is_found_by_its_session() {
+        let open = SessionState::Open { slots: vec![3, 0, 7], chunks: 1 << 40 };
+        let other = SessionState::Ended { status: -7, reason: "come again".into() };
+        let bytes = block(&[other.entry(SessionKey([1; 16])), open.entry(KEY)]);
+        ensure_of(&bytes, &SERVICE).unwrap();
+        assert_eq!(SessionState::find(&bytes, KEY, 8).unwrap(), Some(open));
+        assert_eq!(SessionState::find(&bytes, SessionKey([1; 16]), 8).unwrap(), Some(other));
+        assert_eq!(SessionState::find(&bytes, SessionKey([2; 16]), 8).unwrap(), None);
+        let error = ensure_of(&bytes, &ServiceId([0; 16])).unwrap_err();
+        assert_eq!(error.status(), Status::Stale);
+        assert_eq!(SessionState::error(-7, "a\nb").message(), "a b");
+        assert_eq!(SessionState::error(77, "").status(), Status::Corrupt);
+    }
+
+    #[test]
+    fn half_written_entries_are_no_entries() {
+        let before = SessionState::Open { slots: vec![1], chunks: 1 }.entry(KEY);
+        let after = SessionState::Open { slots: vec![1, 2], chunks: 300 }.entry(KEY);
+        for written in 1..ENTRY {
+            let mut torn = before;
+            torn[..written].copy_from_slice(&after[..written]);
+            if torn != after && torn != before {
+                assert_eq!(SessionState::find(&block(&[torn]), KEY, 8).unwrap(), None, "{written}");
+            }
+        }
+    }
+
+    #[test]
+    fn long_reasons_are_cut_between_characters() {
+        let long = SessionState::Ended { status: -1, reason: "ü".repeat(300) };
+        let Ok(Some(SessionState::Ended { reason, .. })) =
+            SessionState::find(&block(&[long.entry(KEY)]), KEY, 8)
+        else {
+            panic!("it is not found");
+        };
+        assert_eq!(reason, "ü".repeat(MOST_REASON / 2));
+    }
+
+    #[test]
+    fn grants_of_slots_that_do_not_exist_are_refused() {
+        for slots in [vec![8], vec![1, 1]] {
+            let bytes = block(&[SessionState::Open { slots, chunks: 0 }.entry(KEY)]);
+            assert_eq!(SessionState::find(&bytes, KEY, 8).unwrap_err().status(), Status::Corrupt);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_entry_with_a_right_checksum_is_read_or_refused(
+            words in prop::collection::vec((0usize..63, any::<u32>()), 0..8), state in 0u32..4, length in 0u32..300,
+        ) {
+            let mut entry = [0; ENTRY];
+            for (at, word) in words {
+                entry[4 * at..][..4].copy_from_slice(&word.to_le_bytes());
+            }
+            entry[..16].copy_from_slice(&KEY.0);
+            entry[16..20].copy_from_slice(&state.to_le_bytes());
+            entry[20..24].copy_from_slice(&length.to_le_bytes());
+            match SessionState::find(&block(&[sealed(entry)]), KEY, 8) {
+                Ok(Some(SessionState::Open { slots, .. })) => prop_assert!(slots.iter().all(|slot| *slot < 8)),
+                Ok(Some(SessionState::Ended { reason, .. })) => prop_assert!(reason.len() <= 3 * MOST_REASON),
+                Ok(None) => prop_assert!(false, "the entry is there"),
+                Err(error) => prop_assert_eq!(error.status(), Status::Corrupt),
+            }
+        }
+    }
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One run of a served transfer, on the requester's side: opens a session, moves chunk after chunk between the owner's slots
+//! and local memory, several at a time, and closes the session.
+//!
+//! A chunk is moved when the control block, which this side reads, says that the owner is done with its part. Of a read, the
+//! control block is read once more after the last chunk: if the owner has ended the session meanwhile, slots may have had
+//! other bytes.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::control::{self, SessionState};
+use super::message::{Body, SessionKey};
+use super::plan::ServedPlan;
+use super::{each_batch, words};
+use crate::error::{Error, Result, Status, ensure};
+use crate::log::log;
+use crate::nixl::{AgentState, RequestId};
+use crate::region::random;
+use crate::transfer::engine::nixl::staged::{Slot, SlotCopy};
+
+/// The agent's thread copies a last chunk up to this size itself.
+const INLINE: u64 = 128 << 10;
+/// Chunks that are in flight or copied here at a time.
+const MOST_ACTIVE: usize = 4;
+/// A session that is missing so often was ended by the owner.
+const MOST_MISSED: u32 = 16;
+
+/// The chunks of one run.
+pub struct ServedFlow {
+    plan: Arc<ServedPlan>,
+    session: Option<OpenSession>,
+    /// The owner's slots; empty until it has granted some.
+    slots: Vec<u32>,
+    /// Chunks that the owner has gathered or scattered, from the first on.
+    theirs: u64,
+    /// Chunks that have begun here.
+    begun: u64,
+    active: Vec<Active>,
+    /// Chunks that are between slot and local memory no more, after the first `mine`.
+    moved: BTreeSet<u64>,
+    mine: u64,
+    /// As many of them as were reported to the owner.
+    reported: u64,
+    /// Chunks of which nothing is left to do here.
+    done: u64,
+    /// The session was open after the last chunk was read.
+    is_confirmed: bool,
+    /// How often in a row the control block did not have the session.
+    missed: u32,
+    is_stopped: bool,
+    has_unreleased: bool,
+    started: Instant,
+}
+
+/// A session that the owner was asked for.
+struct OpenSession {
+    key: SessionKey,
+    /// Reads the control block.
+    request: RequestId,
+    mailbox: Slot,
+    is_in_flight: bool,
+    /// It was posted after the last chunk had been read.
+    is_last: bool,
+}
+
+struct Active {
+    // Freed before the slot.
+    state: State,
+    chunk: u64,
+    /// In the local arena, unless NIXL accesses the layout.
+    slot: Option<Slot>,
+}
+
+enum State {
+    Copying(Arc<SlotCopy>),
+    /// Ready to be written to the owner's slot.
+    Gathered,
+    InFlight(RequestId),
+}
+
+impl ServedFlow {
+    /// The chunks of a run that begins.
+    pub fn new(plan: Arc<ServedPlan>) -> Self {
+        Self {
+            plan,
+            session: None,
+            slots: Vec::new(),
+            theirs: 0,
+            begun: 0,
+            active: Vec::new(),
+            moved: BTreeSet::new(),
+            mine: 0,
+            reported: 0,
+            done: 0,
+            is_confirmed: false,
+            missed: 0,
+            is_stopped: false,
+            has_unreleased: false,
+            started: Instant::now(),
+        }
+    }
+
+    /// Whether nothing is left to do, and nothing is in flight.
+    pub fn is_over(&self) -> bool {
+        let reads_control = self.session.as_ref().is_some_and(|session| session.is_in_flight);
+        self.active.is_empty() && !reads_control && !self.has_more()
+    }
+
+    /// Whether chunks have not been moved.
+    pub fn has_more(&self) -> bool {
+        !self.is_stopped && !self.is_complete()
+    }
+
+    fn is_complete(&self) -> bool {
+        match self.plan.reads() {
+            true => self.done == self.plan.chunks() && self.is_confirmed,
+            false => self.theirs == self.plan.chunks(),
+        }
+    }
+
+    /// Begins no further chunk. Those in flight end.
+    pub fn stop(&mut self) {
+        self.is_stopped = true;
+        self.active.retain(|each| !matches!(each.state, State::Gathered));
+    }
+
+    /// Seconds since the run began.
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Whether NIXL may still use memory of the layout, because a request was not released.
+    pub fn has_unreleased(&self) -> bool {
+        self.has_unreleased
+    }
+
+    /// Opens the session, handles copies that have ended, begins to gather, and tells the owner what was moved. Returns
+    /// whether there was anything to do.
+    pub fn advance(&mut self, state: &mut AgentState) -> Result<bool> {
+        if self.session.is_none() && !self.is_stopped {
+            return self.open(state);
+        }
+        let mut any = self.end_copies()?;
+        if !self.plan.reads() && self.begin_gathering() {
+            any = true;
+        }
+        // Nothing follows the last chunk of a read.
+        let has_news = self.mine > self.reported && (!self.plan.reads() || self.mine < self.plan.chunks());
+        if has_news && !self.is_stopped {
+            self.reported = self.mine;
+            self.send(state, Body::Progress(self.mine))?;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    fn open(&mut self, state: &mut AgentState) -> Result<bool> {
+        let Some(mailbox) = self.plan.mailboxes().take() else { return Ok(false) };
+        let key = SessionKey(random()?);
+        let message = self.plan.open(key)?;
+        let request = self.plan.control_request(state, mailbox.address())?;
+        self.session = Some(OpenSession { key, request, mailbox, is_in_flight: false, is_last: false });
+        state.notify(self.plan.peer().name(), &message)?;
+        Ok(true)
+    }
+
+    fn send(&self, state: &mut AgentState, body: Body) -> Result<()> {
+        let Some(session) = &self.session else { return Ok(()) };
+        let message = self.plan.message(session.key, body)?;
+        state.notify(self.plan.peer().name(), &message)
+    }
+
+    /// The next request to post, if there is one.
+    pub fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
+        if self.is_stopped {
+            return Ok(None);
+        }
+        let next = if self.plan.reads() { self.next_read(state)? } else { self.next_write(state)? };
+        match next {
+            Some(request) => Ok(Some(request)),
+            None => Ok(self.next_control_read()),
+        }
+    }
+
+    fn next_read(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
+        if self.begun >= self.theirs || self.active.len() >= MOST_ACTIVE {
+            return Ok(None);
+        }
+        let slot = match self.plan.arena() {
+            None => None,
+            Some(arena) => match arena.take() {
+                None => return Ok(None),
+                slot => slot,
+            },
+        };
+        let chunk = self.begun;
+        let local = slot.as_ref().map(Slot::address);
+        let request = self.plan.request(state, chunk, self.slot_of(chunk), local)?;
+        self.begun += 1;
+        self.active.push(Active { state: State::InFlight(request), chunk, slot });
+        Ok(Some(request))
+    }
+
+    fn next_write(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
+        let granted = self.theirs + self.slots.len() as u64;
+        if self.plan.arena().is_none()
+            && self.begun < granted.min(self.plan.chunks())
+            && self.active.len() < MOST_ACTIVE
+        {
+            self.active.push(Active { state: State::Gathered, chunk: self.begun, slot: None });
+            self.begun += 1;
+        }
+        let is_ready = |each: &&mut Active| matches!(each.state, State::Gathered);
+        let slots = &self.slots;
+        let Some(ready) = self.active.iter_mut().find(is_ready) else { return Ok(None) };
+        let slot = slots[(ready.chunk % slots.len() as u64) as usize];
+        let request = self.plan.request(state, ready.chunk, slot, ready.slot.as_ref().map(Slot::address))?;
+        ready.state = State::InFlight(request);
+        Ok(Some(request))
+    }
+
+    fn slot_of(&self, chunk: u64) -> u32 {
+        self.slots[(chunk % self.slots.len() as u64) as usize]
+    }
+
+    /// The read of the control block, if the run waits for the owner.
+    fn next_control_read(&mut self) -> Option<RequestId> {
+        let chunks = self.plan.chunks();
+        let reads_are_done = self.plan.reads() && self.mine == chunks;
+        let waits = match self.plan.reads() {
+            _ if self.slots.is_empty() => true,
+            true => (self.begun == self.theirs && self.begun < chunks) || reads_are_done,
+            false => self.begun == chunks.min(self.theirs + self.slots.len() as u64),
+        };
+        let is_complete = self.is_complete();
+        let is_confirmed = self.is_confirmed;
+        let session = self.session.as_mut()?;
+        if !waits || is_complete || is_confirmed || session.is_in_flight {
+            return None;
+        }
+        (session.is_in_flight, session.is_last) = (true, reads_are_done);
+        Some(session.request)
+    }
+
+    /// Whether a request reads the control block.
+    pub fn is_control_read(&self, request: RequestId) -> bool {
+        self.session.as_ref().is_some_and(|session| session.request == request)
+    }
+
+    /// Handles the end of a request. Returns whether the run has progressed.
+    pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<bool> {
+        if let Some(session) = self.session.as_mut().filter(|session| session.request == request) {
+            session.is_in_flight = false;
+            return if has_failed || self.is_stopped { Ok(has_failed) } else { self.read_control() };
+        }
+        let is_it = |each: &Active| matches!(each.state, State::InFlight(id) if id == request);
+        let Some(index) = self.active.iter().position(is_it) else { return Ok(false) };
+        let Active { chunk, slot, .. } = self.active.swap_remove(index);
+        if let Err(error) = state.release_request(request) {
+            log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
+            match slot {
+                Some(slot) => slot.retire(),
+                None => self.has_unreleased = true,
+            }
+            return Ok(true);
+        }
+        if has_failed || self.is_stopped {
+            return Ok(true);
+        }
+        self.moved.insert(chunk);
+        while self.moved.remove(&self.mine) {
+            self.mine += 1;
+        }
+        match slot {
+            Some(slot) if self.plan.reads() => self.copy(chunk, slot),
+            _ => self.done += 1,
+        }
+        Ok(true)
+    }
+
+    /// Reads what the owner says. Returns whether it is new.
+    fn read_control(&mut self) -> Result<bool> {
+        let Some(session) = &self.session else { return Ok(false) };
+        let owner =
+            |error: Error| error.context(format!("agent '{}' serves the transfer", self.plan.peer().name()));
+        let served = self.plan.served();
+        let bytes = words::read(session.mailbox.address(), session.mailbox.region());
+        control::ensure_of(&bytes, &served.id).map_err(owner)?;
+        match SessionState::find(&bytes, session.key, served.slots).map_err(owner)? {
+            None if self.slots.is_empty() => Ok(false),
+            // Once or twice it may have been read while it was written.
+            None if session.is_last || self.missed >= MOST_MISSED => Err(owner(ended())),
+            None => {
+                self.missed += 1;
+                Ok(false)
+            }
+            Some(SessionState::Ended { status, reason }) => Err(owner(SessionState::error(status, &reason))),
+            Some(SessionState::Open { slots, chunks }) => {
+                ensure!(
+                    (self.theirs..=self.plan.chunks()).contains(&chunks)
+                        && (self.slots.is_empty() || self.slots == slots)
+                        && chunks <= self.reported + if self.plan.reads() { slots.len() as u64 } else { 0 },
+                    Corrupt,
+                    "agent '{}' serves chunk {chunks} after chunk {}, which contradicts its earlier entries",
+                    self.plan.peer().name(),
+                    self.theirs
+                );
+                self.missed = 0;
+                let is_new = self.slots.is_empty() || chunks > self.theirs || session.is_last;
+                self.is_confirmed |= session.is_last;
+                (self.slots, self.theirs) = (slots, chunks);
+                Ok(is_new)
+            }
+        }
+    }
+
+    /// Begins to gather the next chunk of a write, if the owner has a slot for it and there is one here.
+    fn begin_gathering(&mut self) -> bool {
+        let granted = self.theirs + self.slots.len() as u64;
+        if self.is_stopped
+            || self.active.len() >= MOST_ACTIVE
+            || self.begun >= granted.min(self.plan.chunks())
+        {
+            return false;
+        }
+        let Some(slot) = self.plan.arena().and_then(|arena| arena.take()) else { return false };
+        let chunk = self.begun;
+        self.begun += 1;
+        self.copy(chunk, slot);
+        true
+    }
+
+    /// Begins the copy between a slot and the local layout.
+    fn copy(&mut self, chunk: u64, slot: Slot) {
+        let (linear, range, address) = (self.plan.linear().clone(), self.plan.range(chunk), slot.address());
+        let size = range.end - range.start;
+        let is_inline = size <= INLINE / 2 || (size <= INLINE && self.begun == self.plan.chunks());
+        let reads = self.plan.reads();
+        let copy =
+            SlotCopy::start_each(is_inline, move |copy| each_batch(&linear, range, address, reads, copy));
+        self.active.push(Active { state: State::Copying(copy), chunk, slot: Some(slot) });
+    }
+
+    fn end_copies(&mut self) -> Result<bool> {
+        let mut any = false;
+        let mut index = 0;
+        while let Some(each) = self.active.get_mut(index) {
+            let State::Copying(copy) = &each.state else {
+                index += 1;
+                continue;
+            };
+            // A thread that has panicked uses the slot no more.
+            let ended = copy.is_done();
+            if let Ok(None) = ended {
+                index += 1;
+                continue;
+            }
+            any = true;
+            if self.plan.reads() || self.is_stopped || ended.is_err() {
+                self.active.swap_remove(index);
+                self.done += 1;
+            } else {
+                each.state = State::Gathered;
+                index += 1;
+            }
+            ended?;
+        }
+        Ok(any)
+    }
+
+    /// Closes the session. Nothing is in flight.
+    pub fn close(&mut self, state: &mut AgentState) {
+        // If it is not sent, the owner ends the session itself, after some time.
+        if let Err(error) = self.send(state, Body::Close) {
+            log!(Debug, "a session with agent '{}' was not closed: {error}", self.plan.peer().name());
+        }
+        let Some(OpenSession { request, mailbox, .. }) = self.session.take() else { return };
+        if let Err(error) = state.release_request(request) {
+            log!(Error, "{error}; kvmem intentionally leaks the staging memory of the agent");
+            mailbox.retire();
+        }
+    }
+}
+
+fn ended() -> Error {
+    Error::new(
+        Status::Stale,
+        "it has ended the session before all bytes were read, so the blocks of the destination may have other bytes",
+    )
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The arena of an owner that serves transfers of a layout, with its control block.
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{control, words};
+use crate::layout::{Layout, Served};
+use crate::region::RegistrationHold;
+
+/// The arena of a layout's owner. The layout holds it, and every copy.
+pub(super) struct Service {
+    pub served: Served,
+    pub layout: Weak<Layout>,
+    /// How long a peer may leave a session waiting.
+    pub patience: Duration,
+    pub arena: Arc<RegistrationHold>,
+}
+
+impl Service {
+    /// Replaces an entry of the control block; the first is the head.
+    pub fn write(&self, index: usize, bytes: &[u8; control::ENTRY]) {
+        let address = self.arena.region().address() + (index * control::ENTRY) as u64;
+        words::write(address, self.arena.region(), bytes);
+    }
+}
+
+impl Drop for Service {
+    /// No copy is in progress. A peer that still reads the control block finds that it is no more.
+    fn drop(&mut self) {
+        self.write(0, &[0; control::ENTRY]);
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A service and peers that send nonsense, over NIXL and UCX in one process.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::control::SessionState;
+use super::message::{Body, MOST_BYTES, Message, Open, SessionKey};
+use super::*;
+use crate::error::Status;
+use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind};
+use crate::nixl::{Agent, AgentConfig, ServiceId};
+use crate::process::ProcessIdentity;
+use crate::region::SystemConfig;
+use crate::skip::skip;
+use crate::transfer::plan::Terms;
+use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferPath, TransferRequest};
+
+const BLOCKS: u64 = 64;
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn agent(name: &str) -> Arc<Agent> {
+    let agent = Agent::create(name, &AgentConfig::default()).unwrap();
+    agent.call(|state| state.create_backend("UCX", &[])).unwrap();
+    agent
+}
+
+fn layout(agent: &Arc<Agent>) -> Arc<Layout> {
+    let dimensions = Dimensions {
+        num_blocks: BLOCKS,
+        num_layers: 2,
+        outer_dim: 2,
+        page_size: 4,
+        inner_dim: 64,
+        dtype_width: 2,
+        alignment: 1,
+        num_heads: None,
+    };
+    let kind = LayoutKind::FullyContiguous;
+    let blocks = Layout::builder(dimensions).kind(kind).unwrap();
+    let ready = blocks.allocate(AllocationConfig::System(SystemConfig::default()));
+    ready.agent(Some(agent.clone())).build().unwrap()
+}
+
+/// An owner that serves a layout, and a peer that knows it.
+struct Served {
+    owner: Arc<Agent>,
+    layout: Arc<Layout>,
+    peer: Arc<Agent>,
+    remote: Arc<Layout>,
+}
+
+impl Served {
+    /// `None` without NIXL.
+    fn new(options: &ServeOptions) -> Option<Self> {
+        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
+            skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
+            return None;
+        }
+        let (owner, peer) = (agent("owner"), agent("peer"));
+        let layout = layout(&owner);
+        serve(&layout, options).unwrap();
+        let metadata = owner.call(|state| state.local_metadata()).unwrap();
+        peer.call(move |state| state.load_remote(&metadata)).unwrap();
+        let remote = Layout::import(&peer, &layout.export().unwrap()).unwrap();
+        Some(Self { owner, layout, peer, remote })
+    }
+
+    fn service(&self) -> ServiceId {
+        self.layout.served().unwrap().id
+    }
+
+    fn send(&self, bytes: Vec<u8>) {
+        self.peer.call(move |state| state.notify("owner", &bytes)).unwrap();
+    }
+
+    fn say(&self, session: SessionKey, body: Body) {
+        self.send(Message { session, body }.write(&self.service()).unwrap());
+    }
+
+    fn open(&self, session: SessionKey, writes: bool, bytes: u64, terms: Terms) {
+        let process = ProcessIdentity::current().unwrap();
+        self.say(session, Body::Open(Box::new(Open { process, writes, bytes, chunk_size: 4096, terms })));
+    }
+
+    /// What the owner says of a session, once it says something that suits.
+    fn wait(&self, session: SessionKey, suits: impl Fn(&SessionState) -> bool) -> SessionState {
+        let served = self.layout.served().unwrap();
+        let until = Instant::now() + DEADLINE;
+        loop {
+            // The owner's arena is in this process. Its agent's thread writes it.
+            let bytes = words::copy_of(served.arena.address);
+            match SessionState::find(&bytes, session, served.slots).unwrap() {
+                Some(state) if suits(&state) => return state,
+                _ => assert!(Instant::now() < until, "the owner says nothing"),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn refusal(&self, session: SessionKey) -> (Status, String) {
+        match self.wait(session, |state| matches!(state, SessionState::Ended { .. })) {
+            SessionState::Ended { status, reason } => (Status::from_code(status).unwrap(), reason),
+            SessionState::Open { .. } => unreachable!(),
+        }
+    }
+
+    /// Reads all blocks, in reverse.
+    fn read_all(&self) {
+        let local = layout(&self.peer);
+        let pairs: Vec<_> = (0..BLOCKS as u32)
+            .map(|source| BlockPair { source, destination: BLOCKS as u32 - 1 - source })
+            .collect();
+        let preferences = Preferences { path: Some(TransferPath::NixlReadServed), ..Preferences::default() };
+        let step = Step { pairs: &pairs, ..Step::default() };
+        let request = TransferRequest { step, preferences, ..TransferRequest::default() };
+        let transfer = Transfer::create(&self.remote, &local, request).unwrap();
+        transfer.submit().unwrap();
+        transfer.wait(Some(DEADLINE)).unwrap();
+    }
+}
+
+fn key(number: u8) -> SessionKey {
+    SessionKey([number; 16])
+}
+
+/// All of the first blocks of the layout.
+fn terms(blocks: u32) -> Terms {
+    let spans = [0, 0, blocks].map(u32::to_le_bytes).concat();
+    Terms::raw("BLONHC".into(), [0, 2], [0, 2], [0, 1], [1, 4, 1, 2], spans)
+}
+
+const BLOCK: u64 = 2 * 2 * 4 * 64 * 2;
+
+#[test]
+fn nonsense_neither_ends_nor_stalls_a_service() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let prefix = served.service().prefix();
+    let good = Message { session: key(1), body: Body::Progress(1) }.write(&served.service()).unwrap();
+    for bytes in
+        [&prefix[..], &prefix[..8], &prefix[..20], &good[..good.len() - 1], &[&good[..], &[0]].concat()]
+    {
+        served.send(bytes.to_vec());
+    }
+    served.send([&prefix[..], &vec![7; MOST_BYTES + 1]].concat());
+    served.send([&prefix[..8], &[0; 64]].concat());
+    for _ in 0..600 {
+        served.send(good.clone());
+    }
+    served.say(key(1), Body::Progress(u64::MAX));
+    served.say(key(1), Body::Close);
+    served.read_all();
+    assert!(served.owner.take_notifications(Some(Duration::ZERO)).is_err(), "a caller got a request");
+}
+
+#[test]
+fn requests_that_the_layout_does_not_allow_are_refused_with_the_reason() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    served.open(key(1), true, 2 * BLOCK, terms(2));
+    let (status, reason) = served.refusal(key(1));
+    assert_eq!(status, Status::PermissionDenied);
+    assert!(reason.contains("serves reads only"), "{reason}");
+    served.open(key(2), false, 2 * BLOCK + 1, terms(2));
+    let (status, reason) = served.refusal(key(2));
+    assert_eq!(status, Status::InvalidArgument);
+    assert!(reason.contains("the request is for 4097 bytes"), "{reason}");
+    served.open(key(3), false, 0, terms(BLOCKS as u32 + 1));
+    assert_eq!(served.refusal(key(3)).0, Status::OutOfRange);
+    served.read_all();
+}
+
+#[test]
+fn a_session_ends_at_a_report_that_is_not_possible() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let all = BLOCKS * BLOCK; // 32 chunks of a page
+    served.open(key(1), false, all, terms(BLOCKS as u32));
+    let state = served.wait(key(1), |state| matches!(state, SessionState::Open { chunks: 4, .. }));
+    let SessionState::Open { slots, .. } = state else { unreachable!() };
+    assert_eq!(slots.len(), 4, "no chunk without a slot");
+    served.say(key(1), Body::Progress(1));
+    served.wait(key(1), |state| matches!(state, SessionState::Open { chunks: 5, .. }));
+    served.say(key(1), Body::Progress(6));
+    let (status, reason) = served.refusal(key(1));
+    assert_eq!(status, Status::InvalidArgument);
+    assert!(reason.contains("chunk 6 was reported, and 5 are possible"), "{reason}");
+    served.read_all();
+}
+
+#[test]
+fn a_requester_that_stalls_loses_its_session() {
+    let stall_timeout = Some(Duration::from_millis(30));
+    let options = ServeOptions { arena_size: 8 * 4096, stall_timeout, writes: true };
+    let Some(served) = Served::new(&options) else { return };
+    let all = BLOCKS * BLOCK;
+    // One reads and one writes, and neither goes on. The slots of one peer are at most six of eight.
+    served.open(key(1), false, all, terms(BLOCKS as u32));
+    served.open(key(2), true, all, terms(BLOCKS as u32));
+    for session in [1, 2] {
+        let (status, reason) = served.refusal(key(session));
+        assert_eq!(status, Status::TimedOut);
+        assert!(reason.contains("for 30 ms"), "{reason}");
+    }
+    // The slots of the write are not used until it is closed.
+    served.open(key(3), false, all, terms(BLOCKS as u32));
+    let state = served.wait(key(3), |state| matches!(state, SessionState::Open { .. }));
+    assert!(matches!(state, SessionState::Open { slots, .. } if slots.len() == 4));
+    served.say(key(2), Body::Close);
+    served.open(key(4), false, all, terms(BLOCKS as u32));
+    served.wait(key(4), |state| matches!(state, SessionState::Open { .. }));
+}
+
+#[test]
+fn many_requests_of_one_peer_leave_room_for_others() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    for number in 0..40 {
+        served.open(key(number + 1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    }
+    let (status, _) = served.refusal(key(40));
+    assert_eq!(status, Status::Busy);
+    // Another peer finds slots, while the first has closed nothing.
+    let other = agent("other");
+    let metadata = served.owner.call(|state| state.local_metadata()).unwrap();
+    other.call(move |state| state.load_remote(&metadata)).unwrap();
+    let remote = Layout::import(&other, &served.layout.export().unwrap()).unwrap();
+    Served { peer: other, remote, owner: served.owner.clone(), layout: served.layout.clone() }.read_all();
+}
+
+#[test]
+fn a_layout_that_is_destroyed_ends_its_sessions() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    served.open(key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    served.wait(key(1), |state| matches!(state, SessionState::Open { chunks: 4, .. }));
+    let weak = Arc::downgrade(&served.layout);
+    let Served { owner, layout, peer, .. } = served;
+    let id = layout.served().unwrap().id;
+    drop(layout);
+    assert!(weak.upgrade().is_none(), "a session holds the layout");
+    // The arena and its agent go when the peer has closed its session.
+    let close = Message { session: key(1), body: Body::Close }.write(&id).unwrap();
+    peer.call(move |state| state.notify("owner", &close)).unwrap();
+    let weak = Arc::downgrade(&owner);
+    drop(owner);
+    let until = Instant::now() + DEADLINE;
+    while weak.upgrade().is_some() {
+        assert!(Instant::now() < until, "the session is not over");
+        std::thread::yield_now();
+    }
+}

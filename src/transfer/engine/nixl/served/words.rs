@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Control blocks in registered memory, which NIXL reads or writes for a peer while this process uses it: accessed by words,
+//! whose values may be anything.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::control;
+use crate::region::Region;
+
+/// Replaces an entry that peers may read meanwhile. A peer that finds it also finds what was written before it. Does nothing
+/// outside of the region, which must be host memory of this process.
+pub fn write(address: u64, region: &Region, bytes: &[u8; control::ENTRY]) {
+    if !contains(region, address, control::ENTRY) {
+        return;
+    }
+    fence(Ordering::SeqCst);
+    for (index, word) in bytes.chunks_exact(8).enumerate() {
+        let mut value = [0; 8];
+        value.copy_from_slice(word);
+        // SAFETY: in the region, which is mapped and writable; this process accesses it here by atomic words only.
+        let place = unsafe { AtomicU64::from_ptr((address as *mut u64).add(index)) };
+        place.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+    }
+    fence(Ordering::SeqCst);
+}
+
+/// Copies a control block. NIXL may write to it meanwhile. It is empty outside of the region.
+pub fn read(address: u64, region: &Region) -> Box<[u8; control::SIZE]> {
+    let mut bytes = Box::new([0; control::SIZE]);
+    if !contains(region, address, control::SIZE) {
+        return bytes;
+    }
+    for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
+        // SAFETY: as in `write`.
+        let place = unsafe { AtomicU64::from_ptr((address as *mut u64).add(index)) };
+        word.copy_from_slice(&place.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    fence(Ordering::SeqCst);
+    bytes
+}
+
+/// Copies the control block of an arena of this process.
+#[cfg(test)]
+pub fn copy_of(address: u64) -> Box<[u8; control::SIZE]> {
+    let mut bytes = Box::new([0; control::SIZE]);
+    for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
+        // SAFETY: the test passes the address of an arena that exists, which is written by atomic words.
+        let place = unsafe { AtomicU64::from_ptr((address as *mut u64).add(index)) };
+        word.copy_from_slice(&place.load(Ordering::SeqCst).to_ne_bytes());
+    }
+    bytes
+}
+
+fn contains(region: &Region, address: u64, size: usize) -> bool {
+    let end = address.checked_add(size as u64);
+    address.is_multiple_of(8)
+        && address >= region.address()
+        && end.is_some_and(|end| end <= region.address() + region.size())
+}
