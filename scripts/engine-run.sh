@@ -44,8 +44,25 @@ main() {
 # The GPU's architecture, such as 90: code for other GPUs would only take time.
 architecture() { nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .; }
 
+# Sets `cublas` to options for a cuBLAS that is not part of the toolkit, but of a Python package.
+find_cublas() {
+    cublas=()
+    local header library toolkit
+    toolkit=$(dirname "$(dirname "$(command -v nvcc)")")
+    [[ ! -e $toolkit/include/cublas_v2.h ]] || return 0
+    header=$(find / -xdev -name cublas_v2.h -print -quit 2>/dev/null)
+    library=$(find / -xdev -name 'libcublas.so.13' -print -quit 2>/dev/null)
+    [[ $header && $library ]] || fail "cuBLAS was not found: ggml's CUDA backend needs its headers and library."
+    echo "cuBLAS: $library"
+    export CPATH=${CPATH:+$CPATH:}$(dirname "$header")
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$library")
+    cublas=("-DCUDA_cublas_LIBRARY=$library" "-DCUDA_cublasLt_LIBRARY=${library/libcublas./libcublasLt.}")
+}
+
 build() {
     local start=$SECONDS
+    command -v nvcc >/dev/null || fail "nvcc was not found; add its folder to PATH."
+    find_cublas
     if [[ ! -d $work/source ]]; then
         mkdir -p "$work/source.new"
         tar -xJf "$here/llama.tar.xz" -C "$work/source.new"
@@ -58,7 +75,7 @@ build() {
         "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DGGML_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$(architecture)-real" \
         "-DGGML_CUDA_FA_QUANTS=f16-f16;q8_0-q8_0" -DGGML_CUDA_NCCL=OFF -DGGML_CUDA_COMPRESSION_MODE=none -DGGML_NATIVE=OFF \
         -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=OFF -DGGML_CPU_REPACK=OFF -DGGML_CCACHE=OFF -DLLAMA_ALL_WARNINGS=OFF \
-        "${parts[@]}" '-DCMAKE_INSTALL_RPATH=$ORIGIN' >"$out/llama-configure.txt" 2>&1 ||
+        -DGGML_CUDA_NO_VMM=ON "${cublas[@]}" "${parts[@]}" '-DCMAKE_INSTALL_RPATH=$ORIGIN' >"$out/llama-configure.txt" 2>&1 ||
         fail "llama.cpp could not be configured:" "$(tail -n 20 "$out/llama-configure.txt")"
     timeout "${SECONDS_FOR_BUILD:-450}" cmake --build "$work/build" --target llama >"$out/llama-build.txt" 2>&1 ||
         fail "llama.cpp was not built in $((SECONDS - start)) s; './run build' continues:" "$(tail -n 5 "$out/llama-build.txt")"

@@ -210,6 +210,7 @@ private:
 }  // namespace
 
 int main(int argc, char **argv) {
+    print_errors_only();
     try {
         const Settings settings = read(argc, argv);
         if (!settings.options.role.empty()) {

@@ -6,6 +6,7 @@
 #include <gguf.h>
 
 #include <cmath>
+#include <cstdio>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
@@ -174,6 +175,12 @@ llama_model_params place(int gpu) {
 }
 
 }  // namespace
+
+void print_errors_only() {
+    llama_log_set([](ggml_log_level level, const char *text, void *) {
+        if (level >= GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
+    }, nullptr);
+}
 
 bool is_model_file(const std::string &name) {
     constexpr std::string_view suffix = ".gguf";

@@ -13,6 +13,9 @@ struct FreeModel {
 };
 using Model = std::unique_ptr<llama_model, FreeModel>;
 
+// Has llama.cpp print errors only.
+void print_errors_only();
+
 // A model's size, in what its cache depends on.
 struct ModelSize {
     std::uint32_t layers = 8;
