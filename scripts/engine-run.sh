@@ -22,11 +22,7 @@ if [[ -d /usr/local/cuda/lib64 ]]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64
 fi
 nixl=$here/nixl/.nixl_cu13.mesonpy.libs/libnixl_capi.so
-with_nixl=--nixl=no
-if [[ -e $nixl ]]; then
-    export KVMEM_NIXL_LIBRARY=$nixl
-    with_nixl=--nixl=yes
-fi
+[[ ! -e $nixl ]] || export KVMEM_NIXL_LIBRARY=$nixl
 
 main() {
     mkdir -p "$out" "$work"
@@ -93,6 +89,10 @@ tables() {
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
     table one-gpu --gpu=0 --prefill-gpu=0 || failed=1
     ((gpus < 2)) || table two-gpus --gpu=0 --prefill-gpu=1 || failed=1
+    if [[ ${KVMEM_NIXL_LIBRARY:-} ]]; then
+        table one-gpu-nixl --gpu=0 --prefill-gpu=0 --nixl=yes --model=gqa || failed=1
+        ((gpus < 2)) || table two-gpus-nixl --gpu=0 --prefill-gpu=1 --nixl=yes --model=gqa || failed=1
+    fi
     bench one-gpu --gpu=0 --prefill-gpu=0 || failed=1
     ((gpus < 2)) || bench two-gpus --gpu=0 --prefill-gpu=1 || failed=1
     return "$failed"
@@ -102,7 +102,7 @@ table() {
     local name=$1
     shift
     echo && echo "$name: $*"
-    timeout 240 "$work/programs/example/llama_handover" --tokens=1000 --layers=8 "$with_nixl" "--directory=$work" "$@" 2>&1 |
+    timeout 240 "$work/programs/example/llama_handover" --tokens=1000 --layers=8 --nixl=no "--directory=$work" "$@" 2>&1 |
         tee "$out/table-$name.txt"
 }
 
@@ -111,7 +111,7 @@ bench() {
     local name=$1
     shift
     echo && echo "row 20, $name: $*"
-    timeout 240 "$work/programs/20_engine" "--output=$out/20-engine-$name.json" --tokens=8192 "$with_nixl" "--directory=$work" \
+    timeout 240 "$work/programs/20_engine" "--output=$out/20-engine-$name.json" --tokens=8192 --nixl=no "--directory=$work" \
         "$@" 2>&1 | tee "$out/bench-$name.txt"
 }
 

@@ -42,7 +42,7 @@ int run_all(const Options &options, const char *program) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    print_errors_only();
+    start_llama();
     try {
         Options options;
         parse(argc, argv, options);

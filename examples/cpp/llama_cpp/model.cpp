@@ -176,10 +176,11 @@ llama_model_params place(int gpu) {
 
 }  // namespace
 
-void print_errors_only() {
+void start_llama() {
     llama_log_set([](ggml_log_level level, const char *text, void *) {
         if (level >= GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
     }, nullptr);
+    llama_backend_init();
 }
 
 bool is_model_file(const std::string &name) {

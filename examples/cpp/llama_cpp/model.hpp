@@ -13,8 +13,8 @@ struct FreeModel {
 };
 using Model = std::unique_ptr<llama_model, FreeModel>;
 
-// Has llama.cpp print errors only.
-void print_errors_only();
+// Initialises llama.cpp. It prints errors only.
+void start_llama();
 
 // A model's size, in what its cache depends on.
 struct ModelSize {
