@@ -38,12 +38,8 @@ static void meet_next(uint32_t number) {
 }
 
 static void all_of_it(void) {
-    for (uint32_t i = 0; i < AGENTS; i++) {
-        open_member(i);
-    }
-    for (uint32_t i = 0; i < AGENTS; i++) {
-        meet_next(i);
-    }
+    for (uint32_t i = 0; i < AGENTS; i++) open_member(i);
+    for (uint32_t i = 0; i < AGENTS; i++) meet_next(i);
     for (uint32_t i = 0; i < AGENTS; i++) {
         member *closed = &members[i * 7 % AGENTS];
         kvmem_agent_destroy(closed->agent);
@@ -60,9 +56,8 @@ static size_t bytes_in_use(void) {
 /* The heap counts what threads cache of it, and chunks that other arenas have split. CTest sets both to none. */
 static void require_exact_heap(void) {
     const char *tunables = getenv("GLIBC_TUNABLES");
-    if (tunables == NULL || strstr(tunables, "tcache_count=0") == NULL || strstr(tunables, "arena_max=1") == NULL) {
+    if (tunables == NULL || strstr(tunables, "tcache_count=0") == NULL || strstr(tunables, "arena_max=1") == NULL)
         FAIL("set GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1, so that the heap is counted exactly");
-    }
 }
 
 TEST(fifty_agents_leave_no_thread_no_file_and_no_byte_behind) {
