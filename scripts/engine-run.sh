@@ -22,11 +22,7 @@ if [[ -d /usr/local/cuda/lib64 ]]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64
 fi
 nixl=$here/nixl/.nixl_cu13.mesonpy.libs/libnixl_capi.so
-with_nixl=--nixl=no
-if [[ -e $nixl ]]; then
-    export KVMEM_NIXL_LIBRARY=$nixl
-    with_nixl=--nixl=yes
-fi
+[[ ! -e $nixl ]] || export KVMEM_NIXL_LIBRARY=$nixl
 
 main() {
     mkdir -p "$out" "$work"
@@ -44,8 +40,25 @@ main() {
 # The GPU's architecture, such as 90: code for other GPUs would only take time.
 architecture() { nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .; }
 
+# Sets `cublas` to options for a cuBLAS that is not part of the toolkit, but of a Python package.
+find_cublas() {
+    cublas=()
+    local header library toolkit
+    toolkit=$(dirname "$(dirname "$(command -v nvcc)")")
+    [[ ! -e $toolkit/include/cublas_v2.h ]] || return 0
+    header=$(find / -xdev -name cublas_v2.h -print -quit 2>/dev/null)
+    library=$(find / -xdev -name 'libcublas.so.13' -print -quit 2>/dev/null)
+    [[ $header && $library ]] || fail "cuBLAS was not found: ggml's CUDA backend needs its headers and library."
+    echo "cuBLAS: $library"
+    export CPATH=${CPATH:+$CPATH:}$(dirname "$header")
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$library")
+    cublas=("-DCUDA_cublas_LIBRARY=$library" "-DCUDA_cublasLt_LIBRARY=${library/libcublas./libcublasLt.}")
+}
+
 build() {
     local start=$SECONDS
+    command -v nvcc >/dev/null || fail "nvcc was not found; add its folder to PATH."
+    find_cublas
     if [[ ! -d $work/source ]]; then
         mkdir -p "$work/source.new"
         tar -xJf "$here/llama.tar.xz" -C "$work/source.new"
@@ -58,7 +71,7 @@ build() {
         "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" -DGGML_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$(architecture)-real" \
         "-DGGML_CUDA_FA_QUANTS=f16-f16;q8_0-q8_0" -DGGML_CUDA_NCCL=OFF -DGGML_CUDA_COMPRESSION_MODE=none -DGGML_NATIVE=OFF \
         -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=OFF -DGGML_CPU_REPACK=OFF -DGGML_CCACHE=OFF -DLLAMA_ALL_WARNINGS=OFF \
-        "${parts[@]}" '-DCMAKE_INSTALL_RPATH=$ORIGIN' >"$out/llama-configure.txt" 2>&1 ||
+        -DGGML_CUDA_NO_VMM=ON "${cublas[@]}" "${parts[@]}" '-DCMAKE_INSTALL_RPATH=$ORIGIN' >"$out/llama-configure.txt" 2>&1 ||
         fail "llama.cpp could not be configured:" "$(tail -n 20 "$out/llama-configure.txt")"
     timeout "${SECONDS_FOR_BUILD:-450}" cmake --build "$work/build" --target llama >"$out/llama-build.txt" 2>&1 ||
         fail "llama.cpp was not built in $((SECONDS - start)) s; './run build' continues:" "$(tail -n 5 "$out/llama-build.txt")"
@@ -76,6 +89,10 @@ tables() {
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
     table one-gpu --gpu=0 --prefill-gpu=0 || failed=1
     ((gpus < 2)) || table two-gpus --gpu=0 --prefill-gpu=1 || failed=1
+    if [[ ${KVMEM_NIXL_LIBRARY:-} ]]; then
+        table one-gpu-nixl --gpu=0 --prefill-gpu=0 --nixl=yes --model=gqa || failed=1
+        ((gpus < 2)) || table two-gpus-nixl --gpu=0 --prefill-gpu=1 --nixl=yes --model=gqa || failed=1
+    fi
     bench one-gpu --gpu=0 --prefill-gpu=0 || failed=1
     ((gpus < 2)) || bench two-gpus --gpu=0 --prefill-gpu=1 || failed=1
     return "$failed"
@@ -85,7 +102,7 @@ table() {
     local name=$1
     shift
     echo && echo "$name: $*"
-    timeout 240 "$work/programs/example/llama_handover" --tokens=1000 --layers=8 "$with_nixl" "--directory=$work" "$@" 2>&1 |
+    timeout 240 "$work/programs/example/llama_handover" --tokens=1000 --layers=8 --nixl=no "--directory=$work" "$@" 2>&1 |
         tee "$out/table-$name.txt"
 }
 
@@ -94,7 +111,7 @@ bench() {
     local name=$1
     shift
     echo && echo "row 20, $name: $*"
-    timeout 240 "$work/programs/20_engine" "--output=$out/20-engine-$name.json" --tokens=8192 "$with_nixl" "--directory=$work" \
+    timeout 240 "$work/programs/20_engine" "--output=$out/20-engine-$name.json" --tokens=8192 --nixl=no "--directory=$work" \
         "$@" 2>&1 | tee "$out/bench-$name.txt"
 }
 

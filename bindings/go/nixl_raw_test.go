@@ -15,7 +15,7 @@ import (
 
 const blockSize = 4096
 
-// rawMemory is memory of a region, whose address NIXL is told as a number.
+// rawMemory is memory of a region, whose address NIXL gets as a number.
 func rawMemory(t *testing.T, size uint64) (*kvmem.Region, uint64) {
 	t.Helper()
 	region := need(kvmem.NewSystemRegion(kvmem.SystemOptions{Size: size}))(t)
@@ -203,7 +203,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// A layout over memory of a peer that only told its address.
+// A layout over memory of a peer of which only the address is known.
 func TestRemoteLayout(t *testing.T) {
 	near, far := agent(t, "near"), agent(t, "far")
 	shape := config()

@@ -16,6 +16,8 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 CONSTANT = re.compile(r"^#define (KVMEM_[A-Z0-9_]+) (\(?-?\w+\)?)$", re.MULTILINE)
 STRUCT = re.compile(r"typedef struct (kvmem_\w+) \{(.*?)\n\} ", re.DOTALL)
 FIELD = re.compile(r"((?:\s*///[^\n]*\n)*)\s*[^;/]*?(?:\(\*(\w+)\)\([^;]*\)|\b(\w+))(?:\[\w+\])?;")
+# Prefixes of names in a binding that are others than those in C.
+RENAMED = {"operation": "request", "err": "", "status": ""}
 # Fields that another function of the binding sets: they belong to a callback or an array.
 SET_BY_CALLERS = {"release", "progress", "user_data", "address", "num_pairs", "notification_size"}
 LISTED = re.compile(r"^(KVMEM_[A-Z0-9_*]+|kvmem_[a-z0-9_*]+\.[a-z0-9_*]+) ", re.MULTILINE)
@@ -44,7 +46,11 @@ def fields(headers):
 
 def plain(name):
     """A name as both languages spell it: without prefix, case and underscores."""
-    return re.sub(r"^kvmem", "", name.lower().replace("_", "")).removeprefix("status").removeprefix("err")
+    name = name.lower().replace("_", "").removeprefix("kvmem")
+    for prefix, other in RENAMED.items():
+        if name.startswith(prefix):
+            return other + name.removeprefix(prefix)
+    return name
 
 
 class Go:

@@ -64,19 +64,12 @@ static void list_devices(void) {
 /* Programs that do not know the stand-in get a broken one from the environment. */
 static void break_as_told(void) {
     const char *told = getenv("KVMEM_SIM_INIT");
-    if (told != NULL && strcmp(told, "abort") == 0) {
-        abort();
-    }
-    while (told != NULL && strcmp(told, "hang") == 0) {
-        pause();
-    }
-    if (number_from_environment("KVMEM_SIM_VMM", 1) == 0) {
+    if (told != NULL && strcmp(told, "abort") == 0) abort();
+    while (told != NULL && strcmp(told, "hang") == 0) pause();
+    if (number_from_environment("KVMEM_SIM_VMM", 1) == 0)
         attribute_set(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
-    }
     const char *failing = getenv("KVMEM_SIM_FAIL");
-    if (failing != NULL) {
-        faults_plan(failing);
-    }
+    if (failing != NULL) faults_plan(failing);
 }
 
 CUresult cuInit(unsigned flags) {

@@ -91,9 +91,8 @@ void sim_fail(const char *name, uint64_t nth, CUresult result) {
 void faults_plan(const char *text) {
     char name[64];
     int result = 0;
-    if (sscanf(text, "%63s %d", name, &result) != 2) {
+    if (sscanf(text, "%63s %d", name, &result) != 2)
         sim_crash("KVMEM_SIM_FAIL=%s is no function and number", text);
-    }
     add((plan){.which = find(name), .calls_left = SIM_EVERY_CALL, .result = (CUresult)result});
 }
 

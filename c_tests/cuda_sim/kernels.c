@@ -11,12 +11,9 @@
 #include <string.h>
 
 const kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads, bool of_rows) {
-    if (threads != KVMEM_COPY_THREADS) {
-        sim_crash("the copy kernel is launched with %lu threads", threads);
-    }
-    if (of_rows != (((const kvmem_copy *)parameter)->word_size != 0)) {
+    if (threads != KVMEM_COPY_THREADS) sim_crash("the copy kernel is launched with %lu threads", threads);
+    if (of_rows != (((const kvmem_copy *)parameter)->word_size != 0))
         sim_crash("the parameter is of the other copy kernel");
-    }
     return kernel_copy(parameter);
 }
 
@@ -47,9 +44,7 @@ bool kernel_reaches(CUdeviceptr start, size_t size, CUmemAccess_flags needed, co
         const span *known = span_at(start);
         const size_t here = known == NULL ? size : (size_t)(known->start + known->size - start);
         const size_t part = size < here ? size : here;
-        if (!reaches(start, part, needed, on)) {
-            return false;
-        }
+        if (!reaches(start, part, needed, on)) return false;
         start += part;
         size -= part;
     }
@@ -68,9 +63,7 @@ static bool copy_tile(const kvmem_copy *asked, const kvmem_copy_run *run, unsign
     const kvmem_copy_layer *layer = &asked->layers[rest / asked->num_outers];
     const uint64_t size = asked->are_joined ? asked->unit_size * run->length : asked->unit_size;
     const uint64_t offset = (uint64_t)part * asked->tile_size;
-    if (block >= run->length || offset >= size) {
-        return true;
-    }
+    if (block >= run->length || offset >= size) return true;
     const uint64_t left = size - offset;
     const size_t bytes = left < asked->tile_size ? left : asked->tile_size;
     const CUdeviceptr to = layer->destination + outer * asked->destination_outer_stride +
@@ -94,19 +87,17 @@ static void check_words(const kvmem_copy *asked, CUdeviceptr to, CUdeviceptr fro
     const uint64_t inner = asked->num_inners > 1 ? asked->source_inner_stride | asked->destination_inner_stride : 0;
     const uint64_t outer = asked->num_outers > 1 ? asked->source_outer_stride | asked->destination_outer_stride : 0;
     const uint64_t bits = to | from | inner | outer | asked->unit_size;
-    if (bits % asked->word_size != 0 || asked->num_words * asked->word_size != asked->unit_size) {
+    if (bits % asked->word_size != 0 || asked->num_words * asked->word_size != asked->unit_size)
         sim_crash("rows of %llu bytes at %lx and %lx, from block %u on, are not words of %u bytes", asked->unit_size,
                   to, from, run->source, asked->word_size);
-    }
 }
 
 /* The words of a row go from where its first one lies to where its last one ends: the kernel computes the place of each. */
 static bool copy_row(const kvmem_copy *asked, CUdeviceptr to, CUdeviceptr from, unsigned row, const context *on) {
     const unsigned outer = quotient(row, asked->inners_inverse);
     const unsigned inner = row - outer * asked->num_inners;
-    if (inner >= asked->num_inners || outer >= asked->num_outers) {
+    if (inner >= asked->num_inners || outer >= asked->num_outers)
         sim_crash("row %u of %u times %u is computed as %u, %u", row, asked->num_outers, asked->num_inners, outer, inner);
-    }
     /* In 32 bits, as the kernel does. */
     to += outer * (unsigned)asked->destination_outer_stride + inner * asked->destination_inner_stride;
     from += outer * (unsigned)asked->source_outer_stride + inner * asked->source_inner_stride;
@@ -123,21 +114,15 @@ static bool copy_rows(const kvmem_copy *asked, const kvmem_copy_run *run, unsign
     const unsigned rest = index / asked->tiles;
     const unsigned block = rest % asked->most_blocks;
     const unsigned all = asked->num_outers * asked->num_inners;
-    if (block >= run->length) {
-        return true;
-    }
-    if (first >= all) {
-        sim_crash("tile %u of rows has none of %u", index, all);
-    }
+    if (block >= run->length) return true;
+    if (first >= all) sim_crash("tile %u of rows has none of %u", index, all);
     const kvmem_copy_layer *layer = &asked->layers[rest / asked->most_blocks];
     const CUdeviceptr to = layer->destination + (uint64_t)(run->destination + block) * asked->destination_block_stride;
     const CUdeviceptr from = layer->source + (uint64_t)(run->source + block) * asked->source_block_stride;
     check_words(asked, to, from, run);
     const unsigned end = first + asked->tile_size < all ? first + asked->tile_size : all;
     for (unsigned row = end; row > first; row--) {
-        if (!copy_row(asked, to, from, row - 1, on)) {
-            return false;
-        }
+        if (!copy_row(asked, to, from, row - 1, on)) return false;
     }
     return true;
 }
@@ -145,9 +130,7 @@ static bool copy_rows(const kvmem_copy *asked, const kvmem_copy_run *run, unsign
 /* The last tile first: the kernel promises no order. */
 static bool copy_run(const kvmem_copy *asked, const kvmem_copy_run *run, unsigned tiles, const context *on) {
     for (unsigned index = tiles; index > 0; index--) {
-        if (!(asked->word_size != 0 ? copy_rows : copy_tile)(asked, run, index - 1, on)) {
-            return false;
-        }
+        if (!(asked->word_size != 0 ? copy_rows : copy_tile)(asked, run, index - 1, on)) return false;
     }
     return true;
 }
@@ -158,9 +141,8 @@ CUresult kernel_run(const kvmem_copy *asked, const context *on) {
                            (asked->are_joined ? 1 : asked->most_blocks);
     const size_t table = asked->num_runs * sizeof(kvmem_copy_run);
     const bool in_launch = asked->runs == 0;
-    if (in_launch && asked->num_layers + asked->num_runs > KVMEM_COPY_MAX_LAYERS) {
+    if (in_launch && asked->num_layers + asked->num_runs > KVMEM_COPY_MAX_LAYERS)
         sim_crash("the copy kernel's runs do not fit behind its layers");
-    }
     if (tiles * asked->num_runs > UINT32_MAX || asked->num_layers > KVMEM_COPY_MAX_LAYERS ||
         (of_rows ? asked->are_joined != 0 : asked->tile_size % 16 != 0)) {
         sim_crash("the copy kernel is asked for what its integers do not hold");
@@ -169,11 +151,8 @@ CUresult kernel_run(const kvmem_copy *asked, const context *on) {
               CUDA_ERROR_ILLEGAL_ADDRESS);
     for (unsigned i = asked->num_runs; i > 0; i--) {
         kvmem_copy_run run;
-        if (in_launch) {
-            memcpy(&run, asked->layers + asked->num_layers + i - 1, sizeof(run));
-        } else {
-            reach_copy((uintptr_t)&run, asked->runs + (i - 1) * sizeof(run), sizeof(run));
-        }
+        if (in_launch) memcpy(&run, asked->layers + asked->num_layers + i - 1, sizeof(run));
+        else reach_copy((uintptr_t)&run, asked->runs + (i - 1) * sizeof(run), sizeof(run));
         RETURN_IF(!copy_run(asked, &run, (unsigned)tiles, on), CUDA_ERROR_ILLEGAL_ADDRESS);
     }
     return CUDA_SUCCESS;

@@ -14,9 +14,7 @@
 
 static module *find(CUmodule handle) {
     module *found = list_find(sim.modules, handle);
-    if (found == NULL) {
-        sim_crash("%p is no module, or one that was unloaded", (void *)handle);
-    }
+    if (found == NULL) sim_crash("%p is no module, or one that was unloaded", (void *)handle);
     return found;
 }
 
@@ -77,9 +75,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule handle, const char *
 
 static bool is_live(CUfunction function) {
     EACH(module, known, sim.modules) {
-        if (&known->function == function) {
-            return true;
-        }
+        if (&known->function == function) return true;
     }
     return false;
 }
@@ -89,9 +85,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
                         unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
                         CUstream handle, void **parameters, void **extra) {
     DRIVER_CALL(cuLaunchKernel);
-    if (!is_live(function) || function->kind == KERNEL_OTHER) {
+    if (!is_live(function) || function->kind == KERNEL_OTHER)
         sim_crash("%p is no kernel, or one of a module that was unloaded", (void *)function);
-    }
     RETURN_IF(context_current() == NULL, CUDA_ERROR_INVALID_CONTEXT);
     stream *on = NULL;
     TRY(find_healthy_stream(handle, &on));

@@ -29,9 +29,7 @@ TEST(rows_move_and_what_lies_between_stays) {
     OPEN_DEVICE(0);
     unsigned char *host = test_allocate(SIZE);
     unsigned char *back = test_allocate(SIZE);
-    for (size_t i = 0; i < SIZE; i++) {
-        host[i] = (unsigned char)(i * 13 + i / 7);
-    }
+    for (size_t i = 0; i < SIZE; i++) host[i] = (unsigned char)(i * 13 + i / 7);
     OWN_MEMORY(device, SIZE, 5);
     OWN_STREAM(stream, CU_STREAM_NON_BLOCKING);
     CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = ADDRESS(host), .srcPitch = 64,

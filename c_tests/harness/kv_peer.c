@@ -12,9 +12,7 @@ static void serve_open(int socket, const message *request) {
     memcpy(&setup, request->data, sizeof(setup));
     own_agent = agent_open(setup.name);
     kv_side_open(&own_side, &setup.config, own_agent, (uint32_t)setup.seed);
-    if (setup.is_served) {
-        EXPECT_OK(kvmem_layout_serve(own_side.layout, &setup.serve, ERR));
-    }
+    if (setup.is_served) EXPECT_OK(kvmem_layout_serve(own_side.layout, &setup.serve, ERR));
     CLEANUP(message_free) message metadata = agent_metadata(own_agent);
     CLEANUP(message_free) message descriptor = layout_descriptor(own_side.layout);
     frame_send(socket, KV_PEER_OPEN, metadata.data, metadata.size);

@@ -11,13 +11,9 @@ static uint64_t asked_seconds(void) {
     return text != NULL ? strtoull(text, NULL, 10) : 0;
 }
 
-uint64_t load_duration(void) {
-    return asked_seconds() > 0 ? SECONDS(asked_seconds()) : MILLISECONDS(500);
-}
+uint64_t load_duration(void) { return asked_seconds() > 0 ? SECONDS(asked_seconds()) : MILLISECONDS(500); }
 
-uint64_t stop_duration(void) {
-    return asked_seconds() > 0 ? SECONDS(10) : 0;
-}
+uint64_t stop_duration(void) { return asked_seconds() > 0 ? SECONDS(10) : 0; }
 
 static uint64_t now(void) {
     struct timespec time;
@@ -29,9 +25,7 @@ load_clock load_begin(void) {
     return (load_clock){now()};
 }
 
-bool load_lasts(const load_clock *clock, uint64_t duration) {
-    return now() - clock->began < duration;
-}
+bool load_lasts(const load_clock *clock, uint64_t duration) { return now() - clock->began < duration; }
 
 void load_report(const char *format, ...) {
     va_list arguments;

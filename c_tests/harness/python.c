@@ -20,18 +20,14 @@ const char *python_package(const char *pattern) {
     char whole[4096];
     snprintf(whole, sizeof(whole), "%s/%s", dirname(dirname(copy)), pattern);
     glob_t files;
-    if (glob(whole, 0, NULL, &files) != 0) {
-        return NULL;
-    }
+    if (glob(whole, 0, NULL, &files) != 0) return NULL;
     const char *path = TEXT("%s", files.gl_pathv[0]);
     globfree(&files);
     return path;
 }
 
 const char *python_lacks(const char *package) {
-    if (python_package(INTERPRETER) == NULL) {
-        return "the environment of Python that holds the wheel of NIXL";
-    }
+    if (python_package(INTERPRETER) == NULL) return "the environment of Python that holds the wheel of NIXL";
     return python_package(TEXT("%s/__init__.py", package)) == NULL ? TEXT("the Python package %s", package) : NULL;
 }
 
@@ -69,9 +65,7 @@ const char *python_open(python *python, const char *script, const char *argument
     CHECK(python->commands != NULL && python->replies != NULL);
     /* Libraries may write lines of their own to stdout. */
     const char *line = next_line(python);
-    while (strncmp(line, "ready", 5) != 0) {
-        line = next_line(python);
-    }
+    while (strncmp(line, "ready", 5) != 0) line = next_line(python);
     return line[5] == ' ' ? line + 6 : "";
 }
 
@@ -99,9 +93,7 @@ void python_kill(python *python) {
 
 void python_close(python *python) {
     CHECK_EQ(fclose(python->commands), 0); /* it ends with its commands */
-    if (python->pid != 0) {
-        CHECK_EQ(reap(python), 0);
-    }
+    if (python->pid != 0) CHECK_EQ(reap(python), 0);
     CHECK_EQ(fclose(python->replies), 0);
     free(python->reply);
 }

@@ -49,6 +49,9 @@ TEST(a_plugin_that_does_not_load_has_the_reason) {
         GET(kvmem_plugin, plugin, kvmem_plugins_get, plugins, i);
         printf("%s: %s\n", plugin.name, plugin.failure != NULL ? plugin.failure : "loads");
         CHECK_EQ(plugin.failure != NULL, plugin.memory_types == 0);
+        if (plugin.failure != NULL) {
+            CHECK_HAS(plugin.failure, ".so"); /* the missing library, by name */
+        }
     }
     const kvmem_plugin gds = find(plugins, "GDS_MT");
     void *cufile = dlopen("libcufile.so.0", RTLD_NOW);

@@ -40,9 +40,8 @@ static void serve_meeting(int socket, const message *metadata) {
     CLEANUP(message_free) message descriptor = frame_expect(socket, MEET);
     kvmem_layout_destroy(puller_model.layout);
     puller_model.layout = NULL;
-    if (kvmem_agent_check_remote_metadata(puller_agent, "owner", NULL) == KVMEM_STATUS_OK) {
+    if (kvmem_agent_check_remote_metadata(puller_agent, "owner", NULL) == KVMEM_STATUS_OK)
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(puller_agent, "owner", ERR));
-    }
     agent_load(puller_agent, metadata);
     EXPECT_OK(kvmem_layout_import(puller_agent, descriptor.data, descriptor.size, &puller_model.layout, ERR));
 }
@@ -104,9 +103,7 @@ typedef struct owner {
 } owner;
 
 static void await_all(owner *owner, uint32_t tag) {
-    for (size_t i = 0; i < PULLERS; i++) {
-        frame_await(owner->pullers[i].socket, tag);
-    }
+    for (size_t i = 0; i < PULLERS; i++) frame_await(owner->pullers[i].socket, tag);
 }
 
 /* The pullers learn where the blocks are now. */
@@ -135,17 +132,14 @@ static void owner_open(owner *owner) {
 }
 
 static void owner_close(owner *owner) {
-    for (size_t i = 0; i < PULLERS; i++) {
-        peer_finish(&owner->pullers[i]);
-    }
+    for (size_t i = 0; i < PULLERS; i++) peer_finish(&owner->pullers[i]);
     kv_side_close(&owner->side);
     kvmem_agent_destroy(owner->agent);
 }
 
 static void begin_pulls(owner *owner, uint64_t duration) {
-    for (size_t i = 0; i < PULLERS; i++) {
+    for (size_t i = 0; i < PULLERS; i++)
         frame_send(owner->pullers[i].socket, PULL, &duration, sizeof(duration));
-    }
 }
 
 static uint64_t await_pulls(owner *owner) {

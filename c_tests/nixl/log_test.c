@@ -37,14 +37,10 @@ static void ask(uint32_t level, const char *target, const char *message, void *u
     mine->messages++;
 }
 
-static void listen_to(asked *asked) {
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, ask, asked, ERR));
-}
+static void listen_to(asked *asked) { EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, ask, asked, ERR)); }
 
 /* All messages so far are delivered before this returns. */
-static void listen_no_more(void) {
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
-}
+static void listen_no_more(void) { EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR)); }
 
 /* The agent's thread logs that it has a backend. */
 TEST(what_the_agent_says_may_be_answered_by_asking_it) {
@@ -82,9 +78,7 @@ static atomic_uint held_messages;
 
 static void hold(uint32_t level, const char *target, const char *message, void *user_data) {
     (void)level, (void)target, (void)message, (void)user_data;
-    while (is_held) {
-        sched_yield();
-    }
+    while (is_held) sched_yield();
     held_messages++;
 }
 
@@ -133,12 +127,9 @@ TEST(several_threads_may_ask_the_same) {
     OWNED(kvmem_agent) agent = agent_open("shared");
     asked.agent = agent;
     listen_to(&asked);
-    for (size_t i = 0; i < NUM(threads); i++) {
+    for (size_t i = 0; i < NUM(threads); i++)
         CHECK_EQ(pthread_create(&threads[i], NULL, make_backends, &asked), 0);
-    }
-    for (size_t i = 0; i < NUM(threads); i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
-    }
+    for (size_t i = 0; i < NUM(threads); i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
     listen_no_more();
     CHECK(asked.messages > 0);
     CHECK_EQ(asked.failures, 0);

@@ -50,13 +50,10 @@ static void close_members(void) {
 static void all_of_it(void) {
     open_members();
     CHECK(count_directory_entries("/proc/self/task") > AGENTS);
-    for (uint32_t i = 0; i < AGENTS; i++) {
-        meet_next(i);
-    }
+    for (uint32_t i = 0; i < AGENTS; i++) meet_next(i);
     /* In the order of the reads: the last of the ring reads what the first one has read. */
-    for (uint32_t i = 0; i < AGENTS; i++) {
+    for (uint32_t i = 0; i < AGENTS; i++)
         kv_side_check_moved(&members[i].side, &members[(i + 1) % AGENTS].side, &move);
-    }
     close_members();
 }
 

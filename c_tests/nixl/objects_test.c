@@ -6,9 +6,7 @@
 #define NUM_BLOCKS 4
 #define BLOCK 65536
 
-static const char *lacks_server(void) {
-    return python_lacks("moto");
-}
+static const char *lacks_server(void) { return python_lacks("moto"); }
 REQUIRES(lacks_server)
 
 /* The blocks of all cases. A request that has failed may access them until the process ends. */
@@ -56,9 +54,7 @@ static kvmem_descriptors *object(uint64_t number, uint64_t offset, const char *k
 }
 
 static void store_open(store *store) {
-    if (server.pid == 0) {
-        serve("0");
-    }
+    if (server.pid == 0) serve("0");
     EXPECT_OK(kvmem_agent_create("storing", NULL, &store->agent, ERR));
     create_backend(store->agent);
     kv_fill(memory, sizeof(memory), 1);
@@ -167,9 +163,7 @@ TEST(a_stopped_server_ends_a_run_with_a_limit_in_time) {
         status = kvmem_request_post(read, NULL, 0, ERR);
     }
     CHECK_EQ(status, KVMEM_STATUS_OK);
-    while (kvmem_request_poll(read, ERR) == KVMEM_STATUS_IN_PROGRESS) {
-        sched_yield();
-    }
+    while (kvmem_request_poll(read, ERR) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
     CHECK_BYTES(memory + BLOCK, memory, BLOCK);
 }
 

@@ -50,8 +50,7 @@ static kvmem_status take_step(visit *visit, int step) {
     case LOAD:
         return kvmem_agent_load_remote_metadata(visit->agent, peer->metadata.data, peer->metadata.size, NULL,
                                                 ERR);
-    case CONNECT:
-        return kvmem_agent_connect(visit->agent, peer->name, NULL, ERR);
+    case CONNECT: return kvmem_agent_connect(visit->agent, peer->name, NULL, ERR);
     case IMPORT:
         return kvmem_layout_import(visit->agent, peer->descriptor.data, peer->descriptor.size, &visit->remote,
                                    ERR);
@@ -62,15 +61,12 @@ static kvmem_status take_step(visit *visit, int step) {
         status = kvmem_transfer_submit(visit->transfer, ERR);
         THEN(status, kvmem_transfer_wait(visit->transfer, visit->patience, ERR));
         return status;
-    default:
-        return kvmem_agent_notify(visit->agent, peer->name, "done", 4, ERR);
+    default: return kvmem_agent_notify(visit->agent, peer->name, "done", 4, ERR);
     }
 }
 
 static void take_steps(visit *visit, int from, int to) {
-    for (int step = from; step < to; step++) {
-        EXPECT_OK(take_step(visit, step));
-    }
+    for (int step = from; step < to; step++) EXPECT_OK(take_step(visit, step));
 }
 
 /* The peer is a new one, under its name: it is met as if it were the first. */
@@ -79,9 +75,8 @@ static void meet_again(visit *visit) {
     kv_peer_open(&risen, visit->peer->name, REF(kv_config(&kv_kinds[0])), 3);
     leave(visit);
     visit->peer = &risen;
-    if (kvmem_agent_check_remote_metadata(visit->agent, risen.name, NULL) == KVMEM_STATUS_OK) {
+    if (kvmem_agent_check_remote_metadata(visit->agent, risen.name, NULL) == KVMEM_STATUS_OK)
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(visit->agent, risen.name, ERR));
-    }
     memcpy(visit->side.expected, visit->side.memory, visit->side.size); /* whatever was read of the old one */
     take_steps(visit, LOAD, MOVE + 1);
     kv_side_check_moved(&visit->side, &risen.model, &move);
@@ -152,9 +147,7 @@ static void request_in_time(visit *visit) {
     }
     CHECK_EQ(again, KVMEM_STATUS_OK);
     kvmem_status end = KVMEM_STATUS_BUSY;
-    while ((end = kvmem_request_poll(read, ERR)) == KVMEM_STATUS_IN_PROGRESS) {
-        sched_yield();
-    }
+    while ((end = kvmem_request_poll(read, ERR)) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
     CHECK(end == KVMEM_STATUS_OK || end == KVMEM_STATUS_TIMED_OUT); /* a busy machine may be slow */
     memcpy(visit->side.expected, visit->side.memory, visit->side.size);
 }
@@ -167,9 +160,7 @@ static void stop_before(visit *visit, kv_peer *other, int stopped) {
     const load_clock clock = load_begin();
     kvmem_status status = KVMEM_STATUS_OK;
     int step = stopped;
-    while (step < NUM_STEPS && status == KVMEM_STATUS_OK) {
-        status = take_step(visit, step++);
-    }
+    while (step < NUM_STEPS && status == KVMEM_STATUS_OK) status = take_step(visit, step++);
     CHECK(status == KVMEM_STATUS_OK || (status == KVMEM_STATUS_TIMED_OUT && step == MOVE + 1));
     do {
         use_agent(visit, other);

@@ -72,9 +72,8 @@ static void meeting_open(meeting *met) {
     CHECK_STR((const char *)kvmem_blob_data(name), "python");
     CLEANUP(message_free) message own = agent_metadata(met->agent);
     fprintf(met->client.commands, "load ");
-    for (size_t i = 0; i < own.size; i++) {
+    for (size_t i = 0; i < own.size; i++)
         fprintf(met->client.commands, "%02x", ((const unsigned char *)own.data)[i]);
-    }
     CHECK_STR(python_tell(&met->client, "%s", ""), "kvmem");
 }
 
@@ -106,9 +105,7 @@ TEST(kvmem_writes_to_and_reads_from_the_python_client) {
     EXPECT_OK(kvmem_request_post(write, NULL, 0, ERR));
     EXPECT_OK(kvmem_request_wait(write, PATIENCE, ERR));
     CHECK_STR(python_tell(&met.client, "expect kvmem"), "77726f7465"); /* "wrote" */
-    for (size_t i = 0; i < NUM_BLOCKS; i++) {
-        check_block(&met, i, i);
-    }
+    for (size_t i = 0; i < NUM_BLOCKS; i++) check_block(&met, i, i);
 
     kv_fill(met.memory, MEMORY, 2);
     OWN(kvmem_prepared, local, kvmem_prepared_create, met.agent, NULL, here, NULL);
@@ -127,9 +124,7 @@ TEST(kvmem_writes_to_and_reads_from_the_python_client) {
         NULL);
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     EXPECT_OK(kvmem_request_wait(read, PATIENCE, ERR));
-    for (size_t i = 0; i < NUM_BLOCKS; i++) {
-        CHECK_FILLED(met.memory + 2 * i * BLOCK, 90, BLOCK);
-    }
+    for (size_t i = 0; i < NUM_BLOCKS; i++) CHECK_FILLED(met.memory + 2 * i * BLOCK, 90, BLOCK);
 }
 
 /* The client posts, with prepared lists in opposite order, and its notifications arrive by a queue. */
@@ -146,16 +141,12 @@ TEST(the_python_client_reads_from_and_writes_to_kvmem) {
     CHECK_EQ(completion.user_data, 9);
     EXPECT_OK(kvmem_agent_report_notifications(met.agent, NULL, 0, ERR));
     agent_expect_notification(met.agent, "python", "read", 4);
-    for (size_t i = 0; i < NUM_BLOCKS; i++) {
-        check_block(&met, NUM_BLOCKS - 1 - i, i);
-    }
+    for (size_t i = 0; i < NUM_BLOCKS; i++) check_block(&met, NUM_BLOCKS - 1 - i, i);
     CHECK_STR(python_tell(&met.client, "fill 17"), "filled");
     CHECK_STR(python_tell(&met.client, "move write kvmem %llu wrote", (unsigned long long)(uintptr_t)met.memory),
               "DONE");
     agent_expect_notification(met.agent, "python", "wrote", 5);
-    for (size_t i = 0; i < NUM_BLOCKS; i++) {
-        CHECK_FILLED(met.memory + 2 * i * BLOCK, 17, BLOCK);
-    }
+    for (size_t i = 0; i < NUM_BLOCKS; i++) CHECK_FILLED(met.memory + 2 * i * BLOCK, 17, BLOCK);
     CHECK_STR(python_tell(&met.client, "notify kvmem alone"), "notified");
     agent_expect_notification(met.agent, "python", "alone", 5);
     EXPECT_OK(kvmem_agent_notify(met.agent, "python", "hi", 2, ERR));

@@ -31,9 +31,7 @@ typedef kv_meeting fixture;
 
 static void open_kinds(fixture *fixture, const kv_kind *here, const kv_kind *there, const char *name,
                        const kvmem_serve_options *serve) {
-    for (uint32_t i = 0; i < NUM(backwards); i++) {
-        backwards[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
-    }
+    for (uint32_t i = 0; i < NUM(backwards); i++) backwards[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
     kv_meeting_open_served(fixture, "near", name, REF(config_of(here)), REF(config_of(there)), serve);
 }
 
@@ -161,9 +159,7 @@ TEST(transfers_that_share_an_owner_all_end) {
     for (size_t i = 0; i < NUM(reads); i++) { /* to the same bytes, from the same bytes */
         EXPECT_OK(kvmem_transfer_create(far, near, SERVED(READ), &reads[i], ERR));
     }
-    for (size_t i = 0; i < NUM(reads); i++) {
-        EXPECT_OK(kvmem_transfer_submit(reads[i], ERR));
-    }
+    for (size_t i = 0; i < NUM(reads); i++) EXPECT_OK(kvmem_transfer_submit(reads[i], ERR));
     for (size_t i = 0; i < NUM(reads); i++) {
         EXPECT_OK(kvmem_transfer_wait(reads[i], PATIENCE, ERR));
         kvmem_transfer_destroy(reads[i]);
@@ -183,9 +179,8 @@ static void *stream_until_it_fails(void *argument) {
     stream->last = KVMEM_STATUS_OK;
     while (stream->last == KVMEM_STATUS_OK && !stream->stops) {
         stream->last = kvmem_transfer_submit(stream->transfer, NULL);
-        if (stream->last == KVMEM_STATUS_OK) {
+        if (stream->last == KVMEM_STATUS_OK)
             stream->last = kvmem_transfer_wait(stream->transfer, PATIENCE, NULL);
-        }
         stream->rounds++;
     }
     return NULL;
@@ -205,12 +200,9 @@ TEST(two_requesters_are_served_at_once) {
                                     &streams[0].transfer, ERR));
     EXPECT_OK(kvmem_transfer_create(far, side.layout, SERVED(READ), &streams[1].transfer, ERR));
     pthread_t threads[NUM(streams)];
-    for (size_t i = 0; i < NUM(streams); i++) {
+    for (size_t i = 0; i < NUM(streams); i++)
         CHECK_EQ(pthread_create(&threads[i], NULL, stream_until_it_fails, &streams[i]), 0);
-    }
-    while (streams[0].rounds < 5 || streams[1].rounds < 5) {
-        sched_yield();
-    }
+    while (streams[0].rounds < 5 || streams[1].rounds < 5) sched_yield();
     for (size_t i = 0; i < NUM(streams); i++) {
         streams[i].stops = true;
         CHECK_EQ(pthread_join(threads[i], NULL), 0);
@@ -256,12 +248,9 @@ TEST(an_owner_that_is_killed_in_the_middle_is_lost) {
         EXPECT_OK(kvmem_transfer_create(far, near, SERVED(READ), &streams[0].transfer, ERR));
         EXPECT_OK(kvmem_transfer_create(near, far, SERVED(WRITE), &streams[1].transfer, ERR));
         pthread_t threads[NUM(streams)];
-        for (size_t i = 0; i < NUM(streams); i++) {
+        for (size_t i = 0; i < NUM(streams); i++)
             CHECK_EQ(pthread_create(&threads[i], NULL, stream_until_it_fails, &streams[i]), 0);
-        }
-        while (streams[0].rounds < rounds || streams[1].rounds < rounds) {
-            sched_yield();
-        }
+        while (streams[0].rounds < rounds || streams[1].rounds < rounds) sched_yield();
         kv_peer_crash(&fixture.peer);
         for (size_t i = 0; i < NUM(streams); i++) {
             CHECK_EQ(pthread_join(threads[i], NULL), 0);
@@ -298,9 +287,7 @@ static void requester_role(int socket) {
     kv_side_open(&side, REF(config_of(&kv_kinds[1])), agent, 3);
     agent_load(agent, &metadata);
     OWN(kvmem_layout, far, kvmem_layout_import, agent, descriptor.data, descriptor.size);
-    for (uint32_t i = 0; i < NUM(backwards); i++) {
-        backwards[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
-    }
+    for (uint32_t i = 0; i < NUM(backwards); i++) backwards[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
     OWN(kvmem_transfer, read, kvmem_transfer_create, far, side.layout, SERVED(READ));
     for (;;) { /* until it is killed */
         RUN(read);
@@ -310,9 +297,7 @@ static void requester_role(int socket) {
 
 USES_ROLE(requester, requester_role)
 
-static void expect_round(const peer *requester) {
-    frame_await(requester->socket, ROUND);
-}
+static void expect_round(const peer *requester) { frame_await(requester->socket, ROUND); }
 
 TEST(requesters_that_are_killed_or_frozen_do_not_stall_the_owner) {
     kvmem_agent *agent = agent_open("owner");
@@ -332,14 +317,10 @@ TEST(requesters_that_are_killed_or_frozen_do_not_stall_the_owner) {
         frame_send(requesters[i].socket, MEET, metadata.data, metadata.size);
         frame_send(requesters[i].socket, MEET, descriptor.data, descriptor.size);
     }
-    for (size_t i = 0; i < NUM(names); i++) {
-        expect_round(&requesters[i]);
-    }
+    for (size_t i = 0; i < NUM(names); i++) expect_round(&requesters[i]);
     peer_kill(&requesters[0]);
     peer_freeze(&requesters[1]); /* wherever it is, with the slots that it has */
-    for (int round = 0; round < 8; round++) {
-        expect_round(&requesters[2]);
-    }
+    for (int round = 0; round < 8; round++) expect_round(&requesters[2]);
     peer_kill(&requesters[1]);
     peer_kill(&requesters[2]);
     kv_side_check(&side);
@@ -349,8 +330,6 @@ TEST(requesters_that_are_killed_or_frozen_do_not_stall_the_owner) {
 
 int main(int argc, char **argv) {
     /* Set before NIXL is loaded; peers inherit it. */
-    if (OVER_TCP) {
-        setenv("UCX_TLS", "tcp,self", 1);
-    }
+    if (OVER_TCP) setenv("UCX_TLS", "tcp,self", 1);
     return test_main(argc, argv, test_registered());
 }

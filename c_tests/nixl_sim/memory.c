@@ -43,37 +43,28 @@ CAPI(reg_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t devic
     return SUCCESS;
 }
 
-bool sim_fails(uint64_t *failing) {
-    return *failing > 0 && --*failing == 0;
-}
+bool sim_fails(uint64_t *failing) { return *failing > 0 && --*failing == 0; }
 
 void sim_pass(int call) {
     num_waiting++;
-    while (is_held[call]) {
-        pthread_cond_wait(&sim_changed, &sim_lock);
-    }
+    while (is_held[call]) pthread_cond_wait(&sim_changed, &sim_lock);
     num_waiting--;
 }
 
 /* The library has to name the backend that it means. */
 CAPI(register_mem)(const agent *agent, const list *list, const arguments *arguments) {
-    if (arguments == NULL || arguments->backend == NULL || arguments->backend->owner != agent) {
+    if (arguments == NULL || arguments->backend == NULL || arguments->backend->owner != agent)
         return ERROR_INVALID_PARAM;
-    }
     pthread_mutex_lock(&sim_lock);
     const bool is_refused = sim_fails(&failing_register) || num_spans == MOST_SPANS;
-    if (!is_refused) {
-        spans[num_spans++] = (span){agent, arguments->backend->plugin, list->address};
-    }
+    if (!is_refused) spans[num_spans++] = (span){agent, arguments->backend->plugin, list->address};
     pthread_mutex_unlock(&sim_lock);
     return is_refused ? ERROR_BACKEND : SUCCESS;
 }
 
 static status deregister(const agent *agent, size_t plugin, size_t address) {
     sim_pass(NIXL_SIM_DEREGISTER);
-    if (sim_fails(&failing_deregister)) {
-        return ERROR_BACKEND;
-    }
+    if (sim_fails(&failing_deregister)) return ERROR_BACKEND;
     for (size_t i = 0; i < num_spans; i++) {
         if (spans[i].agent == agent && spans[i].plugin == plugin && spans[i].address == address) {
             spans[i] = spans[--num_spans];
@@ -84,23 +75,16 @@ static status deregister(const agent *agent, size_t plugin, size_t address) {
 }
 
 CAPI(deregister_mem)(const agent *agent, const list *list, const arguments *arguments) {
-    if (arguments == NULL || arguments->backend == NULL || arguments->backend->owner != agent) {
+    if (arguments == NULL || arguments->backend == NULL || arguments->backend->owner != agent)
         return ERROR_INVALID_PARAM;
-    }
     return LOCKED(deregister(agent, arguments->backend->plugin, list->address));
 }
 
-void nixl_sim_fail_register(uint64_t nth) {
-    LOCKED(failing_register = nth);
-}
+void nixl_sim_fail_register(uint64_t nth) { LOCKED(failing_register = nth); }
 
-void nixl_sim_fail_deregister(uint64_t nth) {
-    LOCKED(failing_deregister = nth);
-}
+void nixl_sim_fail_deregister(uint64_t nth) { LOCKED(failing_deregister = nth); }
 
-void nixl_sim_hold(int call) {
-    LOCKED(is_held[call] = true);
-}
+void nixl_sim_hold(int call) { LOCKED(is_held[call] = true); }
 
 void nixl_sim_go(void) {
     pthread_mutex_lock(&sim_lock);
@@ -109,16 +93,12 @@ void nixl_sim_go(void) {
     pthread_mutex_unlock(&sim_lock);
 }
 
-uint64_t nixl_sim_waiting(void) {
-    return LOCKED(num_waiting);
-}
+uint64_t nixl_sim_waiting(void) { return LOCKED(num_waiting); }
 
 uint64_t nixl_sim_registered(uint64_t address) {
     pthread_mutex_lock(&sim_lock);
     uint64_t count = 0;
-    for (size_t i = 0; i < num_spans; i++) {
-        count += spans[i].address == address;
-    }
+    for (size_t i = 0; i < num_spans; i++) count += spans[i].address == address;
     pthread_mutex_unlock(&sim_lock);
     return count;
 }

@@ -47,9 +47,7 @@ static kvmem_request *request_with(pair *pair, const kvmem_nixl_options *options
 /* Posts until the run before has ended. The deadline of the process bounds the wait. */
 static void post_when_free(kvmem_request *request) {
     kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) {
-        status = kvmem_request_post(request, NULL, 0, ERR);
-    }
+    while (status == KVMEM_STATUS_BUSY) status = kvmem_request_post(request, NULL, 0, ERR);
     CHECK_EQ(status, KVMEM_STATUS_OK);
 }
 
@@ -98,9 +96,7 @@ TEST(a_late_run_that_fails_makes_its_request_unusable) {
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_request_wait(request, PATIENCE, ERR));
     NIXL(nixl_sim_fail_status(1));
     kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) {
-        status = kvmem_request_post(request, NULL, 0, ERR);
-    }
+    while (status == KVMEM_STATUS_BUSY) status = kvmem_request_post(request, NULL, 0, ERR);
     CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
     CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 0);
 }
@@ -115,7 +111,5 @@ TEST(a_late_run_whose_request_was_destroyed_is_released_at_its_end) {
     kvmem_request_destroy(request);
     CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 1);
     NIXL(nixl_sim_set_pending(0));
-    while (NIXL(nixl_sim_get_requests()).alive > 0) {
-        sched_yield();
-    }
+    while (NIXL(nixl_sim_get_requests()).alive > 0) sched_yield();
 }

@@ -73,6 +73,8 @@ const types = .{
     .{ "Locality", "LOCALITY_" },
     .{ "TransferFlags", "TRANSFER_" },
     .{ "Compute", "COMPUTE_" },
+    .{ "Choice", "CHOICE_" },
+    .{ "ServeFlags", "SERVE_" },
     .{ "Path", "PATH_" },
     .{ "ShareFlags", "SHARE_" },
     .{ "Transport", "SHARE_" },

@@ -42,9 +42,7 @@ int run_all(const Options &options, const char *program) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    llama_log_set([](ggml_log_level level, const char *text, void *) {
-        if (level >= GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
-    }, nullptr);
+    start_llama();
     try {
         Options options;
         parse(argc, argv, options);

@@ -6,6 +6,7 @@
 #include <gguf.h>
 
 #include <cmath>
+#include <cstdio>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
@@ -174,6 +175,15 @@ llama_model_params place(int gpu) {
 }
 
 }  // namespace
+
+void start_llama() {
+    llama_log_set([](ggml_log_level level, const char *text, void *) {
+        static ggml_log_level begun = GGML_LOG_LEVEL_NONE;
+        if (level != GGML_LOG_LEVEL_CONT) begun = level;  // otherwise the line goes on
+        if (begun == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
+    }, nullptr);
+    llama_backend_init();
+}
 
 bool is_model_file(const std::string &name) {
     constexpr std::string_view suffix = ".gguf";

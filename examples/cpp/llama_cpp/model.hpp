@@ -13,6 +13,9 @@ struct FreeModel {
 };
 using Model = std::unique_ptr<llama_model, FreeModel>;
 
+// Initialises llama.cpp. It prints errors only.
+void start_llama();
+
 // A model's size, in what its cache depends on.
 struct ModelSize {
     std::uint32_t layers = 8;

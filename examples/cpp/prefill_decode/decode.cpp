@@ -9,9 +9,9 @@
 
 namespace {
 
-// What the CPU reaches can be read where it lies. Returns the row of that.
+// Memory that the CPU reaches can be read in place. Returns the row of that.
 std::string read_in_place(const Cache &cache, const BlockIds &blocks) {
-    Row row{"decode", "read them where they lie", blocks.size() * cache.block_bytes()};
+    Row row{"decode", "read them in place", blocks.size() * cache.block_bytes()};
     Progress progress("decode reads prefill's memory", row.bytes);
     const Stopwatch stopwatch;
     for (const std::uint32_t block : blocks) {

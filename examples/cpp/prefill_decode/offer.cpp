@@ -86,7 +86,7 @@ void wait_until_pulled(const Options &options, kvmem::Agent &agent, const std::v
         for (std::size_t i = 0; i < notifications.size(); ++i) {
             if (notifications.at(i).text() == pulled_notification) --expected;
         }
-        // Decode has nothing to say before we answer: whatever comes now is bad news.
+        // Decode sends nothing before the reply, so a message at this point is a failure.
         for (Channel *peer : decode) {
             if (expected > 0 && peer->readable()) peer->receive(Message::failure, deadline);
         }

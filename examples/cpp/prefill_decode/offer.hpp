@@ -34,5 +34,5 @@ void wait_until_pulled(const Options &options, kvmem::Agent &agent, const std::v
 Offer receive_offer(const Options &options, kvmem::Agent &agent, Channel &prefill, const Deadline &deadline);
 // Says that all blocks were read, unless the notification of a transfer has said so.
 void report_pulled(const Options &options, Channel &prefill, const Deadline &deadline);
-// Lets go of prefill's cache and of its agent.
+// Releases prefill's cache and its agent.
 void release_offer(Offer &offer, kvmem::Agent &agent);

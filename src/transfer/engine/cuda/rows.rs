@@ -44,7 +44,7 @@ impl RowLoops {
         }
     }
 
-    /// How often a warp loads as many words as it has under way, for a block in a layer, if addresses are aligned as sizes are.
+    /// How often a warp loads as many words as it has in flight, for a block in a layer, if addresses are aligned as sizes are.
     /// `None` if the rows are too long.
     pub fn moves(&self, unit_size: u64) -> Option<u64> {
         let word = 1 << unit_size.trailing_zeros().min(MOST_WORD.trailing_zeros());
