@@ -78,6 +78,7 @@ build: configure
 lint: setup
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
+	cd etcd && cargo fmt --check
 	scripts/pages.py
 	scripts/module_cycles.py
 	scripts/unsafe_modules.py
@@ -138,7 +139,7 @@ RACE_CARGO := RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(RACE_FLAGS)" CARGO_PROFILE_RELEASE_
 UNRACED := gpu_sim\.(([a-z]+_)?walk|gds|registration)|gpu\.(cycles|repeat)
 RACE_OPTIONS = suppressions="$(CURDIR)/c_tests/races.supp" history_size=7 exitcode=66 die_after_fork=0
 race-test: setup
-	@cmake -S . -B $(RACE) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DKVMEM_TEST_RACE=ON \
+	@cmake -S . -B $(RACE) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DKVMEM_TEST_RACE=ON -DKVMEM_ETCD=OFF \
 	    -DKVMEM_RUST_TARGET=$(RACE_HOST) -DKVMEM_CARGO_TARGET_DIR="$(CURDIR)/$(RACE)/cargo" -DKVMEM_INSTALL=OFF \
 	    -DKVMEM_BUILD_DOCTOR=OFF -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
 	@$(RACE_CARGO) cmake --build $(RACE)

@@ -34,14 +34,24 @@ add_custom_command(
     DEPENDS kvmem "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
     COMMENT "Separating the line tables of ${KVMEM_FILE_NAME}" VERBATIM)
 
+if(KVMEM_ETCD)
+    set(stripped_etcd "${generated}/${KVMEM_ETCD_NAME}")
+    add_custom_command(
+        OUTPUT "${stripped_etcd}"
+        COMMAND "${CMAKE_OBJCOPY}" --strip-unneeded "${KVMEM_ETCD_FILE}" "${stripped_etcd}"
+        DEPENDS kvmem_etcd "${KVMEM_ETCD_FILE}"
+        COMMENT "Stripping ${KVMEM_ETCD_NAME}" VERBATIM)
+    install(FILES "${stripped_etcd}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Runtime)
+endif()
+
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 set(licences "${generated}/THIRD-PARTY-LICENSES")
 add_custom_command(
     OUTPUT "${licences}"
     COMMAND "${CMAKE_COMMAND}" -E env "CARGO=${KVMEM_CARGO}"
         "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/licences.py" "${licences}"
-    DEPENDS Cargo.toml Cargo.lock scripts/licences.py
-    COMMENT "Collecting the licences of the crates in ${KVMEM_FILE_NAME}" VERBATIM)
+    DEPENDS Cargo.toml Cargo.lock etcd/Cargo.toml etcd/Cargo.lock scripts/licences.py
+    COMMENT "Collecting the licences of the crates in the libraries" VERBATIM)
 # The pages link to headers and to each other, as they are installed.
 set(pages "${generated}/pages")
 file(GLOB page_sources CONFIGURE_DEPENDS README.md CHANGELOG.md docs/*.md docs/pictures/*.svg examples/README.md)
@@ -52,7 +62,7 @@ add_custom_command(
     COMMAND "${CMAKE_COMMAND}" -E touch "${pages}.stamp"
     DEPENDS ${page_sources} scripts/installed_pages.py
     COMMENT "Writing the pages with the links of an installation" VERBATIM)
-add_custom_target(kvmem_package ALL DEPENDS "${stripped}" "${debug_file}" "${licences}" "${pages}.stamp")
+add_custom_target(kvmem_package ALL DEPENDS "${stripped}" "${debug_file}" ${stripped_etcd} "${licences}" "${pages}.stamp")
 
 # ---- installed files --------------------------------------------------------------------------------------------------
 

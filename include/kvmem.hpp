@@ -16,6 +16,7 @@
 #include "kvmem/common.hpp"
 #include "kvmem/cuda.hpp"
 #include "kvmem/descriptors.hpp"
+#include "kvmem/directory.hpp"
 #include "kvmem/layout.hpp"
 #include "kvmem/log.hpp"
 #include "kvmem/nixl.hpp"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvmem: NIXL. Generated from src/ffi; do not edit.
  *
- * Agents and their backends, registrations, metadata, layouts of peers, notifications, and requests on raw
- * descriptors.
+ * Agents and their backends, registrations, metadata, layouts of peers, directories, notifications, and
+ * requests on raw descriptors.
  * kvmem.h describes what all functions have in common: errors, handles, options, strings, threads.
  */
 
@@ -682,16 +682,17 @@ kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent,
 ///
 /// @param agent an agent that has a listen thread itself
 /// @param name name of the peer
-/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
 /// @param port listen port of the peer, 1 to 65535
 /// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, the port is not in 1 to 65535,
-///           or the name is the agent's own
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, the port is
+///           not in 1 to 65535, or the name is the agent's own
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
-///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time
+///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time, or the host was not found in time
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 ///
 /// Notes: if nothing listens at the address, the call fails after about half a second. With a shorter
@@ -707,14 +708,16 @@ kvmem_status kvmem_agent_fetch_remote_metadata(kvmem_agent *agent,
 /// Sends the metadata of an agent to the listen thread of a peer, which loads it.
 ///
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
-/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
 /// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
-///           65535
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
+///           is not in 1 to 65535
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 ///
 /// Notes: kvmem first connects to the address, for at most a second, and resets the connection, because NIXL
@@ -747,14 +750,17 @@ kvmem_status kvmem_agent_get_partial_metadata(kvmem_agent *agent,
 ///
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
 /// @param descriptors registered memory; an empty list sends the connection information only
-/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
 /// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
-///           65535
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
+///           is not in 1 to 65535
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or memory is not registered
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known, or memory is not
+///           registered
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent,
                                                const kvmem_descriptors *descriptors,
@@ -765,14 +771,16 @@ kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent,
 /// Asks the listen thread of a peer to remove the metadata of an agent, as before the agent ends.
 ///
 /// @param agent an agent that has a listen thread itself
-/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
 /// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
-///           65535
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
+///           is not in 1 to 65535
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 ///
 /// Notes: NIXL removes the metadata at the peer whatever the peer does with it, also during its transfers. A
@@ -903,6 +911,386 @@ void kvmem_serve_options_init(kvmem_serve_options *options, size_t struct_size);
 kvmem_status kvmem_layout_serve(kvmem_layout *layout,
                                 const kvmem_serve_options *options,
                                 kvmem_error **error);
+
+/* ---- Entries of directories ---- */
+
+/// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
+/// time.
+typedef struct kvmem_directory_entry kvmem_directory_entry;
+
+/// What an entry contains. The pointers are valid as long as the kvmem_directory_entry.
+typedef struct kvmem_directory_entry_info {
+    /// Name of the agent.
+    const char *agent;
+    /// A random number of the agent that published the entry, not 0. A restarted agent has another one.
+    uint64_t incarnation;
+    /// Counts the publications of the agent, from 1.
+    uint64_t version;
+    /// NIXL's metadata of the agent.
+    const void *metadata;
+    /// Number of bytes of the metadata.
+    size_t metadata_size;
+    /// Number of layouts.
+    size_t layout_count;
+} kvmem_directory_entry_info;
+
+/// A layout in an entry. The pointers are valid as long as the kvmem_directory_entry.
+typedef struct kvmem_published_layout {
+    /// Name under which it was published.
+    const char *name;
+    /// Bytes of kvmem_layout_export.
+    const void *descriptor;
+    /// Number of bytes.
+    size_t size;
+} kvmem_published_layout;
+
+/// Returns what an entry contains.
+///
+/// @param entry an entry
+/// @param info receives it
+/// @return KVMEM_STATUS_OK
+kvmem_status kvmem_directory_entry_get_info(const kvmem_directory_entry *entry,
+                                            kvmem_directory_entry_info *info,
+                                            kvmem_error **error);
+
+/// Returns one of the layouts of an entry.
+///
+/// @param entry an entry
+/// @param index less than layout_count
+/// @param layout receives the layout
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry,
+                                              size_t index,
+                                              kvmem_published_layout *layout,
+                                              kvmem_error **error);
+
+/// Loads the metadata of an entry, so that an agent can access the memory of the agent that published it.
+///
+/// If the peer was restarted since its metadata was loaded, that is removed first: layouts that were imported
+/// before then fail with KVMEM_STATUS_STALE.
+///
+/// @param entry an entry
+/// @param agent the agent that will access the memory
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
+///         KVMEM_STATUS_BUSY: the peer was restarted, and a transfer with its predecessor is in flight
+///         KVMEM_STATUS_CORRUPT: the metadata is that of another agent
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
+///           peer
+kvmem_status kvmem_directory_entry_load(const kvmem_directory_entry *entry,
+                                        kvmem_agent *agent,
+                                        kvmem_error **error);
+
+/// Creates a remote layout from a layout of an entry, as kvmem_layout_import does.
+///
+/// @param entry an entry, which kvmem_directory_entry_load has loaded
+/// @param agent the agent that will access the layout
+/// @param name name under which the layout was published
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name, its metadata is not loaded, or does
+///           not cover the memory of the layout
+///         KVMEM_STATUS_CORRUPT: the descriptor is damaged, malicious, or of another agent
+///         KVMEM_STATUS_VERSION_MISMATCH: the descriptor has a version that this library cannot read
+///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
+kvmem_status kvmem_directory_entry_import_layout(const kvmem_directory_entry *entry,
+                                                 kvmem_agent *agent,
+                                                 const char *name,
+                                                 kvmem_layout **layout,
+                                                 kvmem_error **error);
+
+/// Destroys an entry.
+///
+/// @param entry an entry that no other call uses; NULL does nothing
+void kvmem_directory_entry_destroy(kvmem_directory_entry *entry);
+
+/* ---- Events of directories ---- */
+
+/// Events that were taken from a directory. They never change, so any threads may read them at the same time.
+typedef struct kvmem_directory_events kvmem_directory_events;
+
+/// An agent has an entry, and had none.
+#define KVMEM_DIRECTORY_PUBLISHED 1
+/// An agent was restarted: its entry is that of another incarnation.
+#define KVMEM_DIRECTORY_RESTARTED 2
+/// An agent has published again.
+#define KVMEM_DIRECTORY_UPDATED 3
+/// An agent has no entry any more: it was withdrawn, or its process has ended.
+#define KVMEM_DIRECTORY_WITHDRAWN 4
+/// What is stored under the name of an agent is not a valid entry.
+#define KVMEM_DIRECTORY_INVALID 5
+/// Another process has published an agent that this handle had published. The entry of the other process
+/// remains. It is reported also if nothing is watched.
+#define KVMEM_DIRECTORY_SUPERSEDED 6
+/// The directory cannot be reached. kvmem tries again; changes are reported later.
+#define KVMEM_DIRECTORY_INTERRUPTED 7
+/// The directory is reached again. All changes since were or are reported.
+#define KVMEM_DIRECTORY_RESUMED 8
+
+/// An event. The pointers are valid as long as the kvmem_directory_events.
+typedef struct kvmem_directory_event {
+    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED and KVMEM_DIRECTORY_RESUMED.
+    const char *agent;
+    /// Incarnation of the entry; of the last entry for KVMEM_DIRECTORY_WITHDRAWN; 0 for other kinds.
+    uint64_t incarnation;
+    /// Version of the entry; as incarnation.
+    uint64_t version;
+    /// Why the entry is not valid, or the directory cannot be reached; empty for other kinds.
+    const char *message;
+    /// KVMEM_DIRECTORY_* value.
+    uint32_t kind;
+    /// KVMEM_STATUS_CORRUPT for KVMEM_DIRECTORY_INVALID, KVMEM_STATUS_STALE for KVMEM_DIRECTORY_SUPERSEDED,
+    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OK for other kinds.
+    kvmem_status status;
+} kvmem_directory_event;
+
+/// Returns the number of events.
+///
+/// @param events events; NULL returns 0
+size_t kvmem_directory_events_count(const kvmem_directory_events *events);
+
+/// Returns one of the events. Those of one agent are in order.
+///
+/// @param events events
+/// @param index less than the count
+/// @param event receives the event
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_directory_events_get(const kvmem_directory_events *events,
+                                        size_t index,
+                                        kvmem_directory_event *event,
+                                        kvmem_error **error);
+
+/// Destroys events.
+///
+/// @param events events that no other call uses; NULL does nothing
+void kvmem_directory_events_destroy(kvmem_directory_events *events);
+
+/* ---- Directories ---- */
+
+/// A directory, in which agents publish their metadata and layouts, and peers find them by name. It is a
+/// folder of one machine, or in etcd. An entry exists while the process that published it lives: in etcd
+/// until its lease ends.
+///
+/// No call waits longer than its timeout. With etcd none waits longer than 10 seconds, also with
+/// KVMEM_TIMEOUT_FOREVER, except kvmem_directory_take_events.
+///
+/// Any process that can write to the directory can write anything. What is not a valid entry is reported as
+/// KVMEM_STATUS_CORRUPT with its name, and does no harm. But a directory does not prove who published an
+/// entry: permissions decide who can write to it.
+///
+/// Threads: all functions may use one directory at the same time, except kvmem_directory_destroy.
+typedef struct kvmem_directory kvmem_directory;
+
+/// Options of kvmem_directory_create.
+typedef struct kvmem_directory_options {
+    /// sizeof(kvmem_directory_options)
+    size_t struct_size;
+    /// Path of a folder of this machine, which all processes use. It is created with mode 0700 if it does not
+    /// exist, but not its parents. Its permissions decide who can publish. NULL for etcd.
+    const char *folder;
+    /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
+    const char *const *endpoints;
+    /// Number of endpoints, at most 64; 0 for a folder.
+    size_t endpoint_count;
+    /// What all keys begin with; directories of different prefixes are independent. NULL for "kvmem". For a
+    /// folder NULL.
+    const char *prefix;
+    /// Path of a file with the certificates of the authorities that sign those of the servers, in PEM.
+    /// Required for https, otherwise NULL.
+    const char *ca_file;
+    /// Path of a file with the certificate of this client, in PEM; NULL for none. It needs https and
+    /// key_file.
+    const char *certificate_file;
+    /// Path of a file with the key of that certificate, in PEM; NULL for none.
+    const char *key_file;
+    /// Name of the user in etcd; NULL for none.
+    const char *user;
+    /// Password of the user; it is in no message and in no line of the log. Required with user.
+    const char *password;
+    /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
+    /// 0, because the kernel reports the end of a process.
+    uint32_t lease_seconds;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_directory_options;
+
+/// A layout to publish.
+typedef struct kvmem_named_layout {
+    /// Name, unique among the layouts of the agent.
+    const char *name;
+    /// A layout that was built with the agent, as for kvmem_layout_export.
+    const kvmem_layout *layout;
+} kvmem_named_layout;
+
+/// Sets options to their defaults.
+void kvmem_directory_options_init(kvmem_directory_options *options, size_t struct_size);
+
+/// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
+///
+/// @param options where the directory is
+/// @param directory receives the directory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
+///         KVMEM_STATUS_PERMISSION_DENIED: access to the folder or a file, or etcd rejects the user, the
+///           password or the prefix
+///         KVMEM_STATUS_IO: the folder cannot be opened, or no server of etcd is reached; the message has the
+///           reason
+///         KVMEM_STATUS_TIMED_OUT: etcd has not responded for 5 seconds
+///         KVMEM_STATUS_UNSUPPORTED: libkvmem_etcd.so is not installed beside libkvmem.so
+///         KVMEM_STATUS_OUT_OF_MEMORY: a thread or a file descriptor could not be created
+///
+/// Notes: the client of etcd is a library of its own, which is loaded here. It runs one thread per directory.
+kvmem_status kvmem_directory_create(const kvmem_directory_options *options,
+                                    kvmem_directory **directory,
+                                    kvmem_error **error);
+
+/// Publishes the metadata and layouts of an agent under its name. Replaces the entry of that name, also that
+/// of another process: a restarted agent replaces its predecessor.
+///
+/// Call it again after further memory was registered. Peers find the old entry until the new one is complete.
+/// The entry exists until it is withdrawn, the directory is destroyed, or the process ends. If it is removed
+/// or damaged by another process, it is published again.
+///
+/// @param directory a directory
+/// @param agent an agent with a backend that reaches peers
+/// @param layouts layouts of the agent; NULL with count 0 for none
+/// @param count number of layouts, at most 1024
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a name is empty, too long or not unique, or a layout is of another
+///           agent
+///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_UNSUPPORTED: as for kvmem_layout_export
+///         KVMEM_STATUS_OUT_OF_RANGE: the entry would have more than 1 MiB
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry may still be published
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO: the entry cannot be
+///           stored, or etcd is not reached; the message has the reason
+///         KVMEM_STATUS_NIXL: the agent has no metadata
+///
+/// Notes: a name has at most 200 bytes. Every byte other than A-Z a-z 0-9 - _ and . counts as three.
+kvmem_status kvmem_directory_publish(const kvmem_directory *directory,
+                                     kvmem_agent *agent,
+                                     const kvmem_named_layout *layouts,
+                                     size_t count,
+                                     uint64_t timeout_ns,
+                                     kvmem_error **error);
+
+/// Removes an entry that was published with this directory handle.
+///
+/// @param directory a directory
+/// @param agent name of the agent
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the agent was not published with this handle
+///         KVMEM_STATUS_STALE: another process has published an agent of that name since; its entry remains
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry ends at the latest when its
+///           lease does
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+kvmem_status kvmem_directory_withdraw(const kvmem_directory *directory,
+                                      const char *agent,
+                                      uint64_t timeout_ns,
+                                      kvmem_error **error);
+
+/// Finds the entry of an agent. The entry is a copy, which later changes of the directory do not affect.
+///
+/// @param directory a directory
+/// @param agent name of the agent
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param entry receives the entry; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
+///         KVMEM_STATUS_CORRUPT: another process has stored something else under that name
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+kvmem_status kvmem_directory_look_up(const kvmem_directory *directory,
+                                     const char *agent,
+                                     uint64_t timeout_ns,
+                                     kvmem_directory_entry **entry,
+                                     kvmem_error **error);
+
+/// Checks that an entry is still the current one of its agent.
+///
+/// @param directory a directory
+/// @param entry an entry that was found in it
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_STALE: the agent has published again since, or was restarted; the message says which
+///         KVMEM_STATUS_NOT_FOUND: the agent was withdrawn, or its process has ended
+///         KVMEM_STATUS_CORRUPT: another process has stored something else under that name
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+kvmem_status kvmem_directory_check(const kvmem_directory *directory,
+                                   const kvmem_directory_entry *entry,
+                                   uint64_t timeout_ns,
+                                   kvmem_error **error);
+
+/// Begins to watch an agent, or all agents. The first events have the present state, further events every
+/// change.
+///
+/// @param directory a directory
+/// @param agent name of the agent, which need not be published yet; NULL for all agents
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
+///
+/// Notes: watch single agents if there are thousands. At most 65536 agents are reported.
+kvmem_status kvmem_directory_watch(const kvmem_directory *directory,
+                                   const char *agent,
+                                   uint64_t timeout_ns,
+                                   kvmem_error **error);
+
+/// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
+/// discarded.
+///
+/// @param directory a directory
+/// @param agent name of the agent; NULL ends the watch of all, and keeps those of single agents
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: it is not watched
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended all the same
+///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
+kvmem_status kvmem_directory_unwatch(const kvmem_directory *directory,
+                                     const char *agent,
+                                     uint64_t timeout_ns,
+                                     kvmem_error **error);
+
+/// Returns all events of a directory, and waits for one if there is none. Each event is returned once.
+///
+/// Changes of an agent that were not taken become one event: the difference between the last event that was
+/// taken and the current state. So memory is bounded, however many changes there are.
+///
+/// @param directory a directory
+/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param events receives the events, at least one; the caller destroys them
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: no event has arrived in time
+kvmem_status kvmem_directory_take_events(const kvmem_directory *directory,
+                                         uint64_t timeout_ns,
+                                         kvmem_directory_events **events,
+                                         kvmem_error **error);
+
+/// Has a queue report that a directory has events, so that no thread needs to wait for them.
+///
+/// When events arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
+/// bytes. Take the events with kvmem_directory_take_events then, with timeout 0. The next completion follows
+/// when events arrive after that.
+///
+/// @param directory a directory
+/// @param queue the queue, which replaces the one before; NULL ends the reports
+/// @param user_data user_data of the completions
+/// @return KVMEM_STATUS_OK
+kvmem_status kvmem_directory_report_events(const kvmem_directory *directory,
+                                           kvmem_queue *queue,
+                                           uint64_t user_data,
+                                           kvmem_error **error);
+
+/// Destroys a directory handle. Withdraws the entries that were published with it, and waits at most two
+/// seconds for that. Entries and events that were returned remain valid.
+///
+/// @param directory a directory that no other call uses; NULL does nothing
+void kvmem_directory_destroy(kvmem_directory *directory);
 
 /* ---- Notifications ---- */
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the licences of everything that is linked into libkvmem.so.
+"""Writes the licences of everything that is linked into libkvmem.so and libkvmem_etcd.so.
 
     licences.py OUTPUT
 
 A crate is listed if it is a normal dependency for this platform. Procedural macros and their own dependencies run in the
-compiler, so they are not in the library. Fails if a crate has no licence, or one that ALLOWED does not contain.
+compiler, so they are not in the libraries. Fails if a crate has no licence, or one that ALLOWED does not contain.
 """
 import json
 import os
@@ -19,17 +19,18 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ALLOWED = {"Apache-2.0", "MIT", "ISC", "BSD-2-Clause", "BSD-3-Clause", "Unicode-3.0", "Zlib"}
 TEXT_FILES = re.compile(r"^(licen[cs]e|copying|copyright|notice|unlicense)", re.IGNORECASE)
 RULE = "=" * 100
+LIBRARIES = {"libkvmem.so": ROOT, "libkvmem_etcd.so, the client of etcd": ROOT / "etcd"}
 
 
-def run(*command):
-    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+def run(*command, folder=ROOT):
+    return subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def linked_crates():
-    """Returns the packages that end up in the library, by name."""
+def linked_crates(folder):
+    """Returns the packages that end up in the library of a folder, by name."""
     host = re.search(r"^host: (.*)$", run("rustc", "--version", "--verbose"), re.MULTILINE).group(1)
     metadata = json.loads(run(os.environ.get("CARGO", "cargo"), "metadata", "--locked", "--format-version", "1",
-                              "--filter-platform", host))
+                              "--filter-platform", host, folder=folder))
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     found, left = set(), [metadata["resolve"]["root"]]
@@ -62,7 +63,7 @@ def check_licence(package):
 
 
 def texts(package):
-    """Returns the licence files of a crate, or the copyright lines of its sources if it has none."""
+    """Returns the licence files of a crate, or the copyright lines of its sources, or its authors, if it has none."""
     folder = pathlib.Path(package["manifest_path"]).parent
     files = sorted(path for path in folder.iterdir() if path.is_file() and TEXT_FILES.match(path.name))
     if files:
@@ -71,6 +72,8 @@ def texts(package):
     for path in folder.rglob("*"):
         if path.suffix in {".rs", ".c", ".cpp", ".h"}:
             notices.update(re.findall(r"SPDX-FileCopyrightText: *(.*)", path.read_text(errors="replace")))
+    if not notices and package["authors"]:
+        notices = {f"Authors: {', '.join(package['authors'])}"}
     if not notices:
         sys.exit(f"{package['name']} {package['version']} has neither a licence file nor a copyright notice")
     return ["\n".join(sorted(notices)) + "\nIts package has no licence file; the texts of its licences are below."]
@@ -78,15 +81,17 @@ def texts(package):
 
 def main():
     output = pathlib.Path(sys.argv[1])
-    crates = linked_crates()
     users = {}  # text -> crates, so that each text is printed once
     listing = []
-    for package in crates:
-        name = f"{package['name']} {package['version']}"
-        listing.append(f"  {name:32} {check_licence(package)}")
-        for text in texts(package):
-            users.setdefault(" ".join(text.split()), (text, []))[1].append(name)
-    parts = ["libkvmem.so contains the Rust standard library (MIT OR Apache-2.0, the Rust project developers) and the "
+    for library, folder in LIBRARIES.items():
+        listing.append(f"{library}:")
+        for package in linked_crates(folder):
+            name = f"{package['name']} {package['version']}"
+            listing.append(f"  {name:32} {check_licence(package)}")
+            for text in texts(package):
+                names = users.setdefault(" ".join(text.split()), (text, []))[1]
+                names += [name] if name not in names else []
+    parts = ["Each library contains the Rust standard library (MIT OR Apache-2.0, the Rust project developers) and its "
              "crates\nbelow. Where a crate offers a choice, kvmem uses it under the first of these that it offers: "
              "Apache-2.0, MIT.\nThe text of Apache-2.0 is also in LICENSE.\n", "\n".join(listing), ""]
     for text, names in users.values():

@@ -75,9 +75,9 @@ rust() {
 
 crates() {
     begin "Rust crates"
-    cargo fetch --quiet --locked --offline &>/dev/null && { done_with "cached"; return; }
+    fetch_crates --quiet --offline &>/dev/null && { done_with "cached"; return; }
     note "cargo fetch"
-    logged cargo fetch --locked || fail "cargo could not fetch what Cargo.lock names." \
+    logged fetch_crates || fail "cargo could not fetch what Cargo.lock names." \
         "It needs the network once, or a mirror in ~/.cargo/config.toml."
     done_with "fetched"
 }
@@ -166,6 +166,11 @@ binding_compiler() {
 
 # ---- helpers ---------------------------------------------------------------------------------------------------------
 
+# fetch_crates OPTION...: fetches what the two crates need.
+fetch_crates() {
+    cargo fetch --locked "$@" && cargo fetch --locked --manifest-path etcd/Cargo.toml "$@"
+}
+
 # Prints the Debian packages of missing tools.
 missing_packages() {
     has gcc || echo gcc
@@ -180,6 +185,12 @@ missing_packages() {
     at_least "$(cmake --version 2>/dev/null | awk 'NR == 1 { print $3 }')" 3.20 || echo cmake
     has_libclang || echo libclang-dev
     has_go || echo golang-go
+    # The client of etcd, and the server that its tests start.
+    has protoc || echo protobuf-compiler
+    [[ -e /usr/include/google/protobuf/descriptor.proto ]] || echo libprotobuf-dev
+    has etcd || echo etcd-server
+    has etcdctl || echo etcd-client
+    has openssl || echo openssl
     has "$python" || echo python3
     "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
 }

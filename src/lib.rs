@@ -13,12 +13,14 @@
 //! - [`region`]: memory on a tier, one file per tier; registration.
 //! - [`layout`]: geometry (pure arithmetic), the builder, the wire form.
 //! - [`share`]: passing a region or layout to another process.
+//! - [`directory`]: agents are published and found by name, in a folder or in etcd.
 //! - [`transfer`]: the plan (pure), runs and their completion, checksums, one folder per engine.
 //! - [`ffi`]: the C interface, one file per noun; the only module that C sees.
 
 mod advice;
 mod callback_thread;
 pub mod cuda;
+pub mod directory;
 pub mod error;
 pub mod ffi;
 mod file_limit;

@@ -40,6 +40,9 @@ typedef enum kind {
     VIEWS,
     PREPARED,
     REQUESTS,
+    DIRECTORIES,
+    ENTRIES,
+    EVENTS,
     RANGES,
     MEMORIES,
     MAPPINGS,
@@ -178,6 +181,7 @@ extern const operation transfer_operations[];
 extern const operation share_operations[];
 extern const operation agent_operations[];
 extern const operation raw_operations[];
+extern const operation directory_operations[];
 extern const operation cuda_operations[];
 
 /* Before a sequence, so that it depends on its seed alone. */

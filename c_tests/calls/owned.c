@@ -16,6 +16,7 @@ typedef struct adopted {
 
 static _Atomic uint64_t releases_due;
 static scratch directory;
+static char folder[160];
 static char files[NUM_PATHS][192];
 static char sockets[NUM_PATHS][192];
 
@@ -95,6 +96,8 @@ uint64_t owned_releases_due(void) { return atomic_load(&releases_due); }
 
 const char *owned_file_path(fuzz *fuzz) { return files[random_below(fuzz, NUM_PATHS)]; }
 
+const char *owned_folder_path(void) { return folder; }
+
 const char *owned_socket_path(fuzz *fuzz) { return sockets[random_below(fuzz, NUM_PATHS)]; }
 
 const char *owned_directory(void) { return directory.path; }
@@ -105,6 +108,7 @@ void owned_open(void) {
         snprintf(files[i], sizeof(files[i]), "%s/file%d", directory.path, i);
         snprintf(sockets[i], sizeof(sockets[i]), "%s/socket%d", directory.path, i);
     }
+    snprintf(folder, sizeof(folder), "%s/cluster", directory.path);
     CHECK_EQ(setenv("TMPDIR", directory.path, 1), 0);
 }
 

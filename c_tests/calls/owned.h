@@ -23,6 +23,8 @@ uint64_t owned_releases_due(void);
 /* One of a few paths. The text lives as long as the process. */
 const char *owned_file_path(fuzz *fuzz);
 const char *owned_socket_path(fuzz *fuzz);
+/* A folder for directories of agents. */
+const char *owned_folder_path(void);
 const char *owned_directory(void);
 /* Makes the directory, which is also $TMPDIR from here on. */
 void owned_open(void);

@@ -187,6 +187,9 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     HANDLE(kvmem_blob)                                                                               \
     HANDLE(kvmem_broker)                                                                             \
     HANDLE(kvmem_descriptors)                                                                        \
+    HANDLE(kvmem_directory)                                                                          \
+    HANDLE(kvmem_directory_entry)                                                                    \
+    HANDLE(kvmem_directory_events)                                                                   \
     HANDLE(kvmem_error)                                                                              \
     HANDLE(kvmem_layout)                                                                             \
     HANDLE(kvmem_notifications)                                                                      \

@@ -5,6 +5,7 @@
 #include "harness.h"
 
 #include <dirent.h>
+#include <ftw.h>
 
 size_t count_directory_entries(const char *directory) {
     DIR *entries = opendir(directory);
@@ -137,13 +138,13 @@ const char *scratch_file(const scratch *directory, const char *name) {
     return path;
 }
 
+static int remove_entry(const char *path, const struct stat *stat, int type, struct FTW *place) {
+    (void)stat, (void)type, (void)place;
+    return remove(path);
+}
+
 void scratch_remove(const scratch *directory) {
-    DIR *entries = opendir(directory->path);
-    CHECK(entries != NULL);
-    for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries))
-        unlinkat(dirfd(entries), entry->d_name, 0);
-    closedir(entries);
-    CHECK_EQ(rmdir(directory->path), 0);
+    CHECK_EQ(nftw(directory->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
     for (size_t i = 0; i < NUM(present); i++) {
         if (strcmp(present[i].path, directory->path) == 0) present[i].path[0] = '\0';
     }

@@ -98,6 +98,21 @@ TEST(metadata_is_fetched_by_address) {
     EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
 }
 
+TEST(a_peer_is_reached_by_its_host_name) {
+    uint32_t port = 0;
+    uint32_t near_port = 0;
+    OWNED(kvmem_agent) far = listening_agent("far", &port);
+    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
+    EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "localhost", port, PATIENCE, ERR));
+    EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
+    EXPECT_OK(kvmem_agent_send_local_metadata(near, "localhost", port, ERR));
+    /* A name that no name server may know. */
+    const kvmem_status status =
+        kvmem_agent_fetch_remote_metadata(near, "far", "no-such-host.invalid", port, SECONDS(3), ERR);
+    CHECK(status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_TIMED_OUT);
+    CHECK_HAS(test_last_message(), "no-such-host.invalid");
+}
+
 /* Loaded metadata says nothing about the peer's listen thread now. */
 TEST(a_loaded_peer_that_no_longer_listens_is_not_fetched) {
     uint32_t port = 0;
@@ -246,7 +261,7 @@ TEST(what_does_not_reply_is_an_error_in_time) {
 
 TEST(impossible_addresses_are_refused) {
     const uint64_t forever = KVMEM_TIMEOUT_FOREVER;
-    static const char *const texts[] = {"localhost", "127.0.0", "127.0.0.256", "::1", ""};
+    static const char *const texts[] = {"local host", "127.0.0", "127.0.0.256", "::1", ""};
     uint32_t near_port = 0;
     OWNED(kvmem_agent) near = listening_agent("near", &near_port);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65536",

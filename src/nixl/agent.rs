@@ -98,6 +98,11 @@ impl Agent {
         &self.name
     }
 
+    /// Its number, which no other agent of this process has had.
+    pub fn log_id(&self) -> LogId {
+        self.log_id
+    }
+
     /// Whether NIXL's listen thread runs, which exchanges metadata by address.
     pub(super) fn has_listen_thread(&self) -> bool {
         self.has_listen_thread

@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::agent::{self, Agent, thread_gone};
 use super::descriptors::Descriptors;
+use super::host;
 use super::state::AgentState;
 use super::thread::{AgentTask, TaskStep};
 use crate::error::{Error, Result, Status, ensure};
@@ -37,14 +38,14 @@ impl Agent {
         port: u16,
         timeout: Option<Duration>,
     ) -> Result<()> {
-        let listener = self.peer_listener(address, port)?;
         ensure!(
             name != self.name(),
             InvalidArgument,
             "'{name}' is the agent itself; only the metadata of a peer can be fetched"
         );
-        let (peer, host) = (name.to_string(), address.to_string());
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let listener = self.peer_listener(address, port, deadline)?;
+        let (peer, host) = (name.to_string(), listener.ip().to_string());
         let fetching = |error: Error| {
             error.context(format!("fetch the metadata of agent '{name}' from {address}:{port}"))
         };
@@ -91,38 +92,33 @@ impl Agent {
 
     /// Sends the agent's metadata to the listen thread of a peer.
     pub fn send_local(&self, address: &str, port: u16) -> Result<()> {
-        let listener = self.peer_listener(address, port)?;
+        let listener = self.peer_listener(address, port, None)?;
         let sending = || format!("send the metadata of agent '{}' to {address}:{port}", self.name());
         ensure_listens(&listener, None).map_err(|error| error.context(sending()))?;
-        let host = address.to_string();
+        let host = listener.ip().to_string();
         self.call(move |state| state.send_local(&host, port))
     }
 
     /// Sends the metadata of some of the agent's memory to the listen thread of a peer.
     pub fn send_partial(&self, list: Descriptors, address: &str, port: u16) -> Result<()> {
-        let listener = self.peer_listener(address, port)?;
+        let listener = self.peer_listener(address, port, None)?;
         let sending = || format!("send partial metadata of agent '{}' to {address}:{port}", self.name());
         ensure_listens(&listener, None).map_err(|error| error.context(sending()))?;
-        let host = address.to_string();
+        let host = listener.ip().to_string();
         self.call(move |state| state.send_partial(&list, &host, port))
     }
 
     /// Has the listen thread of a peer remove this agent's metadata there.
     pub fn withdraw_local(&self, address: &str, port: u16) -> Result<()> {
-        let listener = self.peer_listener(address, port)?;
+        let listener = self.peer_listener(address, port, None)?;
         let doing = || format!("withdraw the metadata of agent '{}' from {address}:{port}", self.name());
         ensure_listens(&listener, None).map_err(|error| error.context(doing()))?;
-        let host = address.to_string();
+        let host = listener.ip().to_string();
         self.call(move |state| state.withdraw_local(&host, port))
     }
 
-    /// The address of a peer's listen thread, which this agent needs its own one to reach.
-    fn peer_listener(&self, address: &str, port: u16) -> Result<SocketAddr> {
-        let parsed = address.parse::<Ipv4Addr>().map_err(|_| {
-            let message =
-                format!("'{address}' is not an IPv4 address, such as 127.0.0.1; NIXL takes no host names");
-            Error::new(Status::InvalidArgument, message)
-        })?;
+    /// The address of a peer's listen thread, which this agent needs its own one to reach. NIXL takes no host names.
+    fn peer_listener(&self, address: &str, port: u16, deadline: Option<Instant>) -> Result<SocketAddr> {
         ensure!(
             self.has_listen_thread(),
             InvalidState,
@@ -130,7 +126,7 @@ impl Agent {
              KVMEM_AGENT_LISTEN_THREAD",
             self.name()
         );
-        Ok(SocketAddrV4::new(parsed, port).into())
+        Ok(SocketAddrV4::new(host::resolved(address, deadline)?, port).into())
     }
 }
 

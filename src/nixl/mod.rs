@@ -16,6 +16,7 @@ pub mod descriptors;
 mod executor;
 pub mod gds;
 mod handoff;
+mod host;
 pub mod library;
 mod listener;
 mod notification;

@@ -6,7 +6,7 @@
 
 use std::ffi::c_int;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use crate::error::{Error, Result, Status};
@@ -81,23 +81,32 @@ impl FileLock {
 
     /// The bytes of a lock that another open of the file has within a span, or reaching into it.
     fn any_other(&self, span: Range<u64>) -> Result<Option<Range<u64>>> {
-        let mut lock = description(libc::F_WRLCK, span.start, span.end - span.start);
-        // SAFETY: a live fd; the description lives through the call.
-        if unsafe { libc::fcntl(self.file.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } != 0 {
-            return Err(Error::last_errno("get the locks of a file"));
-        }
-        if c_int::from(lock.l_type) == libc::F_UNLCK {
-            return Ok(None);
-        }
-        let bound = |byte: i64| u64::try_from(byte).map_err(|_| strange());
-        let start = bound(lock.l_start)?;
-        // A length of 0 reaches to the end of all files.
-        let end = if lock.l_len == 0 { END } else { start.saturating_add(bound(lock.l_len)?) };
-        if start >= span.end || end <= span.start {
-            return Err(strange());
-        }
-        Ok(Some(start..end))
+        any_other(self.file.as_fd(), span)
     }
+}
+
+/// Whether another open of a file than this one has locked a byte.
+pub fn is_locked(file: BorrowedFd<'_>, byte: u64) -> Result<bool> {
+    any_other(file, byte..byte + 1).map(|found| found.is_some())
+}
+
+fn any_other(file: BorrowedFd<'_>, span: Range<u64>) -> Result<Option<Range<u64>>> {
+    let mut lock = description(libc::F_WRLCK, span.start, span.end - span.start);
+    // SAFETY: a live fd; the description lives through the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } != 0 {
+        return Err(Error::last_errno("get the locks of a file"));
+    }
+    if c_int::from(lock.l_type) == libc::F_UNLCK {
+        return Ok(None);
+    }
+    let bound = |byte: i64| u64::try_from(byte).map_err(|_| strange());
+    let start = bound(lock.l_start)?;
+    // A length of 0 reaches to the end of all files.
+    let end = if lock.l_len == 0 { END } else { start.saturating_add(bound(lock.l_len)?) };
+    if start >= span.end || end <= span.start {
+        return Err(strange());
+    }
+    Ok(Some(start..end))
 }
 
 impl Drop for FileLock {
@@ -226,8 +235,9 @@ mod tests {
         let held = FileLock::exclusive(opened, 7).unwrap();
         let other = lock(&file, 8);
         assert!(!other.is_free(7).unwrap());
+        assert!(is_locked(file.as_fd(), 7).unwrap() && !is_locked(file.as_fd(), 9).unwrap());
         drop(held);
-        assert!(other.is_free(7).unwrap());
+        assert!(other.is_free(7).unwrap() && !is_locked(file.as_fd(), 7).unwrap());
     }
 
     #[test]

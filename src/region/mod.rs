@@ -14,7 +14,7 @@ mod elastic;
 mod equal_pieces;
 mod extent_properties;
 mod extents;
-mod file_lock;
+pub mod file_lock;
 mod host_size;
 mod mapped_device;
 mod mapping;

@@ -2,11 +2,14 @@
 //! Kinds distinguish the types of handles, and live handles from destroyed ones.
 
 /// Every opaque type, by the name that messages use.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 24] = [
     "agent",
     "blob",
     "broker",
     "descriptors",
+    "directory",
+    "directory entry",
+    "directory events",
     "error",
     "layout",
     "mapping",

@@ -136,16 +136,17 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
 ///
 /// @param agent an agent that has a listen thread itself
 /// @param name name of the peer
-/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
 /// @param port listen port of the peer, 1 to 65535
 /// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, the port is not in 1 to 65535,
-///           or the name is the agent's own
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, the port is
+///           not in 1 to 65535, or the name is the agent's own
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
-///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time
+///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time, or the host was not found in time
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 ///
 /// Notes: if nothing listens at the address, the call fails after about half a second. With a shorter
@@ -173,14 +174,16 @@ pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
 /// Sends the metadata of an agent to the listen thread of a peer, which loads it.
 ///
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
-/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
 /// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
-///           65535
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
+///           is not in 1 to 65535
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 ///
 /// Notes: kvmem first connects to the address, for at most a second, and resets the connection, because NIXL
@@ -239,14 +242,17 @@ pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
 ///
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
 /// @param descriptors registered memory; an empty list sends the connection information only
-/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
 /// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
-///           65535
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
+///           is not in 1 to 65535
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or memory is not registered
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known, or memory is not
+///           registered
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
@@ -270,14 +276,16 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
 /// Asks the listen thread of a peer to remove the metadata of an agent, as before the agent ends.
 ///
 /// @param agent an agent that has a listen thread itself
-/// @param address IPv4 address of the peer, such as "127.0.0.1"
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
 /// @param port listen port of the peer, 1 to 65535
 /// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
-///           65535
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
+///           is not in 1 to 65535
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 ///
 /// Notes: NIXL removes the metadata at the peer whatever the peer does with it, also during its transfers. A

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The functions of NIXL: loading it, agents and their backends, registrations, metadata, layouts of peers, notifications,
-//! and requests on raw descriptors.
+//! directories, and requests on raw descriptors.
 
 pub mod agent;
 pub mod descriptors;
+pub mod directory;
+pub mod directory_entry;
+pub mod directory_events;
 pub mod layout;
 pub mod load;
 pub mod metadata;

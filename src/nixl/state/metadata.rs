@@ -71,6 +71,28 @@ impl AgentState {
         Ok(peer)
     }
 
+    /// Loads the metadata of a peer of a known name. Metadata of the peer from before it restarted is removed first, so that
+    /// layouts that were imported then become stale. The metadata is not trusted: it must be that of the peer.
+    pub fn load_peer(&mut self, name: &str, metadata: &[u8]) -> Result<()> {
+        self.ensure_peer(name, "only the metadata of a peer can be loaded")?;
+        let known: Vec<_> = self.remotes.keys().cloned().collect();
+        let loaded = match self.load_remote(metadata) {
+            Err(error) if error.status() == Status::AlreadyExists && self.remotes.contains_key(name) => {
+                self.invalidate_remote(name)?;
+                self.load_remote(metadata)
+            }
+            loaded => loaded,
+        };
+        let peer = loaded?;
+        if peer == name {
+            return Ok(());
+        }
+        if !known.contains(&peer) {
+            self.forget_remote(&peer)?;
+        }
+        fail!(Corrupt, "the metadata of agent '{name}' is that of another agent, '{peer}'")
+    }
+
     /// NIXL reports no reason. The usual one is a restarted peer whose old metadata is still loaded.
     fn explain_load(&self, error: Error, metadata: &[u8]) -> Error {
         let holds = |name: &str| metadata.windows(name.len()).any(|window| window == name.as_bytes());

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cases that every kind of directory passes.
+#include "directory_cases.h"
+
+#define UCX_NAME_LIMIT 200
+
+kvmem_directory *directory_open(const place *place) {
+    GET(kvmem_directory *, directory, kvmem_directory_create, &place->options);
+    return directory;
+}
+
+kvmem_directory_event directory_await(kvmem_directory *directory, uint32_t kind, const char *agent) {
+    for (;;) {
+        OWN(kvmem_directory_events, events, kvmem_directory_take_events, directory, PATIENCE);
+        for (size_t i = 0; i < kvmem_directory_events_count(events); i++) {
+            GET(kvmem_directory_event, event, kvmem_directory_events_get, events, i);
+            if (event.kind == kind && strcmp(event.agent, agent) == 0) {
+                event.agent = TEXT("%s", event.agent);
+                event.message = TEXT("%s", event.message);
+                return event;
+            }
+        }
+    }
+}
+
+static void publish(kvmem_directory *directory, kvmem_agent *agent, const kvmem_layout *layout) {
+    const kvmem_named_layout layouts[] = {{"cache", layout}};
+    EXPECT_OK(kvmem_directory_publish(directory, agent, layouts, layout != NULL, PATIENCE, ERR));
+}
+
+static kvmem_directory_entry *find(kvmem_directory *directory, const char *name) {
+    GET(kvmem_directory_entry *, entry, kvmem_directory_look_up, directory, name, PATIENCE);
+    return entry;
+}
+
+static kvmem_directory_entry_info info_of(const kvmem_directory_entry *entry) {
+    GET(kvmem_directory_entry_info, info, kvmem_directory_entry_get_info, entry);
+    return info;
+}
+
+static void expect_absent(kvmem_directory *directory, const char *name) {
+    REFUSE(KVMEM_STATUS_NOT_FOUND, name, kvmem_directory_look_up, directory, name, PATIENCE);
+}
+
+TEST(an_agent_is_found_by_name_with_its_layouts) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) agent = agent_open("north/1");
+    OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), agent, 1);
+    OWNED(kvmem_directory) publisher = directory_open(&here);
+    OWNED(kvmem_directory) reader = directory_open(&here);
+    expect_absent(reader, "north/1");
+    const kvmem_named_layout layouts[] = {{"cache", side.layout}, {"the same: \xC3\xA9/%", side.layout}};
+    EXPECT_OK(kvmem_directory_publish(publisher, agent, layouts, 2, PATIENCE, ERR));
+
+    OWNED(kvmem_directory_entry) entry = find(reader, "north/1");
+    const kvmem_directory_entry_info info = info_of(entry);
+    const message metadata = agent_metadata(agent);
+    const message descriptor = layout_descriptor(side.layout);
+    CHECK_STR(info.agent, "north/1");
+    CHECK(info.incarnation != 0);
+    CHECK_EQ(info.version, 1);
+    CHECK_EQ(info.metadata_size, metadata.size);
+    CHECK_BYTES(info.metadata, metadata.data, metadata.size);
+    CHECK_EQ(info.layout_count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        GET(kvmem_published_layout, layout, kvmem_directory_entry_get_layout, entry, i);
+        CHECK_STR(layout.name, layouts[i].name);
+        CHECK_EQ(layout.size, descriptor.size);
+        CHECK_BYTES(layout.descriptor, descriptor.data, descriptor.size);
+    }
+    kvmem_published_layout none;
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "2", kvmem_directory_entry_get_layout(entry, 2, &none, ERR));
+    message_free(&metadata);
+    message_free(&descriptor);
+}
+
+/* What was looked up is current, then out of date, then of an agent that is gone: three answers. */
+TEST(stale_and_not_found_are_distinct) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    OWNED(kvmem_directory) publisher = directory_open(&here);
+    OWNED(kvmem_directory) reader = directory_open(&here);
+    publish(publisher, agent, NULL);
+    OWNED(kvmem_directory_entry) first = find(reader, "north");
+    EXPECT_OK(kvmem_directory_check(reader, first, PATIENCE, ERR));
+
+    publish(publisher, agent, NULL);
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "version 2", kvmem_directory_check(reader, first, PATIENCE, ERR));
+    OWNED(kvmem_directory_entry) second = find(reader, "north");
+    CHECK_EQ(info_of(second).version, 2);
+    CHECK(info_of(second).incarnation == info_of(first).incarnation);
+    EXPECT_OK(kvmem_directory_check(reader, second, PATIENCE, ERR));
+
+    OWNED(kvmem_agent) successor = agent_open("north");
+    publish(publisher, successor, NULL);
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted", kvmem_directory_check(reader, second, PATIENCE, ERR));
+    OWNED(kvmem_directory_entry) third = find(reader, "north");
+    CHECK(info_of(third).incarnation != info_of(first).incarnation);
+
+    EXPECT_OK(kvmem_directory_withdraw(publisher, "north", PATIENCE, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "north", kvmem_directory_check(reader, third, PATIENCE, ERR));
+    expect_absent(reader, "north");
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "not published",
+                   kvmem_directory_withdraw(publisher, "north", PATIENCE, ERR));
+}
+
+TEST(changes_are_events) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    OWNED(kvmem_agent) other = agent_open("south");
+    OWNED(kvmem_directory) one = directory_open(&here);
+    OWNED(kvmem_directory) all = directory_open(&here);
+    kvmem_directory *publisher = directory_open(&here);
+    publish(publisher, other, NULL);
+    EXPECT_OK(kvmem_directory_watch(one, "north", PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_watch(all, NULL, PATIENCE, ERR));
+    directory_await(all, KVMEM_DIRECTORY_PUBLISHED, "south");
+
+    publish(publisher, agent, NULL);
+    const kvmem_directory_event first = directory_await(one, KVMEM_DIRECTORY_PUBLISHED, "north");
+    CHECK_EQ(first.version, 1);
+    CHECK_EQ(first.status, KVMEM_STATUS_OK);
+    CHECK(directory_await(all, KVMEM_DIRECTORY_PUBLISHED, "north").incarnation == first.incarnation);
+    publish(publisher, agent, NULL);
+    CHECK_EQ(directory_await(one, KVMEM_DIRECTORY_UPDATED, "north").version, 2);
+    OWNED(kvmem_agent) successor = agent_open("north");
+    publish(publisher, successor, NULL);
+    const kvmem_directory_event risen = directory_await(one, KVMEM_DIRECTORY_RESTARTED, "north");
+    CHECK(risen.incarnation != first.incarnation);
+
+    kvmem_directory_destroy(publisher); /* withdraws */
+    CHECK(directory_await(one, KVMEM_DIRECTORY_WITHDRAWN, "north").incarnation == risen.incarnation);
+    directory_await(all, KVMEM_DIRECTORY_WITHDRAWN, "south");
+    kvmem_directory_events *none = NULL;
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_directory_take_events(one, 0, &none, ERR));
+    CHECK(none == NULL);
+    EXPECT_OK(kvmem_directory_unwatch(one, "north", PATIENCE, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "north", kvmem_directory_unwatch(one, "north", PATIENCE, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_directory_unwatch(one, NULL, PATIENCE, ERR));
+}
+
+TEST(a_queue_reports_events_once_until_they_are_taken) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    OWNED(kvmem_directory) publisher = directory_open(&here);
+    OWNED(kvmem_directory) watcher = directory_open(&here);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    EXPECT_OK(kvmem_directory_watch(watcher, NULL, PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_report_events(watcher, queue, 77, ERR));
+    for (uint64_t version = 1; version <= 3; version++) {
+        publish(publisher, agent, NULL);
+        const kvmem_completion told = next_completion(queue);
+        CHECK_EQ(told.user_data, 77);
+        CHECK_EQ(told.status, KVMEM_STATUS_OK);
+        OWN(kvmem_directory_events, events, kvmem_directory_take_events, watcher, 0);
+        CHECK_EQ(kvmem_directory_events_count(events), 1);
+        GET(kvmem_directory_event, event, kvmem_directory_events_get, events, 0);
+        CHECK_EQ(event.version, version);
+        kvmem_directory_event past;
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_directory_events_get(events, 1, &past, ERR));
+    }
+    EXPECT_OK(kvmem_directory_report_events(watcher, NULL, 0, ERR));
+}
+
+/* ---- A peer in a process of its own ------------------------------------------------------------------- */
+
+enum { PLACE, PUBLISHED, END };
+
+ROLE(publisher) {
+    const message words = frame_expect(socket, PLACE);
+    const message name = frame_expect(socket, PLACE);
+    uint32_t seed = 0;
+    frame_expect_into(socket, PLACE, &seed, sizeof(seed));
+    const kvmem_directory_options options = place_from_words((char *)words.data);
+    GET(kvmem_directory *, directory, kvmem_directory_create, &options);
+    kvmem_agent *agent = agent_open((const char *)name.data);
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kv_side side;
+    kv_side_open(&side, &config, agent, seed);
+    publish(directory, agent, side.layout);
+    frame_send(socket, PUBLISHED, NULL, 0);
+    while (frame_comes(socket)) {
+        frame_await(socket, END);
+        kvmem_directory_destroy(directory);
+        kv_side_close(&side);
+        kvmem_agent_destroy(agent);
+        return;
+    }
+}
+
+static peer start_publisher(const place *place, const char *name, uint32_t seed) {
+    const peer started = peer_start("publisher");
+    frame_send(started.socket, PLACE, place->words, strlen(place->words) + 1);
+    frame_send(started.socket, PLACE, name, strlen(name) + 1);
+    frame_send(started.socket, PLACE, &seed, sizeof(seed));
+    frame_await(started.socket, PUBLISHED);
+    return started;
+}
+
+/* Reads blocks of the peer that was looked up, and compares them. */
+static void pull(const kvmem_directory_entry *entry, kvmem_agent *agent, kv_side *side, uint32_t seed) {
+    const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    EXPECT_OK(kvmem_directory_entry_load(entry, agent, ERR));
+    OWN(kvmem_layout, remote, kvmem_directory_entry_import_layout, entry, agent, "cache");
+    kv_side model;
+    kv_model_open(&model, &config, seed);
+    kv_run(remote, side->layout, &move);
+    kv_side_check_moved(side, &model, &move);
+    kv_side_close(&model);
+}
+
+/* Found by name, killed, gone, and back under the same name: the whole life of a peer. */
+TEST(a_peer_is_found_lost_and_found_again) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    EXPECT_OK(kvmem_directory_watch(directory, "phoenix", PATIENCE, ERR));
+    OWNED(kvmem_agent) agent = agent_open("near");
+    OPENED(kv_side, side, REF(kv_config(&kv_kinds[1])), agent, 1);
+
+    peer old = start_publisher(&here, "phoenix", 2);
+    directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "phoenix");
+    OWNED(kvmem_directory_entry) first = find(directory, "phoenix");
+    pull(first, agent, &side, 2);
+    OWN(kvmem_layout, stale, kvmem_directory_entry_import_layout, first, agent, "cache");
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "cache", kvmem_directory_entry_import_layout, first, agent, "other");
+
+    peer_kill(&old);
+    directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "phoenix");
+    expect_absent(directory, "phoenix");
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_directory_check(directory, first, PATIENCE, ERR));
+
+    peer risen = start_publisher(&here, "phoenix", 3);
+    directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "phoenix");
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted", kvmem_directory_check(directory, first, PATIENCE, ERR));
+    OWNED(kvmem_directory_entry) second = find(directory, "phoenix");
+    pull(second, agent, &side, 3);
+    const kv_move move = KV_MOVE(3, {1, 1});
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    REFUSE(KVMEM_STATUS_STALE, "phoenix", kvmem_transfer_create, stale, side.layout, &options);
+
+    frame_send(risen.socket, END, NULL, 0);
+    peer_finish(&risen);
+    directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "phoenix");
+}
+
+/* A process that publishes a name that another one has: it replaces it, and the other learns of it and leaves
+   the entry alone. */
+TEST(a_second_publisher_replaces_the_first) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) first = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("twin");
+    publish(first, agent, NULL);
+    peer second = start_publisher(&here, "twin", 5);
+    const kvmem_directory_event event = directory_await(first, KVMEM_DIRECTORY_SUPERSEDED, "twin");
+    CHECK_EQ(event.status, KVMEM_STATUS_STALE);
+    OWNED(kvmem_directory_entry) entry = find(first, "twin");
+    CHECK_EQ(info_of(entry).layout_count, 1);
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "another process", kvmem_directory_withdraw(first, "twin", PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_check(first, entry, PATIENCE, ERR));
+    publish(first, agent, NULL); /* it takes the name back */
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted", kvmem_directory_check(first, entry, PATIENCE, ERR));
+    frame_send(second.socket, END, NULL, 0);
+    peer_finish(&second);
+    OWNED(kvmem_directory_entry) own = find(first, "twin");
+    CHECK_EQ(info_of(own).layout_count, 0);
+}
+
+/* ---- What other programs write --------------------------------------------------------------------------- */
+
+static void expect_refused(kvmem_directory *directory, const char *name) {
+    REFUSE(KVMEM_STATUS_CORRUPT, name, kvmem_directory_look_up, directory, name, PATIENCE);
+}
+
+TEST(garbage_is_refused_by_name_and_does_no_harm) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("good");
+    publish(directory, agent, NULL);
+    EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
+    directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "good");
+    const size_t large = 1100000; /* more than an entry has, less than etcd accepts */
+    unsigned char *bytes = test_allocate(large);
+    kv_fill(bytes, large, 9);
+    const struct {
+        const char *name;
+        size_t size;
+    } garbage[] = {{"empty", 0}, {"short", 5}, {"random", 4096}, {"large", large}};
+    for (size_t i = 0; i < NUM(garbage); i++) {
+        place_put(&here, garbage[i].name, bytes, garbage[i].size);
+        const kvmem_directory_event event =
+            directory_await(directory, KVMEM_DIRECTORY_INVALID, garbage[i].name);
+        CHECK_EQ(event.status, KVMEM_STATUS_CORRUPT);
+        CHECK(event.message[0] != '\0');
+        expect_refused(directory, garbage[i].name);
+        OWNED(kvmem_directory_entry) good = find(directory, "good");
+        place_erase(&here, garbage[i].name);
+        directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, garbage[i].name);
+        expect_absent(directory, garbage[i].name);
+    }
+    free(bytes);
+}
+
+/* An entry that another program removes or overwrites is published again. */
+TEST(an_entry_that_is_damaged_is_published_again) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    OWNED(kvmem_directory) watcher = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    publish(directory, agent, NULL);
+    OWNED(kvmem_directory_entry) before = find(watcher, "north");
+    for (int round = 0; round < 2; round++) {
+        if (round == 0) {
+            place_erase(&here, "north");
+        } else {
+            place_put(&here, "north", "garbage", 7);
+        }
+        kvmem_status status;
+        do {
+            status = kvmem_directory_check(watcher, before, PATIENCE, ERR);
+            CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_CORRUPT);
+        } while (status != KVMEM_STATUS_OK);
+    }
+}
+
+/* ---- Arguments ------------------------------------------------------------------------------------------------- */
+
+TEST(names_are_bounded) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    char longest[UCX_NAME_LIMIT + 2];
+    memset(longest, 'x', sizeof(longest));
+    longest[UCX_NAME_LIMIT + 1] = '\0';
+    const char *refused[] = {"", longest, "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9"
+                             "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9"
+                             "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9"
+                             "\xC3\xA9\xC3\xA9\xC3\xA9"};
+    for (size_t i = 0; i < NUM(refused); i++) {
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "name of the agent", kvmem_directory_look_up, directory,
+               refused[i], PATIENCE);
+        EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_directory_watch(directory, refused[i], PATIENCE, ERR));
+        EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_directory_withdraw(directory, refused[i], PATIENCE, ERR));
+    }
+    longest[UCX_NAME_LIMIT] = '\0';
+    const char *accepted[] = {longest, ".", "..", "a/../b", "%2e", " ", "\x01"};
+    for (size_t i = 0; i < NUM(accepted); i++) {
+        OWNED(kvmem_agent) agent = agent_open(accepted[i]);
+        publish(directory, agent, NULL);
+        OWNED(kvmem_directory_entry) entry = find(directory, accepted[i]);
+        CHECK_STR(info_of(entry).agent, accepted[i]);
+    }
+}
+
+TEST(layouts_of_others_and_names_used_twice_are_refused) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    OWNED(kvmem_agent) other = agent_open("south");
+    OPENED(kv_side, own, REF(kv_config(&kv_kinds[0])), agent, 1);
+    OPENED(kv_side, foreign, REF(kv_config(&kv_kinds[0])), other, 1);
+    OPENED(kv_side, local, REF(kv_config(&kv_kinds[0])), NULL, 1);
+    const struct {
+        kvmem_named_layout layouts[2];
+        kvmem_status status;
+        const char *part;
+    } refused[] = {
+        {{{"a", own.layout}, {"a", own.layout}}, KVMEM_STATUS_INVALID_ARGUMENT, "two layouts"},
+        {{{"a", own.layout}, {"", own.layout}}, KVMEM_STATUS_INVALID_ARGUMENT, "empty"},
+        {{{"a", own.layout}, {NULL, own.layout}}, KVMEM_STATUS_INVALID_ARGUMENT, "NULL"},
+        {{{"a", own.layout}, {"b", NULL}}, KVMEM_STATUS_INVALID_ARGUMENT, "layout"},
+        {{{"a", own.layout}, {"b", foreign.layout}}, KVMEM_STATUS_INVALID_ARGUMENT, "south"},
+        {{{"a", own.layout}, {"b", local.layout}}, KVMEM_STATUS_INVALID_STATE, "'b'"},
+    };
+    for (size_t i = 0; i < NUM(refused); i++) {
+        EXPECT_MESSAGE(refused[i].status, refused[i].part,
+                       kvmem_directory_publish(directory, agent, refused[i].layouts, 2, PATIENCE, ERR));
+    }
+    expect_absent(directory, "north");
+    publish(directory, agent, own.layout);
+    OWNED(kvmem_directory_entry) entry = find(directory, "north");
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_directory_entry_load(entry, agent, ERR)); /* itself */
+}
+
+/* Threads and files of fifty directories are gone with them. */
+TEST(a_destroyed_directory_leaves_nothing) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    size_t threads = 0;
+    size_t files = 0;
+    for (int i = 0; i < 50; i++) {
+        if (i == 1) { /* after what the process makes once */
+            threads = count_directory_entries("/proc/self/task");
+            files = count_open_files();
+        }
+        OWNED(kvmem_directory) directory = directory_open(&here);
+        publish(directory, agent, NULL);
+        EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
+        directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "north");
+    }
+    CHECK_EQ(count_directory_entries("/proc/self/task"), threads);
+    CHECK_EQ(count_open_files(), files);
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Directories in etcd: the cases of directory_cases.c, and what happens to a server: it stops, is slow, loses its data,
+// and wants certificates and passwords.
+#include "directory_cases.h"
+#include "etcd_server.h"
+
+#define LEASE 2 /* seconds: the shortest */
+#define PASSWORD "correct-horse-battery-staple"
+
+/* Of the cases that do it no harm, each with a prefix of its own. */
+static etcd_server shared;
+static int places;
+
+static etcd_server *shared_server(void) {
+    if (shared.pid == 0) {
+        etcd_server_open(&shared, false);
+    }
+    return &shared;
+}
+
+/* Options from "endpoint|prefix". */
+kvmem_directory_options place_from_words(char *words) {
+    static __thread const char *endpoints[1];
+    char *prefix = strchr(words, '|');
+    CHECK(prefix != NULL);
+    *prefix = '\0';
+    endpoints[0] = words;
+    return OPTIONS(kvmem_directory_options, it.endpoints = endpoints, it.endpoint_count = 1, it.prefix = prefix + 1,
+                   it.lease_seconds = LEASE);
+}
+
+void place_open(place *place) {
+    static char words[512];
+    snprintf(place->words, sizeof(place->words), "%.63s|kvmem-test/%d-%d", shared_server()->endpoint, (int)getpid(),
+             places++);
+    snprintf(words, sizeof(words), "%s", place->words);
+    place->options = place_from_words(words);
+}
+
+void place_close(place *place) {
+    ETCD_CONTROL(&shared, "del", "--prefix", place->options.prefix);
+}
+
+/* The names of the cases have no byte that is encoded. */
+void place_put(const place *place, const char *name, const void *data, size_t size) {
+    const char *keys[] = {"entries", "agents"};
+    for (size_t i = 0; i < NUM(keys); i++) {
+        /* etcdctl reads the value from its input, unless that is empty. */
+        const char *put[] = {"put", TEXT("%s/%s/%s", place->options.prefix, keys[i], name), size == 0 ? "" : NULL, NULL};
+        etcd_control(&shared, put, data, size);
+    }
+}
+
+void place_erase(const place *place, const char *name) {
+    ETCD_CONTROL(&shared, "del", TEXT("%s/agents/%s", place->options.prefix, name));
+    ETCD_CONTROL(&shared, "del", TEXT("%s/entries/%s", place->options.prefix, name));
+}
+
+/* ---- Faults of the server --------------------------------------------------------------------------------- */
+
+static kvmem_directory_options options_at(const char *const *endpoint) {
+    return OPTIONS(kvmem_directory_options, it.endpoints = endpoint, it.endpoint_count = 1,
+                   it.lease_seconds = LEASE);
+}
+
+/* A server, an agent that is published there, and a watcher that was told of it. */
+typedef struct scene {
+    etcd_server server;
+    const char *endpoint;
+    kvmem_agent *agent;
+    kvmem_directory *publisher;
+    kvmem_directory *watcher;
+    kvmem_directory_entry *entry;
+} scene;
+
+static void scene_open(scene *scene) {
+    etcd_server_open(&scene->server, false);
+    scene->endpoint = scene->server.endpoint;
+    scene->agent = agent_open("north");
+    const kvmem_directory_options options = options_at(&scene->endpoint);
+    EXPECT_OK(kvmem_directory_create(&options, &scene->publisher, ERR));
+    EXPECT_OK(kvmem_directory_create(&options, &scene->watcher, ERR));
+    EXPECT_OK(kvmem_directory_publish(scene->publisher, scene->agent, NULL, 0, PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_watch(scene->watcher, NULL, PATIENCE, ERR));
+    directory_await(scene->watcher, KVMEM_DIRECTORY_PUBLISHED, "north");
+    EXPECT_OK(kvmem_directory_look_up(scene->watcher, "north", PATIENCE, &scene->entry, ERR));
+}
+
+static void scene_close(scene *scene) {
+    kvmem_directory_entry_destroy(scene->entry);
+    kvmem_directory_destroy(scene->watcher);
+    kvmem_directory_destroy(scene->publisher);
+    kvmem_agent_destroy(scene->agent);
+    etcd_server_close(&scene->server);
+}
+
+/* Until the publisher has noticed, too. */
+static void await_current(const scene *scene) {
+    kvmem_status status;
+    do {
+        status = kvmem_directory_check(scene->watcher, scene->entry, PATIENCE, ERR);
+        CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_IO);
+    } while (status != KVMEM_STATUS_OK);
+}
+
+TEST(a_stopped_server_is_reported_with_the_cause_and_reached_again) {
+    OPENED(scene, it);
+    etcd_server_kill(&it.server);
+    const kvmem_directory_event event = directory_await(it.watcher, KVMEM_DIRECTORY_INTERRUPTED, "");
+    CHECK(event.status != KVMEM_STATUS_OK);
+    CHECK(event.message[0] != '\0');
+    kvmem_directory_entry *none;
+    EXPECT_MESSAGE(KVMEM_STATUS_IO, "refused",
+                   kvmem_directory_look_up(it.watcher, "north", PATIENCE, &none, ERR));
+    CHECK_HAS(test_last_message(), it.endpoint);
+    EXPECT_MESSAGE(KVMEM_STATUS_IO, "refused",
+                   kvmem_directory_publish(it.publisher, it.agent, NULL, 0, PATIENCE, ERR));
+    etcd_server_restart(&it.server, true);
+    directory_await(it.watcher, KVMEM_DIRECTORY_RESUMED, "");
+    EXPECT_OK(kvmem_directory_publish(it.publisher, it.agent, NULL, 0, PATIENCE, ERR));
+    OWN(kvmem_directory_entry, found, kvmem_directory_look_up, it.watcher, "north", PATIENCE);
+}
+
+TEST(a_server_that_lost_its_data_gets_the_entries_again) {
+    OPENED(scene, it);
+    etcd_server_restart(&it.server, false);
+    directory_await(it.watcher, KVMEM_DIRECTORY_RESUMED, "");
+    await_current(&it);
+    ETCD_CONTROL(&it.server, "del", "--prefix", ""); /* leases and watches survive this */
+    await_current(&it);
+}
+
+TEST(a_slow_server_fails_calls_at_their_deadline) {
+    OPENED(scene, it);
+    etcd_server_freeze(&it.server);
+    kvmem_directory_entry *none;
+    EXPECT(KVMEM_STATUS_TIMED_OUT,
+           kvmem_directory_look_up(it.watcher, "north", MILLISECONDS(200), &none, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_directory_check(it.watcher, it.entry, MILLISECONDS(200), ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT,
+           kvmem_directory_publish(it.publisher, it.agent, NULL, 0, MILLISECONDS(200), ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_directory_watch(it.watcher, "south", MILLISECONDS(200), ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_directory_withdraw(it.publisher, "north", MILLISECONDS(200), ERR));
+    const kvmem_directory_options options = options_at(&it.endpoint);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, it.endpoint, kvmem_directory_create, &options); /* 5 seconds */
+    etcd_server_thaw(&it.server);
+    kvmem_directory_entry *found = NULL;
+    kvmem_status status;
+    do { /* a connection may have been given up meanwhile */
+        status = kvmem_directory_publish(it.publisher, it.agent, NULL, 0, PATIENCE, ERR);
+        THEN(status, kvmem_directory_look_up(it.watcher, "north", PATIENCE, &found, ERR));
+    } while (status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_IO);
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+    kvmem_directory_entry_destroy(found);
+}
+
+/* Destroyed while the server does not respond: it ends all the same. */
+TEST(a_directory_ends_without_its_server) {
+    OPENED(scene, it);
+    etcd_server_freeze(&it.server);
+    kvmem_directory_destroy(it.publisher);
+    kvmem_directory_destroy(it.watcher);
+    it.publisher = it.watcher = NULL;
+    etcd_server_thaw(&it.server);
+}
+
+TEST(nobody_listens) {
+    const char *endpoint = "http://127.0.0.1:1";
+    const kvmem_directory_options options = options_at(&endpoint);
+    REFUSE(KVMEM_STATUS_IO, "refused", kvmem_directory_create, &options);
+    CHECK_HAS(test_last_message(), endpoint);
+}
+
+/* Without the client, or with another library in its place. In a process of its own, because the client is loaded
+   once. */
+ROLE(without_client) {
+    const char *endpoint = "http://127.0.0.1:1";
+    const kvmem_directory_options options = options_at(&endpoint);
+    CHECK_EQ(setenv("KVMEM_ETCD_LIBRARY", "/nowhere/client.so", 1), 0);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "/nowhere/client.so", kvmem_directory_create, &options);
+    CHECK_EQ(setenv("KVMEM_ETCD_LIBRARY", "/proc/self/exe", 1), 0);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "load the client of etcd", kvmem_directory_create, &options);
+    CHECK_EQ(setenv("KVMEM_ETCD_LIBRARY", KVMEM_TEST_TOO_OLD_LIBRARY, 1), 0);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "kvmem_etcd_api", kvmem_directory_create, &options);
+    CHECK_EQ(unsetenv("KVMEM_ETCD_LIBRARY"), 0);
+    REFUSE(KVMEM_STATUS_IO, "refused", kvmem_directory_create, &options);
+    (void)socket;
+}
+
+TEST(a_missing_or_wrong_client_is_reported) {
+    peer alone = peer_start("without_client");
+    peer_finish(&alone);
+}
+
+/* ---- TLS and users ------------------------------------------------------------------------------------------- */
+
+static _Atomic int leaks;
+static void look_for_password(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target, (void)user_data;
+    leaks += strstr(message, PASSWORD) != NULL || strstr(message, "PRIVATE KEY") != NULL;
+}
+
+TEST(certificates_and_passwords_are_needed_and_stay_secret) {
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, look_for_password, NULL, ERR));
+    OPENED(etcd_server, server, true);
+    ETCD_CONTROL(&server, "user", "add", "root:root-" PASSWORD);
+    ETCD_CONTROL(&server, "user", "grant-role", "root", "root");
+    ETCD_CONTROL(&server, "role", "add", "engine");
+    ETCD_CONTROL(&server, "role", "grant-permission", "engine", "--prefix=true", "readwrite", "prod/");
+    ETCD_CONTROL(&server, "user", "add", "engine:" PASSWORD);
+    ETCD_CONTROL(&server, "user", "grant-role", "engine", "engine");
+    ETCD_CONTROL(&server, "auth", "enable");
+
+    const char *endpoint = server.endpoint;
+    kvmem_directory_options good =
+        WITH(options_at(&endpoint), it.prefix = "prod", it.ca_file = server.authority,
+             it.certificate_file = server.certificate, it.key_file = server.key, it.user = "engine",
+             it.password = PASSWORD);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    OWN(kvmem_directory, directory, kvmem_directory_create, &good);
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    OWN(kvmem_directory_entry, entry, kvmem_directory_look_up, directory, "north", PATIENCE);
+
+    kvmem_directory_options options = WITH(good, it.password = "wrong-" PASSWORD);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "authentication", kvmem_directory_create, &options);
+    CHECK(strstr(test_last_message(), PASSWORD) == NULL);
+    options = WITH(good, it.prefix = "other");
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "permission", kvmem_directory_create, &options);
+    options = WITH(good, it.certificate_file = NULL, it.key_file = NULL);
+    REFUSE(KVMEM_STATUS_IO, "connect to etcd", kvmem_directory_create, &options);
+    options = WITH(good, it.ca_file = server.certificate);
+    REFUSE(KVMEM_STATUS_IO, "connect to etcd", kvmem_directory_create, &options);
+    options = WITH(good, it.key_file = "/nowhere/key.pem");
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "/nowhere/key.pem", kvmem_directory_create, &options);
+    options = WITH(good, it.key_file = "/etc/hostname");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "PEM", kvmem_directory_create, &options);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    CHECK_EQ(leaks, 0);
+}
+
+TEST(options_that_contradict_each_other_are_refused) {
+    static const char *const plain[] = {"http://127.0.0.1:1", NULL};
+    static const char *const with_password[] = {"http://root:" PASSWORD "@127.0.0.1:1"};
+    static const char *const without_scheme[] = {"127.0.0.1:1"};
+    static const char *const secure[] = {"https://127.0.0.1:1"};
+    kvmem_directory_options base = options_at(plain);
+    const struct {
+        kvmem_directory_options options;
+        const char *part;
+    } refused[] = {
+        {WITH(base, it.folder = "/tmp"), "folder"},
+        {WITH(base, it.endpoint_count = 0), "endpoint"},
+        {WITH(base, it.endpoint_count = 2), "NULL"},
+        {WITH(base, it.endpoint_count = 1000000), "endpoint_count"},
+        {WITH(base, it.endpoints = with_password), "'@'"},
+        {WITH(base, it.endpoints = without_scheme), "http://"},
+        {WITH(base, it.endpoints = secure), "ca_file"},
+        {WITH(base, it.ca_file = "/x"), "https://"},
+        {WITH(base, it.certificate_file = "/x"), "key_file"},
+        {WITH(base, it.user = "x"), "password"},
+        {WITH(base, it.password = PASSWORD), "user"},
+        {WITH(base, it.lease_seconds = 1), "lease_seconds"},
+        {WITH(base, it.prefix = "/"), "prefix"},
+        {WITH(OPTIONS(kvmem_directory_options), it.folder = "/tmp", it.prefix = "x"), "prefix"},
+        {WITH(OPTIONS(kvmem_directory_options), it.folder = "/tmp", it.lease_seconds = 9), "lease_seconds"},
+        {WITH(base, it.reserved = 1), "reserved"},
+    };
+    for (size_t i = 0; i < NUM(refused); i++) {
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, refused[i].part, kvmem_directory_create, &refused[i].options);
+        CHECK(strstr(test_last_message(), PASSWORD) == NULL);
+    }
+}
+
+TEST(the_shared_server_is_closed) {
+    if (shared.pid != 0) {
+        etcd_server_close(&shared);
+    }
+}

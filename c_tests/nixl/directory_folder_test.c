@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Directories in a folder: the cases of directory_cases.c, and those of a folder.
+#include "directory_cases.h"
+
+static const char *folder_of(const place *place) {
+    return place->options.folder;
+}
+
+kvmem_directory_options place_from_words(char *words) {
+    return OPTIONS(kvmem_directory_options, it.folder = words);
+}
+
+void place_open(place *place) {
+    place->files = scratch_create(temporary_directory());
+    snprintf(place->words, sizeof(place->words), "%s", scratch_file(&place->files, "cluster"));
+    place->options = place_from_words(place->words);
+}
+
+void place_close(place *place) {
+    scratch_remove(&place->files);
+}
+
+static const char *path_of(const place *place, const char *name) {
+    return TEXT("%s/%s.agent", folder_of(place), name);
+}
+
+void place_put(const place *place, const char *name, const void *data, size_t size) {
+    write_file(path_of(place, name), data, size);
+}
+
+void place_erase(const place *place, const char *name) {
+    CHECK_EQ(unlink(path_of(place, name)), 0);
+}
+
+/* Files that cannot be read, or would block a reader for ever. */
+TEST(what_is_no_regular_file_is_refused) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
+    const char *names[] = {"link", "fifo", "folder"};
+    for (size_t i = 0; i < NUM(names); i++) {
+        const char *path = path_of(&here, names[i]);
+        CHECK_EQ(i == 0 ? symlink("/etc/hostname", path) : i == 1 ? mkfifo(path, 0600) : mkdir(path, 0700), 0);
+        directory_await(directory, KVMEM_DIRECTORY_INVALID, names[i]);
+        REFUSE(KVMEM_STATUS_CORRUPT, names[i], kvmem_directory_look_up, directory, names[i], PATIENCE);
+    }
+    OWNED(kvmem_agent) agent = agent_open("folder"); /* a file cannot replace a folder */
+    EXPECT_MESSAGE(KVMEM_STATUS_IO, "folder.agent",
+                   kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    OWNED(kvmem_agent) link = agent_open("link"); /* but a link, and not what it leads to */
+    EXPECT_OK(kvmem_directory_publish(directory, link, NULL, 0, PATIENCE, ERR));
+    directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "link");
+    CHECK_EQ(rmdir(path_of(&here, "folder")), 0);
+}
+
+/* A valid entry under another name is not that agent's. */
+TEST(an_entry_under_another_name_is_refused) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    CHECK_EQ(link(path_of(&here, "north"), path_of(&here, "south")), 0);
+    REFUSE(KVMEM_STATUS_CORRUPT, "it is the entry of agent 'north'", kvmem_directory_look_up, directory, "south",
+           PATIENCE);
+}
+
+/* The folder is moved away, and made again by the first that notices. */
+TEST(a_folder_that_was_moved_is_made_again) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) publisher = directory_open(&here);
+    OWNED(kvmem_directory) reader = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    EXPECT_OK(kvmem_directory_publish(publisher, agent, NULL, 0, PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_watch(reader, "north", PATIENCE, ERR));
+    directory_await(reader, KVMEM_DIRECTORY_PUBLISHED, "north");
+    GET(kvmem_directory_entry *, entry, kvmem_directory_look_up, reader, "north", PATIENCE);
+    CHECK_EQ(rename(folder_of(&here), TEXT("%s.old", folder_of(&here))), 0);
+    kvmem_status status;
+    do { /* until the publisher has written its entry again */
+        status = kvmem_directory_check(reader, entry, PATIENCE, ERR);
+        CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NOT_FOUND);
+    } while (status != KVMEM_STATUS_OK);
+    kvmem_directory_entry_destroy(entry);
+}
+
+TEST(a_folder_that_cannot_be_used_is_refused) {
+    SCRATCH(files);
+    char path[160];
+    kvmem_directory_options options = OPTIONS(kvmem_directory_options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "folder", kvmem_directory_create, &options);
+    options.folder = "";
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "folder", kvmem_directory_create, &options);
+    snprintf(path, sizeof(path), "%s/none/cluster", files.path);
+    options.folder = path;
+    REFUSE(KVMEM_STATUS_NOT_FOUND, path, kvmem_directory_create, &options);
+    snprintf(path, sizeof(path), "%s/file", files.path);
+    write_file(path, "x", 1);
+    REFUSE(KVMEM_STATUS_IO, path, kvmem_directory_create, &options);
+}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The client: executes requests, keeps entries published, and reports changes, over one connection after the other.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use etcd_client::{EventType, WatchResponse};
+use serde_bytes::ByteBuf;
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+use tokio::time::{sleep, timeout};
+
+use crate::Sink;
+use crate::protocol::{Command, DECISION_RESTORE, DECISION_YIELD, Failure, Message, Options, Request, Value};
+use crate::session::{LeaseSlot, Result, Session, losses, status};
+
+/// The wait before a connection is tried again: the first, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// No request waits longer.
+const MOST_WAIT: Duration = Duration::from_secs(10);
+/// How long the end of a client waits for the end of its lease.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Runs a client until its commands end. The thread is its own.
+pub fn run(options: Options, commands: UnboundedReceiver<Command>, sink: Sink) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let message = format!("start the runtime of the client: {error}");
+            sink.send(&Message::Opened(Err(Failure { status: status::IO, message })));
+            return;
+        }
+    };
+    let lease = LeaseSlot::default();
+    let local = LocalSet::new();
+    local.block_on(&runtime, serve(options, commands, sink, lease.clone()));
+    local.block_on(&runtime, async {
+        if let Some((client, id)) = lease.take() {
+            let _ = timeout(FAREWELL, client.lease_client().revoke(id)).await;
+        }
+    });
+    drop(local);
+    // A look-up of a host name may still be in progress on another thread, which nothing waits for.
+    runtime.shutdown_background();
+}
+
+/// Passes commands on, and ends the client as soon as they end, whatever it waits for.
+async fn serve(options: Options, mut commands: UnboundedReceiver<Command>, sink: Sink, lease: LeaseSlot) {
+    let (forward, forwarded) = tokio::sync::mpsc::unbounded_channel();
+    let (ended, end) = oneshot::channel::<()>();
+    tokio::task::spawn_local(async move {
+        while let Some(command) = commands.recv().await {
+            let _ = forward.send(command);
+        }
+        let _ = ended.send(());
+    });
+    tokio::select! {
+        _ = Client::new(options, sink, lease).run(forwarded) => {}
+        _ = end => {}
+    }
+}
+
+/// An entry that is kept published.
+struct Own {
+    presence: ByteBuf,
+    entry: ByteBuf,
+    /// Another process has published the name. Its entry remains.
+    is_yielded: bool,
+}
+
+struct Client {
+    options: Options,
+    sink: Sink,
+    session: Option<Session>,
+    lease: i64,
+    lease_slot: LeaseSlot,
+    losses: (tokio::sync::mpsc::Sender<Failure>, Receiver<Failure>),
+    published: BTreeMap<String, Own>,
+    /// What the caller watches, with the number of the watch; `None` for all names.
+    watched: BTreeMap<Option<String>, i64>,
+    /// Names that are watched because they are published here.
+    guarded: BTreeMap<String, [i64; 2]>,
+    retry: Duration,
+    is_interrupted: bool,
+}
+
+/// What comes next.
+enum Turn {
+    Command(Option<Command>),
+    Watch(Result<WatchResponse>),
+    LeaseLost(Failure),
+    Retry,
+}
+
+impl Client {
+    fn new(options: Options, sink: Sink, lease_slot: LeaseSlot) -> Self {
+        Self {
+            options,
+            sink,
+            session: None,
+            lease: 0,
+            lease_slot,
+            losses: losses(),
+            published: BTreeMap::new(),
+            watched: BTreeMap::new(),
+            guarded: BTreeMap::new(),
+            retry: RETRY.0,
+            is_interrupted: false,
+        }
+    }
+
+    async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+        let opened = Session::connect(&self.options).await.map(|session| self.session = Some(session));
+        let failed = opened.is_err();
+        self.sink.send(&Message::Opened(opened));
+        if failed {
+            return;
+        }
+        loop {
+            let turn = match &mut self.session {
+                Some(session) => tokio::select! {
+                    command = commands.recv() => Turn::Command(command),
+                    message = session.next() => Turn::Watch(message),
+                    Some(failure) = self.losses.1.recv() => Turn::LeaseLost(failure),
+                },
+                None => tokio::select! {
+                    command = commands.recv() => Turn::Command(command),
+                    _ = sleep(self.retry) => Turn::Retry,
+                },
+            };
+            match turn {
+                Turn::Command(None) => return,
+                Turn::Command(Some(command)) => self.execute(command).await,
+                Turn::Watch(Ok(message)) => self.apply(&message).await,
+                Turn::Watch(Err(failure)) => self.lose(failure),
+                Turn::LeaseLost(failure) => self.renew(failure).await,
+                Turn::Retry => drop(self.connected().await),
+            }
+        }
+    }
+
+    /// The connection. Connects, and restores everything, if there is none.
+    async fn connected(&mut self) -> Result<()> {
+        if self.session.is_some() {
+            return Ok(());
+        }
+        let restored = match Session::connect(&self.options).await {
+            Ok(session) => {
+                self.session = Some(session);
+                self.restore().await
+            }
+            Err(failure) => Err(failure),
+        };
+        match restored {
+            Ok(()) => {
+                self.retry = RETRY.0;
+                if std::mem::take(&mut self.is_interrupted) {
+                    self.sink.send(&Message::Resumed);
+                }
+                Ok(())
+            }
+            Err(failure) => {
+                self.retry = (self.retry * 2).min(RETRY.1);
+                self.lose(failure.clone());
+                Err(failure)
+            }
+        }
+    }
+
+    fn lose(&mut self, failure: Failure) {
+        self.session = None;
+        self.is_interrupted = true;
+        self.sink.send(&Message::Interrupted(failure));
+    }
+
+    /// The lease could not be kept alive: the server has forgotten it, or does not respond.
+    async fn renew(&mut self, failure: Failure) {
+        self.sink.send(&Message::Log(format!("the lease of the entries is renewed: {}", failure.message)));
+        if let Err(failure) = self.restore_published().await {
+            self.lose(failure);
+        }
+    }
+
+    /// After a new connection: publishes again what is missing, reports all that is watched, and watches it.
+    async fn restore(&mut self) -> Result<()> {
+        self.guarded.clear();
+        self.restore_published().await?;
+        let watched: Vec<_> = self.watched.keys().cloned().collect();
+        for name in watched {
+            self.watch(name, MOST_WAIT).await?;
+        }
+        Ok(())
+    }
+
+    async fn restore_published(&mut self) -> Result<()> {
+        if self.published.values().all(|own| own.is_yielded) {
+            return Ok(());
+        }
+        self.hold_lease(true).await?;
+        let names: Vec<_> = self.published.keys().cloned().collect();
+        for name in names {
+            self.restore_one(&name).await?;
+            self.guard(&name).await?;
+        }
+        Ok(())
+    }
+
+    /// Publishes an entry again, if it is missing or is of an earlier lease. What is foreign is reported.
+    async fn restore_one(&mut self, name: &str) -> Result<()> {
+        let (Some(own), Some(session)) = (self.published.get(name), &self.session) else { return Ok(()) };
+        if own.is_yielded {
+            return Ok(());
+        }
+        let found = session.presence(name, MOST_WAIT).await?;
+        let revision = match &found {
+            Some(pair) if pair.value() != own.presence.as_slice() => {
+                let value = session.keys().presence_value(pair.value());
+                return self.meet_foreign(name, value).await;
+            }
+            Some(pair) if pair.lease() == self.lease => return Ok(()),
+            Some(pair) => pair.mod_revision(),
+            None => 0,
+        };
+        // If it has changed since, the watch reports that.
+        session.put_if(name, &own.presence, &own.entry, self.lease, revision).await?;
+        self.sink.send(&Message::Log(format!("the entry of {name} was published again")));
+        Ok(())
+    }
+
+    /// Gets a lease, or keeps the present one alive.
+    async fn hold_lease(&mut self, anew: bool) -> Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        if self.lease != 0 && !anew {
+            return Ok(());
+        }
+        self.lease = session.lease(self.lease, self.options.lease_seconds, &self.losses.0).await?;
+        self.lease_slot.set(Some((session.client.clone(), self.lease)));
+        Ok(())
+    }
+
+    /// Watches a name that is published here, so that its loss is noticed.
+    async fn guard(&mut self, name: &str) -> Result<()> {
+        if self.guarded.contains_key(name) {
+            return Ok(());
+        }
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let found = session.snapshot(Some(name), MOST_WAIT).await?;
+        let presence = session.watch(Some(name), found.1 + 1).await?;
+        let entry = session.watch_entry(name, found.1 + 1).await?;
+        self.guarded.insert(name.to_string(), [presence, entry]);
+        Ok(())
+    }
+
+    /// Reports what is stored under a name, or all names, and watches it from there on.
+    async fn watch(&mut self, name: Option<String>, limit: Duration) -> Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let (states, revision) = session.snapshot(name.as_deref(), limit).await?;
+        let id = session.watch(name.as_deref(), revision + 1).await?;
+        self.sink.send(&Message::Snapshot(name.clone(), states));
+        if let Some(before) = self.watched.insert(name, id)
+            && before > id
+        {
+            session.unwatch(before).await;
+        }
+        Ok(())
+    }
+
+    /// Takes events of the watch.
+    async fn apply(&mut self, message: &WatchResponse) {
+        if message.canceled() && !message.cancel_reason().is_empty() {
+            let message = format!("the server has cancelled a watch: {}", message.cancel_reason());
+            return self.lose(Failure { status: status::IO, message });
+        }
+        if message.canceled() && message.compact_revision() != 0 {
+            let message = "the server has compacted the changes since the last one".to_string();
+            return self.lose(Failure { status: status::IO, message });
+        }
+        for event in message.events() {
+            let Some(pair) = event.kv() else { continue };
+            let Some(session) = &self.session else { return };
+            if let Some(name) = session.keys().name_of_entry(pair.key()) {
+                if let Err(failure) = self.restore_entry(&name, pair.value()).await {
+                    return self.lose(failure);
+                }
+                continue;
+            }
+            let Some(name) = session.keys().name_of(pair.key()) else { continue };
+            let value = match event.event_type() {
+                EventType::Delete => Value::Absent,
+                EventType::Put => session.keys().presence_value(pair.value()),
+            };
+            if self.watched.contains_key(&None) || self.watched.contains_key(&Some(name.clone())) {
+                self.sink.send(&Message::Changed(name.clone(), value.clone()));
+            }
+            if let Some(own) = self.published.get(&name)
+                && !own.is_yielded
+            {
+                let is_same = matches!(&value, Value::Bytes(bytes) if *bytes == own.presence);
+                let met = match value {
+                    Value::Absent => self.restore_published().await,
+                    _ if is_same => Ok(()),
+                    value => self.meet_foreign(&name, value).await,
+                };
+                if let Err(failure) = met {
+                    return self.lose(failure);
+                }
+            }
+        }
+    }
+
+    async fn execute(&mut self, command: Command) {
+        let Command { id, timeout_ms, request } = command;
+        let limit = timeout_ms.map_or(MOST_WAIT, Duration::from_millis).min(MOST_WAIT);
+        let result = self.answer(request, limit).await;
+        // A dead connection makes every further request wait as long. The next request connects again.
+        if let Err(failure) = &result
+            && failure.status == status::IO
+            && self.session.is_some()
+        {
+            self.lose(failure.clone());
+        }
+        self.sink.send(&Message::Done { id, result });
+    }
+
+    /// Another value is stored under a name that is published here: asks what to do, and does it.
+    async fn meet_foreign(&mut self, name: &str, value: Value) -> Result<()> {
+        match self.sink.send(&Message::Foreign(name.to_string(), value)) {
+            DECISION_YIELD => {
+                if let Some(own) = self.published.get_mut(name) {
+                    own.is_yielded = true;
+                }
+                Ok(())
+            }
+            DECISION_RESTORE => self.replace(name).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes an entry of this process again whose value was removed or changed, but not if its presence was changed too:
+    /// that is another event.
+    async fn restore_entry(&mut self, name: &str, value: &[u8]) -> Result<()> {
+        let (Some(own), Some(session)) = (self.published.get(name), &self.session) else { return Ok(()) };
+        if own.is_yielded || own.entry.as_slice() == value {
+            return Ok(());
+        }
+        match session.presence(name, MOST_WAIT).await? {
+            Some(pair) if pair.value() == own.presence.as_slice() => session
+                .put_if(name, &own.presence, &own.entry, self.lease, pair.mod_revision())
+                .await
+                .map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces damage under the name of an entry of this process.
+    async fn replace(&mut self, name: &str) -> Result<()> {
+        let (Some(own), Some(session)) = (self.published.get(name), &self.session) else { return Ok(()) };
+        let Some(found) = session.presence(name, MOST_WAIT).await? else { return Ok(()) };
+        session.put_if(name, &own.presence, &own.entry, self.lease, found.mod_revision()).await?;
+        Ok(())
+    }
+
+    async fn answer(&mut self, request: Request, limit: Duration) -> Result<Value> {
+        match timeout(limit, self.connected()).await {
+            Ok(connected) => connected?,
+            Err(_) => {
+                let message = "the server did not respond in time".to_string();
+                return Err(Failure { status: status::TIMED_OUT, message });
+            }
+        }
+        match request {
+            Request::Publish { name, presence, entry } => {
+                self.publish(&name, presence, entry, limit).await?;
+                self.guard(&name).await?;
+            }
+            Request::Withdraw(name) => self.withdraw(&name, limit).await?,
+            Request::Entry(name) => {
+                if let Some(session) = &self.session {
+                    return session.entry(&name, limit).await;
+                }
+            }
+            Request::Presence(name) => {
+                if let Some(session) = &self.session {
+                    let found = session.presence(&name, limit).await?;
+                    return Ok(
+                        found.map_or(Value::Absent, |pair| session.keys().presence_value(pair.value()))
+                    );
+                }
+            }
+            Request::Watch(name) => self.watch(name, limit).await?,
+            Request::Unwatch(name) => {
+                if let (Some(id), Some(session)) = (self.watched.remove(&name), &mut self.session) {
+                    session.unwatch(id).await;
+                }
+            }
+        }
+        Ok(Value::Absent)
+    }
+
+    async fn publish(
+        &mut self,
+        name: &str,
+        presence: ByteBuf,
+        entry: ByteBuf,
+        limit: Duration,
+    ) -> Result<()> {
+        self.hold_lease(false).await?;
+        let put = async |client: &Self| match &client.session {
+            Some(session) => session.put(name, &presence, &entry, client.lease, limit).await,
+            None => Ok(()),
+        };
+        let mut stored = put(self).await;
+        if stored.as_ref().is_err_and(|failure| failure.message.contains("lease not found")) {
+            self.hold_lease(true).await?;
+            stored = put(self).await;
+        }
+        stored?;
+        self.published.insert(name.to_string(), Own { presence, entry, is_yielded: false });
+        Ok(())
+    }
+
+    async fn withdraw(&mut self, name: &str, limit: Duration) -> Result<()> {
+        let Some(own) = self.published.remove(name) else { return Ok(()) };
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let removed = match own.is_yielded {
+            true => Ok(false),
+            false => session.remove(name, self.lease, limit).await,
+        };
+        if removed.is_err() {
+            self.published.insert(name.to_string(), own);
+        } else if let Some(ids) = self.guarded.remove(name) {
+            for id in ids {
+                session.unwatch(id).await;
+            }
+        }
+        if !removed? {
+            let message = "another process has published an agent of that name since".to_string();
+            return Err(Failure { status: status::STALE, message });
+        }
+        Ok(())
+    }
+}

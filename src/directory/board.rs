@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What was reported to the watcher of a directory, and what is to be reported next. Pure.
+//!
+//! A caller that does not take its events must not cost memory: only the last state per agent is kept, and an event is the
+//! difference between that and the state that was reported last. So an agent that was restarted twice since is one event.
+
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use super::store::{Report, State};
+use crate::error::Error;
+use crate::log::log;
+
+/// The most agents whose state is kept, whatever another process writes to the directory.
+pub const MOST_AGENTS: usize = 1 << 16;
+
+/// A change.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// The agent has an entry, and had none.
+    Published,
+    /// The agent was restarted: its entry is of another incarnation.
+    Restarted,
+    /// The entry of the agent has another version.
+    Updated,
+    /// The agent has no entry any more.
+    Withdrawn,
+    /// The entry of the agent is not valid, for this reason.
+    Invalid(String),
+    /// Another process has published an agent that this directory had published.
+    Superseded,
+    /// The directory cannot be reached, for this reason. Changes are reported later.
+    Interrupted(Error),
+    /// The directory is reached again. The changes in between follow.
+    Resumed,
+}
+
+/// An event.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The name of the agent; empty for the directory itself.
+    pub agent: String,
+    /// What has changed.
+    pub change: Change,
+    /// The incarnation of the entry, or 0.
+    pub incarnation: u64,
+    /// The version of the entry, or 0.
+    pub version: u64,
+}
+
+/// The states of agents.
+#[derive(Default)]
+pub struct Board {
+    agents: HashMap<String, Agent>,
+    /// The agents with a difference, in the order in which it arose.
+    changed: VecDeque<String>,
+    superseded: BTreeSet<String>,
+    /// Why the directory cannot be reached.
+    trouble: Option<Error>,
+    /// It was reported that it cannot be reached.
+    reported_trouble: bool,
+    /// An interruption that ended before it was reported. Both are reported.
+    ended: Option<Error>,
+    is_full: bool,
+}
+
+struct Agent {
+    known: State,
+    reported: State,
+    is_listed: bool,
+}
+
+impl Board {
+    /// Whether there are events.
+    pub fn has_events(&self) -> bool {
+        !self.changed.is_empty()
+            || !self.superseded.is_empty()
+            || self.ended.is_some()
+            || self.trouble.is_some() != self.reported_trouble
+    }
+
+    /// Takes a report.
+    pub fn apply(&mut self, report: Report) {
+        match report {
+            Report::State(name, state) => self.set(name, state),
+            Report::States(scope, states) => {
+                let named: BTreeSet<_> = states.iter().map(|(name, _)| name.clone()).collect();
+                let absent: Vec<_> = self
+                    .agents
+                    .keys()
+                    .filter(|name| {
+                        scope.as_ref().is_none_or(|scope| scope == *name) && !named.contains(*name)
+                    })
+                    .cloned()
+                    .collect();
+                absent.into_iter().for_each(|name| self.set(name, State::Absent));
+                states.into_iter().for_each(|(name, state)| self.set(name, state));
+            }
+            Report::Superseded(name) => drop(self.superseded.insert(name)),
+            Report::Interrupted(error) => self.trouble = Some(error),
+            Report::Resumed => {
+                let trouble = self.trouble.take();
+                if !self.reported_trouble {
+                    self.ended = trouble.or(self.ended.take());
+                }
+            }
+        }
+    }
+
+    /// Forgets the agents that are not watched any more.
+    pub fn retain(&mut self, is_watched: impl Fn(&str) -> bool) {
+        self.agents.retain(|name, _| is_watched(name));
+        self.changed.retain(|name| is_watched(name));
+        self.is_full = false;
+    }
+
+    fn set(&mut self, name: String, state: State) {
+        if !self.agents.contains_key(&name) {
+            if state == State::Absent {
+                return;
+            }
+            if self.agents.len() >= MOST_AGENTS {
+                if !std::mem::replace(&mut self.is_full, true) {
+                    log!(
+                        Warn,
+                        "the directory has more than {MOST_AGENTS} agents; the others are not reported; watch single names"
+                    );
+                }
+                return;
+            }
+        }
+        let fresh = || Agent { known: State::Absent, reported: State::Absent, is_listed: false };
+        let agent = self.agents.entry(name.clone()).or_insert_with(fresh);
+        agent.known = state;
+        if agent.known != agent.reported && !agent.is_listed {
+            agent.is_listed = true;
+            self.changed.push_back(name.clone());
+        } else if agent.known == agent.reported && agent.is_listed {
+            agent.is_listed = false;
+            self.changed.retain(|listed| *listed != name);
+        }
+        self.forget_if_absent(&name);
+    }
+
+    fn forget_if_absent(&mut self, name: &str) {
+        let is_over = |agent: &Agent| agent.known == State::Absent && agent.reported == State::Absent;
+        if self.agents.get(name).is_some_and(is_over) {
+            self.agents.remove(name);
+        }
+    }
+
+    /// Removes all events and returns them.
+    pub fn take(&mut self) -> Vec<Event> {
+        let mut events = Vec::with_capacity(self.changed.len() + 2);
+        let of_directory = |change| Event { agent: String::new(), change, incarnation: 0, version: 0 };
+        if let Some(error) = self.ended.take() {
+            events.push(of_directory(Change::Interrupted(error)));
+            events.push(of_directory(Change::Resumed));
+        }
+        match (&self.trouble, self.reported_trouble) {
+            (Some(error), false) => events.push(of_directory(Change::Interrupted(error.clone()))),
+            (None, true) => events.push(of_directory(Change::Resumed)),
+            _ => {}
+        }
+        self.reported_trouble = self.trouble.is_some();
+        for agent in std::mem::take(&mut self.superseded) {
+            events.push(Event { agent, change: Change::Superseded, incarnation: 0, version: 0 });
+        }
+        for name in std::mem::take(&mut self.changed) {
+            if let Some(agent) = self.agents.get_mut(&name) {
+                agent.is_listed = false;
+                events.extend(difference(&name, &agent.reported, &agent.known));
+                agent.reported = agent.known.clone();
+            }
+            self.forget_if_absent(&name);
+        }
+        events
+    }
+}
+
+fn difference(name: &str, reported: &State, known: &State) -> Option<Event> {
+    let event =
+        |change, incarnation, version| Some(Event { agent: name.to_string(), change, incarnation, version });
+    match (reported, known) {
+        (reported, known) if reported == known => None,
+        (State::Present(reported), State::Present(known)) => {
+            let is_same = reported.incarnation == known.incarnation;
+            event(if is_same { Change::Updated } else { Change::Restarted }, known.incarnation, known.version)
+        }
+        (_, State::Present(known)) => event(Change::Published, known.incarnation, known.version),
+        (_, State::Invalid(reason)) => event(Change::Invalid(reason.clone()), 0, 0),
+        (State::Present(reported), State::Absent) => {
+            event(Change::Withdrawn, reported.incarnation, reported.version)
+        }
+        (_, State::Absent) => event(Change::Withdrawn, 0, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::entry::Presence;
+    use crate::error::Status;
+
+    fn present(name: &str, incarnation: u64, version: u64) -> State {
+        State::Present(Presence { name: name.to_string(), incarnation, version })
+    }
+
+    /// The events that are taken, as text: "a Published".
+    fn changes(board: &mut Board) -> Vec<String> {
+        let events = board.take();
+        assert!(!board.has_events());
+        events.into_iter().map(|event| format!("{} {:?}", event.agent, event.change)).collect()
+    }
+
+    fn set(board: &mut Board, name: &str, state: State) {
+        board.apply(Report::State(name.to_string(), state));
+    }
+
+    #[test]
+    fn each_change_of_an_agent_is_an_event() {
+        let mut board = Board::default();
+        let steps = [
+            (present("a", 1, 1), Some("a Published")),
+            (present("a", 1, 1), None),
+            (present("a", 1, 2), Some("a Updated")),
+            (present("a", 2, 1), Some("a Restarted")),
+            (State::Invalid("x".to_string()), Some("a Invalid(\"x\")")),
+            (State::Absent, Some("a Withdrawn")),
+            (State::Absent, None),
+        ];
+        for (state, expected) in steps {
+            set(&mut board, "a", state);
+            assert_eq!(board.has_events(), expected.is_some());
+            assert_eq!(changes(&mut board), Vec::from_iter(expected));
+        }
+        assert!(board.agents.is_empty());
+    }
+
+    #[test]
+    fn changes_that_were_not_taken_are_one_event_or_none() {
+        let mut board = Board::default();
+        set(&mut board, "a", present("a", 1, 1));
+        changes(&mut board);
+        for state in [State::Absent, present("a", 2, 1), State::Absent, present("a", 3, 1)] {
+            set(&mut board, "a", state);
+        }
+        assert_eq!(changes(&mut board), ["a Restarted"]);
+        set(&mut board, "b", present("b", 1, 1));
+        set(&mut board, "b", State::Absent);
+        assert!(!board.has_events());
+        assert_eq!(changes(&mut board), [""; 0]);
+    }
+
+    #[test]
+    fn agents_that_a_snapshot_lacks_are_withdrawn() {
+        let mut board = Board::default();
+        for name in ["a", "b", "c"] {
+            set(&mut board, name, present(name, 1, 1));
+        }
+        changes(&mut board);
+        board.apply(Report::States(Some("a".to_string()), Vec::new()));
+        assert_eq!(changes(&mut board), ["a Withdrawn"]);
+        board.apply(Report::States(None, vec![("c".to_string(), present("c", 2, 1))]));
+        let mut found = changes(&mut board);
+        found.sort();
+        assert_eq!(found, ["b Withdrawn", "c Restarted"]);
+    }
+
+    #[test]
+    fn an_interruption_is_reported_even_if_it_is_over() {
+        let mut board = Board::default();
+        let error = || Error::new(Status::Io, "gone");
+        let kinds = |board: &mut Board| -> Vec<&str> {
+            let name = |event: Event| match event.change {
+                Change::Interrupted(_) => "interrupted",
+                Change::Resumed => "resumed",
+                _ => "other",
+            };
+            board.take().into_iter().map(name).collect()
+        };
+        board.apply(Report::Interrupted(error()));
+        assert_eq!(kinds(&mut board), ["interrupted"]);
+        board.apply(Report::Interrupted(error()));
+        assert!(!board.has_events());
+        board.apply(Report::Resumed);
+        assert_eq!(kinds(&mut board), ["resumed"]);
+        board.apply(Report::Interrupted(error()));
+        board.apply(Report::Resumed);
+        assert!(board.has_events());
+        assert_eq!(kinds(&mut board), ["interrupted", "resumed"]);
+        assert!(!board.has_events());
+        board.apply(Report::Resumed);
+        assert!(!board.has_events());
+    }
+
+    #[test]
+    fn the_number_of_agents_is_bounded() {
+        let mut board = Board::default();
+        for index in 0..MOST_AGENTS + 10 {
+            let name = index.to_string();
+            board.apply(Report::State(name.clone(), present(&name, 1, 1)));
+        }
+        assert_eq!(board.take().len(), MOST_AGENTS);
+        board.retain(|name| name == "7");
+        board.apply(Report::State("new".to_string(), present("new", 1, 1)));
+        assert_eq!(board.take().len(), 1);
+    }
+}

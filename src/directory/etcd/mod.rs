@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Entries as keys of etcd, for agents on many machines.
+//!
+//! The client is a library of its own, which runs one thread per directory. It knows neither the wire forms nor what is
+//! valid: it passes bytes, and this file decides about them.
+
+mod config;
+mod plugin;
+mod protocol;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use serde_bytes::ByteBuf;
+
+use super::entry::{Entry, Presence, decode, encode, not_found, refused};
+use super::store::{Answer, Report, Request, Sink, State, Store};
+use crate::error::{Error, Result, Status, fail};
+use crate::log::log;
+use crate::sync::Mutex;
+pub use config::EtcdConfig;
+use plugin::Plugin;
+use protocol::{Command, DECISION_NONE, DECISION_RESTORE, DECISION_YIELD, Failure, Message, Value};
+
+/// How long the first connection may take: longer than the limits of the client.
+const OPENING: Duration = Duration::from_secs(20);
+
+/// A client, and the requests that it executes.
+pub struct EtcdStore {
+    location: String,
+    // Dropped first: its thread uses `shared`.
+    plugin: Plugin,
+    shared: Arc<Shared>,
+    next_request: AtomicU64,
+}
+
+struct Shared {
+    location: String,
+    sink: Sink,
+    requests: Mutex<HashMap<u64, Pending>>,
+    /// What this directory has published, by encoded names.
+    published: Mutex<HashMap<String, Presence>>,
+    trouble: Mutex<Option<Error>>,
+    opened: Sender<Result<()>>,
+}
+
+/// A request that the client executes.
+struct Pending {
+    expects: Expects,
+    reply: Sender<Result<Answer>>,
+}
+
+/// How the value of a reply is read.
+enum Expects {
+    Nothing,
+    Entry(String),
+    Presence(String),
+}
+
+impl EtcdStore {
+    /// Connects to etcd.
+    pub fn open(config: &EtcdConfig, sink: Sink) -> Result<Self> {
+        let location = config.location();
+        let (opened, result) = bounded(1);
+        let shared = Arc::new(Shared {
+            location: location.clone(),
+            sink,
+            requests: Mutex::default(),
+            published: Mutex::default(),
+            trouble: Mutex::default(),
+            opened,
+        });
+        let receiving = shared.clone();
+        let options = written(&config.options()?)?;
+        let plugin = Plugin::open(&options, Box::new(move |bytes| receiving.receive(bytes)))?;
+        let outcome = match result.recv_timeout(OPENING) {
+            Ok(outcome) => outcome,
+            Err(RecvTimeoutError::Timeout) => {
+                Err(Error::new(Status::TimedOut, "etcd did not respond in time"))
+            }
+            Err(RecvTimeoutError::Disconnected) => fail!(Panic, "the client of etcd ended"),
+        };
+        outcome.map_err(|error| error.context(format!("connect to {location}")))?;
+        Ok(Self { location, plugin, shared, next_request: AtomicU64::new(1) })
+    }
+}
+
+impl Store for EtcdStore {
+    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Answer>>) {
+        let (request, expects) = match self.shared.translated(request) {
+            Ok(translated) => translated,
+            Err(error) => return drop(reply.send(Err(error))),
+        };
+        let id = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+        match written(&Command { id, timeout_ms, request }) {
+            Ok(bytes) => {
+                self.shared.requests.lock().insert(id, Pending { expects, reply });
+                self.plugin.send(&bytes);
+            }
+            Err(error) => drop(reply.send(Err(error))),
+        }
+    }
+
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn trouble(&self) -> Option<Error> {
+        self.shared.trouble.lock().clone()
+    }
+}
+
+impl Shared {
+    fn translated(&self, request: Request) -> Result<(protocol::Request, Expects)> {
+        let watched = |name: Option<String>| name.map(|name| encode(&name));
+        Ok(match request {
+            Request::Publish(entry) => {
+                let name = encode(&entry.presence.name);
+                let presence = ByteBuf::from(entry.presence.write()?);
+                let bytes = ByteBuf::from(entry.write()?);
+                self.published.lock().insert(name.clone(), entry.presence.clone());
+                (protocol::Request::Publish { name, presence, entry: bytes }, Expects::Nothing)
+            }
+            Request::Withdraw(name) => (protocol::Request::Withdraw(encode(&name)), Expects::Nothing),
+            Request::LookUp(name) => (protocol::Request::Entry(encode(&name)), Expects::Entry(name)),
+            Request::Check(name) => (protocol::Request::Presence(encode(&name)), Expects::Presence(name)),
+            Request::Watch(name) => (protocol::Request::Watch(watched(name)), Expects::Nothing),
+            Request::Unwatch(name) => (protocol::Request::Unwatch(watched(name)), Expects::Nothing),
+        })
+    }
+
+    /// Takes a message of the client, on its thread.
+    fn receive(&self, bytes: &[u8]) -> u32 {
+        let message = match ciborium::from_reader::<Message, _>(bytes) {
+            Ok(message) => message,
+            Err(error) => {
+                log!(Error, "{}: a message of the client is damaged: {error}", self.location);
+                return DECISION_NONE;
+            }
+        };
+        match message {
+            Message::Opened(outcome) => drop(self.opened.send(outcome.map_err(error_of))),
+            Message::Done { id, result } => self.finish(id, result),
+            Message::Changed(name, value) => {
+                if let Some(name) = decode(&name) {
+                    let state = state(&name, value);
+                    (self.sink)(Report::State(name, state));
+                }
+            }
+            Message::Snapshot(scope, values) => self.report_all(scope, values),
+            Message::Foreign(name, value) => return self.decide(&name, value),
+            Message::Interrupted(failure) => {
+                let error = error_of(failure);
+                // Not again at every attempt to reach it.
+                if self.trouble.lock().replace(error.clone()).is_none() {
+                    log!(Warn, "{} cannot be reached: {error}", self.location);
+                }
+                (self.sink)(Report::Interrupted(error));
+            }
+            Message::Resumed => {
+                log!(Info, "{} is reached again", self.location);
+                *self.trouble.lock() = None;
+                (self.sink)(Report::Resumed);
+            }
+            Message::Log(line) => log!(Info, "{}: {line}", self.location),
+        }
+        DECISION_NONE
+    }
+
+    fn report_all(&self, scope: Option<String>, values: Vec<(String, Value)>) {
+        // A key that is no encoded name is not that of any agent.
+        let named = values.into_iter().filter_map(|(name, value)| Some((decode(&name)?, value)));
+        let states = named.map(|(name, value)| {
+            let state = state(&name, value);
+            (name, state)
+        });
+        let states = states.filter(|(_, state)| *state != State::Absent).collect();
+        (self.sink)(Report::States(scope.and_then(|name| decode(&name)), states));
+    }
+
+    /// Another value is stored under a name that was published here: that of another process, or damage.
+    fn decide(&self, encoded: &str, value: Value) -> u32 {
+        let Some(name) = decode(encoded) else { return DECISION_NONE };
+        let own = self.published.lock().get(encoded).cloned();
+        match (own, state(&name, value)) {
+            (Some(own), State::Present(other)) if own.incarnation == other.incarnation => DECISION_NONE,
+            (_, State::Present(_)) => {
+                (self.sink)(Report::Superseded(name));
+                DECISION_YIELD
+            }
+            (_, State::Invalid(_)) => DECISION_RESTORE,
+            (_, State::Absent) => DECISION_NONE,
+        }
+    }
+
+    fn finish(&self, id: u64, result: std::result::Result<Value, Failure>) {
+        let Some(pending) = self.requests.lock().remove(&id) else { return };
+        let answer = result.map_err(error_of).and_then(|value| match pending.expects {
+            Expects::Nothing => Ok(Answer::Done),
+            Expects::Presence(name) => Ok(Answer::Presence(state(&name, value))),
+            Expects::Entry(name) => entry(&name, value, &self.location),
+        });
+        let _ = pending.reply.send(answer);
+    }
+}
+
+fn entry(name: &str, value: Value, location: &str) -> Result<Answer> {
+    match value {
+        Value::Absent => Err(not_found()),
+        Value::Bytes(bytes) => match Entry::read(name, &bytes) {
+            Ok(entry) => Ok(Answer::Entry(Box::new(entry))),
+            Err(error) => Err(refused(name, error.message(), location)),
+        },
+        Value::TooLarge(size) => Err(refused(name, &too_large(size), location)),
+    }
+}
+
+fn state(name: &str, value: Value) -> State {
+    match value {
+        Value::Absent => State::Absent,
+        Value::Bytes(bytes) => match Presence::read(name, &bytes) {
+            Ok(presence) => State::Present(presence),
+            Err(error) => State::Invalid(error.to_string()),
+        },
+        Value::TooLarge(size) => State::Invalid(too_large(size)),
+    }
+}
+
+fn too_large(size: usize) -> String {
+    format!("it has {size} bytes, which are too many")
+}
+
+fn error_of(failure: Failure) -> Error {
+    Error::new(Status::from_code(failure.status).unwrap_or(Status::Io), failure.message)
+}
+
+fn written<T: serde::Serialize>(message: &T) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    ciborium::into_writer(message, &mut bytes)
+        .map_err(|error| Error::new(Status::OutOfMemory, format!("write a message: {error}")))?;
+    Ok(bytes)
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The messages between libkvmem.so and libkvmem_etcd.so, in CBOR. Both compile this file; [`ABI`] changes with it.
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+/// The version of the messages and of [`Api`].
+pub const ABI: u32 = 1;
+
+/// Receives a message, on the thread of the client, and returns a decision. The bytes are valid during the call.
+pub type Receive = unsafe extern "C" fn(context: *mut std::ffi::c_void, bytes: *const u8, size: usize) -> u32;
+
+/// Nothing is to be decided, or done.
+pub const DECISION_NONE: u32 = 0;
+/// A foreign value is that of another process, and remains.
+pub const DECISION_YIELD: u32 = 1;
+/// A foreign value is damage, and is replaced.
+pub const DECISION_RESTORE: u32 = 2;
+
+/// The functions of libkvmem_etcd.so.
+#[repr(C)]
+pub struct Api {
+    /// [`ABI`].
+    pub abi: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Starts a client with [`Options`] in CBOR. Returns NULL if its thread cannot be started. The first message is
+    /// [`Message::Opened`].
+    pub open: unsafe extern "C" fn(
+        options: *const u8,
+        size: usize,
+        receive: Receive,
+        context: *mut std::ffi::c_void,
+    ) -> *mut std::ffi::c_void,
+    /// Queues a [`Command`] in CBOR.
+    pub send: unsafe extern "C" fn(client: *mut std::ffi::c_void, bytes: *const u8, size: usize),
+    /// Ends a client. No message is received after it returns.
+    pub close: unsafe extern "C" fn(client: *mut std::ffi::c_void),
+}
+
+/// How to reach etcd.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Options {
+    /// URLs.
+    pub endpoints: Vec<String>,
+    /// What all keys begin with.
+    pub prefix: String,
+    /// Certificates in PEM of those who may sign the certificate of the server; `None` for those of the system.
+    pub authority: Option<ByteBuf>,
+    /// The certificate of this client and its key, in PEM.
+    pub identity: Option<(ByteBuf, ByteBuf)>,
+    /// The name of the user, and the password.
+    pub user: Option<(String, String)>,
+    /// How long an entry exists after its process has ended.
+    pub lease_seconds: u32,
+    /// The most bytes of a presence, and of an entry. Larger values are not passed on.
+    pub most_bytes: (usize, usize),
+}
+
+/// A request, whose reply is [`Message::Done`].
+#[derive(Serialize, Deserialize)]
+pub struct Command {
+    /// The number of the reply.
+    pub id: u64,
+    /// Milliseconds until the reply is of no use.
+    pub timeout_ms: Option<u64>,
+    /// What is requested.
+    pub request: Request,
+}
+
+/// A request. Names are encoded.
+#[derive(Serialize, Deserialize)]
+pub enum Request {
+    /// Stores a presence and an entry.
+    Publish {
+        /// The name.
+        name: String,
+        /// Bytes of the presence.
+        presence: ByteBuf,
+        /// Bytes of the entry.
+        entry: ByteBuf,
+    },
+    /// Removes an entry that was published.
+    Withdraw(String),
+    /// Reads an entry.
+    Entry(String),
+    /// Reads a presence.
+    Presence(String),
+    /// Watches one name, or all.
+    Watch(Option<String>),
+    /// Ends that.
+    Unwatch(Option<String>),
+}
+
+/// A value.
+#[derive(Clone, Serialize, Deserialize)]
+pub enum Value {
+    /// There is none.
+    Absent,
+    /// Its bytes.
+    Bytes(ByteBuf),
+    /// It has this many bytes, which are more than are passed on; 0 if their number is not known.
+    TooLarge(usize),
+}
+
+/// Why something failed. Never contains a secret.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Failure {
+    /// A status of the C ABI.
+    pub status: i32,
+    /// The reason.
+    pub message: String,
+}
+
+/// What the client reports.
+#[derive(Serialize, Deserialize)]
+pub enum Message {
+    /// etcd was reached for the first time, or not.
+    Opened(Result<(), Failure>),
+    /// The reply to a request.
+    Done {
+        /// Its number.
+        id: u64,
+        /// The value that was read, or [`Value::Absent`].
+        result: Result<Value, Failure>,
+    },
+    /// The presence under a name that is watched has changed.
+    Changed(String, Value),
+    /// All presences: of one name, or of all.
+    Snapshot(Option<String>, Vec<(String, Value)>),
+    /// Another value is stored under a name that was published. A decision is returned.
+    Foreign(String, Value),
+    /// etcd cannot be reached.
+    Interrupted(Failure),
+    /// It is reached again, and all snapshots were sent.
+    Resumed,
+    /// A line for the log.
+    Log(String),
+}

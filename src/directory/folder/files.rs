@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The files of a folder. A file that another process has put there is opened so that it cannot block, and read so that it
+//! cannot grow beyond the limit.
+
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::directory::board::MOST_AGENTS;
+use crate::directory::entry::{Entry, MOST_BYTES, decode, encode};
+use crate::error::{Error, Result, ensure};
+use crate::log::log;
+use crate::process::LocalFd;
+use crate::region::file_lock::{FileLock, is_locked};
+
+/// The end of the file name of an entry.
+const SUFFIX: &str = ".agent";
+/// The end of the file name of an entry that is being written.
+const UNFINISHED: &str = ".new";
+/// The byte of an entry that its process locks.
+const OWNER: u64 = 0;
+/// An unfinished entry this old has no writer any more.
+const ABANDONED: Duration = Duration::from_secs(60);
+
+/// A folder.
+pub struct Folder {
+    pub path: PathBuf,
+    folder: OwnedFd,
+    /// `None` if the system has no more of them: the folder is then read again and again.
+    pub inotify: Option<OwnedFd>,
+}
+
+/// What is stored under a name.
+pub enum Found {
+    Nothing,
+    /// An entry whose process has ended.
+    Ended,
+    Entry(Box<Entry>),
+    /// Not an entry, for this reason.
+    Invalid(String),
+}
+
+/// An entry of this process.
+pub struct OwnFile {
+    pub bytes: Vec<u8>,
+    inode: (u64, u64),
+    /// Held while the entry is published.
+    _lock: FileLock,
+}
+
+impl Folder {
+    /// Opens a folder, and creates it if it does not exist.
+    pub fn open(path: &Path) -> Result<Self> {
+        match rustix::fs::mkdir(path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(Error::errno(format!("create folder {}", path.display()), errno)),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|errno| Error::errno(format!("open folder {}", path.display()), errno))?;
+        let this = Self { path: path.to_path_buf(), folder, inotify: watch(path) };
+        this.remove_abandoned();
+        Ok(this)
+    }
+
+    /// Whether the path still leads to this folder.
+    pub fn is_in_place(&self) -> bool {
+        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let own = rustix::fs::fstat(&self.folder).map(identity);
+        let there = rustix::fs::stat(&self.path).map(identity);
+        matches!((own, there), (Ok(own), Ok(there)) if own == there)
+    }
+
+    /// What is stored under a name. Removes the file of an entry whose process has ended.
+    pub fn find(&self, name: &str) -> Found {
+        let file = match self.open_entry(name) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Found::Nothing,
+            Err(reason) => return Found::Invalid(reason),
+        };
+        // Before the bytes are read: an entry that is unlocked now never comes alive again.
+        let is_alive = match is_locked(file.as_fd(), OWNER) {
+            Ok(is_alive) => is_alive,
+            Err(error) => return Found::Invalid(error.to_string()),
+        };
+        let entry = read(&file).and_then(|bytes| Entry::read(name, &bytes));
+        match entry {
+            Ok(entry) if is_alive => Found::Entry(Box::new(entry)),
+            Ok(_) => {
+                self.remove_ended(name, &file);
+                Found::Ended
+            }
+            Err(error) => Found::Invalid(error.to_string()),
+        }
+    }
+
+    /// Whether the process of an entry is alive.
+    pub fn is_alive(&self, name: &str) -> bool {
+        let file = self.open_entry(name).ok().flatten();
+        file.is_some_and(|file| is_locked(file.as_fd(), OWNER).unwrap_or(false))
+    }
+
+    /// Opens the file of an entry; `None` if there is none. Fails with the reason why it is no entry.
+    fn open_entry(&self, name: &str) -> std::result::Result<Option<OwnedFd>, String> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&self.folder, file_name(name), flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err("its file is a symbolic link".to_string()),
+            Err(errno) => return Err(Error::errno("open its file", errno).to_string()),
+        };
+        let stat = rustix::fs::fstat(&file)
+            .map_err(|errno| Error::errno("get the size of its file", errno).to_string())?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Some(file)),
+            other => Err(format!("its file is not a regular file but a {other:?}")),
+        }
+    }
+
+    /// Removes the file of an entry whose process has ended. A process that publishes the name at this moment notices that
+    /// its file was removed, and writes it again.
+    fn remove_ended(&self, name: &str, file: &OwnedFd) {
+        let path = file_name(name);
+        let there = rustix::fs::statat(&self.folder, &path, AtFlags::SYMLINK_NOFOLLOW);
+        let ended = rustix::fs::fstat(file);
+        if let (Ok(there), Ok(ended)) = (there, ended)
+            && (there.st_dev, there.st_ino) == (ended.st_dev, ended.st_ino)
+        {
+            match rustix::fs::unlinkat(&self.folder, &path, AtFlags::empty()) {
+                Ok(()) => log!(Debug, "the process of agent '{name}' has ended; its entry is removed"),
+                Err(Errno::NOENT) => {}
+                Err(errno) => {
+                    log!(Debug, "remove the entry of agent '{name}', whose process has ended: {errno}")
+                }
+            }
+        }
+    }
+
+    /// The names of all entries.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let failed = |errno| Error::errno(format!("read folder {}", self.path.display()), errno);
+        let mut names = Vec::new();
+        for (count, item) in Dir::read_from(&self.folder).map_err(failed)?.enumerate() {
+            if count > 2 * MOST_AGENTS {
+                log!(
+                    Warn,
+                    "folder {} has more than {count} files; the rest is not read",
+                    self.path.display()
+                );
+                break;
+            }
+            names.extend(name_of(item.map_err(failed)?.file_name().to_bytes()));
+        }
+        Ok(names)
+    }
+
+    /// Writes an entry, and replaces the one under its name.
+    pub fn write(&self, name: &str, bytes: Vec<u8>) -> Result<OwnFile> {
+        let mut random = [0; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| Error::errno("get a random number", errno))?;
+        let unfinished = format!(".{:016x}{UNFINISHED}", u64::from_ne_bytes(random));
+        let result = self.write_aside(&unfinished, bytes).and_then(|own| {
+            rustix::fs::renameat(&self.folder, &unfinished, &self.folder, file_name(name))
+                .map_err(|errno| Error::errno(format!("rename a file to {}", file_name(name)), errno))?;
+            Ok(own)
+        });
+        if result.is_err() {
+            let _ = rustix::fs::unlinkat(&self.folder, &unfinished, AtFlags::empty());
+        }
+        result
+    }
+
+    fn write_aside(&self, unfinished: &str, bytes: Vec<u8>) -> Result<OwnFile> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o644);
+        let file = LocalFd::open(|| rustix::fs::openat(&self.folder, unfinished, flags, mode))
+            .map_err(|errno| Error::errno(format!("create a file in {}", self.path.display()), errno))?;
+        let mut left = bytes.as_slice();
+        while !left.is_empty() {
+            let written = match rustix::io::write(&file, left) {
+                Err(Errno::INTR) => 0,
+                written => written.map_err(|errno| {
+                    Error::errno(format!("write {} bytes of an entry", bytes.len()), errno)
+                })?,
+            };
+            left = &left[written..];
+        }
+        let stat =
+            rustix::fs::fstat(&file).map_err(|errno| Error::errno("get the inode of an entry", errno))?;
+        let lock = FileLock::exclusive(file, OWNER)?;
+        Ok(OwnFile { bytes, inode: (stat.st_dev, stat.st_ino), _lock: lock })
+    }
+
+    /// Whether the name still leads to this file, with these bytes.
+    pub fn is_own(&self, name: &str, own: &OwnFile) -> bool {
+        let Ok(Some(file)) = self.open_entry(name) else { return false };
+        let inode = rustix::fs::fstat(&file).map(|stat| (stat.st_dev, stat.st_ino));
+        inode == Ok(own.inode) && read(&file).is_ok_and(|bytes| bytes == own.bytes)
+    }
+
+    /// Removes the file of an entry of this process. Fails if the name leads to another file.
+    pub fn remove(&self, name: &str, own: &OwnFile) -> Result<()> {
+        let stat = match rustix::fs::statat(&self.folder, file_name(name), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(()),
+            stat => stat.map_err(|errno| Error::errno("examine its file", errno))?,
+        };
+        ensure!(
+            (stat.st_dev, stat.st_ino) == own.inode,
+            Stale,
+            "another process has published an agent of that name since"
+        );
+        match rustix::fs::unlinkat(&self.folder, file_name(name), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(Error::errno("remove its file", errno)),
+        }
+    }
+
+    /// Removes what processes that ended while they wrote an entry have left.
+    fn remove_abandoned(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let Ok(items) = Dir::read_from(&self.folder) else { return };
+        for item in items.flatten().take(2 * MOST_AGENTS) {
+            let name = item.file_name();
+            if !is_unfinished(name.to_bytes()) {
+                continue;
+            }
+            let stat = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+            let age = stat.map(|stat| now.as_secs().saturating_sub(stat.st_mtime as u64));
+            if age.is_ok_and(|age| age > ABANDONED.as_secs()) {
+                let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
+            }
+        }
+    }
+}
+
+/// Reads a file, up to one byte more than an entry may have.
+fn read(file: &OwnedFd) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; MOST_BYTES + 1];
+    let mut length = 0;
+    while length < bytes.len() {
+        match rustix::io::pread(file, &mut bytes[length..], length as u64) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::errno("read its file", errno)),
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+fn watch(path: &Path) -> Option<OwnedFd> {
+    let flags = WatchFlags::MOVED_TO
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::DELETE
+        | WatchFlags::CREATE
+        | WatchFlags::CLOSE_WRITE
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF
+        | WatchFlags::ONLYDIR;
+    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
+    match inotify.and_then(|fd| inotify::add_watch(&fd, path, flags).map(|_| fd)) {
+        Ok(fd) => Some(fd),
+        Err(errno) => {
+            log!(
+                Warn,
+                "no inotify for folder {}: {errno}; it is read once a second instead; see \
+                 /proc/sys/fs/inotify/max_user_instances",
+                path.display()
+            );
+            None
+        }
+    }
+}
+
+fn file_name(name: &str) -> String {
+    format!("{}{SUFFIX}", encode(name))
+}
+
+/// The name of the entry in a file; `None` for any other file.
+pub fn name_of(file_name: &[u8]) -> Option<String> {
+    decode(std::str::from_utf8(file_name).ok()?.strip_suffix(SUFFIX)?)
+}
+
+fn is_unfinished(name: &[u8]) -> bool {
+    let hex = name.strip_prefix(b".").and_then(|name| name.strip_suffix(UNFINISHED.as_bytes()));
+    hex.is_some_and(|hex| hex.len() == 16 && hex.iter().all(u8::is_ascii_hexdigit))
+}

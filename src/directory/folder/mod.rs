@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Entries as files of a folder of this machine: the embedded default, which needs no server.
+//!
+//! The file of an entry is locked by its process, so the kernel ends the lease when the process ends. Changes are reported by
+//! inotify. Another process can write anything to the folder; what is no entry is reported as invalid.
+
+#![forbid(unsafe_code)]
+
+mod files;
+mod worker;
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::store::{Answer, Request, Sink, Store};
+use crate::error::{Error, Result, Status};
+use crate::file_limit::FileSizeSignal;
+use crate::guarded::guarded;
+use crate::log::log;
+use files::Folder;
+use worker::{Job, Worker};
+
+/// A folder, and the thread that uses it.
+pub struct FolderStore {
+    location: String,
+    jobs: Option<Sender<Job>>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FolderStore {
+    /// Opens a folder, which is created if it does not exist, but not its parents.
+    pub fn open(path: &Path, sink: Sink) -> Result<Self> {
+        let location = format!("folder {}", path.display());
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::errno("create an event fd", errno))?;
+        let wake = Arc::new(wake);
+        let (jobs, receiver) = unbounded();
+        let (opened, result) = bounded(1);
+        let (path, woken, named) = (path.to_path_buf(), wake.clone(), location.clone());
+        let thread = std::thread::Builder::new()
+            .name("kvmem-directory".to_string())
+            .spawn(move || {
+                let _limit_reports_itself = FileSizeSignal::block();
+                let folder = match Folder::open(&path) {
+                    Ok(folder) => folder,
+                    Err(error) => return drop(opened.send(Err(error))),
+                };
+                let mut worker = Worker::new(folder, named, sink);
+                let _ = opened.send(Ok(()));
+                if let Err(error) = guarded(|| worker.run(&receiver, &woken)) {
+                    log!(Error, "the thread of a directory: {error}");
+                }
+            })
+            .map_err(|error| {
+                Error::new(Status::OutOfMemory, format!("start the directory's thread: {error}"))
+            })?;
+        result
+            .recv()
+            .unwrap_or_else(|_| Err(Error::new(Status::Panic, "the directory's thread ended or panicked")))?;
+        Ok(Self { location, jobs: Some(jobs), wake, thread: Some(thread) })
+    }
+
+    fn wake(&self) {
+        // Only a full counter fails, and then the thread is awake.
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Store for FolderStore {
+    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Answer>>) {
+        if let Some(jobs) = &self.jobs {
+            // If the thread has ended, the caller sees that its channel is disconnected.
+            let _ = jobs.send(Job { request, deadline, reply });
+            self.wake();
+        }
+    }
+
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn trouble(&self) -> Option<Error> {
+        Some(Error::new(Status::Io, "the file system does not respond"))
+    }
+}
+
+impl Drop for FolderStore {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The thread of a folder: executes requests, and reports changes.
+
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{ReadFlags, Reader};
+
+use super::files::{Folder, Found, OwnFile, name_of};
+use crate::directory::entry::{Entry, Presence, not_found, refused};
+use crate::directory::store::{Answer, Report, Request, Sink, State};
+use crate::error::{Error, Result, Status, ensure, fail};
+use crate::log::log;
+
+/// Between two looks at all entries, which find what inotify did not report: changes by another machine, for example.
+const SWEEP: Duration = Duration::from_secs(10);
+/// The same without inotify.
+const SWEEP_ONLY: Duration = Duration::from_secs(1);
+/// Between two attempts to open a folder that was removed.
+const REOPEN: Duration = Duration::from_millis(100);
+/// The first wait after a file was closed: the kernel reports that before it releases the lock of an ended process.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// The last one. Each wait is twice the one before.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// A request of a caller.
+pub struct Job {
+    pub request: Request,
+    pub deadline: Option<Instant>,
+    pub reply: Sender<Result<Answer>>,
+}
+
+/// The state of the thread.
+pub struct Worker {
+    folder: Folder,
+    location: String,
+    sink: Sink,
+    published: BTreeMap<String, Own>,
+    watches_all: bool,
+    watched: BTreeSet<String>,
+    /// Entries whose file was closed by a writer, and when to look at them again.
+    closed: BTreeMap<String, Look>,
+    next_sweep: Instant,
+    /// The folder was removed or renamed, and could not be opened again yet.
+    is_lost: bool,
+}
+
+struct Own {
+    presence: Presence,
+    file: OwnFile,
+    /// Another process has published the name. Its entry is not replaced.
+    is_superseded: bool,
+}
+
+struct Look {
+    at: Instant,
+    wait: Duration,
+}
+
+impl Look {
+    fn first() -> Self {
+        Self { at: Instant::now() + FIRST_LOOK, wait: FIRST_LOOK }
+    }
+
+    fn next(&self) -> Option<Self> {
+        let wait = self.wait * 2;
+        (wait <= LAST_LOOK).then(|| Self { at: Instant::now() + wait, wait })
+    }
+}
+
+/// Changes that inotify has reported.
+#[derive(Default)]
+struct Changes {
+    names: BTreeSet<String>,
+    closed: BTreeSet<String>,
+    /// Reports were lost.
+    is_incomplete: bool,
+    is_folder_gone: bool,
+}
+
+impl Worker {
+    pub fn new(folder: Folder, location: String, sink: Sink) -> Self {
+        Self {
+            folder,
+            location,
+            sink,
+            published: BTreeMap::new(),
+            watches_all: false,
+            watched: BTreeSet::new(),
+            closed: BTreeMap::new(),
+            next_sweep: Instant::now(),
+            is_lost: false,
+        }
+    }
+
+    /// Runs until the store is dropped.
+    pub fn run(&mut self, jobs: &Receiver<Job>, wake: &OwnedFd) {
+        loop {
+            loop {
+                match jobs.try_recv() {
+                    Ok(job) => self.execute(job),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            self.look();
+            self.sleep(wake);
+        }
+    }
+
+    fn sleep(&self, wake: &OwnedFd) {
+        let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
+        fds.extend(self.folder.inotify.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let timeout = self.next_look().map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // An interrupted wait is only a look too early.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let _ = rustix::io::read(wake, &mut [0; 8]);
+    }
+
+    fn next_look(&self) -> Option<Instant> {
+        if self.is_lost {
+            return Some(Instant::now() + REOPEN);
+        }
+        let is_used = self.watches_all || !self.watched.is_empty() || !self.published.is_empty();
+        let sweep = is_used.then_some(self.next_sweep);
+        self.closed.values().map(|look| look.at).chain(sweep).min()
+    }
+
+    fn look(&mut self) {
+        let changes = self.changes();
+        if changes.is_folder_gone || self.is_lost {
+            self.reopen();
+            return;
+        }
+        for name in changes.names {
+            self.examine(&name);
+        }
+        for name in changes.closed {
+            self.examine(&name);
+            self.closed.insert(name, Look::first());
+        }
+        self.look_at_closed();
+        if changes.is_incomplete || self.next_sweep <= Instant::now() {
+            self.sweep();
+        }
+    }
+
+    fn changes(&self) -> Changes {
+        let mut changes = Changes::default();
+        let Some(inotify) = &self.folder.inotify else { return changes };
+        let mut buffer = [MaybeUninit::uninit(); 16 << 10];
+        let mut reader = Reader::new(inotify, &mut buffer);
+        // An error is EAGAIN: all was read.
+        while let Ok(event) = reader.next() {
+            let flags = event.events();
+            changes.is_incomplete |= flags.contains(ReadFlags::QUEUE_OVERFLOW);
+            changes.is_folder_gone |=
+                flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED);
+            let Some(name) = event.file_name().and_then(|file| name_of(file.to_bytes())) else { continue };
+            if flags.contains(ReadFlags::CLOSE_WRITE) {
+                changes.closed.insert(name);
+            } else {
+                changes.names.insert(name);
+            }
+        }
+        changes
+    }
+
+    /// Looks again at entries whose file was closed. Their process may have ended.
+    fn look_at_closed(&mut self) {
+        let now = Instant::now();
+        let due: Vec<_> =
+            self.closed.iter().filter(|(_, look)| look.at <= now).map(|(name, _)| name.clone()).collect();
+        for name in due {
+            let Some(look) = self.closed.remove(&name) else { continue };
+            if !self.folder.is_alive(&name) {
+                self.examine(&name);
+            } else if let Some(next) = look.next() {
+                self.closed.insert(name, next);
+            }
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.next_sweep = Instant::now() + if self.folder.inotify.is_some() { SWEEP } else { SWEEP_ONLY };
+        if !self.folder.is_in_place() {
+            self.reopen();
+            return;
+        }
+        self.restore_published();
+        self.report_watched();
+    }
+
+    /// Opens a folder again that was removed or renamed, and publishes again.
+    fn reopen(&mut self) {
+        let path = self.folder.path.clone();
+        match Folder::open(&path) {
+            Ok(folder) => {
+                self.folder = folder;
+                log!(Warn, "{} was removed or renamed; it is created again", self.location);
+                self.restore_published();
+                self.report_watched();
+                if std::mem::take(&mut self.is_lost) {
+                    (self.sink)(Report::Resumed);
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_lost, true) {
+                    (self.sink)(Report::Interrupted(error));
+                }
+            }
+        }
+    }
+
+    /// Reports the state of all that is watched.
+    fn report_watched(&self) {
+        if self.watches_all {
+            self.report_all(None);
+        } else {
+            self.watched.iter().for_each(|name| self.report_all(Some(name)));
+        }
+    }
+
+    fn report_all(&self, scope: Option<&String>) {
+        let names = match scope {
+            Some(name) => vec![name.clone()],
+            None => match self.folder.names() {
+                Ok(names) => names,
+                Err(error) => return log!(Warn, "{error}"),
+            },
+        };
+        let state = |name: String| (self.state(&name), name);
+        let states = names.into_iter().map(state).filter(|(state, _)| *state != State::Absent);
+        let states = states.map(|(state, name)| (name, state)).collect();
+        (self.sink)(Report::States(scope.cloned(), states));
+    }
+
+    fn state(&self, name: &str) -> State {
+        match self.folder.find(name) {
+            Found::Nothing | Found::Ended => State::Absent,
+            Found::Entry(entry) => State::Present(entry.presence),
+            Found::Invalid(reason) => State::Invalid(reason),
+        }
+    }
+
+    /// Looks at an entry that may have changed.
+    fn examine(&mut self, name: &str) {
+        self.restore(name);
+        if self.watches_all || self.watched.contains(name) {
+            (self.sink)(Report::State(name.to_string(), self.state(name)));
+        }
+    }
+
+    fn restore_published(&mut self) {
+        let names: Vec<_> = self.published.keys().cloned().collect();
+        names.iter().for_each(|name| self.restore(name));
+    }
+
+    /// Writes an entry of this process again if it was removed or damaged, but not if another process has published the name.
+    fn restore(&mut self, name: &str) {
+        let Some(own) = self.published.get_mut(name) else { return };
+        if own.is_superseded || self.folder.is_own(name, &own.file) {
+            return;
+        }
+        if let Found::Entry(other) = self.folder.find(name)
+            && other.presence.incarnation != own.presence.incarnation
+        {
+            own.is_superseded = true;
+            (self.sink)(Report::Superseded(name.to_string()));
+            return;
+        }
+        match self.folder.write(name, own.file.bytes.clone()) {
+            Ok(file) => {
+                own.file = file;
+                log!(
+                    Warn,
+                    "the entry of agent '{name}' in {} was removed or damaged; it is written again",
+                    self.location
+                );
+            }
+            Err(error) => log!(Warn, "write the entry of agent '{name}' in {} again: {error}", self.location),
+        }
+    }
+
+    fn execute(&mut self, job: Job) {
+        let is_late = job.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        // A withdrawal is executed even if its caller waits no more.
+        let result = if is_late && !matches!(job.request, Request::Withdraw(_) | Request::Unwatch(_)) {
+            Err(Error::new(Status::TimedOut, "there was no time left"))
+        } else {
+            self.answer(job.request)
+        };
+        let _ = job.reply.send(result);
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Answer> {
+        if !self.folder.is_in_place() {
+            self.reopen();
+        }
+        match request {
+            Request::Publish(entry) => self.publish(*entry)?,
+            Request::Withdraw(name) => self.withdraw(&name)?,
+            Request::LookUp(name) => {
+                return match self.folder.find(&name) {
+                    Found::Entry(entry) => Ok(Answer::Entry(entry)),
+                    Found::Nothing | Found::Ended => Err(not_found()),
+                    Found::Invalid(reason) => Err(refused(&name, &reason, &self.location)),
+                };
+            }
+            Request::Check(name) => return Ok(Answer::Presence(self.state(&name))),
+            Request::Watch(name) => {
+                match &name {
+                    None => self.watches_all = true,
+                    Some(name) => drop(self.watched.insert(name.clone())),
+                }
+                self.next_sweep = Instant::now();
+                self.report_all(name.as_ref());
+            }
+            Request::Unwatch(name) => match name {
+                None => self.watches_all = false,
+                Some(name) => drop(self.watched.remove(&name)),
+            },
+        }
+        Ok(Answer::Done)
+    }
+
+    fn publish(&mut self, entry: Entry) -> Result<()> {
+        let presence = entry.presence.clone();
+        let file = self.folder.write(&presence.name, entry.write()?)?;
+        let name = presence.name.clone();
+        self.published.insert(name, Own { presence, file, is_superseded: false });
+        Ok(())
+    }
+
+    fn withdraw(&mut self, name: &str) -> Result<()> {
+        let Some(own) = self.published.remove(name) else { return Ok(()) };
+        ensure!(!own.is_superseded, Stale, "another process has published an agent of that name since");
+        match self.folder.remove(name, &own.file) {
+            Err(error) if error.status() != Status::Stale => {
+                self.published.insert(name.to_string(), own);
+                fail!(Io, "{error}")
+            }
+            removed => removed,
+        }
+    }
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A directory: agents publish their metadata and layouts under their names, and peers find them by name.
+//!
+//! An entry exists while its process lives: a folder knows that by a lock, etcd by a lease. Entries are stored in a [`Store`];
+//! everything above it is the same for all stores.
+
+pub mod board;
+pub mod entry;
+mod etcd;
+mod folder;
+mod store;
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, bounded};
+use serde_bytes::ByteBuf;
+
+use crate::error::{Error, Result, Status, ensure, fail};
+use crate::log::{Count, log};
+use crate::log_id::LogId;
+use crate::sync::{Condvar, Mutex};
+use board::{Board, Event};
+pub use entry::{Entry, Presence, PublishedLayout};
+use entry::{check_layouts, check_name};
+pub use etcd::EtcdConfig;
+use store::{Answer, Report, Request, Sink, State, Store};
+
+/// How long the end of a directory waits for the withdrawal of its entries.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Where entries are stored.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Location {
+    /// A folder of this machine.
+    Folder(PathBuf),
+    /// Servers of etcd.
+    Etcd(EtcdConfig),
+}
+
+/// A directory of agents.
+pub struct Directory {
+    log_id: LogId,
+    // Dropped before the rest: its thread reports to `watch`.
+    store: Box<dyn Store>,
+    watch: Arc<Watch>,
+    published: Mutex<HashMap<String, Publisher>>,
+    watched: Mutex<Watched>,
+}
+
+/// What is watched. The board forgets the rest.
+#[derive(Default)]
+struct Watched {
+    all: bool,
+    names: BTreeSet<String>,
+}
+
+impl Watched {
+    fn has(&self, name: &str) -> bool {
+        self.all || self.names.contains(name)
+    }
+}
+
+/// The agent that has published an entry.
+struct Publisher {
+    /// Its number in this process. Another agent of the same name is another incarnation.
+    agent: LogId,
+    incarnation: u64,
+    version: u64,
+}
+
+/// The events that the caller has not taken.
+#[derive(Default)]
+struct Watch {
+    state: Mutex<WatchState>,
+    arrival: Condvar,
+}
+
+#[derive(Default)]
+struct WatchState {
+    board: Board,
+    bell: Option<Box<dyn Fn() + Send + Sync>>,
+    /// The events that wait were reported.
+    is_rung: bool,
+}
+
+impl Watch {
+    fn report(&self, report: Report) {
+        let mut state = self.state.lock();
+        state.board.apply(report);
+        ring(&mut state);
+        self.arrival.notify_all();
+    }
+}
+
+/// Rings the bell if events have arrived and none waited before. A bell only adds a completion to a queue.
+fn ring(state: &mut WatchState) {
+    if !state.board.has_events() {
+        state.is_rung = false;
+    } else if !state.is_rung
+        && let Some(bell) = &state.bell
+    {
+        state.is_rung = true;
+        bell();
+    }
+}
+
+impl Directory {
+    /// Opens a directory.
+    pub fn open(location: &Location) -> Result<Self> {
+        let watch = Arc::<Watch>::default();
+        let reporting = watch.clone();
+        let sink: Sink = Box::new(move |report| reporting.report(report));
+        let store: Box<dyn Store> = match location {
+            Location::Folder(path) => Box::new(folder::FolderStore::open(path, sink)?),
+            Location::Etcd(config) => Box::new(etcd::EtcdStore::open(config, sink)?),
+        };
+        let log_id = LogId::next();
+        log!(Info, "directory {log_id} opened: {}", store.location());
+        Ok(Self { log_id, store, watch, published: Mutex::default(), watched: Mutex::default() })
+    }
+
+    /// Publishes an agent: replaces its entry, of whatever process that was. Keeps the entry there until it is withdrawn.
+    pub fn publish(
+        &self,
+        name: &str,
+        agent: LogId,
+        metadata: Vec<u8>,
+        layouts: Vec<PublishedLayout>,
+        timeout: Option<Duration>,
+    ) -> Result<()> {
+        let doing = || format!("publish agent '{name}' in {}", self.store.location());
+        check_name(name, "the agent")?;
+        check_layouts(&layouts)?;
+        let presence = self.next_version(name, agent)?;
+        let layouts_count = Count(layouts.len() as u64, "layout");
+        log!(
+            Debug,
+            "directory {}: {}: {} of metadata, {layouts_count}",
+            self.log_id,
+            doing(),
+            Count(metadata.len() as u64, "byte")
+        );
+        let entry = Entry { presence, metadata: ByteBuf::from(metadata), layouts };
+        self.call(Request::Publish(Box::new(entry)), timeout)
+            .map(|_| ())
+            .map_err(|error| error.context(doing()))
+    }
+
+    fn next_version(&self, name: &str, agent: LogId) -> Result<Presence> {
+        let mut published = self.published.lock();
+        let publisher = match published.remove(name) {
+            Some(known) if known.agent == agent => Publisher { version: known.version + 1, ..known },
+            _ => Publisher { agent, incarnation: random()?, version: 1 },
+        };
+        let (incarnation, version) = (publisher.incarnation, publisher.version);
+        published.insert(name.to_string(), publisher);
+        Ok(Presence { name: name.to_string(), incarnation, version })
+    }
+
+    /// Removes an entry that this directory has published.
+    pub fn withdraw(&self, name: &str, timeout: Option<Duration>) -> Result<()> {
+        let doing = || format!("withdraw agent '{name}' from {}", self.store.location());
+        check_name(name, "the agent")?;
+        ensure!(
+            self.published.lock().contains_key(name),
+            NotFound,
+            "{}: this directory has not published it",
+            doing()
+        );
+        let result = self.call(Request::Withdraw(name.to_string()), timeout);
+        if result.as_ref().err().is_none_or(|error| error.status() == Status::Stale) {
+            self.published.lock().remove(name);
+        }
+        result.map(|_| ()).map_err(|error| error.context(doing()))
+    }
+
+    /// Returns the entry of an agent.
+    pub fn look_up(&self, name: &str, timeout: Option<Duration>) -> Result<Entry> {
+        check_name(name, "the agent")?;
+        match self.call(Request::LookUp(name.to_string()), timeout) {
+            Ok(Answer::Entry(entry)) => Ok(*entry),
+            Ok(other) => fail!(Panic, "the reply to a look-up is {other:?}"),
+            Err(error) => Err(error.context(format!("look up agent '{name}' in {}", self.store.location()))),
+        }
+    }
+
+    /// Checks that an entry that was looked up is still the current one of its agent.
+    pub fn check(&self, looked_up: &Presence, timeout: Option<Duration>) -> Result<()> {
+        let name = &looked_up.name;
+        let context = |error: Error| {
+            error.context(format!("check the entry of agent '{name}' in {}", self.store.location()))
+        };
+        let answer = self.call(Request::Check(name.clone()), timeout).map_err(context)?;
+        compare(looked_up, answer, self.store.location()).map_err(context)
+    }
+
+    /// Begins to watch an agent, or all. Its state is reported now, and every change.
+    pub fn watch(&self, name: Option<&str>, timeout: Option<Duration>) -> Result<()> {
+        name.map_or(Ok(()), |name| check_name(name, "the agent"))?;
+        {
+            let mut watched = self.watched.lock();
+            match name {
+                None => watched.all = true,
+                Some(name) => drop(watched.names.insert(name.to_string())),
+            }
+        }
+        let doing = || match name {
+            Some(name) => format!("watch agent '{name}' in {}", self.store.location()),
+            None => format!("watch all agents in {}", self.store.location()),
+        };
+        let result = self.call(Request::Watch(name.map(str::to_string)), timeout);
+        result.map(|_| ()).map_err(|error| {
+            self.forget(name);
+            error.context(doing())
+        })
+    }
+
+    /// Ends the watch of an agent, or of all.
+    pub fn unwatch(&self, name: Option<&str>, timeout: Option<Duration>) -> Result<()> {
+        let is_watched = {
+            let watched = self.watched.lock();
+            name.map_or(watched.all, |name| watched.names.contains(name))
+        };
+        ensure!(
+            is_watched,
+            NotFound,
+            "{} is not watched",
+            name.map_or("the directory as a whole".to_string(), |name| format!("agent '{name}'"))
+        );
+        self.forget(name);
+        self.call(Request::Unwatch(name.map(str::to_string)), timeout).map(|_| ())
+    }
+
+    fn forget(&self, name: Option<&str>) {
+        let mut watched = self.watched.lock();
+        match name {
+            None => watched.all = false,
+            Some(name) => drop(watched.names.remove(name)),
+        }
+        let mut state = self.watch.state.lock();
+        state.board.retain(|name| watched.has(name));
+        ring(&mut state);
+    }
+
+    /// Removes all events and returns them. Waits for one if there is none.
+    pub fn take_events(&self, timeout: Option<Duration>) -> Result<Vec<Event>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut state = self.watch.state.lock();
+        loop {
+            let events = state.board.take();
+            if !events.is_empty() {
+                state.is_rung = false;
+                return Ok(events);
+            }
+            state = match deadline {
+                None => self.watch.arrival.wait(state),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    ensure!(!left.is_zero(), TimedOut, "no event arrived within the timeout");
+                    self.watch.arrival.wait_timeout(state, left).0
+                }
+            };
+        }
+    }
+
+    /// Calls `bell` when events arrive and none waited before; the bell must not block. `None` ends that.
+    pub fn ring_on_events(&self, bell: Option<Box<dyn Fn() + Send + Sync>>) {
+        let mut state = self.watch.state.lock();
+        state.bell = bell;
+        state.is_rung = false;
+        ring(&mut state);
+    }
+
+    /// Executes a request. If the store does not respond in time, the error contains the reason that the store knows.
+    fn call(&self, request: Request, timeout: Option<Duration>) -> Result<Answer> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let (reply, answer) = bounded(1);
+        self.store.submit(request, deadline, reply);
+        let received = match deadline {
+            None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline) => answer.recv_deadline(deadline),
+        };
+        match received {
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Disconnected) => {
+                fail!(Panic, "the thread of the directory ended or panicked")
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let late = Error::new(Status::TimedOut, "there was no response in time");
+                Err(match self.store.trouble() {
+                    Some(reason) => late.followed_by(reason),
+                    None => late,
+                })
+            }
+        }
+    }
+}
+
+/// Compares an entry that was looked up with the current state.
+fn compare(looked_up: &Presence, answer: Answer, location: &str) -> Result<()> {
+    let name = &looked_up.name;
+    match answer {
+        Answer::Presence(State::Present(current)) if current == *looked_up => Ok(()),
+        Answer::Presence(State::Present(current)) if current.incarnation == looked_up.incarnation => {
+            fail!(
+                Stale,
+                "the agent has published version {} since, and the entry is version {}; look it up again",
+                current.version,
+                looked_up.version
+            )
+        }
+        Answer::Presence(State::Present(_)) => {
+            fail!(
+                Stale,
+                "the agent was restarted since the entry was looked up; look it up again, and load its metadata"
+            )
+        }
+        Answer::Presence(State::Absent) => Err(entry::not_found()),
+        Answer::Presence(State::Invalid(reason)) => Err(entry::refused(name, &reason, location)),
+        other => fail!(Panic, "the reply to a check is {other:?}"),
+    }
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| Error::errno("get a random number", errno))?;
+    Ok(u64::from_ne_bytes(bytes) | 1)
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Together, so that the wait is bounded whatever their number.
+        let deadline = Instant::now() + FAREWELL;
+        let names: Vec<_> = self.published.get_mut().drain().map(|(name, _)| name).collect();
+        let answers: Vec<_> = names
+            .into_iter()
+            .map(|name| {
+                let (reply, answer) = bounded(1);
+                self.store.submit(Request::Withdraw(name.clone()), Some(deadline), reply);
+                (name, answer)
+            })
+            .collect();
+        for (name, answer) in answers {
+            match answer.recv_deadline(deadline) {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) if error.status() == Status::Stale => {}
+                Ok(Err(error)) => log!(Warn, "directory {}: withdraw agent '{name}': {error}", self.log_id),
+                Err(_) => log!(
+                    Warn,
+                    "directory {}: agent '{name}' was not withdrawn in time; its entry is removed when its lease ends",
+                    self.log_id
+                ),
+            }
+        }
+        log!(Info, "directory {} closed: {}", self.log_id, self.store.location());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn presence(incarnation: u64, version: u64) -> Presence {
+        Presence { name: "a".to_string(), incarnation, version }
+    }
+
+    #[test]
+    fn stale_and_not_found_are_distinct() {
+        let status = |state| compare(&presence(5, 2), Answer::Presence(state), "x").err().map(|e| e.status());
+        assert_eq!(status(State::Present(presence(5, 2))), None);
+        assert_eq!(status(State::Present(presence(5, 3))), Some(Status::Stale));
+        assert_eq!(status(State::Present(presence(6, 2))), Some(Status::Stale));
+        assert_eq!(status(State::Absent), Some(Status::NotFound));
+        assert_eq!(status(State::Invalid("x".to_string())), Some(Status::Corrupt));
+    }
+}

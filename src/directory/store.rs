@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a directory needs of the place where entries are stored: a folder, or etcd.
+
+#![forbid(unsafe_code)]
+
+use std::time::Instant;
+
+use crossbeam_channel::Sender;
+
+use super::entry::{Entry, Presence};
+use crate::error::{Error, Result};
+
+/// Stores entries. Requests are executed in order, by a thread of the store: a caller waits for the reply as long as it
+/// wants, whatever the store waits for.
+pub trait Store: Send + Sync {
+    /// Queues a request. The reply is sent once, unless the store ends before.
+    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Answer>>);
+    /// Where entries are stored, for messages.
+    fn location(&self) -> &str;
+    /// Why the store does not respond, if it knows a reason.
+    fn trouble(&self) -> Option<Error>;
+}
+
+/// A request.
+pub enum Request {
+    /// Stores an entry, and keeps it stored while the process lives.
+    Publish(Box<Entry>),
+    /// Removes an entry that this store has published.
+    Withdraw(String),
+    /// Reads an entry.
+    LookUp(String),
+    /// Reads the presence of an agent.
+    Check(String),
+    /// Reports the presence of an agent, or of all, now and when it changes.
+    Watch(Option<String>),
+    /// Ends the reports.
+    Unwatch(Option<String>),
+}
+
+/// The reply to a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// The request was executed.
+    Done,
+    /// The entry.
+    Entry(Box<Entry>),
+    /// The presence.
+    Presence(State),
+}
+
+/// The presence of an agent, as far as a store knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// There is no entry, or its process has ended.
+    Absent,
+    /// There is an entry.
+    Present(Presence),
+    /// There is an entry that is not valid, for this reason.
+    Invalid(String),
+}
+
+/// A report of a store.
+pub enum Report {
+    /// The state of an agent, which is watched.
+    State(String, State),
+    /// The states of all agents whose state is not [`State::Absent`]: of one name, or of all names.
+    States(Option<String>, Vec<(String, State)>),
+    /// Another process has published an agent that this store had published.
+    Superseded(String),
+    /// Reports may be missing from now on.
+    Interrupted(Error),
+    /// No reports are missing any more: the states of all that is watched were reported again.
+    Resumed,
+}
+
+/// Receives reports, on a thread of the store.
+pub type Sink = Box<dyn Fn(Report) + Send + Sync>;

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Directories: agents are published and found by name.
+
+use std::ffi::c_char;
+use std::path::Path;
+
+use serde_bytes::ByteBuf;
+
+use crate::directory::{Directory, EtcdConfig, Location, PublishedLayout};
+use crate::error::{Result, ensure, fail};
+use crate::ffi::agent::kvmem_agent;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Handle, Out, borrow, borrow_nullable, destroy, opaque};
+use crate::ffi::common::options::{options, read};
+use crate::ffi::common::pointer::items;
+use crate::ffi::common::scope::Scope;
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
+use crate::ffi::common::time::timeout;
+use crate::ffi::layout::kvmem_layout;
+use crate::ffi::nixl::directory_entry::kvmem_directory_entry;
+use crate::ffi::nixl::directory_events::{Events, kvmem_directory_events};
+use crate::ffi::queue::kvmem_queue;
+use crate::transfer::QueueEntry;
+
+/// A directory, in which agents publish their metadata and layouts, and peers find them by name. It is a
+/// folder of one machine, or in etcd. An entry exists while the process that published it lives: in etcd
+/// until its lease ends.
+///
+/// No call waits longer than its timeout. With etcd none waits longer than 10 seconds, also with
+/// KVMEM_TIMEOUT_FOREVER, except kvmem_directory_take_events.
+///
+/// Any process that can write to the directory can write anything. What is not a valid entry is reported as
+/// KVMEM_STATUS_CORRUPT with its name, and does no harm. But a directory does not prove who published an
+/// entry: permissions decide who can write to it.
+///
+/// Threads: all functions may use one directory at the same time, except kvmem_directory_destroy.
+pub struct kvmem_directory {
+    handle: Handle<Directory>,
+}
+opaque!(kvmem_directory, Directory, "directory");
+
+/// Options of kvmem_directory_create.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_directory_options {
+    /// sizeof(kvmem_directory_options)
+    pub struct_size: usize,
+    /// Path of a folder of this machine, which all processes use. It is created with mode 0700 if it does not
+    /// exist, but not its parents. Its permissions decide who can publish. NULL for etcd.
+    pub folder: *const c_char,
+    /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
+    pub endpoints: *const *const c_char,
+    /// Number of endpoints, at most 64; 0 for a folder.
+    pub endpoint_count: usize,
+    /// What all keys begin with; directories of different prefixes are independent. NULL for "kvmem". For a
+    /// folder NULL.
+    pub prefix: *const c_char,
+    /// Path of a file with the certificates of the authorities that sign those of the servers, in PEM.
+    /// Required for https, otherwise NULL.
+    pub ca_file: *const c_char,
+    /// Path of a file with the certificate of this client, in PEM; NULL for none. It needs https and
+    /// key_file.
+    pub certificate_file: *const c_char,
+    /// Path of a file with the key of that certificate, in PEM; NULL for none.
+    pub key_file: *const c_char,
+    /// Name of the user in etcd; NULL for none.
+    pub user: *const c_char,
+    /// Password of the user; it is in no message and in no line of the log. Required with user.
+    pub password: *const c_char,
+    /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
+    /// 0, because the kernel reports the end of a process.
+    pub lease_seconds: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+options!(kvmem_directory_options);
+
+/// A layout to publish.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_named_layout {
+    /// Name, unique among the layouts of the agent.
+    pub name: *const c_char,
+    /// A layout that was built with the agent, as for kvmem_layout_export.
+    pub layout: *const kvmem_layout,
+}
+
+/// Sets options to their defaults.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_options_init(
+    options: *mut kvmem_directory_options,
+    struct_size: usize,
+) {
+    // SAFETY: by contract.
+    unsafe { crate::ffi::common::options::init(options, struct_size) };
+}
+
+/// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
+///
+/// @param options where the directory is
+/// @param directory receives the directory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
+///         KVMEM_STATUS_PERMISSION_DENIED: access to the folder or a file, or etcd rejects the user, the
+///           password or the prefix
+///         KVMEM_STATUS_IO: the folder cannot be opened, or no server of etcd is reached; the message has the
+///           reason
+///         KVMEM_STATUS_TIMED_OUT: etcd has not responded for 5 seconds
+///         KVMEM_STATUS_UNSUPPORTED: libkvmem_etcd.so is not installed beside libkvmem.so
+///         KVMEM_STATUS_OUT_OF_MEMORY: a thread or a file descriptor could not be created
+///
+/// Notes: the client of etcd is a library of its own, which is loaded here. It runs one thread per directory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_create(
+    options: *const kvmem_directory_options,
+    directory: *mut *mut kvmem_directory,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |_| {
+            let directory = Out::new(directory)?;
+            let options = read(options)?;
+            directory.set(Directory::open(&location(&options)?)?);
+            Ok(())
+        })
+    }
+}
+
+/// # Safety
+/// The strings must be NULL or NUL-terminated, and endpoints an array of endpoint_count.
+unsafe fn location(options: &kvmem_directory_options) -> Result<Location> {
+    ensure!(
+        options.reserved == 0,
+        InvalidArgument,
+        "reserved of kvmem_directory_options is {}",
+        options.reserved
+    );
+    let has_endpoints = !options.endpoints.is_null() || options.endpoint_count != 0;
+    ensure!(
+        options.folder.is_null() == has_endpoints,
+        InvalidArgument,
+        "kvmem_directory_options needs either folder or endpoints and endpoint_count"
+    );
+    // SAFETY: the caller's promise.
+    if has_endpoints { unsafe { etcd(options) }.map(Location::Etcd) } else { unsafe { folder(options) } }
+}
+
+/// # Safety
+/// As for [`location`].
+unsafe fn folder(options: &kvmem_directory_options) -> Result<Location> {
+    let of_etcd = [
+        ("prefix", options.prefix),
+        ("ca_file", options.ca_file),
+        ("certificate_file", options.certificate_file),
+        ("key_file", options.key_file),
+        ("user", options.user),
+        ("password", options.password),
+    ];
+    let set = of_etcd.into_iter().find(|(_, value)| !value.is_null()).map(|(name, _)| name);
+    let set = set.or((options.lease_seconds != 0).then_some("lease_seconds"));
+    ensure!(
+        set.is_none(),
+        InvalidArgument,
+        "{} is an option of etcd, and folder is set",
+        set.unwrap_or_default()
+    );
+    // SAFETY: the caller's promise.
+    let folder = unsafe { text::path(options.folder) }.unwrap_or("".as_ref());
+    ensure!(!folder.as_os_str().is_empty(), InvalidArgument, "folder is empty");
+    Ok(Location::Folder(folder.to_path_buf()))
+}
+
+/// # Safety
+/// As for [`location`].
+unsafe fn etcd(options: &kvmem_directory_options) -> Result<EtcdConfig> {
+    let count = options.endpoint_count;
+    ensure!(
+        (1..=64).contains(&count),
+        InvalidArgument,
+        "endpoint_count is {count}; it must be 1 to 64, the number of endpoints"
+    );
+    // SAFETY: the caller's promise.
+    unsafe {
+        let endpoints = items(options.endpoints, count, "endpoints")?
+            .iter()
+            .map(|endpoint| text::required(*endpoint, "an endpoint").map(str::to_string))
+            .collect::<Result<Vec<_>>>()?;
+        let optional = |value: *const c_char, name| {
+            if value.is_null() {
+                Ok(None)
+            } else {
+                text::required(value, name).map(|text| Some(text.to_string()))
+            }
+        };
+        let path = |value| text::path(value).map(Path::to_path_buf);
+        let identity = match (path(options.certificate_file), path(options.key_file)) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => fail!(InvalidArgument, "only one of certificate_file and key_file is set"),
+        };
+        let user = match (optional(options.user, "user")?, optional(options.password, "password")?) {
+            (Some(user), Some(password)) => Some((user, password)),
+            (None, None) => None,
+            _ => fail!(InvalidArgument, "only one of user and password is set"),
+        };
+        Ok(EtcdConfig {
+            endpoints,
+            prefix: optional(options.prefix, "prefix")?.unwrap_or_default(),
+            authority: path(options.ca_file),
+            identity,
+            user,
+            lease_seconds: options.lease_seconds,
+        })
+    }
+}
+
+/// Publishes the metadata and layouts of an agent under its name. Replaces the entry of that name, also that
+/// of another process: a restarted agent replaces its predecessor.
+///
+/// Call it again after further memory was registered. Peers find the old entry until the new one is complete.
+/// The entry exists until it is withdrawn, the directory is destroyed, or the process ends. If it is removed
+/// or damaged by another process, it is published again.
+///
+/// @param directory a directory
+/// @param agent an agent with a backend that reaches peers
+/// @param layouts layouts of the agent; NULL with count 0 for none
+/// @param count number of layouts, at most 1024
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a name is empty, too long or not unique, or a layout is of another
+///           agent
+///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_UNSUPPORTED: as for kvmem_layout_export
+///         KVMEM_STATUS_OUT_OF_RANGE: the entry would have more than 1 MiB
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry may still be published
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO: the entry cannot be
+///           stored, or etcd is not reached; the message has the reason
+///         KVMEM_STATUS_NIXL: the agent has no metadata
+///
+/// Notes: a name has at most 200 bytes. Every byte other than A-Z a-z 0-9 - _ and . counts as three.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_publish(
+    directory: *const kvmem_directory,
+    agent: *mut kvmem_agent,
+    layouts: *const kvmem_named_layout,
+    count: usize,
+    timeout_ns: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let directory = borrow(scope, directory)?;
+            let agent = &borrow(scope, agent)?.agent;
+            let layouts = exported(scope, agent.name(), items(layouts, count, "layouts")?)?;
+            let metadata = agent.call(|state| state.local_metadata())?;
+            directory.publish(agent.name(), agent.log_id(), metadata, layouts, timeout(timeout_ns))
+        })
+    }
+}
+
+/// # Safety
+/// The names and layouts of the items must be valid.
+unsafe fn exported<'a>(
+    scope: &Scope<'a>,
+    agent: &str,
+    layouts: &[kvmem_named_layout],
+) -> Result<Vec<PublishedLayout>> {
+    let mut exported = Vec::with_capacity(layouts.len().min(1024));
+    for (index, item) in layouts.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        let (name, layout) =
+            unsafe { (text::required(item.name, "the name of a layout")?, borrow(scope, item.layout)?) };
+        let memory = layout.memory();
+        let owner = memory.owner();
+        ensure!(
+            owner.is_none_or(|owner| owner == agent),
+            InvalidArgument,
+            "layouts[{index}] of {}, '{name}', is of agent '{}', and agent '{agent}' is published",
+            layouts.len(),
+            owner.unwrap_or_default()
+        );
+        let descriptor =
+            layout.export().map_err(|error| error.context(format!("publish layout '{name}'")))?;
+        exported.push(PublishedLayout { name: name.to_string(), descriptor: ByteBuf::from(descriptor) });
+    }
+    Ok(exported)
+}
+
+/// Removes an entry that was published with this directory handle.
+///
+/// @param directory a directory
+/// @param agent name of the agent
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the agent was not published with this handle
+///         KVMEM_STATUS_STALE: another process has published an agent of that name since; its entry remains
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry ends at the latest when its
+///           lease does
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_withdraw(
+    directory: *const kvmem_directory,
+    agent: *const c_char,
+    timeout_ns: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            borrow(scope, directory)?.withdraw(text::required(agent, "agent")?, timeout(timeout_ns))
+        })
+    }
+}
+
+/// Finds the entry of an agent. The entry is a copy, which later changes of the directory do not affect.
+///
+/// @param directory a directory
+/// @param agent name of the agent
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param entry receives the entry; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
+///         KVMEM_STATUS_CORRUPT: another process has stored something else under that name
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_look_up(
+    directory: *const kvmem_directory,
+    agent: *const c_char,
+    timeout_ns: u64,
+    entry: *mut *mut kvmem_directory_entry,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let entry = Out::new(entry)?;
+            let directory = borrow(scope, directory)?;
+            let found = directory.look_up(text::required(agent, "agent")?, timeout(timeout_ns))?;
+            entry.set(found.into());
+            Ok(())
+        })
+    }
+}
+
+/// Checks that an entry is still the current one of its agent.
+///
+/// @param directory a directory
+/// @param entry an entry that was found in it
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_STALE: the agent has published again since, or was restarted; the message says which
+///         KVMEM_STATUS_NOT_FOUND: the agent was withdrawn, or its process has ended
+///         KVMEM_STATUS_CORRUPT: another process has stored something else under that name
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_check(
+    directory: *const kvmem_directory,
+    entry: *const kvmem_directory_entry,
+    timeout_ns: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let presence = &borrow(scope, entry)?.entry.presence;
+            borrow(scope, directory)?.check(presence, timeout(timeout_ns))
+        })
+    }
+}
+
+/// Begins to watch an agent, or all agents. The first events have the present state, further events every
+/// change.
+///
+/// @param directory a directory
+/// @param agent name of the agent, which need not be published yet; NULL for all agents
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
+///
+/// Notes: watch single agents if there are thousands. At most 65536 agents are reported.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_watch(
+    directory: *const kvmem_directory,
+    agent: *const c_char,
+    timeout_ns: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, directory)?.watch(nullable(agent)?, timeout(timeout_ns))) }
+}
+
+/// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
+/// discarded.
+///
+/// @param directory a directory
+/// @param agent name of the agent; NULL ends the watch of all, and keeps those of single agents
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: it is not watched
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended all the same
+///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_unwatch(
+    directory: *const kvmem_directory,
+    agent: *const c_char,
+    timeout_ns: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, directory)?.unwatch(nullable(agent)?, timeout(timeout_ns))) }
+}
+
+/// # Safety
+/// As for [`text::required`].
+unsafe fn nullable<'a>(name: *const c_char) -> Result<Option<&'a str>> {
+    // SAFETY: the caller's promise.
+    if name.is_null() { Ok(None) } else { unsafe { text::required(name, "agent") }.map(Some) }
+}
+
+/// Returns all events of a directory, and waits for one if there is none. Each event is returned once.
+///
+/// Changes of an agent that were not taken become one event: the difference between the last event that was
+/// taken and the current state. So memory is bounded, however many changes there are.
+///
+/// @param directory a directory
+/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param events receives the events, at least one; the caller destroys them
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: no event has arrived in time
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_take_events(
+    directory: *const kvmem_directory,
+    timeout_ns: u64,
+    events: *mut *mut kvmem_directory_events,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let events = Out::new(events)?;
+            let taken = borrow(scope, directory)?.take_events(timeout(timeout_ns))?;
+            events.set(Events::of(taken));
+            Ok(())
+        })
+    }
+}
+
+/// Has a queue report that a directory has events, so that no thread needs to wait for them.
+///
+/// When events arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
+/// bytes. Take the events with kvmem_directory_take_events then, with timeout 0. The next completion follows
+/// when events arrive after that.
+///
+/// @param directory a directory
+/// @param queue the queue, which replaces the one before; NULL ends the reports
+/// @param user_data user_data of the completions
+/// @return KVMEM_STATUS_OK
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_report_events(
+    directory: *const kvmem_directory,
+    queue: *mut kvmem_queue,
+    user_data: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let directory = borrow(scope, directory)?;
+            let queue = borrow_nullable(scope, queue)?.map(|open| open.0.clone());
+            directory.ring_on_events(queue.map(|queue| {
+                let entry = QueueEntry { user_data, bytes: 0, status: None };
+                Box::new(move || queue.push(entry)) as Box<dyn Fn() + Send + Sync>
+            }));
+            Ok(())
+        })
+    }
+}
+
+/// Destroys a directory handle. Withdraws the entries that were published with it, and waits at most two
+/// seconds for that. Entries and events that were returned remain valid.
+///
+/// @param directory a directory that no other call uses; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_destroy(directory: *mut kvmem_directory) {
+    // SAFETY: by contract.
+    unsafe { destroy(directory) };
+}

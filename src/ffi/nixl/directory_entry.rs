@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Entries of directories.
+
+use std::ffi::{CString, c_char, c_void};
+
+use crate::directory::Entry;
+use crate::error::{Error, Status, ensure};
+use crate::ffi::agent::kvmem_agent;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
+use crate::ffi::common::pointer::out;
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
+use crate::ffi::layout::kvmem_layout;
+use crate::layout::Layout;
+
+/// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
+/// time.
+pub struct kvmem_directory_entry {
+    handle: Handle<FoundEntry>,
+}
+opaque!(kvmem_directory_entry, FoundEntry, "directory entry");
+
+/// An entry, with its names as C strings.
+pub struct FoundEntry {
+    /// The entry.
+    pub entry: Entry,
+    name: CString,
+    layouts: Vec<CString>,
+}
+
+impl From<Entry> for FoundEntry {
+    fn from(entry: Entry) -> Self {
+        // Names without NUL bytes: entries were checked when they were read.
+        let text = |name: &String| CString::new(name.as_str()).unwrap_or_default();
+        let layouts = entry.layouts.iter().map(|layout| text(&layout.name)).collect();
+        Self { name: text(&entry.presence.name), layouts, entry }
+    }
+}
+
+/// What an entry contains. The pointers are valid as long as the kvmem_directory_entry.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_directory_entry_info {
+    /// Name of the agent.
+    pub agent: *const c_char,
+    /// A random number of the agent that published the entry, not 0. A restarted agent has another one.
+    pub incarnation: u64,
+    /// Counts the publications of the agent, from 1.
+    pub version: u64,
+    /// NIXL's metadata of the agent.
+    pub metadata: *const c_void,
+    /// Number of bytes of the metadata.
+    pub metadata_size: usize,
+    /// Number of layouts.
+    pub layout_count: usize,
+}
+
+/// A layout in an entry. The pointers are valid as long as the kvmem_directory_entry.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_published_layout {
+    /// Name under which it was published.
+    pub name: *const c_char,
+    /// Bytes of kvmem_layout_export.
+    pub descriptor: *const c_void,
+    /// Number of bytes.
+    pub size: usize,
+}
+
+/// Returns what an entry contains.
+///
+/// @param entry an entry
+/// @param info receives it
+/// @return KVMEM_STATUS_OK
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_entry_get_info(
+    entry: *const kvmem_directory_entry,
+    info: *mut kvmem_directory_entry_info,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let found = borrow(scope, entry)?;
+            let Entry { presence, metadata, layouts } = &found.entry;
+            out(info, "info")?.write(kvmem_directory_entry_info {
+                agent: found.name.as_ptr(),
+                incarnation: presence.incarnation,
+                version: presence.version,
+                metadata: metadata.as_ptr().cast(),
+                metadata_size: metadata.len(),
+                layout_count: layouts.len(),
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Returns one of the layouts of an entry.
+///
+/// @param entry an entry
+/// @param index less than layout_count
+/// @param layout receives the layout
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_entry_get_layout(
+    entry: *const kvmem_directory_entry,
+    index: usize,
+    layout: *mut kvmem_published_layout,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let found = borrow(scope, entry)?;
+            let layouts = &found.entry.layouts;
+            ensure!(
+                index < layouts.len(),
+                OutOfRange,
+                "index is {index}, and the entry has {} layouts",
+                layouts.len()
+            );
+            out(layout, "layout")?.write(kvmem_published_layout {
+                name: found.layouts[index].as_ptr(),
+                descriptor: layouts[index].descriptor.as_ptr().cast(),
+                size: layouts[index].descriptor.len(),
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Loads the metadata of an entry, so that an agent can access the memory of the agent that published it.
+///
+/// If the peer was restarted since its metadata was loaded, that is removed first: layouts that were imported
+/// before then fail with KVMEM_STATUS_STALE.
+///
+/// @param entry an entry
+/// @param agent the agent that will access the memory
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
+///         KVMEM_STATUS_BUSY: the peer was restarted, and a transfer with its predecessor is in flight
+///         KVMEM_STATUS_CORRUPT: the metadata is that of another agent
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
+///           peer
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_entry_load(
+    entry: *const kvmem_directory_entry,
+    agent: *mut kvmem_agent,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let Entry { presence, metadata, .. } = borrow(scope, entry)?.entry.clone();
+            let agent = &borrow(scope, agent)?.agent;
+            agent.call(move |state| state.load_peer(&presence.name, &metadata))
+        })
+    }
+}
+
+/// Creates a remote layout from a layout of an entry, as kvmem_layout_import does.
+///
+/// @param entry an entry, which kvmem_directory_entry_load has loaded
+/// @param agent the agent that will access the layout
+/// @param name name under which the layout was published
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name, its metadata is not loaded, or does
+///           not cover the memory of the layout
+///         KVMEM_STATUS_CORRUPT: the descriptor is damaged, malicious, or of another agent
+///         KVMEM_STATUS_VERSION_MISMATCH: the descriptor has a version that this library cannot read
+///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_entry_import_layout(
+    entry: *const kvmem_directory_entry,
+    agent: *mut kvmem_agent,
+    name: *const c_char,
+    layout: *mut *mut kvmem_layout,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let layout = Out::new(layout)?;
+            let Entry { presence, layouts, .. } = &borrow(scope, entry)?.entry;
+            let name = text::required(name, "name")?;
+            let missing = || {
+                let names: Vec<_> = layouts.iter().take(16).map(|each| each.name.as_str()).collect();
+                let message = format!(
+                    "agent '{}' has published no layout '{name}'; it has {} layouts: {}",
+                    presence.name,
+                    layouts.len(),
+                    names.join(", ")
+                );
+                Error::new(Status::NotFound, message)
+            };
+            let published = layouts.iter().find(|each| each.name == name).ok_or_else(missing)?;
+            let imported = Layout::import(&borrow(scope, agent)?.agent, &published.descriptor)?;
+            let owner = imported.memory().owner().unwrap_or_default().to_string();
+            ensure!(
+                owner == presence.name,
+                Corrupt,
+                "layout '{name}' of agent '{}' is in memory of agent '{owner}'",
+                presence.name
+            );
+            layout.set(imported);
+            Ok(())
+        })
+    }
+}
+
+/// Destroys an entry.
+///
+/// @param entry an entry that no other call uses; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_entry_destroy(entry: *mut kvmem_directory_entry) {
+    // SAFETY: by contract.
+    unsafe { destroy(entry) };
+}

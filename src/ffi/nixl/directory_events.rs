@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Events of directories.
+
+use std::ffi::{CString, c_char};
+
+use crate::directory::board::{Change, Event};
+use crate::error::ensure;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Handle, borrow, destroy, opaque, peek};
+use crate::ffi::common::pointer::out;
+use crate::ffi::common::status::{KVMEM_STATUS_CORRUPT, KVMEM_STATUS_OK, KVMEM_STATUS_STALE, kvmem_status};
+
+/// Events that were taken from a directory. They never change, so any threads may read them at the same time.
+pub struct kvmem_directory_events {
+    handle: Handle<Events>,
+}
+opaque!(kvmem_directory_events, Events, "directory events");
+
+/// Events, with their texts as C strings.
+pub struct Events(Vec<(Event, CString, CString)>);
+
+/// An agent has an entry, and had none.
+pub const KVMEM_DIRECTORY_PUBLISHED: u32 = 1;
+/// An agent was restarted: its entry is that of another incarnation.
+pub const KVMEM_DIRECTORY_RESTARTED: u32 = 2;
+/// An agent has published again.
+pub const KVMEM_DIRECTORY_UPDATED: u32 = 3;
+/// An agent has no entry any more: it was withdrawn, or its process has ended.
+pub const KVMEM_DIRECTORY_WITHDRAWN: u32 = 4;
+/// What is stored under the name of an agent is not a valid entry.
+pub const KVMEM_DIRECTORY_INVALID: u32 = 5;
+/// Another process has published an agent that this handle had published. The entry of the other process
+/// remains. It is reported also if nothing is watched.
+pub const KVMEM_DIRECTORY_SUPERSEDED: u32 = 6;
+/// The directory cannot be reached. kvmem tries again; changes are reported later.
+pub const KVMEM_DIRECTORY_INTERRUPTED: u32 = 7;
+/// The directory is reached again. All changes since were or are reported.
+pub const KVMEM_DIRECTORY_RESUMED: u32 = 8;
+
+/// An event. The pointers are valid as long as the kvmem_directory_events.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_directory_event {
+    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED and KVMEM_DIRECTORY_RESUMED.
+    pub agent: *const c_char,
+    /// Incarnation of the entry; of the last entry for KVMEM_DIRECTORY_WITHDRAWN; 0 for other kinds.
+    pub incarnation: u64,
+    /// Version of the entry; as incarnation.
+    pub version: u64,
+    /// Why the entry is not valid, or the directory cannot be reached; empty for other kinds.
+    pub message: *const c_char,
+    /// KVMEM_DIRECTORY_* value.
+    pub kind: u32,
+    /// KVMEM_STATUS_CORRUPT for KVMEM_DIRECTORY_INVALID, KVMEM_STATUS_STALE for KVMEM_DIRECTORY_SUPERSEDED,
+    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OK for other kinds.
+    pub status: kvmem_status,
+}
+
+impl Events {
+    pub(in crate::ffi) fn of(events: Vec<Event>) -> Self {
+        let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
+        let message = |change: &Change| match change {
+            Change::Invalid(reason) => text(reason),
+            Change::Interrupted(error) => text(error.message()),
+            _ => CString::default(),
+        };
+        Self(
+            events
+                .into_iter()
+                .map(|event| {
+                    let texts = (text(&event.agent), message(&event.change));
+                    (event, texts.0, texts.1)
+                })
+                .collect(),
+        )
+    }
+}
+
+fn kind(change: &Change) -> u32 {
+    match change {
+        Change::Published => KVMEM_DIRECTORY_PUBLISHED,
+        Change::Restarted => KVMEM_DIRECTORY_RESTARTED,
+        Change::Updated => KVMEM_DIRECTORY_UPDATED,
+        Change::Withdrawn => KVMEM_DIRECTORY_WITHDRAWN,
+        Change::Invalid(_) => KVMEM_DIRECTORY_INVALID,
+        Change::Superseded => KVMEM_DIRECTORY_SUPERSEDED,
+        Change::Interrupted(_) => KVMEM_DIRECTORY_INTERRUPTED,
+        Change::Resumed => KVMEM_DIRECTORY_RESUMED,
+    }
+}
+
+fn status(change: &Change) -> kvmem_status {
+    match change {
+        Change::Invalid(_) => KVMEM_STATUS_CORRUPT,
+        Change::Superseded => KVMEM_STATUS_STALE,
+        Change::Interrupted(error) => error.status() as kvmem_status,
+        _ => KVMEM_STATUS_OK,
+    }
+}
+
+/// Returns the number of events.
+///
+/// @param events events; NULL returns 0
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_events_count(events: *const kvmem_directory_events) -> usize {
+    // SAFETY: NULL or live, by contract.
+    unsafe { peek(events) }.map_or(0, |events| events.0.len())
+}
+
+/// Returns one of the events. Those of one agent are in order.
+///
+/// @param events events
+/// @param index less than the count
+/// @param event receives the event
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_events_get(
+    events: *const kvmem_directory_events,
+    index: usize,
+    event: *mut kvmem_directory_event,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let events = &borrow(scope, events)?.0;
+            ensure!(
+                index < events.len(),
+                OutOfRange,
+                "index is {index}, and there are {} events",
+                events.len()
+            );
+            let (found, agent, message) = &events[index];
+            out(event, "event")?.write(kvmem_directory_event {
+                agent: agent.as_ptr(),
+                incarnation: found.incarnation,
+                version: found.version,
+                message: message.as_ptr(),
+                kind: kind(&found.change),
+                status: status(&found.change),
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Destroys events.
+///
+/// @param events events that no other call uses; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_events_destroy(events: *mut kvmem_directory_events) {
+    // SAFETY: by contract.
+    unsafe { destroy(events) };
+}

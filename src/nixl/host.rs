@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Host names in addresses. NIXL takes IPv4 addresses only.
+
+#![forbid(unsafe_code)]
+
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, bounded};
+
+use crate::error::{Error, Result, Status, ensure, fail};
+
+/// The longest wait for a name server.
+const MOST_WAIT: Duration = Duration::from_secs(5);
+/// The longest host name of DNS.
+const MOST_NAME: usize = 253;
+
+/// The IPv4 address of a host. A name is looked up by the C library, which has no limit for that: so a thread does it, and
+/// ends later if the name server does not respond.
+pub(super) fn resolved(host: &str, deadline: Option<Instant>) -> Result<Ipv4Addr> {
+    if let Ok(address) = host.parse() {
+        return Ok(address);
+    }
+    ensure!(
+        is_name(host),
+        InvalidArgument,
+        "'{host}' is not an IPv4 address, such as 127.0.0.1, and no host name"
+    );
+    let (found, result) = bounded(1);
+    let name = host.to_string();
+    let look_up = move || drop(found.send((name.as_str(), 0).to_socket_addrs().map(Vec::from_iter)));
+    let thread = std::thread::Builder::new().name("kvmem-host".to_string());
+    thread.spawn(look_up).map_err(|error| {
+        Error::new(Status::OutOfMemory, format!("start a thread that looks up host '{host}': {error}"))
+    })?;
+    let limit = Instant::now() + MOST_WAIT;
+    match result.recv_deadline(deadline.map_or(limit, |deadline| deadline.min(limit))) {
+        Ok(Ok(addresses)) => {
+            let first = addresses.iter().find_map(|address| match address.ip() {
+                IpAddr::V4(address) => Some(address),
+                IpAddr::V6(_) => None,
+            });
+            first.ok_or_else(|| {
+                Error::new(Status::NotFound, format!("host '{host}' has no IPv4 address, which NIXL needs"))
+            })
+        }
+        Ok(Err(error)) => fail!(NotFound, "host '{host}' is not known: {error}"),
+        Err(RecvTimeoutError::Timeout) => {
+            fail!(TimedOut, "the name servers have not found host '{host}' in time")
+        }
+        Err(RecvTimeoutError::Disconnected) => fail!(Panic, "the thread that looks up host '{host}' ended"),
+    }
+}
+
+/// Whether a text can be a host name. One of digits and dots is an address with a mistake.
+fn is_name(host: &str) -> bool {
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    (1..=MOST_NAME).contains(&host.len())
+        && host.bytes().all(is_valid)
+        && host.bytes().any(|byte| byte.is_ascii_alphabetic())
+        && !host.starts_with(['.', '-'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_local_host_is_found_by_name_and_by_address() {
+        assert_eq!(resolved("127.0.0.1", None).unwrap(), Ipv4Addr::LOCALHOST);
+        assert_eq!(resolved("localhost", None).unwrap(), Ipv4Addr::LOCALHOST);
+    }
+
+    #[test]
+    fn what_is_no_name_is_not_looked_up() {
+        for host in ["", "127.0.0", "127.0.0.256", "::1", "a b", "a\n", "-a", ".a", &"a".repeat(254)] {
+            assert_eq!(resolved(host, None).unwrap_err().status(), Status::InvalidArgument, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_look_up_ends_at_its_deadline() {
+        let error = resolved("host.invalid", Some(Instant::now())).unwrap_err();
+        assert!(matches!(error.status(), Status::TimedOut | Status::NotFound), "{error}");
+    }
+}
