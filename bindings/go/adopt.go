@@ -49,7 +49,7 @@ func adopt(address, size uint64, flags AdoptFlags, release func(),
 	call func(*C.kvmem_adopt_options, **C.kvmem_region, **C.kvmem_error) C.kvmem_status) (*Region, error) {
 	var a arena
 	defer a.free()
-	o := newOptions[C.kvmem_adopt_options](a)
+	o := newOptions[C.kvmem_adopt_options](&a)
 	o.flags = C.uint64_t(flags)
 	o.size = C.uint64_t(size)
 	handle := cgo.NewHandle(release) // deleted by kvmemGoRelease
@@ -83,7 +83,7 @@ type AdoptFileOptions struct {
 func AdoptFile(options AdoptFileOptions) (*Region, error) {
 	var a arena
 	defer a.free()
-	o := newOptions[C.kvmem_adopt_file_options](a)
+	o := newOptions[C.kvmem_adopt_file_options](&a)
 	o.flags = C.uint64_t(options.Flags)
 	o.offset = C.uint64_t(options.Offset)
 	o.size = C.uint64_t(options.Size)

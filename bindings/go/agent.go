@@ -65,7 +65,7 @@ type AgentOptions struct {
 func NewAgent(name string, options AgentOptions) (*Agent, error) {
 	var a arena
 	defer a.free()
-	o := newOptions[C.kvmem_agent_options](a)
+	o := newOptions[C.kvmem_agent_options](&a)
 	o.flags = C.uint64_t(options.Flags)
 	o.progress_delay_us = C.uint64_t(options.ProgressDelay / time.Microsecond)
 	o.listen_delay_us = C.uint64_t(options.ListenDelay / time.Microsecond)

@@ -37,7 +37,7 @@ type BrokerOptions struct {
 func NewBroker(options BrokerOptions) (*Broker, error) {
 	var a arena
 	defer a.free()
-	o := newOptions[C.kvmem_broker_options](a)
+	o := newOptions[C.kvmem_broker_options](&a)
 	o.path = a.string(options.Path)
 	o.users = a.words(options.Users)
 	o.num_users = C.size_t(len(options.Users))
@@ -192,7 +192,7 @@ func FetchShare(ctx context.Context, options FetchOptions) (*Share, error) {
 	return outlived(ctx, func(timeout C.uint64_t) (*Share, error) {
 		var a arena
 		defer a.free()
-		o := newOptions[C.kvmem_fetch_options](a)
+		o := newOptions[C.kvmem_fetch_options](&a)
 		o.flags = C.uint64_t(options.Flags)
 		o.path = a.string(options.Path)
 		o.name = a.string(options.Name)

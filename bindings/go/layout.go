@@ -137,7 +137,7 @@ func NewLayout(options LayoutOptions) (*Layout, error) {
 	defer a.free()
 	var u users
 	defer u.done()
-	o := newOptions[C.kvmem_layout_options](a)
+	o := newOptions[C.kvmem_layout_options](&a)
 	o.config = options.Config.c(&a)
 	agent, err := u.pointer(options.Agent.ref())
 	if err != nil {
