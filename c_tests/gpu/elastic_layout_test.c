@@ -217,6 +217,7 @@ static void check_row(const kvmem_block *row, uint32_t value) {
 
 /* The rows of the blocks in use have memory, whatever the order. */
 TEST(orders_grow_by_blocks) {
+    RETAIN_DEVICE(0); /* else each access to a row would create the context and destroy it */
     static const char *const orders[] = {"BLOHNC", "LBONHC", "LO/BNHC", "L/BHNOC", "OBHNLC"};
     for (size_t i = 0; i < NUM(orders); i++) {
         const kvmem_layout_config config = WITH(config_of(&kv_kinds[0]), it.kind = 0, it.num_heads = 8,

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hundred agents, each with a directory of its own, find all others in etcd. With KVMEM_TEST_FIGURES set, prints
-// what that took.
+// Many agents, each with a directory of its own, find all others in etcd. With KVMEM_TEST_FIGURES set, there are 200, and
+// it prints what that took.
 #include "etcd_server.h"
 
 #include <time.h>
 
-#define AGENTS 200
+#define MOST 200
+#define AGENTS (getenv("KVMEM_TEST_FIGURES") != NULL ? MOST : 24)
 
-static kvmem_agent *agents[AGENTS];
-static kvmem_directory *directories[AGENTS];
+static kvmem_agent *agents[MOST];
+static kvmem_directory *directories[MOST];
 
 static double now(void) {
     struct timespec time;
@@ -33,7 +34,7 @@ static void allow_many_files(void) {
 
 /* Takes events until each agent was reported once. */
 static void await_all(kvmem_directory *directory) {
-    for (size_t found = 0; found < AGENTS;) {
+    for (int found = 0; found < AGENTS;) {
         OWN(kvmem_directory_events, events, kvmem_directory_take_events, directory, PATIENCE);
         for (size_t i = 0; i < kvmem_directory_events_count(events); i++) {
             GET(kvmem_directory_event, event, kvmem_directory_events_get, events, i);
@@ -43,7 +44,7 @@ static void await_all(kvmem_directory *directory) {
     }
 }
 
-TEST(two_hundred_agents_find_each_other) {
+TEST(many_agents_find_each_other) {
     allow_many_files();
     OPENED(etcd_server, server, false);
     const char *endpoint = server.endpoint;

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzzer begins with of messages, requests, refusals, control blocks and served transfers: the files are these bytes. Those of
+//! What the fuzzer begins with of messages, requests, refusals and control blocks: the files are these bytes. Those of
 //! shares a program of the C tests writes, since they need memory of every kind.
 
 use kvmem::error::{Error, Status};
-use kvmem::process::ProcessIdentity;
 use kvmem::region::Access;
 use kvmem::share::broker::{FetchRequest, Refusal, Token};
 use kvmem::share::frame::{Header, MessageKind, ParcelInfo};
-use kvmem::transfer::engine::nixl::served::message::{Body, Message, Open, SessionKey};
-use kvmem::transfer::plan::Terms;
-use kvmem::transfer::{BlockPair, Outline, PairedRange, Plan, Wanted};
 
 use crate::reading::{self, CONTROL_HEAD, Target};
 
@@ -26,8 +22,8 @@ pub fn all() -> Vec<Seed> {
         let sealed = seeds.into_iter().map(|(name, bytes)| (name, (target.sealed)(&bytes)));
         sealed.map(|(name, bytes)| Seed { target, name, bytes }).collect::<Vec<_>>()
     };
-    let (controls, served) = (of("control", controls()), of("served", served()));
-    [of("message", messages()), of("request", requests()), of("refusal", refusals()), controls, served]
+    let controls = of("control", controls());
+    [of("message", messages()), of("request", requests()), of("refusal", refusals()), controls]
         .into_iter()
         .flatten()
         .collect()
@@ -117,42 +113,6 @@ fn refusals() -> Vec<(&'static str, Vec<u8>)> {
         ("damaged-in-progress", code(1, b"wait")),
         ("damaged-status-nobody-knows", code(-1234, b"what")),
         ("damaged-cut", vec![0xFF; 3]),
-    ]
-}
-
-/// The messages of a session, after the id of the service.
-fn served() -> Vec<(&'static str, Vec<u8>)> {
-    let here = reading::served_layout();
-    let wanted =
-        Wanted { heads: Some(PairedRange { source: 1, destination: 0, count: 2 }), ..Wanted::default() };
-    let outline = std::sync::Arc::new(Outline::between(&here, &here, wanted, false).unwrap());
-    let pairs =
-        [(7, 0), (1, 2), (2, 3), (8, 1)].map(|(source, destination)| BlockPair { source, destination });
-    let plan = Plan::new(&outline, &pairs, None).unwrap();
-    let terms = || Terms::of(&plan.led_by(1), 0).unwrap();
-    let message = |body| {
-        let bytes =
-            Message { session: SessionKey([7; 16]), body }.write(&kvmem::nixl::ServiceId([9; 16])).unwrap();
-        bytes[24..].to_vec()
-    };
-    let open = |writes, bytes| {
-        message(Body::Open(Box::new(Open {
-            process: ProcessIdentity::unknown(),
-            writes,
-            bytes,
-            chunk_size: 4096,
-            terms: terms(),
-        })))
-    };
-    let cut = open(false, plan.bytes())[..60].to_vec();
-    vec![
-        ("read", open(false, plan.bytes())),
-        ("write", open(true, plan.bytes())),
-        ("lie-about-bytes", open(false, u64::MAX)),
-        ("progress", message(Body::Progress(3))),
-        ("progress-of-all", message(Body::Progress(u64::MAX))),
-        ("close", message(Body::Close)),
-        ("damaged-cut", cut),
     ]
 }
 

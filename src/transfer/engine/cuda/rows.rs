@@ -208,7 +208,7 @@ mod tests {
     fn products_with_an_inverse_are_quotients() {
         for divisor in (1..200u64).chain([255, 256, 999, 1 << 12, (1 << 16) - 1]) {
             let by = inverse(divisor);
-            let quotient = |value: u64| if by == 0 { value } else { value * u64::from(by) >> 32 };
+            let quotient = |value: u64| if by == 0 { value } else { (value * u64::from(by)) >> 32 };
             let most = (MOST - 1) / divisor;
             let near =
                 [most, most - 1, most / divisor * divisor, (most / divisor * divisor).saturating_sub(1)];

@@ -79,7 +79,7 @@ proptest! {
         let expected = expected_of_tokens(sides, &asked, heads).unwrap();
         if by_layer {
             let layers = (0..3).map(|layer| through_a_row(&plan.layer(layer), sides, leader, step));
-            prop_assert_eq!(layers.map(Result::unwrap).flatten().collect::<BTreeMap<_, _>>(), expected);
+            prop_assert_eq!(layers.flat_map(Result::unwrap).collect::<BTreeMap<_, _>>(), expected);
         } else {
             prop_assert_eq!(through_a_row(&plan, sides, leader, step).unwrap(), expected);
         }
