@@ -17,15 +17,11 @@ pub struct KernelCopy {
     /// Without the address of the runs, unless they are part of the launch.
     launches: Vec<Blocks>,
     most_ctas: u32,
-    /// Of a launch for rows.
-    most_ctas_of_rows: u32,
 }
 
 impl KernelCopy {
-    /// Prepares it. Fails with a reason. Rows get one CTA per multiprocessor, with which copies within an H200 are as fast as
-    /// those of units with four (`bench/notes/15-reshape.md`).
-    pub fn prepare(plan: &Plan, most_ctas: u32, multiprocessors: u32) -> std::result::Result<Self, String> {
-        let most_ctas_of_rows = most_ctas.min(multiprocessors.max(1));
+    /// Prepares it. Fails with a reason.
+    pub fn prepare(plan: &Plan, most_ctas: u32) -> std::result::Result<Self, String> {
         let (mut runs, mut launches) = (Vec::new(), Vec::new());
         for part in plan.parts() {
             add_launches(&part, most_tile(plan.bytes()), &mut runs, &mut launches)?;
@@ -36,10 +32,8 @@ impl KernelCopy {
             _ => None,
         };
         Ok(match with_runs {
-            Some(launch) => {
-                Self { runs: PreparedRuns::InLaunch, launches: vec![launch], most_ctas, most_ctas_of_rows }
-            }
-            None => Self { runs: PreparedRuns::OnHeap(runs), launches, most_ctas, most_ctas_of_rows },
+            Some(launch) => Self { runs: PreparedRuns::InLaunch, launches: vec![launch], most_ctas },
+            None => Self { runs: PreparedRuns::OnHeap(runs), launches, most_ctas },
         })
     }
 
@@ -62,9 +56,8 @@ impl KernelCopy {
         let runs = self.runs.address(slot)?;
         self.launches.iter().try_for_each(|blocks| {
             let blocks = Blocks { runs: runs + blocks.runs, ..*blocks };
-            let most_ctas = if blocks.are_rows() { self.most_ctas_of_rows } else { self.most_ctas };
             // SAFETY: the caller's promise. The plan checked that source and destination do not overlap.
-            unsafe { kernel.launch(on, &blocks, most_ctas) }
+            unsafe { kernel.launch(on, &blocks, self.most_ctas) }
         })
     }
 }
