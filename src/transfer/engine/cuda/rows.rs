@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(RowLoops::of(256, &[near, far]), None);
         assert_eq!(RowLoops::of(256, &[within(2, [(1 << 32) - 256, 512])]), None);
         assert!(RowLoops::of(256, &[within(2, [(1 << 32) - 512, 512])]).is_some());
-        assert!(RowLoops::of(1, &[within(3, [1, 2]), within(1 << 16, [2, 1])]).unwrap().1 == 1);
+        assert!(RowLoops::of(1, &[within(3, [1, 2]), within((1 << 16) - 1, [2, 1])]).unwrap().1 == 1);
     }
 
     #[test]

@@ -62,8 +62,7 @@ const US: f64 = 1e-6;
 const START: f64 = 6.0 * US;
 /// A call of a batch, without its copies.
 const CALL: f64 = 0.4 * US;
-/// Additional time for each of the first copies of a run, until the driver's code and data are cached: at least so much. On a
-/// host with a slow CPU, where a batch takes longer per copy, it is up to three times as long.
+/// Additional time for each of the first copies of a run, until the driver's code and data are cached.
 const COLD_COPY: f64 = 0.8 * US;
 /// Number of copies with cold caches: those of a batch's first call.
 const COLD_COPIES: u64 = FIRST_CALL as u64;
@@ -214,7 +213,7 @@ fn submission(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
 /// have returned.
 fn batch(copies: u64, bytes: f64, batched: f64) -> f64 {
     let wake = if copies > QUICK_BATCH as u64 { WAKE } else { 0.0 };
-    let cold = copies.min(COLD_COPIES) as f64 * (2.0 * batched).clamp(COLD_COPY, 3.0 * COLD_COPY);
+    let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
     let (mut cpu, mut engine) = (START + wake + cold, 0.0f64);
     for size in call_sizes(copies as usize, EngineLoad::Idle) {
         let size = size as f64;

@@ -71,19 +71,25 @@ fn add_launched(blocks: &Blocks, runs: &[KernelRun], bytes: &mut BTreeMap<u64, u
     for run in &runs[first..first + blocks.num_runs as usize] {
         assert!(run.length <= blocks.most_blocks);
         for layer in &blocks.layers[..blocks.num_layers as usize] {
-            for (block, outer) in (0..run.length)
-                .flat_map(|block| (0..u64::from(blocks.num_outers)).map(move |outer| (block, outer)))
-            {
-                let at = |start: u64, id: u32, block_stride, outer_stride| {
-                    start.wrapping_add(u64::from(id + block) * block_stride + outer * outer_stride)
+            // Units have one loop within blocks, rows have two.
+            let inners = if blocks.are_rows() { u64::from(blocks.num_inners) } else { 1 };
+            let rows = u64::from(blocks.num_outers) * inners;
+            for (block, row) in (0..run.length).flat_map(|block| (0..rows).map(move |row| (block, row))) {
+                let at = |start: u64, id: u32, block_stride, strides: [u64; 2]| {
+                    let offset = row / inners * strides[0] + row % inners * strides[1];
+                    start.wrapping_add(u64::from(id + block) * block_stride + offset)
                 };
-                let source =
-                    at(layer.source, run.source, blocks.source_block_stride, blocks.source_outer_stride);
+                let source = at(
+                    layer.source,
+                    run.source,
+                    blocks.source_block_stride,
+                    [blocks.source_outer_stride, blocks.source_inner_stride.into()],
+                );
                 let destination = at(
                     layer.destination,
                     run.destination,
                     blocks.destination_block_stride,
-                    blocks.destination_outer_stride,
+                    [blocks.destination_outer_stride, blocks.destination_inner_stride.into()],
                 );
                 for byte in 0..blocks.unit_size {
                     assert_eq!(bytes.insert(destination + byte, source + byte), None, "written twice");
@@ -211,7 +217,7 @@ proptest! {
 #[test]
 fn a_chunk_with_more_tiles_than_a_launch_supports_fails() {
     const SCATTERED: u32 = 2300;
-    const LONG: u32 = 1000 * SCATTERED;
+    const LONG: u32 = 2000 * SCATTERED;
     let of_kind = |kind: usize| {
         let dimensions = Dimensions {
             num_blocks: u64::from(LONG + 2 * SCATTERED),
