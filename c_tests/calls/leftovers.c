@@ -64,8 +64,8 @@ static void add_mappings(holdings *holdings) {
     fclose(maps);
 }
 
-static void add_directory(holdings *holdings) {
-    DIR *entries = opendir(owned_directory());
+static void add_directory(holdings *holdings, const char *path) {
+    DIR *entries = opendir(path);
     CHECK(entries != NULL);
     for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
@@ -80,7 +80,8 @@ static void take_stock(holdings *holdings) {
     holdings->count = 0;
     add_files(holdings);
     add_mappings(holdings);
-    add_directory(holdings);
+    add_directory(holdings, owned_directory());
+    add_directory(holdings, owned_folder_path());
     qsort(holdings->names, holdings->count, sizeof(holdings->names[0]), compare_names);
 }
 

@@ -109,6 +109,7 @@ void owned_open(void) {
         snprintf(sockets[i], sizeof(sockets[i]), "%s/socket%d", directory.path, i);
     }
     snprintf(folder, sizeof(folder), "%s/cluster", directory.path);
+    CHECK_EQ(mkdir(folder, 0700), 0);
     CHECK_EQ(setenv("TMPDIR", directory.path, 1), 0);
 }
 
