@@ -97,7 +97,7 @@ rust-test: setup
 
 c-test: build
 	@$(NEW_RECORD)
-	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure
+	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure --parallel $$(nproc)
 	@$(CHECK_SKIPS)
 
 # The tests with a real engine alone.

@@ -171,6 +171,9 @@ void etcd_server_close(etcd_server *server) {
 
 void etcd_server_freeze(const etcd_server *server) {
     CHECK_EQ(kill(server->pid, SIGSTOP), 0);
+    int state = 0;
+    CHECK_EQ(waitpid(server->pid, &state, WUNTRACED), server->pid);
+    CHECK(WIFSTOPPED(state));
 }
 
 void etcd_server_thaw(const etcd_server *server) {

@@ -3,7 +3,7 @@
 #ifndef KVMEM_DIRECTORY_HPP
 #define KVMEM_DIRECTORY_HPP
 
-#include "nixl.hpp"
+#include "layout.hpp"
 
 KVMEM_HPP_BEGIN
 
