@@ -172,7 +172,12 @@ static void explain(fuzz *fuzz) {
         CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_explain, transfer, or_null(fuzz, &explanation));
     }
     kvmem_path_choice choice;
-    CREATE(fuzz, BLOBS, kvmem_transfer_get_path_choice, transfer, random_index(fuzz, 4), or_null(fuzz, &choice));
+    const size_t index = random_index(fuzz, 4);
+    if (random_one_in(fuzz, 3)) { /* nor here */
+        TRY(fuzz, kvmem_transfer_get_path_choice, transfer, index, or_null(fuzz, &choice), NULL);
+    } else {
+        CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_get_path_choice, transfer, index, or_null(fuzz, &choice));
+    }
 }
 
 DESTROYS(destroy_transfer, TRANSFERS)
