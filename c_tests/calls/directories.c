@@ -102,6 +102,8 @@ static void meet(fuzz *fuzz) {
     TRY(fuzz, kvmem_directory_look_up, directory, name, SECONDS(1), &entry);
     TRY(fuzz, kvmem_directory_entry_load, entry, reader);
     CREATE(fuzz, LAYOUTS, kvmem_directory_entry_import_layout, entry, reader, "one");
+    kvmem_directory_entry_info info;
+    TRY(fuzz, kvmem_directory_entry_get_info, entry, &info);
     kvmem_published_layout published;
     TRY(fuzz, kvmem_directory_entry_get_layout, entry, 0, &published);
     TRY(fuzz, kvmem_directory_check, directory, entry, SECONDS(1));
