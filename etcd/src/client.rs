@@ -22,7 +22,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// No request waits longer.
 const MOST_WAIT: Duration = Duration::from_secs(10);
 /// How long the end of a client waits for the end of its lease.
-const FAREWELL: Duration = Duration::from_millis(500);
+const REVOKE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Runs a client until its commands end. The thread is its own.
 pub fn run(options: Options, commands: UnboundedReceiver<Command>, sink: Sink) {
@@ -40,7 +40,7 @@ pub fn run(options: Options, commands: UnboundedReceiver<Command>, sink: Sink) {
     local.block_on(&runtime, serve(options, commands, sink, lease.clone()));
     local.block_on(&runtime, async {
         if let Some((client, id)) = lease.take() {
-            let _ = timeout(FAREWELL, client.lease_client().revoke(id)).await;
+            let _ = timeout(REVOKE_LIMIT, client.lease_client().revoke(id)).await;
         }
     });
     drop(local);
@@ -315,7 +315,7 @@ impl Client {
     async fn execute(&mut self, command: Command) {
         let Command { id, timeout_ms, request } = command;
         let limit = timeout_ms.map_or(MOST_WAIT, Duration::from_millis).min(MOST_WAIT);
-        let result = self.answer(request, limit).await;
+        let result = self.perform(request, limit).await;
         // A dead connection makes every further request wait as long. The next request connects again.
         if let Err(failure) = &result
             && failure.status == status::IO
@@ -364,7 +364,7 @@ impl Client {
         Ok(())
     }
 
-    async fn answer(&mut self, request: Request, limit: Duration) -> Result<Value> {
+    async fn perform(&mut self, request: Request, limit: Duration) -> Result<Value> {
         match timeout(limit, self.connected()).await {
             Ok(connected) => connected?,
             Err(_) => {

@@ -46,7 +46,7 @@ pub struct PublishedLayout {
 /// What an agent publishes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Who published it.
+    /// The agent that published it.
     pub presence: Presence,
     /// NIXL's metadata of the agent.
     pub metadata: ByteBuf,

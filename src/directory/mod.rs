@@ -26,10 +26,10 @@ use board::{Board, Event};
 pub use entry::{Entry, Presence, PublishedLayout};
 use entry::{check_layouts, check_name};
 pub use etcd::EtcdConfig;
-use store::{Answer, Report, Request, Sink, State, Store};
+use store::{Reply, Report, Request, Sink, State, Store};
 
 /// How long the end of a directory waits for the withdrawal of its entries.
-const FAREWELL: Duration = Duration::from_secs(1);
+const WITHDRAWAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// Where entries are stored.
 #[derive(Clone, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl Directory {
         Ok(Self { log_id, store, watch, published: Mutex::default(), watched: Mutex::default() })
     }
 
-    /// Publishes an agent: replaces its entry, of whatever process that was. Keeps the entry there until it is withdrawn.
+    /// Publishes an agent: replaces its entry, also if another process published it. Keeps the entry there until it is withdrawn.
     pub fn publish(
         &self,
         name: &str,
@@ -181,7 +181,7 @@ impl Directory {
     pub fn look_up(&self, name: &str, timeout: Option<Duration>) -> Result<Entry> {
         check_name(name, "the agent")?;
         match self.call(Request::LookUp(name.to_string()), timeout) {
-            Ok(Answer::Entry(entry)) => Ok(*entry),
+            Ok(Reply::Entry(entry)) => Ok(*entry),
             Ok(other) => fail!(Panic, "the reply to a look-up is {other:?}"),
             Err(error) => Err(error.context(format!("look up agent '{name}' in {}", self.store.location()))),
         }
@@ -193,8 +193,8 @@ impl Directory {
         let context = |error: Error| {
             error.context(format!("check the entry of agent '{name}' in {}", self.store.location()))
         };
-        let answer = self.call(Request::Check(name.clone()), timeout).map_err(context)?;
-        compare(looked_up, answer, self.store.location()).map_err(context)
+        let reply = self.call(Request::Check(name.clone()), timeout).map_err(context)?;
+        compare(looked_up, reply, self.store.location()).map_err(context)
     }
 
     /// Begins to watch an agent, or all. Its state is reported now, and every change.
@@ -275,16 +275,16 @@ impl Directory {
     }
 
     /// Executes a request. If the store does not respond in time, the error contains the reason that the store knows.
-    fn call(&self, request: Request, timeout: Option<Duration>) -> Result<Answer> {
+    fn call(&self, request: Request, timeout: Option<Duration>) -> Result<Reply> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let (reply, answer) = bounded(1);
-        self.store.submit(request, deadline, reply);
+        let (sender, reply) = bounded(1);
+        self.store.submit(request, deadline, sender);
         let received = match deadline {
-            None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(deadline) => answer.recv_deadline(deadline),
+            None => reply.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline) => reply.recv_deadline(deadline),
         };
         match received {
-            Ok(answer) => answer,
+            Ok(reply) => reply,
             Err(RecvTimeoutError::Disconnected) => {
                 fail!(Panic, "the thread of the directory ended or panicked")
             }
@@ -300,11 +300,11 @@ impl Directory {
 }
 
 /// Compares an entry that was looked up with the current state.
-fn compare(looked_up: &Presence, answer: Answer, location: &str) -> Result<()> {
+fn compare(looked_up: &Presence, reply: Reply, location: &str) -> Result<()> {
     let name = &looked_up.name;
-    match answer {
-        Answer::Presence(State::Present(current)) if current == *looked_up => Ok(()),
-        Answer::Presence(State::Present(current)) if current.incarnation == looked_up.incarnation => {
+    match reply {
+        Reply::Presence(State::Present(current)) if current == *looked_up => Ok(()),
+        Reply::Presence(State::Present(current)) if current.incarnation == looked_up.incarnation => {
             fail!(
                 Stale,
                 "the agent has published version {} since, and the entry is version {}; look it up again",
@@ -312,14 +312,14 @@ fn compare(looked_up: &Presence, answer: Answer, location: &str) -> Result<()> {
                 looked_up.version
             )
         }
-        Answer::Presence(State::Present(_)) => {
+        Reply::Presence(State::Present(_)) => {
             fail!(
                 Stale,
                 "the agent was restarted since the entry was looked up; look it up again, and load its metadata"
             )
         }
-        Answer::Presence(State::Absent) => Err(entry::not_found()),
-        Answer::Presence(State::Invalid(reason)) => Err(entry::refused(name, &reason, location)),
+        Reply::Presence(State::Absent) => Err(entry::not_found()),
+        Reply::Presence(State::Invalid(reason)) => Err(entry::refused(name, &reason, location)),
         other => fail!(Panic, "the reply to a check is {other:?}"),
     }
 }
@@ -333,19 +333,19 @@ fn random() -> Result<u64> {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Together, so that the wait is bounded whatever their number.
-        let deadline = Instant::now() + FAREWELL;
+        // Together, so that the wait is bounded for any number of them.
+        let deadline = Instant::now() + WITHDRAWAL_LIMIT;
         let names: Vec<_> = self.published.get_mut().drain().map(|(name, _)| name).collect();
-        let answers: Vec<_> = names
+        let replies: Vec<_> = names
             .into_iter()
             .map(|name| {
-                let (reply, answer) = bounded(1);
-                self.store.submit(Request::Withdraw(name.clone()), Some(deadline), reply);
-                (name, answer)
+                let (sender, reply) = bounded(1);
+                self.store.submit(Request::Withdraw(name.clone()), Some(deadline), sender);
+                (name, reply)
             })
             .collect();
-        for (name, answer) in answers {
-            match answer.recv_deadline(deadline) {
+        for (name, reply) in replies {
+            match reply.recv_deadline(deadline) {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) if error.status() == Status::Stale => {}
                 Ok(Err(error)) => log!(Warn, "directory {}: withdraw agent '{name}': {error}", self.log_id),
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn stale_and_not_found_are_distinct() {
-        let status = |state| compare(&presence(5, 2), Answer::Presence(state), "x").err().map(|e| e.status());
+        let status = |state| compare(&presence(5, 2), Reply::Presence(state), "x").err().map(|e| e.status());
         assert_eq!(status(State::Present(presence(5, 2))), None);
         assert_eq!(status(State::Present(presence(5, 3))), Some(Status::Stale));
         assert_eq!(status(State::Present(presence(6, 2))), Some(Status::Stale));

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// wants, whatever the store waits for.
 pub trait Store: Send + Sync {
     /// Queues a request. The reply is sent once, unless the store ends before.
-    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Answer>>);
+    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Reply>>);
     /// Where entries are stored, for messages.
     fn location(&self) -> &str;
     /// Why the store does not respond, if it knows a reason.
@@ -39,7 +39,7 @@ pub enum Request {
 
 /// The reply to a request.
 #[derive(Debug)]
-pub enum Answer {
+pub enum Reply {
     /// The request was executed.
     Done,
     /// The entry.

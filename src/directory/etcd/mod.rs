@@ -17,7 +17,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use serde_bytes::ByteBuf;
 
 use super::entry::{Entry, Presence, decode, encode, not_found, refused};
-use super::store::{Answer, Report, Request, Sink, State, Store};
+use super::store::{Reply, Report, Request, Sink, State, Store};
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 use crate::sync::Mutex;
@@ -50,7 +50,7 @@ struct Shared {
 /// A request that the client executes.
 struct Pending {
     expects: Expects,
-    reply: Sender<Result<Answer>>,
+    reply: Sender<Result<Reply>>,
 }
 
 /// How the value of a reply is read.
@@ -89,7 +89,7 @@ impl EtcdStore {
 }
 
 impl Store for EtcdStore {
-    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Answer>>) {
+    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Reply>>) {
         let (request, expects) = match self.shared.translated(request) {
             Ok(translated) => translated,
             Err(error) => return drop(reply.send(Err(error))),
@@ -200,20 +200,20 @@ impl Shared {
 
     fn finish(&self, id: u64, result: std::result::Result<Value, Failure>) {
         let Some(pending) = self.requests.lock().remove(&id) else { return };
-        let answer = result.map_err(error_of).and_then(|value| match pending.expects {
-            Expects::Nothing => Ok(Answer::Done),
-            Expects::Presence(name) => Ok(Answer::Presence(state(&name, value))),
+        let outcome = result.map_err(error_of).and_then(|value| match pending.expects {
+            Expects::Nothing => Ok(Reply::Done),
+            Expects::Presence(name) => Ok(Reply::Presence(state(&name, value))),
             Expects::Entry(name) => entry(&name, value, &self.location),
         });
-        let _ = pending.reply.send(answer);
+        let _ = pending.reply.send(outcome);
     }
 }
 
-fn entry(name: &str, value: Value, location: &str) -> Result<Answer> {
+fn entry(name: &str, value: Value, location: &str) -> Result<Reply> {
     match value {
         Value::Absent => Err(not_found()),
         Value::Bytes(bytes) => match Entry::read(name, &bytes) {
-            Ok(entry) => Ok(Answer::Entry(Box::new(entry))),
+            Ok(entry) => Ok(Reply::Entry(Box::new(entry))),
             Err(error) => Err(refused(name, error.message(), location)),
         },
         Value::TooLarge(size) => Err(refused(name, &too_large(size), location)),

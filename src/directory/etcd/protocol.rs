@@ -45,7 +45,7 @@ pub struct Options {
     pub endpoints: Vec<String>,
     /// What all keys begin with.
     pub prefix: String,
-    /// Certificates in PEM of those who may sign the certificate of the server; `None` for those of the system.
+    /// PEM certificates of the authorities that may sign the certificate of the server; `None` for the authorities of the system.
     pub authority: Option<ByteBuf>,
     /// The certificate of this client and its key, in PEM.
     pub identity: Option<(ByteBuf, ByteBuf)>,

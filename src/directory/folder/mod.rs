@@ -18,7 +18,7 @@ use std::time::Instant;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::store::{Answer, Request, Sink, Store};
+use super::store::{Reply, Request, Sink, Store};
 use crate::error::{Error, Result, Status};
 use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;
@@ -74,7 +74,7 @@ impl FolderStore {
 }
 
 impl Store for FolderStore {
-    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Answer>>) {
+    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Reply>>) {
         if let Some(jobs) = &self.jobs {
             // If the thread has ended, the caller sees that its channel is disconnected.
             let _ = jobs.send(Job { request, deadline, reply });

@@ -14,7 +14,7 @@ use rustix::fs::inotify::{ReadFlags, Reader};
 
 use super::files::{Folder, Found, OwnFile, name_of};
 use crate::directory::entry::{Entry, Presence, not_found, refused};
-use crate::directory::store::{Answer, Report, Request, Sink, State};
+use crate::directory::store::{Reply, Report, Request, Sink, State};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 
@@ -33,7 +33,7 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 pub struct Job {
     pub request: Request,
     pub deadline: Option<Instant>,
-    pub reply: Sender<Result<Answer>>,
+    pub reply: Sender<Result<Reply>>,
 }
 
 /// The state of the thread.
@@ -295,12 +295,12 @@ impl Worker {
         let result = if is_late && !matches!(job.request, Request::Withdraw(_) | Request::Unwatch(_)) {
             Err(Error::new(Status::TimedOut, "there was no time left"))
         } else {
-            self.answer(job.request)
+            self.perform(job.request)
         };
         let _ = job.reply.send(result);
     }
 
-    fn answer(&mut self, request: Request) -> Result<Answer> {
+    fn perform(&mut self, request: Request) -> Result<Reply> {
         if !self.folder.is_in_place() {
             self.reopen();
         }
@@ -309,12 +309,12 @@ impl Worker {
             Request::Withdraw(name) => self.withdraw(&name)?,
             Request::LookUp(name) => {
                 return match self.folder.find(&name) {
-                    Found::Entry(entry) => Ok(Answer::Entry(entry)),
+                    Found::Entry(entry) => Ok(Reply::Entry(entry)),
                     Found::Nothing | Found::Ended => Err(not_found()),
                     Found::Invalid(reason) => Err(refused(&name, &reason, &self.location)),
                 };
             }
-            Request::Check(name) => return Ok(Answer::Presence(self.state(&name))),
+            Request::Check(name) => return Ok(Reply::Presence(self.state(&name))),
             Request::Watch(name) => {
                 match &name {
                     None => self.watches_all = true,
@@ -328,7 +328,7 @@ impl Worker {
                 Some(name) => drop(self.watched.remove(&name)),
             },
         }
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
     fn publish(&mut self, entry: Entry) -> Result<()> {
