@@ -3,6 +3,7 @@
 #include "common/block_ids.hpp"
 #include "common/clock.hpp"
 #include "common/pattern.hpp"
+#include "common/points.hpp"
 #include "common/program.hpp"
 #include "reference/nixl_file.hpp"
 #include "reference/positioned_io.hpp"
@@ -179,7 +180,7 @@ std::string title_of(const disk_case &shape)
 
 void measure_case(const options &chosen, const disk_case &shape, results &found)
 {
-    if (title_of(shape).find(chosen.only) == std::string::npos)
+    if (!has_one_of(title_of(shape), chosen.only))
         return;
     const uint64_t total = chosen.quick ? 16 << 20 : 128 << 20;
     const auto pool = static_cast<uint32_t>(total / shape.block_bytes);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Creates build/gpu-bundle from the output of `make build`: a folder with the tests, the benches and the demo of kvmem, for
-# a GPU host without Rust or a network. Copy the folder there; `./run` lists the commands.
+# Creates build/gpu-bundle from the output of `make build`: a folder with the tests, the benches, the examples and the demo of
+# kvmem, for a GPU host without a compiler or a network. Copy the folder there; `./run` lists the commands.
 #
 # KVMEM_GPU_NIXL_WHEEL  a pip requirement or a wheel file of NIXL for CUDA 13  (default: nixl-cu13==1.5.1)
 # KVMEM_PYTHON          the Python whose venv holds the wheel                  (default: python3)
@@ -16,7 +16,7 @@ readonly bundle=build/gpu-bundle
 readonly fresh=build/gpu-bundle.new # created and tested here, then renamed
 readonly venv=build/nixl-cu13
 readonly prefix=build/gpu-prefix      # kvmem as installed, stripped
-readonly demo=build/gpu-demo
+readonly examples=build/gpu-examples
 readonly most_bytes=60000000
 
 readonly libraries=.nixl_cu13.mesonpy.libs # the folder of NIXL in site-packages
@@ -26,9 +26,12 @@ readonly ucx_modules=(libucm_cuda libuct_cuda libuct_cma) # loaded by UCX at run
 
 main() {
     rm -rf "$fresh"
-    mkdir -p "$fresh"/{lib,tests,bench,bin,clients,nixl}
+    mkdir -p "$fresh"/{lib,tests,bench,host-bench,bin,examples/{c,cpp,go,zig},clients,nixl}
     kvmem
     programs
+    examples_in_c
+    examples_in_go
+    examples_in_zig
     fetch_wheel
     nixl
     cp LICENSE "$fresh/"
@@ -59,19 +62,60 @@ programs() {
         [[ $test == */gpu_sim_* ]] || add_program "$test" tests
     done
     for bench in build/cmake/gpu_bench/*; do add_program "$bench" bench; done
+    # footprint measures the build tree's library, so it is not among them.
+    for bench in build/cmake/bench/[0-9]*; do add_program "$bench" host-bench; done
     add_program build/cmake/gpu_tests/kvmem_side clients
     install -m 644 c_tests/gpu/clients/*.py "$fresh/clients/"
     add_program "$prefix/bin/kvmem-doctor" bin
-    local example
-    for example in prefill_decode two_processes events; do
+}
+
+# Those in C and C++, built as a user builds them, against the installed package.
+examples_in_c() {
+    local source name
+    for source in examples/c/*/ examples/cpp/*/; do
+        name=${source#examples/}
+        name=${name%/}
+        # This one is in the engine bundle.
+        [[ $name != cpp/llama_cpp ]] || continue
         # shellcheck disable=SC2016
-        cmake -S "examples/cpp/$example" -B "$demo/$example" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-            -DCMAKE_PREFIX_PATH="$PWD/$prefix" -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
-            '-DCMAKE_INSTALL_RPATH=$ORIGIN/../lib' >/dev/null
-        cmake --build "$demo/$example" >/dev/null
-        add_program "$demo/$example/$example" bin
+        cmake -S "$source" -B "$examples/$name" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$PWD/$prefix" \
+            -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN/../../lib' >/dev/null
+        cmake --build "$examples/$name" >/dev/null
+        add_program "$examples/$name/$(basename "$name")" "examples/$(dirname "$name")"
     done
 }
+
+# Set-up installs Go and Zig. Programs in these languages find the library by LD_LIBRARY_PATH.
+examples_in_go() (
+    local go=$PWD/build/go/go/bin/go target=$PWD/$fresh/examples/go/
+    # shellcheck disable=SC2030
+    export PKG_CONFIG_PATH=$PWD/$prefix/lib/pkgconfig GOPROXY=off GOTOOLCHAIN=local GOENV=off GOTELEMETRY=off
+    export GOCACHE=$PWD/$examples/go/cache GOPATH=$PWD/$examples/go/path
+    cd examples/go
+    "$go" build -trimpath -buildvcs=false '-ldflags=-s -w' -o "$target" ./...
+)
+
+examples_in_zig() (
+    local zig=$PWD/build/zig/ziglang/zig source=$PWD/examples/zig package=$PWD/$prefix/share/kvmem/zig
+    local target=$PWD/$fresh/examples/zig work=$PWD/$examples/zig name
+    # shellcheck disable=SC2031
+    export PKG_CONFIG_PATH=$PWD/$prefix/lib/pkgconfig ZIG_GLOBAL_CACHE_DIR=$work/cache ZIG_LOCAL_CACHE_DIR=$work/local
+    # Zig compiles its build system first; without optimisation that takes a fifth of the time.
+    export ZIG_DEBUG_CMD=1
+    for name in "$source"/*/; do
+        name=$(basename "$name")
+        rm -rf "${work:?}/$name"
+        mkdir -p "$work/$name/src"
+        cd "$work/$name"
+        "$zig" init --minimal >/dev/null
+        "$zig" fetch --save=kvmem "$package"
+        cp "$source/build.zig" .
+        cp "$source/$name/main.zig" src/
+        # For any x86-64 machine, not for this one.
+        "$zig" build -Doptimize=ReleaseSafe -Dcpu=baseline
+        install -s zig-out/bin/engine "$target/$name"
+    done
+)
 
 add_program() {
     install -s "$1" "$fresh/$2/"
@@ -142,13 +186,15 @@ check_size() {
         "List the largest files: du -a $fresh | sort -n | tail"
 }
 
-# Runs the demo and the doctor without a GPU and with an empty environment: the library, NIXL, UCX and POSIX must be found in
-# the bundle.
+# Runs the demo, the doctor and the examples without a GPU and with an empty environment: the library, NIXL, UCX and POSIX must
+# be found in the bundle.
 check_demo() {
     env -i "$fresh/run" demo --tier system --blocks 16 --timeout 60 >build/gpu-bundle.log 2>&1 ||
         fail "the demo does not run from the bundle." "$(tail -n 5 build/gpu-bundle.log)"
     env -i "$fresh/run" doctor --require=plugin:UCX,plugin:POSIX --no-rates >build/gpu-bundle.log 2>&1 ||
         fail "kvmem-doctor does not find NIXL in the bundle." "$(tail -n 5 build/gpu-bundle.log)"
+    env -i "$fresh/run" examples --without-gpu >build/gpu-bundle.log 2>&1 ||
+        fail "an example does not run from the bundle." "$(tail -n 20 build/gpu-bundle.log)"
 }
 
 soname() { readelf --dynamic --wide "$1" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'; }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The runner of the GPU bundle: runs tests, benches and the demo of kvmem on the GPU of this host, from this folder.
+# The runner of the GPU bundle: runs tests, benches, examples and the demo of kvmem on the GPU of this host, from this folder.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here
 readonly out=${OUT:-results}
-readonly deadline=600 # seconds per test
+readonly deadline=${KVMEM_TEST_SECONDS:-600} # of each test
 export KVMEM_TEST_DEADLINE=$((deadline / 2 - 10)) # a test runs its cases in two rounds
 readonly skipped_status=77 # exit status of a test without failures and with skips
 
@@ -23,9 +23,10 @@ main() {
         mkdir -p "$out"
         run_tests "$@" | tee "$out/tests.txt"
         ;;
-    bench) run_benches "$@" ;;
+    bench) run_benches bench "$@" ;;
+    host-bench) run_benches host-bench "$@" ;;
     demo) run_demo "$@" ;;
-    examples) run_examples ;;
+    examples) run_examples "$@" ;;
     clients) run_clients "$@" ;;
     doctor) exec "$here/bin/kvmem-doctor" "$@" ;;
     *) usage ;;
@@ -34,19 +35,26 @@ main() {
 
 usage() {
     cat <<END
-./run test [NAME...]    runs the tests, all or the named ones of
+./run test [--jobs N] [NAME...]
+                        runs the tests, one or N at a time, all or the named ones of
                         $(names tests | xargs)
-                        and also writes their output to tests.txt in \$OUT, or in ./results
+                        and also writes their output to tests.txt in \$OUT, or in ./results. A test that takes longer than
+                        \$KVMEM_TEST_SECONDS (600) fails
 ./run bench [NAME...] [OPTION...]
                         measures, and writes results.json to \$OUT, or to ./results: all benches, or the named ones of
                         $(names bench | xargs)
                         --quick only checks that they work; --seconds N limits the duration of each;
-                        --only POINT selects the points with that text in their titles (bench/README.md in the project)
+                        --only TEXT|TEXT selects the points with one of these texts in their titles (bench/README.md in the project)
+./run host-bench [NAME...] [OPTION...]
+                        the same for the benches that need no GPU:
+                        $(names host-bench | xargs)
 ./run demo [OPTION...]  runs prefill and decode on every tier, over NIXL and by shared memory, or with the given options
                         (--help lists them)
 ./run doctor [OPTION...]
                         reports what kvmem can do on this host (--help lists the options)
-./run examples          runs the C++ examples that need no options
+./run examples [--without-gpu] [NAME...]
+                        runs the examples, all or the named ones of
+                        $(example_names | xargs)
 ./run clients [NAME...] shares memory between kvmem and programs that do not use it, all or the named ones of
                         $(client_names | xargs); the last two need CuPy, or CuPy and PyTorch
                         with Python (\$PYTHON, or python3)
@@ -59,22 +67,41 @@ names() { find "$here/$1" -type f -printf '%f\n' | sort; }
 # Prints a line per program, and finally the number that passed. The output of a failed program follows its line, or the
 # reasons of skips.
 run_tests() {
-    local passed=0 failed=0 skipped=0 name status
+    local at_once=1 name reports passed failed skipped
+    if [[ ${1:-} == --jobs ]]; then
+        at_once=$2
+        shift 2
+    fi
     cat "$here/about"
+    echo "$at_once at a time, each at most $deadline s"
     # shellcheck disable=SC2046
     (($#)) || set -- $(names tests)
+    reports=$(mktemp -d)
     for name in "$@"; do
-        status=0
-        run_test "$name" || status=$?
-        case $status in
-        0) passed=$((passed + 1)) ;;
-        "$skipped_status") skipped=$((skipped + 1)) ;;
-        *) failed=$((failed + 1)) ;;
-        esac
+        (($(jobs -rp | wc -l) < at_once)) || wait -n || true
+        report_test "$name" "$reports" &
     done
+    wait
+    passed=$(count_status 0 "$reports")
+    skipped=$(count_status "$skipped_status" "$reports")
+    failed=$(($# - passed - skipped))
+    rm -r "$reports"
     echo "$passed passed, $failed failed, $skipped with skips"
     ((passed > 0 && failed == 0))
 }
+
+# Prints the output of a test as a whole, and writes its status to a file of the test's name.
+report_test() {
+    local status=0 printed
+    printed=$(run_test "$1") || status=$?
+    {
+        flock 9
+        echo "$printed"
+    } 9<"$here/run"
+    echo "$status" >"$2/$1"
+}
+
+count_status() { find "$2" -type f -exec grep -lx "$1" {} + | wc -l || true; }
 
 run_test() {
     local status=0 printed start=$SECONDS
@@ -113,7 +140,8 @@ run_clients() {
 
 # A bench that fails keeps the rows that it has written, and the others run nevertheless.
 run_benches() {
-    local chosen=() files=() failed=() name
+    local folder=$1 chosen=() files=() failed=() name
+    shift
     cat "$here/about"
     mkdir -p "$out"
     while [[ ${1:-} && $1 != -* ]]; do
@@ -121,11 +149,12 @@ run_benches() {
         shift
     done
     # shellcheck disable=SC2207
-    ((${#chosen[@]})) || chosen=($(names bench))
+    ((${#chosen[@]})) || chosen=($(names "$folder"))
     for name in "${chosen[@]}"; do
         echo "-- $name"
         rm -f "$out/$name.json"
-        "$here/bench/$name" --output "$out/$name.json" "$@" || failed+=("$name")
+        # UCX reports peers that end, and would take SIGHUP for itself.
+        UCX_LOG_LEVEL=error UCX_DEBUG_SIGNO=0 "$here/$folder/$name" --output "$out/$name.json" "$@" || failed+=("$name")
         [[ ! -e $out/$name.json ]] || files+=("$out/$name.json")
     done
     if ((${#files[@]})); then
@@ -153,24 +182,44 @@ run_demo() {
     local tier share
     cat "$here/about"
     if (($#)); then
-        "$here/bin/prefill_decode" "$@"
+        "$here/examples/cpp/prefill_decode" "$@"
         return
     fi
-    for tier in $("$here/bin/prefill_decode" --help | sed -n 's/^tiers: //p' | tr -d ,); do
+    for tier in $("$here/examples/cpp/prefill_decode" --help | sed -n 's/^tiers: //p' | tr -d ,); do
         for share in '' --share; do
             echo
-            "$here/bin/prefill_decode" --tier "$tier" ${share:+"$share"}
+            "$here/examples/cpp/prefill_decode" --tier "$tier" ${share:+"$share"}
         done
     done
 }
 
+example_names() { (cd "$here/examples" && find . -type f ! -name prefill_decode -printf '%P\n' | sort); }
+
+# In a folder of their own, because some write files. Each checks what it did, and says so by its exit status.
 run_examples() {
-    local name
+    local name left_out='^$' printed failed=() start
+    if [[ ${1:-} == --without-gpu ]]; then
+        left_out='^c/(stream|ipc)$'
+        shift
+    fi
+    export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     cat "$here/about"
-    for name in two_processes events; do
-        echo
-        "$here/bin/$name"
+    # shellcheck disable=SC2046
+    (($#)) || set -- $(example_names | grep -vE "$left_out")
+    cd "$(mktemp -d)"
+    for name in "$@"; do
+        start=$SECONDS
+        if printed=$(timeout --kill-after=10 120 "$here/examples/$name" 2>&1 </dev/null); then
+            echo "ok      $name  $((SECONDS - start)) s"
+        else
+            failed+=("$name")
+            echo "FAILED  $name"
+        fi
+        echo "        ${printed//$'\n'/$'\n'        }"
     done
+    rm -r "$PWD"
+    echo "$(($# - ${#failed[@]})) of $# examples ran${failed[*]:+; failed: ${failed[*]}}"
+    ((!${#failed[@]}))
 }
 
 main "$@"

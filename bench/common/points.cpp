@@ -6,16 +6,26 @@
 
 #include <cstdio>
 #include <exception>
+#include <sstream>
 #include <stdexcept>
 
 namespace bench {
+
+bool has_one_of(const std::string &title, const std::string &texts)
+{
+    std::istringstream rest(texts);
+    for (std::string text; std::getline(rest, text, '|');)
+        if (title.find(text) != std::string::npos)
+            return true;
+    return texts.empty();
+}
 
 points::points(const options &chosen) : start_ns_(now_ns()), most_seconds_(chosen.seconds), only_(chosen.only)
 {}
 
 double points::seconds() const { return (now_ns() - start_ns_) * 1e-9; }
 
-bool points::is_chosen(const std::string &point) const { return point.find(only_) != std::string::npos; }
+bool points::is_chosen(const std::string &point) const { return has_one_of(point, only_); }
 
 void points::measure(const std::string &point, const std::function<void()> &work)
 {

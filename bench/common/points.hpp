@@ -9,6 +9,9 @@
 
 namespace bench {
 
+// Whether a title contains one of the texts of `--only`, which are separated by '|'. No text chooses every title.
+bool has_one_of(const std::string &title, const std::string &texts);
+
 class points {
   public:
     explicit points(const options &chosen);

@@ -15,7 +15,7 @@ struct options {
     bool engines = false; // benches of copies: each engine that kvmem may choose, too
     std::vector<unsigned> ctas; // with --engines: its kernel with each of so many CTAs
     unsigned staging_mib = 0;   // with --engines: staging memory; 0 for its own choice
-    std::string only;     // GPU benches and disk: no point but those with this in their titles
+    std::string only;     // GPU benches and disk: only points with one of these texts, between `|`, in their titles
     double seconds = 480; // no new point of a GPU bench begins after that
     uint64_t seed = 19;     // of points that are drawn at random
     unsigned points = 120;  // so many of them
