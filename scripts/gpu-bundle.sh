@@ -17,7 +17,7 @@ readonly fresh=build/gpu-bundle.new # created and tested here, then renamed
 readonly venv=build/nixl-cu13
 readonly prefix=build/gpu-prefix      # kvmem as installed, stripped
 readonly examples=build/gpu-examples
-readonly most_bytes=60000000
+readonly most_bytes=90000000
 
 readonly libraries=.nixl_cu13.mesonpy.libs # the folder of NIXL in site-packages
 readonly others=nixl_cu13.libs             # the folder of the libraries that NIXL needs
