@@ -246,7 +246,7 @@ static void run_case(const test_suite *suite, const test_case *test, tally *tall
     case_exit = NULL;
     test_forget_error();
     peer_reap_all(ending == CASE_FAILED);
-    scratch_remove_all();
+    if (ending == CASE_FAILED) scratch_remove_all();
     if (ending != CASE_SKIPPED) printf("%-7s %s\n", ending == CASE_FAILED ? "FAILED" : "ok", test->name);
     fflush(stdout);
     tally->ran++;
@@ -272,6 +272,7 @@ static int run_cases(const test_suite *suite, int argc, char **argv) {
         if (is_wanted(suite->cases[i].name, argc, argv)) run_case(suite, &suite->cases[i], &tally);
     }
     peer_finish_common();
+    scratch_remove_all();
     printf("%zu cases, %zu failed, %zu skipped or skipped in part\n", tally.ran, tally.failed, tally.skipped);
     return exit_code(&tally);
 }

@@ -115,7 +115,7 @@ const char *temporary_directory(void) {
     return named != NULL && named[0] != '\0' ? named : "/tmp";
 }
 
-/* What a case has not removed yet. */
+/* What was not removed yet. */
 static scratch present[4];
 
 scratch scratch_create(const char *parent) {

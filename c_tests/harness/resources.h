@@ -24,12 +24,13 @@ size_t count_directory_entries(const char *directory);
 /* Pages of 2 MiB that the machine keeps ready, or would make. */
 uint64_t ready_huge_pages(void);
 
-/* A fresh directory below `parent`, its path in `path`. One that a failed case leaves is removed after it. */
+/* A fresh directory below `parent`, its path in `path`. One that a failed case leaves is removed after it, others at the
+   end of the program, so that several cases can share one. */
 typedef struct scratch {
     char path[128];
 } scratch;
 scratch scratch_create(const char *parent);
-/* The path of a file in it; the answer lives until the next call. */
+/* The path of a file in it; the string lives until the next call. */
 const char *scratch_file(const scratch *directory, const char *name);
 void scratch_remove(const scratch *directory);
 void scratch_remove_all(void);
