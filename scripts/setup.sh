@@ -166,9 +166,10 @@ binding_compiler() {
 
 # ---- helpers ---------------------------------------------------------------------------------------------------------
 
-# fetch_crates OPTION...: fetches what the two crates need.
+# fetch_crates OPTION...: fetches what the two crates need. A server that cargo starts, of a compiler cache for example, does
+# not inherit the lock of this set-up.
 fetch_crates() {
-    cargo fetch --locked "$@" && cargo fetch --locked --manifest-path etcd/Cargo.toml "$@"
+    { cargo fetch --locked "$@" && cargo fetch --locked --manifest-path etcd/Cargo.toml "$@"; } 9>&-
 }
 
 # Prints the Debian packages of missing tools.
