@@ -40,15 +40,20 @@ struct path_taken {
     std::string path;
     kv::transfer transfer;
     double expected_ns;
+    std::string compute; // what kvmem knew of it
     samples ns;
     bool is_out = false;
 };
 
-double expected_ns(const kv::transfer &transfer, uint64_t bytes)
+// The line of an explanation that says how busy compute keeps the GPU, without its first word. Empty if none does.
+std::string compute_in(const std::string &explanation)
 {
-    kvmem_transfer_explanation told{};
-    kv::call(kvmem_transfer_explain, transfer.get(), &told, nullptr);
-    return static_cast<double>(bytes) / static_cast<double>(told.bytes_per_second) * 1e9;
+    const std::string first = "\ncompute: ";
+    const size_t at = explanation.find(first);
+    if (at == std::string::npos)
+        return {};
+    const size_t begin = at + first.size();
+    return explanation.substr(begin, explanation.find('\n', begin) - begin);
 }
 
 path_taken prepare(const move_of &moved, const drawn &point, uint32_t path)
@@ -57,9 +62,11 @@ path_taken prepare(const move_of &moved, const drawn &point, uint32_t path)
     wished.compute = point.compute == compute::told_idle ? KVMEM_COMPUTE_IDLE : KVMEM_COMPUTE_MAY_RUN;
     wished.path = path;
     kv::transfer made = kv::make_transfer(moved.from.layout(), moved.to.layout(), moved.pairs, {}, wished);
-    const std::string name = kv::path_of(made);
-    const double expected = expected_ns(made, point.bytes());
-    return {name, std::move(made), expected, {}};
+    kvmem_transfer_explanation told{};
+    const auto text = kv::make<kv::blob>(kvmem_transfer_explain, made.get(), &told);
+    const std::string compute = compute_in(static_cast<const char *>(kvmem_blob_data(text.get())));
+    const double expected = static_cast<double>(point.bytes()) / static_cast<double>(told.bytes_per_second) * 1e9;
+    return {kvmem_path_name(told.path), std::move(made), expected, compute, {}};
 }
 
 // What kvmem chooses first, then each path that takes such a transfer.
@@ -269,6 +276,7 @@ class regret_bench {
                      {"path", ours.path},
                      {"best_path", best.path},
                      {"us", told_times(all)},
+                     {"compute_estimate", ours.compute},
                      {"seed", chosen_.seed},
                      {"gpu", gpu_description(device)}},
                     rates(bytes, ours.ns),

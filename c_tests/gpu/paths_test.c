@@ -244,6 +244,7 @@ TEST(the_choice_is_explained) {
     CHECK(explain(PLACE_SYSTEM, PLACE_DEVICE, 0, 0, "not page-locked") > 0);
     const uint64_t beside = explain(PLACE_DEVICE, PLACE_PINNED, 0, 0, "too few for staging");
     CHECK(explain(PLACE_DEVICE, PLACE_PINNED, 0, KVMEM_COMPUTE_IDLE, "slower") >= beside);
+    explain(PLACE_DEVICE, PLACE_PINNED, 0, 0, "\ncompute: keeps the GPU ");
     explain(PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_COPY, KVMEM_COMPUTE_IDLE,
             "another path was requested");
 }

@@ -275,7 +275,7 @@ impl Transfer {
         explain::explain(
             prepared.path,
             prepared.summary(),
-            &prepared.loops(self.route.preferences.by_layer),
+            [&prepared.loops(self.route.preferences.by_layer), &prepared.conditions()],
             &prepared.candidates(),
             layers,
             prepared.is_assumed(),

@@ -143,6 +143,11 @@ impl PreparedPairs {
         candidates
     }
 
+    /// A line with the conditions of the estimates, or nothing.
+    pub fn conditions(&self) -> String {
+        self.engine.conditions()
+    }
+
     /// Whether the estimated duration is an assumption, because no run on this path was timed.
     pub fn is_assumed(&self) -> bool {
         self.record.as_ref().is_some_and(|record| !record.seconds(self.plan.bytes()).1)

@@ -86,12 +86,12 @@ fn choice(candidate: &Candidate, taken: u64, bytes: u64) -> PathChoice {
     PathChoice { path: candidate.path, bytes_per_second, verdict, reason }
 }
 
-/// Explains a choice. `loops` describes what is copied, of one layer if layers are moved one by one. `layers` is the number of
-/// layers of such a transfer.
+/// Explains a choice. `loops` describes what is copied, of one layer if layers are moved one by one, and `conditions` what the
+/// estimates depend on, in lines. `layers` is the number of layers of such a transfer.
 pub fn explain(
     path: TransferPath,
     summary: Summary,
-    loops: &str,
+    [loops, conditions]: [&str; 2],
     candidates: &[Candidate],
     layers: Option<u64>,
     assumed: bool,
@@ -110,6 +110,7 @@ pub fn explain(
         text += &format!("layer by layer: {layers} layers in order, and no move spans two layers\n");
     }
     text += &format!("bytes read in excess: {}\n", summary.excess);
+    text += conditions;
     if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
         text += &format!("{path}: used, but {remark}\n");
     }

@@ -56,6 +56,11 @@ pub trait Engine: Send + Sync {
     /// All paths that were compared, including the one that it takes.
     fn candidates(&self) -> Vec<Candidate>;
 
+    /// Conditions that the estimates depend on and that change, as a line of the explanation. Empty if there are none.
+    fn conditions(&self) -> String {
+        String::new()
+    }
+
     /// Whether the duration of a run is estimated from earlier runs on the same path, because no model predicts it.
     fn learns_from_runs(&self) -> bool {
         false

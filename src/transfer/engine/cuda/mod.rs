@@ -46,6 +46,8 @@ pub struct CudaCopy {
     /// The calling thread starts it, because that takes little time.
     is_quick: bool,
     candidates: Vec<Candidate>,
+    /// How busy compute keeps the device, if the estimates depend on it.
+    busy: Option<f64>,
     plan: Plan,
     by_layer: bool,
     moves: OnceCell<u64>,
@@ -84,6 +86,7 @@ impl CudaCopy {
         let mut comparison = Comparison::new(&sides, compared, preferences, &device)?;
         let (path, task) = comparison.prepare_best()?;
         let observer = comparison.observer(path);
+        let busy = comparison.busy();
         let mut candidates = comparison.candidates;
         let tasks = match preferences.by_layer {
             true => {
@@ -105,6 +108,7 @@ impl CudaCopy {
             is_quick,
             path,
             candidates,
+            busy,
             moves: OnceCell::new(),
             by_layer: preferences.by_layer,
             plan,
@@ -136,6 +140,13 @@ impl Engine for CudaCopy {
 
     fn candidates(&self) -> Vec<Candidate> {
         self.candidates.clone()
+    }
+
+    fn conditions(&self) -> String {
+        let line = |busy: f64| {
+            format!("compute: keeps the GPU {:.0}% busy, as earlier transfers show\n", busy * 100.0)
+        };
+        self.busy.map(line).unwrap_or_default()
     }
 
     /// Reuses the results of driver queries about both sides. Not if one side is on another device: whether a kernel can

@@ -111,6 +111,11 @@ impl<'a> Comparison<'a> {
         Ok(comparison)
     }
 
+    /// How busy compute keeps the device, if the estimates depend on it.
+    pub fn busy(&self) -> Option<f64> {
+        (self.case.computes && cost::host_is_a_side(self.case.direction)).then_some(self.case.busy)
+    }
+
     /// The observer of runs on this path, if their durations show a cost.
     pub fn observer(&self, path: TransferPath) -> Option<CostObserver> {
         let observed = self.costs.observed.clone();

@@ -274,7 +274,7 @@ fn kernel_rate_beside(case: &CopyCase, rates: &Rates) -> f64 {
     (most * own.kernel).min(f64::from(case.ctas) * own.cta * each)
 }
 
-fn host_is_a_side(direction: CopyDirection) -> bool {
+pub fn host_is_a_side(direction: CopyDirection) -> bool {
     matches!(direction, CopyDirection::ToDevice | CopyDirection::ToHost)
 }
 

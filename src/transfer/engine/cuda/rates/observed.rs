@@ -17,23 +17,33 @@ struct Smoothing {
     most: f64,
     /// The fraction of the distance by which a higher, and a lower, sample moves it.
     shares: [f64; 2],
+    /// The time since the previous sample from which a lower one counts fully.
+    spacing: Duration,
     /// The time without samples in which the distance to the default halves.
     half_life: Duration,
 }
 
 /// The cost of a copy in a batch, relative to its measured cost.
-const BATCH: Smoothing =
-    Smoothing { default: 1.0, least: 0.3, most: 3.0, shares: [0.2; 2], half_life: Duration::from_secs(60) };
+const BATCH: Smoothing = Smoothing {
+    default: 1.0,
+    least: 0.3,
+    most: 3.0,
+    shares: [0.2; 2],
+    spacing: Duration::ZERO,
+    half_life: Duration::from_secs(60),
+};
 /// How busy compute keeps the device. The default is low, so that kernels are tried: only kernels can show it. It rises
 /// fast and falls slowly: a kernel that did not wait may have started in a gap between two large kernels. The half-life
 /// covers the time in which every transfer is too small for a kernel beside compute, so that none shows it. Samples above 1
 /// count: where kernels wait for all of a large one or not at all, and twice the mean is as frequent as nothing, a limit of 1
-/// would halve the mean.
+/// would halve the mean. A lower sample counts by the time since the previous one, up to the length of a large kernel: while
+/// a large kernel ends, ten transfers that follow each other directly may start at once, and that is still one gap.
 const BUSY: Smoothing = Smoothing {
     default: 0.02,
     least: 0.0,
     most: 2.0,
     shares: [0.3, 0.1],
+    spacing: Duration::from_micros(1700),
     half_life: Duration::from_secs(30),
 };
 
@@ -54,8 +64,16 @@ impl Estimate {
         }
         let value = self.value(smoothing, now);
         let distance = sample.clamp(smoothing.least, smoothing.most) - value;
-        let share = smoothing.shares[usize::from(distance < 0.0)];
+        let [rise, fall] = smoothing.shares;
+        let share = if distance < 0.0 { fall * self.covered(smoothing, now) } else { rise };
         self.0 = Some((value + share * distance, now));
+    }
+
+    /// The fraction of the spacing that has passed since the previous sample.
+    fn covered(&self, smoothing: &Smoothing, now: Instant) -> f64 {
+        let Some((_, at)) = self.0 else { return 1.0 };
+        let since = now.saturating_duration_since(at);
+        if since >= smoothing.spacing { 1.0 } else { since.as_secs_f64() / smoothing.spacing.as_secs_f64() }
     }
 }
 
@@ -151,23 +169,65 @@ mod tests {
         assert!(observed.busy(start + 180 * SECOND) < 0.05);
         observed.add_kernel(19e-6, expected, start + SECOND);
         assert!(observed.busy(start + SECOND) > 0.4, "a gap between two kernels");
-        for _ in 0..20 {
-            observed.add_kernel(19e-6, expected, start + SECOND);
+        for run in 1..=20 {
+            observed.add_kernel(19e-6, expected, start + SECOND + run * SECOND / 100);
         }
-        assert!(observed.busy(start + SECOND) < 0.1);
+        assert!(observed.busy(start + 2 * SECOND) < 0.1);
+    }
+
+    /// Transfers that follow each other directly.
+    struct Series {
+        observed: ObservedCosts,
+        now: Instant,
+        expected: [f64; 2],
+    }
+
+    impl Series {
+        fn new(expected: [f64; 2]) -> Self {
+            Self { observed: ObservedCosts::default(), now: Instant::now(), expected }
+        }
+
+        fn run(&mut self, taken: f64) {
+            self.now += Duration::from_secs_f64(taken);
+            self.observed.add_kernel(taken, self.expected, self.now);
+        }
+
+        fn run_for(&mut self, duration: Duration, taken: f64) {
+            let end = self.now + duration;
+            while self.now < end {
+                self.run(taken);
+            }
+        }
+
+        fn busy(&self) -> f64 {
+            self.observed.busy(self.now)
+        }
     }
 
     #[test]
     fn kernels_that_wait_for_twice_the_mean_or_not_at_all_show_that_compute_runs() {
-        let (mut observed, now) = (ObservedCosts::default(), Instant::now());
-        let expected = [70e-6, 800e-6];
+        let mut series = Series::new([70e-6, 800e-6]);
         for run in 0..40 {
-            observed.add_kernel(if run % 2 == 0 { 1530e-6 } else { 75e-6 }, expected, now);
+            series.run(if run % 2 == 0 { 1530e-6 } else { 75e-6 });
         }
         for _ in 0..4 {
-            observed.add_kernel(75e-6, expected, now);
+            series.run(75e-6);
         }
-        assert!(observed.busy(now) > 0.85, "{}", observed.busy(now));
+        assert!(series.busy() > 0.85, "{}", series.busy());
+    }
+
+    /// While the last CTAs of a large kernel end, other multiprocessors are free. Then short kernels start at once, several of
+    /// them.
+    #[test]
+    fn short_kernels_in_the_gaps_between_large_ones_do_not_show_that_compute_has_ended() {
+        let mut series = Series::new([16e-6, 210e-6]);
+        for large in 0..160 {
+            series.run_for(Duration::from_micros(1350), 270e-6);
+            series.run_for(Duration::from_micros(150), 16e-6);
+            assert!(large < 2 || series.busy() > 0.9, "{large}: {}", series.busy());
+        }
+        series.run_for(Duration::from_millis(60), 16e-6);
+        assert!(series.busy() < 0.1, "compute has ended: {}", series.busy());
     }
 
     proptest! {
