@@ -66,7 +66,9 @@ int main(int argc, char **argv) {
     owned_close();
     const bool is_complete = calls_report(settings.prints_functions, settings.needs_all);
     if (settings.faults) {
-        printf("a failure was planned for %llu calls\n", (unsigned long long)faults_planned());
+        printf("a failure was planned for %llu calls, and %llu threads were refused\n",
+               (unsigned long long)faults_planned(), (unsigned long long)faults_refused_threads());
+        CHECK(settings.only != NULL || faults_planned() < 1000 || faults_refused_threads() > 0);
     }
     printf("%llu sequences, %llu calls, nothing found\n", (unsigned long long)done,
            (unsigned long long)calls_made());

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One driver call of the stand-in fails, or the process may open no more files.
+// One driver call of the stand-in fails, the process may open no more files, or the library can start no thread.
 #include "faults.h"
 
 #include "control.h"
 #include "settings.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 
 static bool is_planned;
 static bool has_limit;
@@ -26,20 +30,64 @@ static void plan_files(void) {
     has_limit = true;
 }
 
+/* Threads that the library asks for during the call, whichever of its threads asks. Those from `first` to `last` are
+ * refused; 0 if none is. */
+static _Atomic uint32_t first_refused, last_refused, asked;
+static _Atomic uint64_t refused;
+
+static void plan_threads(fuzz *fuzz) {
+    const uint32_t first = 1 + (uint32_t)random_below(fuzz, random_one_in(fuzz, 3) ? 4 : 1);
+    asked = 0;
+    last_refused = random_one_in(fuzz, 2) ? first : UINT32_MAX;
+    first_refused = first;
+}
+
+static bool is_in_library(const void *address) {
+    Dl_info caller, library;
+    void *function = dlsym(RTLD_DEFAULT, "kvmem_version_number");
+    return dladdr(address, &caller) != 0 && dladdr(function, &library) != 0 &&
+           caller.dli_fbase == library.dli_fbase;
+}
+
+static bool is_refused(const void *caller) {
+    const uint32_t first = first_refused;
+    if (first == 0 || !is_in_library(caller)) return false;
+    const uint32_t number = 1 + atomic_fetch_add(&asked, 1);
+    if (number < first || number > last_refused) return false;
+    refused++;
+    return true;
+}
+
+typedef int create_thread(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+/* In front of the C library's for all libraries of the process. NIXL and the driver always get their threads. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *argument) {
+    if (is_refused(__builtin_return_address(0))) return EAGAIN;
+    union {
+        void *address;
+        create_thread *function;
+    } next = {dlsym(RTLD_NEXT, "pthread_create")};
+    return next.function(thread, attributes, body, argument);
+}
+
 void faults_begin(fuzz *fuzz) {
     if (!settings.faults || !random_one_in(fuzz, 3)) return;
     planned++;
     is_planned = true;
     if (random_one_in(fuzz, 3)) plan_files();
+    else if (random_one_in(fuzz, 2)) plan_threads(fuzz);
     else plan_driver(fuzz);
 }
 
 void faults_end(void) {
     if (has_limit) CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     else if (is_planned) SIM(sim_forget_failures());
+    first_refused = 0;
     is_planned = has_limit = false;
 }
 
 void faults_spare(bool is_spared) { if (settings.faults) SIM(sim_spare(is_spared)); }
 
 uint64_t faults_planned(void) { return planned; }
+
+uint64_t faults_refused_threads(void) { return refused; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures from below while one call runs: of a driver call, or because there are no file descriptors.
+// Failures from below while one call runs: of a driver call, or because there are no file descriptors
+// or threads.
 #pragma once
 
 #include "fuzz.h"
@@ -12,3 +13,5 @@ void faults_end(void);
 void faults_spare(bool is_spared);
 /* Calls for which one was planned. */
 uint64_t faults_planned(void);
+/* Threads of the library that could not be started. */
+uint64_t faults_refused_threads(void);

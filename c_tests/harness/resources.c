@@ -47,8 +47,13 @@ void check_files_kept(const files_kept *before) {
                      (long long)count_open_files(), (long long)before->count);
 }
 
+typedef struct mapping {
+    uint64_t start, end;
+    bool is_of_file;
+} mapping;
+
 /* Calls `visit` for each mapping of the process until it answers true. */
-static bool find_mapping(bool (*visit)(uint64_t start, uint64_t end, void *context), void *context) {
+static bool find_mapping(bool (*visit)(const mapping *mapping, void *context), void *context) {
     FILE *maps = fopen("/proc/self/maps", "re");
     CHECK(maps != NULL);
     char line[512];
@@ -59,16 +64,23 @@ static bool find_mapping(bool (*visit)(uint64_t start, uint64_t end, void *conte
         if (*rest != '-') {
             continue; /* the tail of a line longer than the buffer */
         }
-        found = visit(start, strtoull(rest + 1, NULL, 16), context);
+        mapping mapping = {start, strtoull(rest + 1, &rest, 16), false};
+        unsigned long long inode = 0;
+        mapping.is_of_file = sscanf(rest, " %*s %*s %*s %llu", &inode) == 1 && inode != 0;
+        found = visit(&mapping, context);
     }
     fclose(maps);
     return found;
 }
 
-static bool count_one(uint64_t start, uint64_t end, void *context) {
-    (void)start;
-    (void)end;
+static bool count_one(const mapping *mapping, void *context) {
+    (void)mapping;
     ++*(size_t *)context;
+    return false;
+}
+
+static bool count_one_of_file(const mapping *mapping, void *context) {
+    *(size_t *)context += mapping->is_of_file;
     return false;
 }
 
@@ -78,9 +90,15 @@ size_t count_mappings(void) {
     return count;
 }
 
-static bool holds_address(uint64_t start, uint64_t end, void *context) {
+size_t count_file_mappings(void) {
+    size_t count = 0;
+    find_mapping(count_one_of_file, &count);
+    return count;
+}
+
+static bool holds_address(const mapping *mapping, void *context) {
     const uint64_t address = *(const uint64_t *)context;
-    return start <= address && address < end;
+    return mapping->start <= address && address < mapping->end;
 }
 
 bool is_mapped(uint64_t address) { return find_mapping(holds_address, &address); }

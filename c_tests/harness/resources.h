@@ -17,6 +17,8 @@ typedef struct files_kept {
 } files_kept;
 void check_files_kept(const files_kept *before);
 size_t count_mappings(void);
+/* Those of files, memory files among them: without heaps, stacks and what a sanitizer maps for itself. */
+size_t count_file_mappings(void);
 bool is_mapped(uint64_t address);
 /* Pages of [address, address + size) that are in memory. */
 size_t count_resident_pages(uint64_t address, size_t size);

@@ -110,6 +110,15 @@ TEST(counters_count) {
     CHECK(of_allocator >= 0);
     CHECK_EQ(count_open_files(), files); /* any thread may open it at any time, by a call of malloc */
     close(of_allocator);
+    const int memory = memfd_create("counted", MFD_CLOEXEC);
+    CHECK(memory >= 0 && ftruncate(memory, 4096) == 0);
+    const size_t mappings = count_file_mappings();
+    void *of_memory = mmap(NULL, 4096, PROT_READ, MAP_SHARED, memory, 0);
+    CHECK(of_memory != MAP_FAILED);
+    CHECK_EQ(count_file_mappings(), mappings + 1);
+    CHECK_EQ(munmap(of_memory, 4096), 0);
+    close(memory);
+    CHECK_EQ(count_file_mappings(), mappings);
     char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(page != MAP_FAILED);
     CHECK(is_mapped((uintptr_t)page + 8191));
