@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row 9: how much later than raw NIXL, polled without pause, the end of a transfer is seen.
 #include "common/completion.hpp"
+#include "common/peer.hpp"
 #include "common/program.hpp"
 #include "common/two_sides.hpp"
 
-#include <cstdlib>
+#include <string>
 
 namespace {
 
@@ -47,12 +48,7 @@ std::vector<samples> time_ways(const two_sides &sides, const kv::pairs &pairs, i
     });
 }
 
-struct transport {
-    const char *name;
-    const char *ucx_tls; // null: what UCX picks
-};
-
-void measure_size(const options &chosen, const two_sides &sides, const transport &there, uint32_t count,
+void measure_size(const options &chosen, const two_sides &sides, const char *transport, uint32_t count,
                   results &found)
 {
     const size_t length = chosen.quick ? 50 : 500;
@@ -67,7 +63,7 @@ void measure_size(const options &chosen, const two_sides &sides, const transport
             found.add({"09-completion",
                        {{"way", ways[way]},
                         {"statistic", statistic},
-                        {"transport", there.name},
+                        {"transport", transport},
                         {"bytes", count * block_bytes},
                         {"ceiling_is", "raw NIXL, polled without pause"}},
                        by_series(taken[way + 1], share, length),
@@ -79,13 +75,12 @@ void measure_size(const options &chosen, const two_sides &sides, const transport
 
 void measure(const options &chosen, results &found)
 {
-    for (const transport &there : {transport{"shared memory", nullptr}, transport{"tcp", "tcp"}}) {
-        // Read by UCX when an agent's backend is created, in this process and in the peer.
-        if (there.ucx_tls != nullptr)
-            setenv("UCX_TLS", there.ucx_tls, 1);
+    for (const char *transport : {"shared memory", "tcp"}) {
+        if (transport == std::string("tcp"))
+            use_only_tcp();
         const two_sides sides({blocks, block_bytes}, true);
         for (uint32_t count : {1u, 64u})
-            measure_size(chosen, sides, there, count, found);
+            measure_size(chosen, sides, transport, count, found);
     }
 }
 

@@ -6,7 +6,6 @@
 #include "common/program.hpp"
 #include "reference/nixl.hpp"
 
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 
@@ -297,12 +296,11 @@ void measure_case(const options &chosen, const char *transport, size_t which, re
 
 void measure(const options &chosen, results &found)
 {
-    for (const auto &[name, ucx_tls] : {std::pair{"shared memory", ""}, std::pair{"tcp", "tcp"}}) {
-        // Read by UCX when an agent's backend is created, in this process and in the peer.
-        if (*ucx_tls != 0)
-            setenv("UCX_TLS", ucx_tls, 1);
+    for (const char *transport : {"shared memory", "tcp"}) {
+        if (transport == std::string("tcp"))
+            use_only_tcp();
         for (size_t which = 0; which < std::size(differences); ++which)
-            measure_case(chosen, name, which, found);
+            measure_case(chosen, transport, which, found);
     }
 }
 

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <dlfcn.h>
 #include <spawn.h>
 #include <stdexcept>
 #include <sys/socket.h>
@@ -130,6 +132,14 @@ peer::~peer()
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         std::fprintf(stderr, "the peer process ended with status %#x\n", static_cast<unsigned>(status));
+}
+
+void use_only_tcp()
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+    setenv("UCX_TLS", driver != nullptr ? "tcp,cuda_copy" : "tcp", 1);
+    if (driver != nullptr)
+        dlclose(driver);
 }
 
 channel parent_channel() { return channel(peer_fd); }

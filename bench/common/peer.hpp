@@ -42,6 +42,10 @@ class channel {
     uint64_t patience_ns_ = KVMEM_TIMEOUT_FOREVER;
 };
 
+// UCX uses only TCP in agents that this process and its peers create from now on. Where the CUDA driver is installed, NIXL refuses
+// transports that cannot move GPU memory, so that copies to and from it are allowed there too.
+void use_only_tcp();
+
 // Both processes are one program, so that plain values travel as they lie in memory.
 template <typename Value> void send_value(channel &link, const Value &value)
 {
