@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -19,6 +20,16 @@ std::string cpu_model()
         if (line.rfind("model name", 0) == 0)
             return line.substr(line.find(':') + 2);
     return "unknown processor";
+}
+
+// "16 cores", or "2 of 16 cores" for a process that is restricted to two of them (taskset).
+std::string cores()
+{
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == online)
+        return std::to_string(online) + " cores";
+    return std::to_string(CPU_COUNT(&allowed)) + " of " + std::to_string(online) + " cores";
 }
 
 long memory_gib()
@@ -44,8 +55,8 @@ std::string machine_description()
 {
     utsname system{};
     uname(&system);
-    return cpu_model() + ", " + std::to_string(sysconf(_SC_NPROCESSORS_ONLN)) + " cores, " +
-           std::to_string(memory_gib()) + " GiB, " + system.sysname + " " + system.release;
+    return cpu_model() + ", " + cores() + ", " + std::to_string(memory_gib()) + " GiB, " + system.sysname + " " +
+           system.release;
 }
 
 uint64_t free_bytes()
