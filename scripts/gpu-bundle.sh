@@ -3,24 +3,28 @@
 # Creates build/gpu-bundle from the output of `make build`: a folder with the tests, the benches, the examples and the demo of
 # kvmem, for a GPU host without a compiler or a network. Copy the folder there; `./run` lists the commands.
 #
-# KVMEM_GPU_NIXL_WHEEL  a pip requirement or a wheel file of NIXL for CUDA 13  (default: nixl-cu13==1.5.1)
-# KVMEM_PYTHON          the Python whose venv holds the wheel                  (default: python3)
+# KVMEM_GPU_NIXL_WHEEL  a pip requirement or a wheel file of NIXL for CUDA 13    (default: nixl-cu13==1.5.1)
+# KVMEM_GPU_PYTHON      the version of Python on the GPU host, for NIXL's client (default: 3.12)
+# KVMEM_PYTHON          the Python whose pip installs the wheel                  (default: python3)
 set -euo pipefail
 
 nixl_wheel=${KVMEM_GPU_NIXL_WHEEL:-nixl-cu13==1.5.1}
 [[ -f $nixl_wheel ]] && nixl_wheel=$(realpath "$nixl_wheel")
+readonly gpu_python=${KVMEM_GPU_PYTHON:-3.12}
 python=${KVMEM_PYTHON:-python3}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly bundle=build/gpu-bundle
 readonly fresh=build/gpu-bundle.new # created and tested here, then renamed
 readonly venv=build/nixl-cu13
+readonly wheel=$venv/unpacked
 readonly prefix=build/gpu-prefix      # kvmem as installed, stripped
 readonly examples=build/gpu-examples
 readonly most_bytes=90000000
 
 readonly libraries=.nixl_cu13.mesonpy.libs # the folder of NIXL in site-packages
 readonly others=nixl_cu13.libs             # the folder of the libraries that NIXL needs
+readonly client=nixl_cu13                  # the package of its Python client
 readonly plugins=(UCX POSIX GDS_MT)
 readonly ucx_modules=(libucm_cuda libuct_cuda libuct_cma) # loaded by UCX at run time, so no library has them as NEEDED
 
@@ -66,6 +70,7 @@ programs() {
     for bench in build/cmake/bench/[0-9]*; do add_program "$bench" host-bench; done
     add_program build/cmake/gpu_tests/kvmem_side clients
     install -m 644 c_tests/gpu/clients/*.py "$fresh/clients/"
+    install -m 644 c_tests/nixl/python_client.py "$fresh/clients/nixl_client.py"
     add_program "$prefix/bin/kvmem-doctor" bin
 }
 
@@ -123,27 +128,30 @@ add_program() {
 
 fetch_wheel() {
     [[ -e $venv/wheel && $(<"$venv/wheel") == "$(wheel_identity)" ]] && return
-    echo "fetching $nixl_wheel"
+    echo "fetching $nixl_wheel for Python $gpu_python"
     "$python" -m venv --clear "$venv"
-    # NIXL's C library needs nothing of Python.
+    # NIXL's C library needs nothing of Python; its client is for one version.
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --no-compile --no-deps \
-        --only-binary :all: "$nixl_wheel"
+        --only-binary :all: --python-version "$gpu_python" --target "$wheel" "$nixl_wheel"
     wheel_identity >"$venv/wheel"
 }
 
 # Identifies a wheel: a file by its name, size and time, so that a rewritten file is installed again.
 wheel_identity() {
-    if [[ -f $nixl_wheel ]]; then stat -c '%n %s %Y' "$nixl_wheel"; else echo "$nixl_wheel"; fi
+    local file=$nixl_wheel
+    [[ ! -f $file ]] || file=$(stat -c '%n %s %Y' "$file")
+    echo "$file, Python $gpu_python"
 }
 
-# Copies NIXL, the plugins that tests and benches use, and the libraries that these need: a third of the wheel.
+# Copies NIXL, its Python client, the plugins that tests and benches use, and the libraries that these need: a third of the
+# wheel.
 nixl() (
     local target=$PWD/$fresh/nixl roots=() name
-    cd "$venv"/lib/python3*/site-packages
-    roots=("$libraries/libnixl_capi.so")
+    cd "$wheel"
+    roots=("$libraries/libnixl_capi.so" "$client"/*.so)
     for name in "${plugins[@]}"; do roots+=("$libraries/plugins/libplugin_$name.so"); done
     for name in "${ucx_modules[@]}"; do roots+=("$others/ucx/$name".so*); done
-    needed_by "${roots[@]}" | xargs cp --parents -t "$target"
+    { needed_by "${roots[@]}" && printf '%s\n' "$client"/*.py; } | xargs cp --parents -t "$target"
 )
 
 # Prints the given files and, recursively, the libraries of the wheel that they need.

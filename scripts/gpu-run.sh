@@ -11,6 +11,9 @@ readonly skipped_status=77 # exit status of a test without failures and with ski
 
 # NIXL and UCX are those of the bundle. UCX needs the CUDA runtime for GPU memory, which is part of the toolkit.
 export KVMEM_NIXL_LIBRARY=$here/nixl/.nixl_cu13.mesonpy.libs/libnixl_capi.so
+# The tests with NIXL's Python client.
+export KVMEM_TEST_PYTHON=${PYTHON:-python3} KVMEM_TEST_PYTHON_CLIENT=$here/clients/nixl_client.py
+export PYTHONDONTWRITEBYTECODE=1
 if [[ -d /usr/local/cuda/lib64 ]]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64
 fi
@@ -39,7 +42,8 @@ usage() {
                         runs the tests, one or N at a time, all or the named ones of
                         $(names tests | xargs)
                         and also writes their output to tests.txt in \$OUT, or in ./results. A test that takes longer than
-                        \$KVMEM_TEST_SECONDS (600) fails
+                        \$KVMEM_TEST_SECONDS (600) fails; gpu_nixl_python and
+                        gpu_nixl_python_tcp need PyTorch with Python (\$PYTHON, or python3)
 ./run bench [NAME...] [OPTION...]
                         measures, and writes results.json to \$OUT, or to ./results: all benches, or the named ones of
                         $(names bench | xargs)
@@ -131,7 +135,7 @@ run_clients() {
     # shellcheck disable=SC2046
     (($#)) || set -- $(client_names)
     for name in "$@"; do
-        PYTHONDONTWRITEBYTECODE=1 timeout --kill-after=10 "$deadline" "${PYTHON:-python3}" \
+        timeout --kill-after=10 "$deadline" "${PYTHON:-python3}" \
             "$here/clients/${name}_client.py" "$here/clients/kvmem_side" </dev/null 2>&1 || failed+=("$name")
     done
     echo "$(($# - ${#failed[@]})) of $# clients passed${failed[*]:+; failed: ${failed[*]}}"

@@ -26,9 +26,26 @@ const char *python_package(const char *pattern) {
     return path;
 }
 
+/* KVMEM_TEST_PYTHON, or that of the environment that holds the wheel; NULL without either. */
+static const char *interpreter(void) {
+    const char *given = getenv("KVMEM_TEST_PYTHON");
+    return given != NULL ? given : python_package(INTERPRETER);
+}
+
 const char *python_lacks(const char *package) {
-    if (python_package(INTERPRETER) == NULL) return "the environment of Python that holds the wheel of NIXL";
-    return python_package(TEXT("%s/__init__.py", package)) == NULL ? TEXT("the Python package %s", package) : NULL;
+    const char *program = interpreter();
+    if (program == NULL) return "the environment of Python that holds the wheel of NIXL";
+    char name[256];
+    snprintf(name, sizeof(name), "%s", package);
+    char code[] = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)";
+    char path[4096];
+    snprintf(path, sizeof(path), "%s", program);
+    char *arguments[] = {path, "-c", code, name, NULL};
+    pid_t pid;
+    if (posix_spawnp(&pid, path, NULL, NULL, arguments, environ) != 0) return TEXT("the interpreter %s", program);
+    int state = 0;
+    CHECK_EQ(waitpid(pid, &state, 0), pid);
+    return state == 0 ? NULL : TEXT("the Python package %s", package);
 }
 
 /* The next line, without its end. */
@@ -49,14 +66,14 @@ const char *python_open(python *python, const char *script, const char *argument
     CHECK_EQ(posix_spawn_file_actions_init(&actions), 0);
     CHECK_EQ(posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO), 0);
     CHECK_EQ(posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO), 0);
-    char interpreter[4096];
+    char program[4096];
     char path[4096];
-    char text[256];
-    snprintf(interpreter, sizeof(interpreter), "%s", python_package(INTERPRETER));
+    char text[4096];
+    snprintf(program, sizeof(program), "%s", interpreter());
     snprintf(path, sizeof(path), "%s", script);
     snprintf(text, sizeof(text), "%s", argument);
-    char *arguments[] = {interpreter, path, text, NULL};
-    CHECK_EQ(posix_spawn(&python->pid, interpreter, &actions, NULL, arguments, environ), 0);
+    char *arguments[] = {program, path, text, NULL};
+    CHECK_EQ(posix_spawnp(&python->pid, program, &actions, NULL, arguments, environ), 0);
     CHECK_EQ(posix_spawn_file_actions_destroy(&actions), 0);
     CHECK_EQ(close(in[0]), 0);
     CHECK_EQ(close(out[1]), 0);

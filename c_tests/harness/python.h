@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Python program beside a test, with the packages of the environment that set-up made: it obeys lines, and
-// replies with lines.
+// A Python program beside a test: it obeys lines, and replies with lines. Its interpreter is KVMEM_TEST_PYTHON, or that of
+// the environment that set-up made.
 #pragma once
 
 #include <stdio.h>
@@ -17,8 +17,7 @@ typedef struct python {
 /* The first file of a pattern below the directory of the packages, valid until sixteen more were made; NULL if there is
    none. */
 const char *python_package(const char *pattern);
-/* What the environment lacks to run Python with a package: the whole of it, or the package. NULL if it lacks
- * nothing. */
+/* What is missing to run Python with a package: the interpreter, or the package. NULL if nothing is missing. */
 const char *python_lacks(const char *package);
 /* Starts a script with one argument, and waits for the line "ready", which may be followed by a space and more. Returns
    that. */

@@ -1,154 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// NIXL's Python client, which does not know kvmem, as a peer: metadata, blocks and notifications in both
-// directions, with prepared lists. CTest runs it over shared memory and over TCP.
-#include "harness.h"
+// The cases of python_cases.c in host memory. CTest runs them over shared memory and over TCP.
+#include "python_cases.h"
 
-#include <libgen.h>
-
-#define NUM_BLOCKS 8
-#define BLOCK 4096
-#define MEMORY (2 * NUM_BLOCKS * BLOCK)
-#define CLIENT "nixl_cu1?/_api.py"
-
-static const char *lacks_python(void) {
-    const char *numpy = python_lacks("numpy");
-    return numpy == NULL && python_package(CLIENT) == NULL ? "the Python client of NIXL" : numpy;
-}
-REQUIRES(lacks_python)
-
-static void client_open(python *client) {
-    char package[4096];
-    snprintf(package, sizeof(package), "%s", python_package(CLIENT));
-    python_open(client, KVMEM_TEST_PYTHON_CLIENT, basename(dirname(package)));
+static kvmem_status create(uint64_t size, kvmem_region **region, kvmem_error **error) {
+    return kvmem_region_create_system(REF(OPTIONS(kvmem_system_options, it.size = size)), region, error);
 }
 
-static size_t from_hex(const char *text, unsigned char *bytes, size_t capacity) {
-    const size_t size = strlen(text) / 2;
-    CHECK(size <= capacity);
-    for (size_t i = 0; i < size; i++) {
-        unsigned value = 0;
-        CHECK_EQ(sscanf(text + 2 * i, "%2x", &value), 1);
-        bytes[i] = (unsigned char)value;
-    }
-    return size;
-}
+static void copy_to(uint64_t to, const void *from, size_t size) { memcpy((void *)(uintptr_t)to, from, size); }
 
-static kvmem_descriptors *blocks_at(uint64_t address) {
-    GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    for (size_t i = 0; i < NUM_BLOCKS; i++) {
-        const kvmem_descriptor block = {.address = address + 2 * i * BLOCK, .size = BLOCK};
-        EXPECT_OK(kvmem_descriptors_add(list, &block, 1, ERR));
-    }
-    return list;
-}
+static void copy_from(void *to, uint64_t from, size_t size) { memcpy(to, (const void *)(uintptr_t)from, size); }
 
-/* Both sides have loaded each other's metadata, and `theirs` is where the client's memory is. */
-typedef struct meeting {
-    python client;
-    kvmem_agent *agent;
-    kvmem_region *region;
-    kvmem_registration *registration;
-    unsigned char *memory;
-    uint64_t theirs;
-} meeting;
+const python_memory python_memory_of_both = {
+    .name = "DRAM", .type = KVMEM_MEMORY_DRAM, .create = create, .write = copy_to, .read = copy_from, .package = "numpy"};
 
-static void meeting_open(meeting *met) {
-    client_open(&met->client);
-    met->agent = agent_open("kvmem");
-    EXPECT_OK(kvmem_region_create_system(REF(OPTIONS(kvmem_system_options, it.size = MEMORY)), &met->region,
-                                         ERR));
-    EXPECT_OK(kvmem_region_register(met->region, met->agent, &met->registration, ERR));
-    met->memory = (unsigned char *)(uintptr_t)region_info(met->region).address;
-    char *text = strdup(python_tell(&met->client, "metadata"));
-    CHECK(text != NULL);
-    char *end = strchr(text, ' ');
-    CHECK(end != NULL);
-    *end = '\0';
-    met->theirs = strtoull(end + 1, NULL, 10);
-    static unsigned char bytes[65536];
-    const size_t size = from_hex(text, bytes, sizeof(bytes));
-    free(text);
-    OWN(kvmem_blob, name, kvmem_agent_load_remote_metadata, met->agent, bytes, size);
-    CHECK_STR((const char *)kvmem_blob_data(name), "python");
-    CLEANUP(message_free) message own = agent_metadata(met->agent);
-    fprintf(met->client.commands, "load ");
-    for (size_t i = 0; i < own.size; i++)
-        fprintf(met->client.commands, "%02x", ((const unsigned char *)own.data)[i]);
-    CHECK_STR(python_tell(&met->client, "%s", ""), "kvmem");
-}
-
-static void meeting_close(meeting *met) {
-    python_close(&met->client);
-    kvmem_registration_destroy(met->registration);
-    kvmem_region_destroy(met->region);
-    kvmem_agent_destroy(met->agent);
-}
-
-/* Block `theirs` of the client has the bytes of block `ours` here. */
-static void check_block(meeting *met, size_t ours, size_t theirs) {
-    unsigned char bytes[BLOCK];
-    CHECK_EQ(from_hex(python_tell(&met->client, "block %zu", theirs), bytes, sizeof(bytes)), BLOCK);
-    CHECK_BYTES(bytes, met->memory + 2 * ours * BLOCK, BLOCK);
-}
-
-/* kvmem posts: by two lists, then by prepared lists in another order, with notifications. */
-TEST(kvmem_writes_to_and_reads_from_the_python_client) {
-    OPENED(meeting, met);
-    kv_fill(met.memory, MEMORY, 1);
-    OWNED(kvmem_descriptors) here = blocks_at((uintptr_t)met.memory);
-    OWNED(kvmem_descriptors) there = blocks_at(met.theirs);
-    EXPECT_OK(kvmem_agent_connect(met.agent, "python", NULL, ERR));
-    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.notification = "wrote",
-                                               it.notification_size = 5);
-    OWN(kvmem_request, write, kvmem_request_create, met.agent, KVMEM_REQUEST_WRITE, here, "python", there,
-        &options);
-    EXPECT_OK(kvmem_request_post(write, NULL, 0, ERR));
-    EXPECT_OK(kvmem_request_wait(write, PATIENCE, ERR));
-    CHECK_STR(python_tell(&met.client, "expect kvmem"), "77726f7465"); /* "wrote" */
-    for (size_t i = 0; i < NUM_BLOCKS; i++) check_block(&met, i, i);
-
-    kv_fill(met.memory, MEMORY, 2);
-    OWN(kvmem_prepared, local, kvmem_prepared_create, met.agent, NULL, here, NULL);
-    OWN(kvmem_prepared, remote, kvmem_prepared_create, met.agent, "python", there, NULL);
-    const uint32_t ours[] = {6, 1};
-    const uint32_t theirs[] = {0, 5};
-    OWN(kvmem_request, some, kvmem_request_make, KVMEM_REQUEST_WRITE, local, ours, remote, theirs, 2, NULL);
-    EXPECT_OK(kvmem_request_post(some, "twice", 5, ERR));
-    EXPECT_OK(kvmem_request_wait(some, PATIENCE, ERR));
-    CHECK_STR(python_tell(&met.client, "expect kvmem"), "7477696365"); /* "twice" */
-    check_block(&met, 6, 0);
-    check_block(&met, 1, 5);
-
-    CHECK_STR(python_tell(&met.client, "fill 90"), "filled");
-    OWN(kvmem_request, read, kvmem_request_create, met.agent, KVMEM_REQUEST_READ, here, "python", there,
-        NULL);
-    EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
-    EXPECT_OK(kvmem_request_wait(read, PATIENCE, ERR));
-    for (size_t i = 0; i < NUM_BLOCKS; i++) CHECK_FILLED(met.memory + 2 * i * BLOCK, 90, BLOCK);
-}
-
-/* The client posts, with prepared lists in opposite order, and its notifications arrive by a queue. */
-TEST(the_python_client_reads_from_and_writes_to_kvmem) {
-    OPENED(meeting, met);
-    OWN(kvmem_queue, queue, kvmem_queue_create);
-    EXPECT_OK(kvmem_agent_report_notifications(met.agent, queue, 9, ERR));
-    kv_fill(met.memory, MEMORY, 3);
-    CHECK_STR(python_tell(&met.client, "move read kvmem %llu read", (unsigned long long)(uintptr_t)met.memory),
-              "DONE");
-    kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
-    CHECK_EQ(completion.user_data, 9);
-    EXPECT_OK(kvmem_agent_report_notifications(met.agent, NULL, 0, ERR));
-    agent_expect_notification(met.agent, "python", "read", 4);
-    for (size_t i = 0; i < NUM_BLOCKS; i++) check_block(&met, NUM_BLOCKS - 1 - i, i);
-    CHECK_STR(python_tell(&met.client, "fill 17"), "filled");
-    CHECK_STR(python_tell(&met.client, "move write kvmem %llu wrote", (unsigned long long)(uintptr_t)met.memory),
-              "DONE");
-    agent_expect_notification(met.agent, "python", "wrote", 5);
-    for (size_t i = 0; i < NUM_BLOCKS; i++) CHECK_FILLED(met.memory + 2 * i * BLOCK, 17, BLOCK);
-    CHECK_STR(python_tell(&met.client, "notify kvmem alone"), "notified");
-    agent_expect_notification(met.agent, "python", "alone", 5);
-    EXPECT_OK(kvmem_agent_notify(met.agent, "python", "hi", 2, ERR));
-    CHECK_STR(python_tell(&met.client, "expect kvmem"), "6869");
-}
+REQUIRES(python_lacks_client)
