@@ -6,20 +6,28 @@
 KV_PEER_ROLE
 
 #define NUM_BLOCKS 128
+/* A request has 8192 descriptors at most, and 65536 are kept between runs. */
+#define MANY_BLOCKS (10 * 8192)
 
 /* 32 MiB, which are two requests. */
 static kvmem_layout_config two_requests(void) {
     return WITH(kv_large_config(&kv_kinds[0]), it.num_blocks = NUM_BLOCKS);
 }
 
-/* All blocks in the opposite order. */
-static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination,
-                              uint64_t num_blocks, uint64_t num_layers) {
-    kvmem_block_pair pairs[NUM_BLOCKS];
+/* All blocks in the opposite order, by a path or by any. */
+static kvmem_transfer *create_by(uint32_t path, const kvmem_layout *source, const kvmem_layout *destination,
+                                 uint64_t num_blocks, uint64_t num_layers) {
+    static kvmem_block_pair pairs[MANY_BLOCKS];
     for (uint64_t i = 0; i < num_blocks; i++) pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
     const kv_move all = {pairs, num_blocks, 0, 0, num_layers};
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&all));
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination,
+        KV_OPTIONS(&all, it.path = path));
     return transfer;
+}
+
+static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination,
+                              uint64_t num_blocks, uint64_t num_layers) {
+    return create_by(0, source, destination, num_blocks, num_layers);
 }
 
 /* Two agents of this process, and a transfer of one request or of two from one to the other. */
@@ -62,6 +70,14 @@ static void pair_close(pair *pair) {
     kv_side_close(&pair->near_side);
     kv_side_close(&pair->far_side);
     kvmem_agent_destroy(pair->far);
+}
+
+/* A transfer of ten requests, which have a descriptor for each block. */
+static void pair_open_many(pair *pair) {
+    pair_open(pair, REF(WITH(kv_config(&kv_kinds[0]), it.num_blocks = MANY_BLOCKS, it.num_layers = 1,
+                             it.page_size = 1)));
+    kvmem_transfer_destroy(pair->transfer);
+    pair->transfer = create_by(KVMEM_PATH_NIXL_READ, pair->remote, pair->local, MANY_BLOCKS, 1);
 }
 
 static kvmem_status run(kvmem_transfer *transfer) {
@@ -112,6 +128,28 @@ TEST(one_of_two_requests_that_fails_has_both_made_anew) {
     NIXL(nixl_sim_fail_post(2));
     expect_failure_then_success(&pair);
     CHECK_EQ(requests().alive, 2);
+    pair_close(&pair);
+    CHECK_EQ(requests().alive, 0);
+}
+
+TEST(requests_are_created_while_earlier_ones_are_in_flight_and_some_are_kept) {
+    pair pair;
+    pair_open_many(&pair);
+    for (int round = 0; round < 2; round++) {
+        const uint64_t kept = round == 0 ? 0 : 8;
+        NIXL(nixl_sim_set_pending(1));
+        const uint64_t posts = requests().posts;
+        EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+        AWAIT(requests().posts == posts + 4);
+        CHECK_EQ(requests().alive, kept == 0 ? 4 : kept); /* none before it can be posted */
+        NIXL(nixl_sim_set_pending(0));
+        EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
+        CHECK_EQ(requests().posts, posts + 10);
+        CHECK_EQ(requests().alive, 8);
+    }
+    /* The tenth, which is of this run alone. */
+    NIXL(nixl_sim_fail_post(10));
+    expect_failure_then_success(&pair);
     pair_close(&pair);
     CHECK_EQ(requests().alive, 0);
 }
@@ -357,6 +395,20 @@ TEST(memory_of_a_request_that_can_not_be_released_is_never_freed) {
     await_callbacks();
     CHECK_EQ(releases_so_far(), releases + 1); /* that of await_callbacks */
     CHECK_EQ(NIXL(nixl_sim_registered(address)), 1);
+    kv_side_close(&pair.far_side);
+    kvmem_agent_destroy(pair.far);
+    free(pair.near_side.expected); /* what NIXL may use stays */
+}
+
+TEST(memory_of_a_request_that_is_not_kept_and_can_not_be_released_is_never_freed) {
+    pair pair;
+    pair_open_many(&pair);
+    NIXL(nixl_sim_fail_release(1));
+    EXPECT(KVMEM_STATUS_NIXL, run(pair.transfer));
+    const int releases = releases_so_far();
+    pair_destroy_handles(&pair);
+    await_callbacks();
+    CHECK_EQ(releases_so_far(), releases + 1); /* that of await_callbacks */
     kv_side_close(&pair.far_side);
     kvmem_agent_destroy(pair.far);
     free(pair.near_side.expected); /* what NIXL may use stays */

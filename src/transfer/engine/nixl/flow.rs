@@ -2,9 +2,9 @@
 //! The requests of one run: where they come from, and for how long some are in flight.
 #![forbid(unsafe_code)]
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::listed::ListedFlow;
 use super::served::ServedFlow;
 use super::staged::StagedFlow;
 use crate::error::Result;
@@ -12,11 +12,11 @@ use crate::nixl::{AgentState, RequestId};
 
 /// The requests of a run that are not posted yet.
 pub(super) enum Flow {
-    /// All are created.
-    Listed(VecDeque<RequestId>),
-    /// Created chunk by chunk.
+    /// Between the layouts.
+    Listed(ListedFlow),
+    /// Through an arena of this process.
     Staged(StagedFlow),
-    /// The same, with an owner that gathers or scatters.
+    /// Through an arena of the owner, which gathers or scatters.
     Served(Box<ServedFlow>),
 }
 
@@ -24,7 +24,7 @@ impl Flow {
     /// Whether none is left, and no chunk is in the arena.
     pub fn is_over(&self) -> bool {
         match self {
-            Self::Listed(waiting) => waiting.is_empty(),
+            Self::Listed(flow) => !flow.has_more(),
             Self::Staged(flow) => flow.is_over(),
             Self::Served(flow) => flow.is_over(),
         }
@@ -33,7 +33,7 @@ impl Flow {
     /// Whether some have not begun.
     pub fn has_more(&self) -> bool {
         match self {
-            Self::Listed(waiting) => !waiting.is_empty(),
+            Self::Listed(flow) => flow.has_more(),
             Self::Staged(flow) => flow.has_more(),
             Self::Served(flow) => flow.has_more(),
         }
@@ -42,7 +42,7 @@ impl Flow {
     /// Begins no further ones.
     pub fn stop(&mut self) {
         match self {
-            Self::Listed(waiting) => waiting.clear(),
+            Self::Listed(flow) => flow.stop(),
             Self::Staged(flow) => flow.stop(),
             Self::Served(flow) => flow.stop(),
         }
@@ -51,7 +51,7 @@ impl Flow {
     /// The next to post, if it can be posted now.
     pub fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
         match self {
-            Self::Listed(waiting) => Ok(waiting.pop_front()),
+            Self::Listed(flow) => flow.next(state),
             Self::Staged(flow) => flow.next(state),
             Self::Served(flow) => flow.next(state),
         }
@@ -74,7 +74,7 @@ impl Flow {
     /// Handles the end of one. Returns whether the run has progressed.
     pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<bool> {
         match self {
-            Self::Listed(_) => {}
+            Self::Listed(flow) => flow.ended(state, request),
             Self::Staged(flow) => flow.ended(state, request, has_failed),
             Self::Served(flow) => return flow.ended(state, request, has_failed),
         }
@@ -84,7 +84,8 @@ impl Flow {
     /// Handles the end of the run. Returns whether NIXL may still use memory of a layout.
     pub fn close(&mut self, state: &mut AgentState) -> bool {
         match self {
-            Self::Listed(_) | Self::Staged(_) => false,
+            Self::Listed(flow) => flow.close(state),
+            Self::Staged(_) => false,
             Self::Served(flow) => {
                 flow.close(state);
                 flow.has_unreleased()

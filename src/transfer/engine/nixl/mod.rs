@@ -12,6 +12,7 @@ mod choice;
 mod cost;
 mod flow;
 mod guard;
+mod listed;
 mod prepared;
 mod request_plan;
 mod run;
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 use self::choice::{Choice, Choosing};
 use self::cost::RequestRates;
 use self::guard::Guard;
-use self::prepared::PreparedRequests;
+use self::prepared::{Method, PreparedRequests};
 use self::request_plan::RequestPlan;
 use self::run::NixlRun;
 use self::served::ServedPlan;
@@ -86,10 +87,11 @@ impl NixlMove {
         shared.rates = Some(rates);
         let has_arena = division.is_some() || served.is_some();
         shared.patience = preferences.stall_timeout.or(has_arena.then_some(PATIENCE));
-        let staged = division.map(|division| StagedPlan::new(division, local, &agent));
-        shared.staged = staged.transpose()?.map(Arc::new);
-        let served = served.map(|division| ServedPlan::new(division, local, &agent));
-        shared.served = served.transpose()?.map(Arc::new);
+        if let Some(division) = division {
+            shared.method = Method::Staged(Arc::new(StagedPlan::new(division, local, &agent)?));
+        } else if let Some(division) = served {
+            shared.method = Method::Served(Arc::new(ServedPlan::new(division, local, &agent)?));
+        }
         Self::of(shared, candidates)
     }
 
@@ -107,7 +109,7 @@ impl NixlMove {
     /// Creates the requests now rather than in the first run; waits for the agent's thread.
     pub fn make_requests(&self) -> Result<()> {
         let shared = self.shared.clone();
-        self.shared.agent.call(move |state| shared.requests(state).map(drop))
+        self.shared.agent.call(move |state| shared.create_requests(state))
     }
 
     /// Number of contiguous spans that it moves.
@@ -117,16 +119,15 @@ impl NixlMove {
 
     /// Number of requests.
     pub fn requests(&self) -> u64 {
-        match (&self.shared.staged, &self.shared.served) {
-            (Some(staged), _) => staged.requests(),
-            (None, Some(served)) => served.chunks(),
-            (None, None) => self.shared.request_plan.count(),
-        }
+        self.shared.count()
     }
 
     /// Bytes that are read and discarded.
     fn excess(&self) -> u64 {
-        self.shared.staged.as_ref().map_or(0, |staged| staged.excess())
+        match &self.shared.method {
+            Method::Staged(staged) => staged.excess(),
+            _ => 0,
+        }
     }
 
     fn peer_hold(&self) -> Result<Option<RemoteHold>> {
@@ -209,7 +210,7 @@ fn prepare(
     let reads = path.is_nixl_read();
     let (local, remote) = if reads { (destination, source) } else { (source, destination) };
     let agent = shared_agent(local, remote)?.clone();
-    let request_plan = RequestPlan { local: local.clone(), remote: remote.clone(), reads, plan };
+    let request_plan = RequestPlan::new([local, remote], reads, plan);
     let guard = Guard::prepare(&agent, &request_plan)?;
     Ok(PreparedRequests::new(path, agent, request_plan, notification, guard))
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The requests of a prepared transfer. The first run creates them, and later runs use them again, unless the bytes pass
-//! through an arena.
+//! The requests of a prepared transfer, which all its runs share.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,43 +8,49 @@ use std::time::Duration;
 use super::cost::RequestRates;
 use super::flow::Flow;
 use super::guard::Guard;
+use super::listed::{ListedFlow, ListedPlan};
 use super::request_plan::RequestPlan;
 use super::served::{ServedFlow, ServedPlan};
 use super::staged::{StagedFlow, StagedPlan};
 use crate::error::{Result, ensure};
 use crate::layout::{Memory, RemoteMemory};
 use crate::nixl::{Agent, AgentState, RequestId};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::transfer::path::TransferPath;
 
 /// The part of a prepared transfer that all its runs share. Released with the last of them.
 pub(super) struct PreparedRequests {
     pub path: TransferPath,
     pub agent: Arc<Agent>,
-    pub request_plan: RequestPlan,
-    /// Created by the first run, on the agent's thread, so that the caller does not wait.
-    cache: Mutex<RequestCache>,
+    pub request_plan: Arc<RequestPlan>,
+    /// How the bytes are moved.
+    pub method: Method,
+    control: Mutex<ControlCache>,
     /// Sent to the peer after the last byte.
     pub notification: Option<Vec<u8>>,
     /// For a peer's elastic memory.
     pub guard: Option<Guard>,
-    /// The arena that the bytes pass through, if they do.
-    pub staged: Option<Arc<StagedPlan>>,
-    /// The owner's service, if it gathers or scatters.
-    pub served: Option<Arc<ServedPlan>>,
     /// The measured costs of requests to the peer, if there is one.
     pub rates: Option<Arc<RequestRates>>,
     /// How long a run may make no progress; `None` for no limit.
     pub patience: Option<Duration>,
 }
 
-/// Requests, and the generation of the memory that they were created for.
+/// How the bytes of a transfer are moved.
+#[derive(Clone)]
+pub(super) enum Method {
+    /// Between the layouts.
+    Listed(Arc<ListedPlan>),
+    /// Through an arena of this process.
+    Staged(Arc<StagedPlan>),
+    /// The owner gathers or scatters.
+    Served(Arc<ServedPlan>),
+}
+
+/// The request that reads the peer's control block.
 #[derive(Default)]
-struct RequestCache {
-    generation: u64,
-    requests: Vec<RequestId>,
-    /// Reads the peer's control block.
-    control_read: Option<RequestId>,
+struct ControlCache {
+    read: Option<RequestId>,
     /// A step of a run has panicked. The state of its requests is unknown, so nothing is released and no run begins.
     is_abandoned: bool,
 }
@@ -59,11 +64,8 @@ pub(super) struct RunRequests {
 
 impl Drop for PreparedRequests {
     fn drop(&mut self) {
-        let cache = self.cache.get_mut();
-        let mut requests = std::mem::take(&mut cache.requests);
-        requests.extend(cache.control_read.take());
-        if !requests.is_empty() {
-            self.agent.defer(move |state| state.release_idle_requests(requests));
+        if let Some(request) = self.control.get_mut().read.take() {
+            self.agent.defer(move |state| state.release_idle_requests([request]));
         }
     }
 }
@@ -77,15 +79,15 @@ impl PreparedRequests {
         notification: Option<Vec<u8>>,
         guard: Option<Guard>,
     ) -> Self {
+        let request_plan = Arc::new(request_plan);
         Self {
             path,
+            method: Method::Listed(Arc::new(ListedPlan::new(&request_plan, &agent))),
             agent,
             request_plan,
-            cache: Mutex::default(),
+            control: Mutex::default(),
             notification,
             guard,
-            staged: None,
-            served: None,
             rates: None,
             patience: None,
         }
@@ -99,59 +101,67 @@ impl PreparedRequests {
         }
     }
 
-    fn cache(&self) -> MutexGuard<'_, RequestCache> {
-        self.cache.lock()
+    /// Number of requests.
+    pub fn count(&self) -> u64 {
+        match &self.method {
+            Method::Listed(listed) => listed.count(),
+            Method::Staged(staged) => staged.requests(),
+            Method::Served(served) => served.chunks(),
+        }
     }
 
-    /// The requests. Creates them if there are none, or if the memory has changed since. Those of a transfer through an
-    /// arena are created chunk by chunk.
-    pub fn requests(&self, state: &mut AgentState) -> Result<RunRequests> {
-        let mut cache = self.cache();
-        cache.ensure_usable()?;
-        let generation = self.request_plan.generation();
-        let is_listed = self.staged.is_none() && self.served.is_none();
-        if is_listed && (cache.requests.is_empty() || cache.generation != generation) {
-            state.release_idle_requests(cache.requests.drain(..));
-            cache.requests = self.request_plan.make(state)?;
-            cache.generation = generation;
+    /// The requests of a run that begins, on the agent's thread.
+    pub fn begin(&self, state: &mut AgentState) -> Result<RunRequests> {
+        let mut control = self.control.lock();
+        control.ensure_usable()?;
+        if let (Some(guard), None) = (&self.guard, control.read) {
+            control.read = Some(guard.request(state, &self.request_plan)?);
         }
-        if let (Some(guard), None) = (&self.guard, cache.control_read) {
-            cache.control_read = Some(guard.request(state, &self.request_plan)?);
-        }
-        let flow = match (&self.staged, &self.served) {
-            (Some(staged), _) => Flow::Staged(StagedFlow::new(staged.clone())),
-            (None, Some(served)) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
-            (None, None) => Flow::Listed(cache.requests.iter().copied().collect()),
+        let flow = match &self.method {
+            Method::Listed(listed) => Flow::Listed(ListedFlow::new(listed.clone(), state)),
+            Method::Staged(staged) => Flow::Staged(StagedFlow::new(staged.clone())),
+            Method::Served(served) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
         };
-        Ok(RunRequests { flow, control_read: cache.control_read })
+        Ok(RunRequests { flow, control_read: control.read })
+    }
+
+    /// Creates the requests that all runs use, on the agent's thread.
+    pub fn create_requests(&self, state: &mut AgentState) -> Result<()> {
+        self.ensure_usable()?;
+        match &self.method {
+            Method::Listed(listed) => listed.create_kept(state),
+            _ => Ok(()),
+        }
     }
 
     /// Releases all requests after one has failed; the next run creates new ones. If that fails, NIXL may
     /// still use the memory.
     pub fn release_requests(&self, state: &mut AgentState) -> Result<()> {
-        let mut cache = self.cache();
-        let control_read = cache.control_read.take();
-        let mut outcome = Ok(());
-        for id in cache.requests.drain(..).chain(control_read) {
-            outcome = outcome.and(state.release_request(id));
+        let control = self.control.lock().read.take();
+        let released = control.map_or(Ok(()), |request| state.release_request(request));
+        match &self.method {
+            Method::Listed(listed) => released.and(listed.release(state)),
+            _ => released,
         }
-        outcome
     }
 
     /// Prevents further runs.
     pub fn abandon(&self) {
-        self.cache().is_abandoned = true;
+        self.control.lock().is_abandoned = true;
     }
 
     /// Fails if an earlier run was abandoned.
     pub fn ensure_usable(&self) -> Result<()> {
-        self.staged.as_ref().map_or(Ok(()), |staged| staged.ensure_usable())?;
-        self.served.as_ref().map_or(Ok(()), |served| served.ensure_usable())?;
-        self.cache().ensure_usable()
+        match &self.method {
+            Method::Listed(_) => {}
+            Method::Staged(staged) => staged.ensure_usable()?,
+            Method::Served(served) => served.ensure_usable()?,
+        }
+        self.control.lock().ensure_usable()
     }
 }
 
-impl RequestCache {
+impl ControlCache {
     fn ensure_usable(&self) -> Result<()> {
         ensure!(
             !self.is_abandoned,

@@ -2,23 +2,29 @@
 //! From a plan to NIXL requests, on the agent's thread.
 #![forbid(unsafe_code)]
 
-use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::error::Result;
+use crate::error::{Result, ensure};
 use crate::layout::{Layout, Memory, Unit};
 use crate::nixl::AgentState;
 use crate::nixl::request::RequestSide;
 use crate::nixl::{Operation, RequestId, Span};
 use crate::transfer::plan::{BlockRun, Move, Plan, Slots};
 
-/// Maximum size of a request in bytes.
-const REQUEST_BYTES: u64 = 16 << 20;
 /// Maximum number of units in the prepared list of a layout, which needs about 100 bytes per unit.
 const MOST_UNITS: u64 = 1 << 20;
 /// A move that is listed by itself takes NIXL as long as this many units of a prepared list that merge. Measured with
 /// 10,000 blocks: 25 ns per pair of descriptors, 12.5 ns per move, and 0.5 ns per unit.
 const UNITS_A_MOVE: u64 = 25;
+
+/// Limits of a request: the agent's thread lists and posts it in one step.
+#[derive(Clone, Copy)]
+struct RequestLimits {
+    bytes: u64,
+    descriptors: u64,
+}
+
+const LIMITS: RequestLimits = RequestLimits { bytes: 16 << 20, descriptors: 8192 };
 
 /// The input for the requests of a transfer.
 pub(super) struct RequestPlan {
@@ -26,20 +32,78 @@ pub(super) struct RequestPlan {
     pub remote: Arc<Layout>,
     pub reads: bool,
     pub plan: Plan,
+    /// The runs of a read in the order of the source, once they are needed.
+    ordered: OnceLock<Vec<BlockRun>>,
+    limits: RequestLimits,
+}
+
+/// Where a request of a plan begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Bytes of the requests before it.
+    pub bytes: u64,
+    /// Of units: their layer and outer slot, the run, and the block in it.
+    slot: u64,
+    run: usize,
+    block: u32,
+}
+
+/// The descriptors of one request, local and remote.
+#[derive(Default)]
+pub(super) struct RequestList {
+    units: [Vec<i32>; 2],
+    spans: Vec<(Span, Span)>,
+}
+
+impl RequestList {
+    /// Number of descriptors on each side.
+    pub fn len(&self) -> u64 {
+        (self.units[0].len() + self.spans.len()) as u64
+    }
+
+    fn clear(&mut self) {
+        self.units.iter_mut().for_each(Vec::clear);
+        self.spans.clear();
+    }
 }
 
 impl RequestPlan {
-    /// Creates all requests, or none.
-    pub fn make(&self, state: &mut AgentState) -> Result<Vec<RequestId>> {
-        let mut made = Vec::new();
-        let result = match self.chosen_unit() {
-            Some(unit) => self.over_lists(state, unit, &mut made),
-            None => self.over_spans(state, &mut made),
+    pub fn new([local, remote]: [&Arc<Layout>; 2], reads: bool, plan: Plan) -> Self {
+        let [local, remote] = [local, remote].map(Arc::clone);
+        Self { local, remote, reads, plan, ordered: OnceLock::new(), limits: LIMITS }
+    }
+
+    /// Creates the request that begins at `place`, and moves `place` behind it. `list` has its descriptors then.
+    pub fn create(
+        &self,
+        state: &mut AgentState,
+        place: &mut Place,
+        list: &mut RequestList,
+    ) -> Result<RequestId> {
+        let unit = self.chosen_unit();
+        let after = self.list(unit, *place, list)?;
+        let request = match unit {
+            Some(unit) => {
+                let local = self.local.prepared_list(state, unit)?;
+                let remote = self.remote.prepared_list(state, unit)?;
+                let [here, there] = &list.units;
+                state.make_request(self.operation(), (local, here), (remote, there))?
+            }
+            None => self.over_spans(state, &list.spans)?,
         };
-        if result.is_err() {
-            state.release_idle_requests(made.drain(..));
-        }
-        result.map(|()| made)
+        *place = after;
+        Ok(request)
+    }
+
+    /// Lists the descriptors of the request that begins at `place`. Returns where the next one begins.
+    fn list(&self, unit: Option<Unit>, place: Place, list: &mut RequestList) -> Result<Place> {
+        list.clear();
+        let after = match unit {
+            Some(unit) => self.list_units(unit, place, list),
+            None => self.list_spans(place, list),
+        };
+        ensure!(after.bytes > place.bytes, Panic, "a request of no bytes was listed");
+        Ok(after)
     }
 
     /// The unit of prepared lists, or `None` to list each span. Prepared lists avoid listing spans, but each unit of each
@@ -56,102 +120,96 @@ impl RequestPlan {
         let scattered = self.plan.most_moves() * UNITS_A_MOVE > units;
         let worth_a_list =
             unit.count(self.local.geometry()) + unit.count(self.remote.geometry()) <= 64 * units;
-        let small_enough = unit.size(self.local.geometry()) <= REQUEST_BYTES;
+        let small_enough = unit.size(self.local.geometry()) <= self.limits.bytes;
         (fits && scattered && worth_a_list && small_enough).then_some(unit)
     }
 
     /// Number of units per request.
     fn units_a_request(&self, unit: Unit) -> u64 {
-        (REQUEST_BYTES / unit.size(self.local.geometry())).max(1)
+        (self.limits.bytes / unit.size(self.local.geometry())).clamp(1, self.limits.descriptors)
     }
 
     /// Number of requests.
     pub fn count(&self) -> u64 {
-        match self.chosen_unit() {
-            Some(unit) => {
-                (self.plan.bytes() / unit.size(self.local.geometry())).div_ceil(self.units_a_request(unit))
-            }
-            None => self.plan.bytes().div_ceil(REQUEST_BYTES),
+        if let Some(unit) = self.chosen_unit() {
+            let units = self.plan.bytes() / unit.size(self.local.geometry());
+            return units.div_ceil(self.units_a_request(unit));
         }
+        let (mut place, mut list) = (Place::default(), RequestList::default());
+        let mut count = 0;
+        while place.bytes < self.plan.bytes() {
+            let Ok(after) = self.list(None, place, &mut list) else { return count };
+            (place, count) = (after, count + 1);
+        }
+        count
     }
 
     fn operation(&self) -> Operation {
         if self.reads { Operation::Read } else { Operation::Write }
     }
 
-    fn over_lists(&self, state: &mut AgentState, unit: Unit, made: &mut Vec<RequestId>) -> Result<()> {
-        let local = self.local.prepared_list(state, unit)?;
-        let remote = self.remote.prepared_list(state, unit)?;
-        let (local_indices, remote_indices) = self.indices(unit);
-        let each = self.units_a_request(unit) as usize;
-        for (here, there) in local_indices.chunks(each).zip(remote_indices.chunks(each)) {
-            made.push(state.make_request(self.operation(), (local, here), (remote, there))?);
-        }
-        Ok(())
-    }
-
-    /// The units of both sides, in order of block runs so that NIXL merges them.
-    fn indices(&self, unit: Unit) -> (Vec<i32>, Vec<i32>) {
+    /// Lists units of both sides, in order of block runs so that NIXL merges them.
+    fn list_units(&self, unit: Unit, mut place: Place, list: &mut RequestList) -> Place {
         let selection = self.plan.selection();
         let (mut mine, mut theirs) = (selection.source(), selection.destination());
         if self.reads {
             std::mem::swap(&mut mine, &mut theirs);
         }
         let outers = if unit == Unit::Piece { selection.outers.count } else { 1 };
-        let count = if unit == Unit::Block { 1 } else { selection.layers.count };
-        let total = (self.plan.blocks() * count * outers) as usize;
-        let (mut here, mut there) = (Vec::with_capacity(total), Vec::with_capacity(total));
+        let layers = if unit == Unit::Block { 1 } else { selection.layers.count };
         let runs = self.runs();
-        for layer in 0..count {
-            for outer in 0..outers {
-                let first = |layout: &Layout, slots: &Slots| {
-                    unit.index(layout.geometry(), 0, slots.layers.start + layer, slots.outers.start + outer)
-                        as i32
-                };
-                let (local, remote) = (first(&self.local, &mine), first(&self.remote, &theirs));
-                for run in runs.iter() {
-                    let (mine, theirs) = if self.reads {
-                        (run.destination, run.source)
-                    } else {
-                        (run.source, run.destination)
-                    };
-                    let blocks = 0..run.length as i32;
-                    here.extend(blocks.clone().map(|block| local + mine as i32 + block));
-                    there.extend(blocks.map(|block| remote + theirs as i32 + block));
-                }
+        let mut left = self.units_a_request(unit);
+        let [here, there] = &mut list.units;
+        while left > 0 && place.slot < layers * outers {
+            let Some(run) = runs.get(place.run) else {
+                place = Place { slot: place.slot + 1, run: 0, block: 0, ..place };
+                continue;
+            };
+            let (layer, outer) = (place.slot / outers, place.slot % outers);
+            let count = left.min(u64::from(run.length - place.block));
+            let indices = |layout: &Layout, slots: &Slots, block: u32| {
+                let (layer, outer) = (slots.layers.start + layer, slots.outers.start + outer);
+                let first =
+                    unit.index(layout.geometry(), u64::from(block + place.block), layer, outer) as i32;
+                first..first + count as i32
+            };
+            let (local, remote) =
+                if self.reads { (run.destination, run.source) } else { (run.source, run.destination) };
+            here.extend(indices(&self.local, &mine, local));
+            there.extend(indices(&self.remote, &theirs, remote));
+            left -= count;
+            place.bytes += count * unit.size(self.local.geometry());
+            place.block += count as u32;
+            if place.block == run.length {
+                (place.run, place.block) = (place.run + 1, 0);
             }
         }
-        (here, there)
+        place
     }
 
     /// Runs of blocks in the order in which UCX copies them. Reads are sorted by source: sequential reads are prefetched,
     /// and writes to scattered addresses do not wait for memory. Bench row 8 measures this with scattered blocks.
-    fn runs(&self) -> Cow<'_, [BlockRun]> {
+    fn runs(&self) -> &[BlockRun] {
         let runs = self.plan.block_runs().unwrap_or_default();
         if !self.reads {
-            return Cow::Borrowed(runs);
+            return runs;
         }
-        let mut ordered = runs.to_vec();
-        ordered.sort_unstable_by_key(|run| run.source);
-        Cow::Owned(ordered)
+        self.ordered.get_or_init(|| {
+            let mut ordered = runs.to_vec();
+            ordered.sort_unstable_by_key(|run| run.source);
+            ordered
+        })
     }
 
-    fn over_spans(&self, state: &mut AgentState, made: &mut Vec<RequestId>) -> Result<()> {
-        let (local_type, remote_type) = (self.local.memory_type(), self.remote.memory_type());
+    fn over_spans(&self, state: &mut AgentState, spans: &[(Span, Span)]) -> Result<RequestId> {
         let side = match self.remote.memory() {
             Memory::Remote(remote) => RequestSide::Peer(remote.peer.clone()),
             Memory::Local(_) => RequestSide::Own,
         };
-        for spans in self.chunks() {
-            let here = spans.iter().map(|(local, _)| *local);
-            let there = spans.iter().map(|(_, remote)| *remote);
-            made.push(state.create_request(
-                self.operation(),
-                (local_type, here),
-                (&side, remote_type, there),
-            )?);
-        }
-        Ok(())
+        let here = spans.iter().map(|(local, _)| *local);
+        let there = spans.iter().map(|(_, remote)| *remote);
+        let (local_type, remote_type) = (self.local.memory_type(), self.remote.memory_type());
+        state.create_request(self.operation(), (local_type, here), (&side, remote_type, there))
     }
 
     /// Number of changes of the memory of either side.
@@ -164,26 +222,27 @@ impl RequestPlan {
         if self.reads { (&self.remote, &self.local) } else { (&self.local, &self.remote) }
     }
 
-    /// The moves as (local, remote) spans, cut into requests.
-    fn chunks(&self) -> Vec<Vec<(Span, Span)>> {
+    /// Lists moves as spans.
+    fn list_spans(&self, mut place: Place, list: &mut RequestList) -> Place {
+        for part in self.parts_from(place) {
+            list.spans.push(self.spans(&part));
+            place.bytes += part.size;
+        }
+        place
+    }
+
+    /// The moves of the request that begins at `place`.
+    fn parts_from(&self, place: Place) -> impl Iterator<Item = Move> {
         let (source, destination) = self.sides();
+        let end = self.plan.bytes().min(place.bytes + self.limits.bytes);
         // NIXL registers elastic memory per extent.
-        let parts = self.plan.moves().flat_map(|each| {
+        let parts = self.plan.moves_in(place.bytes..end).flat_map(|each| {
             each.cut(
                 |region, address| source.bytes_in_piece(region, address),
                 |region, address| destination.bytes_in_piece(region, address),
             )
         });
-        let mut chunks = vec![Vec::new()];
-        fill(parts, REQUEST_BYTES, |part, begins| {
-            if begins {
-                chunks.push(Vec::new());
-            }
-            if let Some(chunk) = chunks.last_mut() {
-                chunk.push(self.spans(&part));
-            }
-        });
-        chunks
+        parts.take(self.limits.descriptors as usize)
     }
 
     fn spans(&self, each: &Move) -> (Span, Span) {
@@ -199,72 +258,113 @@ impl RequestPlan {
     }
 }
 
-/// Cuts moves so that each request has `most` bytes, except the last. Passes each part to `add`, and whether it begins
-/// another request.
-fn fill(moves: impl Iterator<Item = Move>, most: u64, mut add: impl FnMut(Move, bool)) {
-    let mut filled = 0;
-    for mut left in moves {
-        while left.size > 0 {
-            let begins = filled == most;
-            if begins {
-                filled = 0;
-            }
-            let size = left.size.min(most - filled);
-            add(Move { size, ..left }, begins);
-            filled += size;
-            left = Move {
-                source: left.source + size,
-                destination: left.destination + size,
-                size: left.size - size,
-                ..left
-            };
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
+    use crate::region::SystemConfig;
+    use crate::transfer::request::{BlockPair, Wanted};
+
+    const BLOCKS: u32 = 12;
+
+    fn layout(kind: LayoutKind) -> Arc<Layout> {
+        let dimensions = Dimensions {
+            num_blocks: BLOCKS.into(),
+            num_layers: 3,
+            outer_dim: 2,
+            page_size: 1,
+            inner_dim: 64,
+            dtype_width: 1,
+            alignment: 1,
+            num_heads: None,
+        };
+        let memory = AllocationConfig::System(SystemConfig::default());
+        Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()
+    }
+
+    /// From the layout of one kind to that of another, with requests of few bytes and descriptors.
+    fn planned(
+        kinds: [LayoutKind; 2],
+        blocks: &[u32],
+        reads: bool,
+        [bytes, descriptors]: [u64; 2],
+    ) -> RequestPlan {
+        let pair = |(index, block): (usize, &u32)| BlockPair { source: *block, destination: index as u32 };
+        let pairs: Vec<_> = blocks.iter().enumerate().map(pair).collect();
+        let [source, destination] = kinds.map(layout);
+        let plan = Plan::once(&source, &destination, &pairs, Wanted::default()).unwrap();
+        let sides = if reads { [&destination, &source] } else { [&source, &destination] };
+        let limits = RequestLimits { bytes, descriptors };
+        RequestPlan { limits, ..RequestPlan::new(sides, reads, plan) }
+    }
+
+    fn kinds() -> impl Strategy<Value = LayoutKind> {
+        let kinds = [
+            LayoutKind::FullyContiguous,
+            LayoutKind::LayerSeparate(BlockDim::First),
+            LayoutKind::LayerSeparate(BlockDim::Second),
+        ];
+        prop::sample::select(kinds.to_vec())
+    }
 
     proptest! {
         #[test]
-        fn requests_are_full_and_moves_are_cut_only_at_their_ends(
-            sizes in prop::collection::vec(1u64..300, 1..30), most in 1u64..200,
+        fn requests_one_after_the_other_have_every_byte_once(
+            from in kinds(), to in kinds(), reads: bool, count in 1..=BLOCKS as usize,
+            blocks in Just((0..BLOCKS).collect::<Vec<_>>()).prop_shuffle(),
+            limits in [100u64..2000, 1u64..9],
         ) {
-            let moves: Vec<_> = sizes
-                .iter()
-                .scan(0, |at, size| {
-                    *at += size + 7;
-                    Some(Move { source: *at, destination: 3 * *at, size: *size, source_region: 1, destination_region: 2 })
-                })
-                .collect();
-            let mut requests = vec![Vec::new()];
-            fill(moves.iter().copied(), most, |part, begins| {
-                if begins {
-                    requests.push(Vec::new());
-                }
-                requests.last_mut().unwrap().push(part);
-            });
-            let size = |request: &Vec<Move>| request.iter().map(|part| part.size).sum::<u64>();
-            let (last, full) = requests.split_last().unwrap();
-            prop_assert!(full.iter().all(|request| size(request) == most));
-            prop_assert!((1..=most).contains(&size(last)));
+            let plan = planned([from, to], &blocks[..count], reads, limits);
+            let mut place = Place::default();
             let mut joined: Vec<Move> = Vec::new();
-            for (request, part) in requests.iter().enumerate().flat_map(|(i, all)| all.iter().map(move |part| (i, part))) {
-                let goes_on = |last: &Move| {
-                    last.source + last.size == part.source && last.destination + last.size == part.destination
-                };
-                match joined.last_mut() {
-                    Some(last) if goes_on(last) => {
-                        prop_assert_eq!(requests[request].first(), Some(part), "cut within a request");
-                        last.size += part.size;
+            while place.bytes < plan.plan.bytes() {
+                let parts: Vec<_> = plan.parts_from(place).collect();
+                let bytes = parts.iter().map(|part| part.size).sum::<u64>();
+                prop_assert!((1..=limits[0]).contains(&bytes) && parts.len() as u64 <= limits[1]);
+                place.bytes += bytes;
+                for part in parts {
+                    match joined.last_mut() {
+                        Some(last) if last.goes_on_in(&part) => last.size += part.size,
+                        _ => joined.push(part),
                     }
-                    _ => joined.push(*part),
                 }
             }
-            prop_assert_eq!(joined, moves);
+            prop_assert_eq!(joined, plan.plan.moves().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn requests_of_units_have_every_unit_once(
+            kind in kinds(), reads: bool, count in 1..=BLOCKS as usize,
+            blocks in Just((0..BLOCKS).collect::<Vec<_>>()).prop_shuffle(),
+            limits in [400u64..2000, 1u64..9],
+        ) {
+            let plan = planned([kind; 2], &blocks[..count], reads, limits);
+            let geometry = plan.local.geometry();
+            for unit in [Unit::Piece, Unit::Layer, Unit::Block] {
+                let (mut place, mut list) = (Place::default(), RequestList::default());
+                let mut found = Vec::new();
+                while place.bytes < plan.plan.bytes() {
+                    place = plan.list(Some(unit), place, &mut list).unwrap();
+                    let [here, there] = &list.units;
+                    let is_full = list.len() == plan.units_a_request(unit);
+                    prop_assert!(here.len() == there.len() && (is_full || place.bytes == plan.plan.bytes()));
+                    found.extend(here.iter().copied().zip(there.iter().copied()));
+                }
+                let slots = unit.count(geometry) / u64::from(BLOCKS);
+                let of_slot = |slot: u64| {
+                    let first = (slot * u64::from(BLOCKS)) as i32;
+                    blocks[..count].iter().zip(0..).map(move |(source, destination)| {
+                        let (source, destination) = (first + *source as i32, first + destination);
+                        if reads { (destination, source) } else { (source, destination) }
+                    })
+                };
+                let mut expected: Vec<_> = (0..slots).flat_map(of_slot).collect();
+                expected.sort_unstable();
+                found.sort_unstable();
+                prop_assert_eq!(found, expected);
+            }
         }
     }
 }

@@ -2,7 +2,6 @@
 //! A run of a transfer over NIXL.
 #![forbid(unsafe_code)]
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,7 @@ const DYING: Duration = Duration::from_millis(500);
 
 /// One run, executed in steps on the agent's thread. It ends when NIXL no longer uses the memory, even if the peer is lost.
 pub(super) struct NixlRun {
-    /// `None` until the first step has created the requests.
+    /// `None` until the first step. Dropped before the end of the run is reported, like `prepared`.
     flow: Option<Flow>,
     control_read: Option<ControlRead>,
     in_flight: Vec<RequestId>,
@@ -62,7 +61,7 @@ enum ControlReadState {
 impl AgentTask for NixlRun {
     fn step(&mut self, state: &mut AgentState) -> TaskStep {
         self.fail_if_cancelled();
-        if self.flow.is_none() {
+        if self.flow.is_none() && self.failure.is_none() {
             self.begin(state);
             return TaskStep::Progressed;
         }
@@ -139,9 +138,7 @@ impl NixlRun {
 
     fn begin(&mut self, state: &mut AgentState) {
         let Some(prepared) = &self.prepared else { return };
-        let made = prepared.requests(state);
-        self.flow = Some(Flow::Listed(VecDeque::new()));
-        match made {
+        match prepared.begin(state) {
             Ok(RunRequests { flow, control_read }) => {
                 self.flow = Some(flow);
                 let due = |request| ControlRead { request, state: ControlReadState::Due, last: false };
@@ -349,6 +346,7 @@ impl NixlRun {
             true => Err(Error::new(Status::Nixl, "a request between the layouts was not released")),
             false => Ok(()),
         });
+        drop(self.flow.take());
         let prepared = self.prepared.take();
         let Some(run) = self.run.take() else { return };
         match (released, outcome) {

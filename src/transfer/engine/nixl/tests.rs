@@ -41,7 +41,7 @@ fn layout() -> Arc<Layout> {
 fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMove {
     let pairs = [BlockPair { source: 0, destination: 0 }];
     let plan = Plan::once(&remote, &local, &pairs, Wanted::default()).unwrap();
-    let request_plan = RequestPlan { local, remote, reads: true, plan };
+    let request_plan = RequestPlan::new([&local, &remote], true, plan);
     let prepared = PreparedRequests::new(TransferPath::NixlRead, agent, request_plan, None, None);
     NixlMove { shared: Arc::new(prepared), candidates: Vec::new() }
 }
