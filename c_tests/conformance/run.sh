@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh RUNNER...: a runner passes all tables, runs every line of them, and fails for every file in broken/.
+# KVMEM_STAND_IN is the directory of the stand-in driver, KVMEM_NIXL_LIBRARY that of NIXL: the tables need both.
 set -euo pipefail
+export LD_LIBRARY_PATH=${KVMEM_STAND_IN:?}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 tables=(tables/*.table)

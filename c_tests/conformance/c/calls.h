@@ -6,13 +6,17 @@
 #include "words.h"
 #include "world.h"
 
+#include <kvmem_cuda.h>
+#include <kvmem_nixl.h>
+
 /* A call by its name in the tables. Lists end with {NULL, NULL}. */
 struct call {
     const char *name;
     kvmem_status (*run)(struct step *step, kvmem_error **error);
 };
 
-extern const struct call region_calls[], layout_calls[], block_calls[], transfer_calls[], share_calls[];
+extern const struct call region_calls[], gpu_calls[], layout_calls[], block_calls[], agent_calls[], transfer_calls[],
+    share_calls[];
 
 /* A field as a result, and a key as a field, of the same name. */
 #define NUMBER(object, field) add_number(step, #field, (object).field)
@@ -21,5 +25,12 @@ extern const struct call region_calls[], layout_calls[], block_calls[], transfer
 
 /* The paths of a file. path_of has one buffer, and a file has up to two paths. */
 void set_paths(struct step *step, kvmem_disk_options *options, char paths[2][512]);
+
+/* The text of a blob as a result, if the call that creates it succeeds. Destroys the blob. */
+kvmem_status add_blob(struct step *step, const char *key, kvmem_blob *blob, kvmem_status status);
+/* The bytes of a blob under the name that a key has, for a later step. Destroys the blob. */
+kvmem_status store_blob(struct step *step, const char *key, kvmem_blob *blob, kvmem_status status);
+/* Bytes that an earlier step has stored under the name that a key has; `flip` inverts one of them. */
+const void *stored_bytes(struct step *step, const char *key, size_t *size);
 
 #endif

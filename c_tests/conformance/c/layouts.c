@@ -45,40 +45,99 @@ static kvmem_status layout_requirements(struct step *step, kvmem_error **error)
     return status;
 }
 
+/* Options of all tiers; those of the word that `memory` has are used. */
+struct memory {
+    kvmem_system_options system;
+    kvmem_disk_options disk;
+    kvmem_pinned_options pinned;
+    kvmem_device_options device;
+    kvmem_elastic_options elastic;
+    char paths[2][512];
+};
+
+static void read_memory(struct step *step, struct memory *memory, kvmem_layout_options *options)
+{
+    const uint64_t tier = word_value(step, "memory", tiers);
+    kvmem_system_options_init(&memory->system, sizeof memory->system);
+    kvmem_disk_options_init(&memory->disk, sizeof memory->disk);
+    kvmem_pinned_options_init(&memory->pinned, sizeof memory->pinned);
+    kvmem_device_options_init(&memory->device, sizeof memory->device);
+    kvmem_elastic_options_init(&memory->elastic, sizeof memory->elastic);
+    memory->system.flags = flags_value(step, "system_flags", system_flags);
+    memory->disk.flags = flags_value(step, "disk_flags", disk_flags);
+    set_paths(step, &memory->disk, memory->paths);
+    memory->pinned.device = memory->device.device = memory->elastic.device = (int32_t)number_of(step, "device");
+    if (tier == KVMEM_TIER_SYSTEM) options->system = &memory->system;
+    if (tier == KVMEM_TIER_DISK) options->disk = &memory->disk;
+    if (tier == KVMEM_TIER_PINNED) options->pinned = &memory->pinned;
+    if (tier == KVMEM_TIER_DEVICE) options->device = &memory->device;
+    if (tier == KVMEM_TIER_ELASTIC) options->elastic = &memory->elastic;
+}
+
 static kvmem_status layout_build(struct step *step, kvmem_error **error)
 {
     const char *name = new_name(step);
-    char paths[2][512], *names[MAX_LIST];
+    char *names[MAX_LIST];
+    struct memory memory;
     kvmem_layout *layout = NULL;
     kvmem_region *regions[MAX_LIST];
+    kvmem_registration *registrations[MAX_LIST];
     kvmem_layout_config config;
     kvmem_layout_options options;
-    kvmem_system_options memory;
-    kvmem_disk_options file;
     read_shape(step, &config);
     kvmem_layout_options_init(&options, sizeof options);
     options.config = &config;
+    if (has(step, "agent")) options.agent = object(text_of(step, "agent"), AGENT);
     if (has(step, "regions")) {
         options.source = KVMEM_LAYOUT_REGIONS;
         options.count = list_of(step, "regions", names);
         for (size_t i = 0; i < options.count; i++) regions[i] = object(names[i], REGION);
         options.regions = regions;
-    } else if (strcmp(text_of(step, "memory"), "disk") == 0) {
-        options.source = KVMEM_LAYOUT_ALLOCATE;
-        kvmem_disk_options_init(&file, sizeof file);
-        file.flags = flags_value(step, "disk_flags", disk_flags);
-        set_paths(step, &file, paths);
-        options.disk = &file;
-    } else if (strcmp(text_of(step, "memory"), "system") == 0) {
-        options.source = KVMEM_LAYOUT_ALLOCATE;
-        kvmem_system_options_init(&memory, sizeof memory);
-        memory.flags = flags_value(step, "system_flags", system_flags);
-        options.system = &memory;
+    } else if (has(step, "registrations")) {
+        options.source = KVMEM_LAYOUT_REGISTRATIONS;
+        options.count = list_of(step, "registrations", names);
+        for (size_t i = 0; i < options.count; i++) registrations[i] = object(names[i], REGISTRATION);
+        options.registrations = registrations;
     } else {
-        fail("memory is system or disk");
+        options.source = KVMEM_LAYOUT_ALLOCATE;
+        read_memory(step, &memory, &options);
     }
     const kvmem_status status = kvmem_layout_build(&options, &layout, error);
     return add_object(name, LAYOUT, layout, status);
+}
+
+static kvmem_status layout_combine(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    char *items[MAX_LIST];
+    kvmem_layout_part parts[MAX_LIST];
+    kvmem_layout *layout = NULL;
+    const size_t count = list_of(step, "parts", items);
+    for (size_t i = 0; i < count; i++) {
+        char *colon = strchr(items[i], ':');
+        if (!colon) fail("'%s' is no part", items[i]);
+        *colon = '\0';
+        parts[i] = (kvmem_layout_part){items[i], object(colon + 1, LAYOUT)};
+    }
+    const kvmem_status status = kvmem_layout_combine(parts, count, &layout, error);
+    return add_object(name, LAYOUT, layout, status);
+}
+
+static kvmem_status layout_part(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_layout *part = NULL;
+    const kvmem_status status =
+        kvmem_layout_get_part(object(text_of(step, "layout"), LAYOUT), text_of(step, "name"), &part, error);
+    return add_object(name, LAYOUT, part, status);
+}
+
+static kvmem_status layout_part_name(struct step *step, kvmem_error **error)
+{
+    kvmem_blob *name = NULL;
+    const kvmem_status status =
+        kvmem_layout_get_part_name(layout_of(step), (size_t)number_of(step, "index"), &name, error);
+    return add_blob(step, "name", name, status);
 }
 
 static kvmem_status layout_info(struct step *step, kvmem_error **error)
@@ -95,6 +154,7 @@ static kvmem_status layout_info(struct step *step, kvmem_error **error)
     NUMBER(info, alignment);
     NUMBER(info, num_heads);
     NUMBER(info, num_regions);
+    NUMBER(info, num_parts);
     WORD(info, kind, kinds);
     WORD(info, block_dim, block_dims);
     WORD(info, tier, tiers);
@@ -185,6 +245,9 @@ static kvmem_status layout_resize(struct step *step, kvmem_error **error)
 const struct call layout_calls[] = {
     {"layout_get_requirements", layout_requirements},
     {"layout_build", layout_build},
+    {"layout_combine", layout_combine},
+    {"layout_get_part", layout_part},
+    {"layout_get_part_name", layout_part_name},
     {"layout_get_info", layout_info},
     {"layout_get_strides", layout_strides},
     {"layout_get_block", layout_block},

@@ -95,6 +95,7 @@ static kvmem_status share_open_layout(struct step *step, kvmem_error **error)
     kvmem_open_options options;
     kvmem_open_options_init(&options, sizeof options);
     options.flags = flags_value(step, "flags", open_flags);
+    if (has(step, "agent")) options.agent = object(text_of(step, "agent"), AGENT);
     const kvmem_status status = kvmem_share_open_layout(named_share(step), &options, &layout, error);
     return add_object(name, LAYOUT, layout, status);
 }

@@ -14,7 +14,7 @@ const char *current_file = "";
 size_t current_line;
 
 static const size_t prefix = sizeof "KVMEM_STATUS_" - 1;
-static char *copies[4 * MAX_KEYS];
+static void *copies[4 * MAX_KEYS];
 static size_t num_copies;
 
 void fail(const char *format, ...)
@@ -28,10 +28,10 @@ void fail(const char *format, ...)
     exit(1);
 }
 
-static void *keep(void *copy)
+void *keep(void *memory)
 {
-    if (!copy || num_copies == sizeof copies / sizeof copies[0]) fail("the line is too long");
-    return copies[num_copies++] = copy;
+    if (!memory || num_copies == sizeof copies / sizeof copies[0]) fail("the line is too long");
+    return copies[num_copies++] = memory;
 }
 
 static void add_key(struct key *keys, size_t *count, char *word)

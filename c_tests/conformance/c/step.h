@@ -57,6 +57,8 @@ size_t list_of(struct step *step, const char *key, char *items[MAX_LIST]);
 size_t ids_of(struct step *step, const char *key, uint32_t ids[MAX_LIST]);
 size_t bytes_of(struct step *step, const char *key, unsigned char **bytes);
 uint64_t parse_number(const char *text);
+/* Frees memory of malloc after the line. */
+void *keep(void *memory);
 void step_finish(const struct step *step);
 
 /* Results of a call that succeeded. */

@@ -72,6 +72,7 @@ struct blocks {
     uint32_t checksums[MAX_LIST], source[MAX_LIST], destination[MAX_LIST];
     kvmem_block_table source_table, destination_table;
     bool has_checksums, has_source, has_destination;
+    const char *notification;
 };
 
 static void read_blocks(struct step *step, struct blocks *blocks)
@@ -93,6 +94,7 @@ static void read_blocks(struct step *step, struct blocks *blocks)
     blocks->destination_table = (kvmem_block_table){blocks->destination,
         ids_of(step, "destination_blocks", blocks->destination), number_of(step, "destination_first"),
         number_of(step, "destination_step")};
+    if (has(step, "notification")) blocks->notification = text_of(step, "notification");
 }
 
 /* The fields that both option structs have. */
@@ -103,6 +105,8 @@ static void read_blocks(struct step *step, struct blocks *blocks)
         (options).checksums = (blocks)->has_checksums ? (blocks)->checksums : NULL;                   \
         (options).source_table = (blocks)->has_source ? &(blocks)->source_table : NULL;               \
         (options).destination_table = (blocks)->has_destination ? &(blocks)->destination_table : NULL; \
+        (options).notification = (blocks)->notification;                                              \
+        (options).notification_size = (blocks)->notification ? strlen((blocks)->notification) : 0;    \
         (options).num_tokens = number_of(step, "num_tokens");                                         \
         (options).user_data = number_of(step, "user_data");                                           \
     } while (0)
@@ -129,6 +133,10 @@ static kvmem_status create_by(struct step *step, create *create, kvmem_error **e
     SET(options, source_head);
     SET(options, destination_head);
     SET(options, num_heads);
+    char *parts[MAX_LIST];
+    options.num_parts = list_of(step, "parts", parts);
+    options.parts = options.num_parts ? (const char *const *)parts : NULL;
+    options.path = (uint32_t)word_value(step, "path", paths);
     if (has(step, "queue")) options.queue = object(text_of(step, "queue"), QUEUE);
     const kvmem_status status = create(object(text_of(step, "source"), LAYOUT),
         object(text_of(step, "destination"), LAYOUT), &options, &transfer, error);

@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "world.h"
 
+#include <kvmem_nixl.h>
+
 #include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -25,6 +27,13 @@ static struct {
     kvmem_token token;
 } tokens[MAX_OBJECTS];
 static size_t num_tokens;
+
+static struct {
+    char name[MAX_NAME];
+    void *bytes;
+    size_t size;
+} stored[MAX_OBJECTS];
+static size_t num_stored;
 
 static struct memory {
     char name[MAX_NAME];
@@ -86,6 +95,8 @@ static void destroy_handle(enum type type, void *handle)
     case QUEUE: kvmem_queue_destroy(handle); break;
     case SHARE: kvmem_share_destroy(handle); break;
     case BROKER: kvmem_broker_destroy(handle); break;
+    case AGENT: kvmem_agent_destroy(handle); break;
+    case REGISTRATION: kvmem_registration_destroy(handle); break;
     }
 }
 
@@ -150,10 +161,11 @@ void world_end(void)
     }
     /* Adopted memory stays until the process ends: a callback may come later. */
     num_tokens = 0;
+    while (num_stored > 0) free(stored[--num_stored].bytes);
     remove_folder();
 }
 
-/* ---- tokens and adopted memory ---- */
+/* ---- tokens, bytes and adopted memory ---- */
 
 kvmem_token *token_of(const char *name)
 {
@@ -163,6 +175,26 @@ kvmem_token *token_of(const char *name)
     copy_name(tokens[num_tokens].name, name);
     memset(&tokens[num_tokens].token, 0, sizeof tokens[0].token);
     return &tokens[num_tokens++].token;
+}
+
+void store_bytes(const char *name, const void *bytes, size_t size)
+{
+    size_t i = 0;
+    while (i < num_stored && strcmp(stored[i].name, name) != 0) i++;
+    if (i == MAX_OBJECTS) fail("too many bytes are stored");
+    if (i == num_stored) copy_name(stored[num_stored++].name, name);
+    else free(stored[i].bytes);
+    stored[i].bytes = malloc(size + 1);
+    if (!stored[i].bytes) fail("there is no memory");
+    memcpy(stored[i].bytes, bytes, size);
+    stored[i].size = size;
+}
+
+const void *find_bytes(const char *name, size_t *size)
+{
+    for (size_t i = 0; i < num_stored; i++)
+        if (strcmp(stored[i].name, name) == 0) return *size = stored[i].size, stored[i].bytes;
+    fail("no bytes are stored as %s", name);
 }
 
 static struct memory *find_memory(const char *name)

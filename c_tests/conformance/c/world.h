@@ -5,7 +5,7 @@
 
 #include "step.h"
 
-enum type { REGION, LAYOUT, TRANSFER, QUEUE, SHARE, BROKER };
+enum type { REGION, LAYOUT, TRANSFER, QUEUE, SHARE, BROKER, AGENT, REGISTRATION };
 
 void world_begin(void);
 void world_end(void);
@@ -23,6 +23,10 @@ const char *path_of(const char *text);
 const char *shown_path(const char *path);
 
 kvmem_token *token_of(const char *name);
+
+/* Bytes by name, such as metadata: values, not objects. */
+void store_bytes(const char *name, const void *bytes, size_t size);
+const void *find_bytes(const char *name, size_t *size);
 
 /* Memory that kvmem adopted, and its release callback. */
 void *adopt_memory(const char *name, size_t size, void **user_data);

@@ -17,7 +17,10 @@ Calls all_calls() {
              return {};
          }},
     };
-    for (const auto part : {region_calls, layout_calls, block_calls, transfer_calls, share_calls}) calls.merge(part());
+    for (const auto part :
+         {region_calls, gpu_calls, layout_calls, block_calls, agent_calls, transfer_calls, share_calls}) {
+        calls.merge(part());
+    }
     return calls;
 }
 

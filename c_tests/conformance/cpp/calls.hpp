@@ -6,13 +6,16 @@
 #include "world.hpp"
 
 #include <functional>
+#include <utility>
 
 using Call = std::function<Results(const Step &, World &)>;
 using Calls = std::map<std::string, Call>;
 
 Calls region_calls();
+Calls gpu_calls();
 Calls layout_calls();
 Calls block_calls();
+Calls agent_calls();
 Calls transfer_calls();
 Calls share_calls();
 
@@ -48,6 +51,25 @@ inline std::vector<std::uint32_t> ids(const Step &step, const std::string &key) 
 inline const std::string &new_name(const Step &step, const World &world) {
     world.require_free(step.name());
     return step.name();
+}
+
+inline std::chrono::nanoseconds timeout(const Step &step) {
+    const std::uint64_t ns = step.number("timeout_ns", KVMEM_TIMEOUT_FOREVER);
+    return ns == KVMEM_TIMEOUT_FOREVER ? std::chrono::nanoseconds::max()
+                                       : std::chrono::nanoseconds(static_cast<std::int64_t>(ns));
+}
+
+// What a timeout is in C++ instead of a status.
+[[noreturn]] inline void timed_out() { throw kvmem::Error(kvmem::Status::timed_out, "not in time"); }
+
+// Appends an item to a list of a result.
+inline void append(std::string &list, const std::string &item) { list += (list.empty() ? "" : ",") + item; }
+
+// "a:b"
+inline std::pair<std::string, std::string> split_pair(const std::string &text) {
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos) throw Failure("'" + text + "' is no pair");
+    return {text.substr(0, colon), text.substr(colon + 1)};
 }
 
 // A call without keys and results.

@@ -32,8 +32,35 @@ Results requirements(const Step &step, World &) {
             NUMBER(needs, total_size), NUMBER(needs, allocation_size)};
 }
 
+// Registrations of the case, which still owns them.
+struct Borrowed {
+    std::vector<kvmem::Registration> list;
+
+    Borrowed() = default;
+    Borrowed(const Borrowed &) = delete;
+    Borrowed &operator=(const Borrowed &) = delete;
+    ~Borrowed() {
+        for (auto &one : list) static_cast<void>(one.release());
+    }
+};
+
+template <typename Memory>
+kvmem::Layout build_on_device(const Step &step, const kvmem::LayoutConfig &config, const kvmem::Agent *agent) {
+    Memory options;
+    options.device = static_cast<std::int32_t>(step.number("device"));
+    return kvmem::Layout::build(config, options, agent);
+}
+
 kvmem::Layout build_on(const Step &step, World &world) {
     const auto config = shape(step);
+    const kvmem::Agent *const agent = step.has("agent") ? &world.get<kvmem::Agent>(step.text("agent")) : nullptr;
+    if (step.has("registrations")) {
+        Borrowed registrations;
+        for (const std::string &name : step.list("registrations")) {
+            registrations.list.emplace_back(world.get<kvmem::Registration>(name).get());
+        }
+        return kvmem::Layout::build(config, registrations.list);
+    }
     if (step.has("regions")) {
         // Other handles to the same regions: those of the case stay where they are.
         std::vector<kvmem::Region> regions;
@@ -41,23 +68,46 @@ kvmem::Layout build_on(const Step &step, World &world) {
             const auto &region = world.get<kvmem::Region>(name);
             regions.push_back(region.create_view(0, region.info().size));
         }
-        return kvmem::Layout::build(config, regions);
+        return kvmem::Layout::build(config, regions, agent);
     }
-    if (step.text("memory") == "disk") {
+    switch (static_cast<kvmem::Tier>(step.word("memory", tiers))) {
+    case kvmem::Tier::disk: {
         kvmem::DiskOptions options;
         options.flags = flags<kvmem::DiskFlag>(step, "disk_flags", disk_flags);
         options.path = optional_path(step, "path", world);
-        return kvmem::Layout::build(config, options);
+        return kvmem::Layout::build(config, options, agent);
     }
-    if (step.text("memory") != "system") throw Failure("memory is system or disk");
-    kvmem::SystemOptions options;
-    options.flags = flags<kvmem::SystemFlag>(step, "system_flags", system_flags);
-    return kvmem::Layout::build(config, options);
+    case kvmem::Tier::pinned: return build_on_device<kvmem::PinnedOptions>(step, config, agent);
+    case kvmem::Tier::device: return build_on_device<kvmem::DeviceOptions>(step, config, agent);
+    case kvmem::Tier::elastic: return build_on_device<kvmem::ElasticOptions>(step, config, agent);
+    default: {
+        kvmem::SystemOptions options;
+        options.flags = flags<kvmem::SystemFlag>(step, "system_flags", system_flags);
+        return kvmem::Layout::build(config, options, agent);
+    }
+    }
 }
 
 Results build(const Step &step, World &world) {
     const auto &name = new_name(step, world);
     world.add(name, build_on(step, world));
+    return {};
+}
+
+Results combine(const Step &step, World &world) {
+    const auto &name = new_name(step, world);
+    std::vector<kvmem::LayoutPart> parts;
+    for (const std::string &item : step.list("parts")) {
+        const auto [part, layout] = split_pair(item);
+        parts.push_back({part, &world.get<kvmem::Layout>(layout)});
+    }
+    world.add(name, kvmem::Layout::combine(parts));
+    return {};
+}
+
+Results get_part(const Step &step, World &world) {
+    const auto &name = new_name(step, world);
+    world.add(name, world.get<kvmem::Layout>(step.text("layout")).part(step.text("name")));
     return {};
 }
 
@@ -67,7 +117,8 @@ Results layout_info(const Step &step, World &world) {
             NUMBER(info, outer_dim), NUMBER(info, page_size),
             NUMBER(info, inner_dim), NUMBER(info, dtype_width),
             NUMBER(info, alignment), NUMBER(info, num_heads),
-            NUMBER(info, num_regions), WORD(info, kind, kinds),
+            NUMBER(info, num_regions), NUMBER(info, num_parts),
+            WORD(info, kind, kinds),
             WORD(info, block_dim, block_dims), WORD(info, tier, tiers),
             WORD(info, locality, localities),
             WORD(info, memory_type, memory_types), {"order", info.order},
@@ -111,7 +162,7 @@ Results get_region(const Step &step, World &world) {
 Results checksum(const Step &step, World &world) {
     std::string list;
     for (const std::uint32_t one : world.get<kvmem::Layout>(step.name()).checksum(ids(step, "blocks"))) {
-        list += (list.empty() ? "" : ",") + number(one);
+        append(list, number(one));
     }
     return {{"checksums", list}};
 }
@@ -122,6 +173,11 @@ Calls layout_calls() {
     return {
         {"layout_get_requirements", requirements},
         {"layout_build", build},
+        {"layout_combine", combine},
+        {"layout_get_part", get_part},
+        {"layout_get_part_name", [](const Step &step, World &world) -> Results {
+             return {{"name", world.get<kvmem::Layout>(step.name()).part_name(step.number("index"))}};
+         }},
         {"layout_get_info", layout_info},
         {"layout_get_strides", layout_strides},
         {"layout_get_block", get_block},

@@ -42,6 +42,7 @@ Results open_share(const Step &step, World &world, Open open) {
     const auto &name = new_name(step, world);
     kvmem::OpenOptions options;
     options.flags = flags<kvmem::OpenFlag>(step, "flags", open_flags);
+    if (step.has("agent")) options.agent = &world.get<kvmem::Agent>(step.text("agent"));
     world.add(name, open(world.get<kvmem::Share>(step.text("share")), options));
     return {};
 }

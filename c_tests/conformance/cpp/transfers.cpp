@@ -10,19 +10,10 @@ Results completions(kvmem::span<const kvmem::Completion> taken) {
     std::string list;
     for (const auto &one : taken) {
         const std::string status = std::string(kvmem::name(one.status)).substr(std::strlen("KVMEM_STATUS_"));
-        list += (list.empty() ? "" : ",") + number(one.user_data) + ":" + number(one.bytes) + ":" + status;
+        append(list, number(one.user_data) + ":" + number(one.bytes) + ":" + status);
     }
     return {{"completions", list}};
 }
-
-std::chrono::nanoseconds timeout(const Step &step) {
-    const std::uint64_t ns = step.number("timeout_ns", KVMEM_TIMEOUT_FOREVER);
-    return ns == KVMEM_TIMEOUT_FOREVER ? std::chrono::nanoseconds::max()
-                                       : std::chrono::nanoseconds(static_cast<std::int64_t>(ns));
-}
-
-// What a timeout is in C++ instead of a status.
-[[noreturn]] void timed_out() { throw kvmem::Error(kvmem::Status::timed_out, "not in time"); }
 
 Results queue_poll(const Step &step, World &world) {
     std::vector<kvmem::Completion> space(step.number("capacity"));
@@ -42,10 +33,9 @@ Results queue_wait(const Step &step, World &world) {
 struct Blocks {
     explicit Blocks(const Step &step) {
         for (const std::string &pair : step.list("pairs")) {
-            const auto both = split(pair, ':');
-            if (both.size() != 2) throw Failure("'" + pair + "' is no pair");
-            pairs.push_back({static_cast<std::uint32_t>(parse_number(both[0])),
-                             static_cast<std::uint32_t>(parse_number(both[1]))});
+            const auto [from, to] = split_pair(pair);
+            pairs.push_back({static_cast<std::uint32_t>(parse_number(from)),
+                             static_cast<std::uint32_t>(parse_number(to))});
         }
         checksums = ids(step, "checksums");
         source = ids(step, "source_blocks");
@@ -56,6 +46,7 @@ struct Blocks {
         if (step.has("destination_blocks")) {
             destination_table = {destination, step.number("destination_first"), step.number("destination_step")};
         }
+        if (step.has("notification")) notification = step.text("notification");
     }
     template <typename Options>
     void set(Options &options, const Step &step) const {
@@ -63,6 +54,7 @@ struct Blocks {
         options.checksums = checksums;
         options.source_table = source_table;
         options.destination_table = destination_table;
+        options.notification = notification;
         SET(options, num_tokens);
         SET(options, user_data);
     }
@@ -70,6 +62,7 @@ struct Blocks {
     std::vector<kvmem::BlockPair> pairs;
     std::vector<std::uint32_t> checksums, source, destination;
     std::optional<kvmem::BlockTable> source_table, destination_table;
+    std::optional<std::string> notification;
 };
 
 template <typename Create>
@@ -88,6 +81,8 @@ Results create_transfer(const Step &step, World &world, Create create) {
     SET(options, source_head);
     SET(options, destination_head);
     SET(options, num_heads);
+    options.parts = step.list("parts");
+    options.path = static_cast<kvmem::Path>(step.word("path", paths));
     if (step.has("queue")) options.queue = &world.get<kvmem::Queue>(step.text("queue"));
     const auto &source = world.get<kvmem::Layout>(step.text("source"));
     const auto &destination = world.get<kvmem::Layout>(step.text("destination"));

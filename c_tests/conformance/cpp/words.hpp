@@ -5,12 +5,18 @@
 #include "step.hpp"
 
 #include <kvmem.h>
+#include <kvmem_nixl.h>
 
 inline const Words system_flags = {
     {"transparent_huge_pages", KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES},
     {"huge_pages_required", KVMEM_SYSTEM_HUGE_PAGES_REQUIRED},
     {"numa_bind", KVMEM_SYSTEM_NUMA_BIND},
     {"shareable", KVMEM_SYSTEM_SHAREABLE},
+};
+inline const Words pinned_flags = {
+    {"no_huge_pages", KVMEM_PINNED_NO_HUGE_PAGES},
+    {"numa_bind", KVMEM_PINNED_NUMA_BIND},
+    {"shareable", KVMEM_PINNED_SHAREABLE},
 };
 inline const Words disk_flags = {
     {"buffered", KVMEM_DISK_BUFFERED},
@@ -65,7 +71,26 @@ inline const Words transfer_flags = {
     {"by_layer", KVMEM_TRANSFER_BY_LAYER},
     {"verify", KVMEM_TRANSFER_VERIFY},
 };
-inline const Words paths = {{"memcpy", KVMEM_PATH_MEMCPY}};
+inline const Words paths = {
+    {"memcpy", KVMEM_PATH_MEMCPY},
+    {"nixl_read", KVMEM_PATH_NIXL_READ},
+    {"nixl_write", KVMEM_PATH_NIXL_WRITE},
+    {"nixl_file_read", KVMEM_PATH_NIXL_FILE_READ},
+    {"nixl_file_write", KVMEM_PATH_NIXL_FILE_WRITE},
+    {"cuda_copy", KVMEM_PATH_CUDA_COPY},
+    {"cuda_batch", KVMEM_PATH_CUDA_BATCH},
+    {"cuda_2d", KVMEM_PATH_CUDA_2D},
+    {"cuda_kernel", KVMEM_PATH_CUDA_KERNEL},
+    {"cuda_staged", KVMEM_PATH_CUDA_STAGED},
+    {"uring", KVMEM_PATH_URING},
+    {"pread", KVMEM_PATH_PREAD},
+    {"uring_staged", KVMEM_PATH_URING_STAGED},
+    {"pread_staged", KVMEM_PATH_PREAD_STAGED},
+    {"nixl_read_staged", KVMEM_PATH_NIXL_READ_STAGED},
+    {"nixl_write_staged", KVMEM_PATH_NIXL_WRITE_STAGED},
+    {"nixl_read_served", KVMEM_PATH_NIXL_READ_SERVED},
+    {"nixl_write_served", KVMEM_PATH_NIXL_WRITE_SERVED},
+};
 inline const Words transports = {
     {"auto", KVMEM_SHARE_AUTO},     {"fd", KVMEM_SHARE_FD},         {"ipc", KVMEM_SHARE_IPC},
     {"remote", KVMEM_SHARE_REMOTE}, {"fabric", KVMEM_SHARE_FABRIC},
@@ -74,8 +99,14 @@ inline const Words share_flags = {{"read_only", KVMEM_SHARE_READ_ONLY}};
 inline const Words open_flags = {
     {"read_only", KVMEM_OPEN_READ_ONLY},
     {"mapped_only", KVMEM_OPEN_MAPPED_ONLY},
+    {"remote", KVMEM_OPEN_REMOTE},
     {"read_write", KVMEM_OPEN_READ_WRITE},
 };
 inline const Words shared_objects = {{"region", KVMEM_SHARED_REGION}, {"layout", KVMEM_SHARED_LAYOUT}};
 inline const Words publish_flags = {{"read_only", KVMEM_PUBLISH_READ_ONLY}};
 inline const Words fetch_flags = {{"read_only", KVMEM_FETCH_READ_ONLY}, {"read_write", KVMEM_FETCH_READ_WRITE}};
+inline const Words agent_flags = {
+    {"no_progress_thread", KVMEM_AGENT_NO_PROGRESS_THREAD},
+    {"listen_thread", KVMEM_AGENT_LISTEN_THREAD},
+    {"telemetry", KVMEM_AGENT_TELEMETRY},
+};

@@ -29,7 +29,8 @@ private:
     bool released_ = false;
 };
 
-using Object = std::variant<kvmem::Region, kvmem::Layout, kvmem::Transfer, kvmem::Queue, kvmem::Share, kvmem::Broker>;
+using Object = std::variant<kvmem::Region, kvmem::Layout, kvmem::Transfer, kvmem::Queue, kvmem::Share, kvmem::Broker,
+                            kvmem::Agent, kvmem::Registration>;
 
 class World {
 public:
@@ -58,6 +59,8 @@ public:
 
     std::map<std::string, std::shared_ptr<Adopted>> adopted;
     std::map<std::string, kvmem::Token> tokens;
+    // Bytes by name, such as metadata.
+    std::map<std::string, std::vector<std::byte>> bytes;
 
 private:
     std::string folder_;

@@ -69,15 +69,29 @@ func number(text string) uint64 {
 }
 
 func (v *values) numbers(key string) []uint32 {
+	var list []uint32
+	for _, word := range v.list(key) {
+		list = append(list, uint32(number(word)))
+	}
+	return list
+}
+
+// list returns the items of a list.
+func (v *values) list(key string) []string {
 	value, ok := v.get(key)
 	if !ok || value == "" {
 		return nil
 	}
-	var list []uint32
-	for _, word := range strings.Split(value, ",") {
-		list = append(list, uint32(number(word)))
+	return strings.Split(value, ",")
+}
+
+// cut splits a pair at its colon.
+func cut(pair string) (string, string) {
+	first, second, ok := strings.Cut(pair, ":")
+	if !ok {
+		fail("expected a pair, found %q", pair)
 	}
-	return list
+	return first, second
 }
 
 // word returns the value of a constant, flags those of several.
@@ -131,6 +145,7 @@ type state struct {
 	objects  map[string]io.Closer
 	order    []string
 	tokens   map[string]kvmem.Token
+	bytes    map[string][]byte // by name, such as metadata
 	released map[string]chan struct{}
 }
 
@@ -141,7 +156,7 @@ func (s *state) begin() {
 		fail("%v", err)
 	}
 	*s = state{folder: folder, objects: map[string]io.Closer{}, tokens: map[string]kvmem.Token{},
-		released: map[string]chan struct{}{}}
+		bytes: map[string][]byte{}, released: map[string]chan struct{}{}}
 }
 
 // end destroys what the case has left, the last created object first.

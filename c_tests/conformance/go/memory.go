@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 )
 
+var memoryCalls = map[string]call{"write": write, "read": read, "fill": fill, "expect": expect}
+
 func hexBytes(in *values) []byte {
 	expected, err := hex.DecodeString(in.text("bytes"))
 	if err != nil {

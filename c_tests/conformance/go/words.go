@@ -17,6 +17,10 @@ var (
 		"huge_pages_required":    uint64(kvmem.SystemHugePagesRequired),
 		"numa_bind":              uint64(kvmem.SystemNUMABind), "shareable": uint64(kvmem.SystemShareable),
 	}
+	pinnedFlags = words{
+		"no_huge_pages": uint64(kvmem.PinnedNoHugePages), "numa_bind": uint64(kvmem.PinnedNUMABind),
+		"shareable": uint64(kvmem.PinnedShareable),
+	}
 	diskFlags = words{
 		"buffered": uint64(kvmem.DiskBuffered), "direct_required": uint64(kvmem.DiskDirectRequired),
 		"open_existing": uint64(kvmem.DiskOpenExisting), "open_or_create": uint64(kvmem.DiskOpenOrCreate),
@@ -50,6 +54,16 @@ var (
 		"zero_copy": uint64(kvmem.TransferZeroCopy), "no_host_bounce": uint64(kvmem.TransferNoHostBounce),
 		"by_layer": uint64(kvmem.TransferByLayer), "verify": uint64(kvmem.TransferVerify),
 	}
+	paths = words{
+		"memcpy": uint64(kvmem.PathMemcpy), "nixl_read": uint64(kvmem.PathNIXLRead), "nixl_write": uint64(kvmem.PathNIXLWrite),
+		"nixl_file_read": uint64(kvmem.PathNIXLFileRead), "nixl_file_write": uint64(kvmem.PathNIXLFileWrite),
+		"cuda_copy": uint64(kvmem.PathCUDACopy), "cuda_batch": uint64(kvmem.PathCUDABatch), "cuda_2d": uint64(kvmem.PathCUDA2d),
+		"cuda_kernel": uint64(kvmem.PathCUDAKernel), "cuda_staged": uint64(kvmem.PathCUDAStaged),
+		"uring": uint64(kvmem.PathURING), "pread": uint64(kvmem.PathPread), "uring_staged": uint64(kvmem.PathURINGStaged),
+		"pread_staged": uint64(kvmem.PathPreadStaged), "nixl_read_staged": uint64(kvmem.PathNIXLReadStaged),
+		"nixl_write_staged": uint64(kvmem.PathNIXLWriteStaged), "nixl_read_served": uint64(kvmem.PathNIXLReadServed),
+		"nixl_write_served": uint64(kvmem.PathNIXLWriteServed),
+	}
 	transports = words{
 		"auto": uint64(kvmem.ShareAuto), "fd": uint64(kvmem.ShareFD), "ipc": uint64(kvmem.ShareIPC),
 		"remote": uint64(kvmem.ShareRemote), "fabric": uint64(kvmem.ShareFabric),
@@ -58,7 +72,11 @@ var (
 	sharedObjects = words{"region": uint64(kvmem.SharedRegion), "layout": uint64(kvmem.SharedLayout)}
 	openFlags     = words{
 		"read_only": uint64(kvmem.OpenReadOnly), "mapped_only": uint64(kvmem.OpenMappedOnly),
-		"read_write": uint64(kvmem.OpenReadWrite),
+		"remote": uint64(kvmem.OpenRemote), "read_write": uint64(kvmem.OpenReadWrite),
+	}
+	agentFlags = words{
+		"no_progress_thread": uint64(kvmem.AgentNoProgressThread), "listen_thread": uint64(kvmem.AgentListenThread),
+		"telemetry": uint64(kvmem.AgentTelemetry),
 	}
 	publishFlags = words{"read_only": uint64(kvmem.PublishReadOnly)}
 	fetchFlags   = words{"read_only": uint64(kvmem.FetchReadOnly), "read_write": uint64(kvmem.FetchReadWrite)}

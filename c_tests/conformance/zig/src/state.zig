@@ -9,6 +9,8 @@ pub const Object = union(enum) {
     transfer: kvmem.Transfer,
     share: kvmem.Share,
     broker: kvmem.Broker,
+    agent: kvmem.Agent,
+    registration: kvmem.Registration,
 
     pub fn deinit(self: Object) void {
         switch (self) {
@@ -31,6 +33,7 @@ pub const Adopted = struct {
 };
 
 const Token = struct { name: []const u8, token: kvmem.Token };
+const Bytes = struct { name: []const u8, bytes: []const u8 };
 
 /// What exists during a case.
 pub const State = struct {
@@ -40,6 +43,8 @@ pub const State = struct {
     objects: std.ArrayList(Named) = .empty,
     adopted: std.ArrayList(*Adopted) = .empty,
     tokens: std.ArrayList(Token) = .empty,
+    /// Bytes by name, such as metadata. The last one of a name counts.
+    bytes: std.ArrayList(Bytes) = .empty,
     number: usize = 0,
 
     pub fn init(io: std.Io) State {
@@ -64,6 +69,7 @@ pub const State = struct {
         self.objects = .empty;
         self.adopted = .empty;
         self.tokens = .empty;
+        self.bytes = .empty;
         _ = self.arena.reset(.free_all);
     }
 

@@ -92,6 +92,12 @@ pub const Step = struct {
         return list.items;
     }
 
+    /// "a:b"
+    pub fn pair(self: *Step, word: []const u8) Fault!struct { []const u8, []const u8 } {
+        const at = std.mem.indexOfScalar(u8, word, ':') orelse return self.fail("expected a pair, found {s}", .{word});
+        return .{ word[0..at], word[at + 1 ..] };
+    }
+
     pub fn flags(self: *Step, comptime T: type, key: []const u8) Fault!T {
         var result: T = .{};
         var words = std.mem.tokenizeScalar(u8, self.in.get(key) orelse return result, '+');
@@ -125,6 +131,12 @@ pub const Step = struct {
             else => "{s}",
         };
         try self.results.append(self.gpa(), .{ .key = key, .value = try std.fmt.allocPrint(self.gpa(), format, .{value}) });
+    }
+
+    /// Adds the text of a blob, and destroys the blob.
+    pub fn putBlob(self: *Step, key: []const u8, blob: kvmem.Blob) Fault!void {
+        defer blob.deinit();
+        try self.put(key, blob.bytes());
     }
 
     /// Adds all fields of a struct: numbers, constants and flags.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queues, transfers, shares and brokers.
+//! Queues and transfers.
 const std = @import("std");
 const kvmem = @import("kvmem");
 const constants = kvmem.constants;
@@ -9,19 +9,13 @@ const calls = @import("calls.zig");
 const Outcome = calls.Outcome;
 
 pub const table = .{
-    .{ "queue_create", queueCreate },            .{ "queue_poll", queuePoll },
-    .{ "queue_wait", queueWait },                .{ "transfer_create", transferCreate },
-    .{ "transfer_start", transferStart },        .{ "transfer_submit", transferSubmit },
-    .{ "transfer_cancel", transferCancel },      .{ "transfer_submit_pairs", transferSubmitPairs },
-    .{ "transfer_poll", transferPoll },          .{ "transfer_wait", transferWait },
-    .{ "transfer_get_layers", transferLayers },  .{ "transfer_wait_layers", transferWaitLayers },
-    .{ "transfer_get_info", transferInfo },      .{ "transfer_explain", transferExplain },
-    .{ "share_create_region", shareRegion },     .{ "share_create_layout", shareLayout },
-    .{ "share_create_received", shareReceived }, .{ "share_get_info", shareInfo },
-    .{ "share_open_region", openRegion },        .{ "share_open_layout", openLayout },
-    .{ "broker_create", brokerCreate },          .{ "broker_publish", brokerPublish },
-    .{ "broker_grant", brokerGrant },            .{ "broker_unpublish", brokerUnpublish },
-    .{ "broker_get_info", brokerInfo },          .{ "share_fetch", shareFetch },
+    .{ "queue_create", queueCreate },           .{ "queue_poll", queuePoll },
+    .{ "queue_wait", queueWait },               .{ "transfer_create", transferCreate },
+    .{ "transfer_start", transferStart },       .{ "transfer_submit", transferSubmit },
+    .{ "transfer_cancel", transferCancel },     .{ "transfer_submit_pairs", transferSubmitPairs },
+    .{ "transfer_poll", transferPoll },         .{ "transfer_wait", transferWait },
+    .{ "transfer_get_layers", transferLayers }, .{ "transfer_wait_layers", transferWaitLayers },
+    .{ "transfer_get_info", transferInfo },     .{ "transfer_explain", transferExplain },
 };
 
 fn queueCreate(s: *Step) Outcome!void {
@@ -57,10 +51,10 @@ fn readPairs(s: *Step) Fault![]const kvmem.BlockPair {
     var list: std.ArrayList(kvmem.BlockPair) = .empty;
     var words = std.mem.tokenizeScalar(u8, s.in.get("pairs") orelse "", ',');
     while (words.next()) |word| {
-        const at = std.mem.indexOfScalar(u8, word, ':') orelse return s.fail("expected a pair, found {s}", .{word});
+        const source, const destination = try s.pair(word);
         try list.append(s.gpa(), .{
-            .source = @intCast(try s.parse(word[0..at])),
-            .destination = @intCast(try s.parse(word[at + 1 ..])),
+            .source = @intCast(try s.parse(source)),
+            .destination = @intCast(try s.parse(destination)),
         });
     }
     return list.items;
@@ -72,6 +66,13 @@ fn readTable(s: *Step, comptime side: []const u8) Fault!?kvmem.BlockTable {
     return .{ .blocks = blocks, .first_token = first, .token_step = step };
 }
 
+fn partNames(s: *Step) Fault![]const [*:0]const u8 {
+    var list: std.ArrayList([*:0]const u8) = .empty;
+    var words = std.mem.tokenizeScalar(u8, s.in.get("parts") orelse "", ',');
+    while (words.next()) |word| try list.append(s.gpa(), try s.gpa().dupeSentinel(u8, word, 0));
+    return list.items;
+}
+
 fn options(s: *Step) Fault!kvmem.TransferOptions {
     var result: kvmem.TransferOptions = .{
         .flags = try s.flags(constants.TransferFlags, "flags"),
@@ -79,6 +80,9 @@ fn options(s: *Step) Fault!kvmem.TransferOptions {
         .checksums = try s.numbers("checksums"),
         .source_table = try readTable(s, "source"),
         .destination_table = try readTable(s, "destination"),
+        .notification = s.in.get("notification"),
+        .path = try s.constant(constants.Path, "path", ""),
+        .parts = try partNames(s),
     };
     inline for (.{
         "source_layer", "destination_layer", "num_layers",  "source_outer",     "destination_outer",
@@ -126,6 +130,7 @@ fn transferSubmitPairs(s: *Step) Outcome!void {
         .source_table = try readTable(s, "source"),
         .destination_table = try readTable(s, "destination"),
         .num_tokens = try s.number("num_tokens"),
+        .notification = s.in.get("notification"),
     }, &s.diagnostics);
 }
 
@@ -152,102 +157,4 @@ fn transferInfo(s: *Step) Outcome!void {
 
 fn transferExplain(s: *Step) Outcome!void {
     try s.putAll(try (try transfer(s)).explain(&s.diagnostics));
-}
-
-// ---- shares and brokers ----
-
-fn shareOptions(s: *Step) Fault!kvmem.ShareOptions {
-    return .{
-        .flags = try s.flags(constants.ShareFlags, "flags"),
-        .transport = try s.constant(constants.Transport, "transport", ""),
-    };
-}
-
-fn shareRegion(s: *Step) Outcome!void {
-    try calls.free(s);
-    const region = try s.object(.region, s.in.get("region") orelse "");
-    try s.state.add(s.name, .{ .share = try kvmem.Share.initRegion(region, try shareOptions(s), &s.diagnostics) });
-}
-
-fn shareLayout(s: *Step) Outcome!void {
-    try calls.free(s);
-    const layout = try s.object(.layout, s.in.get("layout") orelse "");
-    try s.state.add(s.name, .{ .share = try kvmem.Share.initLayout(layout, try shareOptions(s), &s.diagnostics) });
-}
-
-fn shareReceived(s: *Step) Outcome!void {
-    try calls.free(s);
-    const sent = try s.object(.share, s.in.get("share") orelse "");
-    const data = try s.gpa().dupe(u8, sent.data());
-    if (s.in.get("flip")) |at| data[try s.parse(at)] ^= 0xff;
-    const fds = try s.gpa().alloc(i32, (try sent.info(&s.diagnostics)).num_fds);
-    for (fds, 0..) |*fd, i| fd.* = try sent.fd(i, &s.diagnostics);
-    try s.state.add(s.name, .{ .share = try kvmem.Share.initReceived(data, fds, &s.diagnostics) });
-}
-
-fn shareInfo(s: *Step) Outcome!void {
-    try s.putAll(try (try s.object(.share, s.name)).info(&s.diagnostics));
-}
-
-fn openRegion(s: *Step) Outcome!void {
-    try calls.free(s);
-    const share = try s.object(.share, s.in.get("share") orelse "");
-    const flags = try s.flags(constants.OpenFlags, "flags");
-    try s.state.add(s.name, .{ .region = try share.openRegion(.{ .flags = flags }, &s.diagnostics) });
-}
-
-fn openLayout(s: *Step) Outcome!void {
-    try calls.free(s);
-    const share = try s.object(.share, s.in.get("share") orelse "");
-    const flags = try s.flags(constants.OpenFlags, "flags");
-    try s.state.add(s.name, .{ .layout = try share.openLayout(.{ .flags = flags }, &s.diagnostics) });
-}
-
-fn brokerCreate(s: *Step) Outcome!void {
-    try calls.free(s);
-    try s.state.add(s.name, .{ .broker = try kvmem.Broker.init(.{ .path = s.path("path") }, &s.diagnostics) });
-}
-
-fn publishOptions(s: *Step) Fault!kvmem.PublishOptions {
-    return .{ .flags = try s.flags(constants.PublishFlags, "flags"), .max_uses = try s.number("max_uses") };
-}
-
-fn storeToken(s: *Step, name: []const u8, token: kvmem.Token) Outcome!void {
-    try s.state.tokens.append(s.gpa(), .{ .name = try s.gpa().dupe(u8, name), .token = token });
-}
-
-fn brokerPublish(s: *Step) Outcome!void {
-    const broker = try s.object(.broker, s.name);
-    const share = try s.object(.share, s.in.get("share") orelse "");
-    const name, const stored = .{ s.text("name") orelse "", s.in.get("token") orelse "" };
-    try storeToken(s, stored, try broker.publish(name, share, try publishOptions(s), &s.diagnostics));
-}
-
-fn brokerGrant(s: *Step) Outcome!void {
-    const broker = try s.object(.broker, s.name);
-    const name, const stored = .{ s.text("name") orelse "", s.in.get("token") orelse "" };
-    try storeToken(s, stored, try broker.grant(name, try publishOptions(s), &s.diagnostics));
-}
-
-fn brokerUnpublish(s: *Step) Outcome!void {
-    try (try s.object(.broker, s.name)).unpublish(s.text("name") orelse "", &s.diagnostics);
-}
-
-fn brokerInfo(s: *Step) Outcome!void {
-    try s.putAll(try (try s.object(.broker, s.name)).info(&s.diagnostics));
-}
-
-fn shareFetch(s: *Step) Outcome!void {
-    try calls.free(s);
-    const wanted = s.in.get("token") orelse "";
-    const token = for (s.state.tokens.items) |stored| {
-        if (std.mem.eql(u8, stored.name, wanted)) break stored.token;
-    } else return s.fail("there is no token {s}", .{wanted});
-    const share = try kvmem.Share.fetch(.{
-        .flags = try s.flags(constants.FetchFlags, "flags"),
-        .path = s.path("path"),
-        .name = s.text("name"),
-        .token = token,
-    }, &s.diagnostics);
-    try s.state.add(s.name, .{ .share = share });
 }

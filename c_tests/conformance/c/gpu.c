@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of GPUs, and of regions that need the driver. */
+#include "calls.h"
+
+static int32_t device_of(struct step *step)
+{
+    return (int32_t)number_of(step, "device");
+}
+
+static kvmem_status create_pinned(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_region *region = NULL;
+    kvmem_pinned_options options;
+    kvmem_pinned_options_init(&options, sizeof options);
+    options.flags = flags_value(step, "flags", pinned_flags);
+    SET(options, size);
+    options.device = device_of(step);
+    const kvmem_status status = kvmem_region_create_pinned(&options, &region, error);
+    return add_object(name, REGION, region, status);
+}
+
+static kvmem_status create_device(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_region *region = NULL;
+    kvmem_device_options options;
+    kvmem_device_options_init(&options, sizeof options);
+    SET(options, size);
+    options.device = device_of(step);
+    const kvmem_status status = kvmem_region_create_device(&options, &region, error);
+    return add_object(name, REGION, region, status);
+}
+
+static kvmem_status create_elastic(struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    kvmem_region *region = NULL;
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof options);
+    SET(options, size);
+    SET(options, extent_size);
+    options.device = device_of(step);
+    const kvmem_status status = kvmem_region_create_elastic(&options, &region, error);
+    return add_object(name, REGION, region, status);
+}
+
+static kvmem_status elastic_info(struct step *step, kvmem_error **error)
+{
+    kvmem_elastic_info info;
+    const kvmem_status status = kvmem_region_get_elastic_info(object(step_name(step), REGION), &info, error);
+    if (status < 0) return status;
+    NUMBER(info, extent_size);
+    NUMBER(info, num_extents);
+    NUMBER(info, num_committed);
+    NUMBER(info, generation);
+    return status;
+}
+
+static kvmem_status cuda_info(struct step *step, kvmem_error **error)
+{
+    kvmem_cuda_info info;
+    const kvmem_status status = kvmem_cuda_get_info(&info, error);
+    if (status < 0) return status;
+    add_number(step, "driver_version", (uint64_t)info.driver_version);
+    add_number(step, "device_count", (uint64_t)info.device_count);
+    return status;
+}
+
+static kvmem_status device_info(struct step *step, kvmem_error **error)
+{
+    kvmem_cuda_device_info info;
+    const kvmem_status status = kvmem_cuda_get_device_info(device_of(step), &info, error);
+    if (status < 0) return status;
+    NUMBER(info, total_memory);
+    NUMBER(info, can_access);
+    NUMBER(info, compute_capability_major);
+    NUMBER(info, compute_capability_minor);
+    NUMBER(info, multiprocessors);
+    return status;
+}
+
+static kvmem_status can_access(struct step *step, kvmem_error **error)
+{
+    bool found = false;
+    const kvmem_status status = kvmem_cuda_can_access(device_of(step), (int32_t)number_of(step, "owner"), &found, error);
+    if (status >= 0) add_number(step, "can_access", found);
+    return status;
+}
+
+const struct call gpu_calls[] = {
+    {"region_create_pinned", create_pinned},
+    {"region_create_device", create_device},
+    {"region_create_elastic", create_elastic},
+    {"region_get_elastic_info", elastic_info},
+    {"cuda_get_info", cuda_info},
+    {"cuda_get_device_info", device_info},
+    {"cuda_can_access", can_access},
+    {NULL, NULL},
+};

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	kvmem "kvmem/bindings/go"
+)
+
+var layoutCalls = map[string]call{
+	"layout_get_requirements": requirements, "layout_get_info": layoutInfo, "layout_get_strides": layoutStrides,
+	"layout_get_block": layoutBlock, "layout_get_row": layoutRow, "layout_checksum": layoutChecksum,
+	"layout_get_part_name": layoutPartName,
+	"layout_resize":        func(s *step) error { return layout(s).Resize(s.in.number("num_blocks")) },
+}
+
+var layoutCreators = map[string]call{
+	"layout_build": buildLayout, "layout_combine": combineLayouts, "layout_get_part": layoutPart,
+	"layout_get_region": layoutRegion,
+}
+
+func shape(in *values) kvmem.LayoutConfig {
+	return kvmem.LayoutConfig{
+		NumBlocks: in.number("num_blocks"), NumLayers: in.number("num_layers"), OuterDim: in.number("outer_dim"),
+		PageSize: in.number("page_size"), InnerDim: in.number("inner_dim"), DtypeWidth: in.number("dtype_width"),
+		Alignment: in.number("alignment"), NumHeads: in.number("num_heads"), Kind: word[kvmem.LayoutKind](in, "kind", kinds),
+		BlockDim: word[kvmem.BlockDim](in, "block_dim", blockDims), Order: in.text("order"),
+		BlockStride: in.number("block_stride"), LayerStride: in.number("layer_stride"), OuterStride: in.number("outer_stride"),
+		TokenStride: in.number("token_stride"), HeadStride: in.number("head_stride"), ElementStride: in.number("element_stride"),
+	}
+}
+
+func requirements(s *step) error {
+	r, err := shape(s.in).Requirements()
+	s.put("num_regions", r.NumRegions)
+	s.put("region_size", r.RegionSize)
+	s.put("total_size", r.TotalSize)
+	s.put("allocation_size", r.AllocationSize)
+	return err
+}
+
+func buildLayout(s *step) error {
+	options := kvmem.LayoutOptions{Config: shape(s.in)}
+	systemMemory, diskMemory := system(s.in, "system_flags"), disk(s, "disk_flags")
+	device := int32(s.in.number("device"))
+	switch word[kvmem.Tier](s.in, "memory", tiers) {
+	case kvmem.TierSystem:
+		options.Memory = systemMemory
+	case kvmem.TierDisk:
+		options.Memory = diskMemory
+	case kvmem.TierPinned:
+		options.Memory = kvmem.PinnedOptions{Device: device}
+	case kvmem.TierDevice:
+		options.Memory = kvmem.DeviceOptions{Device: device}
+	case kvmem.TierElastic:
+		options.Memory = kvmem.ElasticOptions{Device: device}
+	}
+	for _, name := range s.in.list("regions") {
+		options.Regions = append(options.Regions, object[*kvmem.Region](s.state, name))
+	}
+	for _, name := range s.in.list("registrations") {
+		options.Registrations = append(options.Registrations, object[*kvmem.Registration](s.state, name))
+	}
+	if name, ok := s.in.get("agent"); ok {
+		options.Agent = object[*kvmem.Agent](s.state, name)
+	}
+	l, err := kvmem.NewLayout(options)
+	return create(s, l, err)
+}
+
+func combineLayouts(s *step) error {
+	var parts []kvmem.LayoutPart
+	for _, item := range s.in.list("parts") {
+		name, layout := cut(item)
+		parts = append(parts, kvmem.LayoutPart{Name: name, Layout: object[*kvmem.Layout](s.state, layout)})
+	}
+	l, err := kvmem.CombineLayouts(parts)
+	return create(s, l, err)
+}
+
+func layoutPart(s *step) error {
+	part, err := object[*kvmem.Layout](s.state, s.in.text("layout")).Part(s.in.text("name"))
+	return create(s, part, err)
+}
+
+func layoutPartName(s *step) error {
+	name, err := layout(s).PartName(int(s.in.number("index")))
+	s.put("name", name)
+	return err
+}
+
+func layoutInfo(s *step) error {
+	i, err := layout(s).Info()
+	for key, value := range map[string]uint64{
+		"num_blocks": i.Config.NumBlocks, "num_layers": i.Config.NumLayers, "outer_dim": i.Config.OuterDim,
+		"page_size": i.Config.PageSize, "inner_dim": i.Config.InnerDim, "dtype_width": i.Config.DtypeWidth,
+		"alignment": i.Config.Alignment, "num_heads": i.Config.NumHeads, "num_regions": i.NumRegions, "num_parts": uint64(i.NumParts),
+		"block_stride": i.Config.BlockStride, "layer_stride": i.Config.LayerStride, "outer_stride": i.Config.OuterStride,
+		"token_stride": i.Config.TokenStride, "head_stride": i.Config.HeadStride, "element_stride": i.Config.ElementStride,
+	} {
+		s.put(key, value)
+	}
+	s.put("kind", wordOf(kinds, i.Config.Kind))
+	s.put("block_dim", wordOf(blockDims, i.Config.BlockDim))
+	s.put("tier", wordOf(tiers, i.Tier))
+	s.put("locality", wordOf(localities, i.Locality))
+	s.put("memory_type", wordOf(memoryTypes, i.MemoryType))
+	s.put("order", i.Config.Order)
+	return err
+}
+
+func layoutStrides(s *step) error {
+	n, err := layout(s).Strides()
+	for key, value := range map[string]uint64{
+		"num_bases": uint64(len(n.Bases)), "block_stride": n.BlockStride, "layer_stride": n.LayerStride,
+		"outer_stride": n.OuterStride, "token_stride": n.TokenStride, "head_stride": n.HeadStride,
+		"element_stride": n.ElementStride, "layer_step": n.LayerStep, "outer_step": n.OuterStep, "token_step": n.TokenStep,
+		"head_step": n.HeadStep, "size": n.Size, "row_size": n.RowSize,
+	} {
+		s.put(key, value)
+	}
+	return err
+}
+
+func layoutBlock(s *step) error {
+	l := layout(s)
+	b, err := l.Block(uint32(s.in.number("block")), s.in.number("layer"), s.in.number("outer"))
+	return putRange(s, l, b, err)
+}
+
+func layoutRow(s *step) error {
+	l := layout(s)
+	b, err := l.Row(uint32(s.in.number("block")), s.in.number("layer"), s.in.number("outer"), s.in.number("token"),
+		s.in.number("head"))
+	return putRange(s, l, b, err)
+}
+
+func putRange(s *step, l *kvmem.Layout, b kvmem.Block, err error) error {
+	if err == nil {
+		strides, failure := l.Strides()
+		if failure != nil {
+			return failure
+		}
+		s.put("offset", b.Address-strides.Bases[0])
+		s.put("size", b.Size)
+	}
+	return err
+}
+
+func layoutRegion(s *step) error {
+	r, err := object[*kvmem.Layout](s.state, s.in.text("layout")).Region(int(s.in.number("index")))
+	return create(s, r, err)
+}
+
+func layoutChecksum(s *step) error {
+	checksums, err := layout(s).Checksums(s.in.numbers("blocks"))
+	var list []string
+	for _, checksum := range checksums {
+		list = append(list, strconv.FormatUint(uint64(checksum), 10))
+	}
+	s.put("checksums", strings.Join(list, ","))
+	return err
+}

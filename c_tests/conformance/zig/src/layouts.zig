@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Layouts.
+const std = @import("std");
+const kvmem = @import("kvmem");
+const constants = kvmem.constants;
+const Step = @import("step.zig").Step;
+const Fault = @import("step.zig").Fault;
+const calls = @import("calls.zig");
+const Outcome = calls.Outcome;
+const Object = @import("state.zig").Object;
+const disk = @import("regions.zig").disk;
+
+pub const table = .{
+    .{ "layout_get_requirements", layoutRequirements }, .{ "layout_build", layoutBuild },
+    .{ "layout_combine", layoutCombine },               .{ "layout_get_part", layoutPart },
+    .{ "layout_get_part_name", layoutPartName },        .{ "layout_get_info", layoutInfo },
+    .{ "layout_get_strides", layoutStrides },           .{ "layout_get_block", layoutBlock },
+    .{ "layout_get_row", layoutRow },                   .{ "layout_get_region", layoutRegion },
+    .{ "layout_checksum", layoutChecksum },             .{ "layout_resize", layoutResize },
+};
+
+fn layout(s: *Step) Fault!kvmem.Layout {
+    return s.object(.layout, s.name);
+}
+
+fn shape(s: *Step) Fault!kvmem.LayoutConfig {
+    var config: kvmem.LayoutConfig = .{};
+    inline for (comptime std.meta.fieldNames(kvmem.LayoutConfig)) |name| {
+        if (@TypeOf(@field(config, name)) == u64) @field(config, name) = try s.number(name);
+    }
+    config.kind = try s.constant(constants.LayoutKind, "kind", "");
+    config.block_dim = try s.constant(constants.BlockDim, "block_dim", "block_dim_");
+    config.order = s.text("order");
+    return config;
+}
+
+fn layoutRequirements(s: *Step) Outcome!void {
+    try s.putAll(try (try shape(s)).requirements(&s.diagnostics));
+}
+
+/// The objects of a list; null without the key.
+fn objects(s: *Step, comptime kind: std.meta.Tag(Object), key: []const u8) Fault!?[]@FieldType(Object, @tagName(kind)) {
+    var list: std.ArrayList(@FieldType(Object, @tagName(kind))) = .empty;
+    var words = std.mem.tokenizeScalar(u8, s.in.get(key) orelse return null, ',');
+    while (words.next()) |name| try list.append(s.gpa(), try s.object(kind, name));
+    return list.items;
+}
+
+fn layoutBuild(s: *Step) Outcome!void {
+    try calls.free(s);
+    const system: kvmem.SystemOptions = .{ .flags = try s.flags(constants.SystemFlags, "system_flags") };
+    const file = try disk(s, "disk_flags");
+    const device = try s.number32("device");
+    const tier = try s.constant(constants.Tier, "memory", "");
+    const agent: ?kvmem.Agent = if (s.in.get("agent")) |name| try s.object(.agent, name) else null;
+    const memory: kvmem.Memory = if (try objects(s, .region, "regions")) |list|
+        .{ .regions = list }
+    else if (try objects(s, .registration, "registrations")) |list|
+        .{ .registrations = list }
+    else switch (tier) {
+        .system => .{ .system = system },
+        .disk => .{ .disk = file },
+        .pinned => .{ .pinned = .{ .device = @intCast(device) } },
+        .device => .{ .device = .{ .device = @intCast(device) } },
+        .elastic => .{ .elastic = .{ .device = @intCast(device) } },
+        .default, _ => return s.fail("a layout without memory", .{}),
+    };
+    const built = try kvmem.Layout.init(.{ .config = try shape(s), .memory = memory, .agent = agent }, &s.diagnostics);
+    try s.state.add(s.name, .{ .layout = built });
+}
+
+fn layoutCombine(s: *Step) Outcome!void {
+    try calls.free(s);
+    var parts: std.ArrayList(kvmem.LayoutPart) = .empty;
+    var words = std.mem.tokenizeScalar(u8, s.in.get("parts") orelse "", ',');
+    while (words.next()) |word| {
+        const name, const layout_name = try s.pair(word);
+        const part = try s.object(.layout, layout_name);
+        try parts.append(s.gpa(), .init(try s.gpa().dupeSentinel(u8, name, 0), part));
+    }
+    try s.state.add(s.name, .{ .layout = try kvmem.Layout.combine(parts.items, &s.diagnostics) });
+}
+
+fn layoutPart(s: *Step) Outcome!void {
+    try calls.free(s);
+    const of = try s.object(.layout, s.in.get("layout") orelse "");
+    try s.state.add(s.name, .{ .layout = try of.part(s.text("name") orelse "", &s.diagnostics) });
+}
+
+fn layoutPartName(s: *Step) Outcome!void {
+    try s.putBlob("name", try (try layout(s)).partName(try s.number("index"), &s.diagnostics));
+}
+
+fn layoutInfo(s: *Step) Outcome!void {
+    const info = try (try layout(s)).info(&s.diagnostics);
+    try s.putAll(info);
+    try s.put("order", info.orderText());
+    // The words of these constants have their prefix in the tables.
+    for (s.results.items) |*result| if (std.mem.eql(u8, result.key, "block_dim")) {
+        result.value = try std.fmt.allocPrint(s.gpa(), "block_dim_{s}", .{result.value});
+    };
+}
+
+fn layoutStrides(s: *Step) Outcome!void {
+    const strides = try (try layout(s)).strides(&s.diagnostics);
+    try s.putAll(strides);
+    try s.put("num_bases", strides.bases.len);
+}
+
+fn putRange(s: *Step, range: kvmem.Block) Outcome!void {
+    const strides = try (try layout(s)).strides(&s.diagnostics);
+    try s.put("offset", range.address - strides.bases[0]);
+    try s.put("size", range.size);
+}
+
+fn layoutBlock(s: *Step) Outcome!void {
+    const block, const layer, const outer = .{ try s.number32("block"), try s.number("layer"), try s.number("outer") };
+    try putRange(s, try (try layout(s)).block(block, layer, outer, &s.diagnostics));
+}
+
+fn layoutRow(s: *Step) Outcome!void {
+    const block, const layer, const outer = .{ try s.number32("block"), try s.number("layer"), try s.number("outer") };
+    const token, const head = .{ try s.number("token"), try s.number("head") };
+    try putRange(s, try (try layout(s)).row(block, layer, outer, token, head, &s.diagnostics));
+}
+
+fn layoutRegion(s: *Step) Outcome!void {
+    try calls.free(s);
+    const of = try s.object(.layout, s.in.get("layout") orelse "");
+    try s.state.add(s.name, .{ .region = try of.region(try s.number("index"), &s.diagnostics) });
+}
+
+fn layoutChecksum(s: *Step) Outcome!void {
+    const blocks = try s.numbers("blocks") orelse &.{};
+    const checksums = try s.gpa().alloc(u32, blocks.len);
+    try (try layout(s)).checksums(blocks, checksums, &s.diagnostics);
+    var text: std.ArrayList(u8) = .empty;
+    for (checksums, 0..) |checksum, i| {
+        if (i > 0) try text.append(s.gpa(), ',');
+        var digits: [16]u8 = undefined;
+        try text.appendSlice(s.gpa(), try std.fmt.bufPrint(&digits, "{d}", .{checksum}));
+    }
+    try s.put("checksums", text.items);
+}
+
+fn layoutResize(s: *Step) Outcome!void {
+    try (try layout(s)).resize(try s.number("num_blocks"), &s.diagnostics);
+}
