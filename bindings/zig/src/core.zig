@@ -74,19 +74,23 @@ pub fn statusMessage(status: i32) [:0]const u8 {
 /// Receives the message and the native cause of the last call that failed with it. It can be used for any number of calls.
 pub const Diagnostics = struct {
     failure: ?*c.kvmem_error = null,
+    /// What the wrapper found before it called the library.
+    own: ?struct { status: i32, message: [:0]const u8 } = null,
 
     pub fn deinit(self: *Diagnostics) void {
         c.kvmem_error_destroy(self.failure);
-        self.failure = null;
+        self.* = .{};
     }
 
     /// Status of the call in C; 0 if no call has failed.
     pub fn status(self: Diagnostics) i32 {
+        if (self.own) |found| return found.status;
         return c.kvmem_error_status(self.failure);
     }
 
     /// What was asked, what was found and what to do; "" if no call has failed. Valid until the next failure.
     pub fn message(self: Diagnostics) [:0]const u8 {
+        if (self.own) |found| return found.message;
         var length: usize = 0;
         return c.kvmem_error_message(self.failure, &length)[0..length :0];
     }
@@ -102,6 +106,7 @@ pub const Diagnostics = struct {
 
     /// Native cause; null if kvmem itself found the error.
     pub fn cause(self: Diagnostics) ?Cause {
+        if (self.failure == null) return null;
         var found: c.kvmem_error_cause = .{};
         if (c.kvmem_error_get_cause(self.failure, &found) != c.KVMEM_STATUS_OK) return null;
         if (found.domain == c.KVMEM_DOMAIN_NONE) return null;
@@ -121,6 +126,15 @@ pub fn callStatus(diagnostics: ?*Diagnostics, function: anytype, arguments: anyt
         return found;
     }
     return status;
+}
+
+/// The error of a call that the wrapper does not pass to the library.
+pub fn fail(diagnostics: ?*Diagnostics, status: i32, message: [:0]const u8) Error {
+    if (diagnostics) |d| {
+        d.deinit();
+        d.own = .{ .status = status, .message = message };
+    }
+    return errorOf(status).?;
 }
 
 pub fn call(diagnostics: ?*Diagnostics, function: anytype, arguments: anytype) Error!void {

@@ -258,7 +258,8 @@ pub const Region = struct {
     /// a read-only region must not be written.
     pub fn bytes(self: Region, diagnostics: ?*Diagnostics) Error![]u8 {
         const found = try self.info(diagnostics);
-        if (found.tier != .system and found.tier != .pinned) return error.Unsupported;
+        if (found.tier != .system and found.tier != .pinned)
+            return core.fail(diagnostics, c.KVMEM_STATUS_UNSUPPORTED, "the region is not in host memory; it has an address, but no slice");
         return @as([*]u8, @ptrFromInt(found.address))[0..found.size];
     }
 

@@ -138,11 +138,12 @@ fn Converted(comptime C: type) type {
 
         const Self = @This();
 
-        fn init(self: *Self, options: anytype) Error!void {
+        fn init(self: *Self, options: anytype, diagnostics: ?*Diagnostics) Error!void {
             self.* = .{ .options = core.toC(C, options) };
             const o = &self.options;
             if (options.checksums) |list| {
-                if (list.len != options.pairs.len) return error.InvalidArgument;
+                if (list.len != options.pairs.len)
+                    return core.fail(diagnostics, c.KVMEM_STATUS_INVALID_ARGUMENT, "checksums and pairs differ in length; give one checksum per pair, or null");
                 o.checksums = list.ptr;
             }
             if (options.pairs.len > 0) o.pairs = @ptrCast(options.pairs.ptr);
@@ -195,7 +196,7 @@ pub const Transfer = struct {
         stream: anytype,
     ) Error!Transfer {
         var o: Converted(c.kvmem_transfer_options) = undefined;
-        try o.init(options);
+        try o.init(options, diagnostics);
         if (options.queue) |queue| o.options.queue = queue.handle;
         if (options.parts.len > 0) o.options.parts = @ptrCast(options.parts.ptr);
         o.options.num_parts = options.parts.len;
@@ -242,7 +243,7 @@ pub const Transfer = struct {
     /// Starts a run with new pairs or block tables.
     pub fn submitPairs(self: Transfer, options: SubmitOptions, diagnostics: ?*Diagnostics) Error!void {
         var o: Converted(c.kvmem_submit_options) = undefined;
-        try o.init(options);
+        try o.init(options, diagnostics);
         try call(diagnostics, c.kvmem_transfer_submit_pairs, .{ self.handle, &o.options });
     }
 
@@ -258,7 +259,7 @@ pub const Transfer = struct {
         diagnostics: ?*Diagnostics,
     ) Error!void {
         var o: Converted(c.kvmem_submit_options) = undefined;
-        try o.init(options);
+        try o.init(options, diagnostics);
         try call(diagnostics, c.kvmem_transfer_submit_pairs_on_stream, .{ self.handle, &o.options, cudaStream(stream) });
     }
 

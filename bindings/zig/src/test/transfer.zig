@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+const std = @import("std");
+const kvmem = @import("../kvmem.zig");
+const common = @import("common.zig");
+const constants = kvmem.constants;
+const expect = std.testing.expect;
+const expectEqual = std.testing.expectEqual;
+const expectError = std.testing.expectError;
+const expectEqualStrings = std.testing.expectEqualStrings;
+const shape = common.shape;
+const patience = common.patience;
+const build = common.build;
+const fill = common.fill;
+const sameBlock = common.sameBlock;
+
+test "transfers and queues" {
+    const source = try build(shape);
+    defer source.deinit();
+    var separate = shape;
+    separate.kind = .layer_separate;
+    const destination = try build(separate);
+    defer destination.deinit();
+    try fill(source, 1);
+    const queue = try kvmem.Queue.init(null);
+    defer queue.deinit();
+    try expect(try queue.fd(null) >= 0);
+    var buffer: [4]kvmem.Completion = undefined;
+    try expectEqual(0, (try queue.poll(&buffer, null)).len);
+    try expectError(error.TimedOut, queue.wait(0, &buffer, null));
+
+    const transfer = try kvmem.Transfer.init(source, destination, .{
+        .pairs = &.{ .{ .source = 2, .destination = 5 }, .{ .source = 3, .destination = 0 } },
+        .flags = .{ .by_layer = true },
+        .queue = queue,
+        .user_data = 9,
+    }, null);
+    defer transfer.deinit();
+    try expectError(error.InvalidState, transfer.poll(null));
+    try transfer.submit(null);
+    try transfer.waitLayers(2, patience, null);
+    try transfer.wait(patience, null);
+    try expect(try transfer.poll(null));
+    try expectEqual(3, try transfer.layers(null));
+    const completed = try queue.wait(patience, &buffer, null);
+    try expectEqual(1, completed.len);
+    try expectEqual(9, completed[0].user_data);
+    try expect(completed[0].failure() == null);
+    try sameBlock(source, 2, destination, 5);
+    try sameBlock(source, 3, destination, 0);
+    const info = try transfer.info(null);
+    try expectEqual(2 * 1536, info.bytes);
+    try expectEqualStrings("memcpy", kvmem.pathName(info.path));
+    try expectEqual(constants.Path.memcpy, (try transfer.explain(null)).path);
+    try expectEqual(constants.Choice.used, (try transfer.pathChoice(0, null)).?.choice);
+    try expect(try transfer.pathChoice(100, null) == null);
+    const remark = try transfer.pathChoiceReason(0, null);
+    defer remark.deinit();
+    try expectEqual(0, remark.bytes().len);
+    const text = try transfer.explainText(null);
+    defer text.deinit();
+    try expect(text.bytes().len > 0);
+    try transfer.submitPairs(.{ .pairs = &.{.{ .source = 7, .destination = 1 }}, .user_data = 3 }, null);
+    try transfer.wait(patience, null);
+    try transfer.cancel(null);
+    try sameBlock(source, 7, destination, 1);
+    try expectError(error.OutOfRange, transfer.submitPairs(.{ .pairs = &.{.{ .source = 8, .destination = 1 }} }, null));
+    try expectError(error.InvalidArgument, transfer.submitPairs(.{
+        .pairs = &.{.{ .source = 1, .destination = 1 }},
+        .checksums = &.{ 1, 2 },
+    }, null));
+
+    // Block tables.
+    var wide = shape;
+    wide.page_size = 8;
+    const other = try build(wide);
+    defer other.deinit();
+    const tables = try kvmem.Transfer.start(source, other, .{
+        .source_table = .{ .blocks = &.{ 4, 1 } },
+        .destination_table = .{ .blocks = &.{3} },
+        .num_tokens = 8,
+    }, null);
+    defer tables.deinit();
+    try tables.wait(patience, null);
+    try std.testing.expectEqualSlices(
+        u8,
+        try source.rowBytes(1, 2, 1, 3, 0, null),
+        try other.rowBytes(3, 2, 1, 7, 0, null),
+    );
+
+    // A failed run.
+    const corrupt = try kvmem.Transfer.start(source, destination, .{
+        .pairs = &.{.{ .source = 1, .destination = 1 }},
+        .checksums = &.{0},
+        .queue = queue,
+    }, null);
+    defer corrupt.deinit();
+    try expectError(error.Corrupt, corrupt.wait(patience, null));
+}
