@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Fails unless every C, C++, Go and Zig snippet of the pages is, word for word, part of an example that is compiled and
+# Fails unless every C, C++, Go, Zig and CMake snippet of the pages is, word for word, part of an example that is compiled and
 # run; and unless the README shows all of both quickstarts.
 file(GLOB pages "${ROOT}/README.md" "${ROOT}/CONTRIBUTING.md" "${ROOT}/docs/*.md" "${ROOT}/bench/*.md")
 file(GLOB_RECURSE sources "${ROOT}/examples/*.c" "${ROOT}/examples/*.cpp" "${ROOT}/examples/*.hpp"
-    "${ROOT}/examples/*.go" "${ROOT}/examples/*.zig")
+    "${ROOT}/examples/*.go" "${ROOT}/examples/*.zig" "${ROOT}/examples/*/CMakeLists.txt")
 
 function(require_in_examples page snippet)
     foreach(source IN LISTS sources)
@@ -19,7 +19,7 @@ endfunction()
 function(check_page page)
     file(READ "${page}" text)
     set(found 0)
-    foreach(fence IN ITEMS "```c\n" "```cpp\n" "```go\n" "```zig\n")
+    foreach(fence IN ITEMS "```c\n" "```cpp\n" "```go\n" "```zig\n" "```cmake\n")
         string(LENGTH "${fence}" fence_length)
         set(rest "${text}")
         string(FIND "${rest}" "${fence}" at)

@@ -14,7 +14,7 @@
 // with the object. Calls after Close fail with an error that is os.ErrClosed. A handle that becomes unreachable without
 // Close is closed by the garbage collector, at a time that is not defined.
 //
-// Slices that Region.Bytes, Layout.Bytes and Layout.Row return are memory of the library. They are valid until the object
+// Slices that Region.Bytes, Layout.Bytes and Layout.RowBytes return are memory of the library. They are valid until the object
 // they came from, and all others that use its memory, are closed: keep the object reachable while you use the slice.
 //
 // # Errors
