@@ -6,24 +6,15 @@
 
 #define ALLOCATION (8 * MIB)
 
-static void count_release(void *user_data) { ++*(int *)user_data; }
-
 /* The releases may be NULL. */
 static kvmem_adopt_options adopt_options(uint64_t address, uint64_t size, int *releases) {
     return OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address, it.size = size,
                    it.release = releases != NULL ? count_release : NULL, it.user_data = releases);
 }
 
-static void expect_releases(const int *releases, int count) {
-    finish_releases();
-    CHECK_EQ(*releases, count);
-}
-
 static kvmem_region *adopt(uint64_t address, uint64_t size, int device, int *releases) {
     const kvmem_adopt_options options = adopt_options(address, size, releases);
-    GET(kvmem_region *, region, kvmem_region_adopt_device, &options, device);
-    CHECK(region != NULL);
-    return region;
+    return MADE(kvmem_region, kvmem_region_adopt_device, &options, device);
 }
 
 /* Refused, and nothing released. */

@@ -6,14 +6,6 @@
 #include "parts.h"
 #include "stance.h"
 
-static const part_shape apart[] = {{"data", "L/BONHC", 3, 2, 4, 2, 40, 1},
-                                   {"indexer", "LBNC", 3, 1, 4, 0, 33, 1},
-                                   {"scales", "BLOHNC", 3, 2, 4, 2, 1, 4}};
-static const part_shape reordered[] = {{"scales", "L/BNHOC", 3, 2, 4, 2, 1, 4},
-                                       {"data", "L/BHNOC", 3, 2, 4, 2, 40, 1},
-                                       {"indexer", "L/BNC", 3, 1, 4, 0, 33, 1}};
-#define PARTS NUM(apart)
-
 static const kvmem_block_pair pairs[] = {{7, 2}, {1, 5}, {2, 6}, {3, 7}, {0, 0}};
 
 static kvmem_layout *pinned(const part_shape *shapes, size_t count) {
@@ -48,65 +40,57 @@ static void copy_blocks(const kvmem_layout *from, const kvmem_layout *to, uint32
     run(from, to, REF(OPTIONS(kvmem_transfer_options, it.pairs = all, it.num_pairs = blocks)));
 }
 
-/* To memory of the GPU, within it, and back. */
-static void move_by(uint32_t path, uint64_t flags) {
-    RETAIN_DEVICE(0);
-    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
-                                                   it.num_pairs = NUM(pairs), it.path = path,
-                                                   it.flags = flags);
-    OWNED(kvmem_layout) source = pinned(apart, PARTS);
-    OWNED(kvmem_layout) source_on_device = on_device(apart, PARTS);
-    OWNED(kvmem_layout) expected = pinned(reordered, PARTS);
-    OWNED(kvmem_layout) found = pinned(reordered, PARTS);
-    OWNED(kvmem_layout) device = on_device(reordered, PARTS);
-    parts_fill(apart, PARTS, source, 1);
-    copy_blocks(source, source_on_device, PARTS_BLOCKS);
-    parts_fill(reordered, PARTS, expected, 100);
-    parts_run_apart(reordered, PARTS, source, expected,
-                    REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs))));
-    parts_fill(reordered, PARTS, found, 100);
-    run(source_on_device, found, &options);
-    parts_check_same(reordered, PARTS, found, expected);
-    const kvmem_layout *const sources[] = {source, source_on_device};
-    for (size_t i = 0; i < NUM(sources); i++) {
-        parts_fill(reordered, PARTS, found, 100);
-        copy_blocks(found, device, PARTS_BLOCKS);
-        run(sources[i], device, &options);
-        copy_blocks(device, found, PARTS_BLOCKS);
-        parts_check_same(reordered, PARTS, found, expected);
-    }
+/* On the host: a source that is filled, what the transfer moves to, and what it must have then. */
+typedef struct host {
+    kvmem_layout *source, *found, *expected;
+} host;
+
+static void host_open(host *host) {
+    host->source = pinned(parts_shapes, PARTS);
+    host->found = pinned(parts_reordered, PARTS);
+    host->expected = pinned(parts_reordered, PARTS);
+    parts_fill(parts_shapes, PARTS, host->source, 1);
+    parts_fill(parts_reordered, PARTS, host->found, 100);
+    parts_fill(parts_reordered, PARTS, host->expected, 100);
 }
 
-/* Between the host and the GPU only. */
-static void move_staged(void) {
+static void host_close(host *host) {
+    CALL(kvmem_layout_destroy(host->source));
+    CALL(kvmem_layout_destroy(host->found));
+    CALL(kvmem_layout_destroy(host->expected));
+}
+
+static void check_found(const host *host) {
+    parts_check_same(parts_reordered, PARTS, host->found, host->expected);
+}
+
+/* To memory of the GPU, within it, and back. Staging is between the host and the GPU only. */
+static void move_by(uint32_t path, uint64_t flags) {
     RETAIN_DEVICE(0);
-    const kvmem_transfer_options options =
-        OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                it.path = KVMEM_PATH_CUDA_STAGED);
-    OWNED(kvmem_layout) source = pinned(apart, PARTS);
-    OWNED(kvmem_layout) expected = pinned(reordered, PARTS);
-    OWNED(kvmem_layout) found = pinned(reordered, PARTS);
-    OWNED(kvmem_layout) device = on_device(apart, PARTS);
-    parts_fill(apart, PARTS, source, 1);
-    parts_fill(reordered, PARTS, expected, 100);
-    parts_fill(reordered, PARTS, found, 100);
-    copy_blocks(source, device, PARTS_BLOCKS);
-    parts_run_apart(reordered, PARTS, source, expected,
-                    REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs))));
-    run(device, found, &options);
-    parts_check_same(reordered, PARTS, found, expected);
-    OWNED(kvmem_layout) other_device = on_device(reordered, PARTS);
-    parts_fill(reordered, PARTS, found, 100);
-    copy_blocks(found, other_device, PARTS_BLOCKS);
-    run(source, other_device, &options);
-    copy_blocks(other_device, found, PARTS_BLOCKS);
-    parts_check_same(reordered, PARTS, found, expected);
+    OPENED(host, host);
+    const kvmem_transfer_options moved = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
+                                                 it.num_pairs = NUM(pairs));
+    const kvmem_transfer_options options = WITH(moved, it.path = path, it.flags = flags);
+    OWNED(kvmem_layout) source_on_device = on_device(parts_shapes, PARTS);
+    OWNED(kvmem_layout) device = on_device(parts_reordered, PARTS);
+    copy_blocks(host.source, source_on_device, PARTS_BLOCKS);
+    parts_run_apart(parts_reordered, PARTS, host.source, host.expected, &moved);
+    run(source_on_device, host.found, &options);
+    check_found(&host);
+    const kvmem_layout *const sources[] = {host.source, source_on_device};
+    for (size_t i = 0; i < (path == KVMEM_PATH_CUDA_STAGED ? 1 : NUM(sources)); i++) {
+        parts_fill(parts_reordered, PARTS, host.found, 100);
+        copy_blocks(host.found, device, PARTS_BLOCKS);
+        run(sources[i], device, &options);
+        copy_blocks(device, host.found, PARTS_BLOCKS);
+        check_found(&host);
+    }
 }
 
 TEST_CALL(by_the_path_that_is_estimated_to_be_fastest, move_by(0, 0))
 TEST_CALL(by_the_kernel, move_by(KVMEM_PATH_CUDA_KERNEL, 0))
 TEST_CALL(by_the_drivers_copies, move_by(KVMEM_PATH_CUDA_COPY, 0))
-TEST_CALL(by_staging, move_staged())
+TEST_CALL(by_staging, move_by(KVMEM_PATH_CUDA_STAGED, 0))
 TEST_CALL(by_layer, move_by(0, KVMEM_TRANSFER_BY_LAYER))
 TEST_CALL(verified, move_by(0, KVMEM_TRANSFER_VERIFY))
 
@@ -118,52 +102,41 @@ TEST(tokens_of_all_parts_are_verified) {
     const kvmem_transfer_options tables =
         OPTIONS(kvmem_transfer_options, it.source_table = &source_table,
                 it.destination_table = &destination_table, it.num_tokens = 11, it.flags = KVMEM_TRANSFER_VERIFY);
-    OWNED(kvmem_layout) source = pinned(apart, PARTS);
-    OWNED(kvmem_layout) expected = pinned(reordered, PARTS);
-    OWNED(kvmem_layout) found = pinned(reordered, PARTS);
-    OWNED(kvmem_layout) device = on_device(reordered, PARTS);
-    parts_fill(apart, PARTS, source, 1);
-    parts_fill(reordered, PARTS, expected, 100);
-    parts_fill(reordered, PARTS, found, 100);
-    copy_blocks(found, device, PARTS_BLOCKS);
-    run(source, device, &tables);
-    parts_run_apart(reordered, PARTS, source, expected, &tables);
-    copy_blocks(device, found, PARTS_BLOCKS);
-    parts_check_same(reordered, PARTS, found, expected);
+    OPENED(host, host);
+    OWNED(kvmem_layout) device = on_device(parts_reordered, PARTS);
+    copy_blocks(host.found, device, PARTS_BLOCKS);
+    run(host.source, device, &tables);
+    parts_run_apart(parts_reordered, PARTS, host.source, host.expected, &tables);
+    copy_blocks(device, host.found, PARTS_BLOCKS);
+    check_found(&host);
 }
 
 TEST(some_parts_move_with_new_pairs) {
     RETAIN_DEVICE(0);
     const char *const names[] = {"indexer", "scales"};
-    OWNED(kvmem_layout) source = pinned(apart, PARTS);
-    OWNED(kvmem_layout) expected = pinned(reordered, PARTS);
-    OWNED(kvmem_layout) found = pinned(reordered, PARTS);
-    OWNED(kvmem_layout) device = on_device(reordered, PARTS);
-    parts_fill(apart, PARTS, source, 1);
-    parts_fill(reordered, PARTS, expected, 100);
-    parts_fill(reordered, PARTS, found, 100);
-    copy_blocks(found, device, PARTS_BLOCKS);
+    OPENED(host, host);
+    OWNED(kvmem_layout) device = on_device(parts_reordered, PARTS);
+    copy_blocks(host.found, device, PARTS_BLOCKS);
     const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = 1,
                                                    it.parts = names, it.num_parts = NUM(names));
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, device, &options);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.source, device, &options);
     const kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = pairs,
                                               it.num_pairs = NUM(pairs));
-    EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, ERR));
-    const part_shape selected[] = {reordered[0], reordered[2]};
-    parts_run_apart(selected, NUM(selected), source, expected,
+    RUN_PAIRS(transfer, &step);
+    const part_shape selected[] = {parts_reordered[0], parts_reordered[2]};
+    parts_run_apart(selected, NUM(selected), host.source, host.expected,
                     REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs))));
-    copy_blocks(device, found, PARTS_BLOCKS);
-    parts_check_same(reordered, PARTS, found, expected);
+    copy_blocks(device, host.found, PARTS_BLOCKS);
+    check_found(&host);
 }
 
 TEST(all_parts_grow_and_shrink) {
     RETAIN_DEVICE(0);
-    OWNED(kvmem_layout) cache = elastic(apart, PARTS);
-    OWNED(kvmem_layout) source = pinned(apart, PARTS);
-    OWNED(kvmem_layout) found = pinned(apart, PARTS);
-    parts_fill(apart, PARTS, source, 1);
-    parts_fill(apart, PARTS, found, 1);
+    OWNED(kvmem_layout) cache = elastic(parts_shapes, PARTS);
+    OWNED(kvmem_layout) source = pinned(parts_shapes, PARTS);
+    OWNED(kvmem_layout) found = pinned(parts_shapes, PARTS);
+    parts_fill(parts_shapes, PARTS, source, 1);
+    parts_fill(parts_shapes, PARTS, found, 1);
     const kvmem_block_pair pair = {3, 3};
     const kvmem_transfer_options one = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, cache, &one);
@@ -171,14 +144,14 @@ TEST(all_parts_grow_and_shrink) {
     EXPECT_OK(kvmem_layout_resize(cache, PARTS_BLOCKS, ERR));
     RUN(transfer);
     copy_blocks(source, cache, PARTS_BLOCKS);
-    parts_fill(apart, PARTS, found, 50);
+    parts_fill(parts_shapes, PARTS, found, 50);
     copy_blocks(cache, found, PARTS_BLOCKS);
     const kvmem_block_pair all[] = {{0, 0}, {1, 1}, {8, 8}};
     parts_check_blocks(source, found, all, NUM(all));
     parts_check_blocks(source, cache, all, NUM(all));
     EXPECT_OK(kvmem_layout_resize(cache, 0, ERR));
     for (size_t i = 0; i < PARTS; i++) {
-        OWN(kvmem_layout, part, kvmem_layout_get_part, cache, apart[i].name);
+        OWN(kvmem_layout, part, kvmem_layout_get_part, cache, parts_shapes[i].name);
         CHECK_EQ(elastic_layout_memory(part).num_committed, 0);
     }
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_submit(transfer, ERR));

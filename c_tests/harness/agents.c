@@ -30,6 +30,16 @@ message layout_descriptor(const kvmem_layout *layout) {
     return take_blob(blob);
 }
 
+kvmem_descriptors *descriptors_of(uint32_t memory_type, kvmem_descriptor one) {
+    GET(kvmem_descriptors *, list, kvmem_descriptors_create, memory_type);
+    EXPECT_OK(kvmem_descriptors_add(list, &one, 1, ERR));
+    return list;
+}
+
+kvmem_descriptors *descriptors_of_memory(const void *address, uint64_t size) {
+    return descriptors_of(KVMEM_MEMORY_DRAM, (kvmem_descriptor){.address = (uintptr_t)address, .size = size});
+}
+
 void agent_load(kvmem_agent *agent, const message *metadata) {
     EXPECT_OK(kvmem_agent_load_remote_metadata(agent, metadata->data, metadata->size, NULL, ERR));
 }
@@ -110,29 +120,41 @@ void kv_peer_close(kv_peer *peer) {
     memset(peer, 0, sizeof(*peer));
 }
 
+void kv_peer_each_kind(void (*check)(kv_side *local, kv_peer *peer)) {
+    OWNED(kvmem_agent) agent = agent_open("near");
+    EACH_KV_KIND(there) {
+        kv_peer peer;
+        kv_peer_open(&peer, there->name, REF(kv_config(there)), 100);
+        kv_peer_meet(&peer, agent);
+        EACH_KV_KIND(here) {
+            const kvmem_layout_config config =
+                WITH(kv_config(here), it.alignment = here == kv_kinds ? 64 : 1);
+            OPENED(kv_side, local, &config, agent, (uint32_t)(here - kv_kinds));
+            check(&local, &peer);
+        }
+        kv_peer_close(&peer);
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, there->name, ERR));
+    }
+}
+
 void kv_peer_crash(kv_peer *peer) { peer_kill(&peer->process); }
 
-typedef struct stream {
-    kvmem_transfer *transfer;
-    uint64_t time;
-    atomic_uint rounds;
-    kvmem_status last; /* read after the join */
-} stream;
-
-static void *run_until_it_fails(void *argument) {
-    stream *stream = argument;
-    while (stream->last == KVMEM_STATUS_OK) {
-        stream->last = kvmem_transfer_submit(stream->transfer, NULL);
-        THEN(stream->last, kvmem_transfer_wait(stream->transfer, stream->time, NULL));
-        stream->rounds++;
+void *repeat_transfer(void *argument) {
+    repeated *run = argument;
+    while (run->last == KVMEM_STATUS_OK && !run->stops) {
+        run->last = kvmem_transfer_submit(run->transfer, NULL);
+        THEN(run->last, kvmem_transfer_wait(run->transfer, run->patience, NULL));
+        run->rounds++;
     }
+    run->is_over = true;
     return NULL;
 }
 
 void kv_peer_crash_under(kv_peer *peer, kvmem_transfer *const transfers[2], unsigned rounds, uint64_t time) {
-    stream streams[] = {{.transfer = transfers[0], .time = time}, {.transfer = transfers[1], .time = time}};
+    repeated streams[] = {{.transfer = transfers[0], .patience = time},
+                          {.transfer = transfers[1], .patience = time}};
     threads threads;
-    threads_start(&threads, NUM(streams), run_until_it_fails, streams, sizeof(streams[0]));
+    threads_start(&threads, NUM(streams), repeat_transfer, streams, sizeof(streams[0]));
     while (streams[0].rounds < rounds || streams[1].rounds < rounds) sched_yield();
     kv_peer_crash(peer);
     threads_join(&threads);
@@ -143,8 +165,7 @@ void kv_peer_crash_under(kv_peer *peer, kvmem_transfer *const transfers[2], unsi
 }
 
 void kv_meeting_open(kv_meeting *met, const char *name, const char *peer_name,
-                     const kvmem_layout_config *here,
-                     const kvmem_layout_config *there) {
+                     const kvmem_layout_config *here, const kvmem_layout_config *there) {
     kv_meeting_open_served(met, name, peer_name, here, there, NULL);
 }
 

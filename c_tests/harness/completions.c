@@ -10,3 +10,8 @@ kvmem_completion next_completion(kvmem_queue *queue) {
     CHECK_EQ(count, 1);
     return completion;
 }
+
+kvmem_status submit_and_wait(kvmem_transfer *transfer, uint64_t patience) {
+    const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
+    return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(transfer, patience, ERR) : status;
+}

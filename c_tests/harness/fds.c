@@ -72,3 +72,5 @@ int receive_fd(int socket) {
     receive_fds(socket, &fd, 1);
     return fd;
 }
+
+int reopen_fd(int fd, int flags) { return open(TEXT("/proc/self/fd/%d", fd), flags | O_CLOEXEC); }

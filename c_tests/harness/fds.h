@@ -14,6 +14,9 @@ void socket_pair_close(socket_pair *pair);
 /* Closes one end, 0 or 1. */
 void socket_pair_end(socket_pair *pair, int end);
 
+/* Opens the file of a descriptor anew, close-on-exec. -1: the kernel refuses. */
+int reopen_fd(int fd, int flags);
+
 void send_fd(int socket, int fd);
 /* Close-on-exec, as with the following. */
 int receive_fd(int socket);

@@ -46,10 +46,48 @@ void file_side_truncate(const file_side *side, uint64_t size) {
     CHECK_EQ(truncate(side->path, (off_t)size), 0);
 }
 
+void file_pair_open(file_pair *pair, const kvmem_layout_config *host, const kvmem_layout_config *file,
+                    kvmem_agent *agent, uint64_t flags) {
+    pair->directory = scratch_create(temporary_directory());
+    kv_side_open(&pair->host, host, agent, 1);
+    file_side_open(&pair->file, file, agent, &pair->directory, flags, 2);
+}
+
+void file_pair_close(file_pair *pair) {
+    file_side_close(&pair->file);
+    kv_side_close(&pair->host);
+    scratch_remove(&pair->directory);
+}
+
+kv_side *file_pair_source(file_pair *pair, bool to_file) { return to_file ? &pair->host : &pair->file.model; }
+
+kv_side *file_pair_destination(file_pair *pair, bool to_file) { return file_pair_source(pair, !to_file); }
+
+kvmem_transfer *file_pair_transfer(file_pair *pair, bool to_file, const kvmem_transfer_options *options) {
+    return MADE(kvmem_transfer, kvmem_transfer_create, file_pair_source(pair, to_file)->layout,
+                file_pair_destination(pair, to_file)->layout, options);
+}
+
+void file_pair_check(file_pair *pair) {
+    kv_side_check(&pair->host);
+    file_side_check(&pair->file);
+}
+
+void file_pair_check_moved(file_pair *pair, bool to_file, const kv_move *move) {
+    kv_expect_moved(file_pair_destination(pair, to_file), file_pair_source(pair, to_file), move);
+    file_pair_check(pair);
+}
+
+kvmem_transfer_info file_pair_run(file_pair *pair, bool to_file, const kv_move *move, uint32_t path) {
+    const kvmem_transfer_info info = kv_run_by(file_pair_source(pair, to_file)->layout,
+                                               file_pair_destination(pair, to_file)->layout, move, path);
+    file_pair_check_moved(pair, to_file, move);
+    return info;
+}
+
 kvmem_layout *temporary_disk_layout(const kvmem_layout_config *config, kvmem_agent *agent, uint64_t flags) {
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.flags = flags);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config, it.agent = agent,
                                            it.source = KVMEM_LAYOUT_ALLOCATE, it.disk = &disk);
-    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
-    return layout;
+    return MADE(kvmem_layout, kvmem_layout_build, &options);
 }

@@ -26,5 +26,25 @@ void file_side_check(file_side *side);
 /* Cuts the file short behind the library's back. */
 void file_side_truncate(const file_side *side, uint64_t size);
 
+/* A side in memory and one in a file, in a directory of their own. */
+typedef struct file_pair {
+    scratch directory;
+    kv_side host;
+    file_side file;
+} file_pair;
+/* With an agent, both are known to it; the file has KVMEM_DISK_* flags. */
+void file_pair_open(file_pair *pair, const kvmem_layout_config *host, const kvmem_layout_config *file,
+                    kvmem_agent *agent, uint64_t flags);
+void file_pair_close(file_pair *pair);
+/* What a transfer to the file or from it reads and writes. */
+kv_side *file_pair_source(file_pair *pair, bool to_file);
+kv_side *file_pair_destination(file_pair *pair, bool to_file);
+kvmem_transfer *file_pair_transfer(file_pair *pair, bool to_file, const kvmem_transfer_options *options);
+/* Every byte of both is what it must be; the same after a move. */
+void file_pair_check(file_pair *pair);
+void file_pair_check_moved(file_pair *pair, bool to_file, const kv_move *move);
+/* Moves by a path, and checks. */
+kvmem_transfer_info file_pair_run(file_pair *pair, bool to_file, const kv_move *move, uint32_t path);
+
 /* A disk layout in a nameless file of its own. */
 kvmem_layout *temporary_disk_layout(const kvmem_layout_config *config, kvmem_agent *agent, uint64_t flags);

@@ -6,9 +6,8 @@
 
 kvmem_transfer *flight_transfer(const flight *flight, const kv_move *move, uint64_t flags,
                                 uint64_t user_data) {
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, flight->source.layout, flight->destination.layout,
-        KV_OPTIONS(move, it.flags = flags, it.queue = flight->queue, it.user_data = user_data));
-    return transfer;
+    return MADE(kvmem_transfer, kvmem_transfer_create, flight->source.layout, flight->destination.layout,
+                KV_OPTIONS(move, it.flags = flags, it.queue = flight->queue, it.user_data = user_data));
 }
 
 void flight_open(flight *flight, const kv_move *move, uint64_t flags) {

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define NUM(array) (sizeof(array) / sizeof((array)[0]))
 #define SECONDS(count) ((uint64_t)(count) * 1000000000u)
@@ -159,11 +160,27 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
 #define OWN(type, name, ...)                                                                         \
     OWNED(type) name = NULL;                                                                         \
     EXPECT_OK(TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &name, ERR)))
+/* The handle that a call creates, as a value: `return MADE(kvmem_region, kvmem_region_create_device,
+ * &options);`. */
+#define MADE(type, ...)                                                                              \
+    __extension__({                                                                                  \
+        GET(type *, made_, __VA_ARGS__);                                                             \
+        CHECK(made_ != NULL);                                                                        \
+        made_;                                                                                       \
+    })
+/* What a call returns that creates a handle, which is destroyed at once: `TRIED(kvmem_region,
+   kvmem_region_create_device, &options)`. */
+#define TRIED(type, ...)                                                                             \
+    __extension__({                                                                                  \
+        OWNED(type) tried_ = NULL;                                                                   \
+        TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &tried_, ERR));                             \
+    })
 /* A structure of options with its defaults, and what is assigned: `OPTIONS(kvmem_device_options, it.size =
- * MIB)`. */
+ * MIB)`. The function that sets the defaults must write every byte. */
 #define OPTIONS(...)                                                                                 \
     __extension__({                                                                                  \
         TEST_FIRST(__VA_ARGS__, ) it;                                                                \
+        memset(&it, 0xEE, sizeof(it));                                                               \
         TEST_OPTIONS_INIT(TEST_FIRST(__VA_ARGS__, ))(&it, sizeof(it));                               \
         TEST_REST(__VA_ARGS__, (void)0);                                                             \
         it;                                                                                          \
@@ -171,7 +188,7 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
 /* A value with some of its fields changed: `WITH(kv_config(&kv_kinds[0]), it.num_blocks = 4)`. */
 #define WITH(value, ...)                                                                             \
     __extension__({                                                                                  \
-        __typeof__(value) it = value;                                                                \
+        __typeof__((void)0, value) it = value; /* not const, even if the value is */             \
         __VA_ARGS__;                                                                                 \
         it;                                                                                          \
     })
@@ -230,6 +247,19 @@ void test_close(const int *fd);
     do {                                                                                             \
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));                                             \
         EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));                                     \
+    } while (0)
+
+/* The same with new pairs, from options of the submission. */
+#define RUN_PAIRS(transfer, options)                                                                 \
+    do {                                                                                             \
+        EXPECT_OK(kvmem_transfer_submit_pairs(transfer, options, ERR));                              \
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));                                     \
+    } while (0)
+/* Submits a transfer, which must end with this status and a message that holds `part`. */
+#define RUN_ENDS(status, part, transfer)                                                            \
+    do {                                                                                             \
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));                                             \
+        EXPECT_MESSAGE(status, part, kvmem_transfer_wait(transfer, PATIENCE, ERR));                  \
     } while (0)
 
 /* Text in the format of printf, valid until sixteen more are made on this thread: `TEXT("%d", device)`. */

@@ -162,8 +162,7 @@ kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers) 
 
 kvmem_transfer *kv_transfer(const kvmem_layout *source, const kvmem_layout *destination,
                             const kv_move *move) {
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(move));
-    return transfer;
+    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(move));
 }
 
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move) {
@@ -183,4 +182,12 @@ kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     return info;
+}
+
+const char *kv_explained(const kvmem_transfer *transfer, kvmem_transfer_explanation *explanation) {
+    static _Thread_local char said[8192];
+    OWNED(kvmem_blob) text = NULL;
+    EXPECT_OK(kvmem_transfer_explain(transfer, explanation, &text, ERR));
+    CHECK(kvmem_blob_size(text) < sizeof(said));
+    return strcpy(said, kvmem_blob_data(text));
 }

@@ -17,6 +17,9 @@ typedef struct kv_kind {
 } kv_kind;
 #define KV_NUM_KINDS 3
 extern const kv_kind kv_kinds[KV_NUM_KINDS]; /* fully contiguous; layer separate, block first; and second */
+/* For each kind: `EACH_KV_KIND(kind) { ... kv_config(kind) ... }`; and for each pair of two. */
+#define EACH_KV_KIND(kind) for (const kv_kind *kind = kv_kinds; kind < kv_kinds + KV_NUM_KINDS; kind++)
+#define EACH_TWO_KV_KINDS(one, other) EACH_KV_KIND(one) EACH_KV_KIND(other)
 
 /* The geometry most tests use: 7 blocks, 3 layers, K and V, pieces of 4 tokens x 6 elements x 2 bytes. */
 kvmem_layout_config kv_config(const kv_kind *kind);
@@ -103,5 +106,8 @@ kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *desti
 /* The same by a path that is asked for. */
 kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination,
                               const kv_move *move, uint32_t path);
+
+/* How its path is explained, valid until this thread's next call; the numbers may be NULL. */
+const char *kv_explained(const kvmem_transfer *transfer, kvmem_transfer_explanation *explanation);
 
 void kv_fill(unsigned char *bytes, size_t size, uint32_t seed);

@@ -5,6 +5,13 @@
 
 #define MOST_PARTS 8
 
+const part_shape parts_shapes[PARTS] = {{"data", "L/BONHC", 3, 2, 4, 2, 40, 1},
+                                       {"indexer", "LBNC", 3, 1, 4, 0, 33, 1},
+                                       {"scales", "BLOHNC", 3, 2, 4, 2, 1, 4}};
+const part_shape parts_reordered[PARTS] = {{"scales", "L/BNHOC", 3, 2, 4, 2, 1, 4},
+                                           {"data", "L/BHNOC", 3, 2, 4, 2, 40, 1},
+                                           {"indexer", "L/BNC", 3, 1, 4, 0, 33, 1}};
+
 kvmem_layout_config part_config(const part_shape *shape) {
     const uint64_t heads = shape->heads > 0 ? shape->heads : 1;
     return OPTIONS(kvmem_layout_config, it.num_blocks = PARTS_BLOCKS, it.num_layers = shape->layers,
@@ -84,7 +91,6 @@ void parts_run_apart(const part_shape *shapes, size_t count, const kvmem_layout 
     for (size_t i = 0; i < count; i++) {
         OWN(kvmem_layout, from, kvmem_layout_get_part, source, shapes[i].name);
         OWN(kvmem_layout, to, kvmem_layout_get_part, destination, shapes[i].name);
-        OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
-        RUN(transfer);
+        kv_run_with(from, to, options);
     }
 }

@@ -15,6 +15,10 @@ typedef struct part_shape {
 
 #define PARTS_BLOCKS 9
 
+/* Data, an indexer and scales: in orders of their own, and in other ones that need reshaping. */
+#define PARTS 3
+extern const part_shape parts_shapes[PARTS], parts_reordered[PARTS];
+
 kvmem_layout_config part_config(const part_shape *shape);
 /* Builds each part in memory of its own, as the options say, and combines them. `config` is ignored. */
 kvmem_layout *parts_build(const part_shape *shapes, size_t count, const kvmem_layout_options *options);

@@ -66,6 +66,15 @@ peer peer_start(const char *role) {
     return started;
 }
 
+peer peer_start_with(const char *role, const char *variable, const char *value) {
+    const char *own = getenv(variable);
+    CLEANUP(test_free) char *kept = own != NULL ? strdup(own) : NULL;
+    CHECK_EQ(setenv(variable, value, 1), 0);
+    const peer started = peer_start(role);
+    CHECK_EQ(kept != NULL ? setenv(variable, kept, 1) : unsetenv(variable), 0);
+    return started;
+}
+
 peer peer_in_common(const char *role) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
         const char *known = living[i].common_role;
@@ -199,8 +208,16 @@ void frame_await(int socket, uint32_t tag) {
     CLEANUP(message_free) const message received = frame_expect(socket, tag);
 }
 
-void frame_expect_into(int socket, uint32_t tag, void *data, size_t size) {
-    CLEANUP(message_free) const message received = frame_expect(socket, tag);
+bool frame_next_into(int socket, uint32_t *tag, void *data, size_t size) {
+    if (!frame_comes(socket)) return false;
+    CLEANUP(message_free) const message received = frame_receive(socket, tag);
     CHECK_EQ(received.size, size);
     memcpy(data, received.data, size);
+    return true;
+}
+
+void frame_expect_into(int socket, uint32_t tag, void *data, size_t size) {
+    uint32_t got = 0;
+    if (!frame_next_into(socket, &got, data, size)) FAIL("the other process went away");
+    CHECK_EQ(got, tag);
 }

@@ -24,6 +24,8 @@ void message_free(const message *message);
 
 /* Starts this binary again, by exec and never by a bare fork, in the named role. */
 peer peer_start(const char *role);
+/* The same with a variable of its environment set, which this process keeps as it has it. */
+peer peer_start_with(const char *role, const char *variable, const char *value);
 /* The peer in that role that the cases have in common, for what takes long to start: the first case that asks
    starts it, and one that fails takes it along. */
 peer peer_in_common(const char *role);
@@ -45,6 +47,9 @@ void peer_reap_all(bool with_common);
 void frame_send(int socket, uint32_t tag, const void *data, size_t size);
 /* Waits for the next frame; false once the other side has closed its end. */
 bool frame_comes(int socket);
+/* Waits for the next frame, of just so many bytes, which are copied to `data`; false once the other side has
+   closed its end. */
+bool frame_next_into(int socket, uint32_t *tag, void *data, size_t size);
 /* The next frame; fails the case when the other side has gone. */
 message frame_receive(int socket, uint32_t *tag);
 /* Has each frame served until the other side has closed its end. */

@@ -9,9 +9,7 @@ static pthread_cond_t release_happened = PTHREAD_COND_INITIALIZER;
 static int releases;
 
 static kvmem_region *create_system(const kvmem_system_options *options) {
-    GET(kvmem_region *, region, kvmem_region_create_system, options);
-    CHECK(region != NULL);
-    return region;
+    return MADE(kvmem_region, kvmem_region_create_system, options);
 }
 
 kvmem_region *region_create_system(uint64_t size, uint64_t flags) {
@@ -28,9 +26,7 @@ kvmem_region *region_create_with_fallback(void) {
 }
 
 kvmem_region *region_create_disk(const kvmem_disk_options *options) {
-    GET(kvmem_region *, region, kvmem_region_create_disk, options);
-    CHECK(region != NULL);
-    return region;
+    return MADE(kvmem_region, kvmem_region_create_disk, options);
 }
 
 kvmem_region *region_create_temporary_file(uint64_t size) {
@@ -42,16 +38,13 @@ kvmem_layout *layout_allocate_system(const kvmem_layout_config *config) {
     kvmem_system_options system = OPTIONS(kvmem_system_options);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config,
                                            it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system);
-    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
-    return layout;
+    return MADE(kvmem_layout, kvmem_layout_build, &options);
 }
 
 static kvmem_region *adopt(void *address, uint64_t size, kvmem_release_callback release) {
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = address, it.size = size,
                                           it.release = release);
-    GET(kvmem_region *, region, kvmem_region_adopt_host, &options);
-    CHECK(region != NULL);
-    return region;
+    return MADE(kvmem_region, kvmem_region_adopt_host, &options);
 }
 
 kvmem_region *region_adopt(void *address, uint64_t size) { return adopt(address, size, NULL); }
@@ -61,33 +54,27 @@ kvmem_region *region_adopt_noting_release(void *address, uint64_t size) {
 }
 
 kvmem_region *region_create_elastic(uint64_t size, uint64_t extent_size, uint64_t committed) {
-    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = size,
-                                            it.extent_size = extent_size);
-    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
+    GET(kvmem_region *, region, kvmem_region_create_elastic,
+        REF(OPTIONS(kvmem_elastic_options, it.size = size, it.extent_size = extent_size)));
     if (committed != 0) EXPECT_OK(kvmem_region_commit(region, 0, committed, ERR));
     return region;
 }
 
 kvmem_region *region_create_on_gpu(uint64_t size) {
-    kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = size);
-    GET(kvmem_region *, region, kvmem_region_create_device, &options);
-    return region;
+    return MADE(kvmem_region, kvmem_region_create_device, REF(OPTIONS(kvmem_device_options, it.size = size)));
 }
 
 kvmem_region *region_adopt_on_gpu(uint64_t address, uint64_t size, kvmem_release_callback release) {
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
                                           it.size = size, it.release = release);
-    GET(kvmem_region *, region, kvmem_region_adopt_device, &options, 0);
-    return region;
+    return MADE(kvmem_region, kvmem_region_adopt_device, &options, 0);
 }
 
 kvmem_layout *regions_lay_out(const kvmem_layout_config *config, kvmem_region *const *regions, size_t count,
                               kvmem_agent *agent) {
-    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config, it.agent = agent,
-                                           it.source = KVMEM_LAYOUT_REGIONS, it.regions = regions,
-                                           it.count = count);
-    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
-    return layout;
+    return MADE(kvmem_layout, kvmem_layout_build,
+                REF(OPTIONS(kvmem_layout_options, it.config = config, it.agent = agent,
+                            it.source = KVMEM_LAYOUT_REGIONS, it.regions = regions, it.count = count)));
 }
 
 kvmem_layout *region_lay_out(kvmem_region *region) {
@@ -95,6 +82,13 @@ kvmem_layout *region_lay_out(kvmem_region *region) {
                                          it.outer_dim = 1, it.page_size = 1, it.inner_dim = 1,
                                          it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
     return regions_lay_out(&config, &region, 1, NULL);
+}
+
+void count_release(void *count) { ++*(int *)count; }
+
+void expect_releases(const int *count, int expected) {
+    finish_releases();
+    CHECK_EQ(*count, expected);
 }
 
 void note_release(void *user_data) {

@@ -32,7 +32,11 @@ kvmem_layout *layout_allocate_system(const kvmem_layout_config *config);
 /* One block of one byte, over the region. */
 kvmem_layout *region_lay_out(kvmem_region *region);
 
-/* A release callback that counts its calls. */
+/* A release callback that counts its calls, in an int of the caller's. */
+void count_release(void *count);
+/* The count, once the callbacks that are due have returned. */
+void expect_releases(const int *count, int expected);
+/* One that counts for all of the process. */
 void note_release(void *user_data);
 /* The count, once the callbacks that are due have returned. */
 int releases_so_far(void);

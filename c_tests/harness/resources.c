@@ -184,3 +184,9 @@ void write_file(const char *path, const void *data, size_t size) {
     close(file);
     CHECK_EQ(written, size);
 }
+
+uint64_t file_length(const char *path) {
+    struct stat state;
+    CHECK_EQ(stat(path, &state), 0);
+    return (uint64_t)state.st_size;
+}

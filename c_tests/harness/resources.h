@@ -45,5 +45,6 @@ void scratch_remove_all(void);
     snprintf(path, sizeof(path), "%s", scratch_file(&directory_of_##path, name))
 
 void write_file(const char *path, const void *data, size_t size);
+uint64_t file_length(const char *path);
 /* Where temporary files go: $TMPDIR, or /tmp. */
 const char *temporary_directory(void);

@@ -5,6 +5,9 @@
 
 #include <stdbool.h>
 
+/* The user that owns nothing. */
+#define NOBODY 65534u
+
 /* Whether this process may switch to any other user. If not, reports that this part of the case is
  * skipped. */
 bool can_test_other_users(const char *what);

@@ -4,20 +4,11 @@
 #include "harness.h"
 #include "parts.h"
 
-static const part_shape near_parts[] = {{"data", "L/BONHC", 3, 2, 4, 2, 40, 1},
-                                        {"indexer", "LBNC", 3, 1, 4, 0, 33, 1},
-                                        {"scales", "BLOHNC", 3, 2, 4, 2, 1, 4}};
-static const part_shape far_parts[] = {{"scales", "L/BNHOC", 3, 2, 4, 2, 1, 4},
-                                       {"data", "L/BHNOC", 3, 2, 4, 2, 40, 1},
-                                       {"indexer", "L/BNC", 3, 1, 4, 0, 33, 1}};
-#define PARTS NUM(near_parts)
-
 static const kvmem_block_pair pairs[] = {{7, 2}, {1, 5}, {2, 6}, {3, 7}, {0, 0}};
 
 static kvmem_layout *import(kvmem_agent *agent, const kvmem_layout *layout) {
     CLEANUP(message_free) message descriptor = layout_descriptor(layout);
-    GET(kvmem_layout *, imported, kvmem_layout_import, agent, descriptor.data, descriptor.size);
-    return imported;
+    return MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
 }
 
 /* The far agent has a cache, which the near one imports. */
@@ -29,16 +20,16 @@ typedef struct world {
 static void world_open(world *w) {
     w->near_agent = agent_open("near");
     w->far_agent = agent_open("far");
-    w->here = parts_build_system(near_parts, PARTS, w->near_agent);
-    w->expected_here = parts_build_system(near_parts, PARTS, NULL);
-    w->there = parts_build_system(far_parts, PARTS, w->far_agent);
-    w->expected_there = parts_build_system(far_parts, PARTS, NULL);
+    w->here = parts_build_system(parts_shapes, PARTS, w->near_agent);
+    w->expected_here = parts_build_system(parts_shapes, PARTS, NULL);
+    w->there = parts_build_system(parts_reordered, PARTS, w->far_agent);
+    w->expected_there = parts_build_system(parts_reordered, PARTS, NULL);
     agents_introduce(w->near_agent, w->far_agent);
     w->remote = import(w->near_agent, w->there);
-    parts_fill(near_parts, PARTS, w->here, 1);
-    parts_fill(near_parts, PARTS, w->expected_here, 1);
-    parts_fill(far_parts, PARTS, w->there, 50);
-    parts_fill(far_parts, PARTS, w->expected_there, 50);
+    parts_fill(parts_shapes, PARTS, w->here, 1);
+    parts_fill(parts_shapes, PARTS, w->expected_here, 1);
+    parts_fill(parts_reordered, PARTS, w->there, 50);
+    parts_fill(parts_reordered, PARTS, w->expected_there, 50);
 }
 
 static void world_close(world *w) {
@@ -52,8 +43,8 @@ static void world_close(world *w) {
 }
 
 static void check(const world *w) {
-    parts_check_same(near_parts, PARTS, w->here, w->expected_here);
-    parts_check_same(far_parts, PARTS, w->there, w->expected_there);
+    parts_check_same(parts_shapes, PARTS, w->here, w->expected_here);
+    parts_check_same(parts_reordered, PARTS, w->there, w->expected_there);
 }
 
 TEST(an_imported_layout_has_the_parts) {
@@ -63,8 +54,8 @@ TEST(an_imported_layout_has_the_parts) {
     CHECK_EQ(info.num_parts, PARTS);
     CHECK_EQ(info.num_regions, 3 * PARTS);
     for (size_t i = 0; i < PARTS; i++) {
-        OWN(kvmem_layout, remote, kvmem_layout_get_part, w.remote, far_parts[i].name);
-        OWN(kvmem_layout, local, kvmem_layout_get_part, w.there, far_parts[i].name);
+        OWN(kvmem_layout, remote, kvmem_layout_get_part, w.remote, parts_reordered[i].name);
+        OWN(kvmem_layout, local, kvmem_layout_get_part, w.there, parts_reordered[i].name);
         GET(kvmem_block, here, kvmem_layout_get_row, remote, 8, 2, 0, 3, 0);
         GET(kvmem_block, there, kvmem_layout_get_row, local, 8, 2, 0, 3, 0);
         CHECK_EQ(here.address, there.address);
@@ -87,15 +78,14 @@ TEST(all_parts_are_read_and_written) {
         GET(kvmem_transfer_info, info, kvmem_transfer_get_info, out);
         CHECK_EQ(info.path, options.path);
         options.path = 0;
-        parts_run_apart(far_parts, PARTS, w.expected_here, w.expected_there, &options);
+        parts_run_apart(parts_reordered, PARTS, w.expected_here, w.expected_there, &options);
         check(&w);
-        parts_fill(far_parts, PARTS, w.there, 70);
-        parts_fill(far_parts, PARTS, w.expected_there, 70);
+        parts_fill(parts_reordered, PARTS, w.there, 70);
+        parts_fill(parts_reordered, PARTS, w.expected_there, 70);
         options.path = by_layer ? KVMEM_PATH_NIXL_READ_STAGED : KVMEM_PATH_NIXL_READ;
-        OWN(kvmem_transfer, in, kvmem_transfer_create, w.remote, w.here, &options);
-        RUN(in);
+        kv_run_with(w.remote, w.here, &options);
         options.path = 0;
-        parts_run_apart(far_parts, PARTS, w.expected_there, w.expected_here, &options);
+        parts_run_apart(parts_reordered, PARTS, w.expected_there, w.expected_here, &options);
         check(&w);
     }
 }
@@ -108,12 +98,9 @@ TEST(tokens_and_some_parts_are_read_with_a_notification) {
     kvmem_transfer_options tables =
         OPTIONS(kvmem_transfer_options, it.source_table = &source, it.destination_table = &destination,
                 it.num_tokens = 11, it.source_head = 1, it.num_heads = 1, it.destination_head = 0);
-    const kvmem_transfer_options options =
-        WITH(tables, it.parts = names, it.num_parts = NUM(names), it.notification = "read",
-             it.notification_size = 4);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, w.remote, w.here, &options);
-    RUN(transfer);
-    const part_shape selected[] = {far_parts[0], far_parts[1]};
+    kv_run_with(w.remote, w.here, REF(WITH(tables, it.parts = names, it.num_parts = NUM(names),
+                                           it.notification = "read", it.notification_size = 4)));
+    const part_shape selected[] = {parts_reordered[0], parts_reordered[1]};
     parts_run_apart(selected, NUM(selected), w.expected_there, w.expected_here, &tables);
     check(&w);
 }
@@ -123,8 +110,8 @@ TEST(a_part_of_a_remote_layout_moves_alone) {
     OPENED(world, w);
     const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
                                                    it.num_pairs = NUM(pairs));
-    parts_run_apart(&far_parts[2], 1, w.remote, w.here, &options);
-    parts_run_apart(&far_parts[2], 1, w.expected_there, w.expected_here, &options);
+    parts_run_apart(&parts_reordered[2], 1, w.remote, w.here, &options);
+    parts_run_apart(&parts_reordered[2], 1, w.expected_there, w.expected_here, &options);
     check(&w);
 }
 

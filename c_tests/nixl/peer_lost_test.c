@@ -29,11 +29,6 @@ static void expect_survivor_works(fixture *fixture) {
     agent_expect_notification(fixture->agent, "next", "hello", 5);
 }
 
-static kvmem_status submit_and_wait(kvmem_transfer *transfer, uint64_t timeout) {
-    const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
-    return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(transfer, timeout, ERR) : status;
-}
-
 static void expect_peer_lost(kvmem_status status) {
     if (status != KVMEM_STATUS_PEER_LOST)
         FAIL("expected PEER_LOST, got %s: %s", kvmem_status_name(status), test_last_message());

@@ -4,24 +4,14 @@
 
 static _Alignas(4096) unsigned char memory[65536];
 
-static void count_release(void *user_data) { ++*(int *)user_data; }
-
 static kvmem_region *adopt(int *releases) {
-    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory),
-                                          it.release = releases != NULL ? count_release : NULL,
-                                          it.user_data = releases);
-    GET(kvmem_region *, region, kvmem_region_adopt_host, &options);
-    return region;
+    return MADE(kvmem_region, kvmem_region_adopt_host,
+                REF(OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory),
+                            it.release = releases != NULL ? count_release : NULL, it.user_data = releases)));
 }
 
 static kvmem_registration *register_with(kvmem_region *region, kvmem_agent *agent) {
-    GET(kvmem_registration *, registration, kvmem_region_register, region, agent);
-    return registration;
-}
-
-static kvmem_registration_info info_of(const kvmem_registration *registration) {
-    GET(kvmem_registration_info, info, kvmem_registration_get_info, registration);
-    return info;
+    return MADE(kvmem_registration, kvmem_region_register, region, agent);
 }
 
 static uint32_t registration_count(const kvmem_region *region) {
@@ -31,9 +21,9 @@ static uint32_t registration_count(const kvmem_region *region) {
 /* NIXL knows no right to read only: a peer that writes would end this process. */
 TEST(memory_to_be_read_only_is_not_registered) {
     OWNED(kvmem_agent) agent = agent_open("registrar");
-    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory),
-                                          it.flags = KVMEM_ADOPT_READ_ONLY);
-    OWN(kvmem_region, region, kvmem_region_adopt_host, &options);
+    OWN(kvmem_region, region, kvmem_region_adopt_host,
+        REF(OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory),
+                    it.flags = KVMEM_ADOPT_READ_ONLY)));
     REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_region_register, region, agent);
     CHECK_EQ(registration_count(region), 0);
 }
@@ -47,17 +37,14 @@ TEST(a_layout_that_cannot_be_registered_leaves_no_file) {
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
                                            it.source = KVMEM_LAYOUT_ALLOCATE, it.disk = &disk,
                                            it.agent = agent);
-    kvmem_layout *layout = NULL;
-    EXPECT(KVMEM_STATUS_NIXL, kvmem_layout_build(&options, &layout, ERR));
-    CHECK(layout == NULL);
+    REFUSE(KVMEM_STATUS_NIXL, "", kvmem_layout_build, &options);
     CHECK_EQ(count_directory_entries(directory.path), 0);
     options.agent = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    kvmem_layout_destroy(layout);
+    EXPECT_OK(TRIED(kvmem_layout, kvmem_layout_build, &options));
     /* One that was there before stays. */
     disk.flags = KVMEM_DISK_OPEN_EXISTING;
     options.agent = agent;
-    EXPECT(KVMEM_STATUS_NIXL, kvmem_layout_build(&options, &layout, ERR));
+    REFUSE(KVMEM_STATUS_NIXL, "", kvmem_layout_build, &options);
     CHECK_EQ(count_directory_entries(directory.path), 1);
 }
 
@@ -65,7 +52,7 @@ TEST(a_registration_says_what_it_is) {
     OWNED(kvmem_agent) agent = agent_open("registrar");
     OWNED(kvmem_region) region = adopt(NULL);
     kvmem_registration *registration = register_with(region, agent);
-    const kvmem_registration_info info = info_of(registration);
+    const kvmem_registration_info info = registration_info(registration);
     CHECK_EQ(info.address, (uintptr_t)memory);
     CHECK_EQ(info.size, sizeof(memory));
     CHECK_EQ(info.device_id, 0);
@@ -85,7 +72,7 @@ TEST(a_file_is_registered_by_its_descriptor) {
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     OWNED(kvmem_region) region = region_create_temporary_file(MIB);
     OWNED(kvmem_registration) registration = register_with(region, agent);
-    const kvmem_registration_info info = info_of(registration);
+    const kvmem_registration_info info = registration_info(registration);
     CHECK_EQ(info.address, 0);
     CHECK_EQ(info.size, MIB);
     CHECK_EQ(info.device_id, region_info(region).fd);
@@ -96,11 +83,9 @@ TEST(twice_with_one_agent_is_refused) {
     OWNED(kvmem_agent) agent = agent_open("twice");
     OWNED(kvmem_region) region = adopt(NULL);
     OWNED(kvmem_registration) registration = register_with(region, agent);
-    OWNED(kvmem_registration) again = (kvmem_registration *)memory;
-    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "twice", kvmem_region_register(region, agent, &again, ERR));
-    CHECK(again == NULL);
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "twice", kvmem_region_register, region, agent);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
-    again = register_with(region, agent);
+    EXPECT_OK(TRIED(kvmem_registration, kvmem_region_register, region, agent));
 }
 
 TEST(two_agents_may_know_one_region) {
@@ -111,7 +96,7 @@ TEST(two_agents_may_know_one_region) {
     CHECK_EQ(registration_count(region), 2);
     kvmem_registration_destroy(registrations[0]);
     CHECK_EQ(registration_count(region), 1);
-    CHECK_EQ(info_of(registrations[1]).registered, 1);
+    CHECK_EQ(registration_info(registrations[1]).registered, 1);
     kvmem_registration_destroy(registrations[1]);
 }
 
@@ -127,7 +112,7 @@ TEST(deregistering_twice_is_an_error) {
     OWNED(kvmem_region) region = adopt(NULL);
     OWNED(kvmem_registration) registration = register_with(region, agent);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
-    CHECK_EQ(info_of(registration).registered, 0);
+    CHECK_EQ(registration_info(registration).registered, 0);
     CHECK_EQ(registration_count(region), 0);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_registration_deregister(registration, ERR));
     kvmem_registration_destroy(NULL);
@@ -169,11 +154,10 @@ TEST(a_layout_holds_its_registration) {
     const kvmem_layout_options options = options_over(REF(kv_config(&kv_kinds[0])), agent, &registration);
     GET(kvmem_layout *, layout, kvmem_layout_build, &options);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "destroy both", kvmem_registration_deregister(registration, ERR));
-    CHECK_EQ(info_of(registration).registered, 1);
+    CHECK_EQ(registration_info(registration).registered, 1);
     kvmem_layout_destroy(layout);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "0", kvmem_layout_build(&options, &layout, ERR));
-    CHECK(layout == NULL);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "0", kvmem_layout_build, &options);
 }
 
 TEST(the_registration_of_another_agent_is_refused) {
@@ -208,25 +192,12 @@ static void destroy_in_order(const int *order) {
     kvmem_registration *registration = register_with(region, agent);
     int holders = 2;
     for (int i = 0; i < NUM_HANDLES; i++) {
-        switch (order[i]) {
-        case AGENT: kvmem_agent_destroy(agent); break;
-        case REGION:
-            kvmem_region_destroy(region);
-            holders--;
-            break;
-        default:
-            kvmem_registration_destroy(registration);
-            holders--;
-        }
-        finish_releases();
-        CHECK_EQ(releases, holders == 0);
+        if (order[i] == AGENT) kvmem_agent_destroy(agent);
+        else if (order[i] == REGION) kvmem_region_destroy(region);
+        else kvmem_registration_destroy(registration);
+        holders -= order[i] != AGENT;
+        expect_releases(&releases, holders == 0);
     }
 }
 
-TEST(handles_go_in_any_order) {
-    static const int orders[][NUM_HANDLES] = {
-        {AGENT, REGION, REGISTRATION}, {AGENT, REGISTRATION, REGION}, {REGION, AGENT, REGISTRATION},
-        {REGION, REGISTRATION, AGENT}, {REGISTRATION, AGENT, REGION}, {REGISTRATION, REGION, AGENT},
-    };
-    for (size_t i = 0; i < NUM(orders); i++) destroy_in_order(orders[i]);
-}
+TEST_CALL(handles_go_in_any_order, in_every_order(NUM_HANDLES, destroy_in_order))

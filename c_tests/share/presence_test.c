@@ -13,7 +13,6 @@ HOLDER_ROLE
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x00000080
 #endif
-#define NOBODY 65534
 
 /* ---- a main thread that has ended ---- */
 

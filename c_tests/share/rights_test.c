@@ -5,8 +5,6 @@
 #include "offer.h"
 #include "opened.h"
 
-#define NOBODY 65534
-
 HOLDER_ROLE
 
 static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
@@ -122,9 +120,7 @@ TEST_EACH_KIND(its_descriptors_can_only_be_read) {
 /* Also where all is granted, the control block is its owner's to write, whoever opens it anew. */
 TEST(nobody_writes_the_owners_control_block) {
     OPENED(offer, fixture, FIRST_KIND, NULL);
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fixture.parcel.fds[0]);
-    const int again = open(path, O_RDWR | O_CLOEXEC); /* who may do anything gets this far */
+    const int again = reopen_fd(fixture.parcel.fds[0], O_RDWR); /* who may do anything gets this far */
     if (again >= 0) {
         CHECK_EQ(pwrite(again, "x", 1, 0), -1);
         CHECK_EQ(errno, EPERM);
@@ -140,10 +136,8 @@ static int reopened_by_another_user(int fd) {
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        char path[64];
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0) _exit(255);
-        _exit(open(path, O_RDWR | O_CLOEXEC) >= 0 ? 0 : errno);
+        _exit(reopen_fd(fd, O_RDWR) >= 0 ? 0 : errno);
     }
     int state = 0;
     CHECK_EQ(waitpid(child, &state, 0), child);

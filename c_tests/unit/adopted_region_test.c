@@ -4,31 +4,17 @@
 
 static unsigned char memory[64 * 1024];
 
-static void count_release(void *user_data) { ++*(int *)user_data; }
-
 static kvmem_adopt_options adopt_options(int *releases) {
-    kvmem_adopt_options options;
-    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = memory;
-    options.size = sizeof(memory);
-    if (releases != NULL) {
-        options.release = count_release;
-        options.user_data = releases;
-    }
-    return options;
+    return OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory),
+                   it.release = releases != NULL ? count_release : NULL, it.user_data = releases);
 }
 
 static kvmem_region *adopt(int *releases) {
-    GET(kvmem_region *, region, kvmem_region_adopt_host, REF(adopt_options(releases)));
-    CHECK(region != NULL);
-    return region;
+    return MADE(kvmem_region, kvmem_region_adopt_host, REF(adopt_options(releases)));
 }
 
 static kvmem_region *view_of(const kvmem_region *parent, uint64_t offset, uint64_t size) {
-    GET(kvmem_region *, view, kvmem_region_create_view, parent, offset, size);
-    CHECK(view != NULL);
-    return view;
+    return MADE(kvmem_region, kvmem_region_create_view, parent, offset, size);
 }
 
 TEST(adopted_memory_is_left_as_it_is) {
@@ -47,11 +33,9 @@ TEST(adopted_memory_is_left_as_it_is) {
 TEST(release_is_called_once) {
     int releases = 0;
     kvmem_region *region = adopt(&releases);
-    finish_releases();
-    CHECK_EQ(releases, 0);
+    expect_releases(&releases, 0);
     kvmem_region_destroy(region);
-    finish_releases();
-    CHECK_EQ(releases, 1);
+    expect_releases(&releases, 1);
 }
 
 TEST(views_keep_adopted_memory) {
@@ -61,12 +45,10 @@ TEST(views_keep_adopted_memory) {
     kvmem_region *inner = view_of(view, 100, 200);
     kvmem_region_destroy(region);
     kvmem_region_destroy(view);
-    finish_releases();
-    CHECK_EQ(releases, 0);
+    expect_releases(&releases, 0);
     CHECK_EQ(region_info(inner).address, (uintptr_t)memory + 4196);
     kvmem_region_destroy(inner);
-    finish_releases();
-    CHECK_EQ(releases, 1);
+    expect_releases(&releases, 1);
 }
 
 TEST(layouts_keep_adopted_memory) {
@@ -74,16 +56,13 @@ TEST(layouts_keep_adopted_memory) {
     kvmem_region *region = adopt(&releases);
     kvmem_layout *layout = region_lay_out(region);
     kvmem_region_destroy(region);
-    finish_releases();
-    CHECK_EQ(releases, 0);
+    expect_releases(&releases, 0);
     GET(kvmem_region *, again, kvmem_layout_get_region, layout, 0);
     kvmem_layout_destroy(layout);
-    finish_releases();
-    CHECK_EQ(releases, 0);
+    expect_releases(&releases, 0);
     CHECK_EQ(region_info(again).address, (uintptr_t)memory);
     kvmem_region_destroy(again);
-    finish_releases();
-    CHECK_EQ(releases, 1);
+    expect_releases(&releases, 1);
 }
 
 TEST(a_failed_adoption_releases_nothing) {
@@ -97,8 +76,7 @@ TEST(a_failed_adoption_releases_nothing) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615", kvmem_region_adopt_host, &options);
     options = WITH(adopt_options(&releases), it.flags = KVMEM_ADOPT_KEEP_SEALS);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "kvmem_region_adopt_file", kvmem_region_adopt_host, &options);
-    finish_releases();
-    CHECK_EQ(releases, 0);
+    expect_releases(&releases, 0);
 }
 
 /* Four pages: writable, PROT_READ, PROT_NONE, and one that is not mapped. */
@@ -107,7 +85,7 @@ typedef struct pages {
     size_t size; /* of one */
 } pages;
 
-static pages map_pages(void) {
+static void pages_open(pages *pages) {
     const size_t size = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char *start = mmap(NULL, 4 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(start != MAP_FAILED);
@@ -115,8 +93,10 @@ static pages map_pages(void) {
     CHECK_EQ(mprotect(start + size, size, PROT_READ), 0);
     CHECK_EQ(mprotect(start + 2 * size, size, PROT_NONE), 0);
     CHECK_EQ(munmap(start + 3 * size, size), 0);
-    return (pages){start, size};
+    *pages = (struct pages){start, size};
 }
+
+static void pages_close(const pages *pages) { munmap(pages->start, 3 * pages->size); }
 
 static void expect_adoption(kvmem_status expected, const char *part, void *address, uint64_t size,
                             uint64_t flags) {
@@ -128,7 +108,7 @@ static void expect_adoption(kvmem_status expected, const char *part, void *addre
 }
 
 TEST(the_protection_is_checked_before_a_copy_finds_out) {
-    const pages pages = map_pages();
+    OPENED(pages, pages);
     const uint64_t size = pages.size;
     unsigned char *writable = pages.start, *readable = writable + size, *none = readable + size;
     const kvmem_status ok = KVMEM_STATUS_OK, invalid = KVMEM_STATUS_INVALID_ARGUMENT;
@@ -146,32 +126,25 @@ TEST(the_protection_is_checked_before_a_copy_finds_out) {
     expect_adoption(invalid, "not mapped", none, size + 1, 0);
     expect_adoption(ok, "", none, size, 0);
     expect_adoption(invalid, "known", writable, size, 4);
-    munmap(pages.start, 3 * size);
 }
 
 TEST(read_only_memory_is_a_source_and_no_destination) {
-    const pages pages = map_pages();
+    OPENED(pages, pages);
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = pages.start + pages.size,
                                           it.size = pages.size, it.flags = KVMEM_ADOPT_READ_ONLY);
-    GET(kvmem_region *, source, kvmem_region_adopt_host, &options);
+    OWN(kvmem_region, source, kvmem_region_adopt_host, &options);
     CHECK_EQ(region_info(source).flags, KVMEM_REGION_READ_ONLY);
-    kvmem_region *view = view_of(source, 0, 1);
+    OWNED(kvmem_region) view = view_of(source, 0, 1);
     CHECK_EQ(region_info(view).flags, KVMEM_REGION_READ_ONLY);
     unsigned char byte = 0;
-    kvmem_region *destination = region_adopt(&byte, 1);
-    kvmem_layout *from = region_lay_out(view);
-    kvmem_layout *to = region_lay_out(destination);
+    OWNED(kvmem_region) destination = region_adopt(&byte, 1);
+    OWNED(kvmem_layout) from = region_lay_out(view);
+    OWNED(kvmem_layout) to = region_lay_out(destination);
     const kv_move move = KV_MOVE(1, {0, 0});
     kv_run(from, to, &move);
     CHECK_EQ(byte, 0x42);
-    const kvmem_transfer_options back = kv_transfer_options(&move);
-    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_transfer_create, to, from, &back);
-    kvmem_layout_destroy(from);
-    kvmem_layout_destroy(to);
-    kvmem_region_destroy(destination);
-    kvmem_region_destroy(view);
-    kvmem_region_destroy(source);
-    munmap(pages.start, 3 * pages.size);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_transfer_create, to, from,
+           KV_OPTIONS(&move));
 }
 
 TEST(a_view_says_what_it_is) {

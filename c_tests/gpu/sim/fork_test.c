@@ -142,15 +142,11 @@ static struct {
     uint64_t address;
 } waiting;
 
-static void count_release(void *user_data) { ++*(int *)user_data; }
-
 static void give_up_while_imported(void) {
-    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options);
     waiting.address = engine_allocate(0, MIB);
-    options.address = (void *)(uintptr_t)waiting.address;
-    options.size = MIB;
-    options.release = count_release;
-    options.user_data = &waiting.releases;
+    const kvmem_adopt_options options =
+        OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)waiting.address, it.size = MIB,
+                it.release = count_release, it.user_data = &waiting.releases);
     OWN(kvmem_region, region, kvmem_region_adopt_device, &options, 0);
     OWN(kvmem_share, share, kvmem_share_create_region, region, NULL);
     waiting.importer = importer_begin(share);
@@ -176,12 +172,10 @@ static void outlive_the_importer(void) {
 
 TEST(a_child_frees_nothing_that_waits_for_importers) {
     give_up_while_imported();
-    finish_releases();
-    CHECK_EQ(waiting.releases, 0);
+    expect_releases(&waiting.releases, 0);
     in_a_child(outlive_the_importer);
     look_at_holders();
-    finish_releases();
-    CHECK_EQ(waiting.releases, 1);
+    expect_releases(&waiting.releases, 1);
     importer_end(waiting.importer);
     engine_free(0, waiting.address);
     waiting.releases = 0;

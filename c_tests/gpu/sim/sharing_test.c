@@ -7,8 +7,6 @@
 #include "owner.h"
 #include "stance.h"
 
-#include <pthread.h>
-
 OWNER_ROLE
 
 #define SIZE (4 * MIB)
@@ -124,10 +122,7 @@ TEST(threads_leave_nothing_open) {
     OPENED(shared_memory, shared, SIZE, 1);
     SIM(sim_reset());
     CLEANUP(await_live) const sim_counts before = sim_live_now();
-    pthread_t threads[4];
-    for (size_t i = 0; i < NUM(threads); i++)
-        CHECK_EQ(pthread_create(&threads[i], NULL, open_and_close, &shared.options), 0);
-    for (size_t i = 0; i < NUM(threads); i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    threads_run(4, open_and_close, &shared.options, 0);
     CHECK_EQ(SIM(sim_calls("cuIpcOpenMemHandle_v2")), SIM(sim_calls("cuIpcCloseMemHandle")));
 }
 
@@ -138,8 +133,6 @@ TEST(memory_of_another_device_is_released_again) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_vmm_memory_import_fd, fd, SIZE, 1);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_vmm_memory_import_fd, fd, SIZE + 1, 0);
 }
-
-static void count_release(void *user_data) { ++*(int *)user_data; }
 
 static kvmem_status look_at_holders(const kvmem_region *region) {
     kvmem_region_holders holders;
@@ -156,7 +149,7 @@ TEST(memory_of_unknown_importers_is_kept) {
     GET(kvmem_region *, region, kvmem_region_adopt_device, &options, 0);
     options.release = NULL;
     options.user_data = NULL;
-    GET(kvmem_region *, other, kvmem_region_adopt_device, &options, 0);
+    OWN(kvmem_region, other, kvmem_region_adopt_device, &options, 0);
     GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
     CALL(kvmem_share_destroy(share));
     block_files files;
@@ -164,11 +157,8 @@ TEST(memory_of_unknown_importers_is_kept) {
     EXPECT_MESSAGE(KVMEM_STATUS_IO, "get the locks of a file", look_at_holders(region));
     CALL(kvmem_region_destroy(region));
     EXPECT_OK(look_at_holders(other));
-    finish_releases();
-    CHECK_EQ(releases, 0);
+    expect_releases(&releases, 0);
     block_files_mend(&files);
     EXPECT_OK(look_at_holders(other));
-    finish_releases();
-    CHECK_EQ(releases, 1);
-    CALL(kvmem_region_destroy(other));
+    expect_releases(&releases, 1);
 }
