@@ -67,12 +67,9 @@ TEST(files_of_any_order_have_the_same_checksums) {
     static const char *const orders[] = {"L/OBHNC", "LOBNHC", "LO/BHNC", "OBHLNC"};
     for (size_t i = 0; i < NUM(orders); i++) {
         /* Each head of a block is 4 KiB, and so is each token. */
-        kvmem_layout_config plain =
+        const kvmem_layout_config plain =
             WITH(kv_config(&kv_kinds[0]), it.page_size = 8, it.num_heads = 8, it.inner_dim = 2048);
-        kvmem_layout_config config = plain;
-        config.kind = 0;
-        config.block_dim = 0;
-        config.order = orders[i];
+        const kvmem_layout_config config = WITH(plain, it.kind = 0, it.order = orders[i]);
         OPENED(kv_side, side, &plain, NULL, 5);
         OWNED(kvmem_layout) host = layout_allocate_system(&config);
         OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
@@ -94,9 +91,7 @@ TEST(files_of_any_order_have_the_same_checksums) {
 TEST(a_large_file_is_read_part_by_part) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = 40);
     config.page_size *= 32;
-    uint32_t blocks[40];
-    uint32_t found[40];
-    uint32_t expected[40];
+    uint32_t blocks[40], found[40], expected[40];
     OPENED(kv_side, side, &config, NULL, 5);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
     kvmem_block_pair all[40];
@@ -132,20 +127,17 @@ static kvmem_status run(const kvmem_layout *source, const kvmem_layout *destinat
                         const uint32_t *checksums, uint64_t flags, const char *part) {
     kvmem_transfer_options options = WITH(kv_transfer_options(move), it.checksums = checksums,
                                           it.flags = flags);
-    EXPECT_OK(kvmem_queue_create(&options.queue, ERR));
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    options.queue = queue;
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
     kvmem_status first = KVMEM_STATUS_OK;
     for (int i = 0; i < 2; i++) {
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        kvmem_completion completion;
-        GET(size_t, count, kvmem_queue_wait, options.queue, PATIENCE, &completion, 1);
-        CHECK_EQ(count, 1);
+        const kvmem_completion completion = next_completion(queue);
         EXPECT_MESSAGE(completion.status, part, kvmem_transfer_wait(transfer, PATIENCE, ERR));
         CHECK(i == 0 || completion.status == first);
         first = completion.status;
     }
-    kvmem_transfer_destroy(transfer);
-    kvmem_queue_destroy(options.queue);
     return first;
 }
 
@@ -158,24 +150,20 @@ static void verify_between(const kvmem_layout *source, kv_side *from, const kvme
     CHECK_EQ(run(source, destination, move, NULL, KVMEM_TRANSFER_VERIFY, ""), KVMEM_STATUS_OK);
     checksums[1] ^= 1;
     checksums[2] ^= 0x80000000u;
-    char found[128];
-    snprintf(found, sizeof(found), "2 of %zu moved blocks are corrupt", move->num_pairs);
-    CHECK_EQ(run(source, destination, move, checksums, 0, found), KVMEM_STATUS_CORRUPT);
-    snprintf(found, sizeof(found),
-             "pair 1, source block %u and destination block %u, with CRC32C 0x%08x; expected 0x%08x",
+    const char *const counted = TEXT("2 of %zu moved blocks are corrupt", move->num_pairs);
+    CHECK_EQ(run(source, destination, move, checksums, 0, counted), KVMEM_STATUS_CORRUPT);
+    const char *const named =
+        TEXT("pair 1, source block %u and destination block %u, with CRC32C 0x%08x; expected 0x%08x",
              move->pairs[1].source, move->pairs[1].destination, checksums[1] ^ 1, checksums[1]);
-    CHECK_EQ(run(source, destination, move, checksums, 0, found), KVMEM_STATUS_CORRUPT);
+    CHECK_EQ(run(source, destination, move, checksums, 0, named), KVMEM_STATUS_CORRUPT);
 }
 
 TEST(transfers_in_memory_are_verified) {
     static const kv_move moves[] = {
         {pairs, NUM(pairs), 0, 0, 3}, {pairs, NUM(pairs), 1, 0, 2}, {pairs, NUM(pairs), 0, 2, 1}};
     for (size_t i = 0; i < KV_NUM_KINDS * NUM(moves); i++) {
-        const kvmem_layout_config from = kv_config(&kv_kinds[0]);
-        const kvmem_layout_config to = kv_config(&kv_kinds[i % KV_NUM_KINDS]);
         const kv_move *move = &moves[i / KV_NUM_KINDS];
-        OPENED(kv_side, source, &from, NULL, 1);
-        OPENED(kv_side, destination, &to, NULL, 2);
+        KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[i % KV_NUM_KINDS]));
         verify_between(source.layout, &source, destination.layout, move);
         kv_expect_moved(&destination, &source, move);
         kv_side_check(&source);
@@ -185,21 +173,19 @@ TEST(transfers_in_memory_are_verified) {
 
 TEST(transfers_from_and_to_files_are_verified) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    SCRATCH(directory);
-    OPENED(kv_side, host, &config, NULL, 1);
-    OPENED(file_side, file, &config, NULL, &directory, 0, 2);
-    verify_between(host.layout, &host, file.model.layout, &all_layers);
-    kv_expect_moved(&file.model, &host, &all_layers);
-    file_side_check(&file);
-    verify_between(file.model.layout, &file.model, host.layout, &all_layers);
-    kv_side_check_moved(&host, &file.model, &all_layers);
+    OPENED(file_pair, pair, &config, &config, NULL, 0);
+    for (int to_file = 1; to_file >= 0; to_file--) {
+        kv_side *source = file_pair_source(&pair, to_file);
+        kv_side *destination = file_pair_destination(&pair, to_file);
+        verify_between(source->layout, source, destination->layout, &all_layers);
+        file_pair_check_moved(&pair, to_file, &all_layers);
+    }
 }
 
 static void refuse(const kv_side *source, const kv_side *destination, uint64_t flags,
                    const uint32_t *checksums, kvmem_status status, const char *part) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.flags = flags,
-                                          it.checksums = checksums);
-    REFUSE(status, part, kvmem_transfer_create, source->layout, destination->layout, &options);
+    REFUSE(status, part, kvmem_transfer_create, source->layout, destination->layout,
+           REF(WITH(kv_transfer_options(&all_layers), it.flags = flags, it.checksums = checksums)));
 }
 
 TEST(what_can_not_be_verified_is_refused) {
@@ -219,9 +205,8 @@ TEST(a_transfer_that_was_given_up_is_verified_too) {
     static const uint32_t wrong[NUM(pairs)];
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.checksums = wrong,
-                                          it.queue = queue);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.layout, destination.layout,
+        KV_OPTIONS(&all_layers, it.checksums = wrong, it.queue = queue));
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     kvmem_transfer_destroy(transfer);
     const kvmem_completion completion = next_completion(queue);

@@ -8,61 +8,28 @@ static const kvmem_block_pair apart_pairs[] = {{0, 0}, {2, 2}, {4, 4}, {6, 6}};
 static const kv_move apart = {apart_pairs, NUM(apart_pairs), 0, 0, 3};
 
 /* Memory and a file of 7 blocks of 24 KiB. */
-typedef struct pair_of_sides {
-    scratch directory;
-    kv_side host;
-    file_side file;
-} pair_of_sides;
-
-static void sides_open(pair_of_sides *sides, uint64_t flags) {
+typedef file_pair sides;
+#define sides_close file_pair_close
+static void sides_open(sides *sides, uint64_t flags) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    sides->directory = scratch_create(temporary_directory());
-    kv_side_open(&sides->host, &config, NULL, 1);
-    file_side_open(&sides->file, &config, NULL, &sides->directory, flags, 2);
+    file_pair_open(sides, &config, &config, NULL, flags);
 }
 
-static void sides_close(pair_of_sides *sides) {
-    file_side_close(&sides->file);
-    kv_side_close(&sides->host);
-    scratch_remove(&sides->directory);
-}
-
-static kvmem_transfer *create_of(const pair_of_sides *sides, const kv_move *move, bool to_file,
-                                 uint32_t path) {
-    const kvmem_layout *file = sides->file.model.layout;
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, to_file ? sides->host.layout : file,
-        to_file ? file : sides->host.layout, KV_OPTIONS(move, it.path = path));
-    return transfer;
-}
-
-static kvmem_transfer *create(const pair_of_sides *sides, bool to_file, uint32_t path) {
-    return create_of(sides, &all, to_file, path);
+static kvmem_transfer *create(sides *sides, bool to_file, uint32_t path) {
+    return file_pair_transfer(sides, to_file, KV_OPTIONS(&all, it.path = path));
 }
 
 /* It ends with this status and errno; 0 for a failure of the library's own finding. */
 static void expect_failure(kvmem_transfer *transfer, kvmem_status status, int code, const char *part) {
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_MESSAGE(status, part, kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    kvmem_error_cause cause = {0};
-    const kvmem_status has_cause = kvmem_error_get_cause(test_last_error(), &cause);
-    if (code != 0) {
-        CHECK_EQ(has_cause, KVMEM_STATUS_OK);
-        CHECK_EQ(cause.domain, KVMEM_DOMAIN_ERRNO);
-        CHECK_EQ(cause.code, code);
-    }
+    RUN_ENDS(status, part, transfer);
+    if (code != 0) CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, code);
     EXPECT(status, kvmem_transfer_poll(transfer, ERR));
 }
 
 /* Runs it well, in both directions. */
-static void expect_to_work(pair_of_sides *sides, uint32_t path) {
-    for (int to_file = 1; to_file >= 0; to_file--) {
-        kv_side *source = to_file ? &sides->host : &sides->file.model;
-        kv_side *destination = to_file ? &sides->file.model : &sides->host;
-        kv_run_by(source->layout, destination->layout, &all, path);
-        kv_expect_moved(destination, source, &all);
-        file_side_check(&sides->file);
-        kv_side_check(&sides->host);
-    }
+static void expect_to_work(sides *sides, uint32_t path) {
+    file_pair_run(sides, true, &all, path);
+    file_pair_run(sides, false, &all, path);
 }
 
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
@@ -75,8 +42,7 @@ TEST(a_file_cut_short_is_an_error) {
     for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
         const uint64_t lengths[] = {3 * 4096 + 24576, 5 * 4096 + 24576 + 777, 0};
         for (size_t k = 0; k < NUM(lengths); k++) {
-            CLEANUP(sides_close) pair_of_sides sides;
-            sides_open(&sides, modes[i % NUM(modes)]);
+            OPENED(sides, sides, modes[i % NUM(modes)]);
             OWNED(kvmem_transfer) transfer = create(&sides, false, ways[i / NUM(modes)]);
             file_side_truncate(&sides.file, lengths[k]);
             expect_failure(transfer, KVMEM_STATUS_IO, 0, "truncated");
@@ -90,17 +56,14 @@ TEST(a_file_cut_short_is_an_error) {
 /* A transfer that was cut short by a failure reports so to its queue, with no bytes. */
 TEST(the_queue_hears_of_a_failure) {
     for (size_t i = 0; i < num_ways(); i++) {
-        CLEANUP(sides_close) pair_of_sides sides;
+        CLEANUP(sides_close) sides sides;
         sides_open(&sides, KVMEM_DISK_BUFFERED);
         OWN(kvmem_queue, queue, kvmem_queue_create);
-        kvmem_transfer_options options = WITH(kv_transfer_options(&all), it.path = ways[i], it.queue = queue,
-                                              it.user_data = 7);
-        const kvmem_layout *file = sides.file.model.layout;
-        OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, sides.host.layout, &options);
+        OWNED(kvmem_transfer) transfer = file_pair_transfer(
+            &sides, false, KV_OPTIONS(&all, it.path = ways[i], it.queue = queue, it.user_data = 7));
         file_side_truncate(&sides.file, 8192);
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        kvmem_completion completion;
-        GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, &completion, 1);
+        const kvmem_completion completion = next_completion(queue);
         CHECK_EQ(completion.user_data, 7);
         CHECK_EQ(completion.status, KVMEM_STATUS_IO);
         CHECK_EQ(completion.bytes, 0);
@@ -111,16 +74,15 @@ TEST(the_queue_hears_of_a_failure) {
    also sends SIGXFSZ, whose default action would end the child. */
 static void no_room_in_the_middle(void) {
     for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
-        CLEANUP(sides_close) pair_of_sides sides;
+        CLEANUP(sides_close) sides sides;
         sides_open(&sides, modes[i % NUM(modes)]);
-        kvmem_transfer *transfer = create(&sides, true, ways[i / NUM(modes)]);
+        OWNED(kvmem_transfer) transfer = create(&sides, true, ways[i / NUM(modes)]);
         const struct rlimit little = {sides.file.model.size / 2, RLIM_INFINITY};
         const struct rlimit plenty = {RLIM_INFINITY, RLIM_INFINITY};
         CHECK_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
         expect_failure(transfer, KVMEM_STATUS_OUT_OF_MEMORY, EFBIG, "EFBIG");
         CHECK_HAS(test_last_message(), "RLIMIT_FSIZE");
         CHECK_EQ(setrlimit(RLIMIT_FSIZE, &plenty), 0);
-        kvmem_transfer_destroy(transfer);
         expect_to_work(&sides, ways[i / NUM(modes)]);
     }
 }
@@ -133,10 +95,10 @@ static kvmem_status expected_of_it;
 /* The file's second half can't be read or written. The threads that do it start later, and have the
  * filter. */
 static void answer_in_the_middle(void) {
-    CLEANUP(sides_close) pair_of_sides sides;
-    sides_open(&sides, KVMEM_DISK_BUFFERED);
-    OWNED(kvmem_transfer) write = create_of(&sides, &apart, true, KVMEM_PATH_PREAD);
-    OWNED(kvmem_transfer) read = create_of(&sides, &apart, false, KVMEM_PATH_PREAD);
+    OPENED(sides, sides, KVMEM_DISK_BUFFERED);
+    const kvmem_transfer_options options = WITH(kv_transfer_options(&apart), it.path = KVMEM_PATH_PREAD);
+    OWNED(kvmem_transfer) write = file_pair_transfer(&sides, true, &options);
+    OWNED(kvmem_transfer) read = file_pair_transfer(&sides, false, &options);
     CHECK_EQ(transfer_info(read).num_requests, NUM(apart_pairs));
     const kv_side *model = &sides.file.model;
     const uint32_t middle = (uint32_t)(model->starts[0] + 4 * kv_block_stride(&model->config));
@@ -169,24 +131,15 @@ static const char *said_of_it;
 
 /* What a container without io_uring answers, and a kernel without memory for a ring. */
 static void without_a_ring(void) {
-    CLEANUP(sides_close) pair_of_sides sides;
-    sides_open(&sides, 0);
+    OPENED(sides, sides, 0);
     refuse_system_call(SYS_io_uring_setup, injected);
     CHECK(!has_io_uring());
-    kvmem_transfer *transfer = create(&sides, true, 0);
+    OWNED(kvmem_transfer) transfer = create(&sides, true, 0);
     CHECK_EQ(transfer_info(transfer).path, KVMEM_PATH_PREAD);
-    GET(kvmem_blob *, text, kvmem_transfer_explain, transfer, NULL);
-    char said[2048] = {0};
-    CHECK(kvmem_blob_size(text) < sizeof(said));
-    memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
-    CHECK_HAS(said, said_of_it);
-    kvmem_blob_destroy(text);
-    kvmem_transfer_destroy(transfer);
+    CHECK_HAS(kv_explained(transfer, NULL), said_of_it);
     expect_to_work(&sides, 0);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all), it.path = KVMEM_PATH_URING);
-    const kvmem_layout *file = sides.file.model.layout;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "io_uring",
-                   kvmem_transfer_create(sides.host.layout, file, &options, &transfer, ERR));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "io_uring", kvmem_transfer_create, sides.host.layout,
+           sides.file.model.layout, KV_OPTIONS(&all, it.path = KVMEM_PATH_URING));
 }
 
 TEST(without_io_uring_threads_move_the_same_bytes) {
@@ -209,8 +162,7 @@ TEST(without_io_uring_threads_move_the_same_bytes) {
 
 /* A filter that lets a ring be made, and not used, is found out before it matters. */
 static void a_ring_that_does_not_work(void) {
-    CLEANUP(sides_close) pair_of_sides sides;
-    sides_open(&sides, 0);
+    OPENED(sides, sides, 0);
     refuse_system_call(SYS_io_uring_enter, EPERM);
     expect_to_work(&sides, 0);
     OWNED(kvmem_transfer) transfer = create(&sides, true, 0);
@@ -221,13 +173,11 @@ TEST_CALL(a_ring_that_does_not_work_is_not_taken, in_a_forked_child(a_ring_that_
 
 /* One that stops working fails what was to go through it, and is not taken again. */
 static void a_ring_taken_away(void) {
-    CLEANUP(sides_close) pair_of_sides sides;
-    sides_open(&sides, 0);
-    kvmem_transfer *transfer = create(&sides, true, KVMEM_PATH_URING);
+    OPENED(sides, sides, 0);
+    OWNED(kvmem_transfer) transfer = create(&sides, true, KVMEM_PATH_URING);
     refuse_system_call(SYS_io_uring_enter, EPERM);
     expect_failure(transfer, KVMEM_STATUS_PERMISSION_DENIED, EPERM, "io_uring");
     expect_failure(transfer, KVMEM_STATUS_IO, 0, "create the transfer again");
-    kvmem_transfer_destroy(transfer);
     expect_to_work(&sides, 0);
 }
 
@@ -236,16 +186,14 @@ TEST(a_ring_taken_away_is_an_error) {
     in_a_forked_child(a_ring_taken_away);
 }
 
-static pair_of_sides parents;
+static sides parents;
 
 static void in_the_child(void) {
     REFUSE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_create, parents.host.layout,
            parents.file.model.layout, KV_OPTIONS(&all));
-    CLEANUP(sides_close) pair_of_sides sides;
-    sides_open(&sides, 0);
-    kvmem_transfer *transfer = create(&sides, true, 0);
+    OPENED(sides, sides, 0);
+    OWNED(kvmem_transfer) transfer = create(&sides, true, 0);
     CHECK_EQ(transfer_info(transfer).path, has_io_uring() ? KVMEM_PATH_URING : KVMEM_PATH_PREAD);
-    kvmem_transfer_destroy(transfer);
     expect_to_work(&sides, 0);
     expect_to_work(&sides, KVMEM_PATH_PREAD);
 }
@@ -264,7 +212,7 @@ TEST(a_forked_child_moves_blocks_of_its_own) {
 
 /* The ring and what wakes its thread are there while a disk layout is, and no longer than its last run. */
 TEST(nothing_stays_open) {
-    pair_of_sides sides;
+    sides sides;
     const size_t before = count_open_files();
     sides_open(&sides, 0);
     const size_t without = count_open_files();

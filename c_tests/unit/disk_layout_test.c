@@ -34,20 +34,14 @@ static uint64_t end_of_blocks(const kvmem_layout *layout, const kvmem_layout_con
 }
 
 /* The same for the file's pages. */
-static off_t end_of_pages(uint64_t size) {
-    return (off_t)((size + FINGERPRINT - 1) / FINGERPRINT * FINGERPRINT);
+static uint64_t end_of_pages(uint64_t size) {
+    return (size + FINGERPRINT - 1) / FINGERPRINT * FINGERPRINT;
 }
 
 static kvmem_region_info info_of(const kvmem_layout *layout) {
     OWN(kvmem_region, region, kvmem_layout_get_region, layout, 0);
     const kvmem_region_info info = region_info(region);
     return info;
-}
-
-static off_t length_of(const char *path) {
-    struct stat state;
-    CHECK_EQ(stat(path, &state), 0);
-    return state.st_size;
 }
 
 TEST(the_same_layout_finds_its_blocks_again) {
@@ -66,7 +60,7 @@ TEST(the_same_layout_finds_its_blocks_again) {
             CHECK_EQ(byte, i == 0 ? 0 : 0x5A);
             if (i == 0) CHECK_EQ(pwrite(file, "\x5A", 1, (off_t)size - 1), 1);
         }
-        CHECK_EQ(length_of(path), end_of_pages(size) + FINGERPRINT);
+        CHECK_EQ(file_length(path), end_of_pages(size) + FINGERPRINT);
         CHECK_EQ(unlink(path), 0);
     }
 }
@@ -84,7 +78,7 @@ TEST(all_blocks_can_be_written_beside_the_fingerprint) {
     for (int i = 0; i < 2; i++) {
         kvmem_layout *file = must_build(&config, path, KVMEM_DISK_OPEN_OR_CREATE);
         i == 0 ? kv_run(memory, file, &move) : kv_run(file, memory, &move);
-        CHECK_EQ(length_of(path), end_of_blocks(file, &config) + FINGERPRINT);
+        CHECK_EQ(file_length(path), end_of_blocks(file, &config) + FINGERPRINT);
         kvmem_layout_destroy(file);
         CHECK_FILLED(bytes, 0x77, info.size);
         memset(bytes, i == 0 ? 0 : 0x77, info.size);
@@ -137,7 +131,7 @@ TEST(a_file_without_a_whole_fingerprint_is_refused) {
     kvmem_layout *layout = must_build(&config, path, 0);
     const off_t blocks = end_of_pages(end_of_blocks(layout, &config));
     kvmem_layout_destroy(layout);
-    CHECK_EQ(length_of(path), blocks + FINGERPRINT);
+    CHECK_EQ(file_length(path), blocks + FINGERPRINT);
     CHECK_EQ(unlink(path), 0);
     const kvmem_status corrupt = KVMEM_STATUS_CORRUPT;
     /* One that some other program has made, of the right size. */
@@ -170,19 +164,16 @@ TEST(a_plain_region_has_no_fingerprint) {
                                       it.size = 12345);
     GET(kvmem_region *, region, kvmem_region_create_disk, &disk);
     kvmem_region_destroy(region);
-    CHECK_EQ(length_of(disk.path), 12345);
+    CHECK_EQ(file_length(disk.path), 12345);
 }
 
 /* Two regions of one layer each. */
 static kvmem_status lay_out_two(kvmem_region *first, kvmem_region *second) {
     kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_layers = 2);
     kvmem_region *const regions[] = {first, second};
-    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
-                                           it.source = KVMEM_LAYOUT_REGIONS, it.regions = regions,
-                                           it.count = 2);
-    OWNED(kvmem_layout) layout = NULL;
-    const kvmem_status status = kvmem_layout_build(&options, &layout, ERR);
-    return status;
+    return TRIED(kvmem_layout, kvmem_layout_build,
+                 REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS,
+                             it.regions = regions, it.count = 2)));
 }
 
 TEST(one_file_opened_twice_is_no_two_regions) {
@@ -273,9 +264,8 @@ TEST(a_file_and_its_mapping_are_seen_to_overlap) {
     unsigned char *bytes = mmap(NULL, BLOCKS * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, info_of(on_disk).fd, 0);
     CHECK(bytes != MAP_FAILED);
     {
-        const kvmem_adopt_options adopted =
-            OPTIONS(kvmem_adopt_options, it.address = bytes, it.size = BLOCKS * PAGE);
-        OWN(kvmem_region, region, kvmem_region_adopt_host, &adopted);
+        OWN(kvmem_region, region, kvmem_region_adopt_host,
+            REF(OPTIONS(kvmem_adopt_options, it.address = bytes, it.size = BLOCKS * PAGE)));
         OWNED(kvmem_layout) mapped = regions_lay_out(&config, &region, 1, NULL);
         const kvmem_block_pair same[] = {{3, 3}}, apart[] = {{3, 4}};
         const kvmem_transfer_options refused =
@@ -285,8 +275,7 @@ TEST(a_file_and_its_mapping_are_seen_to_overlap) {
         const kvmem_transfer_options options =
             OPTIONS(kvmem_transfer_options, it.pairs = apart, it.num_pairs = NUM(apart));
         memset(bytes + 3 * PAGE, 7, PAGE);
-        OWN(kvmem_transfer, transfer, kvmem_transfer_create, mapped, on_disk, &options);
-        RUN(transfer);
+        kv_run_with(mapped, on_disk, &options);
         CHECK_FILLED(bytes + 4 * PAGE, 7, PAGE);
     }
     CHECK_EQ(munmap(bytes, BLOCKS * PAGE), 0);

@@ -87,23 +87,17 @@ TEST(one_of_many_at_once_becomes_the_writer) {
         pthread_barrier_t start;
         CHECK_EQ(pthread_barrier_init(&start, NULL, OPENERS), 0);
         opener openers[OPENERS];
-        pthread_t threads[OPENERS];
-        for (size_t i = 0; i < OPENERS; i++) {
-            openers[i] = (opener){path, &start, NULL, 0};
-            CHECK_EQ(pthread_create(&threads[i], NULL, open_or_create, &openers[i]), 0);
-        }
+        for (size_t i = 0; i < OPENERS; i++) openers[i] = (opener){path, &start, NULL, 0};
+        threads_run(OPENERS, open_or_create, openers, sizeof(openers[0]));
         size_t writers = 0;
         for (size_t i = 0; i < OPENERS; i++) {
-            CHECK_EQ(pthread_join(threads[i], NULL), 0);
             CHECK(openers[i].status == KVMEM_STATUS_OK || openers[i].status == KVMEM_STATUS_BUSY);
             writers += openers[i].status == KVMEM_STATUS_OK;
         }
         CHECK_EQ(writers, 1);
         CHECK_EQ(pthread_barrier_destroy(&start), 0);
         for (size_t i = 0; i < OPENERS; i++) kvmem_region_destroy(openers[i].region);
-        struct stat state;
-        CHECK_EQ(stat(path, &state), 0);
-        CHECK_EQ(state.st_size, 4096);
+        CHECK_EQ(file_length(path), 4096);
         CHECK_EQ(unlink(path), 0);
     }
 }

@@ -9,13 +9,6 @@ static kvmem_disk_options disk_options(const char *path, uint64_t flags, uint64_
     return OPTIONS(kvmem_disk_options, it.path = path, it.flags = flags, it.size = size);
 }
 
-static void expect_cause(int code) {
-    kvmem_error_cause cause;
-    EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
-    CHECK_EQ(cause.domain, KVMEM_DOMAIN_ERRNO);
-    CHECK_EQ(cause.code, code);
-}
-
 static void write_text(const char *path, const char *text) {
     CLEANUP(test_close) const int file = open(path, O_WRONLY | O_CLOEXEC);
     CHECK(file >= 0);
@@ -86,7 +79,7 @@ static void limited_file(void) {
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     kvmem_disk_options options = disk_options(scratch_file(&directory, "limited"), 0, MIB);
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_disk, &options);
-    expect_cause(EFBIG);
+    CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, EFBIG);
     CHECK_HAS(test_last_message(), "12345 bytes");
     CHECK_HAS(test_last_message(), options.path);
     CHECK_EQ(count_directory_entries(directory.path), 0);
@@ -96,9 +89,7 @@ static void limited_file(void) {
     /* An empty file that was there stays, and stays empty. */
     write_file(options.path, "", 0);
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_disk, &options);
-    struct stat state;
-    CHECK_EQ(stat(options.path, &state), 0);
-    CHECK_EQ(state.st_size, 0);
+    CHECK_EQ(file_length(options.path), 0);
 }
 
 TEST_CALL(a_limit_on_files_is_an_error_and_no_signal, in_a_forked_child(limited_file))
@@ -110,7 +101,7 @@ static void limited_descriptors(void) {
     }
     kvmem_disk_options options = disk_options(NULL, 0, 4096);
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_NOFILE", kvmem_region_create_disk, &options);
-    expect_cause(EMFILE);
+    CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, EMFILE);
     CHECK_HAS(test_last_message(), "64 open file descriptors");
 }
 
@@ -146,9 +137,7 @@ TEST(open_or_create_does_either) {
     options.path = scratch_file(&directory, "empty");
     write_file(options.path, "", 0);
     kvmem_region_destroy(region_create_disk(&options));
-    struct stat state;
-    CHECK_EQ(stat(options.path, &state), 0);
-    CHECK_EQ(state.st_size, 8193);
+    CHECK_EQ(file_length(options.path), 8193);
     options.path = directory.path;
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, directory.path, kvmem_region_create_disk, &options);
     options.path = NULL;

@@ -7,24 +7,13 @@
 #define MEMORY_FILE_SYSTEM "/dev/shm"
 
 static kvmem_disk_options disk_options(uint64_t size) {
-    kvmem_disk_options options;
-    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.size = size;
-    return options;
+    return OPTIONS(kvmem_disk_options, it.size = size);
 }
 
 /* Refused with this status, no region, and no file descriptor left open. */
 static void refuse(const kvmem_disk_options *options, kvmem_status status, const char *part) {
     KEEPS_FILES;
     REFUSE(status, part, kvmem_region_create_disk, options);
-}
-
-static void expect_cause(int code) {
-    kvmem_error_cause cause;
-    EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
-    CHECK_EQ(cause.domain, KVMEM_DOMAIN_ERRNO);
-    CHECK_EQ(cause.code, code);
 }
 
 static bool takes_direct_io(const char *directory) {
@@ -91,9 +80,7 @@ TEST(a_named_file_stays_when_its_region_goes) {
     EXPECT_OK(kvmem_region_sync(region, ERR));
     kvmem_region_destroy(region);
     CHECK_EQ(count_open_files(), files);
-    struct stat state;
-    CHECK_EQ(stat(scratch_file(&directory, "cache"), &state), 0);
-    CHECK_EQ(state.st_size, MIB);
+    CHECK_EQ(file_length(scratch_file(&directory, "cache")), MIB);
 }
 
 TEST(the_path_is_returned_as_text) {
@@ -110,9 +97,7 @@ TEST(a_file_that_exists_is_left_alone) {
     kvmem_disk_options options = WITH(disk_options(4096), it.path = scratch_file(&directory, "precious"));
     write_file(options.path, "precious", 8);
     refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, options.path);
-    struct stat state;
-    CHECK_EQ(stat(options.path, &state), 0);
-    CHECK_EQ(state.st_size, 8);
+    CHECK_EQ(file_length(options.path), 8);
 }
 
 TEST(a_directory_is_no_file) {
@@ -131,11 +116,11 @@ TEST(a_device_is_no_file) {
 TEST(a_missing_directory_is_named) {
     kvmem_disk_options options = WITH(disk_options(4096), it.path = "/nonexistent/directory/file");
     refuse(&options, KVMEM_STATUS_NOT_FOUND, options.path);
-    expect_cause(ENOENT);
+    CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, ENOENT);
     options.path = NULL;
     options.directory = "/nonexistent/directory";
     refuse(&options, KVMEM_STATUS_NOT_FOUND, options.directory);
-    expect_cause(ENOENT);
+    CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, ENOENT);
 }
 
 TEST(no_space_leaves_nothing_behind) {
@@ -145,13 +130,13 @@ TEST(no_space_leaves_nothing_behind) {
     kvmem_disk_options options = disk_options((uint64_t)space.f_blocks * space.f_frsize + MIB);
     options.path = scratch_file(&directory, "too_large");
     refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, options.path);
-    expect_cause(ENOSPC);
+    CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, ENOSPC);
     CHECK_HAS(test_last_message(), "bytes are free on the file system of");
     CHECK_EQ(count_directory_entries(directory.path), 0);
     options.path = NULL;
     options.directory = directory.path;
     refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, directory.path);
-    expect_cause(ENOSPC);
+    CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, ENOSPC);
 }
 
 TEST(a_file_system_in_memory_does_what_it_can) {

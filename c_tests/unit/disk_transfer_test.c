@@ -7,13 +7,10 @@ static const kvmem_block_pair back_pairs[] = {{5, 1}, {0, 0}, {4, 6}, {4, 5}};
 static const kv_move out = {out_pairs, NUM(out_pairs), 0, 0, 3};
 static const kv_move back = {back_pairs, NUM(back_pairs), 1, 0, 2};
 
-/* As the library chooses, and each way by name; io_uring only where the kernel gives it. */
-static size_t paths_here(uint32_t paths[3]) {
-    paths[0] = 0;
-    paths[1] = KVMEM_PATH_PREAD;
-    paths[2] = KVMEM_PATH_URING;
-    return can_test_io_uring() ? 3 : 2;
-}
+/* For each path: as the library chooses, and each by name; io_uring only where the kernel gives it. */
+static const uint32_t paths[] = {0, KVMEM_PATH_PREAD, KVMEM_PATH_URING};
+#define EACH_PATH(path)                                                                              \
+    for (const uint32_t *path = paths, *end_ = paths + (can_test_io_uring() ? 3 : 2); path < end_; path++)
 
 /* What the library chooses: the ring for direct I/O, threads for the page cache. */
 static uint32_t best_path(bool is_direct) {
@@ -21,32 +18,21 @@ static uint32_t best_path(bool is_direct) {
 }
 
 static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_layout_config *disk,
-                              const scratch *directory, uint64_t flags, uint32_t path) {
-    OPENED(kv_side, host, memory, NULL, 1);
-    OPENED(file_side, file, disk, NULL, directory, flags, 2);
-    const uint32_t expected = path != 0 ? path : best_path(file_side_is_direct(&file));
-    kvmem_transfer_info info = kv_run_by(host.layout, file.model.layout, &out, path);
+                              uint64_t flags, uint32_t path) {
+    OPENED(file_pair, pair, memory, disk, NULL, flags);
+    const uint32_t expected = path != 0 ? path : best_path(file_side_is_direct(&pair.file));
+    kvmem_transfer_info info = file_pair_run(&pair, true, &out, path);
     CHECK_EQ(info.path, expected);
     CHECK_EQ(info.bytes, 5 * 3 * 2 * kv_piece_size(memory));
     CHECK(info.num_requests >= 1 && info.num_requests <= info.num_moves);
-    kv_expect_moved(&file.model, &host, &out);
-    file_side_check(&file);
-    kv_side_check(&host);
-    info = kv_run_by(file.model.layout, host.layout, &back, path);
+    info = file_pair_run(&pair, false, &back, path);
     CHECK_EQ(info.path, expected);
     CHECK_EQ(info.num_pieces, 4 * 2 * 2);
-    kv_side_check_moved(&host, &file.model, &back);
-    file_side_check(&file);
 }
 
 static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), uint64_t flags) {
-    SCRATCH(directory);
-    uint32_t paths[3];
-    const size_t num_paths = paths_here(paths);
-    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
-        const kvmem_layout_config memory = config(&kv_kinds[kinds / KV_NUM_KINDS]);
-        const kvmem_layout_config disk = config(&kv_kinds[kinds % KV_NUM_KINDS]);
-        for (size_t i = 0; i < num_paths; i++) move_out_and_back(&memory, &disk, &directory, flags, paths[i]);
+    EACH_TWO_KV_KINDS(here, there) {
+        EACH_PATH(path) move_out_and_back(REF(config(here)), REF(config(there)), flags, *path);
     }
 }
 
@@ -63,7 +49,6 @@ enum { MANY_BLOCKS = 150, MANY_LAYERS = 16 };
 
 /* 4,800 pieces, more than are listed at a time. Blocks are scattered on both sides. */
 static void move_many(const kv_kind *in_memory, const kv_kind *in_file, uint32_t path) {
-    SCRATCH(directory);
     const kvmem_layout_config memory = WITH(kv_config(in_memory), it.num_blocks = MANY_BLOCKS,
                                             it.num_layers = MANY_LAYERS);
     const kvmem_layout_config disk = WITH(kv_config(in_file), it.num_blocks = MANY_BLOCKS,
@@ -74,31 +59,24 @@ static void move_many(const kv_kind *in_memory, const kv_kind *in_file, uint32_t
         here[i] = (kvmem_block_pair){i, i * 13 % MANY_BLOCKS};
     }
     const kv_move offload = {there, MANY_BLOCKS, 0, 0, MANY_LAYERS}, restore = {here, MANY_BLOCKS, 0, 0, MANY_LAYERS};
-    OPENED(kv_side, host, &memory, NULL, 1);
-    OPENED(file_side, file, &disk, NULL, &directory, KVMEM_DISK_BUFFERED, 2);
-    kv_expect_moved(&file.model, &host, &offload);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, file.model.layout,
-        KV_OPTIONS(&offload, it.path = path));
+    OPENED(file_pair, pair, &memory, &disk, NULL, KVMEM_DISK_BUFFERED);
+    OWNED(kvmem_transfer) transfer = file_pair_transfer(&pair, true, KV_OPTIONS(&offload, it.path = path));
     /* Counted before the run, by the run, and after another one. */
     GET(kvmem_transfer_info, planned, kvmem_transfer_get_info, transfer);
     for (int i = 0; i < 2; i++) {
         RUN(transfer);
-        file_side_check(&file);
+        file_pair_check_moved(&pair, true, &offload);
         GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
         CHECK_EQ(info.num_moves, planned.num_moves);
         CHECK_EQ(info.num_requests, planned.num_requests);
     }
     CHECK(planned.num_requests >= 1 && planned.num_requests <= planned.num_moves);
-    const kvmem_transfer_info info = kv_run_by(file.model.layout, host.layout, &restore, path);
+    const kvmem_transfer_info info = file_pair_run(&pair, false, &restore, path);
     CHECK(info.num_requests >= 1 && info.num_requests <= info.num_moves);
-    kv_side_check_moved(&host, &file.model, &restore);
-    file_side_check(&file);
 }
 
 static void move_many_by_every_path(size_t in_memory, size_t in_file) {
-    uint32_t paths[3];
-    const size_t num_paths = paths_here(paths);
-    for (size_t i = 0; i < num_paths; i++) move_many(&kv_kinds[in_memory], &kv_kinds[in_file], paths[i]);
+    EACH_PATH(path) move_many(&kv_kinds[in_memory], &kv_kinds[in_file], *path);
 }
 
 TEST_CALL(many_pieces_to_blocks_of_a_file, move_many_by_every_path(2, 0))
@@ -123,38 +101,31 @@ TEST(a_temporary_file_gives_back_what_it_took) {
 }
 
 /* Other blocks in each step, with one transfer for all, whole and by layer. */
-static void move_in_steps(const kvmem_layout_config *config, const scratch *directory, uint32_t path,
-                          uint64_t flags) {
+static void move_in_steps(uint32_t path, uint64_t flags) {
     static const kvmem_block_pair one[] = {{2, 3}}, swapped[] = {{0, 6}, {6, 0}, {1, 1}}, twice[] = {{0, 4}, {1, 4}};
     const kv_move steps[] = {{out_pairs, NUM(out_pairs), 0, 0, 3}, {one, 1, 0, 0, 3},
                              {swapped, NUM(swapped), 0, 0, 3}};
-    OPENED(kv_side, host, config, NULL, 1);
-    OPENED(file_side, file, config, NULL, directory, 0, 2);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&steps[1]), it.path = path, it.flags = flags);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, file.model.layout, &options);
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
+    OPENED(file_pair, pair, &config, &config, NULL, 0);
+    OWNED(kvmem_transfer) transfer =
+        file_pair_transfer(&pair, true, KV_OPTIONS(&steps[1], it.path = path, it.flags = flags));
     for (size_t i = 0; i < 2 * NUM(steps); i++) {
         const kv_move *move = &steps[i % NUM(steps)];
         kvmem_submit_options step =
             OPTIONS(kvmem_submit_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs);
         const kvmem_submit_options bad = WITH(step, it.pairs = twice, it.num_pairs = NUM(twice));
-        EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-        kv_expect_moved(&file.model, &host, move);
-        file_side_check(&file);
+        RUN_PAIRS(transfer, &step);
+        file_pair_check_moved(&pair, true, move);
         EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_transfer_submit_pairs(transfer, &bad, ERR));
         RUN(transfer);
-        file_side_check(&file);
+        file_pair_check(&pair);
     }
 }
 
 TEST(each_step_has_its_own_blocks) {
-    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    uint32_t paths[3];
-    const size_t num_paths = paths_here(paths);
-    for (size_t i = 0; i < num_paths; i++) {
-        move_in_steps(&config, &directory, paths[i], 0);
-        move_in_steps(&config, &directory, paths[i], KVMEM_TRANSFER_BY_LAYER);
+    EACH_PATH(path) {
+        move_in_steps(*path, 0);
+        move_in_steps(*path, KVMEM_TRANSFER_BY_LAYER);
     }
 }
 
@@ -165,14 +136,9 @@ TEST(large_transfers_are_exact_too) {
     kvmem_block_pair pairs[16];
     for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){2 * i, 31 - i};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
-    SCRATCH(directory);
-    uint32_t paths[3];
-    const size_t num_paths = paths_here(paths);
-    for (size_t i = 0; i < num_paths; i++) {
-        OPENED(kv_side, host, &config, NULL, 1);
-        OPENED(file_side, file, &config, NULL, &directory, 0, 2);
-        kv_run_by(file.model.layout, host.layout, &move, paths[i]);
-        kv_side_check_moved(&host, &file.model, &move);
+    EACH_PATH(path) {
+        OPENED(file_pair, pair, &config, &config, NULL, 0);
+        file_pair_run(&pair, false, &move, *path);
     }
 }
 
@@ -181,14 +147,10 @@ TEST(neighbours_in_the_file_are_one_request) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair pairs[] = {{6, 1}, {0, 2}, {4, 3}, {2, 4}, {1, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-    SCRATCH(directory);
-    OPENED(kv_side, host, &config, NULL, 1);
-    OPENED(file_side, file, &config, NULL, &directory, 0, 2);
-    const kvmem_transfer_info info = kv_run(host.layout, file.model.layout, &move);
+    OPENED(file_pair, pair, &config, &config, NULL, 0);
+    const kvmem_transfer_info info = file_pair_run(&pair, true, &move, 0);
     CHECK_EQ(info.num_moves, 5);
     CHECK_EQ(info.num_requests, 1);
-    kv_expect_moved(&file.model, &host, &move);
-    file_side_check(&file);
 }
 
 #define MANY 3000
@@ -223,25 +185,21 @@ TEST(thousands_in_flight_lose_nothing) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
                                       it.num_layers = 1, it.outer_dim = 1);
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
-    SCRATCH(directory);
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    uint32_t paths[3];
-    const size_t num_paths = paths_here(paths);
-    for (size_t i = 0; i < 2 * num_paths; i++) {
-        const bool to_file = i % 2 == 0;
-        OPENED(kv_side, host, &config, NULL, 1);
-        OPENED(file_side, file, &config, NULL, &directory, 0, 2);
-        kv_side *source = to_file ? &host : &file.model;
-        kv_side *destination = to_file ? &file.model : &host;
-        take_off(source->layout, destination->layout, queue, paths[i / 2], transfers);
-        await_all(queue, 4096);
-        for (uint32_t block = 0; block < MANY; block++) {
-            const kv_move move = KV_MOVE(1, {block, MANY - 1 - block});
-            kv_expect_moved(destination, source, &move);
-            kvmem_transfer_destroy(transfers[block]);
+    for (int to_file = 0; to_file < 2; to_file++) {
+        EACH_PATH(path) {
+            OPENED(file_pair, pair, &config, &config, NULL, 0);
+            kv_side *source = file_pair_source(&pair, to_file);
+            kv_side *destination = file_pair_destination(&pair, to_file);
+            take_off(source->layout, destination->layout, queue, *path, transfers);
+            await_all(queue, 4096);
+            for (uint32_t block = 0; block < MANY; block++) {
+                const kv_move move = KV_MOVE(1, {block, MANY - 1 - block});
+                kv_expect_moved(destination, source, &move);
+                kvmem_transfer_destroy(transfers[block]);
+            }
+            file_pair_check(&pair);
         }
-        kv_side_check(&host);
-        file_side_check(&file);
     }
 }
 
@@ -250,13 +208,11 @@ TEST(handles_may_go_while_it_is_in_flight) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
                                       it.num_layers = 1, it.outer_dim = 1);
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
-    uint32_t paths[3];
-    const size_t num_paths = paths_here(paths);
-    for (size_t i = 0; i < num_paths; i++) {
+    EACH_PATH(path) {
         kvmem_layout *file = temporary_disk_layout(&config, NULL, 0);
         OWN(kvmem_queue, queue, kvmem_queue_create);
         OPENED(kv_side, host, &config, NULL, 1);
-        take_off(host.layout, file, queue, paths[i], transfers);
+        take_off(host.layout, file, queue, *path, transfers);
         kvmem_layout_destroy(file);
         for (uint32_t block = 0; block < MANY; block++) kvmem_transfer_destroy(transfers[block]);
         await_all(queue, 4096);
@@ -265,16 +221,17 @@ TEST(handles_may_go_while_it_is_in_flight) {
 
 TEST(spans_that_direct_io_does_not_take_are_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    const kvmem_transfer_options options = kv_transfer_options(&out);
-    SCRATCH(directory);
-    OPENED(kv_side, host, &config, NULL, 1);
-    OPENED(file_side, file, &config, NULL, &directory, KVMEM_DISK_DIRECT_REQUIRED, 2);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", kvmem_transfer_create, host.layout, file.model.layout,
-           &options);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", kvmem_transfer_create, file.model.layout, host.layout,
-           &options);
-    kv_side_check(&host);
-    file_side_check(&file);
+    OPENED(file_pair, pair, &config, &config, NULL, KVMEM_DISK_DIRECT_REQUIRED);
+    for (int to_file = 0; to_file < 2; to_file++)
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", kvmem_transfer_create,
+               file_pair_source(&pair, to_file)->layout, file_pair_destination(&pair, to_file)->layout,
+               KV_OPTIONS(&out));
+    file_pair_check(&pair);
+}
+
+static void refuse(const kvmem_layout *source, const kvmem_layout *destination,
+                   kvmem_transfer_options options, kvmem_status status, const char *part) {
+    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
 }
 
 TEST(what_does_not_fit_is_refused) {
@@ -282,35 +239,28 @@ TEST(what_does_not_fit_is_refused) {
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
     OWNED(kvmem_layout) buffered = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     OPENED(kv_side, host, &config, NULL, 1);
-    kvmem_transfer_options options = kv_transfer_options(&out);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "disk", kvmem_transfer_create, file, buffered, &options);
+    const kvmem_transfer_options usual = kv_transfer_options(&out);
+    const kvmem_status unsupported = KVMEM_STATUS_UNSUPPORTED;
+    refuse(file, buffered, usual, unsupported, "disk");
     const uint32_t strange[] = {KVMEM_PATH_MEMCPY, KVMEM_PATH_NIXL_READ, KVMEM_PATH_CUDA_COPY,
-                                KVMEM_PATH_URING_STAGED, KVMEM_PATH_PREAD_STAGED};
-    for (size_t i = 0; i < NUM(strange); i++) {
-        options.path = strange[i];
-        REFUSE(KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]), kvmem_transfer_create, host.layout,
-               file, &options);
-    }
-    options.path = KVMEM_PATH_NIXL_FILE_READ;
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "NIXL file read", kvmem_transfer_create, host.layout, file, &options);
-    options.path = KVMEM_PATH_NIXL_FILE_WRITE;
-    REFUSE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_transfer_create, host.layout, file, &options);
-    options.path = 0;
-    options.flags = KVMEM_TRANSFER_ZERO_COPY;
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "page cache", kvmem_transfer_create, host.layout, buffered, &options);
-    options.notification = "done";
-    options.notification_size = 4;
-    options.flags = 0;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "notification", kvmem_transfer_create, host.layout, file, &options);
+                                KVMEM_PATH_URING_STAGED, KVMEM_PATH_PREAD_STAGED, KVMEM_PATH_NIXL_FILE_READ};
+    for (size_t i = 0; i < NUM(strange); i++)
+        refuse(host.layout, file, WITH(usual, it.path = strange[i]), unsupported,
+               kvmem_path_name(strange[i]));
+    refuse(host.layout, file, WITH(usual, it.path = KVMEM_PATH_NIXL_FILE_WRITE), KVMEM_STATUS_INVALID_STATE,
+           "agent");
+    refuse(host.layout, buffered, WITH(usual, it.flags = KVMEM_TRANSFER_ZERO_COPY), unsupported,
+           "page cache");
+    refuse(host.layout, file, WITH(usual, it.notification = "done", it.notification_size = 4),
+           KVMEM_STATUS_INVALID_ARGUMENT, "notification");
 }
 
 TEST(bytes_between_memory_and_a_direct_file_touch_nothing_else) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_DIRECT_REQUIRED);
     OPENED(kv_side, host, &config, NULL, 1);
-    kvmem_transfer_options options = kv_transfer_options(&out);
-    options.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE;
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, file, &options);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, file,
+        KV_OPTIONS(&out, it.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE));
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "on streams",
                    kvmem_transfer_submit_on_stream(transfer, NULL, ERR));
 }
@@ -322,14 +272,10 @@ TEST(the_choice_is_explained) {
     for (size_t i = 0; i < NUM(flags); i++) {
         OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, flags[i]);
         OPENED(kv_side, host, &config, NULL, 1);
-        const kvmem_transfer_options options = kv_transfer_options(&out);
-        OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, host.layout, &options);
+        OWNED(kvmem_transfer) transfer = kv_transfer(file, host.layout, &out);
         kvmem_transfer_explanation explanation;
-        OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, &explanation);
+        const char *said = kv_explained(transfer, &explanation);
         CHECK_EQ(explanation.path, best_path(i == 0));
-        char said[2048] = {0};
-        CHECK(kvmem_blob_size(text) < sizeof(said));
-        memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
         CHECK_HAS(said, "io_uring");
         CHECK_HAS(said, "pread/pwrite");
         CHECK_HAS(said, "NIXL file read");
@@ -353,8 +299,7 @@ TEST(each_choice_is_returned) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     OPENED(kv_side, host, &config, NULL, 1);
-    const kvmem_transfer_options options = kv_transfer_options(&out);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, host.layout, &options);
+    OWNED(kvmem_transfer) transfer = kv_transfer(file, host.layout, &out);
     kvmem_path_choice choice;
     size_t size = 0;
     CHECK(has_choice(transfer, 0, &choice, &size));
@@ -373,8 +318,7 @@ TEST(each_choice_is_returned) {
 
 static kvmem_transfer_explanation expected_speed(const kvmem_transfer *transfer, const char *part) {
     kvmem_transfer_explanation explanation;
-    OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, &explanation);
-    CHECK_HAS(kvmem_blob_data(text), part);
+    CHECK_HAS(kv_explained(transfer, &explanation), part);
     return explanation;
 }
 
@@ -398,13 +342,12 @@ TEST(the_speed_of_a_file_is_known_once_it_was_used) {
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     OWNED(kvmem_layout) unused = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     OPENED(kv_side, host, &config, NULL, 1);
-    const kvmem_transfer_options options = kv_transfer_options(&out);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, file, &options);
+    OWNED(kvmem_transfer) transfer = kv_transfer(host.layout, file, &out);
     expect_assumed(transfer, 5000);
     RUN(transfer);
     expect_measured(transfer);
-    OWN(kvmem_transfer, later, kvmem_transfer_create, host.layout, file, &options);
+    OWNED(kvmem_transfer) later = kv_transfer(host.layout, file, &out);
     expect_measured(later);
-    OWN(kvmem_transfer, elsewhere, kvmem_transfer_create, host.layout, unused, &options);
+    OWNED(kvmem_transfer) elsewhere = kv_transfer(host.layout, unused, &out);
     expect_assumed(elsewhere, 5000);
 }

@@ -4,13 +4,8 @@
 
 static kvmem_layout_options allocate_options(const kvmem_layout_config *config,
                                              const kvmem_system_options *system) {
-    kvmem_layout_options options;
-    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.system = system;
-    return options;
+    return OPTIONS(kvmem_layout_options, it.config = config, it.source = KVMEM_LAYOUT_ALLOCATE,
+                   it.system = system);
 }
 
 /* Each way to break one field of a good configuration, and what the message must name. */

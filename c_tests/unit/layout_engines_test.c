@@ -280,10 +280,9 @@ static void cache_lay_out(cache *cache, const engine *engine) {
             it.size = needs.region_size);
         EXPECT_OK(kvmem_region_adopt_host(&adopt, &regions[i], ERR));
     }
-    const kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
-                                                 it.source = KVMEM_LAYOUT_REGIONS, it.regions = regions,
-                                                 it.count = needs.num_regions);
-    EXPECT_OK(kvmem_layout_build(&options, &cache->layout, ERR));
+    EXPECT_OK(kvmem_layout_build(REF(OPTIONS(kvmem_layout_options, it.config = &config,
+                                             it.source = KVMEM_LAYOUT_REGIONS, it.regions = regions,
+                                             it.count = needs.num_regions)), &cache->layout, ERR));
     for (uint64_t i = 0; i < needs.num_regions; i++) CALL(kvmem_region_destroy(regions[i]));
 }
 

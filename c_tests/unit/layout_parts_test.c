@@ -90,8 +90,7 @@ static void check_expected(const caches *caches) {
 
 /* Moves with the options, once as a whole and once part by part. */
 static void move(const caches *caches, const kvmem_transfer_options *options) {
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, caches->source, caches->destination, options);
-    RUN(transfer);
+    kv_run_with(caches->source, caches->destination, options);
     parts_run_apart(reordered, NUM(reordered), caches->source, caches->expected, options);
     check_expected(caches);
 }
@@ -104,8 +103,7 @@ TEST(all_parts_move_with_one_completion) {
     RUN(transfer);
     const uint64_t bytes = NUM(pairs) * 3 * 4 * 2 * (40 * 2 + 24 * 2 + 3);
     kvmem_transfer_explanation explanation;
-    OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, &explanation);
-    CHECK_HAS(kvmem_blob_data(text), "loops of part 'scales': blocks 5");
+    CHECK_HAS(kv_explained(transfer, &explanation), "loops of part 'scales': blocks 5");
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.bytes, bytes);
     CHECK_EQ(info.path, KVMEM_PATH_MEMCPY);
@@ -140,8 +138,7 @@ TEST(new_pairs_move_all_parts) {
     const kvmem_block_pair others[] = {{8, 1}, {4, 4}};
     const kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = others,
                                               it.num_pairs = NUM(others));
-    EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, ERR));
+    RUN_PAIRS(transfer, &step);
     const kvmem_transfer_options same = WITH(all_pairs, it.pairs = others, it.num_pairs = NUM(others));
     parts_run_apart(reordered, NUM(reordered), caches.source, caches.expected, &same);
     check_expected(&caches);
@@ -150,10 +147,9 @@ TEST(new_pairs_move_all_parts) {
 TEST(some_parts_move_and_the_others_stay) {
     OPENED(caches, caches);
     const char *const names[] = {"values", "scales"};
-    const kvmem_transfer_options options = WITH(all_pairs, it.parts = names, it.num_parts = NUM(names),
-                                                it.flags = KVMEM_TRANSFER_VERIFY);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, caches.source, caches.destination, &options);
-    RUN(transfer);
+    kv_run_with(caches.source, caches.destination,
+                REF(WITH(all_pairs, it.parts = names, it.num_parts = NUM(names),
+                         it.flags = KVMEM_TRANSFER_VERIFY)));
     const part_shape selected[] = {reordered[0], reordered[2]};
     parts_run_apart(selected, NUM(selected), caches.source, caches.expected, &all_pairs);
     check_expected(&caches);
@@ -163,10 +159,8 @@ TEST(some_parts_move_and_the_others_stay) {
 TEST(one_part_moves_alone) {
     OPENED(caches, caches);
     for (size_t i = 0; i < NUM(reordered); i++) {
-        const kvmem_transfer_options options = WITH(all_pairs, it.parts = &reordered[i].name,
-                                                    it.num_parts = 1);
-        OWN(kvmem_transfer, transfer, kvmem_transfer_create, caches.source, caches.destination, &options);
-        RUN(transfer);
+        kv_run_with(caches.source, caches.destination,
+                    REF(WITH(all_pairs, it.parts = &reordered[i].name, it.num_parts = 1)));
         parts_run_apart(&reordered[i], 1, caches.source, caches.expected, &all_pairs);
         check_expected(&caches);
     }
@@ -199,14 +193,11 @@ TEST(checksums_are_of_all_parts_in_the_order_of_names) {
     const kvmem_block_pair pair = {6, 1};
     kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
                                              it.checksums = &computed);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, cache, other, &options);
-    RUN(transfer);
+    kv_run_with(cache, other, &options);
     const uint32_t wrong = computed + 1;
     options.checksums = &wrong;
     OWN(kvmem_transfer, corrupt, kvmem_transfer_create, cache, other, &options);
-    EXPECT_OK(kvmem_transfer_submit(corrupt, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "source block 6",
-                   kvmem_transfer_wait(corrupt, KVMEM_TIMEOUT_FOREVER, ERR));
+    RUN_ENDS(KVMEM_STATUS_CORRUPT, "source block 6", corrupt);
 }
 
 TEST(parts_that_do_not_match_are_refused_by_name) {
@@ -245,10 +236,8 @@ TEST(parts_that_do_not_match_are_refused_by_name) {
         {cache, deep, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': num_layers is 3"},
     };
     for (size_t i = 0; i < NUM(wrong); i++) {
-        const kvmem_transfer_options options = WITH(all_pairs, it.parts = wrong[i].parts,
-                                                    it.num_parts = wrong[i].num_parts);
         REFUSE(wrong[i].status, wrong[i].message, kvmem_transfer_create, wrong[i].from, wrong[i].to,
-               &options);
+               REF(WITH(all_pairs, it.parts = wrong[i].parts, it.num_parts = wrong[i].num_parts)));
     }
     /* Tables count tokens in blocks of one size, and layers are counted in all parts. */
     OWNED(kvmem_layout) same_long = parts_build_system(longer, NUM(longer), NULL);
@@ -261,8 +250,7 @@ TEST(parts_that_do_not_match_are_refused_by_name) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys' has 4 layers and part 'scales' 3",
            kvmem_transfer_create,
            deep, same_deep, REF(WITH(all_pairs, it.flags = KVMEM_TRANSFER_BY_LAYER)));
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, deep, same_deep, &all_pairs);
-    RUN(transfer);
+    kv_run_with(deep, same_deep, &all_pairs);
 }
 
 /* A buffer whose rows contain data and scales, and views of it as parts. */
@@ -306,9 +294,8 @@ TEST(parts_alternate_in_rows_and_may_not_overlap) {
     kv_fill((unsigned char *)(uintptr_t)from.address, from.size, 3);
     kvmem_block_pair all[PARTS_BLOCKS];
     for (uint32_t i = 0; i < PARTS_BLOCKS; i++) all[i] = (kvmem_block_pair){i, i};
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
-        REF(OPTIONS(kvmem_transfer_options, it.pairs = all, it.num_pairs = PARTS_BLOCKS)));
-    RUN(transfer);
+    kv_run_with(source, destination, REF(OPTIONS(kvmem_transfer_options, it.pairs = all,
+                                                 it.num_pairs = PARTS_BLOCKS)));
     CHECK_BYTES((unsigned char *)(uintptr_t)to.address, (unsigned char *)(uintptr_t)from.address, from.size);
 
     const struct {
@@ -380,10 +367,8 @@ TEST(all_parts_move_to_files_and_back) {
             back[j] = (kvmem_block_pair){pairs[j].destination, pairs[j].source};
         kvmem_transfer_options there = WITH(all_pairs, it.path = paths[i], it.flags = KVMEM_TRANSFER_VERIFY);
         const kvmem_transfer_options here = WITH(there, it.pairs = back);
-        OWN(kvmem_transfer, out, kvmem_transfer_create, caches.source, files, &there);
-        RUN(out);
-        OWN(kvmem_transfer, in, kvmem_transfer_create, files, caches.destination, &here);
-        RUN(in);
+        kv_run_with(caches.source, files, &there);
+        kv_run_with(files, caches.destination, &here);
         const kvmem_block_pair same[] = {{7, 7}, {1, 1}, {2, 2}, {3, 3}, {0, 0}};
         parts_run_apart(reordered, NUM(reordered), caches.source, caches.expected,
                         REF(WITH(all_pairs, it.pairs = same)));

@@ -66,8 +66,7 @@ static const kv_move move = {&pair, 1, 0, 0, 3};
 
 static void move_once(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status expected) {
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&move));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT(expected, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN_ENDS(expected, "", transfer);
 }
 
 TEST(a_layout_and_its_memory_have_lines) {
@@ -85,12 +84,10 @@ TEST(a_layout_and_its_memory_have_lines) {
 }
 
 TEST(a_transfer_has_a_line_for_each_step) {
-    kv_side side;
-    kv_side_open(&side, REF(kv_config(&kv_kinds[0])), NULL, 1);
+    OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     begin_log(KVMEM_LOG_DEBUG);
     move_once(side.layout, side.layout, KVMEM_STATUS_OK);
     end_log();
-    kv_side_close(&side);
     static const char *const steps[] = {"created: memcpy", "submitted", "GB/s", "destroyed"};
     char transfer[32];
     const struct line *line = expect(KVMEM_LOG_DEBUG, "transfer #", steps[0]);
@@ -103,29 +100,22 @@ TEST(a_transfer_has_a_line_for_each_step) {
     }
 }
 
-static kvmem_region *file_region(const char *path, uint64_t size) {
-    kvmem_disk_options options = OPTIONS(kvmem_disk_options, it.path = path, it.size = size,
-                                         it.flags = KVMEM_DISK_BUFFERED);
-    GET(kvmem_region *, region, kvmem_region_create_disk, &options);
-    return region;
+static kvmem_layout *file_layout(const char *path, const kvmem_layout_config *config) {
+    OWNED(kvmem_region) region = region_create_disk(
+        REF(OPTIONS(kvmem_disk_options, it.path = path, it.size = 65536, it.flags = KVMEM_DISK_BUFFERED)));
+    kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
+    return layout;
 }
 
 TEST(a_file_and_a_transfer_that_fails_have_lines) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    char path[64];
-    snprintf(path, sizeof(path), "/tmp/kvmem_log_lines_%d", (int)getpid());
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 1);
+    SCRATCH_FILE(path, "cache");
+    OPENED(kv_side, side, &config, NULL, 1);
     begin_log(KVMEM_LOG_DEBUG);
-    kvmem_region *region = file_region(path, 65536);
-    kvmem_layout *layout = regions_lay_out(&config, &region, 1, NULL);
+    OWNED(kvmem_layout) layout = file_layout(path, &config);
     CHECK_EQ(truncate(path, 0), 0);
     move_once(layout, side.layout, KVMEM_STATUS_IO);
     end_log();
-    CHECK_EQ(unlink(path), 0);
-    kvmem_layout_destroy(layout);
-    kvmem_region_destroy(region);
-    kv_side_close(&side);
     expect(KVMEM_LOG_DEBUG, "file opened: ", path);
     expect(KVMEM_LOG_DEBUG, "transfer #", "failed after");
     expect(KVMEM_LOG_DEBUG, " us: KVMEM_STATUS_IO: ", "failed after");
@@ -208,13 +198,10 @@ TEST(a_timeout_is_a_detail) {
 }
 
 TEST(every_call_has_a_line_at_trace) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 1);
+    OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     begin_log(KVMEM_LOG_TRACE);
     GET(kvmem_block, block, kvmem_layout_get_block, side.layout, 0, 0, 0);
     end_log();
-    kv_side_close(&side);
     CHECK_EQ(num_lines, 1);
     expect(KVMEM_LOG_TRACE, "kvmem_layout_get_block: KVMEM_STATUS_OK", "");
 }
@@ -222,20 +209,13 @@ TEST(every_call_has_a_line_at_trace) {
 /* The path taken for a file is its best one, also where others are possible. */
 TEST(a_path_that_is_possible_is_not_logged_as_impossible) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    char path[64];
-    snprintf(path, sizeof(path), "/tmp/kvmem_log_paths_%d", (int)getpid());
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 1);
-    kvmem_region *region = file_region(path, 65536);
-    kvmem_layout *layout = regions_lay_out(&config, &region, 1, NULL);
+    SCRATCH_FILE(path, "cache");
+    OPENED(kv_side, side, &config, NULL, 1);
+    OWNED(kvmem_layout) layout = file_layout(path, &config);
     begin_log(KVMEM_LOG_INFO);
     move_once(layout, side.layout, KVMEM_STATUS_OK);
     move_once(side.layout, layout, KVMEM_STATUS_OK);
     end_log();
-    CHECK_EQ(unlink(path), 0);
-    kvmem_layout_destroy(layout);
-    kvmem_region_destroy(region);
-    kv_side_close(&side);
     CHECK(find(lines, "is not possible", "") == NULL);
 }
 

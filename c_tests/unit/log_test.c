@@ -87,10 +87,9 @@ static void *log_all_the_time(void *nothing) {
 TEST(a_removed_callback_is_not_called_while_others_log) {
     enum { CHANGES = 2000 };
     static revocable installed[CHANGES];
-    pthread_t threads[2];
+    threads loggers;
     unsigned late = 0;
-    for (size_t i = 0; i < NUM(threads); i++)
-        CHECK_EQ(pthread_create(&threads[i], NULL, log_all_the_time, NULL), 0);
+    threads_start(&loggers, 2, log_all_the_time, NULL, 0);
     for (int i = 0; i < CHANGES; i++) {
         EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, expect_installed, &installed[i], ERR));
         if (i > 0) installed[i - 1].is_removed = true;
@@ -102,7 +101,7 @@ TEST(a_removed_callback_is_not_called_while_others_log) {
     }
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     is_enough = true;
-    for (size_t i = 0; i < NUM(threads); i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    threads_join(&loggers);
     for (int i = 0; i < CHANGES; i++) late += installed[i].late;
     CHECK_EQ(late, 0);
 }

@@ -33,11 +33,11 @@ static void copy_between(const kvmem_layout_config *from, const kvmem_layout_con
 
 TEST(slots_move_between_every_pair_of_kinds) {
     static const uint64_t alignments[] = {1, 64};
-    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
+    EACH_TWO_KV_KINDS(here, there) {
         for (size_t i = 0; i < NUM(outers) * NUM(moves); i++) {
-            kvmem_layout_config from = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
-            kvmem_layout_config to = kv_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-            from.alignment = alignments[i % NUM(alignments)];
+            const kvmem_layout_config from = WITH(kv_config(here),
+                                                  it.alignment = alignments[i % NUM(alignments)]);
+            const kvmem_layout_config to = kv_config(there);
             const kv_move *move = &moves[i / NUM(outers)];
             copy_between(&from, &to, move, outers[i % NUM(outers)], 0);
             copy_between(&from, &to, move, outers[i % NUM(outers)], KVMEM_TRANSFER_BY_LAYER);
@@ -46,9 +46,9 @@ TEST(slots_move_between_every_pair_of_kinds) {
 }
 
 TEST(layouts_of_keys_alone_take_part) {
-    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
-        const kvmem_layout_config both = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
-        kvmem_layout_config one = WITH(kv_config(&kv_kinds[kinds % KV_NUM_KINDS]), it.outer_dim = 1);
+    EACH_TWO_KV_KINDS(here, there) {
+        const kvmem_layout_config both = kv_config(here);
+        const kvmem_layout_config one = WITH(kv_config(there), it.outer_dim = 1);
         copy_between(&both, &one, &moves[0], (kv_outers){1, 0, 1}, 0);
         copy_between(&one, &both, &moves[0], (kv_outers){0, 1, 1}, 0);
         copy_between(&one, &both, &moves[1], (kv_outers){0, 0, 1}, 0);
@@ -59,9 +59,8 @@ TEST(layouts_of_keys_alone_take_part) {
 TEST(keys_are_copied_over_values_of_the_same_block) {
     const kv_move move = KV_MOVE(3, {2, 2}, {3, 3}, {0, 6});
     const kv_outers keys_over_values = {0, 1, 1};
-    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-        const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-        OPENED(kv_side, side, &config, NULL, 3);
+    EACH_KV_KIND(kind) {
+        OPENED(kv_side, side, REF(kv_config(kind)), NULL, 3);
         kvmem_transfer_options options = kv_outers_options(&move, keys_over_values);
         kv_run_with(side.layout, side.layout, &options);
         kv_expect_outers_moved(&side, &side, &move, keys_over_values);
@@ -95,10 +94,8 @@ static void verify_between(kv_side *source, kv_side *destination, const kv_move 
     options.checksums = checksums;
     kv_run_with(source->layout, destination->layout, &options);
     options.source_outer = 1 - slots.source;
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "6 of 6 moved blocks", kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    kvmem_transfer_destroy(transfer);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
+    RUN_ENDS(KVMEM_STATUS_CORRUPT, "6 of 6 moved blocks", transfer);
     slots.source = options.source_outer;
     kv_expect_outers_moved(destination, source, move, slots);
 }
@@ -113,27 +110,25 @@ TEST(the_checksums_of_what_is_moved_are_compared) {
     }
 }
 
-static void out_and_back(const scratch *directory, const kvmem_layout_config *memory,
-                         const kvmem_layout_config *disk, uint64_t flags, uint32_t path, kv_outers slots) {
-    OPENED(kv_side, host, memory, NULL, 1);
-    OPENED(file_side, file, disk, NULL, directory, flags, 2);
-    kvmem_transfer_options options = WITH(kv_outers_options(&moves[0], slots), it.path = path);
-    kvmem_transfer_info info = kv_run_with(host.layout, file.model.layout, &options);
-    check_info(&info, &host, &moves[0], slots);
-    kv_expect_outers_moved(&file.model, &host, &moves[0], slots);
-    file_side_check(&file);
-    options = kv_outers_options(&moves[2], slots);
-    options.path = path;
-    options.flags = KVMEM_TRANSFER_VERIFY;
-    kv_run_with(file.model.layout, host.layout, &options);
-    kv_expect_outers_moved(&host, &file.model, &moves[2], slots);
-    kv_side_check(&host);
-    file_side_check(&file);
+static void out_and_back(const kvmem_layout_config *memory, const kvmem_layout_config *disk, uint64_t flags,
+                         uint32_t path, kv_outers slots) {
+    OPENED(file_pair, pair, memory, disk, NULL, flags);
+    for (int to_file = 1; to_file >= 0; to_file--) {
+        kv_side *source = file_pair_source(&pair, to_file);
+        kv_side *destination = file_pair_destination(&pair, to_file);
+        const kv_move *move = &moves[to_file ? 0 : 2];
+        const kvmem_transfer_options options =
+            WITH(kv_outers_options(move, slots), it.path = path,
+                 it.flags = to_file ? 0 : KVMEM_TRANSFER_VERIFY);
+        const kvmem_transfer_info info = kv_run_with(source->layout, destination->layout, &options);
+        check_info(&info, source, move, slots);
+        kv_expect_outers_moved(destination, source, move, slots);
+        file_pair_check(&pair);
+    }
 }
 
 TEST(slots_go_to_files_and_come_back) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, 0, KVMEM_PATH_URING};
-    SCRATCH(directory);
     for (size_t i = 0; i < KV_NUM_KINDS * KV_NUM_KINDS * 2; i++) {
         const bool is_direct = i % 2 == 0;
         const kv_kind *here = &kv_kinds[i / 2 % KV_NUM_KINDS];
@@ -141,7 +136,7 @@ TEST(slots_go_to_files_and_come_back) {
         const kvmem_layout_config memory = is_direct ? kv_aligned_config(here) : kv_config(here);
         const kvmem_layout_config disk = is_direct ? kv_aligned_config(there) : kv_config(there);
         for (size_t path = 0; path < (can_test_io_uring() ? 3 : 2); path++)
-            out_and_back(&directory, &memory, &disk, is_direct ? 0 : KVMEM_DISK_BUFFERED, paths[path],
+            out_and_back(&memory, &disk, is_direct ? 0 : KVMEM_DISK_BUFFERED, paths[path],
                          outers[(i + path) % NUM(outers)]);
     }
 }

@@ -4,11 +4,7 @@
 
 static const kv_move move = KV_MOVE(3, {0, 6}, {3, 1});
 
-static kvmem_queue *create(void) {
-    GET(kvmem_queue *, queue, kvmem_queue_create);
-    CHECK(queue != NULL);
-    return queue;
-}
+static kvmem_queue *create(void) { return MADE(kvmem_queue, kvmem_queue_create); }
 
 static int fd_of(const kvmem_queue *queue) {
     GET(int32_t, fd, kvmem_queue_get_fd, queue);
@@ -23,15 +19,8 @@ static bool is_readable(int fd, int timeout_ms) {
 
 static kvmem_transfer *create_transfer(const kv_side *source, const kv_side *destination, kvmem_queue *queue,
                                        uint64_t user_data) {
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout,
-        KV_OPTIONS(&move, it.queue = queue, it.user_data = user_data));
-    return transfer;
-}
-
-static void open_sides(kv_side *source, kv_side *destination) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side_open(source, &config, NULL, 1);
-    kv_side_open(destination, &config, NULL, 2);
+    return MADE(kvmem_transfer, kvmem_transfer_create, source->layout, destination->layout,
+                KV_OPTIONS(&move, it.queue = queue, it.user_data = user_data));
 }
 
 TEST(an_empty_queue_says_so) {
@@ -58,9 +47,7 @@ TEST(destroying_closes_the_fd) {
 }
 
 TEST(a_completion_echoes_its_user_data_and_wakes_poll) {
-    CLEANUP(kv_side_close) kv_side source;
-    CLEANUP(kv_side_close) kv_side destination;
-    open_sides(&source, &destination);
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     OWNED(kvmem_queue) queue = create();
     OWNED(kvmem_transfer) transfer = create_transfer(&source, &destination, queue,
                                                      UINT64_C(0xFEDCBA9876543210));
@@ -78,9 +65,7 @@ TEST(a_completion_echoes_its_user_data_and_wakes_poll) {
 }
 
 TEST(the_fd_stays_readable_until_all_are_taken) {
-    CLEANUP(kv_side_close) kv_side source;
-    CLEANUP(kv_side_close) kv_side destination;
-    open_sides(&source, &destination);
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     OWNED(kvmem_queue) queue = create();
     OWNED(kvmem_transfer) transfer = create_transfer(&source, &destination, queue, 5);
     for (int i = 0; i < 3; i++) RUN(transfer);
@@ -97,9 +82,7 @@ TEST(the_fd_stays_readable_until_all_are_taken) {
 #define MANY 1000
 
 TEST(a_thousand_in_flight_all_arrive_once) {
-    CLEANUP(kv_side_close) kv_side source;
-    CLEANUP(kv_side_close) kv_side destination;
-    open_sides(&source, &destination);
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     OWNED(kvmem_queue) queue = create();
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     CLEANUP(test_free) unsigned char *seen = test_allocate(MANY);
@@ -122,9 +105,7 @@ TEST(a_thousand_in_flight_all_arrive_once) {
 }
 
 TEST(a_queue_may_go_before_its_transfers) {
-    CLEANUP(kv_side_close) kv_side source;
-    CLEANUP(kv_side_close) kv_side destination;
-    open_sides(&source, &destination);
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     kvmem_queue *queue = create();
     kvmem_transfer *transfer = create_transfer(&source, &destination, queue, 1);
     kvmem_queue_destroy(queue);

@@ -10,8 +10,7 @@ static kvmem_status submit(void *transfer) { return kvmem_transfer_submit(transf
 static kvmem_transfer *create(const kv_side *source, const kv_side *destination, const kv_move *move,
                               uint32_t path, uint64_t flags) {
     kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path, it.flags = flags);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
-    return transfer;
+    return MADE(kvmem_transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
 }
 
 /* More than a submitting call copies itself as a rule. */
@@ -25,40 +24,31 @@ TEST(a_copy_is_made_by_the_caller) {
 }
 
 typedef struct file_world {
-    scratch directory;
-    kv_side memory;
-    file_side file;
+    file_pair pair;
     kvmem_transfer *transfer;
 } file_world;
 
 static void file_world_open(file_world *world, uint32_t path) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    world->directory = scratch_create(temporary_directory());
-    kv_side_open(&world->memory, &config, NULL, 1);
-    file_side_open(&world->file, &config, NULL, &world->directory, 0, 2);
-    world->transfer = create(&world->memory, &world->file.model, &some, path, 0);
+    file_pair_open(&world->pair, &config, &config, NULL, 0);
+    world->transfer = file_pair_transfer(&world->pair, true, KV_OPTIONS(&some, it.path = path));
 }
 
-static void file_world_check_and_close(file_world *world) {
-    kv_expect_moved(&world->file.model, &world->memory, &some);
-    file_side_check(&world->file);
+static void file_world_close(file_world *world) {
+    file_pair_check_moved(&world->pair, true, &some);
     kvmem_transfer_destroy(world->transfer);
-    file_side_close(&world->file);
-    kv_side_close(&world->memory);
-    scratch_remove(&world->directory);
+    file_pair_close(&world->pair);
 }
 
 TEST(a_file_is_written_by_the_caller) {
-    CLEANUP(file_world_check_and_close) file_world world;
-    file_world_open(&world, KVMEM_PATH_PREAD);
+    OPENED(file_world, world, KVMEM_PATH_PREAD);
     CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_poll(world.transfer, ERR));
 }
 
 TEST(io_uring_without_its_thread_fails_and_works_later) {
     if (!can_test_io_uring()) return;
-    CLEANUP(file_world_check_and_close) file_world world;
-    file_world_open(&world, KVMEM_PATH_URING);
+    OPENED(file_world, world, KVMEM_PATH_URING);
     CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "thread",
                    kvmem_transfer_wait(world.transfer, PATIENCE, ERR));

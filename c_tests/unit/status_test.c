@@ -83,8 +83,7 @@ TEST(errors_carry_the_native_cause) {
 }
 
 TEST(errors_without_a_native_cause_say_so) {
-    kvmem_system_options options = OPTIONS(kvmem_system_options);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_region_create_system, &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_region_create_system, REF(OPTIONS(kvmem_system_options)));
     kvmem_error_cause cause;
     EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
     CHECK_EQ(cause.domain, KVMEM_DOMAIN_NONE);

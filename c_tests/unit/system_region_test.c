@@ -5,17 +5,11 @@
 #include <sys/sysinfo.h>
 
 static kvmem_system_options system_options(uint64_t size) {
-    kvmem_system_options options;
-    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
-    kvmem_system_options_init(&options, sizeof(options));
-    options.size = size;
-    return options;
+    return OPTIONS(kvmem_system_options, it.size = size);
 }
 
 static kvmem_region *create(const kvmem_system_options *options) {
-    GET(kvmem_region *, region, kvmem_region_create_system, options);
-    CHECK(region != NULL);
-    return region;
+    return MADE(kvmem_region, kvmem_region_create_system, options);
 }
 
 TEST(memory_is_zeroed_aligned_and_writable) {

@@ -58,10 +58,9 @@ TEST(the_pairs_are_the_callers_after_create) {
     kvmem_block_pair mine[NUM(pairs)];
     memcpy(mine, pairs, sizeof(pairs));
     const kv_move my_move = {mine, NUM(mine), 0, 0, 4};
-    kvmem_transfer_options options = WITH(kv_transfer_options(&my_move), it.queue = flight.queue,
-                                          it.user_data = 42);
-    EXPECT_OK(kvmem_transfer_create(flight.source.layout, flight.destination.layout, &options,
-                                    &flight.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_create(flight.source.layout, flight.destination.layout,
+                                    REF(WITH(kv_transfer_options(&my_move), it.queue = flight.queue,
+                                             it.user_data = 42)), &flight.transfer, ERR));
     memset(mine, 0xFF, sizeof(mine));
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);

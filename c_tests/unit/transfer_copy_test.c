@@ -22,25 +22,18 @@ static void copy_between(const kvmem_layout_config *from, const kvmem_layout_con
 
 TEST(every_pair_of_kinds_copies) {
     const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
-    for (size_t from = 0; from < KV_NUM_KINDS; from++) {
-        for (size_t to = 0; to < KV_NUM_KINDS; to++)
-            copy_between(REF(kv_config(&kv_kinds[from])), REF(kv_config(&kv_kinds[to])), &all_layers);
-    }
+    EACH_TWO_KV_KINDS(from, to) copy_between(REF(kv_config(from)), REF(kv_config(to)), &all_layers);
 }
 
 TEST(layer_ranges_land_at_other_layers) {
     static const struct {
         uint64_t source, destination, count;
     } ranges[] = {{0, 0, 1}, {2, 2, 1}, {0, 2, 1}, {2, 0, 1}, {0, 1, 2}, {1, 0, 2}, {1, 1, 2}};
-    for (size_t from = 0; from < KV_NUM_KINDS; from++) {
-        for (size_t to = 0; to < KV_NUM_KINDS; to++) {
-            for (size_t i = 0; i < NUM(ranges); i++) {
-                const kvmem_layout_config source = kv_config(&kv_kinds[from]);
-                const kvmem_layout_config destination = kv_config(&kv_kinds[to]);
-                const kv_move move = {scattered, NUM(scattered), ranges[i].source, ranges[i].destination,
-                                      ranges[i].count};
-                copy_between(&source, &destination, &move);
-            }
+    EACH_TWO_KV_KINDS(from, to) {
+        for (size_t i = 0; i < NUM(ranges); i++) {
+            const kv_move move = {scattered, NUM(scattered), ranges[i].source, ranges[i].destination,
+                                  ranges[i].count};
+            copy_between(REF(kv_config(from)), REF(kv_config(to)), &move);
         }
     }
 }
@@ -48,26 +41,19 @@ TEST(layer_ranges_land_at_other_layers) {
 TEST(the_numbers_of_blocks_and_layers_may_differ) {
     static const kvmem_block_pair pairs[] = {{6, 30}, {0, 31}};
     const kv_move move = {pairs, NUM(pairs), 1, 6, 2};
-    for (size_t from = 0; from < KV_NUM_KINDS; from++) {
-        for (size_t to = 0; to < KV_NUM_KINDS; to++) {
-            const kvmem_layout_config source = kv_config(&kv_kinds[from]);
-            kvmem_layout_config destination = WITH(kv_config(&kv_kinds[to]), it.num_blocks = 32,
-                                                   it.num_layers = 8);
-            copy_between(&source, &destination, &move);
-        }
+    EACH_TWO_KV_KINDS(from, to) {
+        const kvmem_layout_config large = WITH(kv_config(to), it.num_blocks = 32, it.num_layers = 8);
+        copy_between(REF(kv_config(from)), &large, &move);
     }
 }
 
 TEST(padding_may_differ_and_stays_as_it_is) {
     static const uint64_t alignments[] = {1, 64, 512};
     const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
-    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
+    EACH_TWO_KV_KINDS(from, to) {
         for (size_t i = 0; i < NUM(alignments) * NUM(alignments); i++) {
-            kvmem_layout_config source = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
-            kvmem_layout_config destination = kv_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-            source.alignment = alignments[i / NUM(alignments)];
-            destination.alignment = alignments[i % NUM(alignments)];
-            copy_between(&source, &destination, &move);
+            copy_between(REF(WITH(kv_config(from), it.alignment = alignments[i / NUM(alignments)])),
+                         REF(WITH(kv_config(to), it.alignment = alignments[i % NUM(alignments)])), &move);
         }
     }
 }
@@ -92,9 +78,8 @@ TEST(whole_neighbouring_blocks_merge_into_one_move) {
 TEST(a_layout_copies_to_itself) {
     static const kvmem_block_pair pairs[] = {{0, 6}, {1, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-        const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-        OPENED(kv_side, side, &config, NULL, 3);
+    EACH_KV_KIND(kind) {
+        OPENED(kv_side, side, REF(kv_config(kind)), NULL, 3);
         kv_run(side.layout, side.layout, &move);
         kv_side_check_moved(&side, &side, &move);
     }

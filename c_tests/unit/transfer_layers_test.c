@@ -143,11 +143,10 @@ TEST(small_copies_and_files_go_by_layer_too) {
         OWNED(kvmem_layout) disk = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
         const kv_move *moves[] = {&part, &back};
         for (size_t i = 0; i < NUM(moves); i++) {
-            kvmem_transfer_options options = kv_transfer_options(moves[i]);
-            options.flags = KVMEM_TRANSFER_BY_LAYER;
-            options.path = paths[kind / KV_NUM_KINDS];
             const kvmem_layout *ends[] = {host.layout, disk};
-            OWN(kvmem_transfer, transfer, kvmem_transfer_create, ends[i], ends[1 - i], &options);
+            OWN(kvmem_transfer, transfer, kvmem_transfer_create, ends[i], ends[1 - i],
+                KV_OPTIONS(moves[i], it.flags = KVMEM_TRANSFER_BY_LAYER,
+                           it.path = paths[kind / KV_NUM_KINDS]));
             for (int again = 0; again < 3; again++) {
                 EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
                 EXPECT_OK(kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
@@ -180,27 +179,18 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
     kvmem_block_pair scattered[16];
     for (uint32_t i = 0; i < NUM(scattered); i++) scattered[i] = (kvmem_block_pair){2 * i, 31 - 2 * i};
     const kv_move all = {scattered, NUM(scattered), 0, 0, 2};
-    SCRATCH(directory);
-    kv_side host;
-    file_side file;
+    file_pair pair;
     const size_t files = count_open_files();
-    kv_side_open(&host, &config, NULL, 1);
-    file_side_open(&file, &config, NULL, &directory, 0, 2);
-    kv_side *source = to_file ? &host : &file.model;
-    kv_side *destination = to_file ? &file.model : &host;
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout,
-        KV_OPTIONS(&all, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.path = path));
+    file_pair_open(&pair, &config, &config, NULL, 0);
+    kvmem_transfer *transfer = file_pair_transfer(
+        &pair, to_file, KV_OPTIONS(&all, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.path = path));
     for (int again = 0; again < 3; again++) submit_and_take_back(transfer, by_layer);
     RUN(transfer);
-    kv_expect_moved(destination, source, &all);
-    kv_side_check(&host);
-    file_side_check(&file);
+    file_pair_check_moved(&pair, to_file, &all);
     submit_and_take_back(transfer, by_layer); /* the same bytes once more */
     kvmem_transfer_destroy(transfer);
-    kv_side_check(&host);
-    file_side_check(&file);
-    file_side_close(&file);
-    kv_side_close(&host);
+    file_pair_check(&pair);
+    file_pair_close(&pair);
     while (count_open_files() > files) { /* held by a thread or the ring to the last */
         sched_yield();
     }

@@ -24,8 +24,7 @@ static kvmem_submit_options step_of(const kv_move *move, uint64_t user_data) {
 }
 
 static void run_step(flight *steps, const kv_move *move, uint64_t user_data) {
-    EXPECT_OK(kvmem_transfer_submit_pairs(steps->transfer, REF(step_of(move, user_data)), ERR));
-    EXPECT_OK(kvmem_transfer_wait(steps->transfer, PATIENCE, ERR));
+    RUN_PAIRS(steps->transfer, REF(step_of(move, user_data)));
     flight_expect_moved(steps, move, user_data);
 }
 
@@ -173,8 +172,7 @@ TEST(checksums_belong_to_the_step_that_gives_them) {
     for (size_t i = 0; i < NUM(first); i++) ids[i] = first[i].source;
     EXPECT_OK(kvmem_layout_checksum(steps.source.layout, ids, NUM(ids), sums, ERR));
     kvmem_submit_options step = WITH(step_of(&move, 1), it.checksums = sums);
-    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
-    EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    RUN_PAIRS(steps.transfer, &step);
     flight_expect_moved(&steps, &move, 1);
     sums[2]++;
     EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
@@ -203,8 +201,7 @@ TEST(pairs_that_read_what_they_write_are_refused_by_step) {
     const kvmem_submit_options refused = step_of(&bad, 0), step = step_of(&back, 0);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap",
                    kvmem_transfer_submit_pairs(transfer, &refused, ERR));
-    EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    RUN_PAIRS(transfer, &step);
     kv_side_check_moved(&side, &side, &back);
 }
 
@@ -244,6 +241,7 @@ typedef struct worker {
     flight *steps;
     kvmem_transfer *transfer;
     uint32_t number;
+    uint32_t started; /* how many of its runs, if it shares the transfer */
 } worker;
 
 static void *work(void *argument) {
@@ -263,15 +261,13 @@ TEST(threads_each_with_a_transfer_do_not_disturb_each_other) {
     const kv_move initial = MOVE(first);
     const kvmem_transfer_options options = kv_transfer_options(&initial);
     worker workers[THREADS];
-    pthread_t threads[THREADS];
     for (uint32_t i = 0; i < THREADS; i++) {
-        workers[i] = (worker){&steps, NULL, i};
+        workers[i] = (worker){.steps = &steps, .number = i};
         EXPECT_OK(kvmem_transfer_create(steps.source.layout, steps.destination.layout, &options,
                                         &workers[i].transfer, ERR));
-        CHECK_EQ(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
     }
+    threads_run(THREADS, work, workers, sizeof(workers[0]));
     for (uint32_t i = 0; i < THREADS; i++) {
-        CHECK_EQ(pthread_join(threads[i], NULL), 0);
         for (uint32_t round = 0; round < ROUNDS; round++) {
             kvmem_block_pair pairs[8];
             const kv_move move = {pairs, pairs_of_round(pairs, i, round), 0, 0, LAYERS};
@@ -285,20 +281,19 @@ TEST(threads_each_with_a_transfer_do_not_disturb_each_other) {
 /* Threads that share a transfer: each submission succeeds or is refused, and what succeeded has a
  * completion of its own. */
 static void *share(void *argument) {
-    const worker *worker = argument;
-    uintptr_t started = 0;
+    worker *worker = argument;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         const kv_move move = worker->number % 2 == 0 ? MOVE(more) : MOVE(fewer);
         const kvmem_submit_options step = step_of(&move, move.num_pairs);
         const kvmem_status status = round % 3 == 0 ? kvmem_transfer_submit(worker->transfer, NULL)
                                                    : kvmem_transfer_submit_pairs(worker->transfer, &step, NULL);
         CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_BUSY);
-        started += status == KVMEM_STATUS_OK;
+        worker->started += status == KVMEM_STATUS_OK;
         kvmem_transfer_info info;
         CHECK_EQ(kvmem_transfer_get_info(worker->transfer, &info, NULL), KVMEM_STATUS_OK);
         CHECK_EQ(kvmem_transfer_wait(worker->transfer, PATIENCE, NULL), KVMEM_STATUS_OK);
     }
-    return (void *)started;
+    return NULL;
 }
 
 TEST(threads_that_share_a_transfer_start_one_run_at_a_time) {
@@ -306,19 +301,13 @@ TEST(threads_that_share_a_transfer_start_one_run_at_a_time) {
     OPENED(flight, steps, &MOVE(first), 0);
     run_step(&steps, &move, move.num_pairs);
     worker workers[THREADS];
-    pthread_t threads[THREADS];
-    for (uint32_t i = 0; i < THREADS; i++) {
-        workers[i] = (worker){&steps, steps.transfer, i};
-        CHECK_EQ(pthread_create(&threads[i], NULL, share, &workers[i]), 0);
-    }
-    uintptr_t started = 0;
-    for (uint32_t i = 0; i < THREADS; i++) {
-        void *of_thread = NULL;
-        CHECK_EQ(pthread_join(threads[i], &of_thread), 0);
-        started += (uintptr_t)of_thread;
-    }
+    for (uint32_t i = 0; i < THREADS; i++)
+        workers[i] = (worker){.steps = &steps, .transfer = steps.transfer, .number = i};
+    threads_run(THREADS, share, workers, sizeof(workers[0]));
+    uint32_t started = 0;
+    for (uint32_t i = 0; i < THREADS; i++) started += workers[i].started;
     CHECK(started > 0);
-    for (uintptr_t i = 0; i < started; i++) {
+    for (uint32_t i = 0; i < started; i++) {
         const kvmem_completion completion = next_completion(steps.queue);
         CHECK_EQ(completion.status, KVMEM_STATUS_OK);
         CHECK_EQ(completion.bytes, completion.user_data * BLOCK);

@@ -9,12 +9,7 @@ static const kvmem_block_pair one_pair[] = {{0, 0}};
     WITH(options_for(TEST_FIRST(__VA_ARGS__, ), NUM((TEST_FIRST(__VA_ARGS__, )))), TEST_REST(__VA_ARGS__, (void)0))
 
 static kvmem_transfer_options options_for(const kvmem_block_pair *pairs, size_t count) {
-    kvmem_transfer_options options;
-    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
-    kvmem_transfer_options_init(&options, sizeof(options));
-    options.pairs = pairs;
-    options.num_pairs = count;
-    return options;
+    return OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = count);
 }
 
 /* Refused at creation, with nothing moved. */

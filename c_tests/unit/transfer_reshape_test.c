@@ -177,8 +177,7 @@ static kvmem_layout *file_open(const shape *shape) {
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.flags = KVMEM_DISK_BUFFERED);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config, it.disk = &disk,
                                            it.source = KVMEM_LAYOUT_ALLOCATE);
-    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
-    return layout;
+    return MADE(kvmem_layout, kvmem_layout_build, &options);
 }
 
 /* Tokens go to the file, and from there to memory of a third order: as if they had gone there at once. */
@@ -196,10 +195,8 @@ TEST(tokens_go_through_files_of_other_orders_and_sizes) {
         const kvmem_transfer_options out = WITH(whole, it.destination_table = TABLE(file_ids, 2, 1)),
                                      back = WITH(whole, it.source_table = TABLE(file_ids, 2, 1));
         copy_elements(&destination, &source, &whole);
-        OWN(kvmem_transfer, writer, kvmem_transfer_create, source.layout, file, &out);
-        RUN(writer);
-        OWN(kvmem_transfer, reader, kvmem_transfer_create, file, destination.layout, &back);
-        RUN(reader);
+        kv_run_with(source.layout, file, &out);
+        kv_run_with(file, destination.layout, &back);
         check_unchanged(&destination);
         check_unchanged(&source);
     }
@@ -236,8 +233,7 @@ TEST(pairs_of_blocks_are_transposed_too) {
         copy_elements(&destination, &source, REF(TOKENS(0, 0, 20, (void)0)));
         const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
                                                        it.num_pairs = NUM(pairs), it.flags = KVMEM_TRANSFER_VERIFY);
-        OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
-        RUN(transfer);
+        kv_run_with(source.layout, destination.layout, &options);
         check_unchanged(&destination);
     }
 }
@@ -260,8 +256,7 @@ TEST(checksums_are_the_same_in_every_order) {
         CHECK_EQ(checksums[1], checksums[0]);
         const uint64_t last[AXES] = {1, LAYERS - 1, 1, 3, 2, ELEMENTS - 1};
         source.memory[offset_of(&source, last)] ^= 1;
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT(KVMEM_STATUS_CORRUPT, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN_ENDS(KVMEM_STATUS_CORRUPT, "", transfer);
     }
 }
 
@@ -275,13 +270,13 @@ static void expect_explained(const kvmem_layout *from, const kvmem_layout *to,
                              const kvmem_transfer_options *options, const char *loops) {
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
     kvmem_transfer_explanation explained;
-    OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, &explained);
+    const char *text = kv_explained(transfer, &explained);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(explained.num_moves, info.num_moves);
     CHECK(explained.bytes_per_second > 0);
     char line[256];
     snprintf(line, sizeof(line), "\n%s\nbytes read in excess: 0\n", loops);
-    CHECK_HAS(kvmem_blob_data(text), line);
+    CHECK_HAS(text, line);
 }
 
 TEST(the_loops_are_explained) {
@@ -312,8 +307,7 @@ TEST(large_transposed_copies_are_exact_too) {
     const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.source_table = &tables[0],
                                                    it.destination_table = &tables[1], it.num_tokens = 4000);
     copy_elements(&destination, &source, &options);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
-    RUN(transfer);
+    kv_run_with(source.layout, destination.layout, &options);
     check_unchanged(&destination);
 }
 
@@ -334,8 +328,7 @@ TEST(steps_have_tables_of_their_own) {
         kv_fill(source.memory, source.size, (uint32_t)round);
         memcpy(source.expected, source.memory, source.size);
         copy_elements(&destination, &source, &options);
-        EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN_PAIRS(transfer, &step);
         check_unchanged(&destination);
         step.num_tokens = 1000;
         EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_transfer_submit_pairs(transfer, &step, ERR));
@@ -403,6 +396,5 @@ TEST(heads_that_are_apart_need_their_number_on_both_sides) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, text, kvmem_transfer_create, unknown, hnd.layout, &options);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "num_heads is 0 in the destination layout", kvmem_transfer_create,
            hnd.layout, unknown, &options);
-    OWN(kvmem_transfer, copies, kvmem_transfer_create, unknown, nhd.layout, &options);
-    RUN(copies);
+    kv_run_with(unknown, nhd.layout, &options);
 }
