@@ -5,10 +5,7 @@
 #include <dlfcn.h>
 
 static kvmem_agent_options agent_options(void) {
-    kvmem_agent_options options;
-    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
-    kvmem_agent_options_init(&options, sizeof(options));
-    return options;
+    return OPTIONS(kvmem_agent_options);
 }
 
 /* An agent made with these options must work: it gets a backend and answers its metadata. */

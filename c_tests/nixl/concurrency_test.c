@@ -17,9 +17,8 @@ static kvmem_layout_config blocks(uint64_t count) {
 static kvmem_transfer *create_nth(kv_meeting *fixture, kvmem_queue *queue, uint32_t i) {
     const kv_move move = KV_MOVE(3, {i, MANY - 1 - i});
     kv_expect_moved(&fixture->peer.model, &fixture->side, &move);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, fixture->side.layout, fixture->peer.model.layout,
-        KV_OPTIONS(&move, it.queue = queue, it.user_data = i));
-    return transfer;
+    return MADE(kvmem_transfer, kvmem_transfer_create, fixture->side.layout, fixture->peer.model.layout,
+                KV_OPTIONS(&move, it.queue = queue, it.user_data = i));
 }
 
 TEST(a_thousand_in_one_queue_all_arrive_once) {
@@ -68,25 +67,24 @@ static void *work(void *argument) {
     worker->status = KVMEM_STATUS_OK;
     for (int round = 0; round < ROUNDS && worker->status == KVMEM_STATUS_OK; round++) {
         worker->status = go_once(worker, here, there);
-        if (worker->status == KVMEM_STATUS_OK) worker->status = go_once(worker, there, here);
+        THEN(worker->status, go_once(worker, there, here));
     }
     return NULL;
 }
 
 /* Pair k of worker w: block 8w + k to itself, so that there and back leaves this side as it is. */
+static void take_blocks(worker *worker, uint32_t w, kv_meeting *fixture) {
+    worker->fixture = fixture;
+    for (uint32_t k = 0; k < 8; k++) worker->pairs[k] = (kvmem_block_pair){8 * w + k, 8 * w + k};
+    kv_expect_moved(&fixture->peer.model, &fixture->side, &(kv_move){worker->pairs, 8, 0, 0, 3});
+}
+
 TEST(four_threads_submit_at_once) {
     const kvmem_layout_config config = blocks(THREADS * 8);
     OPENED(kv_meeting, fixture, "near", "far", &config, &config);
     worker workers[THREADS];
-    pthread_t threads[THREADS];
-    for (uint32_t w = 0; w < THREADS; w++) {
-        workers[w].fixture = &fixture;
-        for (uint32_t k = 0; k < 8; k++) workers[w].pairs[k] = (kvmem_block_pair){8 * w + k, 8 * w + k};
-        const kv_move move = {workers[w].pairs, 8, 0, 0, 3};
-        kv_expect_moved(&fixture.peer.model, &fixture.side, &move);
-        CHECK_EQ(pthread_create(&threads[w], NULL, work, &workers[w]), 0);
-    }
-    for (uint32_t w = 0; w < THREADS; w++) CHECK_EQ(pthread_join(threads[w], NULL), 0);
+    for (uint32_t w = 0; w < THREADS; w++) take_blocks(&workers[w], w, &fixture);
+    threads_run(THREADS, work, workers, sizeof(workers[0]));
     for (uint32_t w = 0; w < THREADS; w++) CHECK_EQ(workers[w].status, KVMEM_STATUS_OK);
     kv_side_check(&fixture.side);
     kv_peer_check(&fixture.peer);
@@ -104,12 +102,12 @@ TEST(waiting_for_notifications_stops_nobody) {
     const kvmem_layout_config config = blocks(8);
     OPENED(kv_meeting, fixture, "near", "far", &config, &config);
     worker waiting = {.fixture = &fixture, .status = KVMEM_STATUS_PANIC};
-    pthread_t thread;
-    CHECK_EQ(pthread_create(&thread, NULL, wait_for_note, &waiting), 0);
+    threads thread;
+    threads_start(&thread, 1, wait_for_note, &waiting, sizeof(waiting));
     const kv_move move = KV_MOVE(3, {1, 2});
     for (int i = 0; i < ROUNDS; i++) kv_run(fixture.side.layout, fixture.peer.model.layout, &move);
     kv_peer_notify(&fixture.peer, "near", "enough", 6);
-    CHECK_EQ(pthread_join(thread, NULL), 0);
+    threads_join(&thread);
     CHECK_EQ(waiting.status, KVMEM_STATUS_OK);
 }
 
@@ -137,8 +135,7 @@ static void *register_and_deregister(void *argument) {
         OWNED(kvmem_region) region = NULL;
         OWNED(kvmem_registration) registration = NULL;
         worker->status = kvmem_region_adopt_host(&options, &region, NULL);
-        if (worker->status == KVMEM_STATUS_OK)
-            worker->status = kvmem_region_register(region, worker->fixture->agent, &registration, NULL);
+        THEN(worker->status, kvmem_region_register(region, worker->fixture->agent, &registration, NULL));
     }
     return NULL;
 }
@@ -152,11 +149,7 @@ TEST(waiters_notifications_and_commands_share_the_agent) {
     OPENED(kv_meeting, fixture, "near", "far", &config, &config);
     worker workers[ALL];
     pthread_t threads[ALL];
-    for (uint32_t w = 0; w < WAITERS; w++) {
-        for (uint32_t k = 0; k < 8; k++) workers[w].pairs[k] = (kvmem_block_pair){8 * w + k, 8 * w + k};
-        const kv_move move = {workers[w].pairs, 8, 0, 0, 3};
-        kv_expect_moved(&fixture.peer.model, &fixture.side, &move);
-    }
+    for (uint32_t w = 0; w < WAITERS; w++) take_blocks(&workers[w], w, &fixture);
     for (size_t i = 0; i < ALL; i++) {
         workers[i].fixture = &fixture;
         CHECK_EQ(pthread_create(&threads[i], NULL, bodies[i], &workers[i]), 0);
@@ -169,12 +162,6 @@ TEST(waiters_notifications_and_commands_share_the_agent) {
     for (size_t i = 0; i < ALL; i++) CHECK_EQ(workers[i].status, KVMEM_STATUS_OK);
     kv_side_check(&fixture.side);
     kv_peer_check(&fixture.peer);
-}
-
-static kvmem_region *host_region(void) {
-    kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = MIB);
-    GET(kvmem_region *, region, kvmem_region_create_system, &options);
-    return region;
 }
 
 /* One of two threads that build a layout over the same region. */
@@ -199,18 +186,13 @@ static void building_at_once(building both[2], void *(*body)(void *), const kvme
                              kvmem_agent *agent, kvmem_region *region) {
     pthread_barrier_t start;
     CHECK_EQ(pthread_barrier_init(&start, NULL, 2), 0);
-    pthread_t threads[2];
     for (size_t i = 0; i < 2; i++) {
         both[i] = (building){.start = &start, .region = region};
-        kvmem_layout_options_init(&both[i].options, sizeof(both[i].options));
-        both[i].options.config = config;
-        both[i].options.agent = agent;
-        both[i].options.source = KVMEM_LAYOUT_REGIONS;
-        both[i].options.regions = &both[i].region;
-        both[i].options.count = 1;
-        CHECK_EQ(pthread_create(&threads[i], NULL, body, &both[i]), 0);
+        both[i].options = OPTIONS(kvmem_layout_options, it.config = config, it.agent = agent,
+                                  it.source = KVMEM_LAYOUT_REGIONS, it.regions = &both[i].region,
+                                  it.count = 1);
     }
-    for (size_t i = 0; i < 2; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    threads_run(2, body, both, sizeof(both[0]));
     CHECK_EQ(pthread_barrier_destroy(&start), 0);
     for (size_t i = 0; i < 2; i++) {
         if (both[i].status != KVMEM_STATUS_OK)
@@ -221,7 +203,7 @@ static void building_at_once(building both[2], void *(*body)(void *), const kvme
 TEST(layouts_over_one_region_are_built_by_two_threads) {
     OWNED(kvmem_agent) agent = agent_open("near");
     for (int round = 0; round < ROUNDS; round++) {
-        OWNED(kvmem_region) region = host_region();
+        OWNED(kvmem_region) region = region_create_system(MIB, 0);
         building both[2];
         building_at_once(both, build, REF(kv_config(&kv_kinds[0])), agent, region);
         /* They share one registration, which lasts until the later one is destroyed. */
@@ -250,7 +232,7 @@ static void *build_and_destroy(void *argument) {
 TEST(layouts_over_one_region_are_built_while_others_are_destroyed) {
     OWNED(kvmem_agent) agent = agent_open("near");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    OWNED(kvmem_region) region = host_region();
+    OWNED(kvmem_region) region = region_create_system(MIB, 0);
     building both[2];
     building_at_once(both, build_and_destroy, &config, agent, region);
 }

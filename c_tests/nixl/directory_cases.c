@@ -5,8 +5,7 @@
 #define UCX_NAME_LIMIT 200
 
 kvmem_directory *directory_open(const place *place) {
-    GET(kvmem_directory *, directory, kvmem_directory_create, &place->options);
-    return directory;
+    return MADE(kvmem_directory, kvmem_directory_create, &place->options);
 }
 
 kvmem_directory_event directory_await(kvmem_directory *directory, uint32_t kind, const char *agent) {
@@ -29,8 +28,7 @@ static void publish(kvmem_directory *directory, kvmem_agent *agent, const kvmem_
 }
 
 static kvmem_directory_entry *find(kvmem_directory *directory, const char *name) {
-    GET(kvmem_directory_entry *, entry, kvmem_directory_look_up, directory, name, PATIENCE);
-    return entry;
+    return MADE(kvmem_directory_entry, kvmem_directory_look_up, directory, name, PATIENCE);
 }
 
 static kvmem_directory_entry_info info_of(const kvmem_directory_entry *entry) {
@@ -54,8 +52,8 @@ TEST(an_agent_is_found_by_name_with_its_layouts) {
 
     OWNED(kvmem_directory_entry) entry = find(reader, "north/1");
     const kvmem_directory_entry_info info = info_of(entry);
-    const message metadata = agent_metadata(agent);
-    const message descriptor = layout_descriptor(side.layout);
+    CLEANUP(message_free) const message metadata = agent_metadata(agent);
+    CLEANUP(message_free) const message descriptor = layout_descriptor(side.layout);
     CHECK_STR(info.agent, "north/1");
     CHECK(info.incarnation != 0);
     CHECK_EQ(info.version, 1);
@@ -70,8 +68,6 @@ TEST(an_agent_is_found_by_name_with_its_layouts) {
     }
     kvmem_published_layout none;
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "2", kvmem_directory_entry_get_layout(entry, 2, &none, ERR));
-    message_free(&metadata);
-    message_free(&descriptor);
 }
 
 /* What was looked up is current, then out of date, then of an agent that is gone: three answers. */
@@ -203,11 +199,10 @@ static void pull(const kvmem_directory_entry *entry, kvmem_agent *agent, kv_side
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     EXPECT_OK(kvmem_directory_entry_load(entry, agent, ERR));
     OWN(kvmem_layout, remote, kvmem_directory_entry_import_layout, entry, agent, "cache");
-    kv_side model;
+    CLEANUP(kv_side_close) kv_side model;
     kv_model_open(&model, &config, seed);
     kv_run(remote, side->layout, &move);
     kv_side_check_moved(side, &model, &move);
-    kv_side_close(&model);
 }
 
 /* Found by name, killed, gone, and back under the same name: the whole life of a peer. */

@@ -144,14 +144,13 @@ TEST(a_slow_server_fails_calls_at_their_deadline) {
     const kvmem_directory_options options = options_at(&it.endpoint);
     REFUSE(KVMEM_STATUS_TIMED_OUT, it.endpoint, kvmem_directory_create, &options); /* 5 seconds */
     etcd_server_thaw(&it.server);
-    kvmem_directory_entry *found = NULL;
+    OWNED(kvmem_directory_entry) found = NULL;
     kvmem_status status;
     do { /* a connection may have been given up meanwhile */
         status = kvmem_directory_publish(it.publisher, it.agent, NULL, 0, PATIENCE, ERR);
         THEN(status, kvmem_directory_look_up(it.watcher, "north", PATIENCE, &found, ERR));
     } while (status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_IO);
     CHECK_EQ(status, KVMEM_STATUS_OK);
-    kvmem_directory_entry_destroy(found);
 }
 
 /* Destroyed while the server does not respond: it ends all the same. */

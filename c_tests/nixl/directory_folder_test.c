@@ -73,14 +73,13 @@ TEST(a_folder_that_was_moved_is_made_again) {
     EXPECT_OK(kvmem_directory_publish(publisher, agent, NULL, 0, PATIENCE, ERR));
     EXPECT_OK(kvmem_directory_watch(reader, "north", PATIENCE, ERR));
     directory_await(reader, KVMEM_DIRECTORY_PUBLISHED, "north");
-    GET(kvmem_directory_entry *, entry, kvmem_directory_look_up, reader, "north", PATIENCE);
+    OWN(kvmem_directory_entry, entry, kvmem_directory_look_up, reader, "north", PATIENCE);
     CHECK_EQ(rename(folder_of(&here), TEXT("%s.old", folder_of(&here))), 0);
     kvmem_status status;
     do { /* until the publisher has written its entry again */
         status = kvmem_directory_check(reader, entry, PATIENCE, ERR);
         CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NOT_FOUND);
     } while (status != KVMEM_STATUS_OK);
-    kvmem_directory_entry_destroy(entry);
 }
 
 TEST(a_folder_that_cannot_be_used_is_refused) {

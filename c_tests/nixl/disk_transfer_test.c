@@ -13,42 +13,22 @@ static kvmem_agent *disk_agent(const char *name) {
     return agent;
 }
 
-static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_layout_config *disk,
-                              kvmem_agent *agent, const scratch *directory, uint64_t flags) {
-    OPENED(kv_side, host, memory, agent, 1);
-    OPENED(file_side, file, disk, agent, directory, flags, 2);
-    kvmem_transfer_info info = kv_run_by(host.layout, file.model.layout, &out, KVMEM_PATH_NIXL_FILE_WRITE);
-    CHECK_EQ(info.path, KVMEM_PATH_NIXL_FILE_WRITE);
-    CHECK_EQ(info.bytes, 5 * 3 * 2 * kv_piece_size(memory));
-    kv_expect_moved(&file.model, &host, &out);
-    file_side_check(&file);
-    kv_side_check(&host);
-    info = kv_run_by(file.model.layout, host.layout, &back, KVMEM_PATH_NIXL_FILE_READ);
-    CHECK_EQ(info.path, KVMEM_PATH_NIXL_FILE_READ);
-    CHECK_EQ(info.num_pieces, 3 * 2 * 2);
-    kv_side_check_moved(&host, &file.model, &back);
-    file_side_check(&file);
-}
-
-TEST(every_pair_of_kinds_goes_out_and_comes_back) {
+static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), uint64_t flags) {
     OWNED(kvmem_agent) agent = disk_agent("offload");
-    SCRATCH(directory);
-    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
-        const kvmem_layout_config memory = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
-        const kvmem_layout_config disk = kv_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-        move_out_and_back(&memory, &disk, agent, &directory, KVMEM_DISK_BUFFERED);
+    EACH_TWO_KV_KINDS(here, there) {
+        const kvmem_layout_config memory = config(here), disk = config(there);
+        OPENED(file_pair, pair, &memory, &disk, agent, flags);
+        kvmem_transfer_info info = file_pair_run(&pair, true, &out, KVMEM_PATH_NIXL_FILE_WRITE);
+        CHECK_EQ(info.path, KVMEM_PATH_NIXL_FILE_WRITE);
+        CHECK_EQ(info.bytes, 5 * 3 * 2 * kv_piece_size(&memory));
+        info = file_pair_run(&pair, false, &back, KVMEM_PATH_NIXL_FILE_READ);
+        CHECK_EQ(info.path, KVMEM_PATH_NIXL_FILE_READ);
+        CHECK_EQ(info.num_pieces, 3 * 2 * 2);
     }
 }
 
-TEST(direct_io_moves_the_same_bytes) {
-    OWNED(kvmem_agent) agent = disk_agent("offload");
-    SCRATCH(directory);
-    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
-        const kvmem_layout_config memory = kv_aligned_config(&kv_kinds[kinds / KV_NUM_KINDS]);
-        const kvmem_layout_config disk = kv_aligned_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-        move_out_and_back(&memory, &disk, agent, &directory, 0);
-    }
-}
+TEST_CALL(every_pair_of_kinds_goes_out_and_comes_back, every_pair_of_kinds(kv_config, KVMEM_DISK_BUFFERED))
+TEST_CALL(direct_io_moves_the_same_bytes, every_pair_of_kinds(kv_aligned_config, 0))
 
 /* Offload, wipe, restore: what an engine does with a nameless file. */
 TEST(a_temporary_file_gives_back_what_it_took) {
@@ -76,8 +56,7 @@ TEST(a_limit_on_files_is_an_error_and_no_signal) {
     CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit little = {4096, before.rlim_max};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
-    kvmem_status status = kvmem_transfer_submit(transfer, ERR);
-    THEN(status, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    const kvmem_status status = submit_and_wait(transfer, PATIENCE);
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
     CHECK_EQ(status, KVMEM_STATUS_NIXL);
     kvmem_transfer_destroy(transfer);
@@ -94,8 +73,7 @@ TEST(a_file_cut_short_is_an_error) {
     CHECK_EQ(ftruncate((int)layout_info(file).device_id, 4096), 0);
     kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.path = KVMEM_PATH_NIXL_FILE_READ);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, host.layout, &options);
-    kvmem_status status = kvmem_transfer_submit(transfer, ERR);
-    THEN(status, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    const kvmem_status status = submit_and_wait(transfer, PATIENCE);
     CHECK(status == KVMEM_STATUS_NIXL || status == KVMEM_STATUS_IO);
 }
 
@@ -148,7 +126,6 @@ TEST(promises_hold_for_files_as_without_nixl) {
 
 TEST(disk_needs_a_backend_for_files) {
     OWNED(kvmem_agent) agent = agent_open("no_posix");
-    kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.size = MIB);
-    OWN(kvmem_region, region, kvmem_region_create_disk, &disk);
+    OWN(kvmem_region, region, kvmem_region_create_disk, REF(OPTIONS(kvmem_disk_options, it.size = MIB)));
     REFUSE(KVMEM_STATUS_NIXL, "UCX", kvmem_region_register, region, agent);
 }

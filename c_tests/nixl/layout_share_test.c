@@ -111,10 +111,9 @@ TEST(an_import_has_the_order_of_the_exported_layout) {
         const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2,
                                                 it.order = orders[i], it.head_stride = i == 3 ? 64 : 0);
         const kvmem_system_options system = OPTIONS(kvmem_system_options);
-        const kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
-                                                     it.agent = far,
-                                                     it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system);
-        OWN(kvmem_layout, original, kvmem_layout_build, &options);
+        OWN(kvmem_layout, original, kvmem_layout_build,
+            REF(OPTIONS(kvmem_layout_options, it.config = &config, it.agent = far,
+                        it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system)));
         CLEANUP(message_free) message metadata = agent_metadata(far);
         agent_load(near, &metadata);
         CLEANUP(message_free) message descriptor = layout_descriptor(original);

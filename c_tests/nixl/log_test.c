@@ -123,13 +123,10 @@ static void *make_backends(void *context) {
 
 TEST(several_threads_may_ask_the_same) {
     static asked asked;
-    pthread_t threads[2];
     OWNED(kvmem_agent) agent = agent_open("shared");
     asked.agent = agent;
     listen_to(&asked);
-    for (size_t i = 0; i < NUM(threads); i++)
-        CHECK_EQ(pthread_create(&threads[i], NULL, make_backends, &asked), 0);
-    for (size_t i = 0; i < NUM(threads); i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    threads_run(2, make_backends, &asked, 0);
     listen_no_more();
     CHECK(asked.messages > 0);
     CHECK_EQ(asked.failures, 0);

@@ -63,15 +63,23 @@ TEST(an_agents_own_metadata_is_recognized) {
                    kvmem_agent_load_remote_metadata(agent, metadata.data, metadata.size, NULL, ERR));
 }
 
-/* A port of the loopback interface that was free a moment ago. */
-static uint32_t free_port(void) {
-    CLEANUP(test_close) const int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+/* A TCP socket bound to a free port of these addresses. */
+static int bound_socket(in_addr_t addresses, uint32_t *port) {
+    const int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(socket_fd >= 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(addresses)};
     CHECK_EQ(bind(socket_fd, (struct sockaddr *)&address, sizeof(address)), 0);
     socklen_t size = sizeof(address);
     CHECK_EQ(getsockname(socket_fd, (struct sockaddr *)&address, &size), 0);
-    return ntohs(address.sin_port);
+    *port = ntohs(address.sin_port);
+    return socket_fd;
+}
+
+/* A port of the loopback interface that was free a moment ago. */
+static uint32_t free_port(void) {
+    uint32_t port = 0;
+    close(bound_socket(INADDR_LOOPBACK, &port));
+    return port;
 }
 
 /* Between finding a port and listening on it somebody may take it: then another one is tried. */
@@ -89,43 +97,60 @@ static kvmem_agent *listening_agent(const char *name, uint32_t *port) {
     return agent;
 }
 
-TEST(metadata_is_fetched_by_address) {
-    uint32_t port = 0;
+/* Two agents that listen; the port is that of the far one. */
+typedef struct listeners {
+    kvmem_agent *near, *far;
+    uint32_t port;
+} listeners;
+
+static void listeners_open(listeners *both) {
     uint32_t near_port = 0;
-    OWNED(kvmem_agent) far = listening_agent("far", &port);
-    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
-    EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR));
-    EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
+    both->far = listening_agent("far", &both->port);
+    both->near = listening_agent("near", &near_port);
+}
+
+static void listeners_close(listeners *both) {
+    kvmem_agent_destroy(both->near);
+    kvmem_agent_destroy(both->far);
+}
+
+static kvmem_status fetch_far(const listeners *both, const char *host, uint64_t timeout) {
+    return kvmem_agent_fetch_remote_metadata(both->near, "far", host, both->port, timeout, ERR);
+}
+
+/* Polls until NIXL's thread of the peer has done something; the deadline of the test bounds it. */
+static void await_metadata(kvmem_agent *agent, const char *name, kvmem_status status) {
+    const struct timespec pause = {0, 1000000};
+    while (kvmem_agent_check_remote_metadata(agent, name, NULL) != status) nanosleep(&pause, NULL);
+}
+
+TEST(metadata_is_fetched_by_address) {
+    OPENED(listeners, both);
+    EXPECT_OK(fetch_far(&both, "127.0.0.1", PATIENCE));
+    EXPECT_OK(kvmem_agent_check_remote_metadata(both.near, "far", ERR));
 }
 
 TEST(a_peer_is_reached_by_its_host_name) {
-    uint32_t port = 0;
-    uint32_t near_port = 0;
-    OWNED(kvmem_agent) far = listening_agent("far", &port);
-    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
-    EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "localhost", port, PATIENCE, ERR));
-    EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
-    EXPECT_OK(kvmem_agent_send_local_metadata(near, "localhost", port, ERR));
+    OPENED(listeners, both);
+    EXPECT_OK(fetch_far(&both, "localhost", PATIENCE));
+    EXPECT_OK(kvmem_agent_check_remote_metadata(both.near, "far", ERR));
+    EXPECT_OK(kvmem_agent_send_local_metadata(both.near, "localhost", both.port, ERR));
     /* A name that no name server may know. */
-    const kvmem_status status =
-        kvmem_agent_fetch_remote_metadata(near, "far", "no-such-host.invalid", port, SECONDS(3), ERR);
+    const kvmem_status status = fetch_far(&both, "no-such-host.invalid", SECONDS(3));
     CHECK(status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_TIMED_OUT);
     CHECK_HAS(test_last_message(), "no-such-host.invalid");
 }
 
 /* Loaded metadata says nothing about the peer's listen thread now. */
 TEST(a_loaded_peer_that_no_longer_listens_is_not_fetched) {
-    uint32_t port = 0;
-    uint32_t near_port = 0;
-    kvmem_agent *far = listening_agent("far", &port);
-    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
-    EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR));
-    EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR)); /* again */
-    kvmem_agent_destroy(far);
+    OPENED(listeners, both);
+    for (int i = 0; i < 2; i++) EXPECT_OK(fetch_far(&both, "127.0.0.1", PATIENCE));
+    kvmem_agent_destroy(both.far);
+    both.far = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens at 127.0.0.1",
-                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, 0, ERR));
-    EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR)); /* the older metadata stays */
+                   fetch_far(&both, "127.0.0.1", PATIENCE));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, fetch_far(&both, "127.0.0.1", 0));
+    EXPECT_OK(kvmem_agent_check_remote_metadata(both.near, "far", ERR)); /* the older metadata stays */
 }
 
 TEST(an_agent_does_not_fetch_its_own_metadata) {
@@ -137,21 +162,9 @@ TEST(an_agent_does_not_fetch_its_own_metadata) {
 }
 
 TEST(metadata_is_sent_by_address) {
-    uint32_t port = 0;
-    uint32_t near_port = 0;
-    OWNED(kvmem_agent) far = listening_agent("far", &port);
-    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
-    EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
-    const struct timespec pause = {0, 1000000};
-    while (kvmem_agent_check_remote_metadata(far, "near", NULL) != KVMEM_STATUS_OK) {
-        nanosleep(&pause, NULL); /* it arrives on a thread of NIXL's; the deadline bounds the wait */
-    }
-}
-
-/* Polls until NIXL's thread of the peer has done something; the deadline of the test bounds it. */
-static void await_metadata(kvmem_agent *agent, const char *name, kvmem_status status) {
-    const struct timespec pause = {0, 1000000};
-    while (kvmem_agent_check_remote_metadata(agent, name, NULL) != status) nanosleep(&pause, NULL);
+    OPENED(listeners, both);
+    EXPECT_OK(kvmem_agent_send_local_metadata(both.near, "127.0.0.1", both.port, ERR));
+    await_metadata(both.far, "near", KVMEM_STATUS_OK);
 }
 
 TEST(partial_metadata_is_of_some_memory) {
@@ -162,9 +175,7 @@ TEST(partial_metadata_is_of_some_memory) {
     kvmem_descriptors *lists[2];
     kvmem_segments *segments[2];
     for (size_t i = 0; i < 2; i++) {
-        EXPECT_OK(kvmem_descriptors_create(KVMEM_MEMORY_DRAM, &lists[i], ERR));
-        const kvmem_descriptor one = {.address = (uintptr_t)memory[i], .size = sizeof(memory[i])};
-        EXPECT_OK(kvmem_descriptors_add(lists[i], &one, 1, ERR));
+        lists[i] = descriptors_of_memory(memory[i], sizeof(memory[i]));
         EXPECT_OK(kvmem_segments_register(far, lists[i], NULL, &segments[i], ERR));
     }
     OWN(kvmem_blob, connection, kvmem_agent_get_partial_metadata, far, none, NULL);
@@ -184,10 +195,9 @@ TEST(partial_metadata_is_of_some_memory) {
 
 TEST(partial_metadata_is_sent_and_withdrawn_by_address) {
     static unsigned char memory[4096];
-    uint32_t port = 0;
-    uint32_t near_port = 0;
-    OWNED(kvmem_agent) far = listening_agent("far", &port);
-    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
+    OPENED(listeners, both);
+    kvmem_agent *near = both.near, *far = both.far;
+    const uint32_t port = both.port;
     OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
     EXPECT_OK(kvmem_agent_send_partial_metadata(near, list, "127.0.0.1", port, ERR)); /* how to connect */
     await_metadata(far, "near", KVMEM_STATUS_OK);
@@ -211,22 +221,14 @@ TEST(partial_metadata_is_sent_and_withdrawn_by_address) {
     }
 }
 
-/* Whatever the timeout: the deadline of the test would come first. */
 /* NIXL does not say why. */
 TEST(a_port_in_use_is_named) {
-    const int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-    socklen_t size = sizeof(address);
-    CHECK_EQ(bind(socket_fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    CHECK_EQ(listen(socket_fd, 1), 0);
-    CHECK_EQ(getsockname(socket_fd, (struct sockaddr *)&address, &size), 0);
-    kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_LISTEN_THREAD,
-                                          it.listen_port = ntohs(address.sin_port));
-    char port[32];
-    snprintf(port, sizeof(port), "TCP port %u", options.listen_port);
-    REFUSE(KVMEM_STATUS_NIXL, port, kvmem_agent_create, "second", &options);
+    uint32_t port = 0;
+    CLEANUP(test_close) const int listener = bound_socket(INADDR_ANY, &port);
+    CHECK_EQ(listen(listener, 1), 0);
+    REFUSE(KVMEM_STATUS_NIXL, TEXT("TCP port %u", port), kvmem_agent_create, "second",
+           REF(OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_LISTEN_THREAD, it.listen_port = port)));
     CHECK_HAS(test_last_message(), "set listen_port");
-    CHECK_EQ(close(socket_fd), 0);
 }
 
 TEST(an_address_where_nothing_listens_is_reported_at_once) {
@@ -247,16 +249,11 @@ TEST(an_address_where_nothing_listens_is_reported_at_once) {
 TEST(what_does_not_reply_is_an_error_in_time) {
     uint32_t near_port = 0;
     OWNED(kvmem_agent) near = listening_agent("near", &near_port);
-    CLEANUP(test_close) const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(listener >= 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof(address);
-    CHECK_EQ(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+    uint32_t port = 0;
+    CLEANUP(test_close) const int listener = bound_socket(INADDR_LOOPBACK, &port);
     CHECK_EQ(listen(listener, 16), 0);
-    CHECK_EQ(getsockname(listener, (struct sockaddr *)&address, &size), 0);
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "agent 'far' from 127.0.0.1",
-                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", ntohs(address.sin_port),
-                                                     MILLISECONDS(700), ERR));
+                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, MILLISECONDS(700), ERR));
 }
 
 TEST(impossible_addresses_are_refused) {
@@ -302,18 +299,14 @@ static size_t count_sockets(uint32_t port) {
 
 /* Neither side keeps a connection that was only opened to see whether it can be. */
 TEST(checks_leave_no_connection_behind) {
-    uint32_t port = 0;
-    uint32_t near_port = 0;
-    OWNED(kvmem_agent) far = listening_agent("far", &port);
-    OWNED(kvmem_agent) near = listening_agent("near", &near_port);
+    OPENED(listeners, both);
     const struct timespec pause = {0, 1000000};
-    EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
-    while (kvmem_agent_check_remote_metadata(far, "near", NULL) != KVMEM_STATUS_OK) {
-        nanosleep(&pause, NULL); /* then NIXL has its connection; the deadline bounds the wait */
-    }
-    const size_t before = count_sockets(port);
-    for (int i = 0; i < 8; i++) EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
-    while (count_sockets(port) > before) {
+    EXPECT_OK(kvmem_agent_send_local_metadata(both.near, "127.0.0.1", both.port, ERR));
+    await_metadata(both.far, "near", KVMEM_STATUS_OK); /* then NIXL has its connection */
+    const size_t before = count_sockets(both.port);
+    for (int i = 0; i < 8; i++)
+        EXPECT_OK(kvmem_agent_send_local_metadata(both.near, "127.0.0.1", both.port, ERR));
+    while (count_sockets(both.port) > before) {
         nanosleep(&pause, NULL); /* NIXL closes them on a thread of its own */
     }
 }

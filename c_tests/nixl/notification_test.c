@@ -35,11 +35,10 @@ TEST(a_large_one_arrives_whole) {
     CLEANUP(test_free) unsigned char *large = test_allocate(size);
     kv_fill(large, size, 99);
     OWNED(kvmem_agent) agent = agent_open("speaker");
-    kv_peer peer;
+    CLEANUP(kv_peer_close) kv_peer peer;
     meet(&peer, agent);
     EXPECT_OK(kvmem_agent_notify(agent, "listener", large, size, ERR));
     kv_peer_expect_notification(&peer, "speaker", large, size);
-    kv_peer_close(&peer);
 }
 
 #define MANY 500
@@ -192,7 +191,6 @@ TEST(a_queue_reports_that_messages_have_arrived) {
 /* An agent ends while a queue reports its messages. */
 TEST(an_agent_with_a_queue_is_destroyed) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    GET(kvmem_agent *, agent, kvmem_agent_create, "short", NULL);
+    OWN(kvmem_agent, agent, kvmem_agent_create, "short", NULL);
     EXPECT_OK(kvmem_agent_report_notifications(agent, queue, 1, ERR));
-    kvmem_agent_destroy(agent);
 }

@@ -57,21 +57,7 @@ static void to_and_from_peer(kv_side *local, kv_peer *peer) {
     }
 }
 
-TEST(slots_are_read_from_a_peer_and_written_there) {
-    OWNED(kvmem_agent) agent = agent_open("near");
-    for (size_t there = 0; there < KV_NUM_KINDS; there++) {
-        kv_peer peer;
-        kv_peer_open(&peer, kv_kinds[there].name, REF(kv_config(&kv_kinds[there])), 100);
-        kv_peer_meet(&peer, agent);
-        for (size_t here = 0; here < KV_NUM_KINDS; here++) {
-            const kvmem_layout_config local = kv_config(&kv_kinds[here]);
-            OPENED(kv_side, side, &local, agent, (uint32_t)here);
-            to_and_from_peer(&side, &peer);
-        }
-        kv_peer_close(&peer);
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, kv_kinds[there].name, ERR));
-    }
-}
+TEST_CALL(slots_are_read_from_a_peer_and_written_there, kv_peer_each_kind(to_and_from_peer))
 
 /* A layout of keys alone, and one of keys and values; a long run, which is listed rather than named. */
 TEST(layouts_of_keys_alone_take_part) {
@@ -121,8 +107,7 @@ TEST(slots_go_to_files_and_come_back) {
     OWNED(kvmem_agent) agent = agent_open("offload");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     SCRATCH(directory);
-    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
-        const kv_kind *here = &kv_kinds[kinds / KV_NUM_KINDS];
-        out_and_back(agent, &directory, here, &kv_kinds[kinds % KV_NUM_KINDS], outers[kinds % NUM(outers)]);
-    }
+    size_t number = 0;
+    EACH_TWO_KV_KINDS(here, there)
+        out_and_back(agent, &directory, here, there, outers[number++ % NUM(outers)]);
 }

@@ -120,8 +120,8 @@ TEST(killed_while_a_transfer_waits_for_it) {
 
 /* The new peer is met as soon as NIXL has let go of what was in flight to the old one. */
 TEST(killed_in_flight_and_back_under_the_same_name) {
-    kv_peer old;
-    kv_peer risen;
+    CLEANUP(kv_peer_close) kv_peer old;
+    CLEANUP(kv_peer_close) kv_peer risen;
     flight flight;
     start(&old);
     prepare(&flight, &old, "waiting");
@@ -142,8 +142,6 @@ TEST(killed_in_flight_and_back_under_the_same_name) {
     kvmem_layout_destroy(risen.model.layout);
     risen.model.layout = NULL;
     destroy_all(&flight);
-    kv_peer_close(&old);
-    kv_peer_close(&risen);
 }
 
 static void destroy_in_order(kv_peer *peer, const int *order, const char *name) {

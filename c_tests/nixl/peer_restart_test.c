@@ -10,14 +10,12 @@ static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
 
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination) {
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
-    return transfer;
+    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination, &options);
 }
 
 /* Refused, or failed under way, as stale; nothing new can be made of it either. */
 static void expect_stale(const kvmem_layout *local, const kvmem_layout *old, kvmem_transfer *old_transfer) {
-    kvmem_status status = kvmem_transfer_submit(old_transfer, ERR);
-    THEN(status, kvmem_transfer_wait(old_transfer, PATIENCE, ERR));
+    const kvmem_status status = submit_and_wait(old_transfer, PATIENCE);
     CHECK_EQ(status, KVMEM_STATUS_STALE);
     CHECK_HAS(kvmem_error_message(test_last_error(), NULL), "phoenix");
     const kvmem_transfer_options options = kv_transfer_options(&move);
@@ -28,10 +26,9 @@ TEST(a_restarted_peer_is_told_apart) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OWNED(kvmem_agent) agent = agent_open("near");
     OPENED(kv_side, side, &config, agent, 1);
-    kv_peer old;
-    kv_peer_open(&old, "phoenix", &config, 2);
+    OPENED(kv_peer, old, "phoenix", &config, 2);
     kv_peer_meet(&old, agent);
-    kvmem_transfer *old_transfer = create(side.layout, old.model.layout);
+    OWNED(kvmem_transfer) old_transfer = create(side.layout, old.model.layout);
     RUN(old_transfer);
     kv_peer_crash(&old);
 
@@ -48,8 +45,6 @@ TEST(a_restarted_peer_is_told_apart) {
     kv_run(side.layout, risen.model.layout, &move);
     kv_expect_moved(&risen.model, &side, &move);
     kv_peer_check(&risen);
-    kvmem_transfer_destroy(old_transfer);
-    kv_peer_close(&old);
 }
 
 /* Without address randomisation both lives of the peer have their memory at the same place, and only who made
@@ -60,13 +55,11 @@ TEST(an_old_descriptor_is_refused_though_its_addresses_fit) {
     OWNED(kvmem_agent) agent = agent_open("near");
     const int randomised = personality(ADDR_NO_RANDOMIZE);
     CHECK(randomised >= 0);
-    kv_peer old;
-    kv_peer_open(&old, "phoenix", &first, 2);
+    OPENED(kv_peer, old, "phoenix", &first, 2);
     kv_peer_crash(&old);
     OPENED(kv_peer, risen, "phoenix", &second, 3);
     CHECK(personality((unsigned long)randomised) >= 0);
     kv_peer_meet(&risen, agent);
     const message *descriptor = &old.descriptor;
     REFUSE(KVMEM_STATUS_PEER_LOST, "phoenix", kvmem_layout_import, agent, descriptor->data, descriptor->size);
-    kv_peer_close(&old);
 }

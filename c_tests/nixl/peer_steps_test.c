@@ -45,7 +45,6 @@ static void visit_close(visit *visit) {
 
 static kvmem_status take_step(visit *visit, int step) {
     const kv_peer *peer = visit->peer;
-    kvmem_status status = KVMEM_STATUS_OK;
     switch (step) {
     case LOAD:
         return kvmem_agent_load_remote_metadata(visit->agent, peer->metadata.data, peer->metadata.size, NULL,
@@ -57,10 +56,7 @@ static kvmem_status take_step(visit *visit, int step) {
     case CREATE:
         return kvmem_transfer_create(visit->remote, visit->side.layout, KV_OPTIONS(&move), &visit->transfer,
                                      ERR);
-    case MOVE:
-        status = kvmem_transfer_submit(visit->transfer, ERR);
-        THEN(status, kvmem_transfer_wait(visit->transfer, visit->patience, ERR));
-        return status;
+    case MOVE: return submit_and_wait(visit->transfer, visit->patience);
     default: return kvmem_agent_notify(visit->agent, peer->name, "done", 4, ERR);
     }
 }
@@ -130,9 +126,8 @@ static void request_in_time(visit *visit) {
     OWN(kvmem_descriptors, local, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
     EXPECT_OK(kvmem_descriptors_add(remote, &(kvmem_descriptor){.address = there.address, .size = 48}, 1, ERR));
     EXPECT_OK(kvmem_descriptors_add(local, &(kvmem_descriptor){.address = here.address, .size = 48}, 1, ERR));
-    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(20));
     OWN(kvmem_request, read, kvmem_request_create, visit->agent, KVMEM_REQUEST_READ, local, "sleeper", remote,
-        &options);
+        REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(20))));
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     const kvmem_status status = kvmem_request_wait(read, PATIENCE, ERR);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_TIMED_OUT); /* shared memory needs no help */

@@ -25,22 +25,19 @@ static void ask_the_agent(void *user_data) {
 
 static kvmem_layout *layout_with_release(const kvmem_layout_config *config, void *memory,
                                          on_release *release) {
-    kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = memory,
-                                          it.size = kv_region_size(config), it.release = ask_the_agent,
-                                          it.user_data = release);
-    OWN(kvmem_region, region, kvmem_region_adopt_host, &options);
+    OWN(kvmem_region, region, kvmem_region_adopt_host,
+        REF(OPTIONS(kvmem_adopt_options, it.address = memory, it.size = kv_region_size(config),
+                    it.release = ask_the_agent, it.user_data = release)));
     kvmem_layout *layout = regions_lay_out(config, &region, 1, release->agent);
     return layout;
 }
 
 /* The frozen peer keeps the request in flight until every handle is destroyed. */
 static void destroy_in_flight(kv_peer *peer, on_release *release, void *memory) {
-    kvmem_layout *local = layout_with_release(&peer->model.config, memory, release);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, peer->model.layout, local, KV_OPTIONS(&move));
+    OWNED(kvmem_layout) local = layout_with_release(&peer->model.config, memory, release);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, peer->model.layout, local, KV_OPTIONS(&move));
     peer_freeze(&peer->process);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    kvmem_transfer_destroy(transfer);
-    kvmem_layout_destroy(local);
     peer_thaw(&peer->process);
 }
 

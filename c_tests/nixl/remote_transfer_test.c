@@ -31,31 +31,19 @@ static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move) 
     kv_peer_check(peer);
 }
 
-TEST(every_pair_of_kinds_is_read_and_written) {
-    OWNED(kvmem_agent) agent = agent_open("near");
-    for (size_t there = 0; there < KV_NUM_KINDS; there++) {
-        kv_peer peer;
-        kv_peer_open(&peer, kv_kinds[there].name, REF(kv_config(&kv_kinds[there])), 100);
-        kv_peer_meet(&peer, agent);
-        for (size_t here = 0; here < KV_NUM_KINDS; here++) {
-            kvmem_layout_config local = WITH(kv_config(&kv_kinds[here]), it.alignment = here == 0 ? 64 : 1);
-            OPENED(kv_side, side, &local, agent, (uint32_t)here);
-            write_there(&side, &peer, &all_layers);
-            read_from_there(&side, &peer, &some_layers);
-            read_from_there(&side, &peer, &all_layers);
-            write_there(&side, &peer, &some_layers);
-        }
-        kv_peer_close(&peer);
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, kv_kinds[there].name, ERR));
-    }
+static void to_and_from_peer(kv_side *local, kv_peer *peer) {
+    write_there(local, peer, &all_layers);
+    read_from_there(local, peer, &some_layers);
+    read_from_there(local, peer, &all_layers);
+    write_there(local, peer, &some_layers);
 }
+
+TEST_CALL(every_pair_of_kinds_is_read_and_written, kv_peer_each_kind(to_and_from_peer))
 
 static kvmem_transfer *create_with_notification(const kvmem_layout *source, const kvmem_layout *destination,
                                                 const void *data, size_t size) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.notification = data,
-                                          it.notification_size = size);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
-    return transfer;
+    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination,
+                KV_OPTIONS(&all_layers, it.notification = data, it.notification_size = size));
 }
 
 /* Submits twice: each run sends its notification, though nobody polls for it. */
@@ -124,11 +112,9 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     for (int by_layer = 0; by_layer < 2; by_layer++) {
         OPENED(kv_meeting, met, "near", "far", &config, &config);
-        kvmem_transfer_options options =
-            WITH(kv_transfer_options(&all_layers), it.notification = "none but from create",
-                 it.notification_size = 20, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0);
-        GET(kvmem_transfer *, transfer, kvmem_transfer_create, met.side.layout, met.peer.model.layout,
-            &options);
+        OWN(kvmem_transfer, transfer, kvmem_transfer_create, met.side.layout, met.peer.model.layout,
+            REF(WITH(kv_transfer_options(&all_layers), it.notification = "none but from create",
+                     it.notification_size = 20, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0)));
         for (size_t i = 0; i < 3 * NUM(moves); i++) {
             const char *note = notes[i % NUM(notes)];
             const kv_move *move = &moves[i % NUM(moves)];
@@ -152,15 +138,13 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
             GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
             check_info(&info, move, KVMEM_PATH_NIXL_WRITE);
         }
-        kvmem_transfer_destroy(transfer);
     }
 }
 
-static kvmem_status try_create(const kvmem_layout *source, const kvmem_layout *destination,
-                               const uint32_t *checksums, uint64_t flags, kvmem_transfer **transfer) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.checksums = checksums,
-                                          it.flags = flags);
-    return kvmem_transfer_create(source, destination, &options, transfer, ERR);
+static void refuse_with(const kvmem_layout *source, const kvmem_layout *destination,
+                        const uint32_t *checksums, uint64_t flags, const char *part) {
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, part, kvmem_transfer_create, source, destination,
+           KV_OPTIONS(&all_layers, it.checksums = checksums, it.flags = flags));
 }
 
 /* What is read is compared with what the peer said; what is written only the peer can compare. */
@@ -172,21 +156,14 @@ TEST(what_is_read_from_there_is_verified) {
     for (size_t i = 0; i < all_layers.num_pairs; i++)
         checksums[i] = crc_of_block(&met.peer.model, all_layers.pairs[i].source, 0, 3);
     for (int i = 0; i < 2; i++) {
-        OWNED(kvmem_transfer) transfer = NULL;
         checksums[0] += (uint32_t)i;
-        EXPECT_OK(try_create(met.peer.model.layout, met.side.layout, checksums, 0, &transfer));
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT(i == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        OWN(kvmem_transfer, transfer, kvmem_transfer_create, met.peer.model.layout, met.side.layout,
+            KV_OPTIONS(&all_layers, it.checksums = checksums));
+        RUN_ENDS(i == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT, "", transfer);
     }
-    kvmem_transfer *transfer = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "remote source",
-                   try_create(met.peer.model.layout, met.side.layout, NULL, KVMEM_TRANSFER_VERIFY,
-                              &transfer));
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "remote destination",
-                   try_create(met.side.layout, met.peer.model.layout, checksums, 0, &transfer));
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "remote destination",
-                   try_create(met.side.layout, met.peer.model.layout, NULL, KVMEM_TRANSFER_VERIFY,
-                              &transfer));
+    refuse_with(met.peer.model.layout, met.side.layout, NULL, KVMEM_TRANSFER_VERIFY, "remote source");
+    refuse_with(met.side.layout, met.peer.model.layout, checksums, 0, "remote destination");
+    refuse_with(met.side.layout, met.peer.model.layout, NULL, KVMEM_TRANSFER_VERIFY, "remote destination");
     const uint32_t block = 0;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "its owner",
                    kvmem_layout_checksum(met.peer.model.layout, &block, 1, checksums, ERR));
@@ -198,9 +175,8 @@ TEST(what_is_read_from_there_is_verified) {
 TEST(large_transfers_are_exact_too) {
     kvmem_layout_config here = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 200, it.num_layers = 8,
                                     it.page_size = 16, it.inner_dim = 256);
-    kvmem_layout_config there = here;
-    there.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
-    there.block_dim = KVMEM_BLOCK_DIM_SECOND;
+    const kvmem_layout_config there =
+        WITH(here, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE, it.block_dim = KVMEM_BLOCK_DIM_SECOND);
     kvmem_block_pair pairs[100];
     for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){2 * i, 199 - i};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 8};
@@ -224,26 +200,17 @@ TEST(what_cannot_go_there_is_refused) {
     OWNED(kvmem_agent) other = agent_open("other");
     OPENED(kv_peer, peer, "far", &config, 1);
     kv_peer_meet(&peer, agent);
-    kv_side unregistered;
-    kv_side_open(&unregistered, &config, NULL, 2);
+    OPENED(kv_side, unregistered, &config, NULL, 2);
     refuse(unregistered.layout, peer.model.layout, KVMEM_STATUS_INVALID_STATE, "agent");
-    kv_side elsewhere;
-    kv_side_open(&elsewhere, &config, other, 3);
+    OPENED(kv_side, elsewhere, &config, other, 3);
     refuse(elsewhere.layout, peer.model.layout, KVMEM_STATUS_INVALID_ARGUMENT, "other");
     CHECK_HAS(test_last_message(), "near");
     refuse(peer.model.layout, peer.model.layout, KVMEM_STATUS_UNSUPPORTED, "remote");
-    kvmem_layout *file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     refuse(file, peer.model.layout, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
     refuse(peer.model.layout, file, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
-    kvmem_layout_destroy(file);
-    kvmem_layout_config wider = config;
-    wider.inner_dim = 7;
-    kv_side different;
-    kv_side_open(&different, &wider, agent, 4);
+    OPENED(kv_side, different, REF(WITH(config, it.inner_dim = 7)), agent, 4);
     refuse(different.layout, peer.model.layout, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim");
-    kv_side_close(&different);
-    kv_side_close(&elsewhere);
-    kv_side_close(&unregistered);
     kv_peer_check(&peer);
 }
 
@@ -256,9 +223,7 @@ TEST(no_promise_is_given_of_the_way_to_a_peer) {
     for (size_t i = 0; i < 2 * NUM(flags); i++) {
         const kvmem_layout *source = i % 2 == 0 ? met.side.layout : met.peer.model.layout;
         const kvmem_layout *destination = i % 2 == 0 ? met.peer.model.layout : met.side.layout;
-        kvmem_transfer *transfer = NULL;
-        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "can't be guaranteed",
-                       try_create(source, destination, NULL, flags[i / 2], &transfer));
+        refuse_with(source, destination, NULL, flags[i / 2], "can't be guaranteed");
     }
     read_from_there(&met.side, &met.peer, &all_layers);
 }

@@ -30,11 +30,8 @@ static kvmem_descriptors *blocks_of(const unsigned char *memory) {
 }
 
 static kvmem_segments *register_all(kvmem_agent *agent, const unsigned char *memory) {
-    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    const kvmem_descriptor all = {.address = (uintptr_t)memory, .size = 2 * NUM_BLOCKS * BLOCK};
-    EXPECT_OK(kvmem_descriptors_add(list, &all, 1, ERR));
-    GET(kvmem_segments *, segments, kvmem_segments_register, agent, list, NULL);
-    return segments;
+    OWNED(kvmem_descriptors) list = descriptors_of_memory(memory, 2 * NUM_BLOCKS * BLOCK);
+    return MADE(kvmem_segments, kvmem_segments_register, agent, list, NULL);
 }
 
 static void pair_open(pair *pair, uint64_t flags) {
@@ -65,6 +62,14 @@ static void pair_close(pair *pair) {
     free(pair->there);
 }
 
+/* A request for all blocks, in this direction, and a read of them. */
+static kvmem_request *request_of(const pair *pair, uint32_t direction, const kvmem_nixl_options *options) {
+    return MADE(kvmem_request, kvmem_request_create, pair->near, direction, pair->local, "far", pair->remote,
+                options);
+}
+
+static kvmem_request *read_of(const pair *pair) { return request_of(pair, KVMEM_REQUEST_READ, NULL); }
+
 static void run(kvmem_request *request) {
     EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
     EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
@@ -81,15 +86,12 @@ static void check_blocks_equal(const pair *pair) {
 
 TEST(descriptors_are_read_and_written_again_and_again) {
     OPENED(pair, both, 0);
-    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
-        both.remote, NULL);
+    OWNED(kvmem_request) read = read_of(&both);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "kvmem_request_post", kvmem_request_poll(read, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "kvmem_request_post", kvmem_request_wait(read, 0, ERR));
     run(read);
     check_blocks_equal(&both);
-    OWN(kvmem_request, write, kvmem_request_create, both.near, KVMEM_REQUEST_WRITE, both.local, "far",
-        both.remote,
-        NULL);
+    OWNED(kvmem_request) write = request_of(&both, KVMEM_REQUEST_WRITE, NULL);
     for (uint32_t seed = 3; seed < 6; seed++) {
         kv_fill(both.here, 2 * NUM_BLOCKS * BLOCK, seed);
         run(write);
@@ -100,16 +102,11 @@ TEST(descriptors_are_read_and_written_again_and_again) {
 TEST(ends_are_reported_to_the_queue) {
     OPENED(pair, both, 0);
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.queue = queue, it.user_data = 77);
-    GET(kvmem_request *, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
-        both.remote,
-        &options);
+    kvmem_request *read = request_of(&both, KVMEM_REQUEST_READ,
+                                     REF(OPTIONS(kvmem_nixl_options, it.queue = queue, it.user_data = 77)));
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     kvmem_request_destroy(read); /* in flight, or just done: the run ends, and is reported */
-    kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
-    CHECK_EQ(count, 1);
+    const kvmem_completion completion = next_completion(queue);
     CHECK_EQ(completion.user_data, 77);
     CHECK_EQ(completion.bytes, NUM_BLOCKS * BLOCK);
     CHECK_EQ(completion.status, KVMEM_STATUS_OK);
@@ -181,18 +178,14 @@ TEST(notifications_come_with_a_request_and_can_be_replaced) {
     OPENED(pair, both, 0);
     kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.notification = "a\0b",
                                          it.notification_size = 3);
-    OWN(kvmem_request, write, kvmem_request_create, both.near, KVMEM_REQUEST_WRITE, both.local, "far",
-        both.remote,
-        &options);
+    OWNED(kvmem_request) write = request_of(&both, KVMEM_REQUEST_WRITE, &options);
     run(write);
     agent_expect_notification(both.far, "near", "a\0b", 3);
     EXPECT_OK(kvmem_request_post(write, "other", 5, ERR));
     EXPECT_OK(kvmem_request_wait(write, PATIENCE, ERR));
     agent_expect_notification(both.far, "near", "other", 5);
     options = OPTIONS(kvmem_nixl_options, it.flags = KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE);
-    OWN(kvmem_request, empty, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
-        both.remote,
-        &options);
+    OWNED(kvmem_request) empty = request_of(&both, KVMEM_REQUEST_READ, &options);
     run(empty);
     agent_expect_notification(both.far, "near", "", 0);
 }
@@ -200,8 +193,7 @@ TEST(notifications_come_with_a_request_and_can_be_replaced) {
 TEST(backend_cost_and_telemetry_of_a_request) {
     OPENED(pair, both, KVMEM_AGENT_TELEMETRY);
     EXPECT_OK(kvmem_agent_create_backend(both.near, "POSIX", NULL, 0, ERR));
-    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
-        both.remote, NULL);
+    OWNED(kvmem_request) read = read_of(&both);
     OWN(kvmem_blob, backend, kvmem_request_get_backend, read);
     CHECK_STR((const char *)kvmem_blob_data(backend), "UCX");
     kvmem_request_cost cost;
@@ -225,8 +217,7 @@ TEST(an_agent_has_the_sums_of_its_runs) {
     OPENED(pair, both, KVMEM_AGENT_TELEMETRY);
     GET(kvmem_agent_telemetry, none, kvmem_agent_get_telemetry, both.near);
     CHECK_FILLED((const unsigned char *)&none, 0, sizeof(none));
-    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
-        both.remote, NULL);
+    OWNED(kvmem_request) read = read_of(&both);
     run(read);
     run(read);
     GET(kvmem_request_telemetry, last, kvmem_request_get_telemetry, read);
@@ -266,8 +257,7 @@ TEST(an_agent_has_the_sums_of_its_runs) {
 
 TEST(without_telemetry_the_error_says_what_to_set) {
     OPENED(pair, both, 0);
-    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
-        both.remote, NULL);
+    OWNED(kvmem_request) read = read_of(&both);
     run(read);
     kvmem_request_telemetry telemetry;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "KVMEM_AGENT_TELEMETRY",
@@ -278,8 +268,7 @@ TEST(an_invalidated_peer_makes_requests_stale) {
     OPENED(pair, both, 0);
     OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
     OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
-    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
-        both.remote, NULL);
+    OWNED(kvmem_request) read = read_of(&both);
     run(read);
     size_t count = 0;
     EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, &count, ERR));
@@ -292,8 +281,7 @@ TEST(an_invalidated_peer_makes_requests_stale) {
            NULL);
     agents_introduce(both.near, both.far); /* the same peer once more */
     EXPECT(KVMEM_STATUS_STALE, kvmem_request_post(read, NULL, 0, ERR));
-    OWN(kvmem_request, again, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far",
-        both.remote, NULL);
+    OWNED(kvmem_request) again = read_of(&both);
     run(again);
     EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, NULL, ERR));
     EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, &count, ERR));
@@ -307,16 +295,13 @@ TEST(raw_memory_of_a_peer_is_a_layout) {
     OPENED(kv_side, side, &config, both.near, 4);
     const uint64_t size = kv_region_size(&config);
     CHECK(size <= 2 * NUM_BLOCKS * BLOCK);
-    OWN(kvmem_descriptors, there, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    kvmem_descriptor region = {.address = (uintptr_t)both.there, .size = size};
-    EXPECT_OK(kvmem_descriptors_add(there, &region, 1, ERR));
+    const kvmem_descriptor region = {.address = (uintptr_t)both.there, .size = size};
+    OWNED(kvmem_descriptors) there = descriptors_of(KVMEM_MEMORY_DRAM, region);
     OWN(kvmem_layout, remote, kvmem_layout_create_remote, both.near, "far", &config, there);
     OWN(kvmem_blob, owner, kvmem_layout_get_agent, remote);
     CHECK_STR((const char *)kvmem_blob_data(owner), "far");
-    static const kvmem_block_pair pairs[] = {{2, 1}};
-    const kvmem_transfer_options options = kv_transfer_options(&(kv_move){pairs, 1, 0, 0, 3});
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, side.layout, remote, &options);
-    RUN(transfer);
+    const kv_move move = KV_MOVE(3, {2, 1});
+    kv_run(side.layout, remote, &move);
     for (uint32_t i = 0; i < 6; i++) { /* layers and outer slots */
         GET(kvmem_block, source, kvmem_layout_get_block, side.layout, 2, i / 2, i % 2);
         GET(kvmem_block, destination, kvmem_layout_get_block, remote, 1, i / 2, i % 2);
@@ -361,8 +346,7 @@ TEST(a_request_keeps_the_registration_of_a_region) {
 /* NIXL's requests have pointers to the registration of their memory. */
 TEST(deregistering_memory_makes_idle_requests_and_lists_stale) {
     OPENED(pair, both, 0);
-    OWN(kvmem_request, read, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote,
-        NULL);
+    OWNED(kvmem_request) read = read_of(&both);
     OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
     OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
     run(read);
@@ -378,8 +362,7 @@ TEST(deregistering_memory_makes_idle_requests_and_lists_stale) {
     EXPECT_OK(kvmem_descriptors_resize(both.local, 1, ERR));
     EXPECT_OK(kvmem_descriptors_resize(both.remote, 1, ERR));
     EXPECT_OK(kvmem_descriptors_set(both.local, 0, &block, ERR));
-    OWN(kvmem_request, other, kvmem_request_create, both.near, KVMEM_REQUEST_READ, both.local, "far", both.remote,
-        NULL);
+    OWNED(kvmem_request) other = read_of(&both);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
     EXPECT_OK(kvmem_request_post(other, NULL, 0, ERR));
     EXPECT(KVMEM_STATUS_STALE, kvmem_request_wait(other, PATIENCE, ERR));
@@ -391,19 +374,15 @@ TEST(files_are_written_and_read_by_their_descriptors) {
     kv_fill(memory, BLOCK, 1);
     OWN(kvmem_agent, agent, kvmem_agent_create, "files", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     CLEANUP(test_close) const int fd = open(scratch_file(&directory, "data"), O_RDWR | O_CREAT | O_CLOEXEC,
                                             0600);
     CHECK(fd >= 0);
     CHECK_EQ(ftruncate(fd, 4 * BLOCK), 0);
-    OWN(kvmem_descriptors, file, kvmem_descriptors_create, KVMEM_MEMORY_FILE);
-    const kvmem_descriptor whole = {.size = 4 * BLOCK, .device_id = (uint64_t)fd};
-    EXPECT_OK(kvmem_descriptors_add(file, &whole, 1, ERR));
+    OWNED(kvmem_descriptors) file =
+        descriptors_of(KVMEM_MEMORY_FILE, (kvmem_descriptor){.size = 4 * BLOCK, .device_id = (uint64_t)fd});
     OWN(kvmem_segments, in_file, kvmem_segments_register, agent, file, NULL);
-    OWN(kvmem_descriptors, host, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    EXPECT_OK(kvmem_descriptors_add(host, REF(((kvmem_descriptor){.address = (uintptr_t)memory,
-                                                                  .size = sizeof(memory)})),
-                                    1, ERR));
+    OWNED(kvmem_descriptors) host = descriptors_of_memory(memory, sizeof(memory));
     OWN(kvmem_segments, in_memory, kvmem_segments_register, agent, host, NULL);
     const kvmem_descriptor third = {.address = 2 * BLOCK, .size = BLOCK, .device_id = (uint64_t)fd};
     EXPECT_OK(kvmem_descriptors_set(file, 0, &third, ERR));
@@ -421,5 +400,4 @@ TEST(files_are_written_and_read_by_their_descriptors) {
     OWN(kvmem_request, read, kvmem_request_create, agent, KVMEM_REQUEST_READ, host, "files", file, NULL);
     run(read);
     CHECK_BYTES(memory + BLOCK, memory, BLOCK);
-    scratch_remove(&directory);
 }

@@ -30,8 +30,7 @@ static kvmem_layout *build(const shape *shape, kvmem_agent *agent, bool in_file)
                                            it.source = KVMEM_LAYOUT_ALLOCATE);
     options.system = in_file ? NULL : &system;
     options.disk = in_file ? &disk : NULL;
-    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
-    return layout;
+    return MADE(kvmem_layout, kvmem_layout_build, &options);
 }
 
 /* Calls `with` for each region of a host layout, and of another one of the same shape. */
@@ -83,8 +82,7 @@ static void pair_close(pair *pair) {
 
 static kvmem_layout *import(kvmem_agent *agent, const kvmem_layout *layout) {
     CLEANUP(message_free) message descriptor = layout_descriptor(layout);
-    GET(kvmem_layout *, imported, kvmem_layout_import, agent, descriptor.data, descriptor.size);
-    return imported;
+    return MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
 }
 
 /* A small arena, so that there are several chunks. */

@@ -3,8 +3,7 @@
 #include "harness.h"
 
 static kvmem_descriptors *list_open(uint32_t memory_type) {
-    GET(kvmem_descriptors *, list, kvmem_descriptors_create, memory_type);
-    return list;
+    return MADE(kvmem_descriptors, kvmem_descriptors_create, memory_type);
 }
 
 static void add(kvmem_descriptors *list, const void *address, size_t size) {
@@ -156,7 +155,7 @@ TEST(gpu_memory_without_a_gpu_is_refused_with_advice) {
 }
 
 TEST(files_are_queried_by_their_paths) {
-    scratch directory = scratch_create(temporary_directory());
+    SCRATCH(directory);
     const char *path = TEXT("%s", scratch_file(&directory, "there"));
     write_file(path, "0123456789", 10);
     const char *missing = scratch_file(&directory, "missing");
@@ -181,7 +180,6 @@ TEST(files_are_queried_by_their_paths) {
     CHECK_EQ(absent.parameter_count, 0);
     kvmem_query_result past;
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_query_get(query, 2, &past, ERR));
-    scratch_remove(&directory);
 }
 
 TEST(one_backend_is_queried) {

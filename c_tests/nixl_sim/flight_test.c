@@ -20,9 +20,7 @@ static kvmem_transfer *create_by(uint32_t path, const kvmem_layout *source, cons
     static kvmem_block_pair pairs[MANY_BLOCKS];
     for (uint64_t i = 0; i < num_blocks; i++) pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
     const kv_move all = {pairs, num_blocks, 0, 0, num_layers};
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination,
-        KV_OPTIONS(&all, it.path = path));
-    return transfer;
+    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&all, it.path = path));
 }
 
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination,
@@ -296,10 +294,9 @@ static kvmem_transfer *create_staged(const pair *pair, const kvmem_layout_config
     for (uint64_t i = 0; i < config->num_blocks; i++)
         pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
     const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, pair->remote, pair->local,
-        KV_OPTIONS(&all, it.path = KVMEM_PATH_NIXL_READ_STAGED, it.staging_size = 8 * 4096,
-                   it.stall_timeout_ns = stall_timeout_ns));
-    return transfer;
+    return MADE(kvmem_transfer, kvmem_transfer_create, pair->remote, pair->local,
+                KV_OPTIONS(&all, it.path = KVMEM_PATH_NIXL_READ_STAGED, it.staging_size = 8 * 4096,
+                           it.stall_timeout_ns = stall_timeout_ns));
 }
 
 /* 128 KiB. */
@@ -358,9 +355,7 @@ TEST(a_run_without_progress_ends_in_time) {
     OPENED(pair, pair, &config);
     OWNED(kvmem_transfer) staged = create_staged(&pair, &config, MILLISECONDS(10));
     NIXL(nixl_sim_set_pending(1));
-    EXPECT_OK(kvmem_transfer_submit(staged, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "agent 'far' for 10 ms",
-                   kvmem_transfer_wait(staged, PATIENCE, ERR));
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "agent 'far' for 10 ms", staged);
     CHECK_HAS(test_last_message(), "stall_timeout_ns");
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(staged, ERR));
     NIXL(nixl_sim_set_pending(0));
@@ -417,16 +412,12 @@ TEST(memory_of_a_request_that_is_not_kept_and_can_not_be_released_is_never_freed
 /* Also one of the last cases. The memory of the layouts is not in use by the request, only the arena is. */
 TEST(an_arena_of_a_request_that_can_not_be_released_is_used_no_more) {
     const kvmem_layout_config config = many_chunks();
-    pair pair;
-    pair_open(&pair, &config);
-    kvmem_transfer *staged = create_staged(&pair, &config, 0);
+    OPENED(pair, pair, &config);
+    OWNED(kvmem_transfer) staged = create_staged(&pair, &config, 0);
     NIXL(nixl_sim_fail_post(1));
     NIXL(nixl_sim_fail_release(1));
     EXPECT(KVMEM_STATUS_NIXL, run(staged));
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "create the transfer again", kvmem_transfer_submit(staged, ERR));
-    kvmem_transfer *next = create_staged(&pair, &config, 0);
+    OWNED(kvmem_transfer) next = create_staged(&pair, &config, 0);
     EXPECT_OK(run(next));
-    kvmem_transfer_destroy(staged);
-    kvmem_transfer_destroy(next);
-    pair_close(&pair);
 }

@@ -11,20 +11,13 @@ typedef struct pair {
     kvmem_segments *segments;
 } pair;
 
-static kvmem_descriptors *list_of(const unsigned char *address) {
-    GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    const kvmem_descriptor descriptor = {.address = (uintptr_t)address, .size = 4096};
-    EXPECT_OK(kvmem_descriptors_add(list, &descriptor, 1, ERR));
-    return list;
-}
-
 static void pair_open(pair *pair) {
     nixl_find_stand_in();
     pair->near = agent_open("near");
     pair->far = agent_open("far");
     agents_introduce(pair->near, pair->far);
-    pair->local = list_of(memory);
-    pair->remote = list_of(memory + 4096);
+    pair->local = descriptors_of_memory(memory, 4096);
+    pair->remote = descriptors_of_memory(memory + 4096, 4096);
     EXPECT_OK(kvmem_segments_register(pair->near, pair->local, NULL, &pair->segments, ERR));
     NIXL(nixl_sim_set_pending(1));
 }
@@ -39,9 +32,8 @@ static void pair_close(pair *pair) {
 }
 
 static kvmem_request *request_with(pair *pair, const kvmem_nixl_options *options) {
-    GET(kvmem_request *, request, kvmem_request_create, pair->near, KVMEM_REQUEST_READ, pair->local, "far",
-        pair->remote, options);
-    return request;
+    return MADE(kvmem_request, kvmem_request_create, pair->near, KVMEM_REQUEST_READ, pair->local, "far",
+                pair->remote, options);
 }
 
 /* Posts until the run before has ended. The deadline of the process bounds the wait. */

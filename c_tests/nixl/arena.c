@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each case reads from the peer, and compares every byte.
+#include "arena.h"
+
+#define NUM_BLOCKS 500
+
+static kvmem_block_pair backwards[NUM_BLOCKS - 7];
+const kv_move all_layers = {backwards, NUM(backwards), 0, 0, 3};
+const kv_outers values = {1, 1, 1};
+
+kvmem_layout_config arena_config(const kv_kind *kind) {
+    for (uint32_t i = 0; i < NUM(backwards); i++) backwards[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
+    return WITH(kv_config(kind), it.num_blocks = NUM_BLOCKS, it.inner_dim = 64);
+}
+
+void arena_open(kv_meeting *fixture, const kv_kind *here, const kv_kind *there, const char *peer,
+                const kvmem_serve_options *serve) {
+    kv_meeting_open_served(fixture, "near", peer, REF(arena_config(here)), REF(arena_config(there)), serve);
+}
+
+static void check_read(kv_meeting *fixture) {
+    kv_side_check_moved(&fixture->side, &fixture->peer.model, &all_layers);
+}
+
+kvmem_transfer_info arena_read(kv_meeting *fixture, const kvmem_transfer_options *options) {
+    const kvmem_transfer_info info = kv_run_with(fixture->peer.model.layout, fixture->side.layout, options);
+    check_read(fixture);
+    return info;
+}
+
+kvmem_transfer_info arena_write(kv_meeting *fixture, const kvmem_transfer_options *options) {
+    const kvmem_transfer_info info = kv_run_with(fixture->side.layout, fixture->peer.model.layout, options);
+    kv_expect_moved(&fixture->peer.model, &fixture->side, &all_layers);
+    kv_peer_check(&fixture->peer);
+    return info;
+}
+
+static kvmem_transfer *create_read(const kv_meeting *fixture, const kvmem_transfer_options *options) {
+    return MADE(kvmem_transfer, kvmem_transfer_create, fixture->peer.model.layout, fixture->side.layout,
+                options);
+}
+
+void arena_check_values(kv_meeting *fixture, uint32_t read, uint32_t write, const char *const *parts) {
+    kvmem_transfer_options options = WITH(kv_outers_options(&all_layers, values), it.path = read);
+    OWNED(kvmem_transfer) transfer = create_read(fixture, &options);
+    kvmem_transfer_explanation explained;
+    const char *text = kv_explained(transfer, &explained);
+    CHECK_EQ(explained.path, read);
+    for (; *parts != NULL; parts++) CHECK_HAS(text, *parts);
+    RUN(transfer);
+    kv_expect_outers_moved(&fixture->side, &fixture->peer.model, &all_layers, values);
+    kv_side_check(&fixture->side);
+    options.path = write;
+    CHECK_EQ(kv_run_with(fixture->side.layout, fixture->peer.model.layout, &options).path, write);
+    kv_expect_outers_moved(&fixture->peer.model, &fixture->side, &all_layers, values);
+    kv_peer_check(&fixture->peer);
+}
+
+void arena_check_layers(kv_meeting *fixture, kvmem_transfer_options options) {
+    options.flags = KVMEM_TRANSFER_BY_LAYER;
+    options.notification = "read";
+    options.notification_size = 4;
+    OWNED(kvmem_transfer) read = create_read(fixture, &options);
+    RUN(read);
+    GET(uint64_t, layers, kvmem_transfer_get_layers, read);
+    CHECK_EQ(layers, 3);
+    check_read(fixture);
+    /* The only one that the caller gets: requests are not mixed with messages. */
+    kv_peer_expect_notification(&fixture->peer, "near", "read", 4);
+}
+
+void arena_check_many(kv_meeting *fixture, size_t count, const kvmem_transfer_options *options) {
+    kvmem_transfer *reads[16]; /* to the same bytes, from the same bytes */
+    CHECK(count <= NUM(reads));
+    for (size_t i = 0; i < count; i++) reads[i] = create_read(fixture, options);
+    for (size_t i = 0; i < count; i++) EXPECT_OK(kvmem_transfer_submit(reads[i], ERR));
+    for (size_t i = 0; i < count; i++) {
+        EXPECT_OK(kvmem_transfer_wait(reads[i], PATIENCE, ERR));
+        kvmem_transfer_destroy(reads[i]);
+    }
+    check_read(fixture);
+}
+
+void arena_check_cancelled(kv_meeting *fixture, const kvmem_transfer_options *options) {
+    OWNED(kvmem_transfer) read = create_read(fixture, options);
+    kvmem_status status = KVMEM_STATUS_OK;
+    while (status == KVMEM_STATUS_OK) { /* the deadline of the process bounds it */
+        EXPECT_OK(kvmem_transfer_submit(read, ERR));
+        EXPECT_OK(kvmem_transfer_cancel(read, ERR));
+        status = kvmem_transfer_wait(read, PATIENCE, ERR);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_CANCELLED);
+    RUN(read);
+    check_read(fixture);
+}
+
+void arena_check_stale(kv_meeting *fixture, const kvmem_transfer_options *options) {
+    OWNED(kvmem_transfer) read = create_read(fixture, options);
+    RUN(read);
+    check_read(fixture);
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(fixture->agent, "far", ERR));
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(read, ERR));
+}
+
+void arena_check_killed(kv_meeting *fixture, unsigned rounds, const kvmem_transfer_options *read,
+                        const kvmem_transfer_options *write) {
+    kvmem_transfer *const both[2] = {
+        create_read(fixture, read),
+        MADE(kvmem_transfer, kvmem_transfer_create, fixture->side.layout, fixture->peer.model.layout, write)};
+    kv_peer_crash_under(&fixture->peer, both, rounds, PATIENCE);
+    /* What was read in time stays. */
+    memcpy(fixture->side.expected, fixture->side.memory, fixture->side.size);
+}
