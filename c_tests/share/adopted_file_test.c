@@ -43,8 +43,7 @@ static kvmem_adopt_file_options part_of(const engine_file *file, void *address) 
 }
 
 static kvmem_region *adopt(const kvmem_adopt_file_options *options) {
-    GET(kvmem_region *, region, kvmem_region_adopt_file, options);
-    return region;
+    return MADE(kvmem_region, kvmem_region_adopt_file, options);
 }
 
 static void refuse(const kvmem_adopt_file_options *options, kvmem_status status, const char *part) {
@@ -202,8 +201,7 @@ static void check_overlap(const kvmem_layout *source, const kvmem_layout *destin
     options.pairs = chain, options.num_pairs = NUM(chain);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, source, destination, &options);
     options.pairs = apart, options.num_pairs = NUM(apart);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
-    RUN(transfer);
+    kv_run_with(source, destination, &options);
 }
 
 /* Parts of one file that overlap, at different addresses: what is read here is written there. */
@@ -343,7 +341,7 @@ TEST(a_file_that_no_process_can_write_is_adopted_to_be_read) {
 }
 
 TEST(the_part_must_be_in_the_file) {
-    const engine_file file = engine_file_open();
+    CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.offset = OFFSET + 1);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "page size 4096");
     options.offset = FILE_SIZE;
@@ -357,12 +355,11 @@ TEST(the_part_must_be_in_the_file) {
     refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "the file has");
     options.size = 0;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "missing: size");
-    engine_file_close(&file);
 }
 
 /* fd 0 could be a memory file, but a program that forgets the field would adopt its standard input. */
 TEST(a_forgotten_fd_is_refused) {
-    const engine_file file = engine_file_open();
+    CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     const int input = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     CHECK_EQ(dup2(file.fd, STDIN_FILENO), STDIN_FILENO);
     const kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.fd = 0);
@@ -372,11 +369,10 @@ TEST(a_forgotten_fd_is_refused) {
         CHECK_EQ(dup2(input, STDIN_FILENO), STDIN_FILENO);
         CHECK_EQ(close(input), 0);
     }
-    engine_file_close(&file);
 }
 
 TEST(other_files_are_refused) {
-    const engine_file file = engine_file_open();
+    CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.fd = 999);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "fd 999 is not open");
     options.fd = -1;
@@ -394,13 +390,12 @@ TEST(other_files_are_refused) {
     options.fd = open("/proc/self/exe", O_PATH | O_CLOEXEC);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "not open for reading");
     close(options.fd);
-    engine_file_close(&file);
 }
 
 /* Importers map the file: at the address there must be the same. */
 TEST(the_address_must_show_that_part_of_the_file) {
-    const engine_file file = engine_file_open();
-    const engine_file other = engine_file_open();
+    CLEANUP(engine_file_close) const engine_file file = engine_file_open();
+    CLEANUP(engine_file_close) const engine_file other = engine_file_open();
     kvmem_adopt_file_options options = part_of(&file, file.bytes);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "mapped from offset 0 of the file, not from 12288");
     options.address = other.bytes + OFFSET;
@@ -423,12 +418,10 @@ TEST(the_address_must_show_that_part_of_the_file) {
     options.flags = KVMEM_ADOPT_READ_ONLY;
     kvmem_region_destroy(adopt(&options));
     CHECK_EQ(munmap(pages, MEMORY_SIZE), 0);
-    engine_file_close(&other);
-    engine_file_close(&file);
 }
 
 TEST(a_refused_file_is_not_released_and_leaves_nothing) {
-    const engine_file file = engine_file_open();
+    CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     const size_t files = count_open_files();
     const size_t mappings = count_mappings();
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.release = note_release,
@@ -438,5 +431,4 @@ TEST(a_refused_file_is_not_released_and_leaves_nothing) {
     CHECK_EQ(releases_so_far(), before);
     CHECK_EQ(count_open_files(), files);
     CHECK_EQ(count_mappings(), mappings);
-    engine_file_close(&file);
 }

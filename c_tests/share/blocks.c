@@ -20,14 +20,13 @@ static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_confi
     kvmem_layout_config own = *config;
     const uint64_t least = is_elastic ? MEMORY_EXTENT / 4 : 1;
     own.alignment = config->alignment > least ? config->alignment : least;
-    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &own, it.agent = agent,
-                                           it.source = KVMEM_LAYOUT_ALLOCATE,
-                                           it.system = memory == MEMORY_SYSTEM ? &system : NULL,
-                                           it.disk = memory == MEMORY_DISK ? &disk : NULL,
-                                           it.pinned = memory == MEMORY_PINNED ? &pinned : NULL,
-                                           it.device = memory == MEMORY_DEVICE ? &device : NULL,
-                                           it.elastic = is_elastic ? &elastic : NULL);
-    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
+    GET(kvmem_layout *, layout, kvmem_layout_build,
+        REF(OPTIONS(kvmem_layout_options, it.config = &own, it.agent = agent,
+                    it.source = KVMEM_LAYOUT_ALLOCATE, it.system = memory == MEMORY_SYSTEM ? &system : NULL,
+                    it.disk = memory == MEMORY_DISK ? &disk : NULL,
+                    it.pinned = memory == MEMORY_PINNED ? &pinned : NULL,
+                    it.device = memory == MEMORY_DEVICE ? &device : NULL,
+                    it.elastic = is_elastic ? &elastic : NULL)));
     if (is_elastic) EXPECT_OK(kvmem_layout_resize(layout, config->num_blocks, ERR));
     return layout;
 }

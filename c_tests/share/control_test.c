@@ -30,14 +30,6 @@ static block block_of(const parcel *parcel) {
     return block;
 }
 
-static int readable(int file) {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    CHECK(fd >= 0);
-    return fd;
-}
-
 /* Gives the parcel this block of so many of its bytes. */
 static void put_block(parcel *parcel, block *block, size_t size, int seals) {
     block->file = memfd_create("block", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -47,7 +39,8 @@ static void put_block(parcel *parcel, block *block, size_t size, int seals) {
     struct flock owner = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
     CHECK_EQ(fcntl(block->file, F_OFD_SETLK, &owner), 0);
     close(parcel->fds[0]);
-    parcel->fds[0] = readable(block->file);
+    parcel->fds[0] = reopen_fd(block->file, O_RDONLY);
+    CHECK(parcel->fds[0] >= 0);
 }
 
 static void forget_block(block *block) {
@@ -114,8 +107,7 @@ static void check_opening(kvmem_status status, memory_kind kind, size_t at) {
 
 static kvmem_status open_forged(const parcel *parcel, kvmem_region **region) {
     OWNED(kvmem_share) share = parcel_share(parcel);
-    const kvmem_status status = kvmem_share_open_region(share, NULL, region, ERR);
-    return status;
+    return kvmem_share_open_region(share, NULL, region, ERR);
 }
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
@@ -128,11 +120,10 @@ TEST_EACH_KIND(a_changed_byte_is_an_error_or_a_value) {
         block->bytes[at] ^= changes[i % NUM(changes)];
         put_block(&fixture.forged, block, block->size, SEALS);
         block->bytes[at] ^= changes[i % NUM(changes)];
-        kvmem_region *region = NULL;
+        OWNED(kvmem_region) region = NULL;
         const kvmem_status status = open_forged(&fixture.forged, &region);
         check_opening(status, kind, at);
         if (status == KVMEM_STATUS_OK) look(region, kind, at);
-        CALL(kvmem_region_destroy(region));
         forget_block(block);
     }
 }

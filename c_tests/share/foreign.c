@@ -45,9 +45,7 @@ int foreign_control(const parcel *parcel, uint32_t version, uint32_t extents, ui
 }
 
 int foreign_reopen(int fd, int flags) {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    const int again = open(path, flags | O_CLOEXEC);
+    const int again = reopen_fd(fd, flags);
     CHECK(again >= 0);
     close(fd);
     return again;

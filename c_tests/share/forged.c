@@ -2,15 +2,6 @@
 // Finds fields in CBOR by their names, and replaces their values.
 #include "forged.h"
 
-static uint32_t crc32c(uint32_t crc, const unsigned char *bytes, size_t size) {
-    crc = ~crc;
-    for (size_t i = 0; i < size; i++) {
-        crc ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (0x82F63B78u & (0u - (crc & 1)));
-    }
-    return ~crc;
-}
-
 static void put_le32(unsigned char *at, uint32_t value) {
     for (int i = 0; i < 4; i++) at[i] = (unsigned char)(value >> (8 * i));
 }
@@ -18,8 +9,8 @@ static void put_le32(unsigned char *at, uint32_t value) {
 void forge_seal(parcel *parcel) {
     unsigned char *bytes = parcel->bytes.data;
     put_le32(bytes + 12, (uint32_t)(parcel->bytes.size - FORGED_HEADER));
-    const uint32_t header = crc32c(0, bytes, 16);
-    put_le32(bytes + 16, crc32c(header, bytes + FORGED_HEADER, parcel->bytes.size - FORGED_HEADER));
+    const uint32_t header = crc_append(0, bytes, 16);
+    put_le32(bytes + 16, crc_append(header, bytes + FORGED_HEADER, parcel->bytes.size - FORGED_HEADER));
 }
 
 /* What the first byte of an item says; the item's head has `head` bytes. */

@@ -18,15 +18,9 @@ static void send_request(const peer *holder, uint32_t tag, const holder_request 
     frame_send(holder->socket, tag, request, sizeof(*request));
 }
 
-static void receive_answer(const peer *holder, uint32_t tag, void *answer, size_t size) {
-    CLEANUP(message_free) const message received = frame_expect(holder->socket, tag);
-    CHECK_EQ(received.size, size);
-    memcpy(answer, received.data, size);
-}
-
 static kvmem_status receive_status(const peer *holder, uint32_t tag) {
     kvmem_status status = KVMEM_STATUS_OK;
-    receive_answer(holder, tag, &status, sizeof(status));
+    frame_expect_into(holder->socket, tag, &status, sizeof(status));
     return status;
 }
 
@@ -95,9 +89,7 @@ void holder_end_shares(const peer *holder) {
     ask_well(holder, HOLDER_END_SHARES, &(holder_request){0});
 }
 
-void holder_destroy(const peer *holder) {
-    ask_well(holder, HOLDER_DESTROY, &(holder_request){0});
-}
+void holder_destroy(const peer *holder) { ask_well(holder, HOLDER_DESTROY, &(holder_request){0}); }
 
 kvmem_status holder_open(const peer *holder, const parcel *parcel, uint64_t flags) {
     send_request(holder, HOLDER_OPEN, &(holder_request){.flags = flags});
@@ -116,9 +108,7 @@ kvmem_status holder_open_layout(const peer *holder, const parcel *parcel) {
     return receive_status(holder, HOLDER_OPEN_LAYOUT);
 }
 
-void holder_close(const peer *holder) {
-    ask_well(holder, HOLDER_CLOSE, &(holder_request){0});
-}
+void holder_close(const peer *holder) { ask_well(holder, HOLDER_CLOSE, &(holder_request){0}); }
 
 void holder_check(const peer *holder, holding which, uint32_t seed) {
     ask_well(holder, HOLDER_CHECK, &(holder_request){.which = which, .seed = seed});
@@ -137,14 +127,14 @@ void holder_check_model(const peer *holder, const kv_side *model) {
 kvmem_region_info holder_info(const peer *holder, holding which) {
     kvmem_region_info info;
     send_request(holder, HOLDER_INFO, &(holder_request){.which = which});
-    receive_answer(holder, HOLDER_INFO, &info, sizeof(info));
+    frame_expect_into(holder->socket, HOLDER_INFO, &info, sizeof(info));
     return info;
 }
 
 kvmem_region_holders holder_holders(const peer *holder, holding which) {
     kvmem_region_holders holders;
     send_request(holder, HOLDER_HOLDERS, &(holder_request){.which = which});
-    receive_answer(holder, HOLDER_HOLDERS, &holders, sizeof(holders));
+    frame_expect_into(holder->socket, HOLDER_HOLDERS, &holders, sizeof(holders));
     return holders;
 }
 
@@ -171,6 +161,6 @@ void holder_fork(const peer *holder, bool by_clone) {
 uint64_t holder_free_memory(const peer *holder) {
     uint64_t bytes = 0;
     send_request(holder, HOLDER_MEMORY, &(holder_request){0});
-    receive_answer(holder, HOLDER_MEMORY, &bytes, sizeof(bytes));
+    frame_expect_into(holder->socket, HOLDER_MEMORY, &bytes, sizeof(bytes));
     return bytes;
 }

@@ -53,8 +53,7 @@ static kvmem_status make_share(const holder_request *request, kvmem_share **shar
     if (own_layout != NULL) return kvmem_share_create_layout(own_layout, &options, share, ERR);
     if (request->size == 0) return kvmem_share_create_region(own, &options, share, ERR);
     OWN(kvmem_region, part, kvmem_region_create_view, own, request->offset, request->size);
-    const kvmem_status status = kvmem_share_create_region(part, &options, share, ERR);
-    return status;
+    return kvmem_share_create_region(part, &options, share, ERR);
 }
 
 static void serve_share(int socket, const holder_request *request) {
@@ -95,11 +94,9 @@ static kvmem_status open_shared(int socket, const holder_request *request) {
 static kvmem_status open_shared_layout(int socket) {
     parcel parcel = parcel_receive(socket);
     OWNED(kvmem_share) share = parcel_share(&parcel);
-    OWNED(kvmem_layout) layout = NULL;
     parcel_close(&parcel);
-    const kvmem_open_options options = {.struct_size = sizeof(options), .flags = KVMEM_OPEN_TRUST_OWNER};
-    const kvmem_status status = kvmem_share_open_layout(share, &options, &layout, ERR);
-    return status;
+    return TRIED(kvmem_layout, kvmem_share_open_layout, share,
+                 REF(OPTIONS(kvmem_open_options, it.flags = KVMEM_OPEN_TRUST_OWNER)));
 }
 
 static void close_opened(void) { while (num_opened > 0) kvmem_region_destroy(opened[--num_opened]); }
@@ -115,10 +112,7 @@ static void check(const holder_request *request) {
 }
 
 static void check_model(int socket) {
-    const message expected = frame_expect(socket, HOLDER_MODEL);
-    CHECK_EQ(expected.size, own_model.size);
-    memcpy(own_model.expected, expected.data, expected.size);
-    free(expected.data);
+    frame_expect_into(socket, HOLDER_MODEL, own_model.expected, own_model.size);
     blocks_check(own_layout, &own_model);
 }
 
@@ -137,10 +131,6 @@ static void serve_memory(int socket) {
     frame_send(socket, HOLDER_MEMORY, &bytes, sizeof(bytes));
 }
 
-static void make_child(int socket, const holder_request *request) {
-    child_that_lives(socket, request->which != 0);
-}
-
 /* What is answered with a status. */
 static kvmem_status serve_status(int socket, uint32_t tag, const holder_request *request) {
     switch (tag) {
@@ -155,7 +145,7 @@ static kvmem_status serve_status(int socket, uint32_t tag, const holder_request 
     case HOLDER_FILL: memory_fill(region_of(request->which), request->seed); break;
     case HOLDER_MODEL: check_model(socket); break;
     case HOLDER_OWNER: return kvmem_region_check_owner(region_of(HOLDING_OPENED), ERR);
-    case HOLDER_FORK: make_child(socket, request); break;
+    case HOLDER_FORK: child_that_lives(socket, request->which != 0); break;
     case HOLDER_COMMIT: return kvmem_region_commit(own, request->offset, request->size, ERR);
     case HOLDER_DECOMMIT: return kvmem_region_decommit(own, request->offset, request->size, ERR);
     case HOLDER_RESIZE: return kvmem_layout_resize(own_layout, request->size, ERR);
@@ -173,21 +163,14 @@ static void serve(int socket, uint32_t tag, const holder_request *request) {
         frame_send(socket, HOLDER_MESSAGE, test_last_message(), strlen(test_last_message()) + 1);
         break;
     case HOLDER_MEMORY: serve_memory(socket); break;
-    default:
-        answer_status(socket, tag, serve_status(socket, tag, request));
+    default: answer_status(socket, tag, serve_status(socket, tag, request));
     }
 }
 
 void holder_role(int socket) {
-    while (frame_comes(socket)) {
-        uint32_t tag = 0;
-        const message received = frame_receive(socket, &tag);
-        holder_request request;
-        CHECK_EQ(received.size, sizeof(request));
-        memcpy(&request, received.data, sizeof(request));
-        free(received.data);
+    uint32_t tag = 0;
+    for (holder_request request; frame_next_into(socket, &tag, &request, sizeof(request));)
         serve(socket, tag, &request);
-    }
     end_shares();
     close_opened();
     destroy_own();

@@ -18,9 +18,8 @@ static void honest_open(honest *offer, const kvmem_share_options *options) {
 
 /* It is as good as before. */
 static void honest_close(honest *offer) {
-    kvmem_region *region = open_parcel(&offer->parcel, 0);
+    OWNED(kvmem_region) region = open_parcel(&offer->parcel, 0);
     memory_check(region, 1);
-    kvmem_region_destroy(region);
     offer_close(offer);
 }
 

@@ -96,7 +96,7 @@ TEST(without_importers_it_is_freed_at_once) {
 }
 
 TEST(the_engines_memory_is_given_back_when_nobody_has_it) {
-    const uint64_t allocation = engine_allocate(0, MEMORY_SIZE);
+    ENGINE_MEMORY(allocation, 0, MEMORY_SIZE);
     const int before = releases_so_far();
     OPENED(fixture, fixture, region_adopt_on_gpu(allocation, MEMORY_SIZE, note_release));
     CALL(kvmem_region_destroy(fixture.region));
@@ -105,12 +105,11 @@ TEST(the_engines_memory_is_given_back_when_nobody_has_it) {
     holder_close(&fixture.importer);
     look_by_asking();
     CHECK_EQ(releases_so_far(), before + 1);
-    engine_free(0, allocation);
 }
 
 /* Two parts of one allocation, as an engine's tensors are: the handle is the same. */
 TEST(parts_of_one_allocation_are_opened_apart) {
-    const uint64_t allocation = engine_allocate(0, 2 * MEMORY_SIZE);
+    ENGINE_MEMORY(allocation, 0, 2 * MEMORY_SIZE);
     kvmem_region *parts[2];
     parcel parcels[2];
     peer importer = holder_start();
@@ -127,5 +126,4 @@ TEST(parts_of_one_allocation_are_opened_apart) {
         CALL(kvmem_region_destroy(parts[i]));
         parcel_close(&parcels[i]);
     }
-    engine_free(0, allocation);
 }

@@ -200,8 +200,8 @@ TEST(an_engines_memory_file_is_page_locked_by_the_engine) {
     leave_device(0);
     kvmem_layout *locked = regions_lay_out(&config, &region, 1, NULL);
     kvmem_layout *device = blocks_build(MEMORY_DEVICE, &config, BLOCKS_TOGETHER, NULL);
-    kv_side from;
-    kv_side to;
+    CLEANUP(kv_side_close) kv_side from;
+    CLEANUP(kv_side_close) kv_side to;
     kv_model_open(&from, &config, 3);
     kv_model_open(&to, &config, 4);
     blocks_write(locked, &from);
@@ -214,7 +214,5 @@ TEST(an_engines_memory_file_is_page_locked_by_the_engine) {
     enter_device(0);
     CU(cuMemHostUnregister((void *)(uintptr_t)info.address));
     leave_device(0);
-    kv_side_close(&from);
-    kv_side_close(&to);
 }
 #endif

@@ -21,18 +21,27 @@ TEST_EACH_KIND(what_was_opened_outlives_the_share) {
     memory_check(again, 2);
 }
 
-/* Readable, and known to be nobody's any more. */
-static void check_orphan(const kvmem_region *region, kvmem_region *view, uint32_t seed) {
-    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "has freed it or has ended",
-                   kvmem_region_check_owner(region, ERR));
-    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(view, ERR));
-    memory_check(region, seed);
-    memory_fill(region, seed + 1);
-    memory_check(region, seed + 1);
+/* What is open here of an offer: its region, and a part of it. */
+typedef struct visit {
+    kvmem_region *region, *view;
+} visit;
+
+static visit visit_begin(const offer *offer) {
+    kvmem_region *region = open_parcel(&offer->parcel, 0);
+    return (visit){region, MADE(kvmem_region, kvmem_region_create_view, region, 4096, 4096)};
 }
 
-/* A handle of freed memory is worth nothing; a file descriptor is the memory. */
-static void check_late_opening(const parcel *parcel, memory_kind kind) {
+/* The owner is gone. Its memory can be read and written, and is known to be nobody's any more; opened now, a
+   handle of it is worth nothing, and a file descriptor is the memory. */
+static void visit_end(const visit *visit, const parcel *parcel, memory_kind kind) {
+    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "has freed it or has ended",
+                   kvmem_region_check_owner(visit->region, ERR));
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(visit->view, ERR));
+    memory_check(visit->region, 1);
+    memory_fill(visit->region, 2);
+    memory_check(visit->region, 2);
+    CALL(kvmem_region_destroy(visit->view));
+    CALL(kvmem_region_destroy(visit->region));
     if (memory_goes_by_handle(kind)) {
         refuse_parcel(parcel, 0, KVMEM_STATUS_PEER_LOST, "has freed it or has ended");
         return;
@@ -43,34 +52,26 @@ static void check_late_opening(const parcel *parcel, memory_kind kind) {
 
 TEST_EACH_KIND(an_owner_that_frees_is_known_to_have) {
     OPENED(offer, fixture, kind, NULL);
-    kvmem_region *region = open_parcel(&fixture.parcel, 0);
-    GET(kvmem_region *, view, kvmem_region_create_view, region, 4096, 4096);
+    const visit visit = visit_begin(&fixture);
     holder_destroy(&fixture.owner);
-    EXPECT_OK(kvmem_region_check_owner(region, ERR)); /* the share keeps it */
+    EXPECT_OK(kvmem_region_check_owner(visit.region, ERR)); /* the share keeps it */
     holder_end_shares(&fixture.owner);
-    check_orphan(region, view, 1);
-    CALL(kvmem_region_destroy(view));
-    CALL(kvmem_region_destroy(region));
-    check_late_opening(&fixture.parcel, kind);
+    visit_end(&visit, &fixture.parcel, kind);
 }
 
 TEST_EACH_KIND(an_owner_that_is_killed_leaves_its_memory) {
     OPENED(offer, fixture, kind, NULL);
-    kvmem_region *region = open_parcel(&fixture.parcel, 0);
-    GET(kvmem_region *, view, kvmem_region_create_view, region, 4096, 4096);
+    const visit visit = visit_begin(&fixture);
     peer_kill(&fixture.owner);
-    check_orphan(region, view, 1);
-    CALL(kvmem_region_destroy(view));
-    CALL(kvmem_region_destroy(region));
-    check_late_opening(&fixture.parcel, kind);
+    visit_end(&visit, &fixture.parcel, kind);
 }
 
 /* Killed before, between and after the steps of the hand-over. */
 TEST_EACH_KIND(an_owner_killed_on_the_way_does_no_harm) {
     OPENED(offer, fixture, kind, NULL);
-    kvmem_share *share = parcel_share(&fixture.parcel);
+    OWNED(kvmem_share) share = parcel_share(&fixture.parcel);
     peer_kill(&fixture.owner);
-    kvmem_region *region = NULL;
+    OWNED(kvmem_region) region = NULL;
     if (memory_goes_by_handle(kind)) {
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_open_region(share, NULL, &region, ERR));
         CHECK(region == NULL);
@@ -78,8 +79,6 @@ TEST_EACH_KIND(an_owner_killed_on_the_way_does_no_harm) {
         EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR));
         memory_check(region, 1);
     }
-    CALL(kvmem_share_destroy(share));
-    CALL(kvmem_region_destroy(region));
 }
 
 static void expect_importers(const offer *offer, uint64_t count) { CHECK_EQ(offer_importers(offer), count); }
@@ -164,9 +163,7 @@ TEST_EACH_KIND(a_thousand_openings_are_one_mapping) {
 #define FIRST_IMPORTER_LOCK (INT64_C(1) << 20)
 
 static int lock_as_an_importer(const parcel *parcel, off_t start, off_t length) {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", parcel->fds[0]);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = reopen_fd(parcel->fds[0], O_RDONLY);
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = length};
     CHECK(fd >= 0);
     CHECK_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);

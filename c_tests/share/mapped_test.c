@@ -5,6 +5,7 @@
 #include "exchange.h"
 #include "filled.h"
 #include "kinds.h"
+#include "offer.h"
 #include "opened.h"
 
 static void mapper_role(int socket);
@@ -20,18 +21,13 @@ ROLE(mapper_role) {
     span_open_exportable(&span, 0, EXPORTABLE, 4, 4);
     for (uint64_t i = 0; i < 4; i++)
         fill_device(0, span.address + i * span.granule, span.granule, (unsigned char)(i + 1));
-    message asked = frame_expect(socket, WHERE);
     uint64_t part[2]; /* in quarters of a mapping */
-    CHECK_EQ(asked.size, sizeof(part));
-    memcpy(part, asked.data, sizeof(part));
-    free(asked.data);
+    frame_expect_into(socket, WHERE, part, sizeof(part));
     const uint64_t quarter = span.granule / 4;
     OWNED(kvmem_region) region = region_adopt_on_gpu(span.address + part[0] * quarter, part[1] * quarter,
                                                      NULL);
-    OWN(kvmem_share, share, kvmem_share_create_region, region, NULL);
-    parcel parcel = parcel_of(share);
+    CLEANUP(parcel_close) parcel parcel = parcel_of_region(region, NULL);
     parcel_send(socket, &parcel);
-    parcel_close(&parcel);
     CHECK(!frame_comes(socket));
 }
 
@@ -95,12 +91,10 @@ TEST(one_mapping_that_stays_keeps_all_of_it) {
 
 /* Plain memory has no file descriptor, and two allocations side by side no common handle. */
 TEST(plain_memory_has_its_own_way) {
-    const uint64_t address = engine_allocate(0, MIB);
-    kvmem_region *region = region_adopt_on_gpu(address, MIB, NULL);
+    ENGINE_MEMORY(address, 0, MIB);
+    OWNED(kvmem_region) region = region_adopt_on_gpu(address, MIB, NULL);
     refuse_share(region, KVMEM_SHARE_FD, "plain device memory");
     refuse_share(region, KVMEM_SHARE_FABRIC, "plain device memory");
-    CALL(kvmem_region_destroy(region));
-    engine_free(0, address);
 }
 
 TEST(a_layout_of_it_is_moved_both_ways) {

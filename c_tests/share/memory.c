@@ -81,8 +81,7 @@ static kvmem_region *create_system(memory_kind kind, uint64_t size) {
     options.flags |= kind == MEMORY_TRANSPARENT ? KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES : 0;
     options.huge_page_size = kind == MEMORY_RESERVED ? 2 * MIB : 0;
     options.size = size;
-    GET(kvmem_region *, region, kvmem_region_create_system, &options);
-    return region;
+    return MADE(kvmem_region, kvmem_region_create_system, &options);
 }
 
 /* From the middle of the file, mapped by kvmem. The engine closes its file descriptor. */
@@ -101,18 +100,15 @@ static kvmem_region *adopt_part(uint64_t size) {
 }
 
 static kvmem_region *create_disk(memory_kind kind, uint64_t size, const char *path) {
-    kvmem_disk_options options = OPTIONS(kvmem_disk_options,
-                                         it.flags = kind == MEMORY_BUFFERED ? KVMEM_DISK_BUFFERED : 0,
-                                         it.path = kind == MEMORY_NAMED ? path : NULL, it.size = size);
-    GET(kvmem_region *, region, kvmem_region_create_disk, &options);
-    return region;
+    return MADE(kvmem_region, kvmem_region_create_disk,
+                REF(OPTIONS(kvmem_disk_options, it.flags = kind == MEMORY_BUFFERED ? KVMEM_DISK_BUFFERED : 0,
+                            it.path = kind == MEMORY_NAMED ? path : NULL, it.size = size)));
 }
 
 static kvmem_region *create_pinned(uint64_t size) {
     kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.flags = KVMEM_PINNED_SHAREABLE,
                                            it.chunk_size = MIB, it.size = size);
-    GET(kvmem_region *, region, kvmem_region_create_pinned, &options);
-    return region;
+    return MADE(kvmem_region, kvmem_region_create_pinned, &options);
 }
 
 static uint64_t map_granules(uint64_t size) {

@@ -193,10 +193,9 @@ TEST(what_was_not_made_shareable_goes_by_nixl_only) {
     for (size_t i = 0; i < NUM(agents); i++) {
         const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
         kvmem_system_options plain = {.struct_size = sizeof(plain)};
-        kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
-                                               it.agent = agents[i], it.source = KVMEM_LAYOUT_ALLOCATE,
-                                               it.system = &plain);
-        OWN(kvmem_layout, layout, kvmem_layout_build, &options);
+        OWN(kvmem_layout, layout, kvmem_layout_build,
+            REF(OPTIONS(kvmem_layout_options, it.config = &config, it.agent = agents[i],
+                        it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &plain)));
         OWNED(kvmem_share) share = NULL;
         EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SYSTEM_SHAREABLE",
                        kvmem_share_create_layout(layout, NULL, &share, ERR));

@@ -10,24 +10,10 @@ HOLDER_ROLE
 
 static const memory_kind kinds[] = {MEMORY_DEVICE, MEMORY_ADOPTED, MEMORY_MAPPED, MEMORY_ELASTIC};
 
-/* A holder with another CUDA_VISIBLE_DEVICES than this process's. */
-static peer start_seeing(const char *devices) {
-    const char *own = getenv("CUDA_VISIBLE_DEVICES");
-    char before[256] = "";
-    if (own != NULL) {
-        CHECK(strlen(own) < sizeof(before));
-        strcpy(before, own);
-    }
-    CHECK_EQ(setenv("CUDA_VISIBLE_DEVICES", devices, 1), 0);
-    const peer started = holder_start();
-    CHECK_EQ(own != NULL ? setenv("CUDA_VISIBLE_DEVICES", before, 1) : unsetenv("CUDA_VISIBLE_DEVICES"), 0);
-    return started;
-}
-
 TEST(its_device_is_found_whatever_its_ordinal) {
     CHECK(driver_devices() >= 2);
     for (size_t i = 0; i < NUM(kinds); i++) {
-        CLEANUP(peer_finish) peer owner = start_seeing("1,0");
+        CLEANUP(peer_finish) peer owner = peer_start_with("holder", "CUDA_VISIBLE_DEVICES", "1,0");
         holder_make(&owner, kinds[i], NULL, 1);
         CHECK_EQ(holder_info(&owner, HOLDING_OWN).device_id, 0);
         CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
@@ -54,9 +40,9 @@ TEST(a_device_that_is_not_visible_is_named) {
     char uuid[64];
     write_uuid(1, uuid);
     for (size_t i = 0; i < NUM(kinds); i++) {
-        CLEANUP(peer_finish) peer owner = start_seeing("1");
-        CLEANUP(peer_finish) peer blind = start_seeing("0");
-        CLEANUP(peer_finish) peer seeing = start_seeing("1");
+        CLEANUP(peer_finish) peer owner = peer_start_with("holder", "CUDA_VISIBLE_DEVICES", "1");
+        CLEANUP(peer_finish) peer blind = peer_start_with("holder", "CUDA_VISIBLE_DEVICES", "0");
+        CLEANUP(peer_finish) peer seeing = peer_start_with("holder", "CUDA_VISIBLE_DEVICES", "1");
         holder_make(&owner, kinds[i], NULL, 1);
         CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         CHECK_EQ(holder_open(&blind, &parcel, 0), KVMEM_STATUS_NOT_FOUND);

@@ -59,23 +59,23 @@ static bool can_reach(void) {
     return can;
 }
 
-static void require_reach(void) {
+static int retain_both(void) {
     if (!can_reach()) SKIP("GPUs that reach each other: %d and %d of this machine do not", OWNER, USER);
-}
-
-static void retain_both(void) {
     retain_device(OWNER);
     retain_device(USER);
+    return USER;
 }
 
-static void release_both(void) {
+static void release_both(const int *user) {
     release_device(OWNER);
-    release_device(USER);
+    release_device(*user);
 }
+
+/* Two GPUs that reach each other, retained until the scope ends. */
+#define RETAIN_BOTH CLEANUP(release_both) const int retained_user = retain_both()
 
 TEST(its_kernels_pull_and_push) {
-    require_reach();
-    retain_both();
+    RETAIN_BOTH;
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(fixture, fixture, place);
         const kvmem_layout *own = fixture.here.model.layout;
@@ -89,18 +89,14 @@ TEST(its_kernels_pull_and_push) {
         kv_expect_moved(&fixture.there, &fixture.here.model, &one_layer);
         holder_check_model(&fixture.owner, &fixture.there);
     }
-    release_both();
 }
 
 /* Host memory of this process: the GPU that the memory was opened for does the work. */
 TEST(it_goes_to_the_host_and_back) {
-    require_reach();
-    retain_both();
-    fixture fixture;
-    fixture_open(&fixture, 0);
-    side host;
-    side_open(&host, PLACE_PINNED, USER, &fixture.here.model.config, NULL, 3);
-    kvmem_layout *opened = open_layout_for(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, USER);
+    RETAIN_BOTH;
+    OPENED(fixture, fixture, 0);
+    OPENED(side, host, PLACE_PINNED, USER, &fixture.here.model.config, NULL, 3);
+    OWNED(kvmem_layout) opened = open_layout_for(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, USER);
     static const uint32_t paths[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED, KVMEM_PATH_CUDA_COPY};
     for (size_t i = 0; i < NUM(paths); i++) {
         kv_run_by(opened, host.model.layout, &all_layers, paths[i]);
@@ -111,10 +107,6 @@ TEST(it_goes_to_the_host_and_back) {
         holder_check_model(&fixture.owner, &fixture.there);
         side_refill(&host, 4 + (uint32_t)i);
     }
-    CALL(kvmem_layout_destroy(opened));
-    side_close(&host);
-    fixture_close(&fixture);
-    release_both();
 }
 
 TEST(out_of_reach_it_is_not_opened) {
@@ -137,8 +129,7 @@ static void check_through_user(const kvmem_region *region, uint32_t seed) {
 
 /* One mapping for each GPU, each counted for itself; or a driver that has one a process, which is told. */
 TEST(each_gpu_has_a_mapping_of_its_own) {
-    require_reach();
-    retain_both();
+    RETAIN_BOTH;
     OPENED(offer, offer, MEMORY_DEVICE, NULL);
     kvmem_region *own = open_parcel(&offer.parcel, 0);
     kvmem_region *named = open_parcel_for(&offer.parcel, 0, OWNER);
@@ -169,25 +160,19 @@ TEST(each_gpu_has_a_mapping_of_its_own) {
     CALL(kvmem_region_destroy(again));
     CHECK_EQ(holder_holders(&offer.owner, HOLDING_OWN).importers, 0);
     peer_finish(&offer.owner);
-    release_both();
 }
 
 /* A kernel of a GPU that it was not opened for does not reach it, and the transfer says how it would. */
 TEST(opened_for_another_it_is_left_to_the_driver) {
-    require_reach();
-    retain_both();
-    fixture fixture;
-    fixture_open(&fixture, 0);
+    RETAIN_BOTH;
+    OPENED(fixture, fixture, 0);
     const kvmem_layout *own = fixture.here.model.layout;
-    kvmem_layout *opened = open_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
+    OWNED(kvmem_layout) opened = open_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
     kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.path = KVMEM_PATH_CUDA_KERNEL);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "was opened for device 0", kvmem_transfer_create, opened, own, &options);
     kv_run(opened, own, &all_layers);
     kv_expect_moved(&fixture.here.model, &fixture.there, &all_layers);
     side_check(&fixture.here);
-    CALL(kvmem_layout_destroy(opened));
-    fixture_close(&fixture);
-    release_both();
 }
 
 /* Where there is nothing to choose nothing is changed. */

@@ -40,22 +40,16 @@ void parcel_close(parcel *parcel) {
 }
 
 void parcel_send(int socket, const parcel *parcel) {
-    const uint64_t count = parcel->num_fds;
     frame_send(socket, BYTES, parcel->bytes.data, parcel->bytes.size);
-    frame_send(socket, COUNT, &count, sizeof(count));
+    frame_send(socket, COUNT, &parcel->num_fds, sizeof(parcel->num_fds));
     send_fds(socket, parcel->fds, parcel->num_fds);
 }
 
 parcel parcel_receive(int socket) {
     parcel received = {.bytes = frame_expect(socket, BYTES)};
-    message count = frame_expect(socket, COUNT);
-    uint64_t num_fds = 0;
-    CHECK_EQ(count.size, sizeof(num_fds));
-    memcpy(&num_fds, count.data, sizeof(num_fds));
-    free(count.data);
-    received.num_fds = num_fds;
-    received.fds = test_allocate(num_fds * sizeof(int));
-    receive_fds(socket, received.fds, num_fds);
+    frame_expect_into(socket, COUNT, &received.num_fds, sizeof(received.num_fds));
+    received.fds = test_allocate(received.num_fds * sizeof(int));
+    receive_fds(socket, received.fds, received.num_fds);
     return received;
 }
 

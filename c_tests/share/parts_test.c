@@ -6,13 +6,9 @@
 
 #include <sys/wait.h>
 
-static const part_shape shapes[] = {{"data", "L/BONHC", 3, 2, 4, 2, 40, 1},
-                                    {"indexer", "LBNC", 3, 1, 4, 0, 33, 1},
-                                    {"scales", "BLOHNC", 3, 2, 4, 2, 1, 4}};
-
 static kvmem_layout *shareable(void) {
     const kvmem_system_options system = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE);
-    return parts_build(shapes, NUM(shapes),
+    return parts_build(parts_shapes, PARTS,
                        REF(OPTIONS(kvmem_layout_options, it.source = KVMEM_LAYOUT_ALLOCATE,
                                    it.system = &system)));
 }
@@ -55,7 +51,7 @@ static void fill_regions(const kvmem_layout *layout, uint32_t seed) {
 
 /* Shares a cache, says what its blocks are, and waits until the other process has written block 5. */
 static void own(int socket, kvmem_layout *(*build)(void)) {
-    kvmem_layout *cache = build();
+    OWNED(kvmem_layout) cache = build();
     fill_regions(cache, 3);
     OWN(kvmem_share, share, kvmem_share_create_layout, cache, NULL);
     EXPECT_OK(kvmem_share_send(share, socket, KVMEM_TIMEOUT_FOREVER, ERR));
@@ -65,7 +61,6 @@ static void own(int socket, kvmem_layout *(*build)(void)) {
     CHECK_EQ(read(socket, written, sizeof(written)), (ssize_t)sizeof(written));
     checksums_of(cache, checksums);
     CHECK_BYTES((unsigned char *)checksums, (unsigned char *)written, sizeof(written));
-    kvmem_layout_destroy(cache);
 }
 
 static void use(int socket, kvmem_layout *(*build)(void), uint64_t num_parts) {
@@ -86,12 +81,10 @@ static void use(int socket, kvmem_layout *(*build)(void), uint64_t num_parts) {
     const kvmem_block_pair there = {5, 2}, back = {7, 5};
     kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &there, it.num_pairs = 1,
                                              it.flags = KVMEM_TRANSFER_VERIFY);
-    OWN(kvmem_transfer, pull, kvmem_transfer_create, mapped, copy, &options);
-    RUN(pull);
+    kv_run_with(mapped, copy, &options);
     fill_regions(copy, 9);
     options.pairs = &back;
-    OWN(kvmem_transfer, push, kvmem_transfer_create, copy, mapped, &options);
-    RUN(push);
+    kv_run_with(copy, mapped, &options);
     uint32_t now[PARTS_BLOCKS];
     checksums_of(mapped, now);
     for (size_t i = 0; i < PARTS_BLOCKS; i++) CHECK((now[i] == theirs[i]) == (i != 5));
@@ -117,7 +110,7 @@ static void between_processes(kvmem_layout *(*build)(void), uint64_t num_parts) 
 }
 
 TEST(parts_are_mapped_in_another_process) {
-    between_processes(shareable, NUM(shapes));
+    between_processes(shareable, PARTS);
 }
 
 TEST(parts_that_alternate_in_a_region_are_mapped_in_another_process) {
@@ -127,7 +120,6 @@ TEST(parts_that_alternate_in_a_region_are_mapped_in_another_process) {
 /* What an owner says of parts is checked like everything else. */
 TEST(a_layout_of_parts_that_is_shared_by_nixl_needs_an_agent) {
     OWNED(kvmem_layout) cache = shareable();
-    const kvmem_share_options options = OPTIONS(kvmem_share_options, it.transport = KVMEM_SHARE_REMOTE);
     REFUSE(KVMEM_STATUS_INVALID_STATE, "NIXL cannot access the layout", kvmem_share_create_layout, cache,
-           &options);
+           REF(OPTIONS(kvmem_share_options, it.transport = KVMEM_SHARE_REMOTE)));
 }

@@ -117,8 +117,7 @@ TEST_EACH_KIND(each_right_has_one_mapping) {
 
 static kvmem_share *share_region(const kvmem_region *region, memory_kind kind) {
     const kvmem_share_options options = {.struct_size = sizeof(options), .transport = memory_way(kind)};
-    GET(kvmem_share *, share, kvmem_share_create_region, region, &options);
-    return share;
+    return MADE(kvmem_share, kvmem_share_create_region, region, &options);
 }
 
 TEST_EACH_KIND(opened_where_it_was_made_it_is_the_original) {

@@ -158,15 +158,9 @@ static void obey(served_file *file, int socket, uint32_t tag, uint64_t number) {
 
 void served_file_role(int socket) {
     static served_file file = {.device = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .answers_left = UINT64_MAX};
-    while (frame_comes(socket)) {
-        uint32_t tag = 0;
-        const message received = frame_receive(socket, &tag);
-        uint64_t number = 0;
-        CHECK_EQ(received.size, sizeof(number));
-        memcpy(&number, received.data, sizeof(number));
-        free(received.data);
+    uint32_t tag = 0;
+    for (uint64_t number = 0; frame_next_into(socket, &tag, &number, sizeof(number));)
         obey(&file, socket, tag, number);
-    }
 }
 
 void require_served_files(void) {

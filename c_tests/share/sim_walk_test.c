@@ -51,9 +51,7 @@ void operations_close(void) {
 
 static kvmem_status share(memory_kind kind) {
     const kvmem_share_options options = {.struct_size = sizeof(options), .transport = memory_way(kind)};
-    OWNED(kvmem_share) share = NULL;
-    const kvmem_status status = kvmem_share_create_region(own[kind], &options, &share, ERR);
-    return status;
+    return TRIED(kvmem_share, kvmem_share_create_region, own[kind], &options);
 }
 
 OPERATION_CALL(share_device_memory, share(MEMORY_DEVICE))
@@ -61,11 +59,7 @@ OPERATION_CALL(share_elastic_memory, share(MEMORY_ELASTIC))
 OPERATION_CALL(share_by_fabric, share(MEMORY_FABRIC))
 OPERATION_CALL(share_mapped_memory, share(MEMORY_MAPPED))
 
-OPERATION(share_a_layout) {
-    OWNED(kvmem_share) share = NULL;
-    const kvmem_status status = kvmem_share_create_layout(own_layout, NULL, &share, ERR);
-    return status;
-}
+OPERATION_CALL(share_a_layout, TRIED(kvmem_share, kvmem_share_create_layout, own_layout, NULL))
 
 OPERATION_CALL(open_page_locked, try_parcel(&parcels[MEMORY_PINNED], KVMEM_OPEN_PIN))
 OPERATION_CALL(open_device_memory, try_parcel(&parcels[MEMORY_DEVICE], 0))
@@ -75,9 +69,7 @@ OPERATION(open_for_another_device) {
     OWNED(kvmem_share) share = parcel_share(&parcels[MEMORY_DEVICE]);
     const kvmem_open_options options = {
         .struct_size = sizeof(options), .flags = KVMEM_OPEN_FOR_DEVICE, .device = 1};
-    OWNED(kvmem_region) region = NULL;
-    const kvmem_status status = kvmem_share_open_region(share, &options, &region, ERR);
-    return status;
+    return TRIED(kvmem_region, kvmem_share_open_region, share, &options);
 }
 
 OPERATION_CALL(open_mapped_memory, try_parcel(&parcels[MEMORY_MAPPED], 0))
@@ -87,9 +79,7 @@ OPERATION_CALL(open_elastic_memory_to_read, try_parcel(&parcels[MEMORY_ELASTIC],
 
 OPERATION(open_a_layout) {
     OWNED(kvmem_share) share = parcel_share(&layout_parcel);
-    OWNED(kvmem_layout) layout = NULL;
-    const kvmem_status status = kvmem_share_open_layout(share, NULL, &layout, ERR);
-    return status;
+    return TRIED(kvmem_layout, kvmem_share_open_layout, share, NULL);
 }
 
 /* From memory of its owner's process, which is mapped here. */
