@@ -175,8 +175,7 @@ ROLE(serve) {
     const order order = take_order(socket);
     shop shop;
     goods_open(&shop.goods);
-    kvmem_broker_options options = WITH(shop_options(), it.path = order.path);
-    EXPECT_OK(kvmem_broker_create(&options, &shop.broker, ERR));
+    EXPECT_OK(kvmem_broker_create(REF(WITH(shop_options(), it.path = order.path)), &shop.broker, ERR));
     EXPECT_OK(kvmem_broker_publish(shop.broker, "kv", shop.goods.share, NULL, &shop.token, ERR));
     frame_send(socket, TAG_TOKEN, &shop.token, sizeof(shop.token));
     pause();
@@ -206,8 +205,7 @@ TEST(a_broker_that_is_killed_leaves_what_was_fetched) {
     kvmem_share_destroy(second);
 
     /* The socket that it left is replaced. */
-    kvmem_broker_options again = WITH(shop_options(), it.path = order.path);
-    GET(kvmem_broker *, broker, kvmem_broker_create, &again);
+    GET(kvmem_broker *, broker, kvmem_broker_create, REF(WITH(shop_options(), it.path = order.path)));
     kvmem_broker_destroy(broker);
     CHECK_EQ(count_directory_entries(directory.path), 0);
 }

@@ -48,9 +48,7 @@ static int fork_and_kill(peer *broker) {
 }
 
 static kvmem_status fetch(const order *order) {
-    OWNED(kvmem_share) share = NULL;
-    const kvmem_status status = kvmem_share_fetch(REF(order_options(order)), &share, ERR);
-    return status;
+    return TRIED(kvmem_share, kvmem_share_fetch, REF(order_options(order)));
 }
 
 TEST(a_killed_broker_is_replaced_though_a_child_of_it_lives) {

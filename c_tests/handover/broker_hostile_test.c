@@ -91,12 +91,11 @@ TEST(rubbish_is_an_error) {
     OPENED(fixture, fixture);
     unsigned seed = 7;
     for (size_t i = 0; i < 300; i++) {
-        wire rubbish = wire_copy(&fixture.answer);
+        CLEANUP(wire_free_copy) wire rubbish = wire_copy(&fixture.answer);
         for (size_t j = i % 3 == 0 ? 8 : 0; j < rubbish.size; j++)
             rubbish.bytes[j] = (unsigned char)rand_r(&seed);
         const size_t size = 1 + (size_t)rand_r(&seed) % rubbish.size;
         expect_error(fetch_answered(&fixture, &rubbish, size, i % 2 * rubbish.num_fds), "rubbish", i);
-        wire_free_copy(&rubbish);
     }
 }
 
@@ -111,21 +110,19 @@ TEST(an_answer_that_ends_early_is_an_error) {
 TEST(an_answer_with_a_bit_flipped_is_an_error) {
     OPENED(fixture, fixture);
     for (size_t i = 0; i < fixture.answer.size; i++) {
-        wire flipped = wire_copy(&fixture.answer);
+        CLEANUP(wire_free_copy) wire flipped = wire_copy(&fixture.answer);
         flipped.bytes[i] ^= (unsigned char)(1 << i % 8);
         expect_error(fetch_answered(&fixture, &flipped, flipped.size, flipped.num_fds), "flipped at", i);
-        wire_free_copy(&flipped);
     }
 }
 
 TEST(a_request_is_no_answer) {
     OPENED(fixture, fixture);
-    wire request = wire_copy(&fixture.answer);
+    CLEANUP(wire_free_copy) wire request = wire_copy(&fixture.answer);
     static const kvmem_token token;
     write_request(request.bytes, "kv", &token);
     CHECK_EQ(fetch_answered(&fixture, &request, REQUEST_SIZE("kv"), 0), KVMEM_STATUS_CORRUPT);
     CHECK_HAS(test_last_message(), "request");
-    wire_free_copy(&request);
 }
 
 TEST(silence_ends_with_the_time_given) {

@@ -4,7 +4,6 @@
 
 SHOP_ROLES
 
-#define NOBODY 65534u
 #define THREADS 16
 #define ROUNDS 30
 

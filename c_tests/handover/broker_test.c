@@ -6,9 +6,8 @@
 
 SHOP_ROLES
 
-/* Users that are not root. */
+/* A user that is not root, beside NOBODY. */
 #define SOMEBODY 65533u
-#define NOBODY 65534u
 
 static kvmem_publish_options terms(void) { return OPTIONS(kvmem_publish_options); }
 

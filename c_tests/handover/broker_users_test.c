@@ -6,7 +6,6 @@
 
 SHOP_ROLES
 
-#define NOBODY 65534u
 #define FEW_FILES 200
 
 enum { TAG_ORDER = 10, TAG_TOKEN };

@@ -23,8 +23,7 @@ static kvmem_region *create(uint64_t extents) {
 }
 
 static kvmem_share *share_of(const kvmem_region *region) {
-    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
-    return share;
+    return MADE(kvmem_share, kvmem_share_create_region, region, NULL);
 }
 
 /* In another process: opens the share, looks at each extent, and holds it until the socket closes. */
@@ -60,10 +59,8 @@ ROLE(fetcher) {
 
 /* Waits for the peer to have it, and answers the flags of its region. */
 static uint64_t await_taken(const peer *peer) {
-    CLEANUP(message_free) message taken = frame_expect(peer->socket, TAG_TAKEN);
     uint64_t flags = 0;
-    CHECK_EQ(taken.size, sizeof(flags));
-    memcpy(&flags, taken.data, sizeof(flags));
+    frame_expect_into(peer->socket, TAG_TAKEN, &flags, sizeof(flags));
     return flags;
 }
 
@@ -115,8 +112,7 @@ TEST(what_is_published_keeps_its_extents) {
 
 static kvmem_share *fetch_read_only(const order *order) {
     kvmem_fetch_options options = WITH(order_options(order), it.flags = KVMEM_SHARE_READ_ONLY);
-    GET(kvmem_share *, share, kvmem_share_fetch, &options);
-    return share;
+    return MADE(kvmem_share, kvmem_share_fetch, &options);
 }
 
 /* What the region got after it was shared is neither handed out nor held. */

@@ -42,8 +42,7 @@ static kvmem_block piece_of(const kvmem_layout *layout, uint64_t layer) {
 }
 
 static kvmem_region *region_of(const kvmem_layout *layout, uint64_t layer) {
-    GET(kvmem_region *, region, kvmem_layout_get_region, layout, layer);
-    return region;
+    return MADE(kvmem_region, kvmem_layout_get_region, layout, layer);
 }
 
 void extents_make(extents *extents) {

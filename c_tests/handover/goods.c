@@ -11,10 +11,8 @@ static unsigned char content(uint64_t place) {
 }
 
 static kvmem_region *shareable(uint64_t size) {
-    const kvmem_system_options memory = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE,
-                                                it.size = size);
-    GET(kvmem_region *, region, kvmem_region_create_system, &memory);
-    return region;
+    return MADE(kvmem_region, kvmem_region_create_system,
+                REF(OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE, it.size = size)));
 }
 
 static void make(goods *goods, kvmem_region *region, uint64_t flags) {
@@ -30,9 +28,8 @@ void goods_open(goods *goods) { make(goods, shareable(GOODS_SIZE), 0); }
 void goods_open_in_file(goods *goods) {
     const int fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK_EQ(ftruncate(fd, 3 * GOODS_SIZE), 0);
-    const kvmem_adopt_file_options part = OPTIONS(kvmem_adopt_file_options, it.fd = fd,
-                                                  it.offset = GOODS_SIZE, it.size = GOODS_SIZE);
-    GET(kvmem_region *, region, kvmem_region_adopt_file, &part);
+    GET(kvmem_region *, region, kvmem_region_adopt_file,
+        REF(OPTIONS(kvmem_adopt_file_options, it.fd = fd, it.offset = GOODS_SIZE, it.size = GOODS_SIZE)));
     CHECK_EQ(close(fd), 0);
     make(goods, region, 0);
 }

@@ -14,8 +14,7 @@ static kvmem_layout *build(kvmem_agent *agent) {
     kvmem_layout_options options = {.struct_size = sizeof(options), .config = &config, .agent = agent};
     options.source = KVMEM_LAYOUT_ALLOCATE;
     options.system = &memory;
-    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
-    return layout;
+    return MADE(kvmem_layout, kvmem_layout_build, &options);
 }
 
 /* To be read, memory would have to be carried; that was not asked for. */

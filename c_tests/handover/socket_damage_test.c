@@ -47,11 +47,10 @@ static void expect_of(int kind, const wire *message, size_t num_fds, kvmem_statu
 TEST(as_it_was_sent_it_is_a_share) {
     OPENED(fixture, fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
-        wire copy = wire_copy(&fixture.sent);
+        CLEANUP(wire_free_copy) wire copy = wire_copy(&fixture.sent);
         expect_of(kinds[i], &copy, copy.num_fds, KVMEM_STATUS_OK, "unchanged");
         wire_seal(&copy); /* the checksums are those that the page says */
         expect_of(kinds[i], &copy, copy.num_fds, KVMEM_STATUS_OK, "sealed anew");
-        wire_free_copy(&copy);
     }
 }
 
@@ -59,10 +58,9 @@ TEST(every_byte_that_is_changed_is_found) {
     OPENED(fixture, fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
         for (size_t place = 0; place < fixture.sent.size; place++) {
-            wire copy = wire_copy(&fixture.sent);
+            CLEANUP(wire_free_copy) wire copy = wire_copy(&fixture.sent);
             copy.bytes[place] ^= (unsigned char)(1u << place % 8);
             expect_of(kinds[i], &copy, copy.num_fds, KVMEM_STATUS_CORRUPT, "a changed byte");
-            wire_free_copy(&copy);
         }
     }
 }
@@ -110,11 +108,10 @@ TEST(a_header_that_lies_is_not_believed) {
     OPENED(fixture, fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
         for (size_t j = 0; j < NUM(lies); j++) {
-            wire copy = wire_copy(&fixture.sent);
+            CLEANUP(wire_free_copy) wire copy = wire_copy(&fixture.sent);
             wire_put(copy.bytes + lies[j].field, lies[j].value, lies[j].size);
             wire_seal(&copy);
             expect_of(kinds[i], &copy, copy.num_fds, lies[j].status, lies[j].what);
-            wire_free_copy(&copy);
         }
     }
 }
@@ -122,7 +119,7 @@ TEST(a_header_that_lies_is_not_believed) {
 /* Within the limits it may still come, so it is waited for, and no longer than asked. */
 TEST(what_is_still_to_come_is_waited_for_in_vain) {
     OPENED(fixture, fixture);
-    wire copy = wire_copy(&fixture.sent);
+    CLEANUP(wire_free_copy) wire copy = wire_copy(&fixture.sent);
     wire_put(copy.bytes + WIRE_TOTAL_BYTES, 64 << 20, 4);
     wire_seal(&copy);
     for (size_t i = 0; i < NUM(kinds); i++) {
@@ -131,28 +128,25 @@ TEST(what_is_still_to_come_is_waited_for_in_vain) {
         REFUSE(KVMEM_STATUS_TIMED_OUT, "close the socket", kvmem_share_receive, ends.fds[1],
                MILLISECONDS(10));
     }
-    wire_free_copy(&copy);
 }
 
 /* The goods have two files: their control block and their memory. */
 TEST(files_are_as_many_as_are_said) {
     OPENED(fixture, fixture);
-    wire copy = wire_copy(&fixture.sent);
+    CLEANUP(wire_free_copy) wire copy = wire_copy(&fixture.sent);
     CHECK_EQ(copy.num_fds, 2);
     for (size_t i = 2; i < WIRE_MOST_FDS; i++) copy.fds[i] = copy.fds[i % 2];
     static const size_t counts[] = {0, 1, 3, WIRE_MOST_FDS};
     for (size_t i = 0; i < NUM(kinds); i++) {
         for (size_t j = 0; j < NUM(counts); j++) {
             expect_of(kinds[i], &copy, counts[j], KVMEM_STATUS_CORRUPT, "not as the header says");
-            wire forged = wire_copy(&copy);
+            CLEANUP(wire_free_copy) wire forged = wire_copy(&copy);
             wire_put(forged.bytes + WIRE_TOTAL_FDS, (uint32_t)counts[j], 4);
             wire_put(forged.bytes + WIRE_FDS, (uint32_t)counts[j], 4);
             wire_seal(&forged);
             expect_of(kinds[i], &forged, counts[j], KVMEM_STATUS_CORRUPT, "not as the share says");
-            wire_free_copy(&forged);
         }
     }
-    wire_free_copy(&copy);
 }
 
 /* A message that is well formed, around something that is no share. */
@@ -160,12 +154,11 @@ TEST(rubbish_in_a_good_message_is_corrupt) {
     OPENED(fixture, fixture);
     unsigned seed = 7;
     for (int round = 0; round < 200; round++) {
-        wire copy = wire_copy(&fixture.sent);
+        CLEANUP(wire_free_copy) wire copy = wire_copy(&fixture.sent);
         const size_t from = WIRE_HEADER + (round % 2 == 0 ? 0 : 20);
         for (size_t place = from; place < copy.size; place++)
             copy.bytes[place] = (unsigned char)rand_r(&seed);
         wire_seal(&copy);
         expect_of(kinds[round / 2 % 2], &copy, copy.num_fds, KVMEM_STATUS_CORRUPT, "rubbish");
-        wire_free_copy(&copy);
     }
 }

@@ -9,10 +9,7 @@ enum { TAG_STEP = 1, TAG_THERE };
 
 static const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
 
-static kvmem_share *receive(int socket) {
-    GET(kvmem_share *, share, kvmem_share_receive, socket, PATIENCE);
-    return share;
-}
+static kvmem_share *receive(int socket) { return MADE(kvmem_share, kvmem_share_receive, socket, PATIENCE); }
 
 static void open_layout(const kvmem_share *share) {
     OWN(kvmem_layout, layout, kvmem_share_open_layout, share, NULL);
@@ -27,13 +24,12 @@ TEST(no_flag_of_a_socket_changes) {
         OPENED(socket_pair, ends, kinds[i / 2] | (i % 2 == 0 ? SOCK_NONBLOCK : 0));
         const int flags = fcntl(ends.fds[0], F_GETFL);
         EXPECT_OK(kvmem_share_send(goods.share, ends.fds[0], PATIENCE, ERR));
-        kvmem_share *share = receive(ends.fds[1]);
+        OWNED(kvmem_share) share = receive(ends.fds[1]);
         for (size_t end = 0; end < 2; end++) {
             CHECK_EQ(fcntl(ends.fds[end], F_GETFL), flags);
             CHECK_EQ(fcntl(ends.fds[end], F_GETFD), FD_CLOEXEC);
         }
         open_layout(share);
-        kvmem_share_destroy(share);
     }
 }
 
@@ -108,10 +104,8 @@ TEST(what_found_no_room_may_be_tried_again) {
 
 /* Role: sends so many bytes of a share, and so many files, as it is told, and stays. */
 ROLE(part_sender) {
-    message asked = frame_expect(socket, TAG_STEP);
     size_t size = 0;
-    memcpy(&size, asked.data, sizeof(size));
-    free(asked.data);
+    frame_expect_into(socket, TAG_STEP, &size, sizeof(size));
     goods goods;
     goods_open(&goods);
     wire sent = wire_capture(goods.share);
@@ -151,10 +145,8 @@ TEST(a_sender_killed_after_all_is_sent_has_shared) {
 
 /* Role: reads so many bytes as it is told, and stays. */
 ROLE(part_receiver) {
-    message asked = frame_expect(socket, TAG_STEP);
     size_t size = 0;
-    memcpy(&size, asked.data, sizeof(size));
-    free(asked.data);
+    frame_expect_into(socket, TAG_STEP, &size, sizeof(size));
     char bytes[4096];
     while (size > 0) {
         const ssize_t got = recv(socket, bytes, size < sizeof(bytes) ? size : sizeof(bytes), 0);
@@ -220,11 +212,10 @@ TEST(with_any_number_of_files_left_none_is_lost) {
             CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
             const struct rlimit few = {.rlim_cur = files + 2 + left, .rlim_max = before.rlim_max};
             CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-            kvmem_share *share = NULL;
+            OWNED(kvmem_share) share = NULL;
             status = kvmem_share_receive(ends.fds[1], PATIENCE, &share, ERR);
             CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
             CHECK_EQ(status, left < goods.num_fds ? KVMEM_STATUS_OUT_OF_MEMORY : KVMEM_STATUS_OK);
-            kvmem_share_destroy(share);
         }
     }
 }

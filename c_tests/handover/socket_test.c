@@ -17,11 +17,7 @@ static int open_socket(int kind) {
     return opened;
 }
 
-static kvmem_share *receive(int socket) {
-    GET(kvmem_share *, share, kvmem_share_receive, socket, PATIENCE);
-    CHECK(share != NULL);
-    return share;
-}
+static kvmem_share *receive(int socket) { return MADE(kvmem_share, kvmem_share_receive, socket, PATIENCE); }
 
 /* Role: takes a share from the socket, and leaves its mark. */
 ROLE(importer) {
