@@ -61,9 +61,7 @@ static void *use_a_region(void *argument) {
 
 TEST(another_thread_has_its_own_stack) {
     bool good = false;
-    pthread_t thread;
-    CHECK_EQ(pthread_create(&thread, NULL, use_a_region, &good), 0);
-    CHECK_EQ(pthread_join(thread, NULL), 0);
+    threads_run(1, use_a_region, &good, 0);
     CHECK(good);
 }
 

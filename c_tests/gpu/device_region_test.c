@@ -4,19 +4,12 @@
 #include "stance.h"
 
 static kvmem_device_options device_options(int device, uint64_t size) {
-    kvmem_device_options options;
-    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
-    kvmem_device_options_init(&options, sizeof(options));
-    options.device = device;
-    options.size = size;
-    return options;
+    return OPTIONS(kvmem_device_options, it.device = device, it.size = size);
 }
 
 static kvmem_region *create(int device, uint64_t size) {
     const kvmem_device_options options = device_options(device, size);
-    GET(kvmem_region *, region, kvmem_region_create_device, &options);
-    CHECK(region != NULL);
-    return region;
+    return MADE(kvmem_region, kvmem_region_create_device, &options);
 }
 
 static void refuse(int device, uint64_t size, kvmem_status status, const char *part) {

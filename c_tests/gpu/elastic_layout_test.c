@@ -25,7 +25,7 @@ TEST(blocks_survive_growing_and_shrinking) {
         kv_side host, back;
         kv_side_open(&host, &config, NULL, 1);
         kv_side_open(&back, &config, NULL, 2);
-        kvmem_layout *layout = elastic_layout(&config, 0, NULL);
+        OWNED(kvmem_layout) layout = elastic_layout(&config, 0, NULL);
         CHECK_EQ(elastic_layout_memory(layout).num_committed, 0);
         EXPECT_OK(kvmem_layout_resize(layout, 16, ERR));
         const uint64_t of_a_few = elastic_layout_memory(layout).num_committed;
@@ -50,7 +50,6 @@ TEST(blocks_survive_growing_and_shrinking) {
             kv_expect_moved(&back, &host, &one);
         }
         kv_side_check(&back);
-        CALL(kvmem_layout_destroy(layout));
         kv_side_close(&host);
         kv_side_close(&back);
     }
@@ -107,10 +106,10 @@ TEST(blocks_lie_in_elastic_regions_of_the_callers) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = config_of(&kv_kinds[i]);
         const uint64_t size = kv_num_regions(&config) * kv_region_size(&config);
-        kvmem_region *region = region_create_elastic(EXTENT + size, EXTENT, 0);
+        OWNED(kvmem_region) region = region_create_elastic(EXTENT + size, EXTENT, 0);
         elastic_parts parts;
         elastic_parts_open(&parts, &config, region, EXTENT);
-        GET(kvmem_layout *, layout, kvmem_layout_build, &parts.options);
+        OWN(kvmem_layout, layout, kvmem_layout_build, &parts.options);
         elastic_parts_close(&parts);
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "by its region", kvmem_layout_resize(layout, BLOCKS, ERR));
 
@@ -133,8 +132,6 @@ TEST(blocks_lie_in_elastic_regions_of_the_callers) {
         kv_side_check(&back);
         CALL(kvmem_transfer_destroy(transfer));
         EXPECT_OK(kvmem_region_decommit(region, EXTENT, EXTENT, ERR));
-        CALL(kvmem_layout_destroy(layout));
-        CALL(kvmem_region_destroy(region));
         kv_side_close(&host);
         kv_side_close(&back);
     }

@@ -73,8 +73,7 @@ static kvmem_layout *layout_of(const kv_kind *kind) {
 }
 
 static kvmem_region *region_of(const kvmem_layout *layout) {
-    GET(kvmem_region *, region, kvmem_layout_get_region, layout, 0);
-    return region;
+    return MADE(kvmem_region, kvmem_layout_get_region, layout, 0);
 }
 
 TEST(a_layout_is_resized_by_two_threads) {

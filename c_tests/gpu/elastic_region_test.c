@@ -5,14 +5,8 @@
 #define EXTENT (4 * MIB)
 
 static kvmem_region *reserve(uint64_t size) {
-    kvmem_elastic_options options;
-    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
-    kvmem_elastic_options_init(&options, sizeof(options));
-    options.size = size;
-    options.extent_size = EXTENT;
-    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
-    CHECK(region != NULL);
-    return region;
+    return MADE(kvmem_region, kvmem_region_create_elastic,
+                REF(OPTIONS(kvmem_elastic_options, it.size = size, it.extent_size = EXTENT)));
 }
 
 static kvmem_elastic_info elastic_info(const kvmem_region *region) {
@@ -42,7 +36,7 @@ static void expect_extent(const kvmem_region *region, uint64_t extent, int value
 }
 
 TEST(it_is_reserved_without_memory) {
-    kvmem_region *region = reserve(4 * EXTENT - 1); /* rounded up */
+    OWNED(kvmem_region) region = reserve(4 * EXTENT - 1); /* rounded up */
     const kvmem_region_info info = region_info(region);
     CHECK(info.address != 0);
     CHECK_EQ(info.size, 4 * EXTENT);
@@ -52,7 +46,6 @@ TEST(it_is_reserved_without_memory) {
     CHECK_EQ(elastic_info(region).extent_size, EXTENT);
     CHECK_EQ(elastic_info(region).num_extents, 4);
     expect_state(region, 0, 0);
-    CALL(kvmem_region_destroy(region));
 }
 
 TEST(it_grows_and_shrinks_behind_the_same_addresses) {

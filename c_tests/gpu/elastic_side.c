@@ -11,8 +11,7 @@ kvmem_layout *elastic_layout(const kvmem_layout_config *config, int device, kvme
     kvmem_elastic_options elastic = OPTIONS(kvmem_elastic_options, it.device = device);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config, it.agent = agent,
                                            it.source = KVMEM_LAYOUT_ALLOCATE, it.elastic = &elastic);
-    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
-    return layout;
+    return MADE(kvmem_layout, kvmem_layout_build, &options);
 }
 
 void elastic_parts_open(elastic_parts *parts, const kvmem_layout_config *config, kvmem_region *region,

@@ -54,9 +54,8 @@ void flight_create_with(flight *flight, kvmem_transfer_options options) {
 }
 
 kvmem_transfer *flight_create_another_with(const flight *flight, kvmem_transfer_options options) {
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, flight->source.model.layout,
-        flight->destination.model.layout, &options);
-    return transfer;
+    return MADE(kvmem_transfer, kvmem_transfer_create, flight->source.model.layout,
+                flight->destination.model.layout, &options);
 }
 
 void flight_refuse_with(flight *flight, kvmem_status status, const char *part,

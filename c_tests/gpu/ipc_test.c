@@ -185,24 +185,16 @@ TEST(blocks_are_moved_into_it) {
 
 static void *open_and_close(void *argument) {
     const kvmem_ipc_options *options = argument;
-    kvmem_status status = KVMEM_STATUS_OK;
-    for (int i = 0; i < 200 && status == KVMEM_STATUS_OK; i++) {
+    for (int i = 0; i < 200; i++) {
         CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* a thread: not in the stance */
-        status = kvmem_region_open_ipc(options, &region, NULL);
+        CHECK_EQ(kvmem_region_open_ipc(options, &region, NULL), KVMEM_STATUS_OK);
     }
-    return (void *)(intptr_t)status;
+    return NULL;
 }
 
 TEST(threads_open_and_close_it_at_once) {
     OPENED(shared_memory, shared, SIZE, 13);
-    pthread_t threads[4];
-    for (size_t i = 0; i < NUM(threads); i++)
-        CHECK_EQ(pthread_create(&threads[i], NULL, open_and_close, &shared.options), 0);
-    for (size_t i = 0; i < NUM(threads); i++) {
-        void *status = NULL;
-        CHECK_EQ(pthread_join(threads[i], &status), 0);
-        CHECK_EQ((intptr_t)status, KVMEM_STATUS_OK);
-    }
+    threads_run(4, open_and_close, &shared.options, 0);
     OWNED(kvmem_region) region = open_ipc(&shared.options);
     check_device(0, region_info(region).address, SIZE, 13);
 }

@@ -152,9 +152,8 @@ static void mix(place first, place last, const char *first_name, const char *las
     OPENED(side, two, first, 0, &config, NULL, 1);
     OPENED(side, one, last, 0, &config, NULL, 2);
     kvmem_region *mixed[] = {two.model.regions[0], two.model.regions[1], one.model.regions[2]};
-    kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_REGIONS), it.regions = mixed,
-                                        it.count = NUM(mixed));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, first_name, kvmem_layout_build, &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, first_name, kvmem_layout_build,
+           REF(WITH(options_for(&config, KVMEM_LAYOUT_REGIONS), it.regions = mixed, it.count = NUM(mixed))));
     CHECK_HAS(test_last_message(), last_name);
 }
 

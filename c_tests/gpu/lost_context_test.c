@@ -83,12 +83,11 @@ static void prepare(flight *flight, size_t num_paths, prepared transfers) {
 static void expect_refused(prepared transfers, size_t num_paths) {
     OPENED(stream, stream, 0);
     for (size_t i = 0; i < 2 * num_paths; i++) {
-        kvmem_transfer *transfer = transfers[i / 2][i % 2];
+        OWNED(kvmem_transfer) transfer = transfers[i / 2][i % 2];
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_transfer_submit(transfer, ERR));
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
                        kvmem_transfer_submit_on_stream(transfer, stream.handle, ERR));
         EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(transfer, ERR));
-        CALL(kvmem_transfer_destroy(transfer));
     }
 }
 

@@ -5,9 +5,7 @@
 #include "stance.h"
 
 kvmem_ipc_options ipc_options(const kvmem_ipc_handle *handle, uint64_t size) {
-    kvmem_ipc_options options;
-    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
-    kvmem_ipc_options_init(&options, sizeof(options));
+    kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     EXPECT_OK(kvmem_cuda_find_device(handle->uuid, &options.device, ERR));
     memcpy(options.handle, handle->handle, sizeof(options.handle));
     options.offset = handle->offset;
@@ -18,9 +16,7 @@ kvmem_ipc_options ipc_options(const kvmem_ipc_handle *handle, uint64_t size) {
 }
 
 kvmem_region *open_ipc(const kvmem_ipc_options *options) {
-    GET(kvmem_region *, region, kvmem_region_open_ipc, options);
-    CHECK(region != NULL);
-    return region;
+    return MADE(kvmem_region, kvmem_region_open_ipc, options);
 }
 
 void refuse_ipc(const kvmem_ipc_options *options, kvmem_status status, const char *part) {

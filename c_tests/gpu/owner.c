@@ -88,15 +88,8 @@ static void serve(int socket, uint32_t tag, const request *wanted) {
 }
 
 void owner_role(int socket) {
-    while (frame_comes(socket)) {
-        uint32_t tag = 0;
-        const message received = frame_receive(socket, &tag);
-        request wanted;
-        CHECK_EQ(received.size, sizeof(wanted));
-        memcpy(&wanted, received.data, sizeof(wanted));
-        free(received.data);
-        serve(socket, tag, &wanted);
-    }
+    uint32_t tag = 0;
+    for (request wanted; frame_next_into(socket, &tag, &wanted, sizeof(wanted));) serve(socket, tag, &wanted);
     free_all();
 }
 
@@ -121,10 +114,10 @@ int owner_create(const peer *owner, int device, uint64_t size, unsigned char val
 
 void owner_check(const peer *owner, unsigned char value) {
     ask(owner, LOOK, (request){.value = value});
-    free(frame_expect(owner->socket, DONE).data);
+    frame_await(owner->socket, DONE);
 }
 
 void owner_free(const peer *owner) {
     ask(owner, FREE, (request){0});
-    free(frame_expect(owner->socket, DONE).data);
+    frame_await(owner->socket, DONE);
 }

@@ -4,17 +4,11 @@
 #include "stance.h"
 
 static kvmem_pinned_options pinned_options(uint64_t size) {
-    kvmem_pinned_options options;
-    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
-    kvmem_pinned_options_init(&options, sizeof(options));
-    options.size = size;
-    return options;
+    return OPTIONS(kvmem_pinned_options, it.size = size);
 }
 
 static kvmem_region *create_with(kvmem_pinned_options options) {
-    GET(kvmem_region *, region, kvmem_region_create_pinned, &options);
-    CHECK(region != NULL);
-    return region;
+    return MADE(kvmem_region, kvmem_region_create_pinned, &options);
 }
 
 /* With some options changed: `create(MIB, it.threads = 3)`. */

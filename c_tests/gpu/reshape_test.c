@@ -200,13 +200,10 @@ TEST(tokens_that_are_overwritten_before_the_end_are_found) {
     static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}};
     run(filled, source, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs))));
     const kvmem_block_table table = {ids, NUM(ids), 0, 1};
-    const kvmem_transfer_options options =
-        OPTIONS(kvmem_transfer_options, it.source_table = &table, it.destination_table = &table,
-                it.num_tokens = 16, it.num_heads = 4, it.flags = KVMEM_TRANSFER_VERIFY);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "of 16 moved tokens are corrupt: the first is token",
-                   kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
+        REF(OPTIONS(kvmem_transfer_options, it.source_table = &table, it.destination_table = &table,
+                    it.num_tokens = 16, it.num_heads = 4, it.flags = KVMEM_TRANSFER_VERIFY)));
+    RUN_ENDS(KVMEM_STATUS_CORRUPT, "of 16 moved tokens are corrupt: the first is token", transfer);
 }
 
 /* A block of more rows than one launch lists: of 16 tokens, 4 heads and 24 elements that are apart on one side. */

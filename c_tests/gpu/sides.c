@@ -29,9 +29,8 @@ static void create_pinned(side *side, uint64_t chunk_size) {
 }
 
 static void create_device(side *side) {
-    kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = side->model.size,
-                                           it.device = side->device);
-    EXPECT_OK(kvmem_region_create_device(&options, &side->whole, ERR));
+    EXPECT_OK(kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = side->model.size,
+                                                     it.device = side->device)), &side->whole, ERR));
 }
 
 /* Where the memory starts so that the border between two ranges of this size is in the middle of the first

@@ -120,11 +120,9 @@ TEST(regions_of_both_make_no_layout) {
         OPENED(side, first, places[i], 0, &config, NULL, 1);
         OPENED(side, second, places[i], 1, &config, NULL, 2);
         kvmem_region *mixed[] = {first.model.regions[0], first.model.regions[1], second.model.regions[2]};
-        kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
-                                               it.source = KVMEM_LAYOUT_REGIONS, it.regions = mixed,
-                                               it.count = NUM(mixed));
         REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "region 0 is located on device 0", kvmem_layout_build,
-               &options);
+               REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS,
+                           it.regions = mixed, it.count = NUM(mixed))));
         CHECK_HAS(test_last_message(), "region 2 on device 1");
     }
 }

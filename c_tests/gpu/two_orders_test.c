@@ -11,23 +11,8 @@ REQUIRES(lacks_two_gpus)
 
 #define SIZE (4 * MIB)
 
-/* A peer with another CUDA_VISIBLE_DEVICES than this process's. */
-static peer start_seeing(const char *role, const char *devices) {
-    const char *own = getenv("CUDA_VISIBLE_DEVICES");
-    char before[256] = "";
-    if (own != NULL) {
-        CHECK(strlen(own) < sizeof(before));
-        strcpy(before, own);
-    }
-    CHECK_EQ(setenv("CUDA_VISIBLE_DEVICES", devices, 1), 0);
-    const peer started = peer_start(role);
-    if (own != NULL) CHECK_EQ(setenv("CUDA_VISIBLE_DEVICES", before, 1), 0);
-    else CHECK_EQ(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
-    return started;
-}
-
 TEST(a_handle_is_opened_where_its_memory_lies) {
-    CLEANUP(peer_finish) peer owner = start_seeing("owner", "1,0");
+    CLEANUP(peer_finish) peer owner = peer_start_with("owner", "CUDA_VISIBLE_DEVICES", "1,0");
     for (int device = 0; device < 2; device++) {
         const kvmem_ipc_handle handle = owner_allocate(&owner, device, SIZE, 0, 0x51);
         const kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -41,7 +26,7 @@ TEST(a_handle_is_opened_where_its_memory_lies) {
 }
 
 TEST(a_descriptor_is_of_the_device_where_its_memory_lies) {
-    CLEANUP(peer_finish) peer owner = start_seeing("owner", "1,0");
+    CLEANUP(peer_finish) peer owner = peer_start_with("owner", "CUDA_VISIBLE_DEVICES", "1,0");
     for (int device = 0; device < 2; device++) {
         const int fd = owner_create(&owner, device, SIZE, 0x52);
         kvmem_vmm_memory *memory = NULL;
@@ -56,7 +41,7 @@ TEST(a_descriptor_is_of_the_device_where_its_memory_lies) {
 
 /* The other's memory, reached from the GPU it does not lie on. */
 TEST(a_descriptor_is_mapped_for_another_device) {
-    CLEANUP(peer_finish) peer owner = start_seeing("owner", "1");
+    CLEANUP(peer_finish) peer owner = peer_start_with("owner", "CUDA_VISIBLE_DEVICES", "1");
     const int fd = owner_create(&owner, 0, SIZE, 0x53);
     GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_import_fd, fd, SIZE, 1);
     close(fd);
@@ -96,7 +81,7 @@ TEST(memory_of_a_hidden_device_is_not_found) {
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = 1, it.size = SIZE);
     OWN(kvmem_region, region, kvmem_region_create_device, &options);
     GET(kvmem_ipc_handle, handle, kvmem_ipc_export, region_info(region).address);
-    CLEANUP(peer_finish) peer blind = start_seeing("be_blind", "0");
+    CLEANUP(peer_finish) peer blind = peer_start_with("be_blind", "CUDA_VISIBLE_DEVICES", "0");
     frame_send(blind.socket, TOLD, &handle, sizeof(handle));
     free(frame_expect(blind.socket, TOLD).data);
 }

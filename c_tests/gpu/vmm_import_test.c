@@ -14,15 +14,12 @@ OWNER_ROLE
 #define SIZE (4 * MIB)
 
 static kvmem_vmm_memory *import(int fd, int32_t device) {
-    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_import_fd, fd, SIZE, device);
-    CHECK(memory != NULL);
-    return memory;
+    return MADE(kvmem_vmm_memory, kvmem_vmm_memory_import_fd, fd, SIZE, device);
 }
 
 static kvmem_vmm_memory *create(uint64_t flags) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = flags, it.size = SIZE);
-    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);
-    return memory;
+    return MADE(kvmem_vmm_memory, kvmem_vmm_memory_create, &options);
 }
 
 static int export(const kvmem_vmm_memory *memory) {
@@ -176,9 +173,7 @@ TEST(bytes_that_are_no_fabric_handle_are_refused) {
 }
 
 static kvmem_vmm_memory *retain(uint64_t address) {
-    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_retain, address);
-    CHECK(memory != NULL);
-    return memory;
+    return MADE(kvmem_vmm_memory, kvmem_vmm_memory_retain, address);
 }
 
 TEST(what_an_engine_mapped_stays_when_it_lets_go) {

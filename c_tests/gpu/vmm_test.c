@@ -8,12 +8,7 @@
 #include <fcntl.h>
 
 static kvmem_vmm_options vmm_options(int device, uint64_t size) {
-    kvmem_vmm_options options;
-    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
-    kvmem_vmm_options_init(&options, sizeof(options));
-    options.size = size;
-    options.id = device;
-    return options;
+    return OPTIONS(kvmem_vmm_options, it.size = size, it.id = device);
 }
 
 /* What sizes and offsets on device 0 are multiples of. */
@@ -24,15 +19,11 @@ static uint64_t granule(void) {
 }
 
 static kvmem_vmm_range *reserve(uint64_t granules) {
-    GET(kvmem_vmm_range *, range, kvmem_vmm_range_create, granules * granule(), 0);
-    CHECK(range != NULL);
-    return range;
+    return MADE(kvmem_vmm_range, kvmem_vmm_range_create, granules * granule(), 0);
 }
 
 static kvmem_vmm_memory *create(const kvmem_vmm_options *options) {
-    GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, options);
-    CHECK(memory != NULL);
-    return memory;
+    return MADE(kvmem_vmm_memory, kvmem_vmm_memory_create, options);
 }
 
 static kvmem_vmm_memory *create_granules(uint64_t granules) {
@@ -41,9 +32,7 @@ static kvmem_vmm_memory *create_granules(uint64_t granules) {
 }
 
 static kvmem_vmm_mapping *map(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm_memory *memory) {
-    GET(kvmem_vmm_mapping *, mapping, kvmem_vmm_mapping_create, range, offset, memory);
-    CHECK(mapping != NULL);
-    return mapping;
+    return MADE(kvmem_vmm_mapping, kvmem_vmm_mapping_create, range, offset, memory);
 }
 
 /* A range, memory, and the memory mapped in the range at an offset; all in granules. */

@@ -40,9 +40,8 @@ static void use_pinned_memory(int device) {
 }
 
 static void use_elastic_memory(int device) {
-    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.device = device, it.size = 4 * MIB,
-                                            it.extent_size = 2 * MIB);
-    OWN(kvmem_region, region, kvmem_region_create_elastic, &options);
+    OWN(kvmem_region, region, kvmem_region_create_elastic,
+        REF(OPTIONS(kvmem_elastic_options, it.device = device, it.size = 4 * MIB, it.extent_size = 2 * MIB)));
     EXPECT_OK(kvmem_region_commit(region, 0, 4 * MIB, ERR));
     EXPECT_OK(kvmem_region_decommit(region, 2 * MIB, 2 * MIB, ERR));
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_commit(region, 4 * MIB, 1, ERR));

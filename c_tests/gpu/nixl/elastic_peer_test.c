@@ -127,10 +127,9 @@ static void meeting_open(meeting *meeting, uint64_t blocks) {
     import(meeting);
     const kvmem_layout_config config = block_config();
     kvmem_system_options memory = OPTIONS(kvmem_system_options);
-    kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
-                                           it.agent = meeting->agent, it.source = KVMEM_LAYOUT_ALLOCATE,
-                                           it.system = &memory);
-    EXPECT_OK(kvmem_layout_build(&options, &meeting->ours, ERR));
+    EXPECT_OK(kvmem_layout_build(REF(OPTIONS(kvmem_layout_options, it.config = &config,
+                                             it.agent = meeting->agent, it.source = KVMEM_LAYOUT_ALLOCATE,
+                                             it.system = &memory)), &meeting->ours, ERR));
 }
 
 static void meeting_close(meeting *meeting) {

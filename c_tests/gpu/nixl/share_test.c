@@ -7,9 +7,7 @@
 #include "opened.h"
 #include "patience.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 
 REQUIRES(lacks_real_gpu)
 
@@ -121,36 +119,9 @@ TEST_CALL(elastic_memory_is_reached, reach(MEMORY_ELASTIC))
 
 /* ---- the owner dies ---- */
 
-/* The same transfer over and over, on a thread of its own. */
-typedef struct stream {
-    kvmem_transfer *transfer;
-    uint64_t end;
-    atomic_uint rounds;
-    atomic_bool is_over;
-    kvmem_status last; /* read after the join */
-} stream;
-
-static void *read_until_it_fails(void *argument) {
-    stream *stream = argument;
-    stream->last = KVMEM_STATUS_OK;
-    while (stream->last == KVMEM_STATUS_OK && patience_now() < stream->end) {
-        stream->last = kvmem_transfer_submit(stream->transfer, NULL);
-        if (stream->last == KVMEM_STATUS_OK) stream->last = kvmem_transfer_wait(stream->transfer, LONG, NULL);
-        stream->rounds++;
-    }
-    stream->is_over = true;
-    return NULL;
-}
-
 static kvmem_transfer *create_read(const visit *visit, const home *home) {
     const kvmem_transfer_options options = kv_transfer_options(&in_move);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, visit->layout, home->layout, &options);
-    return transfer;
-}
-
-static kvmem_status submit_and_wait(kvmem_transfer *transfer) {
-    const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
-    return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(transfer, LONG, ERR) : status;
+    return MADE(kvmem_transfer, kvmem_transfer_create, visit->layout, home->layout, &options);
 }
 
 static void lose(memory_kind there) {
@@ -160,14 +131,15 @@ static void lose(memory_kind there) {
     home_open(&home, MEMORY_SYSTEM, 0, agent);
     visit visit;
     visit_open(&visit, there, 0, "victim", agent);
-    stream stream = {.transfer = create_read(&visit, &home), .end = patience_now() + LONG};
-    pthread_t reader;
-    CHECK_EQ(pthread_create(&reader, NULL, read_until_it_fails, &stream), 0);
+    repeated stream = {.transfer = create_read(&visit, &home), .patience = LONG};
+    threads reader;
+    threads_start(&reader, 1, repeat_transfer, &stream, 0);
     while (stream.rounds < 100 && !stream.is_over) sched_yield();
     peer_kill(&visit.owner);
-    CHECK_EQ(pthread_join(reader, NULL), 0);
+    threads_join(&reader);
     CHECK_EQ(stream.last, KVMEM_STATUS_PEER_LOST);
-    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "victim", submit_and_wait(stream.transfer)); /* it stays lost */
+    /* It stays lost. */
+    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "victim", submit_and_wait(stream.transfer, LONG));
     CALL(kvmem_transfer_destroy(stream.transfer));
     visit_forget(&visit);
     home_close(&home);

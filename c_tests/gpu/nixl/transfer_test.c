@@ -84,11 +84,9 @@ TEST(registrations_are_laid_out) {
         kvmem_registration *registrations[3] = {NULL};
         for (size_t k = 0; k < NUM(registrations); k++)
             EXPECT_OK(kvmem_region_register(side.model.regions[k], agent, &registrations[k], ERR));
-        kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
-                                               it.source = KVMEM_LAYOUT_REGISTRATIONS,
-                                               it.registrations = registrations,
-                                               it.count = NUM(registrations));
-        GET(kvmem_layout *, layout, kvmem_layout_build, &options);
+        GET(kvmem_layout *, layout, kvmem_layout_build,
+            REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGISTRATIONS,
+                        it.registrations = registrations, it.count = NUM(registrations))));
         GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
         CHECK_EQ(info.locality, KVMEM_LOCALITY_REGISTERED);
         EXPECT(KVMEM_STATUS_BUSY, kvmem_registration_deregister(registrations[0], ERR));

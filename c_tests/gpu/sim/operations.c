@@ -42,9 +42,7 @@ OPERATION(ask_for_access) {
 
 static kvmem_status create_device(int device, uint64_t size) {
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = device, it.size = size);
-    OWNED(kvmem_region) region = NULL;
-    const kvmem_status status = kvmem_region_create_device(&options, &region, ERR);
-    return status;
+    return TRIED(kvmem_region, kvmem_region_create_device, &options);
 }
 
 OPERATION_CALL(have_device_memory, create_device(1, SIZE))
@@ -53,9 +51,7 @@ REFUSED_OPERATION_CALL(ask_too_much, KVMEM_STATUS_OUT_OF_MEMORY, create_device(0
 static kvmem_status adopt(uint64_t address, uint64_t size) {
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
                                           it.size = size);
-    OWNED(kvmem_region) region = NULL;
-    const kvmem_status status = kvmem_region_adopt_device(&options, 0, &region, ERR);
-    return status;
+    return TRIED(kvmem_region, kvmem_region_adopt_device, &options, 0);
 }
 
 OPERATION_CALL(adopt_an_allocation, adopt(allocation + 16, SIZE - 16))
@@ -79,9 +75,7 @@ static kvmem_status open_ipc(uint64_t size, uint64_t base_size) {
     options.device = 1;
     options.size = size;
     options.base_size = base_size;
-    OWNED(kvmem_region) region = NULL;
-    const kvmem_status status = kvmem_region_open_ipc(&options, &region, ERR);
-    return status;
+    return TRIED(kvmem_region, kvmem_region_open_ipc, &options);
 }
 
 OPERATION_CALL(open_memory_of_another, open_ipc(SIZE, SIZE))
@@ -94,9 +88,7 @@ OPERATION(open_for_another_device) {
     options.device = 1;
     options.for_device = 0;
     options.size = SIZE;
-    OWNED(kvmem_region) region = NULL;
-    const kvmem_status status = kvmem_region_open_ipc(&options, &region, ERR);
-    return status;
+    return TRIED(kvmem_region, kvmem_region_open_ipc, &options);
 }
 
 REFUSED_OPERATION_CALL(open_past_the_end, KVMEM_STATUS_OUT_OF_RANGE, open_ipc(SIZE + 1, 0))
@@ -138,9 +130,7 @@ static int32_t cancel_at_half(uint64_t done, uint64_t total, void *user_data) {
 static kvmem_status create_pinned(kvmem_progress_callback progress) {
     kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.size = 4 * SIZE, it.chunk_size = SIZE,
                                            it.progress = progress);
-    OWNED(kvmem_region) region = NULL;
-    const kvmem_status status = kvmem_region_create_pinned(&options, &region, ERR);
-    return status;
+    return TRIED(kvmem_region, kvmem_region_create_pinned, &options);
 }
 
 OPERATION_CALL(have_pinned_memory, create_pinned(NULL))

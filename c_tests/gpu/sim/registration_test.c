@@ -228,8 +228,8 @@ TEST(a_layout_over_parts_registers_the_whole_once) {
                                       it.num_blocks = 2);
     CHECK_EQ(kv_region_size(&config) % EXTENT, 0);
     world w = open_world();
-    kvmem_region *other = region_create_elastic(4 * EXTENT, EXTENT, 0);
-    GET(kvmem_agent *, agent, kvmem_agent_create, "third", NULL);
+    OWNED(kvmem_region) other = region_create_elastic(4 * EXTENT, EXTENT, 0);
+    OWN(kvmem_agent, agent, kvmem_agent_create, "third", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
     elastic_parts parts;
     elastic_parts_open(&parts, &config, w.region, 0);
@@ -252,9 +252,7 @@ TEST(a_layout_over_parts_registers_the_whole_once) {
                    kvmem_layout_export(layout, &descriptor, ERR));
     CALL(kvmem_layout_destroy(layout));
     elastic_parts_close(&parts);
-    CALL(kvmem_region_destroy(other));
     world_close(&w);
-    CALL(kvmem_agent_destroy(agent));
 }
 
 static void *destroy_registration(void *registration) {

@@ -72,9 +72,7 @@ OPERATION(import_by_fabric) {
 }
 
 REFUSED_OPERATION(import_by_fabric_of_the_wrong_device, KVMEM_STATUS_INVALID_ARGUMENT) {
-    OWNED(kvmem_vmm_memory) memory = NULL;
-    const kvmem_status status = kvmem_vmm_memory_import_fabric(&handle, SIZE, 1, &memory, ERR);
-    return status;
+    return TRIED(kvmem_vmm_memory, kvmem_vmm_memory_import_fabric, &handle, SIZE, 1);
 }
 
 OPERATION(have_memory_of_a_node) {
