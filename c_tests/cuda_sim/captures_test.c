@@ -50,9 +50,7 @@ static void *act(void *argument) {
 
 static CUresult on_another_thread(CUcontext context, action action) {
     visit visit = {context, action, CUDA_ERROR_UNKNOWN};
-    pthread_t thread;
-    CHECK_EQ(pthread_create(&thread, NULL, act, &visit), 0);
-    CHECK_EQ(pthread_join(thread, NULL), 0);
+    threads_run(1, act, &visit, 0);
     return visit.result;
 }
 

@@ -53,9 +53,7 @@ static void *read_current(void *answer) {
 TEST(stack_is_of_the_thread) {
     CUcontext elsewhere = (CUcontext)&elsewhere;
     OPEN_DEVICE(0);
-    pthread_t thread;
-    CHECK_EQ(pthread_create(&thread, NULL, read_current, &elsewhere), 0);
-    CHECK_EQ(pthread_join(thread, NULL), 0);
+    threads_run(1, read_current, &elsewhere, 0);
     CHECK(elsewhere == NULL);
 }
 

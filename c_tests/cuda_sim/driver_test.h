@@ -41,8 +41,9 @@ void check_left(const CUresult *initialised);
     CLEANUP(end_memory) const CUdeviceptr name = allocate_filled(size, value)
 #define OWN_HANDLE(name, device, size)                                                               \
     CLEANUP(end_handle) const CUmemGenericAllocationHandle name = create_handle(device, size)
-#define OWN_MAPPING(name, device, size)                                                              \
-    CLEANUP(end_mapping) const mapping name##_mapping = {map_fresh(device, size), size};             \
+#define OWN_MAPPING(name, device, size) OWN_MAPPED(name, map_fresh(device, size), size)
+#define OWN_MAPPED(name, address_of_it, size)                                                        \
+    CLEANUP(end_mapping) const mapping name##_mapping = {address_of_it, size};                       \
     const CUdeviceptr name = name##_mapping.address
 typedef struct mapping {
     CUdeviceptr address;

@@ -44,7 +44,7 @@ ROLE(be_importer) {
     int again = -1;
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&again, handle, POSIX_FD, 0));
     close(fd);
-    const CUdeviceptr address = map_handle(handle, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    OWN_MAPPED(address, map_handle(handle, CU_MEM_ACCESS_FLAGS_PROT_READ), GRANULE);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(address, 0, 64));
     uint32_t tag = 0;
     message told = frame_receive(socket, &tag);
@@ -55,7 +55,6 @@ ROLE(be_importer) {
         told = frame_receive(socket, &tag);
     }
     free(told.data);
-    unmap_and_free(address, GRANULE);
 }
 
 /* Exports memory, and kills itself when told to. */
@@ -97,11 +96,10 @@ TEST(memory_outlives_a_killed_exporter) {
     OPEN_DEVICE(DEVICE);
     peer exporter = peer_start("be_exporter");
     const int fd = receive_fd(exporter.socket);
-    const CUdeviceptr address = map_handle(import(fd), CU_MEM_ACCESS_FLAGS_PROT_READ);
+    OWN_MAPPED(address, map_handle(import(fd), CU_MEM_ACCESS_FLAGS_PROT_READ), GRANULE);
     peer_kill(&exporter);
     close(fd);
     check_device_filled(address, 9, GRANULE);
-    unmap_and_free(address, GRANULE);
 }
 
 TEST(exports_are_files_closed_on_exec) {
@@ -154,13 +152,11 @@ TEST(an_own_export_comes_back_as_another_handle) {
     const int fd = export(handle);
     const CUmemGenericAllocationHandle imported = import(fd);
     CHECK(imported != handle);
-    const CUdeviceptr one = map_handle(handle, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    const CUdeviceptr two = map_handle(imported, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    OWN_MAPPED(one, map_handle(handle, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), GRANULE);
+    OWN_MAPPED(two, map_handle(imported, CU_MEM_ACCESS_FLAGS_PROT_READ), GRANULE);
     CU(cuMemsetD8_v2(one, 6, GRANULE));
     check_device_filled(two, 6, GRANULE);
     close(fd);
-    unmap_and_free(one, GRANULE);
-    unmap_and_free(two, GRANULE);
 }
 
 TEST(an_import_leaves_no_file_behind) {

@@ -3,29 +3,32 @@
 #include "cuda_sim.h"
 #include "driver_test.h"
 
-#include <pthread.h>
-
 static CUstream stream;
 static CUevent event;
 static CUdeviceptr address;
 
-static void set_up(void) {
-    open_device(0);
+static CUcontext set_up(void) {
+    const CUcontext context = open_device(0);
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     address = allocate_filled(64, 1);
     sim_hold();
+    return context;
 }
 
-static void tear_down(void) {
+static void tear_down(const CUcontext *context) {
+    (void)context;
     CU(cuEventDestroy_v2(event));
     CU(cuStreamDestroy_v2(stream));
     CU(cuMemFree_v2(address));
     close_device(0);
 }
 
+/* Work of a device is held back; the device is closed when the scope ends. */
+#define HELD_DEVICE(context) CLEANUP(tear_down) const CUcontext context = set_up()
+
 TEST(held_work_is_not_ready) {
-    set_up();
+    HELD_DEVICE(own);
     CU(cuMemsetD8Async(address, 2, 64, stream));
     CU(cuEventRecord(event, stream));
     CU(cuMemsetD8Async(address, 3, 32, stream));
@@ -40,7 +43,6 @@ TEST(held_work_is_not_ready) {
     CU(cuMemsetD8Async(address, 4, 64, stream)); /* held back no more */
     CU(cuStreamSynchronize(stream));
     check_device_filled(address, 4, 64);
-    tear_down();
 }
 
 typedef struct waiter {
@@ -67,48 +69,43 @@ static void *wait_elsewhere(void *argument) {
 TEST(waiting_blocks_until_the_work_goes) {
     CUresult (*const ways[])(void) = {wait_for_stream, wait_for_event, cuCtxSynchronize};
     for (size_t i = 0; i < NUM(ways); i++) {
-        pthread_t thread;
-        waiter waiter = {.wait = ways[i]};
-        set_up();
+        HELD_DEVICE(own);
+        waiter waiter = {.wait = ways[i], .context = own};
+        threads thread;
         CU(cuMemsetD8Async(address, 2, 64, stream));
         CU(cuEventRecord(event, stream));
-        CU(cuCtxGetCurrent(&waiter.context));
-        CHECK_EQ(pthread_create(&thread, NULL, wait_elsewhere, &waiter), 0);
+        threads_start(&thread, 1, wait_elsewhere, &waiter, 0);
         CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
         sim_go();
-        CHECK_EQ(pthread_join(thread, NULL), 0);
+        threads_join(&thread);
         CHECK_EQ(waiter.result, CUDA_SUCCESS);
         CHECK(waiter.was_ready);
-        tear_down();
     }
 }
 
 TEST(work_that_comes_too_late_is_an_illegal_address) {
-    set_up();
+    HELD_DEVICE(own);
     const CUdeviceptr mapped = map_fresh(0, GRANULE);
     CU(cuMemsetD8Async(mapped, 2, 64, stream));
     unmap_and_free(mapped, GRANULE); /* waits for nothing */
     sim_go();
     CU_EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
-    tear_down();
 }
 
 TEST(destroyed_streams_finish_their_work) {
+    HELD_DEVICE(own);
     CUstream ended = NULL;
-    set_up();
     CU(cuStreamCreate(&ended, CU_STREAM_NON_BLOCKING));
     CU(cuMemsetD8Async(address, 5, 64, ended));
     CU(cuStreamDestroy_v2(ended));
     sim_go();
     check_device_filled(address, 5, 64);
-    tear_down();
 }
 
 TEST(reset_lets_work_go) {
-    set_up();
+    HELD_DEVICE(own);
     CU(cuMemsetD8Async(address, 6, 64, stream));
     sim_reset();
     CU(cuStreamQuery(stream));
     check_device_filled(address, 6, 64);
-    tear_down();
 }

@@ -11,7 +11,7 @@ static CUdeviceptr board;
 static CUstream streams[MOST];
 static CUevent event;
 
-static void set_up(unsigned flags) {
+static unsigned set_up(unsigned flags) {
     sim_reset();
     sim_set_order(0);
     open_device(0);
@@ -19,15 +19,20 @@ static void set_up(unsigned flags) {
     CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     board = allocate_filled(SIZE, 0xff);
     CU(cuCtxSynchronize());
+    return flags;
 }
 
-static void tear_down(void) {
+static void tear_down(const unsigned *flags) {
+    (void)flags;
     sim_reset();
     for (size_t i = 0; i < MOST; i++) CU(cuStreamDestroy_v2(streams[i]));
     CU(cuEventDestroy_v2(event));
     CU(cuMemFree_v2(board));
     close_device(0);
 }
+
+/* The board and streams of these flags, until the scope ends. */
+#define STREAMS(flags) CLEANUP(tear_down) const unsigned flags_of_streams = set_up(flags)
 
 static void write_value(unsigned char value, CUstream stream) {
     CU(cuMemsetD8Async(board, value, SIZE, stream));
@@ -43,18 +48,17 @@ static unsigned char last(void) {
 }
 
 TEST(without_an_event_what_came_last_is_done_first) {
-    set_up(CU_STREAM_NON_BLOCKING);
+    STREAMS(CU_STREAM_NON_BLOCKING);
     for (int held = 0; held < 2; held++) {
         if (held) sim_hold();
         for (unsigned char i = 0; i < MOST; i++) write_value(i, streams[i]);
         if (held) sim_go();
         CHECK_EQ(last(), 0);
     }
-    tear_down();
 }
 
 TEST(with_an_event_it_is_not) {
-    set_up(CU_STREAM_NON_BLOCKING);
+    STREAMS(CU_STREAM_NON_BLOCKING);
     for (int held = 0; held < 2; held++) {
         if (held) sim_hold();
         write_value(1, streams[1]);
@@ -65,12 +69,11 @@ TEST(with_an_event_it_is_not) {
         if (held) sim_go();
         CHECK_EQ(last(), 2);
     }
-    tear_down();
 }
 
 /* Only what comes after the wait waits, and only for what came before the record. */
 TEST(an_event_orders_no_more_than_it_says) {
-    set_up(CU_STREAM_NON_BLOCKING);
+    STREAMS(CU_STREAM_NON_BLOCKING);
     CU(cuEventRecord(event, streams[1]));
     write_value(1, streams[1]);
     CU(cuStreamWaitEvent(streams[2], event, 0));
@@ -82,22 +85,20 @@ TEST(an_event_orders_no_more_than_it_says) {
     CU(cuStreamWaitEvent(streams[2], event, 0));
     CHECK_EQ(last(), 3);
     CU(cuStreamWaitEvent(streams[2], event, 0)); /* of what is done: holds nothing back */
-    tear_down();
 }
 
 /* An event that is recorded after the wait is not what was waited for. */
 TEST(a_wait_before_the_record_is_none) {
-    set_up(CU_STREAM_NON_BLOCKING);
+    STREAMS(CU_STREAM_NON_BLOCKING);
     CU(cuStreamWaitEvent(streams[2], event, 0));
     write_value(1, streams[1]);
     CU(cuEventRecord(event, streams[1]));
     write_value(2, streams[2]);
     CHECK_EQ(last(), 1);
-    tear_down();
 }
 
 TEST(the_default_stream_leaves_streams_alone_that_do_not_block) {
-    set_up(CU_STREAM_NON_BLOCKING);
+    STREAMS(CU_STREAM_NON_BLOCKING);
     write_value(1, NULL);
     write_value(2, streams[2]);
     CHECK_EQ(last(), 1);
@@ -108,11 +109,10 @@ TEST(the_default_stream_leaves_streams_alone_that_do_not_block) {
     CU(cuStreamSynchronize(NULL)); /* does not wait for it */
     CU(cuMemsetD8_v2(board, 6, SIZE));
     CHECK_EQ(last(), 5);
-    tear_down();
 }
 
 TEST(streams_that_block_have_no_order_without_it) {
-    set_up(0);
+    STREAMS(0);
     write_value(1, streams[1]);
     write_value(2, streams[2]);
     CHECK_EQ(last(), 1);
@@ -120,12 +120,11 @@ TEST(streams_that_block_have_no_order_without_it) {
     write_value(4, NULL);
     write_value(5, streams[5]);
     CHECK_EQ(last(), 5);
-    tear_down();
 }
 
 /* Work is nobody's business but its stream's: what waits for one leaves others undone. */
 TEST(what_waits_for_a_stream_waits_for_no_other) {
-    set_up(CU_STREAM_NON_BLOCKING);
+    STREAMS(CU_STREAM_NON_BLOCKING);
     CUcontext other = NULL;
     CUstream far = NULL;
     CU(cuDevicePrimaryCtxRetain(&other, 1));
@@ -144,24 +143,22 @@ TEST(what_waits_for_a_stream_waits_for_no_other) {
     sim_go();
     CU(cuStreamDestroy_v2(far));
     CU(cuDevicePrimaryCtxRelease_v2(1));
-    tear_down();
 }
 
 /* A query has the device do some pieces. */
 TEST(looking_is_enough_for_work_to_go_on) {
-    set_up(CU_STREAM_NON_BLOCKING);
+    STREAMS(CU_STREAM_NON_BLOCKING);
     for (unsigned char i = 0; i < 3 * 16; i++) write_value(i, streams[1]);
     CU(cuEventRecord(event, streams[1]));
     CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(streams[1]));
     CU_EXPECT(CUDA_ERROR_NOT_READY, cuEventQuery(event));
     CU(cuStreamQuery(streams[2])); /* whoever looks */
     CU(cuEventQuery(event));
-    tear_down();
 }
 
 TEST(the_order_by_chance_is_the_same_for_a_seed) {
     unsigned char first[16];
-    set_up(CU_STREAM_NON_BLOCKING);
+    STREAMS(CU_STREAM_NON_BLOCKING);
     bool differs = false;
     for (int turn = 0; turn < 3; turn++) {
         sim_set_order(turn < 2 ? 7 : 8);
@@ -180,12 +177,11 @@ TEST(the_order_by_chance_is_the_same_for_a_seed) {
     CU(cuStreamWaitEvent(streams[2], event, 0));
     write_value(2, streams[2]);
     CHECK_EQ(last(), 2);
-    tear_down();
 }
 
 /* Inside a device and for fills of it the driver's synchronous functions wait for nothing. */
 TEST(copies_inside_a_device_are_not_waited_for) {
-    set_up(CU_STREAM_NON_BLOCKING);
+    STREAMS(CU_STREAM_NON_BLOCKING);
     const CUdeviceptr source = allocate_filled(SIZE, 9);
     sim_hold();
     CU(cuMemcpyDtoD_v2(board, source, SIZE));
@@ -198,26 +194,24 @@ TEST(copies_inside_a_device_are_not_waited_for) {
     write_value(7, streams[1]);
     CHECK_EQ(last(), 9);
     CU(cuMemFree_v2(source));
-    tear_down();
 }
 
 /* From pageable memory they leave before it gets to the device. */
 TEST(pageable_memory_is_on_its_way_when_the_call_returns) {
     unsigned char bytes[SIZE];
-    set_up(CU_STREAM_NON_BLOCKING);
+    STREAMS(CU_STREAM_NON_BLOCKING);
     memset(bytes, 1, SIZE);
     CU(cuMemcpyHtoD_v2(board, bytes, SIZE));
     memset(bytes, 2, SIZE);
     write_value(3, streams[1]);
     CHECK_EQ(last(), 1);
-    tear_down();
 }
 
 /* Unless it is told to read in turn, a batch reads its sources as they are at the call. */
 TEST(a_batch_reads_as_early_as_it_may) {
     static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
                                                     CU_MEMCPY_SRC_ACCESS_ORDER_ANY};
-    set_up(CU_STREAM_NON_BLOCKING);
+    STREAMS(CU_STREAM_NON_BLOCKING);
     void *host = NULL;
     CU(cuMemHostAlloc(&host, SIZE, 0));
     for (size_t i = 0; i < NUM(orders); i++) {
@@ -234,5 +228,4 @@ TEST(a_batch_reads_as_early_as_it_may) {
         CHECK_EQ(last(), i == 0 ? 2 : 1);
     }
     CU(cuMemFreeHost(host));
-    tear_down();
 }

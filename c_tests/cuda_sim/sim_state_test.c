@@ -142,9 +142,7 @@ TEST(a_stale_ipc_handle_opens_nothing_else) {
     CUdeviceptr address = 0;
     OPEN_DEVICE(0);
     CLEANUP(peer_finish) peer owner = peer_start("be_stale_owner");
-    const message told = frame_expect(owner.socket, HANDLE);
-    memcpy(&handle, told.data, sizeof(handle));
-    free(told.data);
+    frame_expect_into(owner.socket, HANDLE, &handle, sizeof(handle));
     CU_EXPECT(CUDA_ERROR_NOT_PERMITTED,
               cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     frame_send(owner.socket, STOP, "", 0);

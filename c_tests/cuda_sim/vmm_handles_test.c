@@ -90,7 +90,7 @@ TEST(properties_are_kept) {
 TEST(releases_are_counted) {
     CUmemGenericAllocationHandle again = 0;
     OPEN_DEVICE(0);
-    const CUdeviceptr address = map_fresh(0, GRANULE); /* released already */
+    OWN_MAPPING(address, 0, GRANULE); /* the handle is released already */
     CU(cuMemsetD8_v2(address, 5, GRANULE));
     CU(cuMemRetainAllocationHandle(&again, POINTER(address + 5)));
     const CUmemGenericAllocationHandle first = again;
@@ -102,7 +102,6 @@ TEST(releases_are_counted) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemRelease(0));
     check_device_filled(address, 5, GRANULE); /* the mapping keeps it */
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&again, &again));
-    unmap_and_free(address, GRANULE);
 }
 
 TEST(memory_is_back_when_released_and_unmapped) {

@@ -80,14 +80,13 @@ TEST(nothing_is_reached_before_access_is_set) {
     size_t size = 0;
     unsigned char local[64];
     OPEN_DEVICE(0);
-    const CUdeviceptr address = map_two();
+    OWN_MAPPED(address, map_two(), 8 * MIB);
     CHECK_EQ(access_at(address, 0), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(address, 1, 64));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH_v2(local, address, sizeof(local)));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD_v2(address, local, sizeof(local)));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy(ADDRESS(local), address, sizeof(local)));
     CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(&base, &size, address));
-    unmap_and_free(address, 8 * MIB);
 }
 
 TEST(one_access_covers_many_mappings) {
@@ -95,7 +94,7 @@ TEST(one_access_covers_many_mappings) {
     CUdeviceptr base = 0;
     size_t size = 0;
     OPEN_DEVICE(0);
-    const CUdeviceptr address = map_two();
+    OWN_MAPPED(address, map_two(), 8 * MIB);
     CU(cuMemSetAccess(address, 6 * MIB, &access, 1));
     CU(cuMemsetD8_v2(address, 9, 6 * MIB)); /* across both */
     check_device_filled(address + 3 * MIB, 9, 2 * MIB);
@@ -104,7 +103,6 @@ TEST(one_access_covers_many_mappings) {
     CHECK_EQ(base, address + 4 * MIB);
     CHECK_EQ(size, 2 * MIB);
     check_untouchable(address);
-    unmap_and_free(address, 8 * MIB);
 }
 
 static void refuses(CUresult expected, CUdeviceptr address, size_t size, CUmemLocationType type, int id,
@@ -118,7 +116,7 @@ TEST(access_is_checked) {
     const CUmemLocation unknown = {CU_MEM_LOCATION_TYPE_DEVICE, 99};
     const CUmemAccessDesc access = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     NOTHING_LEFT;
-    const CUdeviceptr address = map_two();
+    OWN_MAPPED(address, map_two(), 8 * MIB);
     const CUmemLocationType device = CU_MEM_LOCATION_TYPE_DEVICE;
     refuses(CUDA_ERROR_INVALID_VALUE, address, 2 * MIB, device, 0, 3); /* half a mapping */
     refuses(CUDA_ERROR_INVALID_VALUE, address + 2 * MIB, 2 * MIB, device, 0, 3);
@@ -134,7 +132,6 @@ TEST(access_is_checked) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemSetAccess(address, 6 * MIB, NULL, 1));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(&flags, &access.location, address + 6 * MIB));
     CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuMemGetAccess(&flags, &unknown, address));
-    unmap_and_free(address, 8 * MIB);
 }
 
 TEST(access_is_set_for_all_or_none) {
@@ -142,11 +139,10 @@ TEST(access_is_set_for_all_or_none) {
         access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
         access_for(99, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), };
     CU(cuInit(0));
-    const CUdeviceptr address = map_two();
+    OWN_MAPPED(address, map_two(), 8 * MIB);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemSetAccess(address, 6 * MIB, both, NUM(both)));
     CHECK_EQ(access_at(address, 0), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     CHECK_EQ(access_at(address + 4 * MIB, 0), CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    unmap_and_free(address, 8 * MIB);
 }
 
 TEST(read_only_is_not_written) {
