@@ -15,9 +15,7 @@ static world w;
 TEST_CALL(open_world, world_open(&w))
 
 static kvmem_status use_agent(void *handle) {
-    OWNED(kvmem_blob) metadata = NULL;
-    const kvmem_status status = kvmem_agent_get_local_metadata(handle, &metadata, ERR);
-    return status;
+    return TRIED(kvmem_blob, kvmem_agent_get_local_metadata, handle);
 }
 
 static kvmem_status use_queue(void *handle) {
@@ -46,40 +44,32 @@ static void *create_region(void) { return region_create_system(4096, KVMEM_SYSTE
 
 static void *create_registration(void) {
     OWNED(kvmem_region) region = create_region();
-    GET(kvmem_registration *, registration, kvmem_region_register, region, w.agent);
-    return registration;
+    return MADE(kvmem_registration, kvmem_region_register, region, w.agent);
 }
 
 static void *create_layout(void) { return layout_allocate_system(REF(kv_config(&kv_kinds[0]))); }
 
 static void *create_transfer(void) {
     const kvmem_layout *layout = w.local.layout;
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, layout, layout, REF(world_transfer_options()));
-    return transfer;
+    return MADE(kvmem_transfer, kvmem_transfer_create, layout, layout, REF(world_transfer_options()));
 }
 
-static void *create_queue(void) {
-    GET(kvmem_queue *, queue, kvmem_queue_create);
-    return queue;
-}
+static void *create_queue(void) { return MADE(kvmem_queue, kvmem_queue_create); }
 
 static void *create_notifications(void) {
     EXPECT_OK(kvmem_agent_notify(w.far, "near", "hello", 5, ERR));
-    GET(kvmem_notifications *, notifications, kvmem_agent_take_notifications, w.agent, PATIENCE);
-    return notifications;
+    return MADE(kvmem_notifications, kvmem_agent_take_notifications, w.agent, PATIENCE);
 }
 
 static void *create_share(void) {
     OWNED(kvmem_region) region = create_region();
-    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
-    return share;
+    return MADE(kvmem_share, kvmem_share_create_region, region, NULL);
 }
 
 static void *create_broker(void) {
     char path[64];
     snprintf(path, sizeof(path), "/tmp/kvmem_handles_%d", (int)getpid());
-    GET(kvmem_broker *, broker, kvmem_broker_create, REF(OPTIONS(kvmem_broker_options, it.path = path)));
-    return broker;
+    return MADE(kvmem_broker, kvmem_broker_create, REF(OPTIONS(kvmem_broker_options, it.path = path)));
 }
 
 #define DESTROY(type)                                                                                \

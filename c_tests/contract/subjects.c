@@ -54,8 +54,7 @@ CREATED(adopt_file, kvmem_region, kvmem_region_adopt_file, options)
 /* A share of a region that goes with it. */
 static kvmem_share *share_of_region(void) {
     OWNED(kvmem_region) region = region_create_system(4096, KVMEM_SYSTEM_SHAREABLE);
-    GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
-    return share;
+    return MADE(kvmem_share, kvmem_share_create_region, region, NULL);
 }
 
 FILL(share, kvmem_share_options, (void)it)
