@@ -60,15 +60,12 @@ kv::layout lay_out(const kvmem_layout_config &config, const region *memory, int 
     kvmem_device_options_init(&plain, sizeof plain);
     plain.device = gpu;
     kvmem_region *const regions[] = {memory != nullptr ? memory->get() : nullptr};
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof options);
-    options.config = &config;
+    kvmem_layout_options options = kv::allocated(config);
     if (memory != nullptr) {
         options.source = KVMEM_LAYOUT_REGIONS;
         options.regions = regions;
         options.count = 1;
     } else {
-        options.source = KVMEM_LAYOUT_ALLOCATE;
         options.device = &plain;
     }
     return kv::make<kv::layout>(kvmem_layout_build, &options);

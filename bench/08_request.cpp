@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row 8, one request at a time: what kvmem adds to a NIXL request that is posted and awaited, with 1, 8 and 32 peers. Both
 // sides have their requests created once, on the same memory.
+#include "common/block_ids.hpp"
 #include "common/clock.hpp"
 #include "common/program.hpp"
 #include "common/two_sides.hpp"
@@ -29,7 +30,8 @@ struct there {
 class neighbourhood {
   public:
     explicit neighbourhood(unsigned num_peers)
-        : agent_(kv::make_agent("initiator", false)), local_(kv::make_layout(config(), agent_.get())),
+        : agent_(kv::make_agent("initiator", false)),
+          local_(kv::make_layout(blocks_of(largest, 1, 1, 1), agent_.get())),
           base_(reinterpret_cast<uintptr_t>(host_view(local_).piece(0, 0, 0))), reference_("reference", false)
     {
         reference_.add_memory({base_, largest});
@@ -61,20 +63,6 @@ class neighbourhood {
     host_view view() const { return host_view(local_); }
 
   private:
-    static kvmem_layout_config config()
-    {
-        kvmem_layout_config config;
-        kvmem_layout_config_init(&config, sizeof config);
-        config.num_blocks = 1;
-        config.num_layers = 1;
-        config.outer_dim = 1;
-        config.page_size = 16;
-        config.inner_dim = largest / 32;
-        config.dtype_width = 2;
-        config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
-        return config;
-    }
-
     static kv::descriptors list(uintptr_t address, uint64_t bytes)
     {
         kv::descriptors made = kv::make<kv::descriptors>(kvmem_descriptors_create, uint32_t{KVMEM_MEMORY_DRAM});

@@ -77,13 +77,6 @@ kv::pairs pairs_of(const pattern &chosen)
     return pairs;
 }
 
-samples in_us(samples ns)
-{
-    for (double &value : ns)
-        value /= 1000;
-    return ns;
-}
-
 // One pattern of blocks between two pools, measured in every way.
 class submission {
   public:

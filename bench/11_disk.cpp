@@ -25,33 +25,6 @@ struct disk_case {
     bool in_order; // blocks follow each other in the file, as a cache that offloads lays them down
 };
 
-kvmem_layout_config make_config(uint64_t num_blocks, uint64_t block_bytes)
-{
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
-    config.num_blocks = num_blocks;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 16;
-    config.inner_dim = block_bytes / 32;
-    config.dtype_width = 2;
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
-    return config;
-}
-
-kv::layout make_file(const kvmem_layout_config &config, bool direct)
-{
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof disk);
-    disk.flags = direct ? KVMEM_DISK_DIRECT_REQUIRED : KVMEM_DISK_BUFFERED;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof options);
-    options.config = &config;
-    options.disk = &disk;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    return kv::make<kv::layout>(kvmem_layout_build, &options);
-}
-
 int descriptor_of(const kv::layout &file)
 {
     kvmem_layout_info info{};
@@ -69,8 +42,9 @@ class disk_sides {
   public:
     disk_sides(uint64_t num_blocks, const disk_case &shape)
         : shape_(shape), size_(num_blocks * shape.block_bytes),
-          config_(make_config(num_blocks, shape.block_bytes)), host_(kv::make_layout(config_)),
-          file_(make_file(config_, shape.direct)), mirror_(kv::make_layout(config_)),
+          config_(blocks_of(shape.block_bytes, num_blocks, 1, 1)), host_(kv::make_layout(config_)),
+          file_(kv::make_file(config_, shape.direct ? KVMEM_DISK_DIRECT_REQUIRED : KVMEM_DISK_BUFFERED)),
+          mirror_(kv::make_layout(config_)),
           descriptor_(descriptor_of(file_)), seen_(file_, first_byte(mirror_), 1)
     {
         seen_.fill();

@@ -53,15 +53,7 @@ kv::layout make_side(place where, const char *order, uint64_t num_layers)
     config.order = order;
     if (where == place::memory)
         return kv::make_layout(config, nullptr, 0);
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof disk);
-    disk.flags = KVMEM_DISK_BUFFERED;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof options);
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.disk = &disk;
-    return kv::make<kv::layout>(kvmem_layout_build, &options);
+    return kv::make_file(config, KVMEM_DISK_BUFFERED);
 }
 
 void measure_case(const options &chosen, const direction &way, uint64_t num_layers, uint32_t count, results &found)

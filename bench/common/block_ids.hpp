@@ -11,20 +11,26 @@
 
 namespace bench {
 
-// Fully contiguous: the 4 layers with keys and values of a block follow one another.
-inline kvmem_layout_config whole_blocks(uint64_t block_bytes, uint64_t num_blocks)
+// Fully contiguous: the layers of a block follow one another, each with its outer slots.
+inline kvmem_layout_config blocks_of(uint64_t block_bytes, uint64_t num_blocks, uint64_t num_layers,
+                                     uint64_t outer_dim)
 {
     kvmem_layout_config config;
     kvmem_layout_config_init(&config, sizeof config);
     config.num_blocks = num_blocks;
-    config.num_layers = 4;
-    config.outer_dim = 2;
+    config.num_layers = num_layers;
+    config.outer_dim = outer_dim;
     config.page_size = 16;
     config.dtype_width = 2;
-    config.inner_dim =
-        block_bytes / (config.num_layers * config.outer_dim * config.page_size * config.dtype_width);
+    config.inner_dim = block_bytes / (num_layers * outer_dim * config.page_size * config.dtype_width);
     config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
     return config;
+}
+
+// Of 4 layers with keys and values.
+inline kvmem_layout_config whole_blocks(uint64_t block_bytes, uint64_t num_blocks)
+{
+    return blocks_of(block_bytes, num_blocks, 4, 2);
 }
 
 // `count` of `pool` block ids, in runs of `run` adjacent ones; the runs stand in random order.

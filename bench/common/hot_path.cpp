@@ -19,14 +19,7 @@ constexpr size_t num_steps = 16;
 
 kvmem_layout_config blocks_of_kind(uint32_t kind)
 {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
-    config.num_blocks = hot_pool;
-    config.num_layers = hot_pieces;
-    config.outer_dim = 1;
-    config.page_size = 16;
-    config.dtype_width = 2;
-    config.inner_dim = hot_piece_bytes / (config.page_size * config.dtype_width);
+    kvmem_layout_config config = blocks_of(hot_pieces * hot_piece_bytes, hot_pool, hot_pieces, 1);
     config.kind = kind;
     return config;
 }
@@ -44,13 +37,6 @@ std::vector<kv::pairs> steps_of(uint32_t count)
         steps.push_back(pairs);
     }
     return steps;
-}
-
-samples in_us(samples ns)
-{
-    for (double &value : ns)
-        value /= 1000;
-    return ns;
 }
 
 class hot_path {

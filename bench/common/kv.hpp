@@ -72,6 +72,27 @@ inline agent make_agent(const std::string &name, bool progress_thread = true)
     return made;
 }
 
+// The options of a layout that the library allocates. The caller names the memory.
+inline kvmem_layout_options allocated(const kvmem_layout_config &config)
+{
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof options);
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    return options;
+}
+
+// In a file without a name.
+inline layout make_file(const kvmem_layout_config &config, uint64_t flags)
+{
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof disk);
+    disk.flags = flags;
+    kvmem_layout_options options = allocated(config);
+    options.disk = &disk;
+    return make<layout>(kvmem_layout_build, &options);
+}
+
 // Memory of its own, registered if there is an agent; with 0 threads it is there when first touched.
 inline layout make_layout(const kvmem_layout_config &config, kvmem_agent *owner = nullptr,
                           uint32_t prefault_threads = 2)
@@ -79,12 +100,9 @@ inline layout make_layout(const kvmem_layout_config &config, kvmem_agent *owner 
     kvmem_system_options memory;
     kvmem_system_options_init(&memory, sizeof memory);
     memory.prefault_threads = prefault_threads;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof options);
-    options.config = &config;
+    kvmem_layout_options options = allocated(config);
     options.agent = owner;
     options.system = &memory;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
     return make<layout>(kvmem_layout_build, &options);
 }
 

@@ -24,10 +24,7 @@ kv::layout build(const cache_shape &shape, int device)
     kvmem_elastic_options elastic;
     kvmem_elastic_options_init(&elastic, sizeof elastic);
     elastic.device = device;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof options);
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
+    kvmem_layout_options options = kv::allocated(config);
     if (shape.elastic != 0)
         options.elastic = &elastic;
     else

@@ -26,6 +26,13 @@ samples rates(double amount, const samples &values)
     return result;
 }
 
+samples in_us(samples ns)
+{
+    for (double &value : ns)
+        value /= 1000;
+    return ns;
+}
+
 std::vector<samples> alternate(int rounds, const std::vector<candidate> &candidates)
 {
     for (const candidate &warm_up : candidates)

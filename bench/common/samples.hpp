@@ -23,6 +23,9 @@ double percentile(samples values, double share);
 // Each sample divided into `amount`: from times to rates.
 samples rates(double amount, const samples &values);
 
+// Nanoseconds as microseconds.
+samples in_us(samples ns);
+
 // One thing that is measured; it answers its sample, and may do untimed work around it.
 using candidate = std::function<double()>;
 
