@@ -188,24 +188,24 @@ func (d *Descriptors) Trim() error {
 	})
 }
 
-// Len returns the number of descriptors; 0 if the list is closed.
-func (d *Descriptors) Len() int {
-	var count C.size_t
+// value reads a number of the list; 0 if the list is closed.
+func (d *Descriptors) value(read func(*C.kvmem_descriptors) uint64) uint64 {
+	var found uint64
 	_ = d.call(func(p *C.kvmem_descriptors, _ **C.kvmem_error) C.kvmem_status {
-		count = C.kvmem_descriptors_count(p)
+		found = read(p)
 		return C.KVMEM_STATUS_OK
 	})
-	return int(count)
+	return found
+}
+
+// Len returns the number of descriptors; 0 if the list is closed.
+func (d *Descriptors) Len() int {
+	return int(d.value(func(p *C.kvmem_descriptors) uint64 { return uint64(C.kvmem_descriptors_count(p)) }))
 }
 
 // MemoryType returns the memory type of the list; 0 if the list is closed.
 func (d *Descriptors) MemoryType() MemoryType {
-	var memoryType C.uint32_t
-	_ = d.call(func(p *C.kvmem_descriptors, _ **C.kvmem_error) C.kvmem_status {
-		memoryType = C.kvmem_descriptors_memory_type(p)
-		return C.KVMEM_STATUS_OK
-	})
-	return MemoryType(memoryType)
+	return MemoryType(d.value(func(p *C.kvmem_descriptors) uint64 { return uint64(C.kvmem_descriptors_memory_type(p)) }))
 }
 
 // String returns the list as text: a line for the list, and one for each descriptor.

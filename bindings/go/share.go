@@ -192,19 +192,26 @@ func (o OpenOptions) c(a *arena, u *users) (*C.kvmem_open_options, error) {
 	return result, nil
 }
 
-// OpenRegion opens the region of the share: maps its memory.
-func (s *Share) OpenRegion(options OpenOptions) (*Region, error) {
+// open makes a call with the options in C.
+func (s *Share) open(options OpenOptions, call func(*C.kvmem_share, *C.kvmem_open_options, **C.kvmem_error) C.kvmem_status) error {
 	var a arena
 	defer a.free()
 	var u users
 	defer u.done()
 	o, err := options.c(&a, &u)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	return s.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return call((*C.kvmem_share)(p), o, failure)
+	})
+}
+
+// OpenRegion opens the region of the share: maps its memory.
+func (s *Share) OpenRegion(options OpenOptions) (*Region, error) {
 	var region *C.kvmem_region
-	err = s.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_share_open_region((*C.kvmem_share)(p), o, &region, failure)
+	err := s.open(options, func(p *C.kvmem_share, o *C.kvmem_open_options, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_share_open_region(p, o, &region, failure)
 	})
 	if err != nil {
 		return nil, err
@@ -215,17 +222,9 @@ func (s *Share) OpenRegion(options OpenOptions) (*Region, error) {
 // OpenLayout opens the layout of the share: maps its memory, or accesses it through NIXL. Locality of the info of the
 // layout is which of the two was chosen.
 func (s *Share) OpenLayout(options OpenOptions) (*Layout, error) {
-	var a arena
-	defer a.free()
-	var u users
-	defer u.done()
-	o, err := options.c(&a, &u)
-	if err != nil {
-		return nil, err
-	}
 	var layout *C.kvmem_layout
-	err = s.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_share_open_layout((*C.kvmem_share)(p), o, &layout, failure)
+	err := s.open(options, func(p *C.kvmem_share, o *C.kvmem_open_options, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_share_open_layout(p, o, &layout, failure)
 	})
 	if err != nil {
 		return nil, err
