@@ -2,6 +2,7 @@
 #include "requirements.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace doctor {
 
@@ -70,10 +71,10 @@ std::vector<std::string> patterns_of(std::string_view name) {
 
 void add(std::string &list, const std::string &text) { list += (list.empty() ? "" : "; ") + text; }
 
-// Why the findings of one pattern do not meet it; empty if they do.
-std::string reason_against(const std::string &pattern, const Report &report) {
+// Why the findings of one pattern do not meet it; empty if they do, or if there are none.
+std::string reason_against(const std::string &pattern, const Report &report, bool &is_found) {
     std::string reason;
-    bool is_found = false;
+    is_found = false;
     const auto check = [&](const std::string &id, Level level, const std::string &title, const std::string &text) {
         if (!matches(id, pattern)) return;
         is_found = true;
@@ -81,7 +82,20 @@ std::string reason_against(const std::string &pattern, const Report &report) {
     };
     for (const Finding &each : report.findings) check(each.id, each.level, each.title, each.text);
     for (const Route &each : report.routes) check(each.id(), each.level, each.from + " to " + each.to, each.text);
-    return is_found ? reason : "there is no finding " + pattern;
+    return reason;
+}
+
+// Why there is no finding of a pattern: the finding without which no other one of its group is made.
+std::string reason_of_absence(const std::string &pattern, const Report &report) {
+    std::string reason = "there is no finding " + pattern;
+    for (const auto &[group, first] : {std::pair("gpu.", "cuda.driver"), std::pair("files.", "cuda.driver"),
+                                       std::pair("nixl.", "nixl.library"), std::pair("files.", "nixl.library")}) {
+        if (!starts_with(pattern, group)) continue;
+        bool is_found = false;
+        const std::string against = reason_against(first, report, is_found);
+        if (!against.empty()) return reason + ", because the " + against;
+    }
+    return reason;
 }
 
 }  // namespace
@@ -116,11 +130,14 @@ std::string requirement_names() {
 std::vector<Verdict> judge(const std::vector<std::string> &required, const Report &report) {
     std::vector<Verdict> verdicts;
     for (const std::string &name : required) {
-        std::string reason;
+        std::string reason, absent;
         for (const std::string &pattern : patterns_of(name)) {
-            const std::string against = reason_against(pattern, report);
+            bool is_found = false;
+            const std::string against = reason_against(pattern, report, is_found);
             if (!against.empty()) add(reason, against);
+            if (!is_found && absent.empty()) absent = reason_of_absence(pattern, report);
         }
+        if (reason.empty()) reason = absent;
         verdicts.push_back({name, reason.empty(), reason});
     }
     return verdicts;

@@ -96,6 +96,14 @@ class Statuses(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn(b"nixl.plugin.NOTHING", output)
 
+    def test_why_a_finding_is_not_there(self):
+        status, output, _ = run("--require=vmm,gpu,plugin:UCX", *QUICK, CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(status, 1)
+        self.assertRegex(output.decode(), r"failed +vmm: there is no finding gpu\.\*\.vmm, because the driver is \w+: .*CUDA")
+        self.assertRegex(output.decode(), r"failed +plugin:UCX: there is no finding .*, because the library is missing: ")
+        # One reason is enough.
+        self.assertNotIn(b"gpu.*.device", output)
+
     def test_output_that_cannot_be_written(self):
         for arguments in (QUICK, ("--help",)):
             with open("/dev/full", "wb") as full:
