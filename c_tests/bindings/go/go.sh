@@ -25,6 +25,12 @@ case $what in
 test)
     cd "$module"
     "$go" vet ./...
+    reference=$("$go" doc -all .)
+    [[ $reference == *"type Region struct"* ]]
+    if grep -E '\bC\.[a-z]|_Ctype' <<<"$reference"; then
+        echo "the package exports a type of C"
+        exit 1
+    fi
     GODEBUG=cgocheck=1 "$go" test -count=1 -timeout 240s ./...
     ;;
 test_race)

@@ -25,6 +25,10 @@ project() {
 case $what in
 test)
     "$zig" fmt --check "$package" "$source/examples/zig" "$source/c_tests/conformance/zig"
+    if grep -rnE 'pub .*\[\*c\]' "$package"; then
+        echo "the package exports a C pointer"
+        exit 1
+    fi
     rm -rf "$build/package"
     cp -r "$package" "$build/package"
     cd "$build/package"
