@@ -1299,8 +1299,9 @@ kvmem_status kvmem_layout_get_row(const kvmem_layout *layout,
 ///
 /// A checksum is of the elements of a block in the order of layers, outer slots, tokens and heads, without
 /// padding. Blocks with the same content have the same checksum, whatever the kind, order, alignment or tier
-/// of their layouts. The call returns when all checksums are computed. Nothing may write to the blocks during
-/// the call: work on streams of the caller must have completed before.
+/// of their layouts. In a layout with parts it is of all parts, in the order of their names. The call returns
+/// when all checksums are computed. Nothing may write to the blocks during the call: work on streams of the
+/// caller must have completed before.
 ///
 /// @param layout a layout that is not remote
 /// @param blocks block ids, in any order

@@ -64,7 +64,7 @@ const (
 	// Fail if the requested page size is not available. Without this flag smaller pages are used, and
 	// the info of the region has RegionHugePageFallback.
 	SystemHugePagesRequired SystemFlags = C.KVMEM_SYSTEM_HUGE_PAGES_REQUIRED
-	// Bind the memory to `numa_node`.
+	// Bind the memory to NUMANode.
 	SystemNUMABind SystemFlags = C.KVMEM_SYSTEM_NUMA_BIND
 	// Allocate from a memory file, so that the region can be shared with other processes.
 	SystemShareable SystemFlags = C.KVMEM_SYSTEM_SHAREABLE
@@ -76,7 +76,7 @@ type PinnedFlags uint64
 const (
 	// Use ordinary pages only.
 	PinnedNoHugePages PinnedFlags = C.KVMEM_PINNED_NO_HUGE_PAGES
-	// Bind the memory to `numa_node`.
+	// Bind the memory to NUMANode.
 	PinnedNUMABind PinnedFlags = C.KVMEM_PINNED_NUMA_BIND
 	// Allocate from a memory file, so that the region can be shared with other processes.
 	PinnedShareable PinnedFlags = C.KVMEM_PINNED_SHAREABLE
@@ -101,10 +101,10 @@ const (
 	// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used
 	// instead, and the info of the region lacks RegionDirectIO.
 	DiskDirectRequired DiskFlags = C.KVMEM_DISK_DIRECT_REQUIRED
-	// Open the file at `path`, which must exist and not be empty. Without this flag the file is
+	// Open the file at Path, which must exist and not be empty. Without this flag the file is
 	// created.
 	DiskOpenExisting DiskFlags = C.KVMEM_DISK_OPEN_EXISTING
-	// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new
+	// Open the file at Path if it exists, otherwise create it. An empty file is treated as a new
 	// one.
 	DiskOpenOrCreate DiskFlags = C.KVMEM_DISK_OPEN_OR_CREATE
 	// With DiskOpenExisting: open the file for reading. The region can only be the source of
@@ -183,7 +183,7 @@ const (
 	LayoutFullyContiguous LayoutKind = C.KVMEM_LAYOUT_FULLY_CONTIGUOUS
 	// One region per layer. block_dim selects the order within it.
 	LayoutLayerSeparate LayoutKind = C.KVMEM_LAYOUT_LAYER_SEPARATE
-	// Any other order of axes, or strides that are not tight. `order` and the strides of LayoutConfig
+	// Any other order of axes, or strides that are not tight. Order and the strides of LayoutConfig
 	// select it.
 	LayoutOrdered LayoutKind = C.KVMEM_LAYOUT_ORDERED
 )

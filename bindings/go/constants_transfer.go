@@ -143,17 +143,17 @@ type OpenFlags uint64
 const (
 	// Open for reading only, even if write access is granted.
 	OpenReadOnly OpenFlags = C.KVMEM_OPEN_READ_ONLY
-	// Page-lock host memory for the GPU `device`. The region is then pinned memory. Read-only memory
+	// Page-lock host memory for the GPU Device. The region is then pinned memory. Read-only memory
 	// can be locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for
 	// others, opening fails with ErrUnsupported. No effect on files and GPU memory.
 	OpenPin OpenFlags = C.KVMEM_OPEN_PIN
 	// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
 	OpenMappedOnly OpenFlags = C.KVMEM_OPEN_MAPPED_ONLY
-	// Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
+	// Layouts: use NIXL, even if the memory can be mapped. Needs Agent.
 	OpenRemote OpenFlags = C.KVMEM_OPEN_REMOTE
-	// Layouts: register the mapped memory with `agent`.
+	// Layouts: register the mapped memory with Agent.
 	OpenRegister OpenFlags = C.KVMEM_OPEN_REGISTER
-	// Open GPU memory for kernels of the GPU `device`, which access it over NVLink or PCIe. Without
+	// Open GPU memory for kernels of the GPU Device, which access it over NVLink or PCIe. Without
 	// this flag, the memory is opened for the GPU that it is located on, and kernels of other GPUs
 	// fail to access it. Plain device memory is opened for one GPU at a time. Elastic memory, and
 	// memory that an engine mapped, stays open for its own GPU too. kvmem opens it for another GPU
@@ -165,7 +165,7 @@ const (
 	// Without this flag and OpenReadOnly, the region has all granted rights; if it is read-only, its
 	// flags have RegionReadOnly.
 	OpenReadWrite OpenFlags = C.KVMEM_OPEN_READ_WRITE
-	// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
+	// Map host memory that other processes can take away: reserved huge pages (HugePageSize of
 	// SystemOptions), and adopted memory files that can be truncated (see AdoptFile. The owner, and
 	// every importer with write access, can remove such pages. If this process then touches them, it
 	// ends with SIGBUS. Without this flag, such memory fails with ErrUnsupported.
@@ -200,7 +200,7 @@ type FetchFlags uint64
 const (
 	// Fetch read access only, even if write access is granted.
 	FetchReadOnly FetchFlags = C.KVMEM_FETCH_READ_ONLY
-	// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the
+	// The broker must run as the user BrokerUser. Without this flag, it must run as the user of the
 	// caller.
 	FetchBrokerUser FetchFlags = C.KVMEM_FETCH_BROKER_USER
 	// Fetch read and write access, and fail with ErrPermissionDenied if less is granted.
@@ -294,7 +294,7 @@ const (
 type IPCFlags uint64
 
 const (
-	// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
+	// Open the memory for kernels of the GPU ForDevice, which access it over NVLink or PCIe.
 	IPCForDevice IPCFlags = C.KVMEM_IPC_FOR_DEVICE
 )
 

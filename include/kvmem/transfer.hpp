@@ -86,7 +86,7 @@ struct TransferOptions {
     std::uint32_t max_ctas = 0;
     std::uint64_t staging_size = 0;
     Path path = Path::fastest;
-    /// One per pair.
+    /// One per pair. Not with TransferFlag::verify, which compares with the source.
     span<const std::uint32_t> checksums{};
     std::uint64_t source_head = 0;
     std::uint64_t destination_head = 0;

@@ -55,7 +55,7 @@ pub const SystemFlags = packed struct(u64) {
     /// Ask the kernel for transparent huge pages.
     transparent_huge_pages: bool = false,
     /// Fail if the requested page size is not available. Without this flag smaller pages are used, and the
-    /// info of the region has `region_huge_page_fallback`.
+    /// info of the region has the flag `huge_page_fallback`.
     huge_pages_required: bool = false,
     /// Bind the memory to `numa_node`.
     numa_bind: bool = false,
@@ -77,7 +77,7 @@ pub const PinnedFlags = packed struct(u64) {
 
 /// Flags of ElasticOptions.
 pub const ElasticFlags = packed struct(u64) {
-    /// Extents can be shared by fabric handle (`share_fabric`) as well as by file descriptor. This cannot be
+    /// Extents can be shared by fabric handle (`fabric`) as well as by file descriptor. This cannot be
     /// enabled later.
     fabric: bool = false,
     _: u63 = 0,
@@ -88,13 +88,13 @@ pub const DiskFlags = packed struct(u64) {
     /// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
     buffered: bool = false,
     /// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead,
-    /// and the info of the region lacks `region_direct_io`.
+    /// and the info of the region lacks the flag `direct_io`.
     direct_required: bool = false,
     /// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
     open_existing: bool = false,
     /// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
     open_or_create: bool = false,
-    /// With `disk_open_existing`: open the file for reading. The region can only be the source of transfers.
+    /// With `open_existing`: open the file for reading. The region can only be the source of transfers.
     /// It can be open while a writer has the file open.
     read_only: bool = false,
     /// Do not lock the file against other writers: the caller excludes them.
@@ -107,7 +107,7 @@ pub const AdoptFlags = packed struct(u64) {
     /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source
     /// of transfers, and cannot be registered with an agent.
     read_only: bool = false,
-    /// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_file only.
+    /// Do not add F_SEAL_SHRINK to the seals of the file. For `Region.adoptFile` only.
     keep_seals: bool = false,
     _: u62 = 0,
 };
@@ -171,7 +171,7 @@ pub const LayoutKind = enum(u32) {
     fully_contiguous = 1,
     /// One region per layer. block_dim selects the order within it.
     layer_separate = 2,
-    /// Any other order of axes, or strides that are not tight. `order` and the strides of kvmem_layout_config
+    /// Any other order of axes, or strides that are not tight. `order` and the strides of `LayoutConfig`
     /// select it.
     ordered = 3,
     _,
@@ -212,13 +212,13 @@ pub const TransferFlags = packed struct(u64) {
     /// Exclude paths through host memory that is neither source nor destination: all paths between a file and
     /// a GPU except GPUDirect Storage, and all paths to a peer.
     no_host_bounce: bool = false,
-    /// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
-    /// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across layers
+    /// Move the layers in order, and report how many have moved: see `Transfer.layers`,
+    /// `Transfer.waitLayers` and `Transfer.waitOnStream`. Bytes that are contiguous across layers
     /// are then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
-    /// kvmem_transfer_explain reports by how much.
+    /// `Transfer.explain` reports by how much.
     by_layer: bool = false,
     /// After all blocks have moved, compare the CRC32C of each destination block with that of its source
-    /// block. The run ends after the comparison, with `status_corrupt` if they differ. Until then nothing may
+    /// block. The run ends after the comparison, with `error.Corrupt` if they differ. Until then nothing may
     /// write to the blocks. The source must not be remote. With a range of heads or block tables, only what
     /// has moved is compared, token by token; then files with direct I/O are not supported. Set `checksums`
     /// instead to compare with checksums that were computed before.
@@ -267,7 +267,7 @@ pub const Path = enum(u32) {
     /// Between a file and GPU memory, through page-locked host memory: io_uring accesses the file, the CUDA
     /// driver the GPU.
     uring_staged = 13,
-    /// As `path_uring_staged`, with threads that access the file by preadv and pwritev.
+    /// As `uring_staged`, with threads that access the file by preadv and pwritev.
     pread_staged = 14,
     /// NIXL reads large ranges of a peer's memory into staging memory, and host threads copy rows from there.
     nixl_read_staged = 15,
@@ -308,7 +308,7 @@ pub const Transport = enum(u32) {
     ipc = 2,
     /// Carries no memory: other processes access the layout through NIXL.
     remote = 3,
-    /// Carries memory by the driver's fabric handles: elastic memory created with `elastic_fabric`, or memory
+    /// Carries memory by the driver's fabric handles: elastic memory created with the flag `fabric`, or memory
     /// that an engine mapped and created with fabric handles.
     fabric = 4,
     _,
@@ -320,7 +320,7 @@ pub const OpenFlags = packed struct(u64) {
     read_only: bool = false,
     /// Page-lock host memory for the GPU `device`. The region is then pinned memory. Read-only memory can be
     /// locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others,
-    /// opening fails with `status_unsupported`. No effect on files and GPU memory.
+    /// opening fails with `error.Unsupported`. No effect on files and GPU memory.
     pin: bool = false,
     /// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
     mapped_only: bool = false,
@@ -335,18 +335,18 @@ pub const OpenFlags = packed struct(u64) {
     /// there, which delays the creation of that transfer: on an H200, by 0.3 ms per extent of 64 MiB and 20
     /// ms per extent of 1 GiB. No effect on host memory, files, and memory of this process.
     for_device: bool = false,
-    /// Open for reading and writing, and fail with `status_permission_denied` unless write access is granted.
-    /// Without this flag and `open_read_only`, the region has all granted rights; if it is read-only, its
-    /// flags have `region_read_only`.
+    /// Open for reading and writing, and fail with `error.PermissionDenied` unless write access is granted.
+    /// Without this flag and `read_only`, the region has all granted rights; if it is read-only, its
+    /// flags have `read_only`.
     read_write: bool = false,
     /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
-    /// kvmem_system_options), and adopted memory files that can be truncated (see kvmem_region_adopt_file).
+    /// `SystemOptions`), and adopted memory files that can be truncated (see `Region.adoptFile`).
     /// The owner, and every importer with write access, can remove such pages. If this process then touches
-    /// them, it ends with SIGBUS. Without this flag, such memory fails with `status_unsupported`.
+    /// them, it ends with SIGBUS. Without this flag, such memory fails with `error.Unsupported`.
     trust_owner: bool = false,
     /// Open elastic memory, and memory that an engine mapped, for every GPU of this process that can access
     /// the GPU it is located on: for an engine whose own kernels use it on several GPUs. Each GPU takes as
-    /// long as with `open_for_device`. No effect on other memory. Excludes `open_for_device`.
+    /// long as with `for_device`. No effect on other memory. Excludes `for_device`.
     for_all_devices: bool = false,
     _: u55 = 0,
 };
@@ -376,7 +376,7 @@ pub const FetchFlags = packed struct(u64) {
     /// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the
     /// caller.
     broker_user: bool = false,
-    /// Fetch read and write access, and fail with `status_permission_denied` if less is granted.
+    /// Fetch read and write access, and fail with `error.PermissionDenied` if less is granted.
     read_write: bool = false,
     _: u61 = 0,
 };
@@ -413,7 +413,7 @@ pub const Operation = enum(u32) {
 
 /// Says how NIXL locks an agent.
 pub const SyncMode = enum(u32) {
-    /// The same as `sync_rw`.
+    /// The same as `rw`.
     default = 0,
     /// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
     /// threads use it.

@@ -308,9 +308,17 @@ pub const Layout = struct {
     fn inHostMemory(self: Layout, diagnostics: ?*Diagnostics) Error!void {
         const found = try self.info(diagnostics);
         if (found.locality == .remote)
-            return core.fail(diagnostics, c.KVMEM_STATUS_UNSUPPORTED, "the layout belongs to a peer; only transfers can access its memory");
+            return core.fail(
+                diagnostics,
+                c.KVMEM_STATUS_UNSUPPORTED,
+                "the layout belongs to a peer; only transfers can access its memory",
+            );
         if (found.tier != .system and found.tier != .pinned)
-            return core.fail(diagnostics, c.KVMEM_STATUS_UNSUPPORTED, "the layout is not in host memory; its blocks have addresses, but no slices");
+            return core.fail(
+                diagnostics,
+                c.KVMEM_STATUS_UNSUPPORTED,
+                "the layout is not in host memory; its blocks have addresses, but no slices",
+            );
     }
 
     fn slice(range: Block) []u8 {
@@ -320,7 +328,11 @@ pub const Layout = struct {
     /// Computes the CRC32C of blocks. `out` has as many elements as `blocks`.
     pub fn checksums(self: Layout, blocks: []const u32, out: []u32, diagnostics: ?*Diagnostics) Error!void {
         if (blocks.len != out.len)
-            return core.fail(diagnostics, c.KVMEM_STATUS_INVALID_ARGUMENT, "blocks and out differ in length; out receives one checksum per block");
+            return core.fail(
+                diagnostics,
+                c.KVMEM_STATUS_INVALID_ARGUMENT,
+                "blocks and out differ in length; out receives one checksum per block",
+            );
         try call(diagnostics, c.kvmem_layout_checksum, .{ self.handle, blocks.ptr, blocks.len, out.ptr });
     }
 

@@ -259,7 +259,11 @@ pub const Region = struct {
     pub fn bytes(self: Region, diagnostics: ?*Diagnostics) Error![]u8 {
         const found = try self.info(diagnostics);
         if (found.tier != .system and found.tier != .pinned)
-            return core.fail(diagnostics, c.KVMEM_STATUS_UNSUPPORTED, "the region is not in host memory; it has an address, but no slice");
+            return core.fail(
+                diagnostics,
+                c.KVMEM_STATUS_UNSUPPORTED,
+                "the region is not in host memory; it has an address, but no slice",
+            );
         return @as([*]u8, @ptrFromInt(found.address))[0..found.size];
     }
 

@@ -143,7 +143,11 @@ fn Converted(comptime C: type) type {
             const o = &self.options;
             if (options.checksums) |list| {
                 if (list.len != options.pairs.len)
-                    return core.fail(diagnostics, c.KVMEM_STATUS_INVALID_ARGUMENT, "checksums and pairs differ in length; give one checksum per pair, or null");
+                    return core.fail(
+                        diagnostics,
+                        c.KVMEM_STATUS_INVALID_ARGUMENT,
+                        "checksums and pairs differ in length; give one checksum per pair, or null",
+                    );
                 o.checksums = list.ptr;
             }
             if (options.pairs.len > 0) o.pairs = @ptrCast(options.pairs.ptr);
