@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row 8, one request at a time: what kvmem adds to a NIXL request that is posted and awaited, with 1, 8 and 32 peers. Both
 // sides have their requests created once, on the same memory.
-#include "common/block_ids.hpp"
 #include "common/clock.hpp"
+#include "common/many_sides.hpp"
 #include "common/program.hpp"
-#include "common/two_sides.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -17,85 +16,35 @@ using namespace bench;
 constexpr uint64_t largest = uint64_t{1} << 20;
 constexpr const char *reference_name = "NIXL's C API: post, poll without pause";
 
-// The memory of one peer, as both know it.
-struct there {
-    std::unique_ptr<peer> process;
-    uintptr_t base = 0;
-    kv::layout remote; // kvmem imports it, so that it knows the process
-    std::string name;
-    std::string reference_name;
-};
+kv::descriptors list(const nixl::span &memory, uint64_t bytes)
+{
+    kv::descriptors made = kv::make<kv::descriptors>(kvmem_descriptors_create, uint32_t{KVMEM_MEMORY_DRAM});
+    kvmem_descriptor descriptor{};
+    descriptor.address = memory.address;
+    descriptor.size = bytes;
+    kv::call(kvmem_descriptors_add, made.get(), &descriptor, size_t{1});
+    return made;
+}
 
-// This process, its agents, and all peers.
-class neighbourhood {
-  public:
-    explicit neighbourhood(unsigned num_peers)
-        : agent_(kv::make_agent("initiator", false)),
-          local_(kv::make_layout(blocks_of(largest, 1, 1, 1), agent_.get())),
-          base_(reinterpret_cast<uintptr_t>(host_view(local_).piece(0, 0, 0))), reference_("reference", false)
-    {
-        reference_.add_memory({base_, largest});
-        for (unsigned number = 0; number < num_peers; ++number)
-            peers_.push_back(meet(number));
-    }
+kv::request request(const many_sides &sides, unsigned peer, uint64_t bytes, kvmem_queue *queue)
+{
+    const kv::descriptors here = list(sides.local_block(peer, 0), bytes);
+    const kv::descriptors there = list(sides.remote_block(peer, 0), bytes);
+    kvmem_nixl_options options;
+    kvmem_nixl_options_init(&options, sizeof options);
+    options.queue = queue;
+    return kv::make<kv::request>(kvmem_request_create, sides.agent(), uint32_t{KVMEM_REQUEST_READ}, here.get(),
+                                 sides.peers()[peer].name.c_str(), there.get(), &options);
+}
 
-    kv::request request(const there &peer, uint64_t bytes, kvmem_queue *queue) const
-    {
-        const kv::descriptors here = list(base_, bytes);
-        const kv::descriptors there = list(peer.base, bytes);
-        kvmem_nixl_options options;
-        kvmem_nixl_options_init(&options, sizeof options);
-        options.queue = queue;
-        return kv::make<kv::request>(kvmem_request_create, agent_.get(), uint32_t{KVMEM_REQUEST_READ}, here.get(),
-                                     peer.name.c_str(), there.get(), &options);
-    }
-
-    std::unique_ptr<nixl::read_request> reference(const there &peer, uint64_t bytes) const
-    {
-        nixl::descriptors here(reference_);
-        nixl::descriptors there(reference_);
-        here.add({base_, bytes});
-        there.add({peer.base, bytes});
-        return std::make_unique<nixl::read_request>(reference_, here, there, peer.reference_name);
-    }
-
-    const std::vector<there> &peers() const { return peers_; }
-    host_view view() const { return host_view(local_); }
-
-  private:
-    static kv::descriptors list(uintptr_t address, uint64_t bytes)
-    {
-        kv::descriptors made = kv::make<kv::descriptors>(kvmem_descriptors_create, uint32_t{KVMEM_MEMORY_DRAM});
-        kvmem_descriptor descriptor{};
-        descriptor.address = address;
-        descriptor.size = bytes;
-        kv::call(kvmem_descriptors_add, made.get(), &descriptor, size_t{1});
-        return made;
-    }
-
-    there meet(unsigned number)
-    {
-        there met;
-        met.process = std::make_unique<peer>(
-            std::vector<std::string>{"1", std::to_string(largest), std::to_string(number)});
-        channel &link = met.process->link();
-        const nixl::bytes metadata = link.receive();
-        const nixl::bytes descriptor = link.receive();
-        const nixl::bytes reference_metadata = link.receive();
-        met.base = value_of<uintptr_t>(link.receive());
-        met.name = "target " + std::to_string(number);
-        kv::call(kvmem_agent_load_remote_metadata, agent_.get(), metadata.data(), metadata.size(), nullptr);
-        met.remote = kv::make<kv::layout>(kvmem_layout_import, agent_.get(), descriptor.data(), descriptor.size());
-        met.reference_name = reference_.load_peer(reference_metadata);
-        return met;
-    }
-
-    kv::agent agent_;
-    kv::layout local_;
-    uintptr_t base_;
-    nixl::agent reference_;
-    std::vector<there> peers_;
-};
+std::unique_ptr<nixl::read_request> request(const many_sides &sides, const nixl::agent &reference, unsigned peer,
+                                            uint64_t bytes)
+{
+    nixl::descriptors here(reference), there(reference);
+    here.add({sides.local_block(peer, 0).address, bytes});
+    there.add({sides.remote_block(peer, 0).address, bytes});
+    return std::make_unique<nixl::read_request>(reference, here, there, sides.peers()[peer].reference_name);
+}
 
 void post(const kv::request &request) { kv::call(kvmem_request_post, request.get(), nullptr, size_t{0}); }
 
@@ -127,18 +76,19 @@ double run(way &chosen, unsigned rounds, unsigned per_round)
     return spent / 1000 / count;
 }
 
-void measure_size(const options &chosen, const neighbourhood &all, uint64_t bytes, results &found)
+void measure_size(const options &chosen, const many_sides &all, const nixl::agent &reference, uint64_t bytes,
+                  results &found)
 {
     const kv::queue queue = kv::make<kv::queue>(kvmem_queue_create);
     std::vector<kv::request> ours;
     std::vector<kv::request> queued;
     std::vector<std::unique_ptr<nixl::read_request>> theirs;
-    for (const there &peer : all.peers()) {
-        ours.push_back(all.request(peer, bytes, nullptr));
-        queued.push_back(all.request(peer, bytes, queue.get()));
-        theirs.push_back(all.reference(peer, bytes));
-    }
     const unsigned count = static_cast<unsigned>(all.peers().size());
+    for (unsigned peer = 0; peer < count; ++peer) {
+        ours.push_back(request(all, peer, bytes, nullptr));
+        queued.push_back(request(all, peer, bytes, queue.get()));
+        theirs.push_back(request(all, reference, peer, bytes));
+    }
 
     way one_by_one{[&] {
         for (const kv::request &request : ours) {
@@ -197,9 +147,10 @@ void measure_size(const options &chosen, const neighbourhood &all, uint64_t byte
 void measure(const options &chosen, results &found)
 {
     for (unsigned num_peers : {1u, 8u, 32u}) {
-        const neighbourhood all(num_peers);
+        const many_sides all(num_peers, {1, largest}, false);
+        const std::unique_ptr<nixl::agent> reference = all.make_reference("reference", false);
         for (uint64_t bytes : {uint64_t{64}, uint64_t{4096}, uint64_t{65536}, largest})
-            measure_size(chosen, all, bytes, found);
+            measure_size(chosen, all, *reference, bytes, found);
     }
 }
 

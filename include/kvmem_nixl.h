@@ -1510,7 +1510,7 @@ kvmem_status kvmem_request_make(uint32_t operation,
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///
-/// Notes: NIXL copies host memory of a peer within its call. A request of at most 256 KiB to a peer is
+/// Notes: NIXL copies host memory of a peer within its call. A request of at most 1 MiB to a peer is
 /// therefore posted by the calling thread, if no other thread uses the agent; a larger one by the thread of
 /// the agent.
 kvmem_status kvmem_request_post(kvmem_request *request,

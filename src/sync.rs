@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 #[cfg(kvmem_race)]
@@ -26,9 +27,16 @@ pub type MutexGuard<'a, T> = base::MutexGuard<'a, T>;
 #[derive(Debug, Default)]
 pub struct Mutex<T>(base::Mutex<T>);
 
-/// A condition variable.
+/// A condition variable. What the threads wait for must only change while the mutex is locked.
+///
+/// That of std makes a system call for each notification, which takes longer than all else at the end of a short request. So
+/// the threads that wait are counted. A waiting thread is counted before it unlocks the mutex, so who changes its condition
+/// under the mutex, then notifies, sees the count.
 #[derive(Debug, Default)]
-pub struct Condvar(base::Condvar);
+pub struct Condvar {
+    base: base::Condvar,
+    waiting: AtomicUsize,
+}
 
 impl<T> Mutex<T> {
     /// An unlocked mutex.
@@ -63,7 +71,8 @@ impl<T> Mutex<T> {
 impl Condvar {
     /// Unlocks the mutex, waits for a notification, and locks it again.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+        let _waiting = Waiting::begin(&self.waiting);
+        self.base.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same for no longer than `timeout`. Also returns whether that has passed.
@@ -72,7 +81,8 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: Duration,
     ) -> (MutexGuard<'a, T>, bool) {
-        let (guard, wait) = self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner);
+        let _waiting = Waiting::begin(&self.waiting);
+        let (guard, wait) = self.base.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner);
         (guard, wait.timed_out())
     }
 }
@@ -99,7 +109,8 @@ impl<T> Mutex<T> {
 impl Condvar {
     /// Unlocks the mutex, waits for a notification, and locks it again.
     pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.0.wait(&mut guard);
+        let _waiting = Waiting::begin(&self.waiting);
+        self.base.wait(&mut guard);
         guard
     }
 
@@ -109,7 +120,8 @@ impl Condvar {
         mut guard: MutexGuard<'a, T>,
         timeout: Duration,
     ) -> (MutexGuard<'a, T>, bool) {
-        let timed_out = self.0.wait_for(&mut guard, timeout).timed_out();
+        let _waiting = Waiting::begin(&self.waiting);
+        let timed_out = self.base.wait_for(&mut guard, timeout).timed_out();
         (guard, timed_out)
     }
 }
@@ -117,7 +129,7 @@ impl Condvar {
 impl Condvar {
     /// A condition variable that no thread waits for.
     pub const fn new() -> Self {
-        Self(base::Condvar::new())
+        Self { base: base::Condvar::new(), waiting: AtomicUsize::new(0) }
     }
 
     /// Waits while the condition holds.
@@ -134,12 +146,32 @@ impl Condvar {
 
     /// Wakes one of the threads that wait.
     pub fn notify_one(&self) {
-        self.0.notify_one();
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.base.notify_one();
+        }
     }
 
     /// Wakes all threads that wait.
     pub fn notify_all(&self) {
-        self.0.notify_all();
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.base.notify_all();
+        }
+    }
+}
+
+/// A thread that waits, from before it unlocks the mutex until it has locked it again.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

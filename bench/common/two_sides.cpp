@@ -2,22 +2,10 @@
 // How the two processes come to know each other, once by kvmem and once by the reference.
 #include "common/two_sides.hpp"
 
+#include "common/block_ids.hpp"
+
 namespace bench {
 namespace {
-
-kvmem_layout_config pool_config(pool_shape shape)
-{
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
-    config.num_blocks = shape.num_blocks;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 16;
-    config.inner_dim = shape.block_bytes / 32;
-    config.dtype_width = 2;
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
-    return config;
-}
 
 void send(channel &link, const kv::blob &bytes)
 {
@@ -27,6 +15,8 @@ void send(channel &link, const kv::blob &bytes)
 uintptr_t first_byte(const host_view &view) { return reinterpret_cast<uintptr_t>(view.piece(0, 0, 0)); }
 
 } // namespace
+
+kvmem_layout_config pool_config(pool_shape shape) { return blocks_of(shape.block_bytes, shape.num_blocks, 1, 1); }
 
 void serve_pool(const std::vector<std::string> &arguments)
 {

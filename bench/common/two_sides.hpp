@@ -16,6 +16,8 @@ struct pool_shape {
     uint64_t block_bytes; // one layer, one outer slot: a block is one piece
 };
 
+kvmem_layout_config pool_config(pool_shape shape);
+
 // In the peer: holds a pool filled with the pattern, readable both ways, until the bench is done. A third argument is the
 // number of the peer, which its names have.
 void serve_pool(const std::vector<std::string> &arguments);

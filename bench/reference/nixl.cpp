@@ -92,14 +92,23 @@ void descriptors::add(span piece)
           "xfer_dlist_add_desc");
 }
 
+// The empty name is this agent's own side.
 prepared::prepared(const agent &owner, side whose, const std::vector<span> &pieces, memory where)
+    : prepared(owner, whose == side::local ? "" : owner.peer().c_str(), pieces, where)
+{
+}
+
+prepared::prepared(const agent &owner, const std::vector<span> &pieces, const std::string &peer)
+    : prepared(owner, peer.c_str(), pieces, memory{})
+{
+}
+
+prepared::prepared(const agent &owner, const char *name, const std::vector<span> &pieces, memory where)
     : owner_(owner)
 {
     descriptors list(owner, where);
     for (const span &piece : pieces)
         list.add(piece);
-    // The empty name is this agent's own side.
-    const char *name = whose == side::local ? "" : owner.peer().c_str();
     check(owner.api().prep_xfer_dlist(owner.handle(), name, list.handle(), &handle_, nullptr),
           "prep_xfer_dlist");
 }

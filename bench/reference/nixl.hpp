@@ -74,6 +74,8 @@ enum class side { local, remote };
 class prepared {
   public:
     prepared(const agent &owner, side whose, const std::vector<span> &pieces, memory where = {});
+    // The remote side, of one of several peers.
+    prepared(const agent &owner, const std::vector<span> &pieces, const std::string &peer);
     ~prepared();
     prepared(const prepared &) = delete;
     prepared &operator=(const prepared &) = delete;
@@ -81,6 +83,8 @@ class prepared {
     nixl_capi::prepared handle() const { return handle_; }
 
   private:
+    prepared(const agent &owner, const char *name, const std::vector<span> &pieces, memory where);
+
     const agent &owner_;
     nixl_capi::prepared handle_ = nullptr;
 };

@@ -146,8 +146,8 @@ impl Agent {
         self.send(Command::Start(work))
     }
 
-    /// Adds a task, and takes its first step on the calling thread if no other thread does the agent's work: a wake-up of the
-    /// agent's thread takes longer than a short step.
+    /// Adds a task, and takes its first steps on the calling thread if no other thread does the agent's work: a wake-up of
+    /// the agent's thread takes longer than a short step.
     pub fn begin(&self, work: Box<dyn AgentTask>) -> Result<()> {
         match self.executor.begin_here(work) {
             Ok(has_more) => {

@@ -19,6 +19,9 @@ use crate::sync::{Mutex, MutexGuard};
 /// request.
 const TIME_TO_SPARE: Duration = Duration::from_millis(50);
 
+/// Attempts to get the lock before work is left to the agent's thread: about 5 µs.
+const LOCK_ATTEMPTS: usize = 100;
+
 /// The agent and its work. The agent's thread puts it here when it begins, and takes it out when it ends.
 pub struct Executor(Mutex<Option<Running>>);
 
@@ -99,11 +102,11 @@ impl Executor {
         }
     }
 
-    /// Has the calling thread take the first step of `work`, if no other thread does the agent's work. Returns the work if it
+    /// Has the calling thread take the first steps of `work`, if no other thread does the agent's work. Returns the work if it
     /// was not begun, and otherwise whether the agent's thread has to go on with it. Commands that wait are left to the
     /// agent's thread, which runs them in order. As with [`Self::drive`], no work with GPU memory is begun here.
     pub fn begin_here(&self, work: Box<dyn AgentTask>) -> Result<bool, Box<dyn AgentTask>> {
-        let Some(mut running) = self.0.try_lock() else { return Err(work) };
+        let Some(mut running) = self.lock_soon() else { return Err(work) };
         let Some(Running { state, commands, tasks }) = running.as_mut() else { return Err(work) };
         if state.uses_gpu() || !tasks.take_starts(commands) {
             return Err(work);
@@ -137,6 +140,18 @@ impl Executor {
                 return;
             }
         }
+    }
+
+    /// The lock, if it is released within some microseconds: the agent's thread, while it is awake without work, holds it for
+    /// less. Leaving the work to that thread would take longer, and keep it awake for the next one.
+    fn lock_soon(&self) -> Option<MutexGuard<'_, Option<Running>>> {
+        (0..LOCK_ATTEMPTS).find_map(|_| {
+            let locked = self.0.try_lock();
+            if locked.is_none() {
+                std::hint::spin_loop();
+            }
+            locked
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {

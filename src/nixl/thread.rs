@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, TryRecvError};
 
@@ -64,6 +64,11 @@ const AWAKE: Duration = Duration::from_micros(100);
 const SLEEP_IN_FLIGHT: Duration = Duration::from_micros(20);
 /// The longest sleep while all work waits for something slow.
 const SLEEP_WAITING: Duration = Duration::from_micros(500);
+
+/// A step that takes this long has moved bytes. One that only looks whether others have takes 1 to 2 µs.
+const MOVING: Duration = Duration::from_micros(5);
+/// How long the thread that posts a request takes steps for it.
+const LONGEST_BEGIN: Duration = Duration::from_micros(200);
 
 /// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,20 +140,29 @@ impl TaskQueue {
         false
     }
 
-    /// Adds a task and runs its first step. Returns whether it has further steps.
+    /// Adds a task and runs its first step, and further ones while they move bytes themselves: UCX copies host memory of a peer
+    /// in parts, one per step. Returns whether the task has further steps.
     pub fn begin(&mut self, mut work: Box<dyn AgentTask>, state: &mut AgentState) -> bool {
-        match guarded(|| work.step(state)) {
-            Ok(TaskStep::Done) => {
-                let _: Option<()> = logged(|| drop(work));
-                false
-            }
-            Ok(step) => {
-                self.work.push((work, step));
-                true
-            }
-            Err(error) => {
-                abandon(work, error);
-                false
+        let begun = Instant::now();
+        let mut before = Duration::ZERO;
+        loop {
+            match guarded(|| work.step(state)) {
+                Ok(TaskStep::Done) => {
+                    let _: Option<()> = logged(|| drop(work));
+                    return false;
+                }
+                Ok(step) => {
+                    let now = begun.elapsed();
+                    if now - before < MOVING || now > LONGEST_BEGIN {
+                        self.work.push((work, step));
+                        return true;
+                    }
+                    before = now;
+                }
+                Err(error) => {
+                    abandon(work, error);
+                    return false;
+                }
             }
         }
     }
@@ -279,6 +293,31 @@ mod tests {
         drop(tasks);
         assert!(memory.upgrade().is_some());
         assert!(other_memory.upgrade().is_none());
+    }
+
+    /// Steps that move bytes, until none are left.
+    struct Copying(usize);
+
+    impl AgentTask for Copying {
+        fn step(&mut self, _: &mut AgentState) -> TaskStep {
+            let begun = Instant::now();
+            while begun.elapsed() < 2 * MOVING {
+                std::hint::spin_loop();
+            }
+            self.0 -= 1;
+            if self.0 == 0 { TaskStep::Done } else { TaskStep::InFlight }
+        }
+
+        fn abandon(&mut self, _: Error) {}
+    }
+
+    #[test]
+    fn a_task_that_moves_bytes_in_its_steps_is_not_left_to_another_thread() {
+        let mut tasks = TaskQueue::default();
+        assert!(!tasks.begin(Box::new(Copying(3)), &mut AgentState::unloaded()));
+        assert!(tasks.work.is_empty());
+        assert!(tasks.begin(Box::new(Copying(1_000_000)), &mut AgentState::unloaded()), "for ever");
+        assert_eq!(tasks.work.len(), 1);
     }
 
     #[test]

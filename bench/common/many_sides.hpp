@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// One process with several peers, each with a pool: rows 8 and 9 measure between them, for kvmem and for the reference.
+#pragma once
+
+#include "common/two_sides.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+// The pool of a peer, as both know it.
+struct far_pool {
+    std::unique_ptr<peer> process;
+    uintptr_t base = 0;
+    kv::layout remote;
+    std::string name;
+    std::string reference_name;
+    nixl::bytes reference_metadata;
+};
+
+// One agent, its own pool and those of all peers. The part of its pool for peer `n` has the blocks from
+// `n * shape.num_blocks` on.
+class many_sides {
+  public:
+    many_sides(unsigned num_peers, pool_shape shape, bool progress_thread);
+
+    const std::vector<far_pool> &peers() const { return peers_; }
+    kvmem_agent *agent() const { return agent_.get(); }
+    const kv::layout &local() const { return local_; }
+    host_view view() const { return host_view(local_); }
+    // A reference agent that knows the same memory and peers.
+    std::unique_ptr<nixl::agent> make_reference(const std::string &name, bool progress_thread) const;
+
+    nixl::span local_block(unsigned peer, uint64_t block) const
+    {
+        return {local_base_ + (peer * shape_.num_blocks + block) * shape_.block_bytes, shape_.block_bytes};
+    }
+    nixl::span remote_block(unsigned peer, uint64_t block) const
+    {
+        return {peers_[peer].base + block * shape_.block_bytes, shape_.block_bytes};
+    }
+
+  private:
+    far_pool meet(unsigned number) const;
+
+    pool_shape shape_;
+    kv::agent agent_;
+    kv::layout local_;
+    uintptr_t local_base_ = 0;
+    std::vector<far_pool> peers_;
+};
+
+} // namespace bench
