@@ -1027,6 +1027,10 @@ typedef struct kvmem_directory_events kvmem_directory_events;
 #define KVMEM_DIRECTORY_INTERRUPTED 7
 /// The directory is reached again. All changes since were or are reported.
 #define KVMEM_DIRECTORY_RESUMED 8
+/// An entry that this handle has published was missing or damaged, and is published again: its lease had
+/// ended, because the process was stopped or no server was reached, or another program has removed it.
+/// Watchers may have received KVMEM_DIRECTORY_WITHDRAWN. It is reported also if nothing is watched.
+#define KVMEM_DIRECTORY_RESTORED 9
 
 /// An event. The pointers are valid as long as the kvmem_directory_events.
 typedef struct kvmem_directory_event {

@@ -43,12 +43,6 @@ type Agent struct {
 	reports *reports
 }
 
-// Reports are the completions that a queue gets when messages arrive.
-type reports struct {
-	queue  *Queue
-	number uint64 // in its reader
-}
-
 // AgentOptions are options of NewAgent.
 type AgentOptions struct {
 	Flags AgentFlags
@@ -259,39 +253,13 @@ func (g *Agent) ReportNotifications(queue *Queue, userData uint64) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var u users
-	defer u.done()
-	var next *reports
-	var to unsafe.Pointer
-	if queue != nil {
-		if queue.reader == nil {
-			return invalid("the queue is no queue of NewQueue")
-		}
-		var err error
-		if to, err = u.pointer(&queue.reader.queue); err != nil {
-			return err
-		}
-		next = &reports{queue: queue}
-		if next.number, err = queue.reader.addSource(userData); err != nil {
-			return err
-		}
-	}
-	err := g.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		var number C.uint64_t
-		if next != nil {
-			number = C.uint64_t(next.number)
-		}
-		return C.kvmem_agent_report_notifications((*C.kvmem_agent)(p), (*C.kvmem_queue)(to), number, failure)
+	next, ended, err := report(queue, userData, g.reports, func(to unsafe.Pointer, number C.uint64_t) error {
+		return g.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_agent_report_notifications((*C.kvmem_agent)(p), (*C.kvmem_queue)(to), number, failure)
+		})
 	})
-	ended := g.reports
-	if err != nil {
-		ended = next
-	} else {
-		g.reports = next
-	}
-	if ended != nil {
-		ended.queue.reader.removeSource(ended.number)
-	}
+	g.reports = next
+	ended.end()
 	return err
 }
 

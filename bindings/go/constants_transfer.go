@@ -230,6 +230,31 @@ const (
 	NIXLSkipMerge NIXLFlags = C.KVMEM_NIXL_SKIP_MERGE
 )
 
+// DirectoryChange is what an event of a directory is about.
+type DirectoryChange uint32
+
+const (
+	// The agent has an entry, and had none.
+	DirectoryPublished DirectoryChange = C.KVMEM_DIRECTORY_PUBLISHED
+	// The agent was restarted: its entry is of another incarnation. Look it up and load it again.
+	DirectoryRestarted DirectoryChange = C.KVMEM_DIRECTORY_RESTARTED
+	// The agent has published again: its entry has another version.
+	DirectoryUpdated DirectoryChange = C.KVMEM_DIRECTORY_UPDATED
+	// The agent has no entry any more: it was withdrawn, or its process has ended.
+	DirectoryWithdrawn DirectoryChange = C.KVMEM_DIRECTORY_WITHDRAWN
+	// The entry of the agent is not valid.
+	DirectoryInvalid DirectoryChange = C.KVMEM_DIRECTORY_INVALID
+	// Another process has published an agent that this directory had published. That entry remains.
+	DirectorySuperseded DirectoryChange = C.KVMEM_DIRECTORY_SUPERSEDED
+	// The directory cannot be reached. Changes are reported later.
+	DirectoryInterrupted DirectoryChange = C.KVMEM_DIRECTORY_INTERRUPTED
+	// The directory is reached again, and changes in between were reported.
+	DirectoryResumed DirectoryChange = C.KVMEM_DIRECTORY_RESUMED
+	// An entry that this directory has published was gone or damaged, and is published again: the lease had ended, because
+	// the process was stopped or no server was reached, or another program removed it. Peers may have seen it withdrawn.
+	DirectoryRestored DirectoryChange = C.KVMEM_DIRECTORY_RESTORED
+)
+
 // Operation is the direction of a request.
 type Operation uint32
 

@@ -160,7 +160,7 @@ TEST(a_queue_reports_events_once_until_they_are_taken) {
 
 /* ---- A peer in a process of its own ------------------------------------------------------------------- */
 
-enum { PLACE, PUBLISHED, END };
+enum { PLACE, PUBLISHED, EVENT, AGAIN, END };
 
 ROLE(publisher) {
     const message words = frame_expect(socket, PLACE);
@@ -175,13 +175,15 @@ ROLE(publisher) {
     kv_side_open(&side, &config, agent, seed);
     publish(directory, agent, side.layout);
     frame_send(socket, PUBLISHED, NULL, 0);
-    while (frame_comes(socket)) {
-        frame_await(socket, END);
-        kvmem_directory_destroy(directory);
-        kv_side_close(&side);
-        kvmem_agent_destroy(agent);
-        return;
+    for (uint32_t tag = AGAIN; tag != END && frame_comes(socket);) {
+        CLEANUP(message_free) const message request = frame_receive(socket, &tag);
+        if (tag == EVENT) directory_await(directory, *(const uint32_t *)(const void *)request.data, (const char *)name.data);
+        if (tag == AGAIN) publish(directory, agent, side.layout);
+        if (tag != END) frame_send(socket, tag, NULL, 0);
     }
+    kvmem_directory_destroy(directory);
+    kv_side_close(&side);
+    kvmem_agent_destroy(agent);
 }
 
 static peer start_publisher(const place *place, const char *name, uint32_t seed) {
@@ -191,6 +193,22 @@ static peer start_publisher(const place *place, const char *name, uint32_t seed)
     frame_send(started.socket, PLACE, &seed, sizeof(seed));
     frame_await(started.socket, PUBLISHED);
     return started;
+}
+
+/* The publisher takes events until there is one of this kind. */
+static void publisher_learns(const peer *publisher, uint32_t kind) {
+    frame_send(publisher->socket, EVENT, &kind, sizeof(kind));
+    frame_await(publisher->socket, EVENT);
+}
+
+static void publisher_publishes(const peer *publisher) {
+    frame_send(publisher->socket, AGAIN, NULL, 0);
+    frame_await(publisher->socket, AGAIN);
+}
+
+static void publisher_ends(peer *publisher) {
+    frame_send(publisher->socket, END, NULL, 0);
+    peer_finish(publisher);
 }
 
 /* Reads blocks of the peer that was looked up, and compares them. */
@@ -234,8 +252,7 @@ TEST(a_peer_is_found_lost_and_found_again) {
     const kvmem_transfer_options options = kv_transfer_options(&move);
     REFUSE(KVMEM_STATUS_STALE, "phoenix", kvmem_transfer_create, stale, side.layout, &options);
 
-    frame_send(risen.socket, END, NULL, 0);
-    peer_finish(&risen);
+    publisher_ends(&risen);
     directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "phoenix");
 }
 
@@ -255,10 +272,60 @@ TEST(a_second_publisher_replaces_the_first) {
     EXPECT_OK(kvmem_directory_check(first, entry, PATIENCE, ERR));
     publish(first, agent, NULL); /* it takes the name back */
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted", kvmem_directory_check(first, entry, PATIENCE, ERR));
-    frame_send(second.socket, END, NULL, 0);
-    peer_finish(&second);
+    publisher_ends(&second);
     OWNED(kvmem_directory_entry) own = find(first, "twin");
     CHECK_EQ(info_of(own).layout_count, 0);
+}
+
+/* Stopped for longer than its lease: its entry is gone until it continues. It learns that, and publishes again. In a folder
+   there is no lease, and the entry remains. */
+TEST(a_stopped_publisher_loses_its_lease_and_publishes_again) {
+    OPENED(place, here);
+    const bool has_lease = here.options.lease_seconds != 0;
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    EXPECT_OK(kvmem_directory_watch(directory, "sleeper", PATIENCE, ERR));
+    peer sleeper = start_publisher(&here, "sleeper", 4);
+    const uint64_t incarnation = directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "sleeper").incarnation;
+    OWNED(kvmem_directory_entry) entry = find(directory, "sleeper");
+    peer_freeze(&sleeper);
+    if (has_lease) {
+        directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "sleeper");
+        expect_absent(directory, "sleeper");
+    } else {
+        EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));
+    }
+    peer_thaw(&sleeper);
+    if (has_lease) {
+        publisher_learns(&sleeper, KVMEM_DIRECTORY_RESTORED);
+        CHECK(directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "sleeper").incarnation == incarnation);
+    }
+    EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));
+    publisher_publishes(&sleeper);
+    CHECK_EQ(directory_await(directory, KVMEM_DIRECTORY_UPDATED, "sleeper").version, 2);
+    publisher_ends(&sleeper);
+    directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "sleeper");
+}
+
+/* Stopped, and another process takes its name meanwhile: it learns that, leaves the entry alone, and can take it back. */
+TEST(a_stopped_publisher_that_was_replaced_learns_it) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    EXPECT_OK(kvmem_directory_watch(directory, "sleeper", PATIENCE, ERR));
+    peer sleeper = start_publisher(&here, "sleeper", 4);
+    directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "sleeper");
+    peer_freeze(&sleeper);
+    if (here.options.lease_seconds != 0) directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "sleeper");
+    peer successor = start_publisher(&here, "sleeper", 5);
+    OWNED(kvmem_directory_entry) entry = find(directory, "sleeper");
+    peer_thaw(&sleeper);
+    publisher_learns(&sleeper, KVMEM_DIRECTORY_SUPERSEDED);
+    EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));
+    publisher_publishes(&sleeper);
+    publisher_learns(&successor, KVMEM_DIRECTORY_SUPERSEDED);
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted", kvmem_directory_check(directory, entry, PATIENCE, ERR));
+    publisher_ends(&successor);
+    publisher_ends(&sleeper);
+    expect_absent(directory, "sleeper");
 }
 
 /* ---- What other programs write --------------------------------------------------------------------------- */
@@ -315,6 +382,8 @@ TEST(an_entry_that_is_damaged_is_published_again) {
             status = kvmem_directory_check(watcher, before, PATIENCE, ERR);
             CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_CORRUPT);
         } while (status != KVMEM_STATUS_OK);
+        /* The publisher learns it, though it watches nothing. */
+        CHECK_EQ(directory_await(directory, KVMEM_DIRECTORY_RESTORED, "north").status, KVMEM_STATUS_OK);
     }
 }
 

@@ -3,6 +3,10 @@
 // and wants certificates and passwords.
 #include "directory_cases.h"
 #include "etcd_server.h"
+#include "slow_link.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
 
 #define LEASE 2 /* seconds: the shortest */
 #define PASSWORD "correct-horse-battery-staple"
@@ -151,6 +155,130 @@ TEST(a_slow_server_fails_calls_at_their_deadline) {
         THEN(status, kvmem_directory_look_up(it.watcher, "north", PATIENCE, &found, ERR));
     } while (status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_IO);
     CHECK_EQ(status, KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_directory_withdraw(it.publisher, "north", PATIENCE, ERR));
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "north", kvmem_directory_look_up, it.watcher, "north", PATIENCE);
+}
+
+/* Responses take longer than some calls wait: those fail, and nothing else does. */
+TEST(a_slow_network_delays_what_waits_long_enough) {
+    OPENED(scene, it);
+    slow_link link;
+    slow_link_open(&link, it.server.port, 100);
+    const char *endpoint = TEXT("http://127.0.0.1:%d", link.port);
+    const kvmem_directory_options options = options_at(&endpoint);
+    GET(kvmem_directory *, directory, kvmem_directory_create, &options);
+    EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
+    directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "north");
+    OWNED(kvmem_agent) south = agent_open("south");
+    EXPECT_OK(kvmem_directory_publish(directory, south, NULL, 0, PATIENCE, ERR));
+    link.delay_ms = 200; /* the lease is still kept alive in time */
+    for (int i = 0; i < 3; i++) {
+        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_directory_check(directory, it.entry, MILLISECONDS(50), ERR));
+        EXPECT_OK(kvmem_directory_check(directory, it.entry, PATIENCE, ERR));
+        EXPECT_OK(kvmem_directory_publish(it.publisher, it.agent, NULL, 0, PATIENCE, ERR));
+        CHECK_EQ(directory_await(directory, KVMEM_DIRECTORY_UPDATED, "north").version, i + 2);
+        kvmem_directory_entry_destroy(it.entry);
+        EXPECT_OK(kvmem_directory_look_up(it.watcher, "north", PATIENCE, &it.entry, ERR));
+    }
+    OWN(kvmem_directory_entry, other, kvmem_directory_look_up, it.watcher, "south", PATIENCE);
+    link.delay_ms = 0;
+    kvmem_directory_destroy(directory);
+    slow_link_close(&link);
+}
+
+/* Calls that wait for less than a connection takes: the connection is made nevertheless, and what was watched is watched. */
+TEST(short_timeouts_do_not_prevent_a_new_connection) {
+    OPENED(scene, it);
+    etcd_server_kill(&it.server);
+    directory_await(it.watcher, KVMEM_DIRECTORY_INTERRUPTED, "");
+    etcd_server_restart(&it.server, true);
+    bool is_resumed = false;
+    while (!is_resumed) {
+        const kvmem_status status = kvmem_directory_check(it.watcher, it.entry, 1000, NULL);
+        CHECK(status == KVMEM_STATUS_TIMED_OUT || status == KVMEM_STATUS_IO || status == KVMEM_STATUS_OK);
+        kvmem_directory_events *events = NULL;
+        if (kvmem_directory_take_events(it.watcher, MILLISECONDS(1), &events, NULL) != KVMEM_STATUS_OK) continue;
+        for (size_t i = 0; i < kvmem_directory_events_count(events); i++) {
+            GET(kvmem_directory_event, event, kvmem_directory_events_get, events, i);
+            is_resumed |= event.kind == KVMEM_DIRECTORY_RESUMED;
+        }
+        kvmem_directory_events_destroy(events);
+    }
+    EXPECT_OK(kvmem_directory_publish(it.publisher, it.agent, NULL, 0, PATIENCE, ERR));
+    CHECK_EQ(directory_await(it.watcher, KVMEM_DIRECTORY_UPDATED, "north").version, 2);
+}
+
+/* What failed to be watched is not watched, and what was watched before still is. */
+TEST(a_watch_that_timed_out_changes_nothing) {
+    OPENED(scene, it);
+    EXPECT_OK(kvmem_directory_unwatch(it.watcher, NULL, PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_watch(it.watcher, "north", PATIENCE, ERR));
+    directory_await(it.watcher, KVMEM_DIRECTORY_PUBLISHED, "north");
+    OWNED(kvmem_agent) south = agent_open("south");
+    EXPECT_OK(kvmem_directory_publish(it.publisher, south, NULL, 0, PATIENCE, ERR));
+    etcd_server_freeze(&it.server);
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_directory_watch(it.watcher, "north", MILLISECONDS(50), ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_directory_watch(it.watcher, "south", MILLISECONDS(50), ERR));
+    etcd_server_thaw(&it.server);
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_directory_unwatch(it.watcher, "south", PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_publish(it.publisher, south, NULL, 0, PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_publish(it.publisher, it.agent, NULL, 0, PATIENCE, ERR));
+    for (bool is_seen = false; !is_seen;) {
+        OWN(kvmem_directory_events, events, kvmem_directory_take_events, it.watcher, PATIENCE);
+        for (size_t i = 0; i < kvmem_directory_events_count(events); i++) {
+            GET(kvmem_directory_event, event, kvmem_directory_events_get, events, i);
+            CHECK(strcmp(event.agent, "south") != 0);
+            is_seen |= event.kind == KVMEM_DIRECTORY_UPDATED;
+        }
+    }
+}
+
+/* The watches that the server has, of all clients. */
+static long count_watches(const etcd_server *server) {
+    const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)server->port),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK_EQ(connect(connection, (const struct sockaddr *)&address, sizeof(address)), 0);
+    static const char request[] = "GET /metrics HTTP/1.0\r\n\r\n";
+    CHECK_EQ(write(connection, request, sizeof(request) - 1), sizeof(request) - 1);
+    FILE *reply = fdopen(connection, "r");
+    CHECK(reply != NULL);
+    char *line = NULL;
+    size_t capacity = 0;
+    long count = -1;
+    while (getline(&line, &capacity, reply) > 0) sscanf(line, "etcd_debugging_mvcc_watcher_total %ld", &count);
+    free(line);
+    fclose(reply);
+    CHECK(count >= 0);
+    return count;
+}
+
+TEST(an_agent_that_is_watched_again_is_watched_once) {
+    OPENED(scene, it);
+    EXPECT_OK(kvmem_directory_watch(it.watcher, "north", PATIENCE, ERR));
+    const long before = count_watches(&it.server);
+    for (int i = 0; i < 20; i++) EXPECT_OK(kvmem_directory_watch(it.watcher, "north", PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_check(it.watcher, it.entry, PATIENCE, ERR));
+    while (count_watches(&it.server) > before) sched_yield(); /* the server cancels them some time after the call */
+}
+
+/* Keys that are no text, more of them than a page of a snapshot has. */
+TEST(keys_that_are_no_text_are_skipped) {
+    OPENED(place, here);
+    enum { KEYS = 600, OF_ONE = 100 };
+    static char requests[128 * OF_ONE];
+    for (int first = 0; first < KEYS; first += OF_ONE) {
+        size_t size = (size_t)sprintf(requests, "\n");
+        for (int i = 0; i < OF_ONE; i++)
+            size += (size_t)sprintf(requests + size, "put \"%s/agents/\\xff%d\" \"x\"\n", here.options.prefix, first + i);
+        size += (size_t)sprintf(requests + size, "\n\n");
+        etcd_control(&shared, (const char *const[]){"txn", NULL}, requests, size);
+    }
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
+    directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "north");
 }
 
 /* Destroyed while the server does not respond: it ends all the same. */

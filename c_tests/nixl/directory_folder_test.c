@@ -82,6 +82,27 @@ TEST(a_folder_that_was_moved_is_made_again) {
     } while (status != KVMEM_STATUS_OK);
 }
 
+/* While there is no folder, calls say so. They do not say that an agent is gone. */
+TEST(a_folder_whose_parent_was_moved_is_reported_and_found_again) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_watch(directory, "north", PATIENCE, ERR));
+    directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "north");
+    GET(kvmem_directory_entry *, entry, kvmem_directory_look_up, directory, "north", PATIENCE);
+    CHECK_EQ(rename(here.files.path, TEXT("%s.old", here.files.path)), 0);
+    EXPECT_MESSAGE(KVMEM_STATUS_IO, folder_of(&here), kvmem_directory_check(directory, entry, PATIENCE, ERR));
+    CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, ENOENT);
+    REFUSE(KVMEM_STATUS_IO, folder_of(&here), kvmem_directory_look_up, directory, "north", PATIENCE);
+    EXPECT(KVMEM_STATUS_IO, kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    CHECK_EQ(directory_await(directory, KVMEM_DIRECTORY_INTERRUPTED, "").status, KVMEM_STATUS_IO);
+    CHECK_EQ(rename(TEXT("%s.old", here.files.path), here.files.path), 0);
+    directory_await(directory, KVMEM_DIRECTORY_RESUMED, "");
+    EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));
+    kvmem_directory_entry_destroy(entry);
+}
+
 TEST(a_folder_that_cannot_be_used_is_refused) {
     SCRATCH(files);
     char path[160];

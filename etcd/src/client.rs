@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::{EventType, WatchResponse};
 use serde_bytes::ByteBuf;
@@ -21,6 +21,8 @@ use crate::session::{LeaseSlot, Result, Session, losses, status};
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// No request waits longer.
 const MOST_WAIT: Duration = Duration::from_secs(10);
+/// A withdrawal waits at least this long, also if its caller does not.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
 /// How long the end of a client waits for the end of its lease.
 const REVOKE_LIMIT: Duration = Duration::from_millis(500);
 
@@ -80,8 +82,8 @@ struct Client {
     lease_slot: LeaseSlot,
     losses: (tokio::sync::mpsc::Sender<Failure>, Receiver<Failure>),
     published: BTreeMap<String, Own>,
-    /// What the caller watches, with the number of the watch; `None` for all names.
-    watched: BTreeMap<Option<String>, i64>,
+    /// What the caller watches, with the number of the watch in this session; `None` for all names.
+    watched: BTreeMap<Option<String>, Option<i64>>,
     /// Names that are watched because they are published here.
     guarded: BTreeMap<String, [i64; 2]>,
     retry: Duration,
@@ -188,6 +190,7 @@ impl Client {
     /// After a new connection: publishes again what is missing, reports all that is watched, and watches it.
     async fn restore(&mut self) -> Result<()> {
         self.guarded.clear();
+        self.watched.values_mut().for_each(|id| *id = None);
         self.restore_published().await?;
         let watched: Vec<_> = self.watched.keys().cloned().collect();
         for name in watched {
@@ -226,9 +229,18 @@ impl Client {
             None => 0,
         };
         // If it has changed since, the watch reports that.
-        session.put_if(name, &own.presence, &own.entry, self.lease, revision).await?;
-        self.sink.send(&Message::Log(format!("the entry of {name} was published again")));
+        let is_stored = session.put_if(name, &own.presence, &own.entry, self.lease, revision).await?;
+        self.note_restored(name, is_stored && found.is_none());
         Ok(())
+    }
+
+    fn note_restored(&self, name: &str, is_restored: bool) {
+        if is_restored {
+            self.sink.send(&Message::Log(format!(
+                "the entry of {name} was missing or damaged, and is published again"
+            )));
+            self.sink.send(&Message::Restored(name.to_string()));
+        }
     }
 
     /// Gets a lease, or keeps the present one alive.
@@ -248,11 +260,16 @@ impl Client {
             return Ok(());
         }
         let Some(session) = &mut self.session else { return Ok(()) };
-        let found = session.snapshot(Some(name), MOST_WAIT).await?;
-        let presence = session.watch(Some(name), found.1 + 1).await?;
-        let entry = session.watch_entry(name, found.1 + 1).await?;
+        let (found, revision) = session.snapshot(Some(name), MOST_WAIT).await?;
+        let presence = session.watch(Some(name), revision + 1).await?;
+        let entry = session.watch_entry(name, revision + 1).await?;
         self.guarded.insert(name.to_string(), [presence, entry]);
-        Ok(())
+        // The watch does not report what has changed between the publication and its first revision.
+        let is_own = |value: &Value| {
+            let own = self.published.get(name);
+            matches!((value, own), (Value::Bytes(bytes), Some(own)) if *bytes == own.presence)
+        };
+        if found.iter().any(|(_, value)| is_own(value)) { Ok(()) } else { self.restore_one(name).await }
     }
 
     /// Reports what is stored under a name, or all names, and watches it from there on.
@@ -261,9 +278,7 @@ impl Client {
         let (states, revision) = session.snapshot(name.as_deref(), limit).await?;
         let id = session.watch(name.as_deref(), revision + 1).await?;
         self.sink.send(&Message::Snapshot(name.clone(), states));
-        if let Some(before) = self.watched.insert(name, id)
-            && before > id
-        {
+        if let Some(Some(before)) = self.watched.insert(name, Some(id)) {
             session.unwatch(before).await;
         }
         Ok(())
@@ -348,29 +363,37 @@ impl Client {
             return Ok(());
         }
         match session.presence(name, MOST_WAIT).await? {
-            Some(pair) if pair.value() == own.presence.as_slice() => session
-                .put_if(name, &own.presence, &own.entry, self.lease, pair.mod_revision())
-                .await
-                .map(drop),
-            _ => Ok(()),
+            Some(pair) if pair.value() == own.presence.as_slice() => {
+                let revision = pair.mod_revision();
+                let is_stored = session.put_if(name, &own.presence, &own.entry, self.lease, revision).await?;
+                self.note_restored(name, is_stored);
+            }
+            _ => {}
         }
+        Ok(())
     }
 
     /// Replaces damage under the name of an entry of this process.
     async fn replace(&mut self, name: &str) -> Result<()> {
         let (Some(own), Some(session)) = (self.published.get(name), &self.session) else { return Ok(()) };
         let Some(found) = session.presence(name, MOST_WAIT).await? else { return Ok(()) };
-        session.put_if(name, &own.presence, &own.entry, self.lease, found.mod_revision()).await?;
+        let revision = found.mod_revision();
+        let is_stored = session.put_if(name, &own.presence, &own.entry, self.lease, revision).await?;
+        self.note_restored(name, is_stored);
         Ok(())
     }
 
+    /// A new connection is not given up at the limit of a request: what is watched and published would be restored in part,
+    /// or, with requests of short limits, never. The caller waits no longer than it wants, whatever this does.
     async fn perform(&mut self, request: Request, limit: Duration) -> Result<Value> {
-        match timeout(limit, self.connected()).await {
-            Ok(connected) => connected?,
-            Err(_) => {
-                let message = "the server did not respond in time".to_string();
-                return Err(Failure { status: status::TIMED_OUT, message });
-            }
+        let begun = Instant::now();
+        self.connected().await?;
+        let mut limit = limit.saturating_sub(begun.elapsed());
+        if matches!(request, Request::Withdraw(_)) {
+            limit = limit.max(LEAST_WAIT);
+        } else if limit.is_zero() && !matches!(request, Request::Unwatch(_)) {
+            let message = "the server did not respond in time".to_string();
+            return Err(Failure { status: status::TIMED_OUT, message });
         }
         match request {
             Request::Publish { name, presence, entry } => {
@@ -393,7 +416,7 @@ impl Client {
             }
             Request::Watch(name) => self.watch(name, limit).await?,
             Request::Unwatch(name) => {
-                if let (Some(id), Some(session)) = (self.watched.remove(&name), &mut self.session) {
+                if let (Some(Some(id)), Some(session)) = (self.watched.remove(&name), &mut self.session) {
                     session.unwatch(id).await;
                 }
             }
@@ -424,14 +447,15 @@ impl Client {
     }
 
     async fn withdraw(&mut self, name: &str, limit: Duration) -> Result<()> {
-        let Some(own) = self.published.remove(name) else { return Ok(()) };
-        let Some(session) = &mut self.session else { return Ok(()) };
-        let removed = match own.is_yielded {
-            true => Ok(false),
-            false => session.remove(name, self.lease, limit).await,
+        // Also what is not known to be published: a server may execute a publication after its limit.
+        let own = self.published.remove(name);
+        let Some(session) = self.session.as_mut().filter(|_| self.lease != 0) else { return Ok(()) };
+        let removed = match &own {
+            Some(own) if own.is_yielded => Ok(false),
+            _ => session.remove(name, self.lease, limit).await,
         };
         if removed.is_err() {
-            self.published.insert(name.to_string(), own);
+            self.published.extend(own.map(|own| (name.to_string(), own)));
         } else if let Some(ids) = self.guarded.remove(name) {
             for id in ids {
                 session.unwatch(id).await;

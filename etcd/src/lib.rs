@@ -19,6 +19,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use protocol::{ABI, Api, Command, DECISION_NONE, Message, Options, Receive};
 
 /// Sends messages to libkvmem.so.
+#[derive(Clone, Copy)]
 pub(crate) struct Sink {
     receive: Receive,
     context: *mut c_void,
@@ -57,7 +58,14 @@ unsafe extern "C" fn open(
         let sink = Sink { receive, context };
         let (commands, receiver) = unbounded_channel();
         let thread = std::thread::Builder::new().name("kvmem-etcd".to_string());
-        let thread = thread.spawn(move || client::run(options, receiver, sink)).ok()?;
+        let run = move || {
+            // `Sink` as a whole: its fields alone may not be moved to another thread.
+            let sink: Sink = sink;
+            if catch_unwind(AssertUnwindSafe(|| client::run(options, receiver, sink))).is_err() {
+                sink.send(&Message::Ended);
+            }
+        };
+        let thread = thread.spawn(run).ok()?;
         Some(Client { commands: Some(commands), thread: Some(thread) })
     };
     let client = catch_unwind(AssertUnwindSafe(start)).ok().flatten();

@@ -308,7 +308,9 @@ impl Session {
             let pair = found.kvs().first().map(|pair| self.keys.presence_value(pair.value()));
             return Ok((pair.map(|value| (name.to_string(), value)).into_iter().collect(), revision(&found)));
         }
-        let (mut states, mut from, mut at, mut page) = (Vec::new(), self.keys.agents.clone(), 0, PAGE);
+        let (mut states, mut count, mut at, mut page) = (Vec::new(), 0, 0, PAGE);
+        // Bytes: a key of another program may be no text, and the next page begins behind it.
+        let mut from = self.keys.agents.clone().into_bytes();
         // The first key behind all that begin with the prefix.
         let end = format!("{}0", self.keys.agents.trim_end_matches('/'));
         loop {
@@ -330,9 +332,10 @@ impl Session {
                 if let Some(name) = self.keys.name_of(pair.key()) {
                     states.push((name, self.keys.presence_value(pair.value())));
                 }
-                from = format!("{}\0", String::from_utf8_lossy(pair.key()));
+                from = [pair.key(), b"\0"].concat();
             }
-            if !found.more() || states.len() >= MOST_KEYS {
+            count += found.kvs().len();
+            if !found.more() || count >= MOST_KEYS {
                 return Ok((states, at));
             }
         }

@@ -5,6 +5,8 @@
 
 #include "layout.hpp"
 
+#include <limits>
+
 KVMEM_HPP_BEGIN
 
 /// KVMEM_DIRECTORY_*: what an event is about.
@@ -17,6 +19,7 @@ enum class DirectoryChange : std::uint32_t {
     superseded = KVMEM_DIRECTORY_SUPERSEDED,
     interrupted = KVMEM_DIRECTORY_INTERRUPTED,
     resumed = KVMEM_DIRECTORY_RESUMED,
+    restored = KVMEM_DIRECTORY_RESTORED,
 };
 
 /// An event. Valid as long as its DirectoryEvents.
@@ -121,7 +124,9 @@ struct DirectoryOptions {
         c.key_file = text(key_file);
         c.user = text(user);
         c.password = text(password);
-        c.lease_seconds = static_cast<std::uint32_t>(lease.count());
+        // What does not fit is refused, rather than cut.
+        const bool fits = lease.count() >= 0 && lease.count() <= std::numeric_limits<std::uint32_t>::max();
+        c.lease_seconds = fits ? static_cast<std::uint32_t>(lease.count()) : std::numeric_limits<std::uint32_t>::max();
         return c;
     }
 

@@ -30,6 +30,8 @@ pub enum Change {
     Invalid(String),
     /// Another process has published an agent that this directory had published.
     Superseded,
+    /// An entry of this directory was missing or damaged, and is published again.
+    Restored,
     /// The directory cannot be reached, for this reason. Changes are reported later.
     Interrupted(Error),
     /// The directory is reached again. The changes in between follow.
@@ -56,6 +58,7 @@ pub struct Board {
     /// The agents with a difference, in the order in which it arose.
     changed: VecDeque<String>,
     superseded: BTreeSet<String>,
+    restored: BTreeSet<String>,
     /// Why the directory cannot be reached.
     trouble: Option<Error>,
     /// It was reported that it cannot be reached.
@@ -76,6 +79,7 @@ impl Board {
     pub fn has_events(&self) -> bool {
         !self.changed.is_empty()
             || !self.superseded.is_empty()
+            || !self.restored.is_empty()
             || self.ended.is_some()
             || self.trouble.is_some() != self.reported_trouble
     }
@@ -98,6 +102,7 @@ impl Board {
                 states.into_iter().for_each(|(name, state)| self.set(name, state));
             }
             Report::Superseded(name) => drop(self.superseded.insert(name)),
+            Report::Restored(name) => drop(self.restored.insert(name)),
             Report::Interrupted(error) => self.trouble = Some(error),
             Report::Resumed => {
                 let trouble = self.trouble.take();
@@ -164,9 +169,13 @@ impl Board {
             _ => {}
         }
         self.reported_trouble = self.trouble.is_some();
-        for agent in std::mem::take(&mut self.superseded) {
-            events.push(Event { agent, change: Change::Superseded, incarnation: 0, version: 0 });
-        }
+        let of_own = |agent, change| Event { agent, change, incarnation: 0, version: 0 };
+        events.extend(
+            std::mem::take(&mut self.restored).into_iter().map(|name| of_own(name, Change::Restored)),
+        );
+        events.extend(
+            std::mem::take(&mut self.superseded).into_iter().map(|name| of_own(name, Change::Superseded)),
+        );
         for name in std::mem::take(&mut self.changed) {
             if let Some(agent) = self.agents.get_mut(&name) {
                 agent.is_listed = false;
@@ -266,6 +275,17 @@ mod tests {
         let mut found = changes(&mut board);
         found.sort();
         assert_eq!(found, ["b Withdrawn", "c Restarted"]);
+    }
+
+    #[test]
+    fn what_happens_to_own_entries_is_reported_once_until_it_is_taken() {
+        let mut board = Board::default();
+        for _ in 0..2 {
+            board.apply(Report::Restored("a".to_string()));
+            board.apply(Report::Superseded("a".to_string()));
+        }
+        assert!(board.has_events());
+        assert_eq!(changes(&mut board), ["a Restored", "a Superseded"]);
     }
 
     #[test]

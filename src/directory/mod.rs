@@ -47,10 +47,9 @@ pub struct Directory {
     store: Box<dyn Store>,
     watch: Arc<Watch>,
     published: Mutex<HashMap<String, Publisher>>,
-    watched: Mutex<Watched>,
 }
 
-/// What is watched. The board forgets the rest.
+/// What is watched. Reports of the rest are ignored: a store may execute a request later, whose call has timed out.
 #[derive(Default)]
 struct Watched {
     all: bool,
@@ -81,6 +80,7 @@ struct Watch {
 #[derive(Default)]
 struct WatchState {
     board: Board,
+    watched: Watched,
     bell: Option<Box<dyn Fn() + Send + Sync>>,
     /// The events that wait were reported.
     is_rung: bool,
@@ -89,6 +89,14 @@ struct WatchState {
 impl Watch {
     fn report(&self, report: Report) {
         let mut state = self.state.lock();
+        let report = match report {
+            Report::State(name, _) | Report::States(Some(name), _) if !state.watched.has(&name) => return,
+            Report::States(None, mut states) => {
+                states.retain(|(name, _)| state.watched.has(name));
+                Report::States(None, states)
+            }
+            report => report,
+        };
         state.board.apply(report);
         ring(&mut state);
         self.arrival.notify_all();
@@ -119,7 +127,7 @@ impl Directory {
         };
         let log_id = LogId::next();
         log!(Info, "directory {log_id} opened: {}", store.location());
-        Ok(Self { log_id, store, watch, published: Mutex::default(), watched: Mutex::default() })
+        Ok(Self { log_id, store, watch, published: Mutex::default() })
     }
 
     /// Publishes an agent: replaces its entry, also if another process published it. Keeps the entry there until it is withdrawn.
@@ -200,20 +208,24 @@ impl Directory {
     /// Begins to watch an agent, or all. Its state is reported now, and every change.
     pub fn watch(&self, name: Option<&str>, timeout: Option<Duration>) -> Result<()> {
         name.map_or(Ok(()), |name| check_name(name, "the agent"))?;
-        {
-            let mut watched = self.watched.lock();
+        let was_watched = {
+            let watched = &mut self.watch.state.lock().watched;
             match name {
-                None => watched.all = true,
-                Some(name) => drop(watched.names.insert(name.to_string())),
+                None => std::mem::replace(&mut watched.all, true),
+                Some(name) => !watched.names.insert(name.to_string()),
             }
-        }
+        };
         let doing = || match name {
             Some(name) => format!("watch agent '{name}' in {}", self.store.location()),
             None => format!("watch all agents in {}", self.store.location()),
         };
         let result = self.call(Request::Watch(name.map(str::to_string)), timeout);
         result.map(|_| ()).map_err(|error| {
-            self.forget(name);
+            if !was_watched {
+                self.forget(name);
+                // The store may execute the request later: then it executes this after it.
+                self.store.submit(Request::Unwatch(name.map(str::to_string)), None, bounded(1).0);
+            }
             error.context(doing())
         })
     }
@@ -221,7 +233,7 @@ impl Directory {
     /// Ends the watch of an agent, or of all.
     pub fn unwatch(&self, name: Option<&str>, timeout: Option<Duration>) -> Result<()> {
         let is_watched = {
-            let watched = self.watched.lock();
+            let watched = &self.watch.state.lock().watched;
             name.map_or(watched.all, |name| watched.names.contains(name))
         };
         ensure!(
@@ -235,13 +247,13 @@ impl Directory {
     }
 
     fn forget(&self, name: Option<&str>) {
-        let mut watched = self.watched.lock();
+        let mut state = self.watch.state.lock();
+        let WatchState { board, watched, .. } = &mut *state;
         match name {
             None => watched.all = false,
             Some(name) => drop(watched.names.remove(name)),
         }
-        let mut state = self.watch.state.lock();
-        state.board.retain(|name| watched.has(name));
+        board.retain(|name| watched.has(name));
         ring(&mut state);
     }
 

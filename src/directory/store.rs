@@ -67,6 +67,8 @@ pub enum Report {
     States(Option<String>, Vec<(String, State)>),
     /// Another process has published an agent that this store had published.
     Superseded(String),
+    /// An entry that this store had published was missing or damaged, and is published again.
+    Restored(String),
     /// Reports may be missing from now on.
     Interrupted(Error),
     /// No reports are missing any more: the states of all that is watched were reported again.

@@ -97,6 +97,17 @@ pub const Request = nixl.Request;
 pub const RequestCost = nixl.RequestCost;
 pub const RequestTelemetry = nixl.RequestTelemetry;
 
+const directory = @import("directory.zig");
+pub const Directory = directory.Directory;
+pub const DirectoryOptions = directory.DirectoryOptions;
+pub const DirectoryEntry = directory.DirectoryEntry;
+pub const DirectoryEntryInfo = directory.DirectoryEntryInfo;
+pub const DirectoryEvent = directory.DirectoryEvent;
+pub const DirectoryEvents = directory.DirectoryEvents;
+pub const DirectoryChange = directory.DirectoryChange;
+pub const NamedLayout = directory.NamedLayout;
+pub const PublishedLayout = directory.PublishedLayout;
+
 /// Functions of the CUDA driver.
 pub const cuda = @import("cuda.zig");
 
@@ -145,4 +156,5 @@ pub fn removeLog(diagnostics: ?*Diagnostics) Error!void {
 
 test {
     _ = @import("test.zig");
+    _ = directory;
 }

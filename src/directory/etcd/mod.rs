@@ -10,7 +10,7 @@ mod protocol;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
@@ -45,6 +45,8 @@ struct Shared {
     published: Mutex<HashMap<String, Presence>>,
     trouble: Mutex<Option<Error>>,
     opened: Sender<Result<()>>,
+    /// The client has ended by a bug.
+    has_ended: AtomicBool,
 }
 
 /// A request that the client executes.
@@ -65,14 +67,7 @@ impl EtcdStore {
     pub fn open(config: &EtcdConfig, sink: Sink) -> Result<Self> {
         let location = config.location();
         let (opened, result) = bounded(1);
-        let shared = Arc::new(Shared {
-            location: location.clone(),
-            sink,
-            requests: Mutex::default(),
-            published: Mutex::default(),
-            trouble: Mutex::default(),
-            opened,
-        });
+        let shared = Arc::new(Shared::new(location.clone(), sink, opened));
         let receiving = shared.clone();
         let options = written(&config.options()?)?;
         let plugin = Plugin::open(&options, Box::new(move |bytes| receiving.receive(bytes)))?;
@@ -101,6 +96,7 @@ impl Store for EtcdStore {
             Ok(bytes) => {
                 self.shared.requests.lock().insert(id, Pending { expects, reply });
                 self.plugin.send(&bytes);
+                self.shared.drop_requests_if_ended();
             }
             Err(error) => drop(reply.send(Err(error))),
         }
@@ -116,6 +112,25 @@ impl Store for EtcdStore {
 }
 
 impl Shared {
+    fn new(location: String, sink: Sink, opened: Sender<Result<()>>) -> Self {
+        Self {
+            location,
+            sink,
+            requests: Mutex::default(),
+            published: Mutex::default(),
+            trouble: Mutex::default(),
+            opened,
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Without a client nothing replies: the callers see that their requests were dropped.
+    fn drop_requests_if_ended(&self) {
+        if self.has_ended.load(Ordering::Acquire) {
+            self.requests.lock().clear();
+        }
+    }
+
     fn translated(&self, request: Request) -> Result<(protocol::Request, Expects)> {
         let watched = |name: Option<String>| name.map(|name| encode(&name));
         Ok(match request {
@@ -167,7 +182,19 @@ impl Shared {
                 *self.trouble.lock() = None;
                 (self.sink)(Report::Resumed);
             }
+            Message::Restored(name) => {
+                if let Some(name) = decode(&name) {
+                    (self.sink)(Report::Restored(name));
+                }
+            }
             Message::Log(line) => log!(Info, "{}: {line}", self.location),
+            Message::Ended => {
+                let error = Error::new(Status::Panic, "a bug in the client of etcd has ended it");
+                log!(Error, "{}: {error}; open the directory again", self.location);
+                self.has_ended.store(true, Ordering::Release);
+                self.drop_requests_if_ended();
+                (self.sink)(Report::Interrupted(error));
+            }
         }
         DECISION_NONE
     }
@@ -244,4 +271,40 @@ fn written<T: serde::Serialize>(message: &T) -> Result<Vec<u8>> {
     ciborium::into_writer(message, &mut bytes)
         .map_err(|error| Error::new(Status::OutOfMemory, format!("write a message: {error}")))?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(sink: Sink) -> Shared {
+        Shared::new("etcd".to_string(), sink, bounded(1).0)
+    }
+
+    #[test]
+    fn a_client_that_ends_by_a_bug_leaves_no_caller_waiting() {
+        let (reports, reported) = bounded(4);
+        let shared = shared(Box::new(move |report| drop(reports.send(report))));
+        let (reply, replied) = bounded(1);
+        shared.requests.lock().insert(1, Pending { expects: Expects::Nothing, reply });
+        shared.drop_requests_if_ended();
+        assert!(replied.try_recv().is_err_and(|error| error.is_empty()), "the client lives");
+        shared.receive(&written(&Message::Ended).unwrap());
+        assert!(replied.try_recv().is_err_and(|error| error.is_disconnected()));
+        assert!(
+            matches!(reported.try_recv(), Ok(Report::Interrupted(error)) if error.status() == Status::Panic)
+        );
+        let (reply, replied) = bounded(1);
+        shared.requests.lock().insert(2, Pending { expects: Expects::Nothing, reply });
+        shared.drop_requests_if_ended();
+        assert!(replied.try_recv().is_err_and(|error| error.is_disconnected()));
+    }
+
+    #[test]
+    fn a_damaged_message_is_no_decision() {
+        let shared = shared(Box::new(|_| panic!("nothing is reported")));
+        assert_eq!(shared.receive(b"damage"), DECISION_NONE);
+        let other = Message::Foreign("%zz".to_string(), Value::Absent);
+        assert_eq!(shared.receive(&written(&other).unwrap()), DECISION_NONE, "no name is encoded so");
+    }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 /// The version of the messages and of [`Api`].
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// Receives a message, on the thread of the client, and returns a decision. The bytes are valid during the call.
 pub type Receive = unsafe extern "C" fn(context: *mut std::ffi::c_void, bytes: *const u8, size: usize) -> u32;
@@ -130,10 +130,14 @@ pub enum Message {
     Snapshot(Option<String>, Vec<(String, Value)>),
     /// Another value is stored under a name that was published. A decision is returned.
     Foreign(String, Value),
+    /// A name that was published was missing or damaged, and is published again.
+    Restored(String),
     /// etcd cannot be reached.
     Interrupted(Failure),
     /// It is reached again, and all snapshots were sent.
     Resumed,
     /// A line for the log.
     Log(String),
+    /// The client has ended by a bug: no request will get a reply.
+    Ended,
 }

@@ -15,7 +15,7 @@ use rustix::fs::inotify::{ReadFlags, Reader};
 use super::files::{Folder, Found, OwnFile, name_of};
 use crate::directory::entry::{Entry, Presence, not_found, refused};
 use crate::directory::store::{Reply, Report, Request, Sink, State};
-use crate::error::{Error, Result, Status, ensure, fail};
+use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
 /// Between two looks at all entries, which find what inotify did not report: changes by another machine, for example.
@@ -47,8 +47,8 @@ pub struct Worker {
     /// Entries whose file was closed by a writer, and when to look at them again.
     closed: BTreeMap<String, Look>,
     next_sweep: Instant,
-    /// The folder was removed or renamed, and could not be opened again yet.
-    is_lost: bool,
+    /// The folder was removed or renamed, and could not be opened again yet, for this reason.
+    lost: Option<Error>,
 }
 
 struct Own {
@@ -95,7 +95,7 @@ impl Worker {
             watched: BTreeSet::new(),
             closed: BTreeMap::new(),
             next_sweep: Instant::now(),
-            is_lost: false,
+            lost: None,
         }
     }
 
@@ -125,7 +125,7 @@ impl Worker {
     }
 
     fn next_look(&self) -> Option<Instant> {
-        if self.is_lost {
+        if self.lost.is_some() {
             return Some(Instant::now() + REOPEN);
         }
         let is_used = self.watches_all || !self.watched.is_empty() || !self.published.is_empty();
@@ -135,7 +135,7 @@ impl Worker {
 
     fn look(&mut self) {
         let changes = self.changes();
-        if changes.is_folder_gone || self.is_lost {
+        if changes.is_folder_gone || self.lost.is_some() {
             self.reopen();
             return;
         }
@@ -207,12 +207,14 @@ impl Worker {
                 log!(Warn, "{} was removed or renamed; it is created again", self.location);
                 self.restore_published();
                 self.report_watched();
-                if std::mem::take(&mut self.is_lost) {
+                if self.lost.take().is_some() {
                     (self.sink)(Report::Resumed);
                 }
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.is_lost, true) {
+                // Not the status of a missing file: that of a missing agent is the same.
+                let error = error.with_status(Status::Io);
+                if self.lost.replace(error.clone()).is_none() {
                     (self.sink)(Report::Interrupted(error));
                 }
             }
@@ -279,6 +281,7 @@ impl Worker {
         match self.folder.write(name, own.file.bytes.clone()) {
             Ok(file) => {
                 own.file = file;
+                (self.sink)(Report::Restored(name.to_string()));
                 log!(
                     Warn,
                     "the entry of agent '{name}' in {} was removed or damaged; it is written again",
@@ -303,6 +306,11 @@ impl Worker {
     fn perform(&mut self, request: Request) -> Result<Reply> {
         if !self.folder.is_in_place() {
             self.reopen();
+        }
+        if let Some(reason) = &self.lost
+            && !matches!(request, Request::Withdraw(_) | Request::Unwatch(_))
+        {
+            return Err(reason.clone());
         }
         match request {
             Request::Publish(entry) => self.publish(*entry)?,
@@ -345,7 +353,7 @@ impl Worker {
         match self.folder.remove(name, &own.file) {
             Err(error) if error.status() != Status::Stale => {
                 self.published.insert(name.to_string(), own);
-                fail!(Io, "{error}")
+                Err(error)
             }
             removed => removed,
         }

@@ -37,6 +37,10 @@ pub const KVMEM_DIRECTORY_SUPERSEDED: u32 = 6;
 pub const KVMEM_DIRECTORY_INTERRUPTED: u32 = 7;
 /// The directory is reached again. All changes since were or are reported.
 pub const KVMEM_DIRECTORY_RESUMED: u32 = 8;
+/// An entry that this handle has published was missing or damaged, and is published again: its lease had
+/// ended, because the process was stopped or no server was reached, or another program has removed it.
+/// Watchers may have received KVMEM_DIRECTORY_WITHDRAWN. It is reported also if nothing is watched.
+pub const KVMEM_DIRECTORY_RESTORED: u32 = 9;
 
 /// An event. The pointers are valid as long as the kvmem_directory_events.
 #[repr(C)]
@@ -87,6 +91,7 @@ fn kind(change: &Change) -> u32 {
         Change::Superseded => KVMEM_DIRECTORY_SUPERSEDED,
         Change::Interrupted(_) => KVMEM_DIRECTORY_INTERRUPTED,
         Change::Resumed => KVMEM_DIRECTORY_RESUMED,
+        Change::Restored => KVMEM_DIRECTORY_RESTORED,
     }
 }
 

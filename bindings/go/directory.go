@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvmem
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// Directory is where agents publish their metadata and layouts under their names, and peers find them by name: a folder of
+// one machine, or etcd. Entries that were published exist until they are withdrawn, the directory is closed, or the process
+// ends.
+type Directory struct {
+	object
+
+	mu      sync.Mutex // held while reports change
+	reports *reports
+}
+
+// DirectoryOptions are options of NewDirectory. Set either Folder or Endpoints; the other fields are for etcd.
+type DirectoryOptions struct {
+	// Folder of this machine, which all processes use. It is created if it does not exist, but not its parents.
+	Folder string
+	// Endpoints are the URLs of the servers of etcd, with http or https.
+	Endpoints []string
+	// Prefix that all keys begin with; "" for "kvmem".
+	Prefix string
+	// CAFile has the certificates of the authorities that sign those of the servers, in PEM. Required for https.
+	CAFile string
+	// CertificateFile and KeyFile have the certificate of this client and its key, in PEM.
+	CertificateFile, KeyFile string
+	// User in etcd, and its password, which is in no message.
+	User, Password string
+	// Lease is the time after the end of a process until etcd removes its entries, in whole seconds, 2 to 3600; 0 for 10 s.
+	Lease time.Duration
+}
+
+// NewDirectory opens a directory. With etcd it fails if no server responds.
+func NewDirectory(options DirectoryOptions) (*Directory, error) {
+	var a arena
+	defer a.free()
+	o := newOptions[C.kvmem_directory_options](&a)
+	o.folder = a.string(options.Folder)
+	if len(options.Endpoints) > 0 {
+		endpoints := a.pointers(len(options.Endpoints))
+		for i, endpoint := range options.Endpoints {
+			endpoints[i] = unsafe.Pointer(a.text(endpoint))
+		}
+		o.endpoints, o.endpoint_count = (**C.char)(unsafe.Pointer(&endpoints[0])), C.size_t(len(endpoints))
+	}
+	o.prefix, o.ca_file = a.string(options.Prefix), a.string(options.CAFile)
+	o.certificate_file, o.key_file = a.string(options.CertificateFile), a.string(options.KeyFile)
+	o.user, o.password = a.string(options.User), a.string(options.Password)
+	if options.Lease%time.Second != 0 || options.Lease < 0 || options.Lease/time.Second > math.MaxUint32 {
+		return nil, invalid("the lease of a directory is " + options.Lease.String() + "; it must be whole seconds")
+	}
+	o.lease_seconds = C.uint32_t(options.Lease / time.Second)
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	var directory *C.kvmem_directory
+	err := try(func(failure **C.kvmem_error) C.kvmem_status { return C.kvmem_directory_create(o, &directory, failure) })
+	if err != nil {
+		return nil, err
+	}
+	d := &Directory{}
+	d.own("directory", unsafe.Pointer(directory), func(p unsafe.Pointer) {
+		C.kvmem_directory_destroy((*C.kvmem_directory)(p))
+	})
+	return d, nil
+}
+
+func (d *Directory) ref() *object {
+	if d == nil {
+		return nil
+	}
+	return &d.object
+}
+
+// Close withdraws what the directory has published, and closes it.
+func (d *Directory) Close() error { return d.ref().closeObject() }
+
+// callNamed makes a call with a name, which may be nil, until the context is done. The library makes no part of such a call
+// undone, so a cancelled one continues without its caller, until its deadline.
+func (d *Directory) callNamed(ctx context.Context, name *string,
+	call func(directory *C.kvmem_directory, name *C.char, timeout C.uint64_t, failure **C.kvmem_error) C.kvmem_status) error {
+	_, err := outlived(ctx, func(timeout C.uint64_t) (struct{}, error) {
+		var a arena
+		defer a.free()
+		var text *C.char
+		if name != nil {
+			text = a.text(*name)
+		}
+		if err := a.check(); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, d.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return call((*C.kvmem_directory)(p), text, timeout, failure)
+		})
+	}, func(struct{}) {})
+	return err
+}
+
+// Publish publishes an agent under its name, with layouts under names of their own. Publish again after a change: the entry is
+// replaced, also that of another process.
+func (d *Directory) Publish(ctx context.Context, agent *Agent, layouts map[string]*Layout) error {
+	if agent == nil {
+		return invalid("the agent to publish is nil")
+	}
+	_, err := outlived(ctx, func(timeout C.uint64_t) (struct{}, error) {
+		return struct{}{}, d.publish(timeout, agent, layouts)
+	}, func(struct{}) {})
+	return err
+}
+
+func (d *Directory) publish(timeout C.uint64_t, agent *Agent, layouts map[string]*Layout) error {
+	var a arena
+	defer a.free()
+	var u users
+	defer u.done()
+	published, err := u.pointer(&agent.object)
+	if err != nil {
+		return err
+	}
+	named := unsafe.Slice((*C.kvmem_named_layout)(a.allocate(uintptr(len(layouts)+1)*C.sizeof_kvmem_named_layout)),
+		len(layouts)+1)
+	count := 0
+	for name, layout := range layouts {
+		if layout == nil {
+			return invalid("the layout " + quote(name) + " is nil")
+		}
+		p, err := u.pointer(&layout.object)
+		if err != nil {
+			return err
+		}
+		named[count] = C.kvmem_named_layout{name: a.text(name), layout: (*C.kvmem_layout)(p)}
+		count++
+	}
+	if err := a.check(); err != nil {
+		return err
+	}
+	return d.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_directory_publish((*C.kvmem_directory)(p), (*C.kvmem_agent)(published), &named[0], C.size_t(count),
+			timeout, failure)
+	})
+}
+
+// Withdraw removes the entry of an agent that this directory has published. It fails with ErrStale if another process has
+// published the name since: that entry remains.
+func (d *Directory) Withdraw(ctx context.Context, agent string) error {
+	return d.callNamed(ctx, &agent, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
+		failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_directory_withdraw(p, name, timeout, failure)
+	})
+}
+
+// LookUp returns the present entry of an agent. It fails with ErrNotFound if there is none.
+func (d *Directory) LookUp(ctx context.Context, agent string) (*DirectoryEntry, error) {
+	return outlived(ctx, func(timeout C.uint64_t) (*DirectoryEntry, error) {
+		var a arena
+		defer a.free()
+		name := a.text(agent)
+		if err := a.check(); err != nil {
+			return nil, err
+		}
+		var entry *C.kvmem_directory_entry
+		err := d.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_directory_look_up((*C.kvmem_directory)(p), name, timeout, &entry, failure)
+		})
+		if err != nil {
+			return nil, err
+		}
+		return newDirectoryEntry(entry), nil
+	}, func(unused *DirectoryEntry) { unused.Close() })
+}
+
+// Check fails with ErrStale if an agent has published another entry since, and with ErrNotFound if it has none.
+func (d *Directory) Check(ctx context.Context, entry *DirectoryEntry) error {
+	if entry == nil {
+		return invalid("the entry to check is nil")
+	}
+	_, err := outlived(ctx, func(timeout C.uint64_t) (struct{}, error) {
+		var u users
+		defer u.done()
+		checked, err := u.pointer(&entry.object)
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, d.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_directory_check((*C.kvmem_directory)(p), (*C.kvmem_directory_entry)(checked), timeout, failure)
+		})
+	}, func(struct{}) {})
+	return err
+}
+
+// Watch begins to watch an agent. The first event has its present state, if it has an entry.
+func (d *Directory) Watch(ctx context.Context, agent string) error { return d.watch(ctx, &agent) }
+
+// WatchAll begins to watch all agents.
+func (d *Directory) WatchAll(ctx context.Context) error { return d.watch(ctx, nil) }
+
+func (d *Directory) watch(ctx context.Context, agent *string) error {
+	return d.callNamed(ctx, agent, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
+		failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_directory_watch(p, name, timeout, failure)
+	})
+}
+
+// Unwatch ends the watch of an agent. It fails with ErrNotFound if it is not watched by its name.
+func (d *Directory) Unwatch(ctx context.Context, agent string) error { return d.unwatch(ctx, &agent) }
+
+// UnwatchAll ends the watch of all agents. Those that are watched by name still are.
+func (d *Directory) UnwatchAll(ctx context.Context) error { return d.unwatch(ctx, nil) }
+
+func (d *Directory) unwatch(ctx context.Context, agent *string) error {
+	return d.callNamed(ctx, agent, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
+		failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_directory_unwatch(p, name, timeout, failure)
+	})
+}
+
+// DirectoryEvent is a change of a directory.
+type DirectoryEvent struct {
+	Kind DirectoryChange
+	// Agent whose entry has changed; "" for DirectoryInterrupted and DirectoryResumed.
+	Agent string
+	// Incarnation and Version of the entry; 0 if there is none.
+	Incarnation, Version uint64
+	// Err is why the entry is not valid, or the directory cannot be reached; ErrStale for DirectorySuperseded; otherwise nil.
+	Err error
+}
+
+// TakeEvents returns all events of what is watched, and waits for one if there is none. Changes of one agent that were not
+// taken are one event.
+func (d *Directory) TakeEvents(ctx context.Context) ([]DirectoryEvent, error) {
+	var taken *C.kvmem_directory_events
+	err := inSlices(ctx, func(timeout C.uint64_t) error {
+		return d.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_directory_take_events((*C.kvmem_directory)(p), timeout, &taken, failure)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer C.kvmem_directory_events_destroy(taken)
+	events := make([]DirectoryEvent, C.kvmem_directory_events_count(taken))
+	for i := range events {
+		var c C.kvmem_directory_event
+		err := try(func(failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_directory_events_get(taken, C.size_t(i), &c, failure)
+		})
+		if err != nil {
+			return nil, err
+		}
+		events[i] = DirectoryEvent{
+			Kind: DirectoryChange(c.kind), Agent: C.GoString(c.agent), Incarnation: uint64(c.incarnation),
+			Version: uint64(c.version),
+		}
+		if c.status < 0 {
+			events[i].Err = &Error{Status: Status(c.status), Message: C.GoString(c.message)}
+		}
+	}
+	return events, nil
+}
+
+// ReportEvents has a queue report that events have arrived, so that no goroutine needs to wait for them: when events arrive and
+// none waited before, the queue gets a completion with the user data. Take the events then. A nil queue ends the reports.
+func (d *Directory) ReportEvents(queue *Queue, userData uint64) error {
+	if d == nil {
+		return d.ref().call(nil)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next, ended, err := report(queue, userData, d.reports, func(to unsafe.Pointer, number C.uint64_t) error {
+		return d.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_directory_report_events((*C.kvmem_directory)(p), (*C.kvmem_queue)(to), number, failure)
+		})
+	})
+	d.reports = next
+	ended.end()
+	return err
+}
+
+// DirectoryEntry is the entry of an agent when it was looked up. It never changes, and needs no connection.
+type DirectoryEntry struct{ object }
+
+func newDirectoryEntry(pointer *C.kvmem_directory_entry) *DirectoryEntry {
+	e := &DirectoryEntry{}
+	e.own("directory entry", unsafe.Pointer(pointer), func(p unsafe.Pointer) {
+		C.kvmem_directory_entry_destroy((*C.kvmem_directory_entry)(p))
+	})
+	return e
+}
+
+func (e *DirectoryEntry) ref() *object {
+	if e == nil {
+		return nil
+	}
+	return &e.object
+}
+
+// Close frees the entry.
+func (e *DirectoryEntry) Close() error { return e.ref().closeObject() }
+
+// PublishedLayout is a layout of an entry.
+type PublishedLayout struct {
+	Name string
+	// Descriptor has the bytes of Layout.Export.
+	Descriptor []byte
+}
+
+// DirectoryEntryInfo is what an entry contains.
+type DirectoryEntryInfo struct {
+	Agent string
+	// Incarnation is a random number of the agent. A restarted agent has another one.
+	Incarnation uint64
+	// Version counts the publications of the agent, from 1.
+	Version uint64
+	// Metadata of the agent, which DirectoryEntry.Load loads.
+	Metadata []byte
+	Layouts  []PublishedLayout
+}
+
+// Info returns what the entry contains.
+func (e *DirectoryEntry) Info() (DirectoryEntryInfo, error) {
+	var info DirectoryEntryInfo
+	err := e.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		var c C.kvmem_directory_entry_info
+		status := C.kvmem_directory_entry_get_info((*C.kvmem_directory_entry)(p), &c, failure)
+		if status < 0 {
+			return status
+		}
+		info = DirectoryEntryInfo{
+			Agent: C.GoString(c.agent), Incarnation: uint64(c.incarnation), Version: uint64(c.version),
+			Metadata: C.GoBytes(c.metadata, C.int(c.metadata_size)), Layouts: make([]PublishedLayout, c.layout_count),
+		}
+		for i := range info.Layouts {
+			var layout C.kvmem_published_layout
+			status := C.kvmem_directory_entry_get_layout((*C.kvmem_directory_entry)(p), C.size_t(i), &layout, failure)
+			if status < 0 {
+				return status
+			}
+			info.Layouts[i] = PublishedLayout{
+				Name: C.GoString(layout.name), Descriptor: C.GoBytes(layout.descriptor, C.int(layout.size)),
+			}
+		}
+		return status
+	})
+	return info, err
+}
+
+// Load loads the metadata of the entry, so that an agent can access the memory of the agent that published it. Metadata of an
+// earlier incarnation is replaced: layouts that were imported from it fail with ErrStale.
+func (e *DirectoryEntry) Load(agent *Agent) error {
+	return e.with(agent, func(p *C.kvmem_directory_entry, to *C.kvmem_agent, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_directory_entry_load(p, to, failure)
+	})
+}
+
+// ImportLayout creates a remote layout from a layout of the entry, whose metadata must be loaded.
+func (e *DirectoryEntry) ImportLayout(agent *Agent, name string) (*Layout, error) {
+	var a arena
+	defer a.free()
+	text := a.text(name)
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	var layout *C.kvmem_layout
+	err := e.with(agent, func(p *C.kvmem_directory_entry, to *C.kvmem_agent, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_directory_entry_import_layout(p, to, text, &layout, failure)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newLayout(layout, agent), nil
+}
+
+func (e *DirectoryEntry) with(agent *Agent,
+	call func(*C.kvmem_directory_entry, *C.kvmem_agent, **C.kvmem_error) C.kvmem_status) error {
+	if agent == nil {
+		return invalid("the agent is nil")
+	}
+	var u users
+	defer u.done()
+	to, err := u.pointer(&agent.object)
+	if err != nil {
+		return err
+	}
+	return e.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		return call((*C.kvmem_directory_entry)(p), (*C.kvmem_agent)(to), failure)
+	})
+}

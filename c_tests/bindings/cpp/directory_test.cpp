@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Directories in a folder: an agent is published, found, watched and withdrawn. Needs NIXL.
+#include "fixtures.hpp"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+namespace {
+
+constexpr std::chrono::seconds patience{30};
+
+// A folder of its own, which is empty at the end: entries are withdrawn with their directories.
+class Folder {
+public:
+    Folder() { CHECK(mkdtemp(&path_[0]) != nullptr); }
+    Folder(const Folder &) = delete;
+    Folder &operator=(const Folder &) = delete;
+    ~Folder() { CHECK(rmdir(path_.c_str()) == 0); }
+    kvmem::Directory open() const {
+        kvmem::DirectoryOptions options;
+        options.folder = path_;
+        return kvmem::Directory::create(options);
+    }
+
+private:
+    std::string path_ = "/tmp/kvmem-cpp-directory-XXXXXX";
+};
+
+kvmem::Agent make_agent(const char *name) {
+    auto agent = kvmem::Agent::create(name);
+    agent.create_backend("UCX");
+    return agent;
+}
+
+kvmem::DirectoryEvents expect_event(const kvmem::Directory &directory, kvmem::DirectoryChange change, std::uint64_t version) {
+    auto events = directory.take_events(patience);
+    CHECK(events.size() == 1 && !events.empty());
+    const auto event = events.at(0);
+    CHECK(event.change == change && event.agent == "publisher" && event.version == version);
+    CHECK(event.status == kvmem::Status::ok && event.message.empty());
+    CHECK(error_of([&] { return events.at(1); }).status() == kvmem::Status::out_of_range);
+    return events;
+}
+
+template <typename Call>
+void expect(kvmem::Status status, std::string_view part, Call call) {
+    const auto error = error_of([&] { return static_cast<void>(call()), 0; });
+    CHECK(error.status() == status && error.message().find(part) != std::string_view::npos);
+}
+
+}  // namespace
+
+CASE(an_agent_is_found_by_name_with_its_layouts) {
+    const Folder folder;
+    const auto agent = make_agent("publisher"), reader = make_agent("reader");
+    const auto cache = kvmem::Layout::build(small_config(), kvmem::SystemOptions(), &agent);
+    const auto own = kvmem::Layout::build(small_config(), kvmem::SystemOptions(), &reader);
+    kvmem::host_bytes(cache.block(1, 1, 1))[0] = std::byte{0x5a};
+    const auto watcher = folder.open();
+    auto publisher = folder.open();
+    auto queue = kvmem::Queue::create();
+    watcher.watch("publisher", patience);
+    watcher.report_events(&queue, 7);
+    expect(kvmem::Status::not_found, "publisher", [&] { return watcher.look_up("publisher", patience); });
+    publisher.publish(agent, {{"cache", &cache}}, patience);
+    std::array<kvmem::Completion, 1> space;
+    CHECK(queue.wait_for(space, patience).size() == 1 && space[0].user_data == 7);
+    watcher.report_events(nullptr);
+    const auto first = expect_event(watcher, kvmem::DirectoryChange::published, 1);
+
+    const auto entry = watcher.look_up("publisher", patience);
+    watcher.check(entry, patience);
+    const auto info = entry.info();
+    CHECK(info.agent == "publisher" && info.version == 1 && info.layout_count == 1 && info.metadata.size() > 0);
+    CHECK(info.incarnation != 0 && info.incarnation == first.at(0).incarnation);
+    const auto published = entry.layout(0);
+    const auto exported = cache.export_descriptor();
+    const kvmem::Bytes bytes = exported;
+    CHECK(published.name == "cache" && published.descriptor.size() == bytes.size());
+    CHECK(std::memcmp(published.descriptor.data(), bytes.data(), bytes.size()) == 0);
+    CHECK(error_of([&] { return entry.layout(1); }).status() == kvmem::Status::out_of_range);
+    entry.load(reader);
+    expect(kvmem::Status::not_found, "cache", [&] { return entry.import_layout(reader, "other"); });
+    const auto remote = entry.import_layout(reader, "cache");
+    const kvmem::BlockPair pair = {1, 3};
+    kvmem::TransferOptions options;
+    options.pairs = {&pair, 1};
+    kvmem::Transfer::start(remote, own, options).wait();
+    CHECK(kvmem::host_bytes(own.block(3, 1, 1))[0] == std::byte{0x5a});
+
+    publisher.publish(agent, {}, patience);
+    expect_event(watcher, kvmem::DirectoryChange::updated, 2);
+    expect(kvmem::Status::stale, "version 2", [&] { watcher.check(entry, patience); });
+    publisher.withdraw("publisher", patience);
+    expect_event(watcher, kvmem::DirectoryChange::withdrawn, 2);
+    expect(kvmem::Status::not_found, "not published", [&] { publisher.withdraw("publisher", patience); });
+    publisher.publish(agent, {}, patience);
+    publisher = kvmem::Directory();  // withdraws
+    expect(kvmem::Status::not_found, "publisher", [&] { watcher.check(entry, patience); });
+}
+
+CASE(watches_end_and_waits_are_limited) {
+    const Folder folder;
+    const auto directory = folder.open();
+    CHECK(directory.take_events(std::chrono::nanoseconds(0)).empty());
+    directory.watch_all(patience);
+    expect(kvmem::Status::not_found, "north", [&] { directory.unwatch("north", patience); });
+    directory.unwatch_all(patience);
+    expect(kvmem::Status::not_found, "", [&] { directory.unwatch_all(patience); });
+}
+
+CASE(options_that_contradict_each_other_are_refused) {
+    const auto refused = [](std::string_view part, const kvmem::DirectoryOptions &options) {
+        expect(kvmem::Status::invalid_argument, part, [&] { return kvmem::Directory::create(options); });
+    };
+    kvmem::DirectoryOptions folder, etcd;
+    refused("folder or endpoints", folder);
+    folder.folder = "/tmp";
+    folder.lease = std::chrono::seconds(9);
+    refused("lease_seconds", folder);
+    folder.lease = std::chrono::seconds(0);
+    folder.prefix = "x";
+    refused("prefix", folder);
+    etcd.endpoints = {"http://127.0.0.1:1"};
+    // Neither is cut to 32 bits.
+    for (const auto lease : {std::chrono::seconds(-1), std::chrono::seconds((std::int64_t{1} << 32) + 5)}) {
+        etcd.lease = lease;
+        refused("lease_seconds", etcd);
+    }
+    etcd.lease = std::chrono::seconds(5);
+    etcd.user = "x";
+    refused("password", etcd);
+    etcd.user = {};
+    etcd.key_file = "x";
+    refused("certificate_file", etcd);
+    etcd.key_file = {};
+    etcd.ca_file = "x";
+    refused("https://", etcd);
+    etcd.ca_file = {};
+    etcd.endpoints = {std::string("http://a\0b", 10)};
+    refused("an endpoint", etcd);
+    etcd.endpoints = {"http://127.0.0.1:1"};
+    etcd.password = std::string("a\0b", 3);
+    refused("text of the options", etcd);
+}
+
+int main() { return run_cases(); }

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// A port of the loopback interface that leads to another one slowly: what arrives is passed on after a delay.
+#pragma once
+
+#include "harness.h"
+
+typedef struct slow_link {
+    int port;
+    int listener;
+    int target_port;
+    atomic_uint delay_ms; /* of each part of a stream, each direction */
+    pthread_t thread;
+} slow_link;
+
+void slow_link_open(slow_link *link, int target_port, unsigned delay_ms);
+/* Call it when no connection is open any more: it waits until both sides of each have been closed. */
+void slow_link_close(slow_link *link);
