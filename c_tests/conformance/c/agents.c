@@ -10,15 +10,12 @@ static kvmem_agent *agent_of(struct step *step)
     return object(step_name(step), AGENT);
 }
 
-static kvmem_status agent_create(struct step *step, kvmem_error **error)
+static kvmem_status agent_create(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_agent *agent = NULL;
     kvmem_agent_options options;
     kvmem_agent_options_init(&options, sizeof options);
     options.flags = flags_value(step, "flags", agent_flags);
-    const kvmem_status status = kvmem_agent_create(text_of(step, "name"), &options, &agent, error);
-    return add_object(name, AGENT, agent, status);
+    return kvmem_agent_create(text_of(step, "name"), &options, &made->agent, error);
 }
 
 static kvmem_status agent_name(struct step *step, kvmem_error **error)
@@ -50,13 +47,10 @@ static kvmem_status get_backends(struct step *step, kvmem_error **error)
 
 /* ---- registrations ---- */
 
-static kvmem_status region_register(struct step *step, kvmem_error **error)
+static kvmem_status region_register(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_registration *registration = NULL;
-    const kvmem_status status = kvmem_region_register(object(text_of(step, "region"), REGION),
-        object(text_of(step, "agent"), AGENT), &registration, error);
-    return add_object(name, REGISTRATION, registration, status);
+    return kvmem_region_register(object(text_of(step, "region"), REGION),
+        object(text_of(step, "agent"), AGENT), &made->registration, error);
 }
 
 static kvmem_status registration_info(struct step *step, kvmem_error **error)
@@ -126,15 +120,11 @@ static kvmem_status layout_export(struct step *step, kvmem_error **error)
     return store_blob(step, "descriptor", descriptor, status);
 }
 
-static kvmem_status layout_import(struct step *step, kvmem_error **error)
+static kvmem_status layout_import(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
     size_t size;
     const void *descriptor = stored_bytes(step, "descriptor", &size);
-    kvmem_layout *layout = NULL;
-    const kvmem_status status =
-        kvmem_layout_import(object(text_of(step, "agent"), AGENT), descriptor, size, &layout, error);
-    return add_object(name, LAYOUT, layout, status);
+    return kvmem_layout_import(object(text_of(step, "agent"), AGENT), descriptor, size, &made->layout, error);
 }
 
 static kvmem_status layout_agent(struct step *step, kvmem_error **error)
@@ -171,23 +161,23 @@ static kvmem_status take_notifications(struct step *step, kvmem_error **error)
 }
 
 const struct call agent_calls[] = {
-    {"agent_create", agent_create},
-    {"agent_name", agent_name},
-    {"agent_create_backend", create_backend},
-    {"agent_get_backends", get_backends},
-    {"agent_get_local_metadata", local_metadata},
-    {"agent_load_remote_metadata", load_metadata},
-    {"agent_check_remote_metadata", check_metadata},
-    {"agent_invalidate_remote_metadata", invalidate_metadata},
-    {"agent_invalidate_all_remote_metadata", invalidate_all},
-    {"agent_notify", notify},
-    {"agent_take_notifications", take_notifications},
-    {"region_register", region_register},
-    {"region_get_agent", region_agent},
-    {"registration_get_info", registration_info},
-    {"registration_deregister", deregister},
-    {"layout_export", layout_export},
-    {"layout_import", layout_import},
-    {"layout_get_agent", layout_agent},
-    {NULL, NULL},
+    {"agent_create", .create = agent_create, .type = AGENT},
+    {"agent_name", .run = agent_name},
+    {"agent_create_backend", .run = create_backend},
+    {"agent_get_backends", .run = get_backends},
+    {"agent_get_local_metadata", .run = local_metadata},
+    {"agent_load_remote_metadata", .run = load_metadata},
+    {"agent_check_remote_metadata", .run = check_metadata},
+    {"agent_invalidate_remote_metadata", .run = invalidate_metadata},
+    {"agent_invalidate_all_remote_metadata", .run = invalidate_all},
+    {"agent_notify", .run = notify},
+    {"agent_take_notifications", .run = take_notifications},
+    {"region_register", .create = region_register, .type = REGISTRATION},
+    {"region_get_agent", .run = region_agent},
+    {"registration_get_info", .run = registration_info},
+    {"registration_deregister", .run = deregister},
+    {"layout_export", .run = layout_export},
+    {"layout_import", .create = layout_import, .type = LAYOUT},
+    {"layout_get_agent", .run = layout_agent},
+    {.name = NULL},
 };

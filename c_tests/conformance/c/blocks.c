@@ -88,7 +88,7 @@ static kvmem_status expect_block(struct step *step, kvmem_error **error)
 }
 
 const struct call block_calls[] = {
-    {"fill", fill_block},
-    {"expect", expect_block},
-    {NULL, NULL},
+    {"fill", .run = fill_block},
+    {"expect", .run = expect_block},
+    {.name = NULL},
 };

@@ -50,10 +50,18 @@ static kvmem_status destroy(struct step *step, kvmem_error **error)
 }
 
 static const struct call other_calls[] = {
-    {"status_name", status_name},
-    {"destroy", destroy},
-    {NULL, NULL},
+    {"status_name", .run = status_name},
+    {"destroy", .run = destroy},
+    {.name = NULL},
 };
+
+static kvmem_status create_object(const struct call *call, struct step *step, kvmem_error **error)
+{
+    const char *name = new_name(step);
+    union handle made = {NULL};
+    const kvmem_status status = call->create(step, &made, error);
+    return add_object(name, call->type, made, status);
+}
 
 kvmem_status run_call(struct step *step, kvmem_error **error)
 {
@@ -61,6 +69,7 @@ kvmem_status run_call(struct step *step, kvmem_error **error)
                                         block_calls, agent_calls,  transfer_calls, share_calls};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         for (const struct call *call = lists[i]; call->name; call++)
-            if (strcmp(call->name, step->call) == 0) return call->run(step, error);
+            if (strcmp(call->name, step->call) == 0)
+                return call->create ? create_object(call, step, error) : call->run(step, error);
     fail("there is no call %s", step->call);
 }

@@ -3,16 +3,18 @@
 #ifndef CALLS_H
 #define CALLS_H
 
-#include "words.h"
 #include "world.h"
 
 #include <kvmem_cuda.h>
 #include <kvmem_nixl.h>
 
-/* A call by its name in the tables. Lists end with {NULL, NULL}. */
+/* A call by its name in the tables. Lists end with an empty one. */
 struct call {
     const char *name;
     kvmem_status (*run)(struct step *step, kvmem_error **error);
+    /* Instead: creates an object of this type, which the step names. */
+    kvmem_status (*create)(struct step *step, union handle *made, kvmem_error **error);
+    enum type type;
 };
 
 extern const struct call region_calls[], gpu_calls[], layout_calls[], block_calls[], agent_calls[], transfer_calls[],

@@ -7,42 +7,33 @@ static int32_t device_of(struct step *step)
     return (int32_t)number_of(step, "device");
 }
 
-static kvmem_status create_pinned(struct step *step, kvmem_error **error)
+static kvmem_status create_pinned(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_region *region = NULL;
     kvmem_pinned_options options;
     kvmem_pinned_options_init(&options, sizeof options);
     options.flags = flags_value(step, "flags", pinned_flags);
     SET(options, size);
     options.device = device_of(step);
-    const kvmem_status status = kvmem_region_create_pinned(&options, &region, error);
-    return add_object(name, REGION, region, status);
+    return kvmem_region_create_pinned(&options, &made->region, error);
 }
 
-static kvmem_status create_device(struct step *step, kvmem_error **error)
+static kvmem_status create_device(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_region *region = NULL;
     kvmem_device_options options;
     kvmem_device_options_init(&options, sizeof options);
     SET(options, size);
     options.device = device_of(step);
-    const kvmem_status status = kvmem_region_create_device(&options, &region, error);
-    return add_object(name, REGION, region, status);
+    return kvmem_region_create_device(&options, &made->region, error);
 }
 
-static kvmem_status create_elastic(struct step *step, kvmem_error **error)
+static kvmem_status create_elastic(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_region *region = NULL;
     kvmem_elastic_options options;
     kvmem_elastic_options_init(&options, sizeof options);
     SET(options, size);
     SET(options, extent_size);
     options.device = device_of(step);
-    const kvmem_status status = kvmem_region_create_elastic(&options, &region, error);
-    return add_object(name, REGION, region, status);
+    return kvmem_region_create_elastic(&options, &made->region, error);
 }
 
 static kvmem_status elastic_info(struct step *step, kvmem_error **error)
@@ -89,12 +80,12 @@ static kvmem_status can_access(struct step *step, kvmem_error **error)
 }
 
 const struct call gpu_calls[] = {
-    {"region_create_pinned", create_pinned},
-    {"region_create_device", create_device},
-    {"region_create_elastic", create_elastic},
-    {"region_get_elastic_info", elastic_info},
-    {"cuda_get_info", cuda_info},
-    {"cuda_get_device_info", device_info},
-    {"cuda_can_access", can_access},
-    {NULL, NULL},
+    {"region_create_pinned", .create = create_pinned, .type = REGION},
+    {"region_create_device", .create = create_device, .type = REGION},
+    {"region_create_elastic", .create = create_elastic, .type = REGION},
+    {"region_get_elastic_info", .run = elastic_info},
+    {"cuda_get_info", .run = cuda_info},
+    {"cuda_get_device_info", .run = device_info},
+    {"cuda_can_access", .run = can_access},
+    {.name = NULL},
 };

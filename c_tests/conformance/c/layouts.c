@@ -12,23 +12,10 @@ static kvmem_layout *layout_of(struct step *step)
 static void read_shape(struct step *step, kvmem_layout_config *config)
 {
     kvmem_layout_config_init(config, sizeof *config);
-    SET(*config, num_blocks);
-    SET(*config, num_layers);
-    SET(*config, outer_dim);
-    SET(*config, page_size);
-    SET(*config, inner_dim);
-    SET(*config, dtype_width);
-    SET(*config, alignment);
-    SET(*config, num_heads);
+    SET_SHAPE(*config);
     config->kind = (uint32_t)word_value(step, "kind", kinds);
     config->block_dim = (uint32_t)word_value(step, "block_dim", block_dims);
     config->order = has(step, "order") ? text_of(step, "order") : NULL;
-    SET(*config, block_stride);
-    SET(*config, layer_stride);
-    SET(*config, outer_stride);
-    SET(*config, token_stride);
-    SET(*config, head_stride);
-    SET(*config, element_stride);
 }
 
 static kvmem_status layout_requirements(struct step *step, kvmem_error **error)
@@ -74,12 +61,10 @@ static void read_memory(struct step *step, struct memory *memory, kvmem_layout_o
     if (tier == KVMEM_TIER_ELASTIC) options->elastic = &memory->elastic;
 }
 
-static kvmem_status layout_build(struct step *step, kvmem_error **error)
+static kvmem_status layout_build(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
     char *names[MAX_LIST];
     struct memory memory;
-    kvmem_layout *layout = NULL;
     kvmem_region *regions[MAX_LIST];
     kvmem_registration *registrations[MAX_LIST];
     kvmem_layout_config config;
@@ -102,16 +87,13 @@ static kvmem_status layout_build(struct step *step, kvmem_error **error)
         options.source = KVMEM_LAYOUT_ALLOCATE;
         read_memory(step, &memory, &options);
     }
-    const kvmem_status status = kvmem_layout_build(&options, &layout, error);
-    return add_object(name, LAYOUT, layout, status);
+    return kvmem_layout_build(&options, &made->layout, error);
 }
 
-static kvmem_status layout_combine(struct step *step, kvmem_error **error)
+static kvmem_status layout_combine(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
     char *items[MAX_LIST];
     kvmem_layout_part parts[MAX_LIST];
-    kvmem_layout *layout = NULL;
     const size_t count = list_of(step, "parts", items);
     for (size_t i = 0; i < count; i++) {
         char *colon = strchr(items[i], ':');
@@ -119,17 +101,12 @@ static kvmem_status layout_combine(struct step *step, kvmem_error **error)
         *colon = '\0';
         parts[i] = (kvmem_layout_part){items[i], object(colon + 1, LAYOUT)};
     }
-    const kvmem_status status = kvmem_layout_combine(parts, count, &layout, error);
-    return add_object(name, LAYOUT, layout, status);
+    return kvmem_layout_combine(parts, count, &made->layout, error);
 }
 
-static kvmem_status layout_part(struct step *step, kvmem_error **error)
+static kvmem_status layout_part(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_layout *part = NULL;
-    const kvmem_status status =
-        kvmem_layout_get_part(object(text_of(step, "layout"), LAYOUT), text_of(step, "name"), &part, error);
-    return add_object(name, LAYOUT, part, status);
+    return kvmem_layout_get_part(object(text_of(step, "layout"), LAYOUT), text_of(step, "name"), &made->layout, error);
 }
 
 static kvmem_status layout_part_name(struct step *step, kvmem_error **error)
@@ -217,13 +194,10 @@ static kvmem_status layout_row(struct step *step, kvmem_error **error)
             number_of(step, "outer"), number_of(step, "token"), number_of(step, "head"), &range, error));
 }
 
-static kvmem_status layout_region(struct step *step, kvmem_error **error)
+static kvmem_status layout_region(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_region *region = NULL;
-    const kvmem_status status = kvmem_layout_get_region(object(text_of(step, "layout"), LAYOUT),
-        (size_t)number_of(step, "index"), &region, error);
-    return add_object(name, REGION, region, status);
+    return kvmem_layout_get_region(object(text_of(step, "layout"), LAYOUT),
+        (size_t)number_of(step, "index"), &made->region, error);
 }
 
 static kvmem_status layout_checksum(struct step *step, kvmem_error **error)
@@ -243,17 +217,17 @@ static kvmem_status layout_resize(struct step *step, kvmem_error **error)
 }
 
 const struct call layout_calls[] = {
-    {"layout_get_requirements", layout_requirements},
-    {"layout_build", layout_build},
-    {"layout_combine", layout_combine},
-    {"layout_get_part", layout_part},
-    {"layout_get_part_name", layout_part_name},
-    {"layout_get_info", layout_info},
-    {"layout_get_strides", layout_strides},
-    {"layout_get_block", layout_block},
-    {"layout_get_row", layout_row},
-    {"layout_get_region", layout_region},
-    {"layout_checksum", layout_checksum},
-    {"layout_resize", layout_resize},
-    {NULL, NULL},
+    {"layout_get_requirements", .run = layout_requirements},
+    {"layout_build", .create = layout_build, .type = LAYOUT},
+    {"layout_combine", .create = layout_combine, .type = LAYOUT},
+    {"layout_get_part", .create = layout_part, .type = LAYOUT},
+    {"layout_get_part_name", .run = layout_part_name},
+    {"layout_get_info", .run = layout_info},
+    {"layout_get_strides", .run = layout_strides},
+    {"layout_get_block", .run = layout_block},
+    {"layout_get_row", .run = layout_row},
+    {"layout_get_region", .create = layout_region, .type = REGION},
+    {"layout_checksum", .run = layout_checksum},
+    {"layout_resize", .run = layout_resize},
+    {.name = NULL},
 };

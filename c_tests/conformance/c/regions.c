@@ -15,57 +15,46 @@ void set_paths(struct step *step, kvmem_disk_options *options, char paths[2][512
     if (has(step, "directory")) options->directory = strcpy(paths[1], path_of(text_of(step, "directory")));
 }
 
-static kvmem_status create_system(struct step *step, kvmem_error **error)
+static kvmem_status create_system(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_region *region = NULL;
     kvmem_system_options options;
     kvmem_system_options_init(&options, sizeof options);
     options.flags = flags_value(step, "flags", system_flags);
     SET(options, size);
     SET(options, huge_page_size);
     options.prefault_threads = (uint32_t)number_of(step, "prefault_threads");
-    const kvmem_status status = kvmem_region_create_system(&options, &region, error);
-    return add_object(name, REGION, region, status);
+    return kvmem_region_create_system(&options, &made->region, error);
 }
 
-static kvmem_status create_disk(struct step *step, kvmem_error **error)
+static kvmem_status create_disk(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
     char paths[2][512];
-    kvmem_region *region = NULL;
     kvmem_disk_options options;
     kvmem_disk_options_init(&options, sizeof options);
     options.flags = flags_value(step, "flags", disk_flags);
     SET(options, size);
     set_paths(step, &options, paths);
-    const kvmem_status status = kvmem_region_create_disk(&options, &region, error);
-    return add_object(name, REGION, region, status);
+    return kvmem_region_create_disk(&options, &made->region, error);
 }
 
-static kvmem_status create_view(struct step *step, kvmem_error **error)
+static kvmem_status create_view(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
     const kvmem_region *parent = object(text_of(step, "region"), REGION);
-    kvmem_region *view = NULL;
-    const kvmem_status status =
-        kvmem_region_create_view(parent, number_of(step, "offset"), number_of(step, "size"), &view, error);
-    return add_object(name, REGION, view, status);
+    return kvmem_region_create_view(parent, number_of(step, "offset"), number_of(step, "size"), &made->region,
+                                    error);
 }
 
-static kvmem_status adopt_host(struct step *step, kvmem_error **error)
+static kvmem_status adopt_host(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_region *region = NULL;
     kvmem_adopt_options options;
     kvmem_adopt_options_init(&options, sizeof options);
     options.flags = flags_value(step, "flags", adopt_flags);
     SET(options, size);
-    options.address = adopt_memory(name, options.size, &options.user_data);
+    options.address = adopt_memory(step_name(step), options.size, &options.user_data);
     options.release = released;
-    const kvmem_status status = kvmem_region_adopt_host(&options, &region, error);
-    if (status < 0) forget_memory(name);
-    return add_object(name, REGION, region, status);
+    const kvmem_status status = kvmem_region_adopt_host(&options, &made->region, error);
+    if (status < 0) forget_memory(step_name(step));
+    return status;
 }
 
 static kvmem_status region_info(struct step *step, kvmem_error **error)
@@ -169,20 +158,20 @@ static kvmem_status wait_for_release(struct step *step, kvmem_error **error)
 }
 
 const struct call region_calls[] = {
-    {"region_create_system", create_system},
-    {"region_create_disk", create_disk},
-    {"region_create_view", create_view},
-    {"region_adopt_host", adopt_host},
-    {"region_get_info", region_info},
-    {"region_get_path", region_path},
-    {"region_get_holders", region_holders},
-    {"region_get_residency", region_residency},
-    {"region_sync", region_sync},
-    {"region_check_owner", region_check_owner},
-    {"region_commit", region_commit},
-    {"region_decommit", region_decommit},
-    {"write", write_region},
-    {"read", read_region},
-    {"await_release", wait_for_release},
-    {NULL, NULL},
+    {"region_create_system", .create = create_system, .type = REGION},
+    {"region_create_disk", .create = create_disk, .type = REGION},
+    {"region_create_view", .create = create_view, .type = REGION},
+    {"region_adopt_host", .create = adopt_host, .type = REGION},
+    {"region_get_info", .run = region_info},
+    {"region_get_path", .run = region_path},
+    {"region_get_holders", .run = region_holders},
+    {"region_get_residency", .run = region_residency},
+    {"region_sync", .run = region_sync},
+    {"region_check_owner", .run = region_check_owner},
+    {"region_commit", .run = region_commit},
+    {"region_decommit", .run = region_decommit},
+    {"write", .run = write_region},
+    {"read", .run = read_region},
+    {"await_release", .run = wait_for_release},
+    {.name = NULL},
 };

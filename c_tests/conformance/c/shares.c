@@ -19,33 +19,25 @@ static void read_share_options(struct step *step, kvmem_share_options *options)
     options->transport = (uint32_t)word_value(step, "transport", transports);
 }
 
-static kvmem_status share_create_region(struct step *step, kvmem_error **error)
+static kvmem_status share_create_region(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_share *share = NULL;
     kvmem_share_options options;
     read_share_options(step, &options);
     const kvmem_region *region = object(text_of(step, "region"), REGION);
-    const kvmem_status status = kvmem_share_create_region(region, &options, &share, error);
-    return add_object(name, SHARE, share, status);
+    return kvmem_share_create_region(region, &options, &made->share, error);
 }
 
-static kvmem_status share_create_layout(struct step *step, kvmem_error **error)
+static kvmem_status share_create_layout(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_share *share = NULL;
     kvmem_share_options options;
     read_share_options(step, &options);
     const kvmem_layout *layout = object(text_of(step, "layout"), LAYOUT);
-    const kvmem_status status = kvmem_share_create_layout(layout, &options, &share, error);
-    return add_object(name, SHARE, share, status);
+    return kvmem_share_create_layout(layout, &options, &made->share, error);
 }
 
-static kvmem_status share_create_received(struct step *step, kvmem_error **error)
+static kvmem_status share_create_received(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
     const kvmem_share *share = named_share(step);
-    kvmem_share *received = NULL;
     kvmem_share_info info;
     int32_t fds[MAX_FDS];
     size_t size;
@@ -58,9 +50,10 @@ static kvmem_status share_create_received(struct step *step, kvmem_error **error
     else if (flip != UINT64_MAX) fail("the share has only %zu bytes", size);
     for (size_t i = 0; i < info.num_fds; i++)
         if (kvmem_share_get_fd(share, i, &fds[i], NULL) < 0) fail("the share has no file descriptor %zu", i);
-    const kvmem_status status = kvmem_share_create_received(bytes, size, fds, (size_t)info.num_fds, &received, error);
+    const kvmem_status status =
+        kvmem_share_create_received(bytes, size, fds, (size_t)info.num_fds, &made->share, error);
     free(bytes);
-    return add_object(name, SHARE, received, status);
+    return status;
 }
 
 static kvmem_status share_get_info(struct step *step, kvmem_error **error)
@@ -77,27 +70,25 @@ static kvmem_status share_get_info(struct step *step, kvmem_error **error)
     return status;
 }
 
-static kvmem_status share_open_region(struct step *step, kvmem_error **error)
+static void read_open_options(struct step *step, kvmem_open_options *options)
 {
-    const char *name = new_name(step);
-    kvmem_region *region = NULL;
-    kvmem_open_options options;
-    kvmem_open_options_init(&options, sizeof options);
-    options.flags = flags_value(step, "flags", open_flags);
-    const kvmem_status status = kvmem_share_open_region(named_share(step), &options, &region, error);
-    return add_object(name, REGION, region, status);
+    kvmem_open_options_init(options, sizeof *options);
+    options->flags = flags_value(step, "flags", open_flags);
+    if (has(step, "agent")) options->agent = object(text_of(step, "agent"), AGENT);
 }
 
-static kvmem_status share_open_layout(struct step *step, kvmem_error **error)
+static kvmem_status share_open_region(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_layout *layout = NULL;
     kvmem_open_options options;
-    kvmem_open_options_init(&options, sizeof options);
-    options.flags = flags_value(step, "flags", open_flags);
-    if (has(step, "agent")) options.agent = object(text_of(step, "agent"), AGENT);
-    const kvmem_status status = kvmem_share_open_layout(named_share(step), &options, &layout, error);
-    return add_object(name, LAYOUT, layout, status);
+    read_open_options(step, &options);
+    return kvmem_share_open_region(named_share(step), &options, &made->region, error);
+}
+
+static kvmem_status share_open_layout(struct step *step, union handle *made, kvmem_error **error)
+{
+    kvmem_open_options options;
+    read_open_options(step, &options);
+    return kvmem_share_open_layout(named_share(step), &options, &made->layout, error);
 }
 
 /* ---- brokers ---- */
@@ -107,15 +98,12 @@ static kvmem_broker *broker_of(struct step *step)
     return object(step_name(step), BROKER);
 }
 
-static kvmem_status broker_create(struct step *step, kvmem_error **error)
+static kvmem_status broker_create(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_broker *broker = NULL;
     kvmem_broker_options options;
     kvmem_broker_options_init(&options, sizeof options);
     options.path = path_of(text_of(step, "path"));
-    const kvmem_status status = kvmem_broker_create(&options, &broker, error);
-    return add_object(name, BROKER, broker, status);
+    return kvmem_broker_create(&options, &made->broker, error);
 }
 
 static void read_publish_options(struct step *step, kvmem_publish_options *options)
@@ -156,32 +144,29 @@ static kvmem_status broker_get_info(struct step *step, kvmem_error **error)
     return status;
 }
 
-static kvmem_status share_fetch(struct step *step, kvmem_error **error)
+static kvmem_status share_fetch(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_share *share = NULL;
     kvmem_fetch_options options;
     kvmem_fetch_options_init(&options, sizeof options);
     options.flags = flags_value(step, "flags", fetch_flags);
     options.path = path_of(text_of(step, "path"));
     options.name = text_of(step, "name");
     options.token = token_of(text_of(step, "token"));
-    const kvmem_status status = kvmem_share_fetch(&options, &share, error);
-    return add_object(name, SHARE, share, status);
+    return kvmem_share_fetch(&options, &made->share, error);
 }
 
 const struct call share_calls[] = {
-    {"share_create_region", share_create_region},
-    {"share_create_layout", share_create_layout},
-    {"share_create_received", share_create_received},
-    {"share_get_info", share_get_info},
-    {"share_open_region", share_open_region},
-    {"share_open_layout", share_open_layout},
-    {"broker_create", broker_create},
-    {"broker_publish", broker_publish},
-    {"broker_grant", broker_grant},
-    {"broker_unpublish", broker_unpublish},
-    {"broker_get_info", broker_get_info},
-    {"share_fetch", share_fetch},
-    {NULL, NULL},
+    {"share_create_region", .create = share_create_region, .type = SHARE},
+    {"share_create_layout", .create = share_create_layout, .type = SHARE},
+    {"share_create_received", .create = share_create_received, .type = SHARE},
+    {"share_get_info", .run = share_get_info},
+    {"share_open_region", .create = share_open_region, .type = REGION},
+    {"share_open_layout", .create = share_open_layout, .type = LAYOUT},
+    {"broker_create", .create = broker_create, .type = BROKER},
+    {"broker_publish", .run = broker_publish},
+    {"broker_grant", .run = broker_grant},
+    {"broker_unpublish", .run = broker_unpublish},
+    {"broker_get_info", .run = broker_get_info},
+    {"share_fetch", .create = share_fetch, .type = SHARE},
+    {.name = NULL},
 };

@@ -263,8 +263,6 @@ static bool equal_lists(const char *expected, const char *found)
 
 static void add_error(struct step *step, const kvmem_error *error)
 {
-    static const struct word domains[] = {{"none", KVMEM_DOMAIN_NONE}, {"system", KVMEM_DOMAIN_ERRNO},
-        {"nixl", KVMEM_DOMAIN_NIXL}, {"cuda", KVMEM_DOMAIN_CUDA}, {NULL, 0}};
     kvmem_error_cause cause;
     if (kvmem_error_get_cause(error, &cause) != KVMEM_STATUS_OK) fail("%s failed without an error", step->call);
     step->num_results = 0;

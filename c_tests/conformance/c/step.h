@@ -3,17 +3,12 @@
 #ifndef STEP_H
 #define STEP_H
 
-#include <kvmem.h>
+#include "../words.h"
+
 #include <stdbool.h>
 
 #define MAX_KEYS 48
 #define MAX_LIST 256
-
-/* A word of a table and the constant that it stands for. Lists end with {NULL, 0}. */
-struct word {
-    const char *text;
-    uint64_t value;
-};
 
 struct key {
     const char *name;

@@ -18,12 +18,10 @@ static uint64_t timeout_of(struct step *step)
 
 /* ---- queues ---- */
 
-static kvmem_status queue_create(struct step *step, kvmem_error **error)
+static kvmem_status queue_create(struct step *step, union handle *made, kvmem_error **error)
 {
-    const char *name = new_name(step);
-    kvmem_queue *queue = NULL;
-    const kvmem_status status = kvmem_queue_create(&queue, error);
-    return add_object(name, QUEUE, queue, status);
+    (void)step;
+    return kvmem_queue_create(&made->queue, error);
 }
 
 static kvmem_status add_completions(struct step *step, const kvmem_completion *completions, size_t count,
@@ -114,43 +112,32 @@ static void read_blocks(struct step *step, struct blocks *blocks)
 typedef kvmem_status create(const kvmem_layout *, const kvmem_layout *, const kvmem_transfer_options *,
                             kvmem_transfer **, kvmem_error **);
 
-static kvmem_status create_by(struct step *step, create *create, kvmem_error **error)
+static kvmem_status create_by(struct step *step, create *create, union handle *made, kvmem_error **error)
 {
     static struct blocks blocks;
-    const char *name = new_name(step);
-    kvmem_transfer *transfer = NULL;
     kvmem_transfer_options options;
     kvmem_transfer_options_init(&options, sizeof options);
     read_blocks(step, &blocks);
     SET_BLOCKS(options, step, &blocks);
     options.flags = flags_value(step, "flags", transfer_flags);
-    SET(options, source_layer);
-    SET(options, destination_layer);
-    SET(options, num_layers);
-    SET(options, source_outer);
-    SET(options, destination_outer);
-    SET(options, num_outers);
-    SET(options, source_head);
-    SET(options, destination_head);
-    SET(options, num_heads);
+    SET_SELECTION(options);
     char *parts[MAX_LIST];
     options.num_parts = list_of(step, "parts", parts);
     options.parts = options.num_parts ? (const char *const *)parts : NULL;
     options.path = (uint32_t)word_value(step, "path", paths);
     if (has(step, "queue")) options.queue = object(text_of(step, "queue"), QUEUE);
-    const kvmem_status status = create(object(text_of(step, "source"), LAYOUT),
-        object(text_of(step, "destination"), LAYOUT), &options, &transfer, error);
-    return add_object(name, TRANSFER, transfer, status);
+    return create(object(text_of(step, "source"), LAYOUT),
+        object(text_of(step, "destination"), LAYOUT), &options, &made->transfer, error);
 }
 
-static kvmem_status transfer_create(struct step *step, kvmem_error **error)
+static kvmem_status transfer_create(struct step *step, union handle *made, kvmem_error **error)
 {
-    return create_by(step, kvmem_transfer_create, error);
+    return create_by(step, kvmem_transfer_create, made, error);
 }
 
-static kvmem_status transfer_start(struct step *step, kvmem_error **error)
+static kvmem_status transfer_start(struct step *step, union handle *made, kvmem_error **error)
 {
-    return create_by(step, kvmem_transfer_start, error);
+    return create_by(step, kvmem_transfer_start, made, error);
 }
 
 static kvmem_status transfer_submit(struct step *step, kvmem_error **error)
@@ -218,19 +205,19 @@ static kvmem_status transfer_explain(struct step *step, kvmem_error **error)
 }
 
 const struct call transfer_calls[] = {
-    {"queue_create", queue_create},
-    {"queue_poll", queue_poll},
-    {"queue_wait", queue_wait},
-    {"transfer_create", transfer_create},
-    {"transfer_start", transfer_start},
-    {"transfer_submit", transfer_submit},
-    {"transfer_cancel", transfer_cancel},
-    {"transfer_submit_pairs", transfer_submit_pairs},
-    {"transfer_poll", transfer_poll},
-    {"transfer_wait", transfer_wait},
-    {"transfer_wait_layers", transfer_wait_layers},
-    {"transfer_get_layers", transfer_get_layers},
-    {"transfer_get_info", transfer_get_info},
-    {"transfer_explain", transfer_explain},
-    {NULL, NULL},
+    {"queue_create", .create = queue_create, .type = QUEUE},
+    {"queue_poll", .run = queue_poll},
+    {"queue_wait", .run = queue_wait},
+    {"transfer_create", .create = transfer_create, .type = TRANSFER},
+    {"transfer_start", .create = transfer_start, .type = TRANSFER},
+    {"transfer_submit", .run = transfer_submit},
+    {"transfer_cancel", .run = transfer_cancel},
+    {"transfer_submit_pairs", .run = transfer_submit_pairs},
+    {"transfer_poll", .run = transfer_poll},
+    {"transfer_wait", .run = transfer_wait},
+    {"transfer_wait_layers", .run = transfer_wait_layers},
+    {"transfer_get_layers", .run = transfer_get_layers},
+    {"transfer_get_info", .run = transfer_get_info},
+    {"transfer_explain", .run = transfer_explain},
+    {.name = NULL},
 };

@@ -18,7 +18,7 @@
 static struct {
     char name[MAX_NAME];
     enum type type;
-    void *handle;
+    union handle handle;
 } objects[MAX_OBJECTS];
 static size_t num_objects;
 
@@ -68,7 +68,7 @@ const char *new_name(const struct step *step)
     return name;
 }
 
-kvmem_status add_object(const char *name, enum type type, void *handle, kvmem_status status)
+kvmem_status add_object(const char *name, enum type type, union handle handle, kvmem_status status)
 {
     if (status < 0) return status;
     if (num_objects == MAX_OBJECTS) fail("there are too many objects");
@@ -83,20 +83,20 @@ void *object(const char *name, enum type type)
     const size_t i = find_object(name);
     if (i == num_objects) fail("there is no object %s", name);
     if (objects[i].type != type) fail("%s is an object of another type", name);
-    return objects[i].handle;
+    return objects[i].handle.any;
 }
 
-static void destroy_handle(enum type type, void *handle)
+static void destroy_handle(enum type type, union handle handle)
 {
     switch (type) {
-    case REGION: kvmem_region_destroy(handle); break;
-    case LAYOUT: kvmem_layout_destroy(handle); break;
-    case TRANSFER: kvmem_transfer_destroy(handle); break;
-    case QUEUE: kvmem_queue_destroy(handle); break;
-    case SHARE: kvmem_share_destroy(handle); break;
-    case BROKER: kvmem_broker_destroy(handle); break;
-    case AGENT: kvmem_agent_destroy(handle); break;
-    case REGISTRATION: kvmem_registration_destroy(handle); break;
+    case REGION: kvmem_region_destroy(handle.region); break;
+    case LAYOUT: kvmem_layout_destroy(handle.layout); break;
+    case TRANSFER: kvmem_transfer_destroy(handle.transfer); break;
+    case QUEUE: kvmem_queue_destroy(handle.queue); break;
+    case SHARE: kvmem_share_destroy(handle.share); break;
+    case BROKER: kvmem_broker_destroy(handle.broker); break;
+    case AGENT: kvmem_agent_destroy(handle.agent); break;
+    case REGISTRATION: kvmem_registration_destroy(handle.registration); break;
     }
 }
 

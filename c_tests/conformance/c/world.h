@@ -7,13 +7,25 @@
 
 enum type { REGION, LAYOUT, TRANSFER, QUEUE, SHARE, BROKER, AGENT, REGISTRATION };
 
+union handle {
+    void *any;
+    kvmem_region *region;
+    kvmem_layout *layout;
+    kvmem_transfer *transfer;
+    kvmem_queue *queue;
+    kvmem_share *share;
+    kvmem_broker *broker;
+    kvmem_agent *agent;
+    kvmem_registration *registration;
+};
+
 void world_begin(void);
 void world_end(void);
 
 /* The name of the object that a step creates, which must be free. */
 const char *new_name(const struct step *step);
 /* Adds a handle if the call that created it has succeeded. Returns its status. */
-kvmem_status add_object(const char *name, enum type type, void *handle, kvmem_status status);
+kvmem_status add_object(const char *name, enum type type, union handle handle, kvmem_status status);
 void *object(const char *name, enum type type);
 void destroy_object(const char *name);
 

@@ -2,7 +2,6 @@
 // The calls of the tables through kvmem.hpp, one file per noun, and what they have in common.
 #pragma once
 
-#include "words.hpp"
 #include "world.hpp"
 
 #include <functional>

@@ -6,23 +6,10 @@ namespace {
 
 kvmem::LayoutConfig shape(const Step &step) {
     kvmem::LayoutConfig config;
-    SET(config, num_blocks);
-    SET(config, num_layers);
-    SET(config, outer_dim);
-    SET(config, page_size);
-    SET(config, inner_dim);
-    SET(config, dtype_width);
-    SET(config, alignment);
-    SET(config, num_heads);
+    SET_SHAPE(config);
     config.kind = static_cast<kvmem::LayoutKind>(step.word("kind", kinds));
     config.block_dim = static_cast<kvmem::BlockDim>(step.word("block_dim", block_dims));
     if (step.has("order")) config.order = step.text("order");
-    SET(config, block_stride);
-    SET(config, layer_stride);
-    SET(config, outer_stride);
-    SET(config, token_stride);
-    SET(config, head_stride);
-    SET(config, element_stride);
     return config;
 }
 

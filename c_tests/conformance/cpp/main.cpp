@@ -14,8 +14,6 @@ std::string short_name(kvmem::Status status) {
 }
 
 Results describe(const kvmem::Error &error) {
-    static const Words domains = {{"none", KVMEM_DOMAIN_NONE}, {"system", KVMEM_DOMAIN_ERRNO},
-                                  {"nixl", KVMEM_DOMAIN_NIXL}, {"cuda", KVMEM_DOMAIN_CUDA}};
     const auto &cause = error.cause();
     return {{"contains", std::string(error.message())},
             {"domain", word_of(static_cast<std::uint64_t>(cause.domain), domains)},

@@ -2,6 +2,8 @@
 // A line of a table, and its words as values. README.md has the format.
 #pragma once
 
+#include "../words.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -16,8 +18,20 @@ struct Failure : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Words of a table and the constants that they stand for.
-using Words = std::vector<std::pair<std::string, std::uint64_t>>;
+// The words of a list of words.h.
+class Words {
+public:
+    template <std::size_t N>
+    Words(const word (&list)[N]) : first_(list), end_(list + N - 1) {}
+
+    const ::word *begin() const { return first_; }
+    const ::word *end() const { return end_; }
+
+private:
+    const ::word *first_;
+    const ::word *end_;
+};
+
 using Numbers = std::vector<std::uint64_t>;
 using Results = std::map<std::string, std::string>;
 

@@ -72,15 +72,7 @@ Results create_transfer(const Step &step, World &world, Create create) {
     kvmem::TransferOptions options;
     blocks.set(options, step);
     options.flags = flags<kvmem::TransferFlag>(step, "flags", transfer_flags);
-    SET(options, source_layer);
-    SET(options, destination_layer);
-    SET(options, num_layers);
-    SET(options, source_outer);
-    SET(options, destination_outer);
-    SET(options, num_outers);
-    SET(options, source_head);
-    SET(options, destination_head);
-    SET(options, num_heads);
+    SET_SELECTION(options);
     options.parts = step.list("parts");
     options.path = static_cast<kvmem::Path>(step.word("path", paths));
     if (step.has("queue")) options.queue = &world.get<kvmem::Queue>(step.text("queue"));

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words of the tables, from the constants of kvmem.h. */
+/* For the runners in C and C++: the words of the tables, from the constants of kvmem.h, and fields with the
+ * names of keys. */
 #ifndef WORDS_H
 #define WORDS_H
 
-#include "step.h"
+#include <kvmem.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A word and the constant that it stands for. Lists end with {NULL, 0}. */
+struct word {
+    const char *text;
+    uint64_t value;
+};
 
 #include <kvmem_nixl.h>
 
@@ -119,6 +128,24 @@ static const struct word open_flags[] = {
 static const struct word shared_objects[] = {{"region", KVMEM_SHARED_REGION}, {"layout", KVMEM_SHARED_LAYOUT}, {NULL, 0}};
 static const struct word publish_flags[] = {{"read_only", KVMEM_PUBLISH_READ_ONLY}, {NULL, 0}};
 static const struct word fetch_flags[] = {{"read_only", KVMEM_FETCH_READ_ONLY}, {"read_write", KVMEM_FETCH_READ_WRITE}, {NULL, 0}};
+static const struct word domains[] = {
+    {"none", KVMEM_DOMAIN_NONE},
+    {"system", KVMEM_DOMAIN_ERRNO},
+    {"nixl", KVMEM_DOMAIN_NIXL},
+    {"cuda", KVMEM_DOMAIN_CUDA},
+    {NULL, 0},
+};
+
+/* Sets the numbers of a shape, and of what a transfer selects, by the SET of the runner. */
+#define SET_SHAPE(config)                                                                                 \
+    SET(config, num_blocks), SET(config, num_layers), SET(config, outer_dim), SET(config, page_size),     \
+        SET(config, inner_dim), SET(config, dtype_width), SET(config, alignment), SET(config, num_heads), \
+        SET(config, block_stride), SET(config, layer_stride), SET(config, outer_stride),                  \
+        SET(config, token_stride), SET(config, head_stride), SET(config, element_stride)
+#define SET_SELECTION(options)                                                                            \
+    SET(options, source_layer), SET(options, destination_layer), SET(options, num_layers),                \
+        SET(options, source_outer), SET(options, destination_outer), SET(options, num_outers),            \
+        SET(options, source_head), SET(options, destination_head), SET(options, num_heads)
 
 static const struct word agent_flags[] = {
     {"no_progress_thread", KVMEM_AGENT_NO_PROGRESS_THREAD},
