@@ -86,7 +86,9 @@ void faults_end(void) {
     is_planned = has_limit = false;
 }
 
-void faults_spare(bool is_spared) { if (settings.faults) SIM(sim_spare(is_spared)); }
+void faults_spare(bool is_spared) {
+    if (settings.faults) SIM(sim_spare(is_spared));
+}
 
 uint64_t faults_planned(void) { return planned; }
 

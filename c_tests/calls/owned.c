@@ -113,7 +113,9 @@ void owned_open(void) {
     CHECK_EQ(setenv("TMPDIR", directory.path, 1), 0);
 }
 
-void owned_remove_files(void) { for (int i = 0; i < NUM_PATHS; i++) unlink(files[i]); }
+void owned_remove_files(void) {
+    for (int i = 0; i < NUM_PATHS; i++) unlink(files[i]);
+}
 
 void owned_close(void) {
     owned_remove_files();

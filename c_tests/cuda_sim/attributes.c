@@ -38,7 +38,8 @@ static attribute_info attributes[] = {
     ATTRIBUTE(DMA_BUF_SUPPORTED, 1),
     ATTRIBUTE(HANDLE_TYPE_FABRIC_SUPPORTED, 1), /* and yet nothing can be created so, unless a test lets it */
     ATTRIBUTE(MULTICAST_SUPPORTED, 0),
-    ATTRIBUTE(HOST_NUMA_ID, 0), ATTRIBUTE(HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1), };
+    ATTRIBUTE(HOST_NUMA_ID, 0), ATTRIBUTE(HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1),
+};
 #define NUM_ATTRIBUTES (sizeof(attributes) / sizeof(attributes[0]))
 
 static attribute_info *find(CUdevice_attribute attribute) {

@@ -34,7 +34,8 @@ uint64_t inode_of(int fd) {
 elsewhere elsewhere_of(int fd) {
     return (elsewhere){
         .process_start = process_start(getpid()),
-        .file = inode_of(fd), .process = (int32_t)getpid(), .fd = fd, };
+        .file = inode_of(fd), .process = (int32_t)getpid(), .fd = fd,
+    };
 }
 
 int elsewhere_open(const elsewhere *where) {

@@ -22,7 +22,8 @@ static void count_spans(sim_counts *counts) {
     uint64_t *const counts_of_kinds[] = {
         [SPAN_ALLOCATION] = &counts->allocations,   [SPAN_MAPPING] = &counts->mappings,
         [SPAN_REGISTRATION] = &counts->registrations, [SPAN_HOST_ALLOCATION] = &counts->host_allocations,
-        [SPAN_IPC] = &counts->ipc_openings, };
+        [SPAN_IPC] = &counts->ipc_openings,
+    };
     EACH(span, known, sim.spans) {
         *counts_of_kinds[known->kind] += known->kind == SPAN_IPC ? known->openings : 1;
     }

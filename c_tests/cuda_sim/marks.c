@@ -15,7 +15,9 @@ mark *mark_hold(mark *held) {
     return held;
 }
 
-void mark_release(mark *released) { if (released != NULL && --released->holders == 0) free(released); }
+void mark_release(mark *released) {
+    if (released != NULL && --released->holders == 0) free(released);
+}
 
 void mark_reach(mark *reached, CUresult error) {
     struct timespec now;

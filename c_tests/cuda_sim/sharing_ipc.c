@@ -31,7 +31,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
         .magic = MAGIC,
         .size = known->size,
         .file = elsewhere_of(known->memory->fd),
-        .physical_device = sim.devices[known->memory->owner].physical, };
+        .physical_device = sim.devices[known->memory->owner].physical,
+    };
     memset(handle, 0, sizeof(*handle));
     memcpy(handle, &name, sizeof(name));
     return CUDA_SUCCESS;

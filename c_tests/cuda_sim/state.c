@@ -7,7 +7,8 @@
 #include <stdlib.h>
 
 state sim = {
-    .lock = PTHREAD_MUTEX_INITIALIZER, .work_done = PTHREAD_COND_INITIALIZER, .last_number = 0x1000, };
+    .lock = PTHREAD_MUTEX_INITIALIZER, .work_done = PTHREAD_COND_INITIALIZER, .last_number = 0x1000,
+};
 
 bool sim_lock(void) { return pthread_mutex_lock(&sim.lock) == 0; }
 

@@ -137,7 +137,8 @@ TEST(access_is_checked) {
 TEST(access_is_set_for_all_or_none) {
     const CUmemAccessDesc both[] = {
         access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
-        access_for(99, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), };
+        access_for(99, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+    };
     CU(cuInit(0));
     OWN_MAPPED(address, map_two(), 8 * MIB);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemSetAccess(address, 6 * MIB, both, NUM(both)));

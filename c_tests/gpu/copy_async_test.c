@@ -86,7 +86,8 @@ TEST(all_handles_may_go_at_once) {
     const size_t size = kv_region_size(&config);
     const uint64_t memory[] = {engine_allocate(0, size), engine_allocate(0, size)};
     kvmem_layout *layouts[] = {
-        layout_with_release(&config, memory[0]), layout_with_release(&config, memory[1]), };
+        layout_with_release(&config, memory[0]), layout_with_release(&config, memory[1]),
+    };
     GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);

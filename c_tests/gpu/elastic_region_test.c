@@ -148,8 +148,8 @@ TEST(an_extent_is_64_mib_unless_asked_otherwise) {
 }
 
 TEST(extents_are_whole_granules) {
-    kvmem_elastic_options options = {
-        .struct_size = sizeof(options), .size = EXTENT, .extent_size = EXTENT + 4096, };
+    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = EXTENT,
+                                            it.extent_size = EXTENT + 4096);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_region_create_elastic, &options);
     options.extent_size = 0;
     options.size = 0;
@@ -160,8 +160,8 @@ TEST(extents_are_whole_granules) {
 }
 
 static kvmem_status reserve_extents_of(uint64_t size, uint64_t extent_size) {
-    kvmem_elastic_options options = {
-        .struct_size = sizeof(options), .size = size, .extent_size = extent_size, };
+    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = size,
+                                            it.extent_size = extent_size);
     OWNED(kvmem_region) region = (kvmem_region *)&region;
     const kvmem_status status = kvmem_region_create_elastic(&options, &region, ERR);
     CHECK((region == NULL) == (status != KVMEM_STATUS_OK));

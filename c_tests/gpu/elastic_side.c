@@ -73,7 +73,8 @@ static void visit_slots(const side *side, visit visit) {
                     .at = side->model.starts[region] + kv_offset(config, block, region, plane),
                     .address =
                         strides.bases[region] + plane * strides.outer_stride + block * strides.block_stride,
-                    .size = kv_block_stride(config), };
+                    .size = kv_block_stride(config),
+                };
                 visit(side, &slot);
             }
         }

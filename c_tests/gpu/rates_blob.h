@@ -17,7 +17,8 @@ enum {
     NUM_RATES = 15,
     PEER_RATE_READ = 0,
     PEER_RATE_READ_CTA = 3,
-    PEER_RATE_WRITE = 4, PEER_RATE_WRITE_BATCH = 5, PEER_RATE_WRITE_KERNEL = 6, NUM_PEER_RATES = 8, };
+    PEER_RATE_WRITE = 4, PEER_RATE_WRITE_BATCH = 5, PEER_RATE_WRITE_KERNEL = 6, NUM_PEER_RATES = 8,
+};
 
 typedef struct rates_blob {
     unsigned char bytes[512];

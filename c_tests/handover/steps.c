@@ -33,4 +33,6 @@ const char *step_told(const step *step) {
     return step->bytes > 0 ? "within the first message" : "before the first message";
 }
 
-void step_die(void) { for (;;) kill(getpid(), SIGKILL); }
+void step_die(void) {
+    for (;;) kill(getpid(), SIGKILL);
+}

@@ -12,4 +12,6 @@ bool can_test_other_users(const char *what) {
     return can;
 }
 
-void require_other_users(const char *what) { if (geteuid() != 0) SKIP(REASON, what, (unsigned)geteuid()); }
+void require_other_users(const char *what) {
+    if (geteuid() != 0) SKIP(REASON, what, (unsigned)geteuid());
+}

@@ -15,7 +15,9 @@ static bool there_are_some(void) {
     return (info.capabilities & KVMEM_CUDA_FABRIC) != 0;
 }
 
-static void require_fabric(void) { if (!there_are_some()) SKIP("fabric handles: this driver creates none"); }
+static void require_fabric(void) {
+    if (!there_are_some()) SKIP("fabric handles: this driver creates none");
+}
 
 /* Asked for, they are there, or the driver's reason is. */
 TEST(they_are_made_or_refused) {

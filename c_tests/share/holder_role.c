@@ -68,7 +68,9 @@ static void serve_share(int socket, const holder_request *request) {
     }
 }
 
-static void end_shares(void) { while (num_shares > 0) kvmem_share_destroy(shares[--num_shares]); }
+static void end_shares(void) {
+    while (num_shares > 0) kvmem_share_destroy(shares[--num_shares]);
+}
 
 static void destroy_own(void) {
     kvmem_region_destroy(own);
@@ -99,7 +101,9 @@ static kvmem_status open_shared_layout(int socket) {
                  REF(OPTIONS(kvmem_open_options, it.flags = KVMEM_OPEN_TRUST_OWNER)));
 }
 
-static void close_opened(void) { while (num_opened > 0) kvmem_region_destroy(opened[--num_opened]); }
+static void close_opened(void) {
+    while (num_opened > 0) kvmem_region_destroy(opened[--num_opened]);
+}
 
 static void check(const holder_request *request) {
     if (own_layout == NULL || request->which == HOLDING_OPENED) {

@@ -75,7 +75,9 @@ static void expect_installed(uint32_t level, const char *target, const char *mes
 }
 
 /* Until it is not 0. The process's deadline bounds the wait. */
-static void await_count(const atomic_uint *count) { while (*count == 0) sched_yield(); }
+static void await_count(const atomic_uint *count) {
+    while (*count == 0) sched_yield();
+}
 
 static atomic_bool is_enough;
 

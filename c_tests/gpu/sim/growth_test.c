@@ -18,7 +18,8 @@ static void expect_nothing_else(void) {
     static const char *const others[] = {
         "cuDevicePrimaryCtxRetain",    "cuCtxPushCurrent_v2",   "cuMemExportToShareableHandle",
         "cuMemGetAddressRange_v2",     "cuDeviceCanAccessPeer", "cuMemGetAccess",
-        "cuMemRetainAllocationHandle", "cuPointerGetAttribute", "cuMemAddressReserve", };
+        "cuMemRetainAllocationHandle", "cuPointerGetAttribute", "cuMemAddressReserve",
+    };
     for (size_t i = 0; i < NUM(others); i++) expect_calls(others[i], 0);
 }
 

@@ -17,7 +17,8 @@ static kvmem_rates_info measure(void) {
 TEST(what_can_not_be_measured_is_a_default) {
     static const char *const needed[] = {
         "cuMemAlloc_v2", "cuMemHostRegister_v2", "cuStreamCreateWithPriority", "cuEventCreate",
-        "cuEventRecord", "cuEventQuery",         "cuEventElapsedTime",         "cuMemcpyAsync", };
+        "cuEventRecord", "cuEventQuery",         "cuEventElapsedTime",         "cuMemcpyAsync",
+    };
     const sim_counts before = sim_live_now();
     for (size_t i = 0; i < NUM(needed); i++) {
         SIM(sim_reset());
