@@ -50,7 +50,7 @@ pub fn run(options: Options, commands: UnboundedReceiver<Command>, sink: Sink) {
     runtime.shutdown_background();
 }
 
-/// Passes commands on, and ends the client as soon as they end, whatever it waits for.
+/// Passes commands on. When they end, the client ends at once, even while it waits for etcd.
 async fn serve(options: Options, mut commands: UnboundedReceiver<Command>, sink: Sink, lease: LeaseSlot) {
     let (forward, forwarded) = tokio::sync::mpsc::unbounded_channel();
     let (ended, end) = oneshot::channel::<()>();

@@ -27,7 +27,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The largest message that is accepted. A page of a snapshot that is larger is read in smaller pages.
 const MOST_MESSAGE: usize = 64 << 20;
 const PAGE: i64 = 512;
-/// The most keys of a snapshot, whatever another program writes.
+/// The most keys of a snapshot: another program may write more.
 const MOST_KEYS: usize = 1 << 17;
 
 /// Statuses of the C ABI.
@@ -206,7 +206,7 @@ impl Session {
             0 => None,
             id => limited(MOST_WAIT, client.keep_alive(id)).await.ok(),
         };
-        let (mut keeper, mut answers) = match kept {
+        let (mut keeper, mut replies) = match kept {
             Some(kept) => kept,
             None => {
                 let granted = limited(MOST_WAIT, client.grant(seconds.into(), None)).await?;
@@ -219,12 +219,12 @@ impl Session {
         let task = tokio::task::spawn_local(async move {
             let reason = loop {
                 sleep(interval).await;
-                let answer = async {
+                let reply = async {
                     keeper.keep_alive().await?;
-                    answers.message().await
+                    replies.message().await
                 };
-                match limited(interval.max(Duration::from_secs(1)), answer).await {
-                    Ok(Some(answer)) if answer.ttl() > 0 => {}
+                match limited(interval.max(Duration::from_secs(1)), reply).await {
+                    Ok(Some(reply)) if reply.ttl() > 0 => {}
                     Ok(_) => {
                         break Failure { status: status::IO, message: "the lease has ended".to_string() };
                     }
@@ -245,7 +245,7 @@ impl Session {
         vec![put(self.keys.entry(name), entry), put(self.keys.presence(name), presence)]
     }
 
-    /// Stores an entry, whatever is there.
+    /// Stores an entry, and replaces one that exists.
     pub async fn put(
         &self,
         name: &str,
@@ -284,7 +284,7 @@ impl Session {
         let is_absent = done
             .op_responses()
             .iter()
-            .any(|answer| matches!(answer, TxnOpResponse::Get(found) if found.kvs().is_empty()));
+            .any(|response| matches!(response, TxnOpResponse::Get(found) if found.kvs().is_empty()));
         Ok(done.succeeded() || is_absent)
     }
 
@@ -394,7 +394,7 @@ fn revision(found: &GetResponse) -> i64 {
     found.header().map_or(0, |header| header.revision())
 }
 
-/// What is needed to end the lease when the client ends, whatever it is doing.
+/// The client and the id of the lease: the lease is revoked when the client ends, even during another call.
 pub type LeaseSlot = Rc<Cell<Option<(Client, i64)>>>;
 
 /// A channel for the loss of the lease.

@@ -12,7 +12,7 @@ use super::store::{Report, State};
 use crate::error::Error;
 use crate::log::log;
 
-/// The most agents whose state is kept, whatever another process writes to the directory.
+/// The most agents whose state is kept: another process may write more to the directory.
 pub const MOST_AGENTS: usize = 1 << 16;
 
 /// A change.

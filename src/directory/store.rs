@@ -10,8 +10,8 @@ use crossbeam_channel::Sender;
 use super::entry::{Entry, Presence};
 use crate::error::{Error, Result};
 
-/// Stores entries. Requests are executed in order, by a thread of the store: a caller waits for the reply as long as it
-/// wants, whatever the store waits for.
+/// Stores entries. Requests are executed in order, by a thread of the store: a caller waits for the reply until
+/// its own deadline, even if the store blocks for longer.
 pub trait Store: Send + Sync {
     /// Queues a request. The reply is sent once, unless the store ends before.
     fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Reply>>);
