@@ -79,6 +79,7 @@ lint: setup
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 	cd etcd && cargo fmt --check
+	cd etcd && cargo clippy --locked --all-targets -- -D warnings
 	scripts/pages.py
 	scripts/module_cycles.py
 	scripts/unsafe_modules.py
