@@ -5,9 +5,7 @@ const c = @import("c");
 const core = @import("core.zig");
 const Agent = @import("agent.zig").Agent;
 const Layout = @import("layout.zig").Layout;
-const transfer = @import("transfer.zig");
-const Completion = transfer.Completion;
-const Queue = transfer.Queue;
+const Queue = @import("transfer.zig").Queue;
 const Diagnostics = core.Diagnostics;
 const Error = core.Error;
 const call = core.call;
@@ -237,100 +235,4 @@ fn pointer(text: ?[:0]const u8) [*c]const u8 {
 
 fn bytes(first: ?*const anyopaque, size: usize) []const u8 {
     return if (first) |address| @as([*]const u8, @ptrCast(address))[0..size] else &.{};
-}
-
-const expect = std.testing.expect;
-const expectEqual = std.testing.expectEqual;
-const expectError = std.testing.expectError;
-const expectEqualStrings = std.testing.expectEqualStrings;
-/// Ends a test that would wait for ever.
-const patience: u64 = 60 * std.time.ns_per_s;
-
-/// The next event, which must be the only one.
-fn expectEvent(directory: Directory, kind: DirectoryChange, version: u64) !void {
-    const events = try directory.takeEvents(patience, null);
-    defer events.deinit();
-    try expectEqual(1, events.count());
-    const event = try events.get(0, null);
-    try expectEqual(kind, event.kind);
-    try expectEqualStrings("publisher", event.agent);
-    try expectEqual(version, event.version);
-    try expectEqual(0, event.status);
-    try expectEqualStrings("", event.message);
-    try expectError(error.OutOfRange, events.get(1, null));
-}
-
-test "an agent is published, found, watched and withdrawn" {
-    var buffer: [64]u8 = undefined;
-    const folder = try std.fmt.bufPrintSentinel(&buffer, "/tmp/kvmem-zig-directory-{d}", .{std.c.getpid()}, 0);
-    defer _ = std.c.rmdir(folder.ptr);
-
-    const agent = Agent.init("publisher", .{}, null) catch |failure| {
-        if (failure == error.UnavailableNixl and std.c.getenv("KVMEM_NIXL_LIBRARY") == null) return error.SkipZigTest;
-        return failure;
-    };
-    defer agent.deinit();
-    try agent.createBackend("UCX", &.{}, null);
-    const reader = try Agent.init("reader", .{}, null);
-    defer reader.deinit();
-    try reader.createBackend("UCX", &.{}, null);
-    const cache = try Layout.init(.{
-        .config = .{ .num_blocks = 4, .num_layers = 2, .outer_dim = 2, .page_size = 4, .inner_dim = 32, .dtype_width = 2, .kind = .fully_contiguous },
-        .memory = .{ .system = .{} },
-        .agent = agent,
-    }, null);
-    defer cache.deinit();
-
-    const publisher = try Directory.init(.{ .folder = folder }, null);
-    const watcher = try Directory.init(.{ .folder = folder }, null);
-    defer watcher.deinit();
-    const queue = try Queue.init(null);
-    defer queue.deinit();
-    try watcher.watch("publisher", patience, null);
-    try watcher.reportEvents(queue, 7, null);
-    try expectError(error.NotFound, watcher.lookUp("publisher", patience, null));
-    try publisher.publish(agent, &.{NamedLayout.of("cache", cache)}, patience, null);
-    var completions: [1]Completion = undefined;
-    try expectEqual(7, (try queue.wait(patience, &completions, null))[0].user_data);
-    try watcher.reportEvents(null, 0, null);
-    try expectEvent(watcher, .published, 1);
-
-    const entry = try watcher.lookUp("publisher", patience, null);
-    defer entry.deinit();
-    try watcher.check(entry, patience, null);
-    const info = try entry.info(null);
-    try expectEqualStrings("publisher", info.agent);
-    try expect(info.incarnation != 0 and info.metadata.len > 0);
-    try expectEqual(1, info.version);
-    try expectEqual(1, info.layout_count);
-    const published = try entry.layout(0, null);
-    try expectEqualStrings("cache", published.name);
-    const exported = try cache.exportDescriptor(null);
-    defer exported.deinit();
-    try expectEqualStrings(exported.bytes(), published.descriptor);
-    try expectError(error.OutOfRange, entry.layout(1, null));
-    try entry.load(reader, null);
-    const remote = try entry.importLayout(reader, "cache", null);
-    remote.deinit();
-    try expectError(error.NotFound, entry.importLayout(reader, "other", null));
-
-    try publisher.publish(agent, &.{}, patience, null);
-    try expectEvent(watcher, .updated, 2);
-    try expectError(error.Stale, watcher.check(entry, patience, null));
-    try publisher.withdraw("publisher", patience, null);
-    try expectEvent(watcher, .withdrawn, 2);
-    try expectError(error.NotFound, publisher.withdraw("publisher", patience, null));
-    try publisher.publish(agent, &.{}, patience, null);
-    publisher.deinit(); // withdraws
-    try expectError(error.NotFound, watcher.check(entry, patience, null));
-    try watcher.unwatch("publisher", patience, null);
-    try expectError(error.NotFound, watcher.unwatch(null, patience, null));
-
-    var diagnostics: Diagnostics = .{};
-    defer diagnostics.deinit();
-    try expectError(error.InvalidArgument, Directory.init(.{}, &diagnostics));
-    try expect(std.mem.indexOf(u8, diagnostics.message(), "folder or endpoints") != null);
-    const endpoints = [_][*:0]const u8{"http://user:secret@127.0.0.1:1"};
-    try expectError(error.InvalidArgument, Directory.init(.{ .endpoints = &endpoints, .lease_seconds = 5 }, &diagnostics));
-    try expect(std.mem.indexOf(u8, diagnostics.message(), "secret") == null);
 }

@@ -156,5 +156,4 @@ pub fn removeLog(diagnostics: ?*Diagnostics) Error!void {
 
 test {
     _ = @import("test.zig");
-    _ = directory;
 }

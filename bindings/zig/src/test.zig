@@ -8,6 +8,7 @@ test {
     _ = @import("test/transfer.zig");
     _ = @import("test/share.zig");
     _ = @import("test/agent.zig");
+    _ = @import("test/directory.zig");
     _ = @import("test/nixl.zig");
     _ = @import("test/cuda.zig");
 }
