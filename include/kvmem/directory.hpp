@@ -125,8 +125,9 @@ struct DirectoryOptions {
         c.user = text(user);
         c.password = text(password);
         // What does not fit is refused, rather than cut.
-        const bool fits = lease.count() >= 0 && lease.count() <= std::numeric_limits<std::uint32_t>::max();
-        c.lease_seconds = fits ? static_cast<std::uint32_t>(lease.count()) : std::numeric_limits<std::uint32_t>::max();
+        constexpr auto most = std::numeric_limits<std::uint32_t>::max();
+        const bool fits = lease.count() >= 0 && lease.count() <= most;
+        c.lease_seconds = fits ? static_cast<std::uint32_t>(lease.count()) : most;
         return c;
     }
 
