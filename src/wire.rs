@@ -29,10 +29,19 @@ pub struct Form {
 impl Form {
     /// The bytes of some fields in a version.
     pub fn write<T: Serialize>(&self, version: u16, fields: &T) -> Result<Vec<u8>> {
-        let mut body = Vec::new();
-        ciborium::into_writer(fields, &mut body)
+        let mut bytes = Vec::new();
+        self.append(version, fields, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Adds the bytes of some fields in a version to `bytes`.
+    pub fn append<T: Serialize>(&self, version: u16, fields: &T, bytes: &mut Vec<u8>) -> Result<()> {
+        let start = bytes.len();
+        bytes.extend_from_slice(&[0; HEADER]);
+        ciborium::into_writer(fields, &mut *bytes)
             .map_err(|error| Error::new(Status::OutOfMemory, format!("write a {}: {error}", self.name)))?;
-        self.frame(version, &body)
+        let (header, body) = bytes[start..].split_at_mut(HEADER);
+        self.fill_header(version, header, body)
     }
 
     /// The version and the fields of some bytes. The caller must check the values of the fields.
@@ -50,20 +59,24 @@ impl Form {
         self.unframe(bytes).map(|(version, _)| version)
     }
 
-    /// Puts the header before the fields.
-    pub fn frame(&self, version: u16, body: &[u8]) -> Result<Vec<u8>> {
+    fn fill_header(&self, version: u16, header: &mut [u8], body: &[u8]) -> Result<()> {
         let Ok(length) = u32::try_from(body.len()) else {
             fail!(OutOfRange, "a {} of {} bytes is too large", self.name, body.len());
         };
-        let mut bytes = Vec::with_capacity(HEADER + body.len());
-        bytes.extend_from_slice(self.magic);
-        bytes.extend_from_slice(&version.to_le_bytes());
-        bytes.extend_from_slice(&0u16.to_le_bytes());
-        bytes.extend_from_slice(&length.to_le_bytes());
-        let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes), body);
-        bytes.extend_from_slice(&checksum.to_le_bytes());
-        bytes.extend_from_slice(body);
-        Ok(bytes)
+        header[..8].copy_from_slice(self.magic);
+        header[8..10].copy_from_slice(&version.to_le_bytes());
+        header[12..16].copy_from_slice(&length.to_le_bytes());
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&header[..16]), body);
+        header[16..].copy_from_slice(&checksum.to_le_bytes());
+        Ok(())
+    }
+
+    /// Puts the header before fields, which may be anything.
+    #[cfg(test)]
+    pub fn frame(&self, version: u16, body: &[u8]) -> Result<Vec<u8>> {
+        let mut header = [0; HEADER];
+        self.fill_header(version, &mut header, body)?;
+        Ok([&header[..], body].concat())
     }
 
     fn unframe<'a>(&self, bytes: &'a [u8]) -> Result<(u16, &'a [u8])> {

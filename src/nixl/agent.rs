@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{SendError, Sender, bounded, unbounded};
+use crossbeam_channel::{Sender, bounded};
 
 use super::agent_config::AgentConfig;
 use super::bell::Bell;
@@ -19,6 +19,7 @@ use super::notification::Notification;
 use super::receive::ReceiveTask;
 use super::state::AgentState;
 use super::thread::{AgentTask, Command};
+use super::unbounded::{self, unbounded};
 use crate::error::{Error, Result, Status, ensure};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
@@ -32,7 +33,7 @@ pub(super) const GRACE: Duration = Duration::from_millis(100);
 pub struct Agent {
     log_id: LogId,
     name: String,
-    commands: Sender<Command>,
+    commands: unbounded::Sender<Command>,
     /// Receives a token after each command. A capacity of one is enough: one token represents all pending commands.
     wakes: Sender<()>,
     executor: Arc<Executor>,
@@ -166,7 +167,7 @@ impl Agent {
     }
 
     fn send(&self, command: Command) -> Result<()> {
-        self.commands.send(command).map_err(|SendError(command)| {
+        self.commands.send(command).map_err(|command| {
             let error = thread_gone();
             if let Command::Start(mut work) = command {
                 work.not_begun(&error);
@@ -216,7 +217,7 @@ impl Agent {
 #[cfg(test)]
 impl Agent {
     /// An agent without a thread: calls wait until the receiver is dropped.
-    pub fn unattended() -> (Arc<Self>, crossbeam_channel::Receiver<Command>) {
+    pub fn unattended() -> (Arc<Self>, unbounded::Receiver<Command>) {
         let (commands, receiver) = unbounded();
         let (wakes, _) = bounded(1);
         let thread_id = std::thread::current().id();

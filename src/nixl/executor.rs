@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::state::AgentState;
 use super::thread::{AgentTask, Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy};
+use super::unbounded::Receiver as CommandReceiver;
 use crate::file_limit::FileSizeSignal;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -27,7 +28,7 @@ pub struct Executor(Mutex<Option<Running>>);
 
 struct Running {
     state: AgentState,
-    commands: Receiver<Command>,
+    commands: CommandReceiver<Command>,
     tasks: TaskQueue,
 }
 
@@ -56,7 +57,7 @@ impl Executor {
     pub fn run(
         &self,
         state: AgentState,
-        commands: Receiver<Command>,
+        commands: CommandReceiver<Command>,
         wakes: &Receiver<()>,
         idle_poll: Option<Duration>,
     ) {

@@ -30,6 +30,7 @@ pub mod state;
 mod sys;
 mod thread;
 mod ucx_log;
+mod unbounded;
 
 pub use agent::Agent;
 pub use agent_config::{AgentConfig, SyncMode};

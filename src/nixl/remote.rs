@@ -3,11 +3,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use once_cell::sync::OnceCell;
 
+use super::call::c_string;
 use crate::error::{Error, Result, Status, fail};
 use crate::process::ProcessIdentity;
 
@@ -16,6 +18,8 @@ use crate::process::ProcessIdentity;
 #[derive(Debug)]
 pub struct Remote {
     name: String,
+    /// The same for NIXL.
+    c_name: Arc<CStr>,
     /// How many transfers with it are in flight, or [`INVALID`].
     in_flight: AtomicUsize,
     /// The process of the peer, once a layout was imported that names it: metadata does not.
@@ -25,8 +29,18 @@ pub struct Remote {
 const INVALID: usize = usize::MAX;
 
 impl Remote {
-    pub(super) fn new(name: &str) -> Arc<Self> {
-        Arc::new(Self { name: name.to_string(), in_flight: AtomicUsize::new(0), process: OnceCell::new() })
+    pub(super) fn new(name: &str) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            name: name.to_string(),
+            c_name: c_string("the peer's name", name)?.into(),
+            in_flight: AtomicUsize::new(0),
+            process: OnceCell::new(),
+        }))
+    }
+
+    /// The peer agent's name for NIXL.
+    pub(super) fn c_name(&self) -> Arc<CStr> {
+        self.c_name.clone()
     }
 
     /// The peer agent's name.

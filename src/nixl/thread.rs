@@ -9,9 +9,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, TryRecvError};
-
 use super::state::AgentState;
+use super::unbounded::Receiver;
 use crate::error::Error;
 use crate::guarded::guarded;
 use crate::leak;
@@ -26,7 +25,7 @@ pub enum TaskStep {
     InFlight,
     /// It waits for something that may take long.
     Waiting,
-    /// It is complete and can be dropped.
+    /// It is complete: nothing follows but [`AgentTask::end`].
     Done,
 }
 
@@ -34,6 +33,9 @@ pub enum TaskStep {
 pub trait AgentTask: Send {
     /// Takes one short step.
     fn step(&mut self, state: &mut AgentState) -> TaskStep;
+
+    /// Ends the work, whose last step has returned [`TaskStep::Done`].
+    fn end(self: Box<Self>) {}
 
     /// Reports that the agent's thread has ended, so that the work was never begun. Whatever starts the work gets the same
     /// error.
@@ -110,15 +112,8 @@ impl TaskQueue {
     pub fn run_round(&mut self, state: &mut AgentState, commands: &Receiver<Command>) -> RoundOutcome {
         let mut round = RoundOutcome::Quiet;
         for _ in 0..COMMANDS_PER_ROUND {
-            let next = self.left.pop_front().map_or_else(|| commands.try_recv(), Ok);
-            match next {
-                Ok(command) => self.execute(command, state),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => {
-                    self.stopping = true;
-                    break;
-                }
-            }
+            let Some(command) = self.left.pop_front().or_else(|| commands.take()) else { break };
+            self.execute(command, state);
             round = RoundOutcome::Progressed;
         }
         if self.step_all(state) {
@@ -130,11 +125,10 @@ impl TaskQueue {
     /// Takes over work that is to be started; false if there are other commands, which are left to the agent's thread.
     pub fn take_starts(&mut self, commands: &Receiver<Command>) -> bool {
         while self.left.is_empty() {
-            match commands.try_recv() {
-                Ok(Command::Start(work)) => self.work.push((work, TaskStep::Progressed)),
-                Ok(other) => self.left.push_back(other),
-                Err(TryRecvError::Empty) => return true,
-                Err(TryRecvError::Disconnected) => return false,
+            match commands.take() {
+                Some(Command::Start(work)) => self.work.push((work, TaskStep::Progressed)),
+                Some(other) => self.left.push_back(other),
+                None => return true,
             }
         }
         false
@@ -148,7 +142,7 @@ impl TaskQueue {
         loop {
             match guarded(|| work.step(state)) {
                 Ok(TaskStep::Done) => {
-                    let _: Option<()> = logged(|| drop(work));
+                    end(work);
                     return false;
                 }
                 Ok(step) => {
@@ -169,21 +163,20 @@ impl TaskQueue {
 
     /// Runs one step of each task. Returns whether any made progress.
     pub fn step_all(&mut self, state: &mut AgentState) -> bool {
-        let mut index = 0;
+        let (mut index, mut has_progressed) = (0, false);
         while let Some((work, last)) = self.work.get_mut(index) {
             match guarded(|| work.step(state)) {
+                Ok(TaskStep::Done) => {
+                    end(self.work.remove(index).0);
+                    has_progressed = true;
+                }
                 Ok(step) => {
                     *last = step;
+                    has_progressed |= step == TaskStep::Progressed;
                     index += 1;
                 }
                 Err(error) => abandon(self.work.remove(index).0, error),
             }
-        }
-        let has_progressed =
-            self.work.iter().any(|(_, last)| matches!(last, TaskStep::Progressed | TaskStep::Done));
-        for (done, _) in self.work.extract_if(.., |(_, last)| *last == TaskStep::Done) {
-            // A panic here would end the thread, and every later call of the agent would wait for ever.
-            let _: Option<()> = logged(|| drop(done));
         }
         has_progressed
     }
@@ -234,6 +227,11 @@ fn abandon(mut work: Box<dyn AgentTask>, error: Error) {
     leak::intentionally(work);
 }
 
+/// Ends a task. A panic here would end the thread, and every later call of the agent would wait for ever.
+fn end(work: Box<dyn AgentTask>) {
+    let _: Option<()> = logged(|| work.end());
+}
+
 /// Runs a command; a panic in it ends the command, not the thread.
 fn logged<R>(function: impl FnOnce() -> R) -> Option<R> {
     guarded(function).inspect_err(|error| log!(Error, "on the agent's thread: {error}")).ok()
@@ -254,6 +252,7 @@ mod tests {
 
     use super::*;
     use crate::error::Status;
+    use crate::nixl::unbounded::unbounded as queue;
 
     struct Probe {
         panics: bool,
@@ -343,12 +342,12 @@ mod tests {
     #[test]
     fn a_waiting_thread_does_work_and_keeps_the_order_of_commands() {
         let (reported, _) = unbounded();
-        let (commands, receiver) = unbounded();
+        let (sender, receiver) = queue();
         let (first, _) = probe(false, &reported);
         let (second, _) = probe(false, &reported);
-        commands.send(Command::Start(first)).ok().unwrap();
-        commands.send(Command::Run(Box::new(|_| ()))).ok().unwrap();
-        commands.send(Command::Start(second)).ok().unwrap();
+        sender.send(Command::Start(first)).ok().unwrap();
+        sender.send(Command::Run(Box::new(|_| ()))).ok().unwrap();
+        sender.send(Command::Start(second)).ok().unwrap();
         let mut tasks = TaskQueue::default();
         assert!(!tasks.take_starts(&receiver));
         assert!(!tasks.take_starts(&receiver), "the command was not run yet");
@@ -356,7 +355,7 @@ mod tests {
         assert_eq!(tasks.run_round(&mut AgentState::unloaded(), &receiver), RoundOutcome::Progressed);
         assert_eq!((tasks.work.len(), tasks.left.len(), receiver.len()), (2, 0, 0));
         assert!(tasks.take_starts(&receiver));
-        commands.send(Command::Stop).ok().unwrap();
+        sender.send(Command::Stop).ok().unwrap();
         assert!(!tasks.take_starts(&receiver) && !tasks.are_over());
     }
 }

@@ -66,7 +66,9 @@ impl AgentState {
         let peer = unsafe { copied(name) };
         // SAFETY: see above; copied, not used again.
         unsafe { libc::free(name.cast()) };
-        self.remotes.entry(peer.clone()).or_insert_with(|| Remote::new(&peer));
+        if !self.remotes.contains_key(&peer) {
+            self.remotes.insert(peer.clone(), Remote::new(&peer)?);
+        }
         log!(Debug, "agent {} loaded {} bytes of metadata of '{peer}'", self.log_name(), metadata.len());
         Ok(peer)
     }
@@ -116,7 +118,7 @@ impl AgentState {
     /// Fails if the name is that of the agent itself.
     pub(super) fn ensure_peer(&self, name: &str, what: &str) -> Result<()> {
         ensure!(
-            name.as_bytes() != self.name.as_bytes(),
+            name.as_bytes() != self.name.to_bytes(),
             InvalidArgument,
             "'{name}' is the agent itself; {what}"
         );
@@ -128,7 +130,8 @@ impl AgentState {
         if let Some(remote) = self.remotes.get(name) {
             return Ok(remote.clone());
         }
-        let peer = c_string("the peer's name", name)?;
+        let remote = Remote::new(name)?;
+        let peer = remote.c_name();
         // SAFETY: live handles; a null list checks for the agent only.
         let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), ptr::null_mut()) };
         ensure!(
@@ -137,7 +140,6 @@ impl AgentState {
             "agent '{}' has not loaded the metadata of agent '{name}'",
             self.display_name()
         );
-        let remote = Remote::new(name);
         self.remotes.insert(name.to_string(), remote.clone());
         Ok(remote)
     }

@@ -14,7 +14,7 @@ mod segments;
 mod telemetry;
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::CString;
+use std::ffi::CStr;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ptr;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::log_id::LogId;
 /// The NIXL objects of one agent. Only the thread that drives the agent uses it.
 pub struct AgentState {
     pub(super) agent: sys::nixl_capi_agent_t,
-    pub(super) name: CString,
+    pub(super) name: Arc<CStr>,
     log_id: LogId,
     /// By plugin.
     pub(super) backends: BTreeMap<String, Backend>,
@@ -74,13 +74,13 @@ impl AgentState {
         let status = unsafe { sys::nixl_capi_create_configured_agent(name.as_ptr(), &raw, &mut agent) };
         check(status, || format!("create agent '{}'", name.to_string_lossy()))
             .map_err(|error| explain_creation(error, config))?;
-        let mut state = Self::around(agent, name, log_id);
+        let mut state = Self::around(agent, name.into(), log_id);
         state.sum = config.telemetry.then(AgentTelemetry::default);
         Ok(state)
     }
 
     /// The state of an agent that has nothing yet.
-    fn around(agent: sys::nixl_capi_agent_t, name: CString, log_id: LogId) -> Self {
+    fn around(agent: sys::nixl_capi_agent_t, name: Arc<CStr>, log_id: LogId) -> Self {
         Self {
             agent,
             name,
@@ -129,7 +129,7 @@ impl AgentState {
 impl AgentState {
     /// One without NIXL, for code that calls none of it. It must not be dropped.
     pub(super) fn unloaded() -> std::mem::ManuallyDrop<Self> {
-        std::mem::ManuallyDrop::new(Self::around(ptr::null_mut(), CString::default(), LogId::next()))
+        std::mem::ManuallyDrop::new(Self::around(ptr::null_mut(), c"".into(), LogId::next()))
     }
 }
 

@@ -7,7 +7,7 @@ use std::ptr;
 use super::AgentState;
 use crate::error::{Error, Result, Status};
 use crate::log::{Count, log};
-use crate::nixl::call::{c_string, check};
+use crate::nixl::call::check;
 use crate::nixl::notification::{Notification, NotificationMap, NotificationSupport};
 use crate::nixl::sys;
 
@@ -17,7 +17,7 @@ impl AgentState {
         self.ensure_peer(peer, "a notification is sent to a peer")?;
         let remote = self.remote(peer)?;
         remote.ensure_valid()?;
-        let name = c_string("the peer's name", peer)?;
+        let name = remote.c_name();
         // NIXL fails for a null pointer, also with a size of 0.
         let data = if message.is_empty() { c"".as_ptr().cast::<c_void>() } else { message.as_ptr().cast() };
         // SAFETY: live agent; the message is copied.

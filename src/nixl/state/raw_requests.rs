@@ -9,7 +9,7 @@ use super::discovery::raw;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::Count;
 use crate::nixl::arguments::CallOptions;
-use crate::nixl::call::{c_string, check};
+use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::raw::{CostEstimate, RawSpans};
@@ -19,7 +19,7 @@ use crate::nixl::sys;
 impl AgentState {
     /// The side of a request that an agent's memory is, for the remote side: a peer's, or the agent's own for files.
     pub fn side_of(&mut self, agent: &str) -> Result<RequestSide> {
-        if agent.as_bytes() == self.name.as_bytes() {
+        if agent.as_bytes() == self.name.to_bytes() {
             return Ok(RequestSide::Own);
         }
         let remote = self.remote(agent)?;
@@ -34,14 +34,7 @@ impl AgentState {
         list: &Descriptors,
         options: &CallOptions,
     ) -> Result<ListId> {
-        let owner = match side {
-            RequestSide::Local => c_string("", "")?,
-            RequestSide::Own => self.name.clone(),
-            RequestSide::Peer(remote) => {
-                remote.ensure_valid()?;
-                c_string("the peer's name", remote.name())?
-            }
-        };
+        let owner = self.list_owner(side)?;
         let arguments = self.arguments(options)?;
         let raw_list = self.descriptor_list(list.memory_type(), list.spans())?;
         let mut prepared = ptr::null_mut();
@@ -77,13 +70,7 @@ impl AgentState {
         (side, remote): (&RequestSide, &Descriptors),
         options: &CallOptions,
     ) -> Result<RequestId> {
-        let name = match side {
-            RequestSide::Local | RequestSide::Own => self.name.clone(),
-            RequestSide::Peer(peer) => {
-                peer.ensure_valid()?;
-                c_string("the peer's name", peer.name())?
-            }
-        };
+        let name = self.agent_name(side)?;
         let arguments = self.arguments(options)?;
         let local_list = self.descriptor_list(local.memory_type(), local.spans())?;
         let remote_list = self.descriptor_list(remote.memory_type(), remote.spans())?;

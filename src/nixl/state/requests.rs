@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Prepared descriptor lists and transfer requests.
 
+use std::ffi::CStr;
 use std::ptr;
+use std::sync::Arc;
 
 use super::AgentState;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
-use crate::nixl::call::{c_string, check};
+use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::request::{
     DescriptorList, ListId, Operation, PreparedList, RequestHandle, RequestId, RequestSide, RequestState,
@@ -22,10 +24,7 @@ impl AgentState {
         memory_type: MemoryType,
         spans: impl Iterator<Item = Span>,
     ) -> Result<ListId> {
-        let owner = match side {
-            RequestSide::Local => c_string("", "")?,
-            RequestSide::Own | RequestSide::Peer(_) => self.agent_name(side)?,
-        };
+        let owner = self.list_owner(side)?;
         let list = self.descriptor_list(memory_type, spans)?;
         let mut raw = ptr::null_mut();
         // SAFETY: live handles; the list is copied.
@@ -213,14 +212,20 @@ impl AgentState {
         self.requests.get_mut(&id).ok_or_else(gone)
     }
 
-    fn agent_name(&self, side: &RequestSide) -> Result<std::ffi::CString> {
+    /// The name of the agent that a request is to.
+    pub(super) fn agent_name(&self, side: &RequestSide) -> Result<Arc<CStr>> {
         match side {
             RequestSide::Local | RequestSide::Own => Ok(self.name.clone()),
             RequestSide::Peer(remote) => {
                 remote.ensure_valid()?;
-                c_string("the peer's name", remote.name())
+                Ok(remote.c_name())
             }
         }
+    }
+
+    /// The name that a prepared list is for: the local side has none.
+    pub(super) fn list_owner(&self, side: &RequestSide) -> Result<Arc<CStr>> {
+        if let RequestSide::Local = side { Ok(c"".into()) } else { self.agent_name(side) }
     }
 
     pub(super) fn descriptor_list(

@@ -10,6 +10,11 @@ use crate::error::{Error, Result, Status};
 
 /// A prepared part.
 pub trait RunPart: Send + Sync + 'static {
+    /// Starts it, if it is the only one.
+    fn start(&self, run: Run) -> Result<()> {
+        self.prepare_start(run)()
+    }
+
     /// Prepares its start.
     fn prepare_start(&self, run: Run) -> Start;
 }
@@ -28,7 +33,7 @@ impl<P: RunPart> PartSequence<P> {
     /// Starts the first part; each other one starts when the part before it has ended.
     pub fn start(&self, run: Run) -> Result<()> {
         match &self.0.0[..] {
-            [only] => only.prepare_start(run)(),
+            [only] => only.start(run),
             _ => run.in_steps(self.0.clone()),
         }
     }

@@ -66,14 +66,24 @@ impl HostCopy {
     /// Starts the copy; a small one has ended on return.
     fn start(&self, run: Run) {
         let stop = (self.chunks.bytes() > INLINE).then(|| run.stop());
-        let job = HostRun::new(self.chunks.clone(), run);
-        let Some(stop) = stop else { return job.work(|| true) };
-        let (job, threads) = (Arc::new(job), self.threads());
-        *self.current() = Some(job.clone());
+        let Some(stop) = stop else { return HostRun::new(self.chunks.clone(), run).work(|| true) };
+        let (job, threads) = (self.shared(run), self.threads());
         if stop.is_asked() {
             job.cancel();
         }
         Pool::get().run(&(job as Arc<dyn Shared>), threads);
+    }
+
+    /// The run for several threads, in the memory of the one before it unless a thread still has that.
+    fn shared(&self, run: Run) -> Arc<HostRun> {
+        let mut current = self.current();
+        if let Some(job) = current.as_mut()
+            && let Some(last) = Arc::get_mut(job)
+        {
+            last.restart(run);
+            return job.clone();
+        }
+        current.insert(Arc::new(HostRun::new(self.chunks.clone(), run))).clone()
     }
 
     fn current(&self) -> crate::sync::MutexGuard<'_, Option<Arc<HostRun>>> {
@@ -303,6 +313,17 @@ impl HostRun {
             chunks,
             run: Mutex::new(Some(run)),
         }
+    }
+
+    /// Becomes another run of the same copy.
+    fn restart(&mut self, run: Run) {
+        let Self { next, left, left_of_layers, is_cut_short, failure, chunks, run: unfinished } = self;
+        *next.get_mut() = 0;
+        *left.get_mut() = chunks.count();
+        left_of_layers.iter_mut().for_each(|left| *left.get_mut() = chunks.each);
+        *is_cut_short.get_mut() = false;
+        drop(failure.take());
+        *unfinished.get_mut() = Some(run);
     }
 
     /// Copies chunks until none is left, or there is no time.

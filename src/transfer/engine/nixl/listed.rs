@@ -123,6 +123,13 @@ impl ListedFlow {
         }
     }
 
+    /// The requests of another run, with the memory of this one, which is over and closed.
+    pub fn restart(&mut self, state: &mut AgentState) {
+        let empty = Self::new(self.listed.clone(), state);
+        let used = std::mem::replace(self, empty);
+        (self.list, self.own) = (used.list, used.own);
+    }
+
     /// Whether some were not begun.
     pub fn has_more(&self) -> bool {
         !self.is_stopped && self.place.bytes < self.listed.plan.plan.bytes()

@@ -17,6 +17,7 @@ mod prepared;
 mod request_plan;
 mod run;
 pub mod served;
+mod spare;
 mod staged;
 #[cfg(test)]
 mod tests;
@@ -193,10 +194,16 @@ impl Engine for PartSequence<NixlMove> {
 }
 
 impl RunPart for NixlMove {
+    fn start(&self, run: Run) -> Result<()> {
+        let agent = self.shared.agent.clone();
+        let run = NixlRun::boxed(&self.shared, run.executed_by(agent.clone()));
+        agent.start(run)
+    }
+
     fn prepare_start(&self, run: Run) -> Start {
         let agent = self.shared.agent.clone();
-        let run = NixlRun::new(self.shared.clone(), run.executed_by(agent.clone()));
-        Box::new(move || agent.start(Box::new(run)))
+        let run = NixlRun::boxed(&self.shared, run.executed_by(agent.clone()));
+        Box::new(move || agent.start(run))
     }
 }
 

@@ -11,6 +11,7 @@ use super::guard::Guard;
 use super::listed::{ListedFlow, ListedPlan};
 use super::request_plan::RequestPlan;
 use super::served::{ServedFlow, ServedPlan};
+use super::spare::Spare;
 use super::staged::{StagedFlow, StagedPlan};
 use crate::error::{Result, ensure};
 use crate::layout::{Memory, RemoteMemory};
@@ -26,6 +27,10 @@ pub(super) struct PreparedRequests {
     /// How the bytes are moved.
     pub method: Method,
     control: Mutex<ControlCache>,
+    /// The memory of the last run.
+    flow: Mutex<Option<Flow>>,
+    /// For the object of the next run.
+    pub spare: Arc<Spare>,
     /// Sent to the peer after the last byte.
     pub notification: Option<Vec<u8>>,
     /// For a peer's elastic memory.
@@ -86,6 +91,8 @@ impl PreparedRequests {
             agent,
             request_plan,
             control: Mutex::default(),
+            flow: Mutex::default(),
+            spare: Arc::default(),
             notification,
             guard,
             rates: None,
@@ -117,12 +124,21 @@ impl PreparedRequests {
         if let (Some(guard), None) = (&self.guard, control.read) {
             control.read = Some(guard.request(state, &self.request_plan)?);
         }
-        let flow = match &self.method {
-            Method::Listed(listed) => Flow::Listed(ListedFlow::new(listed.clone(), state)),
-            Method::Staged(staged) => Flow::Staged(StagedFlow::new(staged.clone())),
-            Method::Served(served) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
+        let flow = match (self.flow.lock().take(), &self.method) {
+            (Some(mut flow), _) => {
+                flow.restart(state);
+                flow
+            }
+            (None, Method::Listed(listed)) => Flow::Listed(ListedFlow::new(listed.clone(), state)),
+            (None, Method::Staged(staged)) => Flow::Staged(StagedFlow::new(staged.clone())),
+            (None, Method::Served(served)) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
         };
         Ok(RunRequests { flow, control_read: control.read })
+    }
+
+    /// Keeps the memory of a run that has ended.
+    pub fn keep(&self, flow: Option<Flow>) {
+        *self.flow.lock() = flow;
     }
 
     /// Creates the requests that all runs use, on the agent's thread.

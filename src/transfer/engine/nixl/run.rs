@@ -2,18 +2,20 @@
 //! A run of a transfer over NIXL.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::cost::Sample;
 use super::flow::{BusyTime, Flow};
 use super::prepared::{PreparedRequests, RunRequests};
+use super::spare::Spare;
 use crate::error::{Error, Result, Status};
 use crate::layout::RemoteMemory;
 use crate::leak;
 use crate::log::log;
 use crate::nixl::AgentState;
 use crate::nixl::{AgentTask, RequestId, TaskStep};
+use crate::transfer::run::completion::Outcome;
 use crate::transfer::run::{Run, cancelled};
 
 /// Maximum number of requests of one transfer in flight.
@@ -25,7 +27,9 @@ const DYING: Duration = Duration::from_millis(500);
 
 /// One run, executed in steps on the agent's thread. It ends when NIXL no longer uses the memory, even if the peer is lost.
 pub(super) struct NixlRun {
-    /// `None` until the first step. Dropped before the end of the run is reported, like `prepared`.
+    /// Where this is put at its end.
+    spare: Weak<Spare>,
+    /// `None` until the first step, and after the last. It holds objects of the caller, like `prepared`.
     flow: Option<Flow>,
     control_read: Option<ControlRead>,
     in_flight: Vec<RequestId>,
@@ -42,6 +46,14 @@ pub(super) struct NixlRun {
     /// `run`, so that this also holds if the run is dropped.
     prepared: Option<Arc<PreparedRequests>>,
     run: Option<Run>,
+    /// How the run ends, once that is known.
+    ending: Option<Ending>,
+}
+
+enum Ending {
+    Over(Outcome),
+    /// NIXL may still use the memory.
+    Abandoned(Error),
 }
 
 /// The reads of the control block of a peer's elastic memory: before the first request, and after the last.
@@ -88,6 +100,20 @@ impl AgentTask for NixlRun {
         if self.failure.is_some() { TaskStep::Waiting } else { TaskStep::InFlight }
     }
 
+    fn end(mut self: Box<Self>) {
+        let (run, ending, spare) = (self.run.take(), self.ending.take(), self.spare.upgrade());
+        // Before the end is reported, so that the next run finds it.
+        match spare {
+            Some(spare) => spare.put(self),
+            None => drop(self),
+        }
+        match (run, ending) {
+            (Some(run), Some(Ending::Over(outcome))) => run.end(outcome),
+            (Some(run), Some(Ending::Abandoned(error))) => run.abandon(error),
+            (run, _) => drop(run),
+        }
+    }
+
     fn not_begun(&mut self, error: &Error) {
         self.prepared = None;
         if let Some(run) = self.run.take() {
@@ -106,8 +132,22 @@ impl AgentTask for NixlRun {
 }
 
 impl NixlRun {
+    /// A run, in the memory of the one before it if that has ended.
+    pub fn boxed(prepared: &Arc<PreparedRequests>, run: Run) -> Box<Self> {
+        match prepared.spare.take::<Self>() {
+            None => Box::new(Self::new(prepared.clone(), run)),
+            Some(mut spare) => {
+                let in_flight = std::mem::take(&mut spare.in_flight);
+                *spare = Self { in_flight, ..Self::new(prepared.clone(), run) };
+                spare
+            }
+        }
+    }
+
     pub fn new(prepared: Arc<PreparedRequests>, run: Run) -> Self {
         Self {
+            spare: Arc::downgrade(&prepared.spare),
+            ending: None,
             flow: None,
             control_read: None,
             in_flight: Vec::new(),
@@ -332,7 +372,7 @@ impl NixlRun {
         self.prepared.as_ref().and_then(|prepared| prepared.patience)
     }
 
-    /// Ends the run once no request is in flight.
+    /// Finds how the run ends, and drops all else of the caller. No request is in flight.
     fn finish(&mut self, state: &mut AgentState) {
         let holds_memory = self.flow.as_mut().is_some_and(|flow| flow.close(state));
         let outcome = match self.failure.take() {
@@ -346,20 +386,20 @@ impl NixlRun {
             true => Err(Error::new(Status::Nixl, "a request between the layouts was not released")),
             false => Ok(()),
         });
-        drop(self.flow.take());
-        let prepared = self.prepared.take();
-        let Some(run) = self.run.take() else { return };
-        match (released, outcome) {
+        let (flow, prepared) = (self.flow.take(), self.prepared.take());
+        self.ending = Some(match (released, outcome) {
             (Ok(()), outcome) => {
-                drop(prepared);
-                run.end(outcome);
+                if let Some(prepared) = prepared {
+                    prepared.keep(flow);
+                }
+                Ending::Over(outcome)
             }
             (Err(unreleased), outcome) => {
                 log!(Error, "{unreleased}; kvmem intentionally leaks the memory of both layouts");
                 leak::intentionally(prepared);
-                run.abandon(outcome.err().unwrap_or(unreleased));
+                Ending::Abandoned(outcome.err().unwrap_or(unreleased))
             }
-        }
+        });
     }
 
     /// Releases the requests if NIXL reported a failure of one: the backend may use the memory until they are released.

@@ -5,6 +5,8 @@
 //! A reader may find an entry half written. Then its checksum is wrong, and the reader reads it again.
 #![forbid(unsafe_code)]
 
+use std::ops::Deref;
+
 use super::message::SessionKey;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::nixl::ServiceId;
@@ -52,11 +54,40 @@ pub fn ensure_of(bytes: &[u8; SIZE], service: &ServiceId) -> Result<()> {
     Ok(())
 }
 
+/// Slots of an arena that a session has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GrantedSlots {
+    slots: [u32; MOST_SLOTS],
+    count: usize,
+}
+
+impl GrantedSlots {
+    /// The slots; no more than a session can have.
+    pub fn new(slots: &[u32]) -> Self {
+        let mut granted = Self { count: slots.len().min(MOST_SLOTS), ..Self::default() };
+        granted.slots.iter_mut().zip(slots).for_each(|(place, slot)| *place = *slot);
+        granted
+    }
+
+    /// The slot of a chunk: they are used one after the other.
+    pub fn of_chunk(&self, chunk: u64) -> u32 {
+        self[(chunk % self.count.max(1) as u64) as usize]
+    }
+}
+
+impl Deref for GrantedSlots {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        &self.slots[..self.count]
+    }
+}
+
 /// What the owner says of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionState {
     /// It has these slots of the arena, and the owner has gathered or scattered so many chunks.
-    Open { slots: Vec<u32>, chunks: u64 },
+    Open { slots: GrantedSlots, chunks: u64 },
     /// It was refused or has ended, for a reason.
     Ended { status: i32, reason: String },
 }
@@ -82,7 +113,7 @@ impl SessionState {
                 bytes[16..20].copy_from_slice(&OPEN.to_le_bytes());
                 bytes[20..24].copy_from_slice(&(slots.len() as u32).to_le_bytes());
                 bytes[24..32].copy_from_slice(&chunks.to_le_bytes());
-                for (place, slot) in bytes[32..].chunks_exact_mut(4).zip(slots) {
+                for (place, slot) in bytes[32..].chunks_exact_mut(4).zip(slots.iter()) {
                     place.copy_from_slice(&slot.to_le_bytes());
                 }
             }
@@ -111,7 +142,8 @@ impl SessionState {
         let (state, length) = (word(16), word(20) as usize);
         match state {
             OPEN if (1..=MOST_SLOTS).contains(&length) => {
-                let slots: Vec<_> = (0..length).map(|index| word(32 + 4 * index)).collect();
+                let words: [u32; MOST_SLOTS] = std::array::from_fn(|index| word(32 + 4 * index));
+                let slots = GrantedSlots::new(&words[..length]);
                 let are_different = (1..length).all(|index| !slots[..index].contains(&slots[index]));
                 ensure!(
                     are_different && slots.iter().all(|slot| *slot < most_slots),
@@ -156,7 +188,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_found_by_its_session() {
-        let open = SessionState::Open { slots: vec![3, 0, 7], chunks: 1 << 40 };
+        let open = SessionState::Open { slots: GrantedSlots::new(&[3, 0, 7]), chunks: 1 << 40 };
         let other = SessionState::Ended { status: -7, reason: "come again".into() };
         let bytes = block(&[other.entry(SessionKey([1; 16])), open.entry(KEY)]);
         ensure_of(&bytes, &SERVICE).unwrap();
@@ -171,8 +203,8 @@ mod tests {
 
     #[test]
     fn half_written_entries_are_no_entries() {
-        let before = SessionState::Open { slots: vec![1], chunks: 1 }.entry(KEY);
-        let after = SessionState::Open { slots: vec![1, 2], chunks: 300 }.entry(KEY);
+        let before = SessionState::Open { slots: GrantedSlots::new(&[1]), chunks: 1 }.entry(KEY);
+        let after = SessionState::Open { slots: GrantedSlots::new(&[1, 2]), chunks: 300 }.entry(KEY);
         for written in 1..ENTRY {
             let mut torn = before;
             torn[..written].copy_from_slice(&after[..written]);
@@ -195,7 +227,8 @@ mod tests {
 
     #[test]
     fn grants_of_slots_that_do_not_exist_are_refused() {
-        for slots in [vec![8], vec![1, 1]] {
+        for slots in [&[8][..], &[1, 1]] {
+            let slots = GrantedSlots::new(slots);
             let bytes = block(&[SessionState::Open { slots, chunks: 0 }.entry(KEY)]);
             assert_eq!(SessionState::find(&bytes, KEY, 8).unwrap_err().status(), Status::Corrupt);
         }

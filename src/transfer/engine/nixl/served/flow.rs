@@ -7,19 +7,18 @@
 //! other bytes.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::control::{self, SessionState};
-use super::message::{Body, SessionKey};
+use super::control::{self, GrantedSlots, SessionState};
+use super::message::{Body, Message, SessionKey};
 use super::plan::ServedPlan;
-use super::{each_batch, words};
+use super::words;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 use crate::nixl::{AgentState, RequestId};
 use crate::region::random;
-use crate::transfer::engine::nixl::staged::{Slot, SlotCopy};
+use crate::transfer::engine::nixl::staged::{LinearCopy, Slot, SlotCopy};
 
 /// The agent's thread copies a last chunk up to this size itself.
 const INLINE: u64 = 128 << 10;
@@ -28,20 +27,29 @@ const MOST_ACTIVE: usize = 4;
 /// A session that is missing so often was ended by the owner.
 const MOST_MISSED: u32 = 16;
 
+/// After this time without an entry the request is sent again: the owner drops requests if too many wait.
+const REPEAT: Duration = Duration::from_millis(200);
+
 /// The chunks of one run.
 pub struct ServedFlow {
     plan: Arc<ServedPlan>,
+    /// The message that begins a session, and memory for messages as they are sent.
+    opening: Option<Message>,
+    message: Vec<u8>,
     session: Option<OpenSession>,
     /// The owner's slots; empty until it has granted some.
-    slots: Vec<u32>,
+    slots: GrantedSlots,
     /// Chunks that the owner has gathered or scattered, from the first on.
     theirs: u64,
     /// Chunks that have begun here.
     begun: u64,
     active: Vec<Active>,
-    /// Chunks that are between slot and local memory no more, after the first `mine`.
-    moved: BTreeSet<u64>,
+    /// Copies that have ended.
+    spare: Vec<Arc<SlotCopy>>,
+    /// The first chunks, which are between slot and local memory no more.
     mine: u64,
+    /// The same of later ones: bit `n` is chunk `mine + n`.
+    moved: u64,
     /// As many of them as were reported to the owner.
     reported: u64,
     /// Chunks of which nothing is left to do here.
@@ -64,10 +72,10 @@ struct OpenSession {
     is_in_flight: bool,
     /// It was posted after the last chunk had been read.
     is_last: bool,
+    requested: Instant,
 }
 
 struct Active {
-    // Freed before the slot.
     state: State,
     chunk: u64,
     /// In the local arena, unless NIXL accesses the layout.
@@ -86,13 +94,16 @@ impl ServedFlow {
     pub fn new(plan: Arc<ServedPlan>) -> Self {
         Self {
             plan,
+            opening: None,
+            message: Vec::new(),
             session: None,
-            slots: Vec::new(),
+            slots: GrantedSlots::default(),
             theirs: 0,
             begun: 0,
             active: Vec::new(),
-            moved: BTreeSet::new(),
+            spare: Vec::new(),
             mine: 0,
+            moved: 0,
             reported: 0,
             done: 0,
             is_confirmed: false,
@@ -101,6 +112,14 @@ impl ServedFlow {
             has_unreleased: false,
             started: Instant::now(),
         }
+    }
+
+    /// The chunks of another run, with the memory of this one, which is over and closed.
+    pub fn restart(&mut self) {
+        let empty = Self::new(self.plan.clone());
+        let used = std::mem::replace(self, empty);
+        (self.opening, self.message) = (used.opening, used.message);
+        (self.active, self.spare) = (used.active, used.spare);
     }
 
     /// Whether nothing is left to do, and nothing is in flight.
@@ -143,6 +162,7 @@ impl ServedFlow {
         if self.session.is_none() && !self.is_stopped {
             return self.open(state);
         }
+        self.repeat_request(state)?;
         let mut any = self.end_copies()?;
         if !self.plan.reads() && self.begin_gathering() {
             any = true;
@@ -160,17 +180,39 @@ impl ServedFlow {
     fn open(&mut self, state: &mut AgentState) -> Result<bool> {
         let Some(mailbox) = self.plan.mailboxes().take() else { return Ok(false) };
         let key = SessionKey(random()?);
-        let message = self.plan.open(key)?;
+        match &mut self.opening {
+            Some(opening) => opening.session = key,
+            None => self.opening = Some(self.plan.open(key)?),
+        }
         let request = self.plan.control_request(state, mailbox.address())?;
-        self.session = Some(OpenSession { key, request, mailbox, is_in_flight: false, is_last: false });
-        state.notify(self.plan.peer().name(), &message)?;
+        let requested = Instant::now();
+        self.session =
+            Some(OpenSession { key, request, mailbox, is_in_flight: false, is_last: false, requested });
+        self.request_session(state)?;
         Ok(true)
     }
 
-    fn send(&self, state: &mut AgentState, body: Body) -> Result<()> {
+    fn request_session(&mut self, state: &mut AgentState) -> Result<()> {
+        let Some(opening) = &self.opening else { return Ok(()) };
+        opening.write_to(&self.plan.served().id, &mut self.message)?;
+        state.notify(self.plan.peer().name(), &self.message)
+    }
+
+    /// Requests the session again if the owner has not said anything of it for some time. It ignores a request that it has.
+    fn repeat_request(&mut self, state: &mut AgentState) -> Result<()> {
+        let is_unknown = self.slots.is_empty() && !self.is_stopped;
+        let Some(session) = self.session.as_mut().filter(|_| is_unknown) else { return Ok(()) };
+        if session.requested.elapsed() < REPEAT {
+            return Ok(());
+        }
+        session.requested = Instant::now();
+        self.request_session(state)
+    }
+
+    fn send(&mut self, state: &mut AgentState, body: Body) -> Result<()> {
         let Some(session) = &self.session else { return Ok(()) };
-        let message = self.plan.message(session.key, body)?;
-        state.notify(self.plan.peer().name(), &message)
+        Message { session: session.key, body }.write_to(&self.plan.served().id, &mut self.message)?;
+        state.notify(self.plan.peer().name(), &self.message)
     }
 
     /// The next request to post, if there is one.
@@ -198,7 +240,7 @@ impl ServedFlow {
         };
         let chunk = self.begun;
         let local = slot.as_ref().map(Slot::address);
-        let request = self.plan.request(state, chunk, self.slot_of(chunk), local)?;
+        let request = self.plan.request(state, chunk, self.slots.of_chunk(chunk), local)?;
         self.begun += 1;
         self.active.push(Active { state: State::InFlight(request), chunk, slot });
         Ok(Some(request))
@@ -214,16 +256,11 @@ impl ServedFlow {
             self.begun += 1;
         }
         let is_ready = |each: &&mut Active| matches!(each.state, State::Gathered);
-        let slots = &self.slots;
         let Some(ready) = self.active.iter_mut().find(is_ready) else { return Ok(None) };
-        let slot = slots[(ready.chunk % slots.len() as u64) as usize];
+        let slot = self.slots.of_chunk(ready.chunk);
         let request = self.plan.request(state, ready.chunk, slot, ready.slot.as_ref().map(Slot::address))?;
         ready.state = State::InFlight(request);
         Ok(Some(request))
-    }
-
-    fn slot_of(&self, chunk: u64) -> u32 {
-        self.slots[(chunk % self.slots.len() as u64) as usize]
     }
 
     /// The read of the control block, if the run waits for the owner.
@@ -270,10 +307,10 @@ impl ServedFlow {
         if has_failed || self.is_stopped {
             return Ok(true);
         }
-        self.moved.insert(chunk);
-        while self.moved.remove(&self.mine) {
-            self.mine += 1;
-        }
+        // A chunk has a slot of the owner, so it is fewer after the first than a session has slots.
+        self.moved |= 1 << (chunk - self.mine);
+        let first = self.moved.trailing_ones();
+        (self.mine, self.moved) = (self.mine + u64::from(first), self.moved >> first);
         match slot {
             Some(slot) if self.plan.reads() => self.copy(chunk, slot),
             _ => self.done += 1,
@@ -335,12 +372,18 @@ impl ServedFlow {
 
     /// Begins the copy between a slot and the local layout.
     fn copy(&mut self, chunk: u64, slot: Slot) {
-        let (linear, range, address) = (self.plan.linear().clone(), self.plan.range(chunk), slot.address());
+        let range = self.plan.range(chunk);
         let size = range.end - range.start;
         let is_inline = size <= INLINE / 2 || (size <= INLINE && self.begun == self.plan.chunks());
-        let reads = self.plan.reads();
-        let copy =
-            SlotCopy::start_each(is_inline, move |copy| each_batch(&linear, range, address, reads, copy));
+        let copy = self.spare.pop().unwrap_or_default();
+        let linear = LinearCopy {
+            plan: self.plan.linear().clone(),
+            bytes: range,
+            slot: slot.address(),
+            into_layout: self.plan.reads(),
+            _held: [None, None],
+        };
+        copy.start_linear(linear, is_inline);
         self.active.push(Active { state: State::Copying(copy), chunk, slot: Some(slot) });
     }
 
@@ -359,6 +402,7 @@ impl ServedFlow {
                 continue;
             }
             any = true;
+            self.spare.push(copy.clone());
             if self.plan.reads() || self.is_stopped || ended.is_err() {
                 self.active.swap_remove(index);
                 self.done += 1;

@@ -56,14 +56,24 @@ pub struct Open {
 impl Message {
     /// The notification to the owner. Fails if it is too long.
     pub fn write(&self, service: &ServiceId) -> Result<Vec<u8>> {
-        let framed = FORM.write(1, self)?;
+        let mut bytes = Vec::new();
+        self.write_to(service, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The same in the memory of an earlier message.
+    pub fn write_to(&self, service: &ServiceId, bytes: &mut Vec<u8>) -> Result<()> {
+        bytes.clear();
+        bytes.extend_from_slice(&service.prefix());
+        let prefix = bytes.len();
+        FORM.append(1, self, bytes)?;
+        let size = bytes.len() - prefix;
         ensure!(
-            framed.len() <= MOST_BYTES,
+            size <= MOST_BYTES,
             Unsupported,
-            "the request has {} bytes, and {MOST_BYTES} are the most; its blocks are in too many separate spans",
-            framed.len()
+            "the request has {size} bytes, and {MOST_BYTES} are the most; its blocks are in too many separate spans"
         );
-        Ok([&service.prefix()[..], &framed].concat())
+        Ok(())
     }
 
     /// Reads what follows the id of the service in a notification. The bytes may be anything.

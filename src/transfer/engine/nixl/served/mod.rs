@@ -20,34 +20,7 @@ pub use self::flow::ServedFlow;
 pub use self::plan::{ServedDivision, ServedPlan};
 pub use self::serve::{ServeOptions, serve};
 
-use std::ops::Range;
-
 use crate::error::{Result, ensure};
-use crate::transfer::plan::{LinearPlan, Matrix};
-
-/// Rows that are listed at a time.
-const BATCH: usize = 1024;
-
-/// Passes the rows between a layout and a slot at `slot`, for some bytes of a plan, to `copy`.
-fn each_batch(
-    plan: &LinearPlan,
-    bytes: Range<u64>,
-    slot: u64,
-    into_layout: bool,
-    copy: &mut dyn FnMut(&[Matrix]),
-) {
-    let first = bytes.start;
-    let mut batch = Vec::new();
-    for mut row in plan.rows_in(bytes) {
-        row.first.destination = slot + (row.first.destination - first);
-        batch.push(if into_layout { row.reversed() } else { row });
-        if batch.len() == BATCH {
-            copy(&batch);
-            batch.clear();
-        }
-    }
-    copy(&batch);
-}
 
 /// Fails if owner and requester count other bytes.
 fn ensure_bytes(here: u64, there: u64) -> Result<()> {

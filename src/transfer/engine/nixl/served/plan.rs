@@ -83,7 +83,7 @@ impl ServedDivision {
             descriptors: 1,
         };
         // What is sent is bounded; a message that is too long is found here.
-        this.open(SessionKey([0; 16]))?;
+        this.open(SessionKey([0; 16]))?.write(&this.served.id)?;
         let sampled = this.linear.bytes().min(SAMPLED * chunk_size);
         let chunks = sampled.div_ceil(chunk_size).max(1);
         let ranges = (0..chunks).map(|chunk| this.ranges(chunk).count() as u64).sum::<u64>();
@@ -127,7 +127,7 @@ impl ServedDivision {
     }
 
     /// The message that begins a session.
-    fn open(&self, session: SessionKey) -> Result<Vec<u8>> {
+    fn open(&self, session: SessionKey) -> Result<Message> {
         let open = Open {
             process: ProcessIdentity::current()?,
             writes: !self.reads,
@@ -135,7 +135,7 @@ impl ServedDivision {
             chunk_size: self.chunk_size,
             terms: self.terms.clone(),
         };
-        Message { session, body: Body::Open(Box::new(open)) }.write(&self.served.id)
+        Ok(Message { session, body: Body::Open(Box::new(open)) })
     }
 }
 
@@ -208,13 +208,9 @@ impl ServedPlan {
         self.division.range(chunk)
     }
 
-    pub(super) fn open(&self, session: SessionKey) -> Result<Vec<u8>> {
+    /// The message that begins a session.
+    pub(super) fn open(&self, session: SessionKey) -> Result<Message> {
         self.division.open(session)
-    }
-
-    /// A message of a session that has begun.
-    pub(super) fn message(&self, session: SessionKey, body: Body) -> Result<Vec<u8>> {
-        Message { session, body }.write(&self.served().id)
     }
 
     /// The request between a chunk in the owner's slot and memory of this process: the slot at `local`, or the layout.
@@ -227,31 +223,32 @@ impl ServedPlan {
     ) -> Result<RequestId> {
         let there = self.served().slot(slot);
         let range = self.range(chunk);
-        let ranges: Vec<_> = match local {
-            Some(address) => vec![(address, range.end - range.start, 0)],
-            None => self.division.ranges(chunk).collect(),
-        };
         let operation = if self.reads() { Operation::Read } else { Operation::Write };
-        self.create(state, operation, &ranges, there)
+        match local {
+            Some(address) => {
+                self.create(state, operation, || [(address, range.end - range.start, 0)].into_iter(), there)
+            }
+            None => self.create(state, operation, || self.division.ranges(chunk), there),
+        }
     }
 
     /// The request that reads the control block to `local`.
     pub(super) fn control_request(&self, state: &mut AgentState, local: u64) -> Result<RequestId> {
-        let ranges = [(local, control::SIZE as u64, 0)];
-        self.create(state, Operation::Read, &ranges, self.served().arena.address)
+        let ranges = || [(local, control::SIZE as u64, 0)].into_iter();
+        self.create(state, Operation::Read, ranges, self.served().arena.address)
     }
 
-    fn create(
+    /// Creates a request for ranges: their address here, their size, and their offset from `there`.
+    fn create<I: Iterator<Item = (u64, u64, u64)>>(
         &self,
         state: &mut AgentState,
         operation: Operation,
-        ranges: &[(u64, u64, u64)],
+        ranges: impl Fn() -> I,
         there: u64,
     ) -> Result<RequestId> {
         let device_id = self.served().arena.device_id;
-        let here =
-            ranges.iter().map(|(address, size, _)| Span { address: *address, size: *size, device_id: 0 });
-        let remote = ranges.iter().map(|(_, size, at)| Span { address: there + at, size: *size, device_id });
+        let here = ranges().map(|(address, size, _)| Span { address, size, device_id: 0 });
+        let remote = ranges().map(|(_, size, at)| Span { address: there + at, size, device_id });
         let side = RequestSide::Peer(self.peer().clone());
         state.create_request(operation, (MemoryType::Dram, here), (&side, MemoryType::Dram, remote))
     }

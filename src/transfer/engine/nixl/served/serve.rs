@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::control::{self, SessionState};
+use super::control::{self, GrantedSlots, SessionState};
 use super::message::{Body, Message, Open, SessionKey};
 use super::service::Service;
 use super::session::{Session, stalled};
@@ -109,7 +109,7 @@ struct Quarantine {
     key: SessionKey,
     sender: String,
     process: ProcessIdentity,
-    slots: Vec<u32>,
+    slots: GrantedSlots,
     since: Instant,
     /// Since when the process of the requester is known to have ended.
     gone_since: Option<Instant>,
@@ -253,7 +253,7 @@ impl ServeTask {
                 // The requester accesses the slots no more.
                 let is_it = |each: &Quarantine| each.key == key && each.sender == sender;
                 if let Some(index) = self.quarantined.iter().position(is_it) {
-                    self.free_slots.extend(self.quarantined.swap_remove(index).slots);
+                    self.free_slots.extend_from_slice(&self.quarantined.swap_remove(index).slots);
                 }
                 if let Some(session) = self.session(key, &sender) {
                     session.is_over = true;
@@ -315,7 +315,7 @@ impl ServeTask {
             };
             let slots = self.free_slots.split_off(self.free_slots.len() - count);
             any = true;
-            match Session::new((key, sender), open, service, slots.clone(), entry) {
+            match Session::new((key, sender), open, service, GrantedSlots::new(&slots), entry) {
                 Ok(session) => {
                     service.write(entry, &session.state().entry(key));
                     self.sessions.push(session);
@@ -383,7 +383,7 @@ impl ServeTask {
                 since: Instant::now(),
                 gone_since: None,
             }),
-            false => self.free_slots.extend(slots),
+            false => self.free_slots.extend_from_slice(&slots),
         }
     }
 
@@ -410,7 +410,7 @@ impl ServeTask {
             // What a process has sent may arrive after its end.
             let is_over = each.gone_since.is_some_and(|since| since.elapsed() >= patience);
             if is_over {
-                freed.append(&mut each.slots);
+                freed.extend_from_slice(&each.slots);
             }
             !is_over
         });

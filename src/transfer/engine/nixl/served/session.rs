@@ -3,20 +3,24 @@
 //! owner has gathered in a slot, or writes what the owner then scatters from there; then the slot is for a later chunk.
 #![forbid(unsafe_code)]
 
+use std::any::Any;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::control::SessionState;
+use super::control::{GrantedSlots, SessionState};
+use super::ensure_bytes;
 use super::message::{Open, SessionKey};
 use super::service::Service;
-use super::{each_batch, ensure_bytes};
 use crate::error::{Result, Status, ensure, fail};
 use crate::process::ProcessIdentity;
-use crate::transfer::engine::nixl::staged::SlotCopy;
+use crate::transfer::engine::nixl::staged::{LinearCopy, SlotCopy};
 use crate::transfer::plan::LinearPlan;
+use crate::transfer::run::threads::Pool;
 
+/// The maximum sizes of chunks that the agent's thread copies, on two processors and on more.
+const MOST_COPIED_ALONE: u64 = 4 << 20;
+const MOST_COPIED: u64 = 64 << 10;
 /// The minimum size of a chunk.
 pub(super) const LEAST_CHUNK: u64 = 4096;
 
@@ -27,7 +31,7 @@ pub(super) struct Session {
     pub sender: String,
     pub process: ProcessIdentity,
     pub writes: bool,
-    pub slots: Vec<u32>,
+    pub slots: GrantedSlots,
     /// The entry of the control block.
     pub entry: usize,
     plan: Arc<LinearPlan>,
@@ -36,6 +40,8 @@ pub(super) struct Session {
     begun: u64,
     ended: u64,
     copies: VecDeque<Arc<SlotCopy>>,
+    /// Copies that have ended.
+    spare: Vec<Arc<SlotCopy>>,
     /// Chunks that the requester has read or written.
     reported: u64,
     last_progress: Instant,
@@ -49,7 +55,7 @@ impl Session {
         (key, sender): (SessionKey, String),
         open: Open,
         service: &Service,
-        slots: Vec<u32>,
+        slots: GrantedSlots,
         entry: usize,
     ) -> Result<Self> {
         let Some(layout) = service.layout.upgrade() else { fail!(Stale, "the layout was destroyed") };
@@ -74,6 +80,7 @@ impl Session {
             begun: 0,
             ended: 0,
             copies: VecDeque::new(),
+            spare: Vec::new(),
             reported: 0,
             last_progress: Instant::now(),
             is_over: false,
@@ -82,7 +89,7 @@ impl Session {
 
     /// The entry for the requester.
     pub fn state(&self) -> SessionState {
-        SessionState::Open { slots: self.slots.clone(), chunks: self.ended }
+        SessionState::Open { slots: self.slots, chunks: self.ended }
     }
 
     /// Notes how many chunks the requester has read or written. Fails for a number that is not possible.
@@ -104,23 +111,33 @@ impl Session {
     /// Ends copies and begins others. Returns whether there was anything to do.
     pub fn advance(&mut self, service: &Arc<Service>) -> Result<bool> {
         let before = (self.begun, self.ended);
+        self.end_copies()?;
+        let window = if self.writes { 0 } else { self.slots.len() as u64 };
+        let most = (self.reported + window).min(self.chunks());
+        while self.begun < most && !self.is_over {
+            let has_ended = self.begin(service)?;
+            if has_ended && self.chunk_size > MOST_COPIED {
+                // Another chunk is for the next step: the agent has other work, too.
+                break;
+            }
+        }
+        self.end_copies()?;
+        Ok(before != (self.begun, self.ended))
+    }
+
+    fn end_copies(&mut self) -> Result<()> {
         while let Some(copy) = self.copies.front() {
             // A thread that has panicked uses the slot no more.
             let ended = copy.is_done();
             if let Ok(None) = ended {
                 break;
             }
-            self.copies.pop_front();
+            self.spare.extend(self.copies.pop_front());
             self.ended += 1;
             self.last_progress = Instant::now();
             ended?;
         }
-        let window = if self.writes { 0 } else { self.slots.len() as u64 };
-        let most = (self.reported + window).min(self.chunks());
-        while self.begun < most && !self.is_over {
-            self.begin(service)?;
-        }
-        Ok(before != (self.begun, self.ended))
+        Ok(())
     }
 
     /// Whether no thread uses its slots.
@@ -137,8 +154,8 @@ impl Session {
         self.plan.bytes().div_ceil(self.chunk_size)
     }
 
-    /// Begins the copy between the layout and the slot of the next chunk.
-    fn begin(&mut self, service: &Arc<Service>) -> Result<()> {
+    /// Begins the copy between the layout and the slot of the next chunk. Returns whether it has ended.
+    fn begin(&mut self, service: &Arc<Service>) -> Result<bool> {
         // The copy keeps the memory of both.
         let Some(layout) = service.layout.upgrade() else {
             fail!(Stale, "the owner has destroyed the layout");
@@ -146,23 +163,23 @@ impl Session {
         let size = self.chunk_size;
         let first = self.begun * size;
         let range = first..self.plan.bytes().min(first + size);
-        let slot = self.slots[(self.begun % self.slots.len() as u64) as usize];
-        let (plan, address, writes) = (self.plan.clone(), service.served.slot(slot), self.writes);
-        let held = (service.clone(), layout);
-        let is_inline = is_small(&range);
-        let copy = SlotCopy::start_each(is_inline, move |copy| {
-            each_batch(&plan, range, address, writes, copy);
-            drop(held);
-        });
+        let is_inline = is_copied_here(range.end - range.start);
+        let slot = service.served.slot(self.slots.of_chunk(self.begun));
+        let held: [Option<Arc<dyn Any + Send + Sync>>; 2] = [Some(service.clone()), Some(layout)];
+        let linear =
+            LinearCopy { plan: self.plan.clone(), bytes: range, slot, into_layout: self.writes, _held: held };
+        let copy = self.spare.pop().unwrap_or_default();
+        copy.start_linear(linear, is_inline);
         self.copies.push_back(copy);
         self.begun += 1;
-        Ok(())
+        Ok(is_inline)
     }
 }
 
-/// Passing few bytes to another thread takes longer than copying them.
-fn is_small(range: &Range<u64>) -> bool {
-    range.end - range.start <= 64 << 10
+/// Whether the agent's thread copies a chunk itself. Passing few bytes to another thread takes longer than copying them. If
+/// the requester has the only other processor, this thread and another one would take turns on one.
+fn is_copied_here(bytes: u64) -> bool {
+    bytes <= if Pool::parallelism() <= 2 { MOST_COPIED_ALONE } else { MOST_COPIED }
 }
 
 /// Why a session ends without the requester.

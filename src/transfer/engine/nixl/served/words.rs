@@ -25,8 +25,8 @@ pub fn write(address: u64, region: &Region, bytes: &[u8; control::ENTRY]) {
 }
 
 /// Copies a control block. NIXL may write to it meanwhile. It is empty outside of the region.
-pub fn read(address: u64, region: &Region) -> Box<[u8; control::SIZE]> {
-    let mut bytes = Box::new([0; control::SIZE]);
+pub fn read(address: u64, region: &Region) -> [u8; control::SIZE] {
+    let mut bytes = [0; control::SIZE];
     if !contains(region, address, control::SIZE) {
         return bytes;
     }

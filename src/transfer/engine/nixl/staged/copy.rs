@@ -1,70 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies between a slot and local memory, on another thread than the agent's.
+//! Copies between a slot and local memory, on another thread than the agent's. A [`SlotCopy`] is used for one copy after the
+//! other, with the memory that it has.
 
+use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
+use crate::sync::Mutex;
 use crate::transfer::engine::host;
-use crate::transfer::plan::Matrix;
-use crate::transfer::run::threads::Pool;
+use crate::transfer::plan::{LinearPlan, Matrix};
+use crate::transfer::run::threads::{Pool, Shared};
 
 const RUNNING: u8 = 0;
 const DONE: u8 = 1;
 const FAILED: u8 = 2;
+/// Rows of a [`LinearCopy`] that are listed at a time.
+const BATCH: usize = 1024;
 
-/// A copy in progress.
+/// A copy that is in progress or done.
+#[derive(Default)]
 pub struct SlotCopy {
     state: AtomicU8,
     nanoseconds: AtomicU64,
+    /// Locked by the thread that copies.
+    work: Mutex<CopyWork>,
+}
+
+#[derive(Default)]
+struct CopyWork {
+    /// What is copied, or memory for the rows of `linear`.
+    rows: Vec<Matrix>,
+    is_streamed: bool,
+    linear: Option<LinearCopy>,
+}
+
+/// The rows between a layout and a slot at `slot`, for some bytes of a plan.
+pub struct LinearCopy {
+    pub plan: Arc<LinearPlan>,
+    pub bytes: Range<u64>,
+    pub slot: u64,
+    pub into_layout: bool,
+    /// Dropped when the copy has ended.
+    pub _held: [Option<Arc<dyn Any + Send + Sync>>; 2],
 }
 
 impl SlotCopy {
-    /// Starts to copy rows between a slot and host memory. If `is_inline`, it has ended on return: passing few bytes to
-    /// another thread takes longer than copying them.
+    /// Starts to copy rows between a slot and host memory; `rows` gets the rows of an earlier copy. If `is_inline`, it has
+    /// ended on return: passing few bytes to another thread takes longer than copying them.
     ///
     /// The caller keeps the slot and the memory alive, and does not use the rows, until [`Self::is_done`].
-    pub fn start(rows: Vec<Matrix>, is_streamed: bool, is_inline: bool) -> Arc<Self> {
-        let copy = Arc::new(Self { state: AtomicU8::new(RUNNING), nanoseconds: AtomicU64::new(0) });
-        if is_inline {
-            copy.run(&rows, is_streamed);
-            return copy;
-        }
-        let copying = copy.clone();
-        Pool::get().run_once(move |_| copying.run(&rows, is_streamed));
-        copy
+    pub fn start(self: &Arc<Self>, rows: &mut Vec<Matrix>, is_streamed: bool, is_inline: bool) {
+        let mut work = self.work.lock();
+        std::mem::swap(&mut work.rows, rows);
+        work.is_streamed = is_streamed;
+        drop(work);
+        self.begin(is_inline);
     }
 
-    /// The same for many rows, which `work` lists some at a time.
-    pub fn start_each(
-        is_inline: bool,
-        work: impl FnOnce(&mut dyn FnMut(&[Matrix])) + Send + 'static,
-    ) -> Arc<Self> {
-        let copy = Arc::new(Self { state: AtomicU8::new(RUNNING), nanoseconds: AtomicU64::new(0) });
-        let copying = copy.clone();
-        // SAFETY: as in `run`, for rows of each call.
-        let run = move |_| copying.time(|| work(&mut |rows| unsafe { host::copy_rows(rows, false) }));
+    /// The same for rows of a plan, which are listed some at a time.
+    pub fn start_linear(self: &Arc<Self>, copy: LinearCopy, is_inline: bool) {
+        let mut work = self.work.lock();
+        (work.linear, work.is_streamed) = (Some(copy), false);
+        drop(work);
+        self.begin(is_inline);
+    }
+
+    fn begin(self: &Arc<Self>, is_inline: bool) {
+        self.state.store(RUNNING, Ordering::Relaxed);
         if is_inline {
-            run(false);
+            self.run();
         } else {
-            Pool::get().run_once(run);
+            Pool::get().run(&(self.clone() as Arc<dyn Shared>), 1);
         }
-        copy
-    }
-
-    fn run(&self, rows: &[Matrix], is_streamed: bool) {
-        // SAFETY: the chunk checked the rows against a slot, and the plan against the layouts, which the run holds until the
-        // copy has ended. A slot and memory of a layout have no byte in common.
-        self.time(|| unsafe { host::copy_rows(rows, is_streamed) });
-    }
-
-    fn time(&self, work: impl FnOnce()) {
-        let started = Instant::now();
-        let outcome = guarded(work);
-        self.nanoseconds.store(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        self.state.store(if outcome.is_ok() { DONE } else { FAILED }, Ordering::Release);
     }
 
     /// Whether it has ended, and its duration in seconds. Fails if the copying thread has panicked.
@@ -78,4 +89,43 @@ impl SlotCopy {
             )),
         }
     }
+}
+
+impl Shared for SlotCopy {
+    fn run(&self) {
+        let started = Instant::now();
+        let mut work = self.work.lock();
+        let linear = work.linear.take();
+        let CopyWork { rows, is_streamed, .. } = &mut *work;
+        let outcome = guarded(|| match &linear {
+            Some(linear) => linear.copy(rows),
+            None => copy_rows(rows, *is_streamed),
+        });
+        // What it holds, too, before the end is visible.
+        drop((work, linear));
+        self.nanoseconds.store(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.state.store(if outcome.is_ok() { DONE } else { FAILED }, Ordering::Release);
+    }
+}
+
+impl LinearCopy {
+    fn copy(&self, batch: &mut Vec<Matrix>) {
+        let first = self.bytes.start;
+        batch.clear();
+        for mut row in self.plan.rows_in(self.bytes.clone()) {
+            row.first.destination = self.slot + (row.first.destination - first);
+            batch.push(if self.into_layout { row.reversed() } else { row });
+            if batch.len() == BATCH {
+                copy_rows(batch, false);
+                batch.clear();
+            }
+        }
+        copy_rows(batch, false);
+    }
+}
+
+fn copy_rows(rows: &[Matrix], is_streamed: bool) {
+    // SAFETY: the caller of `start` checked the rows against a slot, and the plan against the layouts, which are held until
+    // the copy has ended. A slot and memory of a layout have no byte in common.
+    unsafe { host::copy_rows(rows, is_streamed) };
 }

@@ -25,21 +25,29 @@ pub struct StagedFlow {
     /// Bytes of the plan that are in chunks which have begun.
     begun: u64,
     in_slots: Vec<InSlot>,
+    /// Memory for further chunks.
+    spare: Vec<ChunkMemory>,
     is_stopped: bool,
     /// What was transferred and copied.
     pub sample: Sample,
 }
 
 struct InSlot {
-    // Freed before the slot.
     state: State,
-    chunk: Chunk,
+    memory: ChunkMemory,
     slot: Slot,
+}
+
+/// The lists of a chunk, and its copy. Used for one chunk after the other.
+#[derive(Default)]
+struct ChunkMemory {
+    chunk: Chunk,
+    copy: Arc<SlotCopy>,
 }
 
 enum State {
     /// Between the slot and local memory.
-    Copying(Arc<SlotCopy>),
+    Copying,
     /// Gathered in the slot, to be written to the peer.
     Gathered,
     /// Between the peer and the slot.
@@ -48,7 +56,13 @@ enum State {
 
 impl StagedFlow {
     pub fn new(staged: Arc<StagedPlan>) -> Self {
-        Self { staged, begun: 0, in_slots: Vec::new(), is_stopped: false, sample: Sample::default() }
+        let (in_slots, spare) = (Vec::new(), Vec::new());
+        Self { staged, begun: 0, in_slots, spare, is_stopped: false, sample: Sample::default() }
+    }
+
+    /// The chunks of another run, with the memory of those of this one, which is over.
+    pub fn restart(&mut self) {
+        (self.begun, self.is_stopped, self.sample) = (0, false, Sample::default());
     }
 
     /// Whether no chunk is left, and none is in a slot.
@@ -73,8 +87,8 @@ impl StagedFlow {
         if self.staged.reads() {
             return Ok(copied);
         }
-        let Some((chunk, slot)) = self.take_chunk() else { return Ok(copied) };
-        self.copy(chunk, slot);
+        let Some((memory, slot)) = self.take_chunk() else { return Ok(copied) };
+        self.copy(memory, slot);
         Ok(true)
     }
 
@@ -85,13 +99,13 @@ impl StagedFlow {
             else {
                 return Ok(None);
             };
-            let request = self.staged.request(state, &gathered.chunk, gathered.slot.address())?;
+            let request = self.staged.request(state, &gathered.memory.chunk, gathered.slot.address())?;
             gathered.state = State::InFlight(request);
             return Ok(Some(request));
         }
-        let Some((chunk, slot)) = self.take_chunk() else { return Ok(None) };
-        let request = self.staged.request(state, &chunk, slot.address())?;
-        self.in_slots.push(InSlot { state: State::InFlight(request), chunk, slot });
+        let Some((memory, slot)) = self.take_chunk() else { return Ok(None) };
+        let request = self.staged.request(state, &memory.chunk, slot.address())?;
+        self.in_slots.push(InSlot { state: State::InFlight(request), memory, slot });
         Ok(Some(request))
     }
 
@@ -99,7 +113,7 @@ impl StagedFlow {
     pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) {
         let is_it = |each: &InSlot| matches!(each.state, State::InFlight(id) if id == request);
         let Some(index) = self.in_slots.iter().position(is_it) else { return };
-        let InSlot { chunk, slot, .. } = self.in_slots.swap_remove(index);
+        let InSlot { memory, slot, .. } = self.in_slots.swap_remove(index);
         if let Err(error) = state.release_request(request) {
             log!(Error, "{error}; kvmem intentionally leaks the staging memory of the agent");
             return slot.retire();
@@ -107,29 +121,31 @@ impl StagedFlow {
         if has_failed {
             return;
         }
-        self.sample.descriptors += chunk.ranges.len() as u64;
-        self.sample.transferred += chunk.transferred();
-        if self.staged.reads() && !self.is_stopped {
-            self.copy(chunk, slot);
+        self.sample.descriptors += memory.chunk.ranges.len() as u64;
+        self.sample.transferred += memory.chunk.transferred();
+        match self.staged.reads() && !self.is_stopped {
+            true => self.copy(memory, slot),
+            false => self.spare.push(memory),
         }
     }
 
     /// Cuts the next chunk, if a slot is free.
-    fn take_chunk(&mut self) -> Option<(Chunk, Slot)> {
+    fn take_chunk(&mut self) -> Option<(ChunkMemory, Slot)> {
         if !self.has_more() || self.in_slots.len() >= MOST_IN_SLOTS {
             return None;
         }
         let slot = self.staged.arena().take()?;
-        let chunk = self.staged.chunk(self.begun, slot.address());
-        self.begun += chunk.moved;
-        Some((chunk, slot))
+        let mut memory = self.spare.pop().unwrap_or_default();
+        self.staged.fill(&mut memory.chunk, self.begun, slot.address());
+        self.begun += memory.chunk.moved;
+        Some((memory, slot))
     }
 
     /// Begins the copy between a slot and local memory.
-    fn copy(&mut self, mut chunk: Chunk, slot: Slot) {
-        let is_inline = chunk.moved <= INLINE && !self.has_more();
-        let copy = SlotCopy::start(std::mem::take(&mut chunk.rows), self.staged.is_streamed(), is_inline);
-        self.in_slots.push(InSlot { state: State::Copying(copy), chunk, slot });
+    fn copy(&mut self, mut memory: ChunkMemory, slot: Slot) {
+        let is_inline = memory.chunk.moved <= INLINE && !self.has_more();
+        memory.copy.start(&mut memory.chunk.rows, self.staged.is_streamed(), is_inline);
+        self.in_slots.push(InSlot { state: State::Copying, memory, slot });
     }
 
     fn end_copies(&mut self) -> Result<bool> {
@@ -137,21 +153,21 @@ impl StagedFlow {
         let mut any = false;
         let mut index = 0;
         while let Some(each) = self.in_slots.get_mut(index) {
-            let State::Copying(copy) = &each.state else {
+            let State::Copying = each.state else {
                 index += 1;
                 continue;
             };
             // A thread that has panicked uses the slot no more.
-            let ended = copy.is_done();
+            let ended = each.memory.copy.is_done();
             let Some(seconds) = ended.as_ref().map_or(Some(0.0), |ended| *ended) else {
                 index += 1;
                 continue;
             };
             any = true;
-            self.sample.copied += each.chunk.moved;
+            self.sample.copied += each.memory.chunk.moved;
             self.sample.copying += seconds;
             match reads || is_stopped || ended.is_err() {
-                true => drop(self.in_slots.swap_remove(index)),
+                true => self.spare.push(self.in_slots.swap_remove(index).memory),
                 false => {
                     each.state = State::Gathered;
                     index += 1;

@@ -10,8 +10,8 @@ mod flow;
 use std::sync::Arc;
 
 pub use self::arena::{Arena, ArenaUse, SLOTS, Slot, slot_size};
-use self::chunk::{Chunk, ChunkLimits};
-pub use self::copy::SlotCopy;
+use self::chunk::{Chunk, ChunkLimits, Piece};
+pub use self::copy::{LinearCopy, SlotCopy};
 pub use self::flow::StagedFlow;
 use super::cost::{Estimate, RequestRates};
 use crate::error::{Result, ensure, fail};
@@ -44,12 +44,12 @@ impl Division {
     /// What the transfer takes, estimated from its first chunks, or from all.
     pub fn estimate(&self, has_all: bool) -> Estimate {
         let mut found = Estimate::default();
-        let mut first = 0;
+        let (mut first, mut chunk) = (0, Chunk::default());
         for _ in 0..if has_all { u64::MAX } else { SAMPLED } {
             if first >= self.plan.bytes() {
                 return found;
             }
-            let chunk = self.chunk(first, 0);
+            self.fill(&mut chunk, first, 0);
             found.descriptors += chunk.ranges.len() as u64;
             found.transferred += chunk.transferred();
             found.chunks += 1;
@@ -58,9 +58,10 @@ impl Division {
         found.scaled(self.plan.bytes() as f64 / first.max(1) as f64)
     }
 
-    fn chunk(&self, first: u64, base: u64) -> Chunk {
+    fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) {
         let piece = |region, address| self.remote.bytes_in_piece(region, address);
-        self.limits.chunk(&self.plan, first, base, if self.remote.is_elastic() { Some(&piece) } else { None })
+        let piece = self.remote.is_elastic().then_some(&piece as &Piece<'_>);
+        self.limits.fill(chunk, &self.plan, first, base, piece);
     }
 }
 
@@ -116,8 +117,8 @@ impl StagedPlan {
         &self.arena
     }
 
-    fn chunk(&self, first: u64, base: u64) -> Chunk {
-        self.division.chunk(first, base)
+    fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) {
+        self.division.fill(chunk, first, base);
     }
 
     /// The request between the peer and the slot at `base`.

@@ -48,11 +48,18 @@ fn wanted() -> impl Strategy<Value = Wanted> {
     (part(3), part(2), part(3)).prop_map(|(layers, outers, heads)| Wanted { layers, outers, heads })
 }
 
+/// The chunk that starts after `first` bytes.
+fn chunk(limits: &ChunkLimits, plan: &Plan, first: u64, piece: Option<&Piece<'_>>) -> Chunk {
+    let mut chunk = Chunk::default();
+    limits.fill(&mut chunk, plan, first, BASE, piece);
+    chunk
+}
+
 /// All chunks of a plan; each makes progress and is within its limits.
 fn chunks(limits: &ChunkLimits, plan: &Plan, piece: Option<&Piece<'_>>) -> Vec<Chunk> {
     let (mut chunks, mut first) = (Vec::new(), 0);
     while first < plan.bytes() {
-        let chunk = limits.chunk(plan, first, BASE, piece);
+        let chunk = chunk(limits, plan, first, piece);
         assert!(chunk.moved > 0 && !chunk.ranges.is_empty() && chunk.ranges.len() <= MOST_RANGES);
         assert!(chunk.ranges.iter().all(|range| range.at + range.size <= limits.slot));
         first += chunk.moved;
@@ -136,11 +143,11 @@ fn rows_that_are_close_are_one_range_and_far_ones_are_packed() {
     let (source, destination) = (layout("L/OBNHC"), layout("L/OBNHC"));
     let pairs = [BlockPair { source: 1, destination: 4 }];
     let plan = Plan::once(&source, &destination, &pairs, some_heads(1)).unwrap().in_order(LoopOrder::Source);
-    let chunk = |most_gap| ChunkLimits { reads: true, slot: 4096, most_gap }.chunk(&plan, 0, BASE, None);
+    let of_gap = |most_gap| chunk(&ChunkLimits { reads: true, slot: 4096, most_gap }, &plan, 0, None);
     // One of three heads of 8 bytes: 4 tokens in each of 3 layers and 2 outer slots.
-    let close = chunk(16);
+    let close = of_gap(16);
     assert_eq!((close.ranges.len(), close.transferred(), close.moved), (6, 6 * 80, 6 * 32));
-    let far = chunk(15);
+    let far = of_gap(15);
     assert_eq!((far.ranges.len(), far.transferred(), far.moved), (24, 6 * 32, 6 * 32));
     assert!(far.rows.iter().all(|rows| rows.strides[0] == 8));
 }
@@ -152,6 +159,6 @@ fn what_is_contiguous_at_the_peer_is_written_as_one_range() {
     let pairs = [BlockPair { source: 0, destination: 0 }, BlockPair { source: 5, destination: 1 }];
     let plan = Plan::once(&source, &destination, &pairs, Wanted::default()).unwrap();
     let plan = plan.in_order(LoopOrder::StrictDestination);
-    let chunk = ChunkLimits { reads: false, slot: 1 << 20, most_gap: 0 }.chunk(&plan, 0, BASE, None);
+    let chunk = chunk(&ChunkLimits { reads: false, slot: 1 << 20, most_gap: 0 }, &plan, 0, None);
     assert_eq!((chunk.ranges.len(), chunk.moved), (1, plan.bytes()));
 }
