@@ -14,8 +14,10 @@ pub(super) fn have_common_memory(source: &Layout, destination: &Layout) -> bool 
 }
 
 /// The addresses of a layout's regions as if all memory were mapped only once; `None` for a region of other memory.
+#[derive(Debug)]
 pub struct Spans(Vec<Option<Span>>);
 
+#[derive(Debug)]
 struct Span {
     start: u64,
     size: u64,
@@ -61,10 +63,28 @@ impl Spans {
     }
 
     fn meet(&self, other: &Self) -> bool {
-        self.0.iter().flatten().any(|from| {
-            let mut others = other.0.iter().flatten();
-            others.any(|to| from.start < to.start + to.size && to.start < from.start + from.size)
-        })
+        let [mine, theirs] = [self.sorted(), other.sorted()];
+        let (mut mine, mut theirs) = (mine.iter().peekable(), theirs.iter().peekable());
+        while let (Some([start, end]), Some([other_start, other_end])) = (mine.peek(), theirs.peek()) {
+            if start < other_end && other_start < end {
+                return true;
+            }
+            // The one that ends first meets none that starts later.
+            if end <= other_end {
+                mine.next();
+            } else {
+                theirs.next();
+            }
+        }
+        false
+    }
+
+    /// Start and end of each, in order.
+    fn sorted(&self) -> Vec<[u64; 2]> {
+        let mut sorted: Vec<_> =
+            self.0.iter().flatten().map(|span| [span.start, span.start + span.size]).collect();
+        sorted.sort_unstable();
+        sorted
     }
 
     /// An address of a region.
@@ -100,6 +120,29 @@ fn shift(region: &Arc<Region>, known: &mut Known) -> u64 {
         None => {
             known.push((id, root.address()));
             0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spans() -> impl Strategy<Value = Spans> {
+        let span = prop::option::of((0u64..60, 1u64..9));
+        let of = |span: Option<(u64, u64)>| span.map(|(start, size)| Span { start, size, shift: 0 });
+        prop::collection::vec(span.prop_map(of), 0..9).prop_map(Spans)
+    }
+
+    proptest! {
+        #[test]
+        fn lists_meet_if_two_of_their_spans_have_a_byte_in_common(mine in spans(), theirs in spans()) {
+            let bytes = |spans: &Spans| -> BTreeSet<u64> {
+                spans.0.iter().flatten().flat_map(|span| span.start..span.start + span.size).collect()
+            };
+            prop_assert_eq!(mine.meet(&theirs), !bytes(&mine).is_disjoint(&bytes(&theirs)));
         }
     }
 }
