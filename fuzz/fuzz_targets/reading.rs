@@ -8,11 +8,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use kvmem::error::{Result, Status};
-use kvmem::layout::Layout;
+use kvmem::layout::{Dimensions, Geometry, Layout, LayoutKind, LayoutPart, Placement};
 use kvmem::region::Control;
 use kvmem::share::broker::{FetchRequest, Refusal};
 use kvmem::share::frame::{HEADER, Header, MessageKind};
 use kvmem::share::{Manifest, socket};
+use kvmem::transfer::engine::nixl::served::message::{Body, Message};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 /// Bytes before the fields of a share and of a layout descriptor.
@@ -38,12 +39,13 @@ pub struct Target {
 }
 
 /// All of them.
-pub static TARGETS: [Target; 5] = [
+pub static TARGETS: [Target; 6] = [
     Target { name: "share", read: share, sealed: sealed_form },
     Target { name: "message", read: messages, sealed: sealed_messages },
     Target { name: "request", read: request, sealed: <[u8]>::to_vec },
     Target { name: "refusal", read: refusal, sealed: <[u8]>::to_vec },
     Target { name: "control", read: control, sealed: sealed_control },
+    Target { name: "served", read: served, sealed: sealed_form },
 ];
 
 impl Target {
@@ -98,6 +100,43 @@ fn messages(bytes: &[u8]) -> bool {
     };
     assert_eq!(header.write(), bytes[..HEADER], "a header is written as it was read");
     received || header.whole.kind != MessageKind::Share
+}
+
+/// The layout that served requests are placed in.
+pub fn served_layout() -> Placement {
+    let dimensions = Dimensions {
+        num_blocks: 9,
+        num_layers: 3,
+        outer_dim: 2,
+        page_size: 4,
+        inner_dim: 12,
+        dtype_width: 2,
+        alignment: 64,
+        num_heads: Some(3),
+    };
+    let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).expect("a geometry");
+    Placement::within(geometry, 1 << 20).expect("a placement")
+}
+
+/// A message to an owner that serves transfers. What a request names is in the owner's layout, or it is refused.
+fn served(bytes: &[u8]) -> bool {
+    let Some(message) = told(Message::read(bytes)) else { return false };
+    let Body::Open(open) = message.body else { return true };
+    let placement = served_layout();
+    let part = LayoutPart { name: "", placement: &placement, first_region: 0 };
+    let Ok(plan) = open.terms.placed_in(std::iter::once(part)) else { return true };
+    let (base, size) = (placement.bases()[0], placement.geometry().region_size());
+    // A request may name the same bytes again and again.
+    for row in plan.rows_in(0..plan.bytes().min(1 << 16)) {
+        let [last, last_in_row] = [(row.first.source, 0), (row.first.destination, 1)]
+            .map(|(first, side)| first + (row.rows - 1) * row.strides[side]);
+        assert!(
+            row.first.source >= base && last + row.first.size <= base + size,
+            "a row is outside of the layout"
+        );
+        assert!(last_in_row + row.first.size <= plan.bytes(), "a row is outside of the staging memory");
+    }
+    true
 }
 
 /// Whether a share is received of a peer that sends this, without file descriptors, and is gone.

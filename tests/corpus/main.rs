@@ -73,6 +73,7 @@ fn seeds_match_the_current_writers() {
     for seed in seeds::all() {
         let path = folder(seed.target).join(seed.name);
         if std::env::var_os("KVMEM_BLESS").is_some() {
+            std::fs::create_dir_all(folder(seed.target)).unwrap();
             std::fs::write(&path, &seed.bytes).unwrap();
         }
         assert_eq!(std::fs::read(&path).unwrap(), seed.bytes, "{}", path.display());

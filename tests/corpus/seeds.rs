@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzzer begins with of messages, requests, refusals and control blocks: the files are these bytes. Those of
+//! What the fuzzer begins with of messages, requests, refusals, control blocks and served transfers: the files are these bytes. Those of
 //! shares a program of the C tests writes, since they need memory of every kind.
 
 use kvmem::error::{Error, Status};
+use kvmem::process::ProcessIdentity;
 use kvmem::region::Access;
 use kvmem::share::broker::{FetchRequest, Refusal, Token};
 use kvmem::share::frame::{Header, MessageKind, ParcelInfo};
+use kvmem::transfer::engine::nixl::served::message::{Body, Message, Open, SessionKey};
+use kvmem::transfer::plan::Terms;
+use kvmem::transfer::{BlockPair, Outline, PairedRange, Plan, Wanted};
 
 use crate::reading::{self, CONTROL_HEAD, Target};
 
@@ -22,8 +26,8 @@ pub fn all() -> Vec<Seed> {
         let sealed = seeds.into_iter().map(|(name, bytes)| (name, (target.sealed)(&bytes)));
         sealed.map(|(name, bytes)| Seed { target, name, bytes }).collect::<Vec<_>>()
     };
-    let controls = of("control", controls());
-    [of("message", messages()), of("request", requests()), of("refusal", refusals()), controls]
+    let (controls, served) = (of("control", controls()), of("served", served()));
+    [of("message", messages()), of("request", requests()), of("refusal", refusals()), controls, served]
         .into_iter()
         .flatten()
         .collect()
@@ -113,6 +117,45 @@ fn refusals() -> Vec<(&'static str, Vec<u8>)> {
         ("damaged-in-progress", code(1, b"wait")),
         ("damaged-status-nobody-knows", code(-1234, b"what")),
         ("damaged-cut", vec![0xFF; 3]),
+    ]
+}
+
+/// The messages of a session, after the id of the service.
+fn served() -> Vec<(&'static str, Vec<u8>)> {
+    let here = reading::served_layout();
+    let range = |source, count| Some(PairedRange { source, destination: 0, count });
+    let planned = |wanted, pairs: &[(u32, u32)]| {
+        let outline = std::sync::Arc::new(Outline::between(&here, &here, wanted, false).unwrap());
+        let pair = |&(source, destination): &(u32, u32)| BlockPair { source, destination };
+        Plan::new(&outline, &pairs.iter().map(pair).collect::<Vec<_>>(), None).unwrap()
+    };
+    let heads = Wanted { heads: range(1, 2), ..Wanted::default() };
+    let plan = planned(heads, &[(7, 0), (1, 2), (2, 3), (8, 1)]);
+    let all = planned(Wanted::default(), &(0..9).map(|id| (id, 8 - id)).collect::<Vec<_>>());
+    let part = planned(Wanted { layers: range(2, 1), outers: range(1, 1), ..heads }, &[(5, 5)]);
+    let message = |body| {
+        let bytes =
+            Message { session: SessionKey([7; 16]), body }.write(&kvmem::nixl::ServiceId([9; 16])).unwrap();
+        bytes[24..].to_vec()
+    };
+    let open = |plan: &Plan, writes, bytes, chunk_size| {
+        let terms = Terms::of(&plan.led_by(1), 0).unwrap();
+        let process = ProcessIdentity::unknown();
+        message(Body::Open(Box::new(Open { process, writes, bytes, chunk_size, terms })))
+    };
+    let read = open(&plan, false, plan.bytes(), 4096);
+    let cut = read[..60].to_vec();
+    vec![
+        ("read", read),
+        ("write", open(&plan, true, plan.bytes(), 4096)),
+        ("read-all", open(&all, false, all.bytes(), 1 << 20)),
+        ("write-one-layer", open(&part, true, part.bytes(), 4096)),
+        ("lie-about-bytes", open(&plan, false, u64::MAX, 4096)),
+        ("lie-about-chunks", open(&plan, false, plan.bytes(), 0)),
+        ("progress", message(Body::Progress(3))),
+        ("progress-of-all", message(Body::Progress(u64::MAX))),
+        ("close", message(Body::Close)),
+        ("damaged-cut", cut),
     ]
 }
 
