@@ -62,8 +62,7 @@ FILL(share, kvmem_share_options, (void)it)
 static kvmem_status call_share(const void *options) {
     OWNED(kvmem_region) region = region_create_system(4096, KVMEM_SYSTEM_SHAREABLE);
     OWNED(kvmem_share) share = POISON;
-    const kvmem_status status = kvmem_share_create_region(region, options, &share, ERR);
-    return status;
+    return kvmem_share_create_region(region, options, &share, ERR);
 }
 
 FILL(open, kvmem_open_options, (void)it)
@@ -71,8 +70,7 @@ FILL(open, kvmem_open_options, (void)it)
 static kvmem_status call_open(const void *options) {
     OWNED(kvmem_share) share = share_of_region();
     OWNED(kvmem_region) region = POISON;
-    const kvmem_status status = kvmem_share_open_region(share, options, &region, ERR);
-    return status;
+    return kvmem_share_open_region(share, options, &region, ERR);
 }
 
 static const char *broker_path(void) {
@@ -90,8 +88,7 @@ static kvmem_status call_publish(const void *options) {
         REF(OPTIONS(kvmem_broker_options, it.path = broker_path())));
     OWNED(kvmem_share) share = share_of_region();
     kvmem_token token;
-    const kvmem_status status = kvmem_broker_publish(broker, "kv", share, options, &token, ERR);
-    return status;
+    return kvmem_broker_publish(broker, "kv", share, options, &token, ERR);
 }
 
 /* Of a broker that is not there. */
@@ -112,8 +109,7 @@ static kvmem_status call_nested_config(const void *config) {
     const kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config,
                                                  it.system = &system, it.source = KVMEM_LAYOUT_ALLOCATE);
     OWNED(kvmem_layout) layout = POISON;
-    const kvmem_status status = kvmem_layout_build(&options, &layout, ERR);
-    return status;
+    return kvmem_layout_build(&options, &layout, ERR);
 }
 
 static const kvmem_layout_config *layout_config(void) {

@@ -77,8 +77,7 @@ TEST(destroyed_at_once_it_still_arrives) {
 /* A layout over an allocation of the engine's, which learns when it is let go. */
 static kvmem_layout *layout_with_release(const kvmem_layout_config *config, uint64_t address) {
     OWNED(kvmem_region) region = region_adopt_on_gpu(address, kv_region_size(config), note_release);
-    kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
-    return layout;
+    return regions_lay_out(config, &region, 1, NULL);
 }
 
 TEST(all_handles_may_go_at_once) {
@@ -143,8 +142,7 @@ static kvmem_layout *adopted_block(void *memory) {
                                             it.inner_dim = STUCK_SIZE / it.page_size / it.dtype_width);
     CHECK_EQ(kv_region_size(&config), STUCK_SIZE);
     OWNED(kvmem_region) region = region_adopt(memory, STUCK_SIZE);
-    kvmem_layout *layout = regions_lay_out(&config, &region, 1, NULL);
-    return layout;
+    return regions_lay_out(&config, &region, 1, NULL);
 }
 
 static void *map_memory(void) {

@@ -35,8 +35,7 @@ static kvmem_layout *second_layout(side *side, uint64_t offset, kvmem_layout_con
     *config = side->model.config;
     config->num_blocks = 3;
     OWN(kvmem_region, view, kvmem_region_create_view, side->model.regions[0], offset, kv_region_size(config));
-    kvmem_layout *layout = regions_lay_out(config, &view, 1, NULL);
-    return layout;
+    return regions_lay_out(config, &view, 1, NULL);
 }
 
 /* Blocks of 288 bytes; the other layout begins 100 bytes into the third. */

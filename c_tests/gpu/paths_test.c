@@ -235,8 +235,7 @@ TEST(what_can_not_be_taken_is_refused_with_the_reason) {
 static uint64_t explain(place from, place to, uint32_t path, uint32_t compute, const char *part) {
     OPENED(flight, flight, .from = from, .to = to);
     flight_create(&flight, it.path = path, it.compute = compute);
-    const uint64_t rate = flight_explain(&flight, part).bytes_per_second;
-    return rate;
+    return flight_explain(&flight, part).bytes_per_second;
 }
 
 TEST(the_choice_is_explained) {

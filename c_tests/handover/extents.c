@@ -94,6 +94,5 @@ kvmem_layout *extents_open(const kvmem_share *share) {
 
 kvmem_status extents_check_owner(const kvmem_layout *layout) {
     OWNED(kvmem_region) region = region_of(layout, 0);
-    const kvmem_status status = kvmem_region_check_owner(region, ERR);
-    return status;
+    return kvmem_region_check_owner(region, ERR);
 }

@@ -28,8 +28,7 @@ static kvmem_layout *layout_with_release(const kvmem_layout_config *config, void
     OWN(kvmem_region, region, kvmem_region_adopt_host,
         REF(OPTIONS(kvmem_adopt_options, it.address = memory, it.size = kv_region_size(config),
                     it.release = ask_the_agent, it.user_data = release)));
-    kvmem_layout *layout = regions_lay_out(config, &region, 1, release->agent);
-    return layout;
+    return regions_lay_out(config, &region, 1, release->agent);
 }
 
 /* The frozen peer keeps the request in flight until every handle is destroyed. */

@@ -53,8 +53,7 @@ static void refuse(const kvmem_adopt_file_options *options, kvmem_status status,
 static parcel share(const kvmem_region *region, uint64_t flags) {
     const kvmem_share_options options = {.struct_size = sizeof(options), .flags = flags};
     OWN(kvmem_share, share, kvmem_share_create_region, region, &options);
-    parcel parcel = parcel_of(share);
-    return parcel;
+    return parcel_of(share);
 }
 
 static bool is_sealed(const engine_file *file) { return (fcntl(file->fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0; }

@@ -27,6 +27,5 @@ uint64_t offer_importers(const offer *offer) { return holder_holders(&offer->own
 
 parcel parcel_of_region(const kvmem_region *region, const kvmem_share_options *options) {
     OWN(kvmem_share, share, kvmem_share_create_region, region, options);
-    parcel parcel = parcel_of(share);
-    return parcel;
+    return parcel_of(share);
 }

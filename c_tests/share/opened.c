@@ -54,8 +54,7 @@ static kvmem_status open_layout_with(const parcel *parcel, uint64_t flags, int d
     kvmem_open_options options = OPTIONS(kvmem_open_options, it.flags = flags | trust, it.device = device,
                                          it.agent = agent);
     OWNED(kvmem_share) share = parcel_share(parcel);
-    const kvmem_status status = kvmem_share_open_layout(share, &options, layout, ERR);
-    return status;
+    return kvmem_share_open_layout(share, &options, layout, ERR);
 }
 
 kvmem_layout *open_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent) {
@@ -79,6 +78,5 @@ void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvm
 
 kvmem_status try_parcel(const parcel *parcel, uint64_t flags) {
     OWNED(kvmem_region) region = NULL;
-    const kvmem_status status = open_with(parcel, flags, &region);
-    return status;
+    return open_with(parcel, flags, &region);
 }

@@ -40,8 +40,7 @@ static uint64_t end_of_pages(uint64_t size) {
 
 static kvmem_region_info info_of(const kvmem_layout *layout) {
     OWN(kvmem_region, region, kvmem_layout_get_region, layout, 0);
-    const kvmem_region_info info = region_info(region);
-    return info;
+    return region_info(region);
 }
 
 TEST(the_same_layout_finds_its_blocks_again) {

@@ -108,8 +108,7 @@ TEST(requirements_tell_what_the_caller_must_bring) {
 
 static kvmem_region_info nth_region_info(const kvmem_layout *layout, size_t index) {
     OWN(kvmem_region, region, kvmem_layout_get_region, layout, index);
-    const kvmem_region_info info = region_info(region);
-    return info;
+    return region_info(region);
 }
 
 /* One allocation holds all regions, each at the next multiple of 512, or of a larger alignment. */

@@ -103,8 +103,7 @@ TEST(a_transfer_has_a_line_for_each_step) {
 static kvmem_layout *file_layout(const char *path, const kvmem_layout_config *config) {
     OWNED(kvmem_region) region = region_create_disk(
         REF(OPTIONS(kvmem_disk_options, it.path = path, it.size = 65536, it.flags = KVMEM_DISK_BUFFERED)));
-    kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
-    return layout;
+    return regions_lay_out(config, &region, 1, NULL);
 }
 
 TEST(a_file_and_a_transfer_that_fails_have_lines) {

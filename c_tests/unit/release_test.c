@@ -51,8 +51,7 @@ static kvmem_layout *adopted_layout(const kvmem_layout_config *config, void *mem
     OWN(kvmem_region, region, kvmem_region_adopt_host,
         REF(OPTIONS(kvmem_adopt_options, it.address = memory, it.size = kv_region_size(config),
                     it.release = release != NULL ? move_on_release : NULL, it.user_data = release)));
-    kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
-    return layout;
+    return regions_lay_out(config, &region, 1, NULL);
 }
 
 static void *page_aligned(uint64_t size) {

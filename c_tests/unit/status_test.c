@@ -67,8 +67,7 @@ TEST(unknown_statuses_are_named_so) {
 static kvmem_status create_in(const char *directory, kvmem_error **error) {
     kvmem_disk_options options = OPTIONS(kvmem_disk_options, it.size = 4096, it.directory = directory);
     OWNED(kvmem_region) region = NULL;
-    const kvmem_status status = kvmem_region_create_disk(&options, &region, error);
-    return status;
+    return kvmem_region_create_disk(&options, &region, error);
 }
 
 TEST(errors_carry_the_native_cause) {

@@ -79,8 +79,7 @@ TEST(destroyed_in_flight_it_still_arrives) {
 static kvmem_layout *layout_with_release(kv_side *side) {
     OWNED(kvmem_region) region = region_adopt_noting_release(side->memory + side->starts[0],
                                                              kv_region_size(&side->config));
-    kvmem_layout *layout = regions_lay_out(&side->config, &region, 1, NULL);
-    return layout;
+    return regions_lay_out(&side->config, &region, 1, NULL);
 }
 
 /* Handles 0, 1, 2 and 3 of the test below. */

@@ -138,8 +138,7 @@ REFUSED_OPERATION_CALL(cancel_pinned_memory, KVMEM_STATUS_CANCELLED, create_pinn
 
 static kvmem_status have_a_layout(bool on_device) {
     OWNED(kvmem_layout) layout = NULL;
-    const kvmem_status status = build_layout(on_device, &kv_kinds[1], &layout);
-    return status;
+    return build_layout(on_device, &kv_kinds[1], &layout);
 }
 
 OPERATION_CALL(have_a_layout_on_a_device, have_a_layout(true))
