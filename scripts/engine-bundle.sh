@@ -4,13 +4,14 @@
 # with nvcc and CMake, and without a network. Copy the folder there; `./run` builds llama.cpp with ggml's CUDA backend for the GPU of that
 # host, and moves sessions between and out of GPUs. `make gpu-bundle` before it: NIXL is taken from that bundle, if it exists.
 #
+# KVMEM_PREFIX   an installed kvmem                        (default: that of build/cmake)
 # KVMEM_PYTHON   the Python whose pip fetches the source   (default: python3)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly bundle=build/engine-bundle
 readonly fresh=build/engine-bundle.new
-readonly prefix=build/engine-prefix
+readonly prefix=${KVMEM_PREFIX:-build/engine-prefix}
 readonly source=build/llama-source
 
 main() {
@@ -21,8 +22,10 @@ main() {
     tar -cJf "$fresh/llama.tar.xz" -C "$source" \
         --exclude='ggml/src/ggml-'{vulkan,sycl,cann,metal,opencl,webgpu,hexagon,musa,hip,openvino,zdnn,virtgpu} \
         CMakeLists.txt LICENSE licenses cmake ggml include src vendor/{CMakeLists.txt,hash,miniaudio,nlohmann,sheredom,stb}
-    rm -rf "$prefix"
-    cmake --install build/cmake --prefix "$prefix" --strip >/dev/null
+    if [[ ! ${KVMEM_PREFIX:-} ]]; then
+        rm -rf "$prefix"
+        cmake --install build/cmake --prefix "$prefix" --strip >/dev/null
+    fi
     mkdir -p "$fresh/kvmem"
     cp -aL "$prefix"/{include,lib} "$fresh/kvmem/" # without links, which some copies lose
     rm -rf "$fresh/kvmem/lib/.debug"

@@ -3,6 +3,8 @@
 #include "child.hpp"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,11 +14,63 @@
 #include <csignal>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
-Child::Child(std::vector<std::string> arguments) {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) {
-        throw std::system_error(errno, std::generic_category(), "socketpair");
+namespace {
+
+void check(int result, const char *function) {
+    if (result < 0) throw std::system_error(errno, std::generic_category(), function);
+}
+
+// A descriptor that is closed unless it is released.
+class Descriptor {
+public:
+    explicit Descriptor(int fd) : fd_(fd) { check(fd, "socket"); }
+    ~Descriptor() {
+        if (fd_ >= 0) close(fd_);
+    }
+    Descriptor(const Descriptor &) = delete;
+    Descriptor &operator=(const Descriptor &) = delete;
+
+    int fd() const { return fd_; }
+    int release() { return std::exchange(fd_, -1); }
+
+private:
+    int fd_;
+};
+
+// Small messages alternate: none may wait for more bytes to send with it.
+void send_at_once(int fd) {
+    const int yes = 1;
+    check(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes), "setsockopt");
+}
+
+}  // namespace
+
+std::array<int, 2> connect_over_loopback() {
+    const Descriptor listener(socket(AF_INET, SOCK_STREAM, 0));
+    Descriptor near(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto *raw = reinterpret_cast<sockaddr *>(&address);
+    check(bind(listener.fd(), raw, size), "bind");
+    check(listen(listener.fd(), 1), "listen");
+    check(getsockname(listener.fd(), raw, &size), "getsockname");
+    check(connect(near.fd(), raw, size), "connect");
+    Descriptor far(accept(listener.fd(), nullptr, nullptr));
+    send_at_once(near.fd());
+    send_at_once(far.fd());
+    return {near.release(), far.release()};
+}
+
+Child::Child(std::vector<std::string> arguments, Socket socket) {
+    std::array<int, 2> ends;
+    if (socket == Socket::tcp) {
+        ends = connect_over_loopback();
+    } else {
+        check(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), "socketpair");
     }
     channel_.emplace(ends[0]);
     fcntl(ends[0], F_SETFD, FD_CLOEXEC);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 
@@ -71,19 +72,20 @@ kvmem::Layout build_cells(const Part &part, const std::vector<CacheMemory> &memo
     return kvmem::Layout::build(config, regions, agent);
 }
 
-// A state is a block of its own. Tokens have blocks of 16, ordered like the cache, so that what is contiguous there is
-// contiguous here.
+// A state is a block of its own. Tokens have blocks of 16. The store has one session, so its order is that of the cache: what is
+// contiguous there is contiguous here, however many tokens it is. A store of many sessions would have the block outermost ("BLNC").
 kvmem::LayoutConfig store_shape(const CacheGroup &group, const Part &part, std::size_t cells) {
     auto config = shape_of(part);
     config.page_size = group.is_recurrent ? 1 : SessionStore::block_tokens;
     config.num_blocks = (cells + config.page_size - 1) / config.page_size;
-    config.order = part.first().transposed ? "BLCN" : "BLNC";
+    config.order = part.first().transposed ? "LCBN" : "LBNC";
     return config;
 }
 
 }  // namespace
 
 std::vector<CacheMemory> share_memory(const Engine &engine) {
+    std::map<const void *, std::vector<Span>> buffers;  // ggml's: neighbours in a GPU's memory may be allocations of their own
     std::vector<Span> spans;
     int gpu = -1;
     for (const CacheGroup &group : engine.groups()) {
@@ -94,9 +96,15 @@ std::vector<CacheMemory> share_memory(const Engine &engine) {
             }
             gpu = tensor.gpu;
             spans.push_back({tensor.data, tensor.end()});
+            buffers[tensor.tensor->buffer].push_back(spans.back());
         }
     }
-    return gpu < 0 ? make_shareable(std::move(spans)) : adopt_gpu(std::move(spans), gpu);
+    if (gpu < 0) return make_shareable(std::move(spans));
+    std::vector<CacheMemory> memory;
+    for (auto &[buffer, parts] : buffers) {
+        for (CacheMemory &adopted : adopt_gpu(std::move(parts), gpu)) memory.push_back(std::move(adopted));
+    }
+    return memory;
 }
 
 CacheLayouts::CacheLayouts(const Engine &engine, const std::vector<CacheMemory> &memory, const kvmem::Agent *agent) {

@@ -35,8 +35,9 @@ int run_all(const Options &options, const char *program) {
     if (!options.models.empty()) variants.clear();
     for (const std::string &name : options.models) variants.push_back(find_variant(name));
     for (const Variant &variant : variants) run_variant(options, variant, program);
-    std::printf("\n%s\n", verdict().c_str());
-    return all_same(options.gpu >= 0) ? EXIT_SUCCESS : EXIT_FAILURE;
+    const bool on_gpu = options.gpu >= 0;
+    std::printf("\n%s\n", verdict(on_gpu).c_str());
+    return all_alike(on_gpu) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace
@@ -47,8 +48,7 @@ int main(int argc, char **argv) {
         Options options;
         parse(argc, argv, options);
         if (options.role.empty()) return run_all(options, argv[0]);
-        run_role(options);
-        return EXIT_SUCCESS;
+        return run_role(options);
     } catch (const std::exception &error) {
         std::fprintf(stderr, "llama_handover: %s\n", error.what());
         return EXIT_FAILURE;

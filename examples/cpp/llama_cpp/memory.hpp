@@ -21,7 +21,7 @@ struct CacheMemory {
 // them during the call. Spans that have a page in common, or lie side by side, have one region.
 std::vector<CacheMemory> make_shareable(std::vector<Span> spans);
 
-// Adopts spans of a GPU's memory, which can be opened elsewhere as they are. Neighbours have one region.
+// Adopts spans of one allocation of a GPU's memory, which can be opened elsewhere as they are. Neighbours have one region.
 std::vector<CacheMemory> adopt_gpu(std::vector<Span> spans, int gpu);
 
 // The part of a region that contains the span.

@@ -100,13 +100,15 @@ void describe_recurrent(Keys &keys, const ModelSize &size) {
 // Every other layer has attention; the rest have a recurrent state.
 void describe_hybrid(Keys &keys, const ModelSize &size) {
     ModelSize narrow = size;
-    narrow.head_dim = width / size.heads;  // as this architecture has it
+    narrow.heads = 4;
+    narrow.kv_heads = 2;
+    narrow.head_dim = width / narrow.heads;  // as this architecture has it
     describe_gqa(keys, narrow);
     set_state_space(keys, width);
     std::vector<std::uint32_t> heads(size.layers), kv_heads(size.layers);
     for (std::uint32_t layer = 0; layer < size.layers; layer += 2) {
-        heads[layer] = size.heads;
-        kv_heads[layer] = size.kv_heads;
+        heads[layer] = narrow.heads;
+        kv_heads[layer] = narrow.kv_heads;
     }
     keys.set_list("attention.head_count", heads);
     keys.set_list("attention.head_count_kv", kv_heads);

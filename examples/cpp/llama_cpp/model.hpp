@@ -19,7 +19,7 @@ void start_llama();
 // A model's size, in what its cache depends on.
 struct ModelSize {
     std::uint32_t layers = 8;
-    std::uint32_t heads = 8;
+    std::uint32_t heads = 16;  // of queries
     std::uint32_t kv_heads = 8;
     std::uint32_t head_dim = 128;
     std::uint32_t vocabulary = 1000;

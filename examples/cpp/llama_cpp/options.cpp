@@ -22,6 +22,7 @@ constexpr Argument arguments[] = {
     {"--prompts", [](Options &options, const std::string &value) { options.prompts = number(value); }},
     {"--generate", [](Options &options, const std::string &value) { options.generate = number(value); }},
     {"--layers", [](Options &options, const std::string &value) { options.size.layers = number(value); }},
+    {"--heads", [](Options &options, const std::string &value) { options.size.heads = number(value); }},
     {"--kv-heads", [](Options &options, const std::string &value) { options.size.kv_heads = number(value); }},
     {"--head-dim", [](Options &options, const std::string &value) { options.size.head_dim = number(value); }},
     {"--gpu", [](Options &options, const std::string &value) { options.gpu = std::stoi(value); }},
@@ -81,10 +82,11 @@ void parse(int argc, char **argv, Options &options) {
 
 std::vector<std::string> arguments_for_child(const Options &options, const Variant &variant) {
     const std::string model = is_model_file(variant.model) ? variant.model : variant.name;
+    const ModelSize &size = options.size;
     return {"--model=" + model, "--tokens=" + std::to_string(options.tokens), "--prompts=" + std::to_string(options.prompts),
-            "--context=" + std::to_string(options.context),
-            "--layers=" + std::to_string(options.size.layers), "--kv-heads=" + std::to_string(options.size.kv_heads),
-            "--head-dim=" + std::to_string(options.size.head_dim), "--gpu=" + std::to_string(options.prefill_gpu)};
+            "--context=" + std::to_string(options.context), "--layers=" + std::to_string(size.layers),
+            "--heads=" + std::to_string(size.heads), "--kv-heads=" + std::to_string(size.kv_heads),
+            "--head-dim=" + std::to_string(size.head_dim), "--gpu=" + std::to_string(options.prefill_gpu)};
 }
 
 EngineOptions engine_options(const Options &options, const Variant &variant) {

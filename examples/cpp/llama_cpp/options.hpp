@@ -22,7 +22,7 @@ Variant find_variant(const std::string &name);
 
 struct Options {
     std::vector<std::string> models;  // none for all variants
-    std::uint32_t tokens = 1024;  // of the longer prompt
+    std::uint32_t tokens = 1000;  // of the longer prompt; both end inside a block of the store
     std::uint32_t prompts = 2;
     std::uint32_t context = 0;  // cells; 0 for enough
     std::uint32_t generate = 20;

@@ -4,5 +4,6 @@
 
 #include "options.hpp"
 
-// "prefill" evaluates prompts and serves their caches; "save" saves a session to files and ends.
-void run_role(const Options &options);
+// "prefill" evaluates prompts and serves their caches; "save" saves a session to files and ends. Returns the exit status, after it has
+// printed why it failed.
+int run_role(const Options &options);

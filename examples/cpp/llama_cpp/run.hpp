@@ -22,12 +22,17 @@ Continuation generate(Engine &engine, llama_seq_id sequence, std::vector<float> 
 
 // How alike two continuations are.
 struct Likeness {
-    bool same_tokens = false;
+    std::size_t tokens = 0;
+    std::size_t same_tokens = 0;
     float difference = 0;  // the largest one of two logits; 0 if all bits are equal
 };
-Likeness compare(const Continuation &one, const Continuation &other);
-// The worse of two.
-Likeness worse(const Likeness &one, const Likeness &other);
+// Continues a sequence by the tokens of `expected`, and compares the logits. If rounding makes another token the most likely one, it is
+// counted, and the tokens after it can still be compared.
+Likeness follow(Engine &engine, llama_seq_id sequence, std::vector<float> logits, const Continuation &expected);
+// The sums of the tokens, and the larger difference.
+Likeness combine(const Likeness &one, const Likeness &other);
+// Whether it is the continuation of a single process: bit by bit, on a GPU but for rounding.
+bool is_alike(const Likeness &likeness, bool on_gpu);
 
 // The runs of one model.
 struct Run {
@@ -35,7 +40,7 @@ struct Run {
     const Variant variant;
     const std::string program;
     Model model;
-    Prompts prompts;  // the second one ends inside a block of the store
+    Prompts prompts;
     std::vector<Continuation> expected;  // of one process that evaluates both prompts and continues both
     Continuation alone;  // of one process that has only the first
 

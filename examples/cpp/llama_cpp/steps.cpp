@@ -22,15 +22,15 @@ std::vector<NamedLink> links_of(const Options &options) {
 }
 
 Likeness continue_alone(const Run &run, Engine &engine, std::vector<float> logits) {
-    return compare(generate(engine, 0, std::move(logits), run.options.generate), run.alone);
+    return follow(engine, 0, std::move(logits), run.alone);
 }
 
 // Continues sequence 0 of prefill as 0, and 1 as 2.
 Likeness continue_both(const Run &run, Engine &engine, std::vector<float> first, std::vector<float> second) {
-    const auto zero = generate(engine, 0, std::move(first), run.options.generate);
-    const auto two = generate(engine, 2, std::move(second), run.options.generate);
+    const Likeness zero = follow(engine, 0, std::move(first), run.expected[0]);
+    const Likeness two = follow(engine, 2, std::move(second), run.expected[1]);
     engine.forget(2);
-    return worse(compare(zero, run.expected[0]), compare(two, run.expected[1]));
+    return combine(zero, two);
 }
 
 }  // namespace
@@ -126,6 +126,13 @@ void lose_prefill(const Run &run, Engine &engine, const std::vector<CacheMemory>
 
 namespace {
 
+// The cells of sequence 0, group by group.
+std::vector<CellIds> all_cells(const Engine &engine) {
+    std::vector<CellIds> cells;
+    for (std::size_t group = 0; group < engine.groups().size(); ++group) cells.push_back(engine.cell_ids(0, group));
+    return cells;
+}
+
 void offload_to(const Run &run, Engine &engine, const CacheLayouts &cache, const char *name, const SessionStore &store) {
     engine.forget(0);
     auto logits = engine.evaluate(0, run.prompts[0]);
@@ -134,9 +141,11 @@ void offload_to(const Run &run, Engine &engine, const CacheLayouts &cache, const
     const Stopwatch leaving;
     const Session session = save(engine, cache, store, 0, left);
     const double left_after = leaving.seconds();
+    const auto cells = all_cells(engine);
     engine.forget(0);
     engine.evaluate(2, std::vector<llama_token>(other_tokens, 1));  // takes its cells
     engine.reserve(0, session.positions);
+    if (all_cells(engine) == cells) throw std::logic_error("a session came back to the same cells, which proves nothing");
     const Stopwatch coming;
     load_reserved(engine, cache, store, 0, came);
     const double came_after = coming.seconds();

@@ -21,6 +21,6 @@ void print_row(const std::string &model, const std::string &step, const Moved &m
 // With the comparison of what followed.
 void print_row(const std::string &model, const std::string &step, const Moved &moved, double seconds, const Likeness &likeness);
 
-// Whether all rows so far had the logits of a single process, bit by bit; with a GPU, whether they had its tokens.
-bool all_same(bool on_gpu);
-std::string verdict();
+// Whether all rows so far had the logits of a single process, bit by bit; on a GPU, whether they had them but for rounding.
+bool all_alike(bool on_gpu);
+std::string verdict(bool on_gpu);
