@@ -6,7 +6,7 @@
 
 namespace {
 
-// On a GPU, the order of sums depends on the cells in use. Without the keys and values of the prompt, logits differ by 0.3 and more.
+// On a GPU, the order of sums depends on the cells in use. Without the keys and values of the prompt, logits of "gqa" differ by 6.
 constexpr float rounding = 0.03f;
 
 std::vector<llama_token> prompt_of(std::uint32_t tokens, std::uint32_t vocabulary, std::uint32_t sequence) {
