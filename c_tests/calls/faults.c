@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One driver call of the stand-in fails, the process may open no more files, or the library can start no thread.
+// One driver call of the stand-in fails, the process may open no more files, or the library can start no
+// thread.
 #include "faults.h"
 
 #include "control.h"
@@ -30,8 +31,8 @@ static void plan_files(void) {
     has_limit = true;
 }
 
-/* Threads that the library asks for during the call, whichever of its threads asks. Those from `first` to `last` are
- * refused; 0 if none is. */
+/* Threads that the library asks for during the call, whichever of its threads asks. Those from `first` to
+ * `last` are refused; 0 if none is. */
 static _Atomic uint32_t first_refused, last_refused, asked;
 static _Atomic uint64_t refused;
 
@@ -60,8 +61,9 @@ static bool is_refused(const void *caller) {
 
 typedef int create_thread(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
-/* In front of the C library's for all libraries of the process. NIXL and the driver always get their threads. */
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *argument) {
+/* In front of the C library's for all libraries of the process. NIXL and the driver always get theirs. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
+                   void *argument) {
     if (is_refused(__builtin_return_address(0))) return EAGAIN;
     union {
         void *address;

@@ -287,16 +287,21 @@ TEST(a_thread_that_waits_does_the_work_of_its_agent) {
     }
 }
 
-/* A transfer of all blocks through an arena of eight pages, of which each chunk is one. */
-static kvmem_transfer *create_staged(const pair *pair, const kvmem_layout_config *config,
-                                     uint64_t stall_timeout_ns) {
+/* A transfer of some layers of all blocks through an arena of eight pages, of which each chunk is one. */
+static kvmem_transfer *create_staged_layers(const pair *pair, const kvmem_layout_config *config,
+                                            uint64_t layer, uint64_t num_layers, uint64_t stall_timeout_ns) {
     kvmem_block_pair pairs[NUM_BLOCKS];
     for (uint64_t i = 0; i < config->num_blocks; i++)
         pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
-    const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
+    const kv_move move = {pairs, config->num_blocks, layer, layer, num_layers};
     return MADE(kvmem_transfer, kvmem_transfer_create, pair->remote, pair->local,
-                KV_OPTIONS(&all, it.path = KVMEM_PATH_NIXL_READ_STAGED, it.staging_size = 8 * 4096,
+                KV_OPTIONS(&move, it.path = KVMEM_PATH_NIXL_READ_STAGED, it.staging_size = 8 * 4096,
                            it.stall_timeout_ns = stall_timeout_ns));
+}
+
+static kvmem_transfer *create_staged(const pair *pair, const kvmem_layout_config *config,
+                                     uint64_t stall_timeout_ns) {
+    return create_staged_layers(pair, config, 0, config->num_layers, stall_timeout_ns);
 }
 
 /* 128 KiB. */
@@ -332,9 +337,10 @@ TEST(a_chunk_that_fails_is_released_and_the_next_run_moves_all) {
 TEST(chunks_in_flight_are_as_many_as_their_slots_and_end_after_a_cancellation) {
     const kvmem_layout_config config = many_chunks();
     OPENED(pair, pair, &config);
-    OWNED(kvmem_transfer) staged = create_staged(&pair, &config, 0);
-    OWNED(kvmem_transfer) second = create_staged(&pair, &config, 0);
-    OWNED(kvmem_transfer) third = create_staged(&pair, &config, 0);
+    /* They are in flight at the same time, so each writes a layer of its own. */
+    OWNED(kvmem_transfer) staged = create_staged_layers(&pair, &config, 0, 1, 0);
+    OWNED(kvmem_transfer) second = create_staged_layers(&pair, &config, 1, 1, 0);
+    OWNED(kvmem_transfer) third = create_staged_layers(&pair, &config, 2, 1, 0);
     NIXL(nixl_sim_set_pending(1));
     EXPECT_OK(kvmem_transfer_submit(staged, ERR));
     AWAIT(requests().in_flight == 4);
