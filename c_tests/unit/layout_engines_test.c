@@ -509,7 +509,7 @@ TEST(wrong_orders_are_refused_by_name) {
         {"LOBNHC", 100, 0, 0,
          "axis B (block) has a stride of 100 bytes, so that two elements have one address"},
         {"LOBNHC", 0, 8, 0, "axis H (head) has a stride of 8 bytes"},
-        {"LOBNHC", UINT64_MAX, 0, 0, "2^63"},
+        {"LOBNHC", UINT64_MAX, 0, 0, "axis B (block) has"},
         {"LOBNHC", 0, 0, KVMEM_LAYOUT_LAYER_SEPARATE, "with an order, kind is 0 or KVMEM_LAYOUT_ORDERED"},
         {NULL, 0, 0, KVMEM_LAYOUT_ORDERED, "order is NULL"},
     };

@@ -52,7 +52,7 @@ impl Axes {
             if stride != next {
                 axes.given = axes.given.with(axis, stride);
             }
-            next = product(&[axes.stride(axis), axes.count(axis)])?;
+            next = product(&[stride, axes.count(axis)]).map_err(|error| axes.named(error, axis))?;
         }
         axes.ensure_disjoint(dimensions.dtype_width, given, &tight)?;
         axes.ensure_aligned(dimensions.alignment, arrangement)?;
@@ -130,8 +130,15 @@ impl Axes {
 
     /// The bytes that an axis covers, if one of its indices covers `extent`.
     fn extended(&self, extent: u64, axis: Axis) -> Result<u64> {
-        let last = product(&[self.stride(axis), self.count(axis) - 1])?;
-        last.checked_add(extent).filter(|sum| *sum <= MOST).ok_or_else(overflow)
+        let last = self.stride(axis).checked_mul(self.count(axis) - 1);
+        let sum = last.and_then(|last| last.checked_add(extent)).filter(|sum| *sum <= MOST);
+        sum.ok_or_else(|| self.named(overflow(), axis))
+    }
+
+    fn named(&self, error: Error, axis: Axis) -> Error {
+        let (count, stride) = (self.count(axis), self.stride(axis));
+        let (letter, name) = (axis.letter(), axis.name());
+        error.context(format!("axis {letter} ({name}) has {count} indices and a stride of {stride} bytes"))
     }
 
     /// Each stride must be at least what the axes with smaller strides cover. So axes nest, which plans rely on: strides that
@@ -295,8 +302,14 @@ mod tests {
             assert_eq!(error.status(), Status::InvalidArgument);
             assert!(error.message().contains(part), "{error}");
         }
-        let huge = axes(&Dimensions::small(), "BLONHC", given(Axis::Block, 1 << 62)).unwrap_err();
-        assert!(huge.message().contains("more than 2^63 - 1 bytes"), "{huge}");
+        for axis in [Axis::Block, Axis::Layer] {
+            let huge = axes(&Dimensions::small(), "BLONHC", given(axis, 1 << 62)).unwrap_err();
+            let named = format!("axis {} ({}) has", axis.letter(), axis.name());
+            assert!(
+                huge.message().contains(&named) && huge.message().contains("more than 2^63 - 1 bytes"),
+                "{huge}"
+            );
+        }
     }
 
     /// Without a common byte, but not nested: 0, 2, 4 and 3, 5, 7 units of a piece.
