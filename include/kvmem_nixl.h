@@ -113,7 +113,8 @@ typedef struct kvmem_parameter {
 ///
 /// @param agent an agent
 /// @param plugin name of the plugin
-/// @param parameters parameters that replace those of the plugin; NULL with count 0 for none
+/// @param parameters parameters that replace those of the plugin; NULL with count 0 for none. NIXL ignores
+///        keys that the plugin does not have
 /// @param count number of parameters
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin
@@ -442,8 +443,8 @@ kvmem_status kvmem_segments_register(kvmem_agent *agent,
                                      kvmem_error **error);
 
 /// Deregisters descriptors, and reports whether that failed. kvmem_segments_destroy deregisters them too, but
-/// reports no failure. Requests and prepared lists of the agent that use the memory become stale: later calls
-/// on them fail with KVMEM_STATUS_STALE.
+/// reports no failure. Requests and prepared lists of the agent that use the memory become stale: the next
+/// run of such a request ends with KVMEM_STATUS_STALE, and kvmem_request_make fails with it.
 ///
 /// @param segments registered descriptors; the handle stays valid and must be destroyed
 /// @return KVMEM_STATUS_OK
@@ -485,7 +486,7 @@ typedef struct kvmem_query_result {
 ///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
 ///         KVMEM_STATUS_UNSUPPORTED: the given backend does not accept the memory type
-///         KVMEM_STATUS_NIXL: the backend cannot be queried, or failed
+///         KVMEM_STATUS_NIXL: no backend accepts the memory type; or the backend cannot be queried, or failed
 kvmem_status kvmem_agent_query(kvmem_agent *agent,
                                const kvmem_descriptors *descriptors,
                                const kvmem_nixl_options *options,
@@ -768,7 +769,7 @@ kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent,
                                                uint32_t port,
                                                kvmem_error **error);
 
-/// Asks the listen thread of a peer to remove the metadata of an agent, as before the agent ends.
+/// Asks the listen thread of a peer to remove the metadata of an agent. Call it before the agent ends.
 ///
 /// @param agent an agent that has a listen thread itself
 /// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
@@ -842,8 +843,8 @@ kvmem_status kvmem_layout_import(kvmem_agent *agent,
                                  kvmem_layout **layout,
                                  kvmem_error **error);
 
-/// Creates a remote layout over raw memory of a peer, which need not use kvmem: it tells the addresses by any
-/// means.
+/// Creates a remote layout over raw memory of a peer. The peer need not use kvmem, and may send the addresses
+/// by any connection.
 ///
 /// @param agent the agent that will access the layout
 /// @param owner name of the peer that owns the memory; its metadata must be loaded
@@ -947,7 +948,7 @@ typedef struct kvmem_published_layout {
 /// Returns what an entry contains.
 ///
 /// @param entry an entry
-/// @param info receives it
+/// @param info receives the content
 /// @return KVMEM_STATUS_OK
 kvmem_status kvmem_directory_entry_get_info(const kvmem_directory_entry *entry,
                                             kvmem_directory_entry_info *info,
@@ -975,6 +976,8 @@ kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
 ///         KVMEM_STATUS_BUSY: the peer was restarted, and a transfer with its predecessor is in flight
+///         KVMEM_STATUS_STALE: an entry of the restarted peer, which was looked up later than this one, is
+///           loaded; nothing has changed. Look the peer up again
 ///         KVMEM_STATUS_CORRUPT: the metadata is that of another agent
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
 ///           peer

@@ -83,6 +83,11 @@ TEST(bad_parameters_are_refused) {
     EXPECT(invalid, kvmem_agent_create_backend(agent, "UCX", no_key, 1, ERR));
     EXPECT(invalid, kvmem_agent_create_backend(agent, "UCX", no_value, 1, ERR));
     EXPECT(invalid, kvmem_agent_create_backend(agent, "UCX", NULL, 1, ERR));
+    /* NIXL says the reason on stderr only. The message has no value: it may be a password. */
+    const kvmem_parameter no_number[] = {{"num_workers", "hidden"}};
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "the caller sets the parameters num_workers",
+                   kvmem_agent_create_backend(agent, "UCX", no_number, 1, ERR));
+    CHECK(strstr(test_last_message(), "hidden") == NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR)); /* nothing was half made */
 }
 

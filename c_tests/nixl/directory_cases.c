@@ -251,6 +251,11 @@ TEST(a_peer_is_found_lost_and_found_again) {
     const kv_move move = KV_MOVE(3, {1, 1});
     const kvmem_transfer_options options = kv_transfer_options(&move);
     REFUSE(KVMEM_STATUS_STALE, "phoenix", kvmem_transfer_create, stale, side.layout, &options);
+    /* A thread that has kept the entry of the predecessor does not harm the others. */
+    OWN(kvmem_layout, current, kvmem_directory_entry_import_layout, second, agent, "cache");
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "looked up later", kvmem_directory_entry_load(first, agent, ERR));
+    OWN(kvmem_transfer, unharmed, kvmem_transfer_create, current, side.layout, &options);
+    EXPECT_OK(kvmem_directory_entry_load(second, agent, ERR));
 
     publisher_ends(&risen);
     directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "phoenix");

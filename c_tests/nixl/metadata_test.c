@@ -178,6 +178,8 @@ TEST(partial_metadata_is_of_some_memory) {
         lists[i] = descriptors_of_memory(memory[i], sizeof(memory[i]));
         EXPECT_OK(kvmem_segments_register(far, lists[i], NULL, &segments[i], ERR));
     }
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "must be registered", kvmem_agent_get_partial_metadata, near, lists[0],
+           NULL);
     OWN(kvmem_blob, connection, kvmem_agent_get_partial_metadata, far, none, NULL);
     OWN(kvmem_blob, first, kvmem_agent_get_partial_metadata, far, lists[0], NULL);
     EXPECT_OK(kvmem_agent_load_remote_metadata(near, kvmem_blob_data(connection),

@@ -39,7 +39,7 @@ pub use descriptor::{Descriptor, MemoryType};
 pub use descriptors::{DescriptorEntry, Descriptors, Owner};
 pub use notification::Notification;
 pub use raw::{AgentTelemetry, CostEstimate, PluginInfo, SegmentsId, Telemetry, ViewId};
-pub use remote::{Remote, RemoteHold};
+pub use remote::{LookUp, Remote, RemoteHold};
 pub use request::{ListId, Operation, RequestId, RequestSide, Span};
 pub use service::ServiceId;
 pub use state::AgentState;

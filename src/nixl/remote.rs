@@ -13,6 +13,15 @@ use super::call::c_string;
 use crate::error::{Error, Result, Status, fail};
 use crate::process::ProcessIdentity;
 
+/// The look-up in a directory that metadata was found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookUp {
+    /// The incarnation of the peer. A restarted peer has another one.
+    pub incarnation: u64,
+    /// Counts the look-ups of this process: what was looked up later is not older.
+    pub number: u64,
+}
+
 /// A peer whose metadata is loaded. Once invalidated, this value remains invalid, also if metadata of the same name is
 /// loaded later: that is a different peer.
 #[derive(Debug)]

@@ -117,7 +117,8 @@ pub struct kvmem_parameter {
 ///
 /// @param agent an agent
 /// @param plugin name of the plugin
-/// @param parameters parameters that replace those of the plugin; NULL with count 0 for none
+/// @param parameters parameters that replace those of the plugin; NULL with count 0 for none. NIXL ignores
+///        keys that the plugin does not have
 /// @param count number of parameters
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin

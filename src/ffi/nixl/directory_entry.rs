@@ -2,6 +2,7 @@
 //! Entries of directories.
 
 use std::ffi::{CString, c_char, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::directory::Entry;
 use crate::error::{Error, Status, ensure};
@@ -14,6 +15,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::layout::kvmem_layout;
 use crate::layout::Layout;
+use crate::nixl::LookUp;
 
 /// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
 /// time.
@@ -26,6 +28,7 @@ opaque!(kvmem_directory_entry, FoundEntry, "directory entry");
 pub struct FoundEntry {
     /// The entry.
     pub entry: Entry,
+    look_up: LookUp,
     name: CString,
     layouts: Vec<CString>,
 }
@@ -35,7 +38,10 @@ impl From<Entry> for FoundEntry {
         // Names without NUL bytes: entries were checked when they were read.
         let text = |name: &String| CString::new(name.as_str()).unwrap_or_default();
         let layouts = entry.layouts.iter().map(|layout| text(&layout.name)).collect();
-        Self { name: text(&entry.presence.name), layouts, entry }
+        static LOOK_UPS: AtomicU64 = AtomicU64::new(0);
+        let number = LOOK_UPS.fetch_add(1, Ordering::Relaxed);
+        let look_up = LookUp { incarnation: entry.presence.incarnation, number };
+        Self { name: text(&entry.presence.name), look_up, layouts, entry }
     }
 }
 
@@ -72,7 +78,7 @@ pub struct kvmem_published_layout {
 /// Returns what an entry contains.
 ///
 /// @param entry an entry
-/// @param info receives it
+/// @param info receives the content
 /// @return KVMEM_STATUS_OK
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_entry_get_info(
@@ -143,6 +149,8 @@ pub unsafe extern "C" fn kvmem_directory_entry_get_layout(
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
 ///         KVMEM_STATUS_BUSY: the peer was restarted, and a transfer with its predecessor is in flight
+///         KVMEM_STATUS_STALE: an entry of the restarted peer, which was looked up later than this one, is
+///           loaded; nothing has changed. Look the peer up again
 ///         KVMEM_STATUS_CORRUPT: the metadata is that of another agent
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
 ///           peer
@@ -155,9 +163,10 @@ pub unsafe extern "C" fn kvmem_directory_entry_load(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let Entry { presence, metadata, .. } = borrow(scope, entry)?.entry.clone();
+            let found = borrow(scope, entry)?;
+            let (Entry { presence, metadata, .. }, look_up) = (found.entry.clone(), found.look_up);
             let agent = &borrow(scope, agent)?.agent;
-            agent.call(move |state| state.load_peer(&presence.name, &metadata))
+            agent.call(move |state| state.load_peer(&presence.name, &metadata, look_up))
         })
     }
 }

@@ -99,8 +99,8 @@ pub unsafe extern "C" fn kvmem_layout_import(
     }
 }
 
-/// Creates a remote layout over raw memory of a peer, which need not use kvmem: it tells the addresses by any
-/// means.
+/// Creates a remote layout over raw memory of a peer. The peer need not use kvmem, and may send the addresses
+/// by any connection.
 ///
 /// @param agent the agent that will access the layout
 /// @param owner name of the peer that owns the memory; its metadata must be loaded

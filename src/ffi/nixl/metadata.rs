@@ -273,7 +273,7 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
     }
 }
 
-/// Asks the listen thread of a peer to remove the metadata of an agent, as before the agent ends.
+/// Asks the listen thread of a peer to remove the metadata of an agent. Call it before the agent ends.
 ///
 /// @param agent an agent that has a listen thread itself
 /// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"

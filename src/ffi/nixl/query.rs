@@ -45,7 +45,7 @@ pub struct kvmem_query_result {
 ///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
 ///         KVMEM_STATUS_UNSUPPORTED: the given backend does not accept the memory type
-///         KVMEM_STATUS_NIXL: the backend cannot be queried, or failed
+///         KVMEM_STATUS_NIXL: no backend accepts the memory type; or the backend cannot be queried, or failed
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_query(
     agent: *mut kvmem_agent,

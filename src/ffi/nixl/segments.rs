@@ -53,8 +53,8 @@ pub unsafe extern "C" fn kvmem_segments_register(
 }
 
 /// Deregisters descriptors, and reports whether that failed. kvmem_segments_destroy deregisters them too, but
-/// reports no failure. Requests and prepared lists of the agent that use the memory become stale: later calls
-/// on them fail with KVMEM_STATUS_STALE.
+/// reports no failure. Requests and prepared lists of the agent that use the memory become stale: the next
+/// run of such a request ends with KVMEM_STATUS_STALE, and kvmem_request_make fails with it.
 ///
 /// @param segments registered descriptors; the handle stays valid and must be destroyed
 /// @return KVMEM_STATUS_OK

@@ -34,7 +34,7 @@ impl AgentState {
         let create = || self.try_create_backend(&name, &params);
         let raw = create()
             .or_else(|first| ucx_log::repeat_collecting(plugin, first, create))
-            .map_err(|error| self.explain_refusal(plugin, error))?;
+            .map_err(|error| self.explain_refusal(plugin, parameters, error))?;
         let mut backend = Backend { raw, memory_types: Vec::new() };
         let known = self.backend_properties(&backend).map(|(types, _)| types);
         // NIXL has the backend whether or not this fails, and it cannot be created again.
@@ -53,9 +53,17 @@ impl AgentState {
         check(status, || "create the backend".to_string()).map(|()| raw)
     }
 
-    fn explain_refusal(&self, plugin: &str, error: Error) -> Error {
+    /// Parameters are named without their values, which may be secrets.
+    fn explain_refusal(&self, plugin: &str, parameters: &[(String, String)], error: Error) -> Error {
         let doing = format!("create a {plugin} backend for agent '{}'", self.display_name());
-        let settings = if plugin.starts_with("UCX") { ucx_settings() } else { Vec::new() };
+        let mut settings = if plugin.starts_with("UCX") { ucx_settings() } else { Vec::new() };
+        if !parameters.is_empty() {
+            let keys: Vec<_> = parameters.iter().map(|(key, _)| key.as_str()).collect();
+            let keys = keys.join(", ");
+            settings.push(format!(
+                "the caller sets the parameters {keys}; NIXL writes what is wrong with a parameter to stderr"
+            ));
+        }
         settings.into_iter().fold(error.context(doing), Error::followed_by)
     }
 

@@ -9,11 +9,11 @@ use super::AgentState;
 use super::registrations::RegistrationList;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
-use crate::nixl::arguments::Arguments;
+use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check, copied};
 use crate::nixl::descriptor::Descriptor;
 use crate::nixl::descriptors::Descriptors;
-use crate::nixl::remote::Remote;
+use crate::nixl::remote::{LookUp, Remote};
 use crate::nixl::request::Span;
 use crate::nixl::sys;
 
@@ -74,9 +74,18 @@ impl AgentState {
     }
 
     /// Loads the metadata of a peer of a known name. Metadata of the peer from before it restarted is removed first, so that
-    /// layouts that were imported then become stale. The metadata is not trusted: it must be that of the peer.
-    pub fn load_peer(&mut self, name: &str, metadata: &[u8]) -> Result<()> {
+    /// layouts that were imported then become stale. The metadata is not trusted: it must be that of the peer. That of a
+    /// predecessor must not replace that of the peer, which is known by the order in which they were looked up.
+    pub fn load_peer(&mut self, name: &str, metadata: &[u8], look_up: LookUp) -> Result<()> {
         self.ensure_peer(name, "only the metadata of a peer can be loaded")?;
+        let is_later =
+            |loaded: &&LookUp| loaded.incarnation != look_up.incarnation && loaded.number > look_up.number;
+        ensure!(
+            self.look_ups.get(name).filter(is_later).is_none(),
+            Stale,
+            "an entry of agent '{name}' that was looked up later is loaded, and of another incarnation: the agent was \
+             restarted; look it up again"
+        );
         let known: Vec<_> = self.remotes.keys().cloned().collect();
         let loaded = match self.load_remote(metadata) {
             Err(error) if error.status() == Status::AlreadyExists && self.remotes.contains_key(name) => {
@@ -87,6 +96,10 @@ impl AgentState {
         };
         let peer = loaded?;
         if peer == name {
+            let last = self.look_ups.entry(peer).or_insert(look_up);
+            if last.incarnation != look_up.incarnation || last.number < look_up.number {
+                *last = look_up;
+            }
             return Ok(());
         }
         if !known.contains(&peer) {
@@ -137,7 +150,7 @@ impl AgentState {
         ensure!(
             status == sys::NIXL_CAPI_SUCCESS,
             NotFound,
-            "agent '{}' has not loaded the metadata of agent '{name}'",
+            "agent '{}' has not loaded the metadata of agent '{name}'; load it first",
             self.display_name()
         );
         self.remotes.insert(name.to_string(), remote.clone());
@@ -178,6 +191,7 @@ impl AgentState {
     /// Forgets a peer: first its requests, all of which are idle, then its lists.
     pub(super) fn forget_remote(&mut self, name: &str) -> Result<()> {
         let Some(remote) = self.remotes.remove(name) else { return Ok(()) };
+        self.look_ups.remove(name);
         let requests: Vec<_> =
             self.requests.iter().filter(|(_, r)| r.is_for(&remote)).map(|(id, _)| *id).collect();
         self.release_idle_requests(requests);
@@ -215,6 +229,7 @@ impl AgentState {
 
     /// Sends the metadata of some of the agent's memory to the listen thread of a peer.
     pub fn send_partial(&mut self, list: &Descriptors, address: &str, port: u16) -> Result<()> {
+        self.ensure_registered(list, &CallOptions::default())?;
         let raw_list = RegistrationList::of(list)?;
         let arguments = Arguments::of_address(address, port)?;
         // SAFETY: live handles.

@@ -25,7 +25,7 @@ use super::call::{c_string, check};
 use super::descriptor::Descriptor;
 use super::notification::{NotificationInbox, NotificationSupport};
 use super::raw::{AgentTelemetry, RawSpans, Segments, SegmentsId, ViewId};
-use super::remote::Remote;
+use super::remote::{LookUp, Remote};
 use super::request::{ListId, PreparedList, RequestHandle, RequestId};
 use super::service::Services;
 use super::{signals, sys};
@@ -49,6 +49,8 @@ pub struct AgentState {
     pub(super) raw_requests: HashMap<RequestId, Vec<RawSpans>>,
     pub(super) raw_lists: HashMap<ListId, RawSpans>,
     pub(super) remotes: HashMap<String, Arc<Remote>>,
+    /// The last look-up that the metadata of each peer was found by, of peers that were found in a directory.
+    pub(super) look_ups: HashMap<String, LookUp>,
     pub(super) lists: HashMap<ListId, PreparedList>,
     pub(super) requests: HashMap<RequestId, RequestHandle>,
     /// Requests that could not be released: intentionally leaked, and kept reachable so that leak checkers stay quiet.
@@ -92,6 +94,7 @@ impl AgentState {
             raw_requests: HashMap::new(),
             raw_lists: HashMap::new(),
             remotes: HashMap::new(),
+            look_ups: HashMap::new(),
             lists: HashMap::new(),
             requests: HashMap::new(),
             unreleased: Vec::new(),

@@ -99,8 +99,28 @@ impl AgentState {
                 self.backend_names()
             )
         })
-        .map_err(|error| explain(error, side))?;
+        .map_err(|error| {
+            let lists = [(&RequestSide::Local, local), (side, remote)];
+            self.unresolved(lists, options).unwrap_or_else(|| explain(error, side))
+        })?;
         Ok(self.keep_raw(request, operation, side.clone(), [local, remote]))
+    }
+
+    /// Why NIXL does not create a request, if one of its lists is the cause. NIXL returns one code for all causes, but a
+    /// list that cannot be prepared alone has memory that is not registered, or not in the loaded metadata.
+    fn unresolved(
+        &mut self,
+        lists: [(&RequestSide, &Descriptors); 2],
+        options: &CallOptions,
+    ) -> Option<Error> {
+        let options = CallOptions { backends: options.backends.clone(), ..CallOptions::default() };
+        lists.into_iter().find_map(|(side, list)| match self.prepare_raw(side, list, &options) {
+            Ok(id) => {
+                self.release_list(id);
+                None
+            }
+            Err(error) => (error.status() == Status::NotFound).then(|| error.context("create a request")),
+        })
     }
 
     /// Like [`Self::make_request`], with options. The indices must be in range.
@@ -113,8 +133,8 @@ impl AgentState {
         options: &CallOptions,
     ) -> Result<RequestId> {
         let stale = || {
-            let message = "a prepared list was released, because the metadata of its peer was invalidated; load the metadata \
-                           and prepare the list again";
+            let message = "a prepared list was released, because the metadata of its peer was invalidated, or its memory \
+                           deregistered; prepare the list again";
             Error::new(Status::Stale, message)
         };
         let arguments = self.arguments(options)?;

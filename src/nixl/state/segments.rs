@@ -16,6 +16,7 @@ use crate::nixl::call::{check, too_old};
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::raw::{Segments, SegmentsId, ViewId};
+use crate::nixl::request::RequestSide;
 use crate::nixl::sys;
 
 impl AgentState {
@@ -184,9 +185,20 @@ impl AgentState {
         }
     }
 
+    /// Fails if memory is not registered: NIXL makes metadata without it then, and reports nothing.
+    pub(super) fn ensure_registered(&mut self, list: &Descriptors, options: &CallOptions) -> Result<()> {
+        if list.entries().is_empty() {
+            return Ok(());
+        }
+        let id = self.prepare_raw(&RequestSide::Local, list, options)?;
+        self.release_list(id);
+        Ok(())
+    }
+
     /// The agent's own metadata for some of its registered memory. It contains no connection information if there are
     /// descriptors, and only connection information if there are none.
-    pub fn partial_metadata(&self, list: &Descriptors, options: &CallOptions) -> Result<Vec<u8>> {
+    pub fn partial_metadata(&mut self, list: &Descriptors, options: &CallOptions) -> Result<Vec<u8>> {
+        self.ensure_registered(list, options)?;
         let raw_list = RegistrationList::of(list)?;
         let arguments = self.arguments(options)?;
         let (mut data, mut size): (*mut c_void, usize) = (ptr::null_mut(), 0);
