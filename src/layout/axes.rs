@@ -6,8 +6,8 @@
 use super::arrangement::{Arrangement, Strides};
 use super::axis::Axis;
 use super::config::Dimensions;
-use super::order::AXES;
-use crate::error::{Error, Result, Status, ensure, fail};
+use super::order::{AXES, Order};
+use crate::error::{Error, Result, Status, ensure};
 
 /// All axes of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Axes {
             }
             next = product(&[stride, axes.count(axis)]).map_err(|error| axes.named(error, axis))?;
         }
-        axes.ensure_disjoint(dimensions.dtype_width, given, &tight)?;
+        axes.ensure_disjoint(dimensions.dtype_width, order, &tight)?;
         axes.ensure_aligned(dimensions.alignment, arrangement)?;
         axes.region_size = aligned(axes.extent(dimensions.dtype_width)?, dimensions.alignment)?;
         Ok(axes)
@@ -143,43 +143,55 @@ impl Axes {
 
     /// Each stride must be at least what the axes with smaller strides cover. So axes nest, which plans rely on: strides that
     /// only alternate, such as 4 for two indices and 6 for two others, are refused too. No known engine has such.
-    fn ensure_disjoint(&self, element_size: u64, given: &Strides, tight: &[u64; AXES]) -> Result<()> {
+    fn ensure_disjoint(&self, element_size: u64, order: &Order, tight: &[u64; AXES]) -> Result<()> {
         let mut axes = self.by_stride();
         if !axes.contains(&Axis::Block) {
             let place = axes.partition_point(|axis| self.stride(*axis) < self.stride(Axis::Block));
             axes.insert(place, Axis::Block);
         }
         let mut covered = element_size;
-        for (index, axis) in axes.iter().enumerate() {
+        for axis in &axes {
             if self.stride(*axis) < covered {
-                // A tight stride overlaps only because of a smaller one that was given.
-                let wrong = axes[..=index].iter().rev().find(|axis| given.given(**axis).is_some());
-                let wrong = *wrong.unwrap_or(axis);
-                let tight = tight[wrong as usize];
-                let least = if wrong == *axis { tight.max(covered) } else { tight };
-                fail!(
-                    InvalidArgument,
-                    "axis {} ({}) has a stride of {} bytes, so that two elements have one address, or indices alternate in \
-                     memory; give it at least {least} bytes, or 0 for the tight stride of {tight}",
-                    wrong.letter(),
-                    wrong.name(),
-                    self.stride(wrong)
-                );
+                return Err(self.overlap(element_size, order, tight)?);
             }
             covered = self.extended(covered, *axis)?;
         }
         Ok(())
     }
 
+    /// Names the innermost axis of the order whose stride is less than what the axes inside it cover. There is one if strides
+    /// overlap, and it was given: a tight one is large enough.
+    fn overlap(&self, element_size: u64, order: &Order, tight: &[u64; AXES]) -> Result<Error> {
+        let mut covered = element_size;
+        for axis in order.within().iter().rev().filter(|axis| self.count(**axis) > 1 || **axis == Axis::Block)
+        {
+            let stride = self.stride(*axis);
+            if stride < covered {
+                let message = format!(
+                    "axis {} ({}) has a stride of {stride} bytes, so that two elements have one address, or indices \
+                     alternate in memory; give it at least {covered} bytes, or 0 for the tight stride of {}",
+                    axis.letter(),
+                    axis.name(),
+                    tight[*axis as usize]
+                );
+                return Ok(Error::new(Status::InvalidArgument, message));
+            }
+            covered = self.extended(covered, *axis)?;
+        }
+        Ok(Error::new(Status::InvalidArgument, "two elements of the layout have one address"))
+    }
+
     /// Every block starts at a multiple of the alignment, if all strides of and outside blocks are multiples.
     fn ensure_aligned(&self, alignment: u64, arrangement: &Arrangement) -> Result<()> {
         let within = arrangement.order.within();
         let until = within.iter().position(|axis| *axis == Axis::Block).map_or(0, |index| index + 1);
-        for axis in &within[..until] {
+        // Blocks first: the tight strides outside them follow from theirs.
+        for axis in within[..until].iter().rev() {
             ensure!(
                 self.stride(*axis).is_multiple_of(alignment),
                 InvalidArgument,
-                "axis {} ({}) has a stride of {} bytes, which is not a multiple of the alignment {alignment}",
+                "axis {} ({}) has a stride of {} bytes, which is not a multiple of the alignment {alignment}; give it a \
+                 multiple, or lower the alignment",
                 axis.letter(),
                 axis.name(),
                 self.stride(*axis)
@@ -196,9 +208,12 @@ fn ensure_named(counts: &[u64; AXES], Arrangement { order, strides }: &Arrangeme
         ensure!(
             *count == 1 || order.has(axis),
             InvalidArgument,
-            "the order {order} lacks axis {letter} ({name}), of which there are {count}; add {letter}, or set {} so that \
-             there is one",
-            axis.field()
+            "the order {order} lacks axis {letter} ({name}), of which there are {count}; add {letter}, or set {}",
+            match axis {
+                Axis::Head => "num_heads to 0, so that C is all heads of a token".to_string(),
+                Axis::Element => "inner_dim so that there is one".to_string(),
+                _ => format!("{} to 1", axis.field()),
+            }
         );
         let Some(stride) = strides.given(axis) else { continue };
         ensure!(
@@ -318,8 +333,18 @@ mod tests {
         let dimensions = Dimensions { num_layers: 3, ..Dimensions::small() };
         let strides = Strides::default().with(Axis::Layer, 2 * 2048).with(Axis::Outer, 3 * 2048);
         let error = axes(&dimensions, "BLONHC", strides.with(Axis::Block, 1 << 20)).unwrap_err();
-        assert!(error.message().contains("axis O (outer slot) has a stride of 6144 bytes"), "{error}");
+        assert!(error.message().contains("axis L (layer) has a stride of 4096 bytes"), "{error}");
+        assert!(error.message().contains("at least 8192 bytes"), "{error}");
         assert!(error.message().contains("or indices alternate in memory"), "{error}");
+    }
+
+    /// The axis that is too near is named by the order, and not by the sizes of the strides.
+    #[test]
+    fn equal_strides_name_the_outer_axis() {
+        let strides = Strides::default().with(Axis::Head, 64).with(Axis::Token, 64);
+        let error = axes(&Dimensions::small(), "BLONHC", strides).unwrap_err();
+        assert!(error.message().starts_with("axis N (token) has a stride of 64 bytes"), "{error}");
+        assert!(error.message().contains("or 0 for the tight stride of 512"), "{error}");
     }
 
     #[test]
@@ -357,6 +382,7 @@ mod tests {
         for (axis, stride) in [(Axis::Layer, 16400), (Axis::Block, 4100)] {
             let error = axes(&dimensions, "LBONHC", given(axis, stride)).unwrap_err();
             assert!(error.message().contains("not a multiple of the alignment 64"), "{error}");
+            assert!(error.message().starts_with(&format!("axis {} ", axis.letter())), "{error}");
         }
         let inside = axes(&dimensions, "LBONHC", given(Axis::Outer, 2050)).unwrap();
         assert_eq!(inside.stride(Axis::Block), 4160);

@@ -144,7 +144,7 @@ fn export(layout: &Layout) -> Result<Vec<u8>> {
 fn exportable(layout: &Layout) -> Result<&LocalMemory> {
     match layout.memory() {
         Memory::Remote(_) => {
-            fail!(Unsupported, "a remote layout can be exported only by the process that owns it")
+            fail!(Unsupported, "a remote layout can be exported and served only by the process that owns it")
         }
         Memory::Local(local) => {
             ensure!(
