@@ -87,7 +87,8 @@ TEST(a_peer_that_answers_no_more_ends_a_run_in_time) {
                    it.stall_timeout_ns = MILLISECONDS(20)));
     peer_freeze(&fixture.peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "nothing was moved to or from agent 'far' for 20 ms", read);
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(read, ERR)); /* NIXL still has the requests */
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "the last run has ended, but its memory is still in use",
+                   kvmem_transfer_submit(read, ERR)); /* NIXL still has the requests */
     peer_thaw(&fixture.peer.process);
     kvmem_status status = KVMEM_STATUS_BUSY;
     while (status == KVMEM_STATUS_BUSY) {

@@ -349,7 +349,8 @@ static void refuse(const shape *from, const shape *to, kvmem_transfer_options op
 TEST(selections_that_do_not_fit_are_refused_by_name) {
     static const kvmem_block_pair pair = {0, 0};
     static const uint32_t twice[] = {0, 1, 0, 3}, beyond[] = {0, 8};
-    const shape four = {"L/OBNHC", 7, 4, 4}, two = {"L/OBHNC", 8, 2, 4}, fewer = {"L/OBHNC", 8, 4, 2};
+    const shape four = {"L/OBNHC", 7, 4, 4}, two = {"L/OBHNC", 8, 2, 4}, fewer = {"L/OBHNC", 8, 4, 2},
+                same = {"L/OBHNC", 8, 4, 4};
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT, out = KVMEM_STATUS_OUT_OF_RANGE;
     refuse(&four, &two, TOKENS(0, 0, 0, (void)0), invalid, "num_tokens is 0");
     refuse(&four, &two, TOKENS(0, 0, 21, (void)0), out,
@@ -360,6 +361,11 @@ TEST(selections_that_do_not_fit_are_refused_by_name) {
     refuse(&four, &two, TOKENS(0, 0, 8, it.destination_table = TABLE(twice, 0, 1)), invalid,
            "token 0 of block 0 is a destination twice; name the block once in destination_table");
     refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = TABLE(beyond, 0, 1)), out,
+           "entry 1 of the destination table is block 8; the layout has 8 blocks, give ids below that");
+    /* Whole blocks of one size are moved as pairs, and the messages still name the table. */
+    refuse(&four, &same, TOKENS(0, 0, 16, it.destination_table = TABLE(twice, 0, 1)), invalid,
+           "token 0 of block 0 is a destination twice; name the block once in destination_table");
+    refuse(&four, &same, TOKENS(0, 0, 8, it.destination_table = TABLE(beyond, 0, 1)), out,
            "entry 1 of the destination table is block 8; the layout has 8 blocks, give ids below that");
     refuse(&four, &two, TOKENS(0, 0, 4, it.source_table = NULL), invalid, "source_table is NULL");
     refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = NULL), invalid, "destination_table is NULL");

@@ -66,7 +66,7 @@ impl Runs {
 
     /// Fails if a run is in flight.
     pub fn ensure_idle(&self) -> Result<()> {
-        if self.busy.load(Ordering::Acquire) { Err(in_flight()) } else { Ok(()) }
+        if self.busy.load(Ordering::Acquire) { Err(self.in_use()) } else { Ok(()) }
     }
 
     /// Begins a run. Fails if one is in flight, if an extent has no memory, or if adopted memory no longer exists.
@@ -76,7 +76,7 @@ impl Runs {
         let extents = [source.hold()?, destination.hold()?];
         let peer = engine.hold_peer()?;
         if self.busy.swap(true, Ordering::AcqRel) {
-            return Err(in_flight());
+            return Err(self.in_use());
         }
         let held = RunHolds { layouts: Some(self.layouts.clone()), extents, peer };
         Ok(Run::start(self.completion.clone(), self.busy.clone(), needs.account.clone(), held))
@@ -89,6 +89,16 @@ impl Runs {
         self.completion.wait(deadline)
     }
 
+    #[cold]
+    fn in_use(&self) -> Error {
+        let message = if self.completion.is_running() {
+            "the transfer is in flight; poll it or wait for it, then submit it again"
+        } else {
+            "the last run has ended, but its memory is still in use, as after a timeout; submit the transfer again later"
+        };
+        Error::new(Status::Busy, message)
+    }
+
     /// Waits until the first `layers` of the last run have moved.
     pub fn wait_layers(&self, engine: &dyn Engine, layers: u64, timeout: Option<Duration>) -> Result<()> {
         let deadline = deadline(timeout);
@@ -96,11 +106,6 @@ impl Runs {
         engine.assist(deadline, &|| have_moved() || !self.completion.is_running());
         self.completion.wait_layers(layers, deadline)
     }
-}
-
-#[cold]
-fn in_flight() -> Error {
-    Error::new(Status::Busy, "the transfer is in flight; poll it or wait for it, then submit it again")
 }
 
 /// The extents that a plan accesses on both sides.

@@ -110,7 +110,8 @@ pub(super) fn ensure_same_elements(sides: [&Geometry; 2], selects_heads: bool) -
             elements[1]
         );
     }
-    same("dtype_width", &Geometry::element_size)?;
+    same("dtype_width", &Geometry::element_size)
+        .map_err(|error| error.followed_by("elements are moved, not converted"))?;
     let heads = sides.map(|side| side.dimensions().num_heads);
     if selects_heads {
         for (name, heads) in ["source", "destination"].into_iter().zip(heads) {

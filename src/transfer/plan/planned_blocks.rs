@@ -32,7 +32,11 @@ impl PlannedBlocks {
         self.are_sections = !find_whole_blocks(outline.page_sizes()?, tables, &mut self.pairs);
         match self.are_sections {
             true => self.sections.fill(outline, tables),
-            false => outline.fill(&mut self.runs, &self.pairs),
+            false => outline.fill(&mut self.runs, &self.pairs).map_err(|error| {
+                // The caller has given tables and knows no pairs.
+                let of_tables = self.sections.fill(outline, tables).err();
+                of_tables.filter(|other| other.status() == error.status()).unwrap_or(error)
+            }),
         }
     }
 

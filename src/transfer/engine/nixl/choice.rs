@@ -77,14 +77,19 @@ impl Choosing<'_> {
             }
         }
         let mut candidates = vec![candidate(direct, direct_seconds, None)];
-        let (division, staged_one) = settled(of_staged, staged, path);
-        let (served, served_one) = settled(of_served, served, path);
+        let saves_too_little = path == direct;
+        let (division, staged_one) = settled(of_staged, [staged, path], saves_too_little);
+        let (served, served_one) = settled(of_served, [served, path], saves_too_little);
         candidates.extend([staged_one, served_one]);
         // The reason of the chosen one is why the others are not taken.
         let chosen = candidates.iter().position(|candidate| candidate.path == path).unwrap_or(0);
         candidates.swap(0, chosen);
         if chosen > 0 {
-            let reason = candidates[0].reason.take();
+            let reason = match self.preferences.path {
+                Some(_) => Some("another path was requested".to_string()),
+                None => candidates[0].reason.clone(),
+            };
+            candidates[0].reason = None;
             let plain = &mut candidates[chosen];
             plain.reason = plain.reason.take().or(reason);
         }
@@ -162,15 +167,23 @@ fn seconds_of<T>(compared: &Compared<T>) -> f64 {
     compared.as_ref().map_or(f64::INFINITY, |rated| rated.seconds)
 }
 
-/// The division of a path, if it was chosen, and what is said of the path.
-fn settled<T>(compared: Compared<T>, path: TransferPath, chosen: TransferPath) -> (Option<T>, Candidate) {
+/// The division of a path, if it was chosen, and what is said of the path. Later runs change the estimates, and not the choice.
+fn settled<T>(
+    compared: Compared<T>,
+    [path, chosen]: [TransferPath; 2],
+    saves_too_little: bool,
+) -> (Option<T>, Candidate) {
     match compared {
         Err(candidate) => (None, candidate),
         Ok(Rated { division, seconds, reason }) if path == chosen => {
             (Some(division), candidate(path, seconds, Some(reason)))
         }
         Ok(Rated { seconds, reason, .. }) => {
-            (None, candidate(path, seconds, Some(format!("{reason}, which saves too little"))))
+            let reason = match saves_too_little {
+                true => format!("{reason}, which saves too little"),
+                false => format!("path {chosen} had the better estimate when it was chosen"),
+            };
+            (None, candidate(path, seconds, Some(reason)))
         }
     }
 }
