@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// NIXL without layouts: one agent writes to memory of another one, and the message of each write arrives in a queue. Both
+// agents are in this process; between processes, the metadata and the descriptors are sent over any connection.
+#include <kvmem.h>
+#include <kvmem_nixl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SIZE = 4096 };
+
+static const uint64_t patience_ns = 30ull * 1000 * 1000 * 1000;
+static char to_send[SIZE], received[SIZE]; // of the engine: they are in no region
+
+static void check(kvmem_status status, kvmem_error **error)
+{
+    if (status >= 0) return;
+    fprintf(stderr, "%s\n", kvmem_error_message(*error, NULL));
+    exit(EXIT_FAILURE);
+}
+
+static kvmem_agent *start_agent(const char *name, kvmem_error **error)
+{
+    kvmem_agent *agent;
+    check(kvmem_agent_create(name, NULL, &agent, error), error);
+    check(kvmem_agent_create_backend(agent, "UCX", NULL, 0, error), error);
+    return agent;
+}
+
+static kvmem_segments *register_memory(kvmem_agent *agent, void *memory, size_t size,
+    kvmem_descriptors **list, kvmem_error **error)
+{
+    kvmem_descriptor descriptor = {.address = (uintptr_t)memory, .size = size};
+    kvmem_segments *segments;
+    check(kvmem_descriptors_create(KVMEM_MEMORY_DRAM, list, error), error);
+    check(kvmem_descriptors_add(*list, &descriptor, 1, error), error);
+    check(kvmem_segments_register(agent, *list, NULL, &segments, error), error);
+    return segments;
+}
+
+// Waits for the completion that says that messages have arrived, and takes the first of them.
+static void print_message(kvmem_agent *agent, kvmem_queue *queue, kvmem_error **error)
+{
+    kvmem_completion completion;
+    size_t count;
+    kvmem_notifications *messages;
+    kvmem_notification message;
+    check(kvmem_queue_wait(queue, patience_ns, &completion, 1, &count, error), error);
+    check(kvmem_agent_take_notifications(agent, 0, &messages, error), error);
+    check(kvmem_notifications_get(messages, 0, &message, error), error);
+    printf("%s: %.*s: %s\n", message.agent, (int)message.size, (const char *)message.data, received);
+    kvmem_notifications_destroy(messages);
+}
+
+int main(void)
+{
+    kvmem_error *error = NULL;
+    alarm(60);
+    kvmem_agent *sender = start_agent("sender", &error), *receiver = start_agent("receiver", &error);
+
+    // The receiver registers its memory, and publishes its metadata and the descriptors. A queue reports messages.
+    kvmem_descriptors *own, *local, *remote;
+    kvmem_segments *target = register_memory(receiver, received, SIZE, &own, &error);
+    kvmem_blob *metadata, *descriptors;
+    check(kvmem_agent_get_local_metadata(receiver, &metadata, &error), &error);
+    check(kvmem_descriptors_export(own, &descriptors, &error), &error);
+    kvmem_queue *queue;
+    check(kvmem_queue_create(&queue, &error), &error);
+    check(kvmem_agent_report_notifications(receiver, queue, 0, &error), &error);
+
+    // The sender registers its own memory, and creates a request, which can be posted any number of times.
+    kvmem_segments *source = register_memory(sender, to_send, SIZE, &local, &error);
+    check(kvmem_agent_load_remote_metadata(sender, kvmem_blob_data(metadata), kvmem_blob_size(metadata), NULL,
+        &error), &error);
+    check(kvmem_descriptors_import(kvmem_blob_data(descriptors), kvmem_blob_size(descriptors), &remote, &error),
+        &error);
+    kvmem_request *request;
+    check(kvmem_request_create(sender, KVMEM_REQUEST_WRITE, local, "receiver", remote, NULL, &request, &error),
+        &error);
+
+    for (int step = 0; step < 2; step++) {
+        snprintf(to_send, SIZE, "activations of step %d", step);
+        check(kvmem_request_post(request, "written", strlen("written"), &error), &error);
+        check(kvmem_request_wait(request, patience_ns, &error), &error);
+        print_message(receiver, queue, &error);
+    }
+
+    kvmem_request_destroy(request);
+    kvmem_segments_destroy(source);
+    kvmem_segments_destroy(target);
+    kvmem_descriptors_destroy(remote);
+    kvmem_descriptors_destroy(local);
+    kvmem_descriptors_destroy(own);
+    kvmem_blob_destroy(descriptors);
+    kvmem_blob_destroy(metadata);
+    kvmem_queue_destroy(queue);
+    kvmem_agent_destroy(receiver);
+    kvmem_agent_destroy(sender);
+}
