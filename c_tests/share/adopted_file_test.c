@@ -422,12 +422,12 @@ TEST(the_address_must_show_that_part_of_the_file) {
 TEST(a_refused_file_is_not_released_and_leaves_nothing) {
     CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     const size_t files = count_open_files();
-    const size_t mappings = count_mappings();
+    const size_t mappings = count_file_mappings();
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.release = note_release,
                                             it.size = FILE_SIZE);
     const int before = releases_so_far();
     refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "the file has");
     CHECK_EQ(releases_so_far(), before);
     CHECK_EQ(count_open_files(), files);
-    CHECK_EQ(count_mappings(), mappings);
+    CHECK_EQ(count_file_mappings(), mappings);
 }
