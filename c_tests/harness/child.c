@@ -42,8 +42,8 @@ static bool are_others_at_rest(void) {
 
 void in_a_forked_child(void (*body)(void)) {
 #ifdef __SANITIZE_THREAD__
-    /* They keep a table of the threads that wait (parking_lot, src/sync.rs). A child inherits the entries of
-     * threads that it does not have, and its own threads get their memory: some are never woken. */
+    /* Children of such a build wait for ever at times. The locks of parking_lot (src/sync.rs) keep a table of
+     * threads that wait, and a child inherits the entries of threads that it does not have: the probable cause. */
     SKIP_PART("a forked child: the locks of a build for ThreadSanitizer do not survive a fork");
     return;
 #endif
