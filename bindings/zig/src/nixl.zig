@@ -60,7 +60,8 @@ pub const Plugin = struct {
     memory_types: u32,
 
     pub fn accepts(self: Plugin, memory_type: constants.MemoryType) bool {
-        return self.memory_types >> @intCast(@backingInt(memory_type)) & 1 != 0;
+        const bit = @backingInt(memory_type);
+        return bit < 32 and self.memory_types >> @intCast(bit) & 1 != 0;
     }
 };
 
@@ -352,7 +353,12 @@ pub const Request = struct {
         options: NixlOptions,
         diagnostics: ?*Diagnostics,
     ) Error!Request {
-        std.debug.assert(local_indices.len == remote_indices.len);
+        if (local_indices.len != remote_indices.len)
+            return core.fail(
+                diagnostics,
+                c.KVMEM_STATUS_INVALID_ARGUMENT,
+                "the local and the remote indices differ in number; they correspond by position",
+            );
         const o = options.toC();
         var handle: ?*c.kvmem_request = null;
         try call(diagnostics, c.kvmem_request_make, .{

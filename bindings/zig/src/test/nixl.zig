@@ -91,6 +91,7 @@ test "raw descriptors of NIXL" {
     try write.wait(patience, null);
     try expectEqual(3, (try there.bytes(null))[0]);
     try expectError(error.OutOfRange, kvmem.Request.make(.write, ours, &.{1}, theirs, &.{0}, .{}, null));
+    try expectError(error.InvalidArgument, kvmem.Request.make(.write, ours, &.{ 0, 0 }, theirs, &.{0}, .{}, null));
 
     // A layout over the same memory, which its owner only named.
     const size = (try shape.requirements(null)).region_size;
@@ -110,6 +111,12 @@ test "raw descriptors of NIXL" {
     try expectError(error.InvalidArgument, kvmem.MemoryView.init(near, empty, .{}, null));
     try expectError(error.InvalidState, near.withdrawMetadata("127.0.0.1", 1, null));
     try expectError(error.InvalidState, near.sendPartialMetadata(empty, "127.0.0.1", 1, null));
+}
+
+test "no plugin accepts a memory type that this version does not know" {
+    const plugin: kvmem.Plugin = .{ .name = "all", .failure = null, .parameters = &.{}, .memory_types = std.math.maxInt(u32) };
+    try expect(plugin.accepts(.dram));
+    try expect(!plugin.accepts(@fromBackingInt(32)));
 }
 
 test "a list of descriptors" {
