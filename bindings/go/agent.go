@@ -55,14 +55,22 @@ type AgentOptions struct {
 	SyncMode   SyncMode
 }
 
+// microseconds converts a duration that is not negative. It rounds up, because 0 is the default.
+func microseconds(d time.Duration) C.uint64_t {
+	return (C.uint64_t(d) + 999) / 1000
+}
+
 // NewAgent creates an agent. Peers know it by its name.
 func NewAgent(name string, options AgentOptions) (*Agent, error) {
 	var a arena
 	defer a.free()
 	o := newOptions[C.kvmem_agent_options](&a)
 	o.flags = C.uint64_t(options.Flags)
-	o.progress_delay_us = C.uint64_t(options.ProgressDelay / time.Microsecond)
-	o.listen_delay_us = C.uint64_t(options.ListenDelay / time.Microsecond)
+	if options.ProgressDelay < 0 || options.ListenDelay < 0 {
+		return nil, invalid("a delay of an agent is negative; give 0 for the default")
+	}
+	o.progress_delay_us = microseconds(options.ProgressDelay)
+	o.listen_delay_us = microseconds(options.ListenDelay)
 	o.listen_port = C.uint32_t(options.ListenPort)
 	o.sync_mode = C.uint32_t(options.SyncMode)
 	text := a.text(name)
@@ -121,7 +129,8 @@ func (g *Agent) call(call func(agent *C.kvmem_agent, text func(string) *C.char, 
 func (g *Agent) CreateBackend(plugin string, parameters map[string]string) error {
 	var a arena
 	defer a.free()
-	list := (*[1 << 16]C.kvmem_parameter)(a.allocate(uintptr(len(parameters)+1) * C.sizeof_kvmem_parameter))
+	list := unsafe.Slice((*C.kvmem_parameter)(a.allocate(uintptr(len(parameters)+1)*C.sizeof_kvmem_parameter)),
+		len(parameters)+1)
 	count := 0
 	for key, value := range parameters {
 		list[count].key, list[count].value = a.text(key), a.text(value)

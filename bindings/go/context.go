@@ -61,9 +61,13 @@ type outcome[T any] struct {
 	err   error
 }
 
-// outlived makes a call that waits and cannot be repeated. If the context is done first, the call goes on without its
-// caller, until the deadline.
+// outlived makes a call that waits and cannot be repeated, unless the context is done already. If the context is done during
+// the call, it goes on without its caller, until the deadline.
 func outlived[T any](ctx context.Context, call func(timeout C.uint64_t) (T, error), discard func(T)) (T, error) {
+	var none T
+	if ctx.Err() != nil {
+		return none, contextError(ctx, "the call was not made")
+	}
 	ended := make(chan outcome[T], 1)
 	go func() {
 		value, err := call(timeoutOf(ctx))
@@ -83,7 +87,6 @@ func outlived[T any](ctx context.Context, call func(timeout C.uint64_t) (T, erro
 				discard(o.value)
 			}
 		}()
-		var none T
 		return none, contextError(ctx, "the call is not waited for")
 	}
 }

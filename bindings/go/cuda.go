@@ -90,7 +90,7 @@ type Stream unsafe.Pointer
 // SubmitOnStream starts a run on a stream of the caller: after the work that is on the stream now, and before work that is
 // put on it later. The stream must not be captured into a graph: see CaptureOnStream.
 func (t *Transfer) SubmitOnStream(stream Stream) error {
-	return t.submitBy(t.lastUserData(), func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+	return t.submitBy(nil, func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_transfer_submit_on_stream((*C.kvmem_transfer)(p), (*C.struct_CUstream_st)(stream), failure)
 	})
 }

@@ -5,7 +5,10 @@ package kvmem
 // #include "shim.h"
 import "C"
 
-import "unsafe"
+import (
+	"sync"
+	"unsafe"
+)
 
 // Descriptor is memory, a file, an object or a block as NIXL addresses it.
 type Descriptor struct {
@@ -33,7 +36,11 @@ func (d Descriptor) fill(a *arena, c *C.kvmem_descriptor) {
 // Descriptors is a list of descriptors of one memory type: the input of registrations, requests, queries, partial metadata
 // and memory views, which copy it. The memory need not belong to kvmem. What is not Go memory needs no pinning; Go memory
 // can move, so do not register it.
-type Descriptors struct{ object }
+type Descriptors struct {
+	object
+
+	mu sync.RWMutex // held by writers, and by Get, which reads memory of the list after its call
+}
 
 // NewDescriptors creates a list.
 func NewDescriptors(memoryType MemoryType, descriptors ...Descriptor) (*Descriptors, error) {
@@ -91,6 +98,15 @@ func (d *Descriptors) call(f func(*C.kvmem_descriptors, **C.kvmem_error) C.kvmem
 	})
 }
 
+// change makes a call that changes the list.
+func (d *Descriptors) change(f func(*C.kvmem_descriptors, **C.kvmem_error) C.kvmem_status) error {
+	return d.call(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return f(p, failure)
+	})
+}
+
 // Add adds descriptors to the end of the list: all of them, or none after an error.
 func (d *Descriptors) Add(descriptors ...Descriptor) error {
 	if len(descriptors) == 0 {
@@ -105,7 +121,7 @@ func (d *Descriptors) Add(descriptors ...Descriptor) error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	return d.call(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
+	return d.change(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_descriptors_add(p, &added[0], C.size_t(len(added)), failure)
 	})
 }
@@ -121,7 +137,7 @@ func (d *Descriptors) AddRegion(region *Region) error {
 	if err != nil {
 		return err
 	}
-	return d.call(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
+	return d.change(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_descriptors_add_region(p, (*C.kvmem_region)(added), failure)
 	})
 }
@@ -135,16 +151,18 @@ func (d *Descriptors) Set(index int, descriptor Descriptor) error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	return d.call(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
+	return d.change(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_descriptors_set(p, C.size_t(index), c, failure)
 	})
 }
 
-// Get returns a copy of a descriptor. The list must not be changed at the same time.
+// Get returns a copy of a descriptor.
 func (d *Descriptors) Get(index int) (Descriptor, error) {
 	var c C.kvmem_descriptor
 	var found Descriptor
 	err := d.call(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
+		d.mu.RLock()
+		defer d.mu.RUnlock()
 		status := C.kvmem_descriptors_get(p, C.size_t(index), &c, failure)
 		if status == C.KVMEM_STATUS_OK {
 			found = Descriptor{Address: uint64(c.address), Size: uint64(c.size), DeviceID: uint64(c.device_id)}
@@ -162,28 +180,28 @@ func (d *Descriptors) Get(index int) (Descriptor, error) {
 
 // Remove removes a descriptor. The indices of those behind it decrease by one.
 func (d *Descriptors) Remove(index int) error {
-	return d.call(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
+	return d.change(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_descriptors_remove(p, C.size_t(index), failure)
 	})
 }
 
 // Resize removes the last descriptors, or adds descriptors of zeroes.
 func (d *Descriptors) Resize(count int) error {
-	return d.call(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
+	return d.change(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_descriptors_resize(p, C.size_t(count), failure)
 	})
 }
 
 // Clear removes all descriptors.
 func (d *Descriptors) Clear() error {
-	return d.call(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
+	return d.change(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_descriptors_clear(p, failure)
 	})
 }
 
 // Trim frees the memory that the list does not need for its descriptors.
 func (d *Descriptors) Trim() error {
-	return d.call(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
+	return d.change(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_descriptors_trim(p, failure)
 	})
 }

@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"math"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -56,6 +57,9 @@ func NewDirectory(options DirectoryOptions) (*Directory, error) {
 	}
 	o.prefix, o.ca_file = a.string(options.Prefix), a.string(options.CAFile)
 	o.certificate_file, o.key_file = a.string(options.CertificateFile), a.string(options.KeyFile)
+	if strings.IndexByte(options.Password, 0) >= 0 {
+		return nil, invalid("the password contains a NUL") // the arena quotes such strings
+	}
 	o.user, o.password = a.string(options.User), a.string(options.Password)
 	if options.Lease%time.Second != 0 || options.Lease < 0 || options.Lease/time.Second > math.MaxUint32 {
 		return nil, invalid("the lease of a directory is " + options.Lease.String() + "; it must be whole seconds")

@@ -18,7 +18,12 @@ func agent(t *testing.T, name string) *kvmem.Agent {
 
 func agentWith(t *testing.T, name string, flags kvmem.AgentFlags) *kvmem.Agent {
 	t.Helper()
-	a, err := kvmem.NewAgent(name, kvmem.AgentOptions{Flags: flags})
+	return agentOf(t, name, kvmem.AgentOptions{Flags: flags})
+}
+
+func agentOf(t *testing.T, name string, options kvmem.AgentOptions) *kvmem.Agent {
+	t.Helper()
+	a, err := kvmem.NewAgent(name, options)
 	if errors.Is(err, kvmem.ErrUnavailableNIXL) && os.Getenv("KVMEM_NIXL_LIBRARY") == "" {
 		t.Skip(err)
 	}

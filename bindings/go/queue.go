@@ -41,6 +41,13 @@ func NewQueue() (*Queue, error) {
 	return q, nil
 }
 
+func (q *Queue) ref() *object {
+	if q == nil {
+		return nil
+	}
+	return &q.object
+}
+
 // Close closes the queue. Transfers that report to it continue; their completions are discarded, but their Wait still
 // returns.
 func (q *Queue) Close() error {
@@ -53,7 +60,7 @@ func (q *Queue) Close() error {
 
 // Next removes the oldest completion from the queue, and waits for one if there is none.
 func (q *Queue) Next(ctx context.Context) (Completion, error) {
-	if _, err := q.use(); err != nil {
+	if _, err := q.ref().use(); err != nil {
 		return Completion{}, err
 	}
 	defer q.done()
@@ -73,7 +80,7 @@ func (q *Queue) Next(ctx context.Context) (Completion, error) {
 
 // Poll removes the oldest completion from the queue, if there is one. It never waits.
 func (q *Queue) Poll() (completion Completion, ok bool) {
-	if _, err := q.use(); err != nil {
+	if _, err := q.ref().use(); err != nil {
 		return Completion{}, false
 	}
 	defer q.done()

@@ -178,10 +178,10 @@ func (q *Request) PostWith(notification []byte) error {
 	var a arena
 	defer a.free()
 	data := a.bytes(notification)
-	if q == nil {
+	if q == nil || q.runs == nil {
 		return q.ref().call(nil)
 	}
-	return q.submitBy(q.ref(), q.lastUserData(), func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+	return q.submitBy(q.ref(), nil, func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_request_post((*C.kvmem_request)(p), data, C.size_t(len(notification)), failure)
 	})
 }

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"context"
+	"math"
 	"syscall"
 	"unsafe"
 )
@@ -75,7 +76,7 @@ func (l *Layout) Share(options ShareOptions) (*Share, error) {
 func (s *Share) Send(ctx context.Context, socket int) error {
 	return onSocket(ctx, socket, func(timeout C.uint64_t) error {
 		return s.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_share_send((*C.kvmem_share)(p), C.int32_t(socket), timeout, failure)
+			return C.kvmem_share_send((*C.kvmem_share)(p), fdOf(socket), timeout, failure)
 		})
 	})
 }
@@ -85,7 +86,7 @@ func ReceiveShare(ctx context.Context, socket int) (*Share, error) {
 	var share *C.kvmem_share
 	err := onSocket(ctx, socket, func(timeout C.uint64_t) error {
 		return try(func(failure **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_share_receive(C.int32_t(socket), timeout, &share, failure)
+			return C.kvmem_share_receive(fdOf(socket), timeout, &share, failure)
 		})
 	})
 	if err != nil {
@@ -118,6 +119,14 @@ func onSocket(ctx context.Context, socket int, call func(timeout C.uint64_t) err
 		return contextError(ctx, err.(*Error).Message)
 	}
 	return err
+}
+
+// fdOf converts a file descriptor. A number that is none in C becomes -1, which the library does not accept.
+func fdOf(fd int) C.int32_t {
+	if fd < 0 || fd > math.MaxInt32 {
+		return -1
+	}
+	return C.int32_t(fd)
 }
 
 func isTimeout(err error) bool {
@@ -158,7 +167,7 @@ func NewReceivedShare(data []byte, fds []int) (*Share, error) {
 	defer a.free()
 	list := make([]uint32, len(fds))
 	for i, fd := range fds {
-		list[i] = uint32(int32(fd))
+		list[i] = uint32(fdOf(fd))
 	}
 	var share *C.kvmem_share
 	err := try(func(failure **C.kvmem_error) C.kvmem_status {

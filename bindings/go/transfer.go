@@ -127,8 +127,8 @@ func (r *runs) reportTo(queue *Queue) (err error) {
 	return nil
 }
 
-// submitBy starts a run of an object by a call of the library.
-func (r *runs) submitBy(o *object, userData uint64, start func(unsafe.Pointer, **C.kvmem_error) C.kvmem_status) error {
+// submitBy starts a run of an object by a call of the library. Without user data it repeats that of the last run.
+func (r *runs) submitBy(o *object, userData *uint64, start func(unsafe.Pointer, **C.kvmem_error) C.kvmem_status) error {
 	pointer, err := o.use()
 	if err != nil {
 		return err
@@ -136,7 +136,10 @@ func (r *runs) submitBy(o *object, userData uint64, start func(unsafe.Pointer, *
 	defer o.done()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.submit(userData, func() error {
+	if userData == nil {
+		userData = &r.userData
+	}
+	return r.submit(*userData, func() error {
 		return try(func(failure **C.kvmem_error) C.kvmem_status { return start(pointer, failure) })
 	})
 }
@@ -148,11 +151,14 @@ func (r *runs) lastRun() *run {
 	return r.last
 }
 
-// lastUserData returns what the next run repeats.
-func (r *runs) lastUserData() uint64 {
+// ifLast makes a call unless another run was started since. No run starts during the call.
+func (r *runs) ifLast(expected *run, call func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.userData
+	if r.last != expected {
+		return nil
+	}
+	return call()
 }
 
 // submit registers a run and starts it by a call. The lock is held.
@@ -193,13 +199,16 @@ func (t *Transfer) ref() *object {
 // Close closes the handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
 func (t *Transfer) Close() error { return t.ref().closeObject() }
 
-func (t *Transfer) submitBy(userData uint64, start func(unsafe.Pointer, **C.kvmem_error) C.kvmem_status) error {
+func (t *Transfer) submitBy(userData *uint64, start func(unsafe.Pointer, **C.kvmem_error) C.kvmem_status) error {
+	if t == nil || t.runs == nil {
+		return t.ref().call(nil)
+	}
 	return t.runs.submitBy(&t.object, userData, start)
 }
 
 // Submit starts a run with the last blocks. It fails with ErrBusy if a run is in flight.
 func (t *Transfer) Submit() error {
-	return t.submitBy(t.lastUserData(), func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+	return t.submitBy(nil, func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_transfer_submit((*C.kvmem_transfer)(p), failure)
 	})
 }
@@ -218,8 +227,9 @@ func (t *Transfer) submitNew(options *SubmitOptions,
 	}
 	var a arena
 	defer a.free()
-	o := options.c(&a, t.number)
-	return t.submitBy(options.UserData, func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+	o := options.c(&a)
+	return t.submitBy(&options.UserData, func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+		o.user_data = C.uint64_t(t.number)
 		return start((*C.kvmem_transfer)(p), o, failure)
 	})
 }
@@ -255,8 +265,10 @@ func (t *Transfer) Wait(ctx context.Context) error {
 		return last.err
 	case <-ctx.Done():
 	}
-	err = try(func(failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_transfer_cancel((*C.kvmem_transfer)(pointer), failure)
+	err = t.ifLast(last, func() error {
+		return try(func(failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_transfer_cancel((*C.kvmem_transfer)(pointer), failure)
+		})
 	})
 	if err != nil {
 		return err
@@ -288,9 +300,22 @@ func (t *Transfer) Layers() (uint64, error) {
 // WaitLayers waits until the first layers of the last run have moved; 0 for all. The transfer needs TransferByLayer. If
 // the context is done first, WaitLayers returns its error, and the run continues.
 func (t *Transfer) WaitLayers(ctx context.Context, layers uint64) error {
-	return inSlices(ctx, func(timeout C.uint64_t) error {
-		return t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+	var ended error // with ErrTimedOut, which inSlices would repeat
+	err := inSlices(ctx, func(timeout C.uint64_t) error {
+		err := t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 			return C.kvmem_transfer_wait_layers((*C.kvmem_transfer)(p), C.uint64_t(layers), timeout, failure)
 		})
+		if !errors.Is(err, ErrTimedOut) {
+			return err
+		}
+		if over, outcome := t.Poll(); over && outcome != nil {
+			ended = outcome
+			return nil
+		}
+		return err
 	})
+	if ended != nil {
+		return ended
+	}
+	return err
 }

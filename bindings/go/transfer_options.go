@@ -129,11 +129,11 @@ type SubmitOptions struct {
 	NumTokens uint64
 }
 
-func (s *SubmitOptions) c(a *arena, number uint64) *C.kvmem_submit_options {
+// c converts the options, without the number of the transfer.
+func (s *SubmitOptions) c(a *arena) *C.kvmem_submit_options {
 	o := newOptions[C.kvmem_submit_options](a)
 	o.pairs = pairsOf(a, s.Pairs)
 	o.num_pairs = C.size_t(len(s.Pairs))
-	o.user_data = C.uint64_t(number)
 	o.notification = a.bytes(s.Notification)
 	o.notification_size = C.size_t(len(s.Notification))
 	o.checksums = a.words(s.Checksums)

@@ -61,7 +61,7 @@ func NewVMMMemory(options VMMOptions) (*VMMMemory, error) {
 // must be located on; VMMAnyDevice for any location.
 func ImportVMMFD(fd int, size uint64, device int32) (*VMMMemory, error) {
 	return createVMMMemory(func(memory **C.kvmem_vmm_memory, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_vmm_memory_import_fd(C.int32_t(fd), C.uint64_t(size), C.int32_t(device), memory, failure)
+		return C.kvmem_vmm_memory_import_fd(fdOf(fd), C.uint64_t(size), C.int32_t(device), memory, failure)
 	})
 }
 

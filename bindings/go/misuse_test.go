@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvmem_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	kvmem "kvmem/bindings/go"
+)
+
+// Calls on objects that are nil, or that this package has not created, fail.
+func TestNilObjects(t *testing.T) {
+	ctx := patience(t)
+	for _, transfer := range []*kvmem.Transfer{nil, {}} {
+		fails(t, transfer.Submit(), kvmem.ErrInvalidArgument, "nil")
+		fails(t, transfer.SubmitPairs(kvmem.SubmitOptions{}), kvmem.ErrInvalidArgument, "nil")
+		fails(t, transfer.SubmitOnStream(nil), kvmem.ErrInvalidArgument, "nil")
+		fails(t, transfer.SubmitPairsOnStream(kvmem.SubmitOptions{}, nil), kvmem.ErrInvalidArgument, "nil")
+		fails(t, transfer.Wait(ctx), kvmem.ErrInvalidArgument, "nil")
+		fails(t, transfer.WaitLayers(ctx, 1), kvmem.ErrInvalidArgument, "nil")
+		succeeds(t, transfer.Close())
+	}
+	for _, request := range []*kvmem.Request{nil, {}} {
+		fails(t, request.Post(), kvmem.ErrInvalidArgument, "nil")
+		fails(t, request.Wait(ctx), kvmem.ErrInvalidArgument, "nil")
+		succeeds(t, request.Close())
+	}
+	for _, queue := range []*kvmem.Queue{nil, {}} {
+		_, err := queue.Next(ctx)
+		fails(t, err, kvmem.ErrInvalidArgument, "nil")
+		if _, ok := queue.Poll(); ok {
+			t.Fatal("a completion")
+		}
+		succeeds(t, queue.Close())
+	}
+}
+
+func TestPasswordIsNotPrinted(t *testing.T) {
+	_, err := kvmem.NewDirectory(kvmem.DirectoryOptions{
+		Endpoints: []string{"http://127.0.0.1:1"}, User: "user", Password: "secret\x00",
+	})
+	fails(t, err, kvmem.ErrInvalidArgument, "NUL")
+	if strings.Contains(err.Error(), "secret") {
+		t.Fatal("the message has the password")
+	}
+}
+
+func TestNegativeDelays(t *testing.T) {
+	for _, options := range []kvmem.AgentOptions{{ProgressDelay: -time.Second}, {ListenDelay: -1}} {
+		_, err := kvmem.NewAgent("negative", options)
+		fails(t, err, kvmem.ErrInvalidArgument, "negative")
+	}
+}
+
+func TestManyParameters(t *testing.T) {
+	parameters := map[string]string{}
+	for i := 0; i <= 1<<16; i++ {
+		parameters[fmt.Sprint(i)] = ""
+	}
+	fails(t, agent(t, "parameters").CreateBackend("nothing", parameters), kvmem.ErrNotFound, "nothing")
+}
+
+// Numbers that do not fit in a file descriptor are not those of other files.
+func TestLargeFileDescriptors(t *testing.T) {
+	share := need(shareable(t).Share(kvmem.ShareOptions{}))(t)
+	defer share.Close()
+	const beyond = 1 << 32
+	fds := []int{need(share.FD(0))(t) + beyond, need(share.FD(1))(t)}
+	_, err := kvmem.NewReceivedShare(need(share.Data())(t), fds)
+	fails(t, err, kvmem.ErrInvalidArgument, "-1")
+	pair := sockets(t)
+	fails(t, share.Send(patience(t), pair[0]+beyond), kvmem.ErrInvalidArgument, "-1")
+	_, err = kvmem.ReceiveShare(patience(t), pair[1]+beyond)
+	fails(t, err, kvmem.ErrInvalidArgument, "-1")
+}
+
+// With a context that is done, a call has no effect.
+func TestDoneContext(t *testing.T) {
+	a, d := agent(t, "done"), directory(t, t.TempDir())
+	succeeds(t, d.Publish(patience(t), a, nil))
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	for i := 0; i < 20; i++ {
+		if err := d.Publish(done, a, nil); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	// Calls of one directory are in order, so this one follows those that were made.
+	succeeds(t, d.Publish(patience(t), a, nil))
+	entry := need(d.LookUp(patience(t), "done"))(t)
+	defer entry.Close()
+	if version := need(entry.Info())(t).Version; version != 2 {
+		t.Fatal(version)
+	}
+}
+
+// A descriptor is copied as a whole while other goroutines replace it.
+func TestDescriptorsAreCopied(t *testing.T) {
+	metadata := func(i int) []byte { return []byte(strings.Repeat(string(rune('a'+i%26)), 50000*(1+i%5))) }
+	list := need(kvmem.NewDescriptors(kvmem.MemoryObject, kvmem.Descriptor{Size: 1, Metadata: metadata(0)}))(t)
+	defer list.Close()
+	var group sync.WaitGroup
+	defer group.Wait()
+	for writer := 0; writer < 2; writer++ {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for i := 0; i < 1000; i++ {
+				if err := list.Set(0, kvmem.Descriptor{Size: 1, Metadata: metadata(i)}); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	for i := 0; i < 1000; i++ {
+		found := need(list.Get(0))(t).Metadata
+		if strings.Trim(string(found), string(found[:1])) != "" {
+			t.Fatal("parts of two descriptors")
+		}
+	}
+}
+
+// Wait for a run that has ended does not cancel the run after it.
+func TestWaitCancelsItsRun(t *testing.T) {
+	large := config()
+	large.NumBlocks, large.InnerDim = 64, 1<<12
+	source := build(t, large)
+	file := need(kvmem.NewLayout(kvmem.LayoutOptions{
+		Config: large, Memory: kvmem.DiskOptions{Flags: kvmem.DiskBuffered},
+	}))(t)
+	defer file.Close()
+	pairs := make([]kvmem.BlockPair, large.NumBlocks)
+	for i := range pairs {
+		pairs[i] = kvmem.BlockPair{Source: uint32(i), Destination: uint32(i)}
+	}
+	transfer := need(kvmem.NewTransfer(source, file, kvmem.TransferOptions{Pairs: pairs, Flags: kvmem.TransferByLayer}))(t)
+	defer transfer.Close()
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	const waiters = 8
+	for i := 0; i < 1500; i++ {
+		ready, results := make(chan struct{}), make(chan error)
+		for w := 0; w < waiters; w++ {
+			go func() {
+				ready <- struct{}{}
+				results <- transfer.Wait(done)
+			}()
+			<-ready
+		}
+		succeeds(t, transfer.Submit())
+		err := transfer.Wait(patience(t))
+		cancelled := false
+		for w := 0; w < waiters; w++ {
+			// Before the first run, there is nothing to wait for.
+			if result := <-results; errors.Is(result, kvmem.ErrCancelled) {
+				cancelled = true
+			}
+		}
+		if err != nil && !cancelled {
+			t.Fatal("a run was cancelled by calls that waited for the run before it: ", err)
+		}
+	}
+}
+
+// WaitLayers returns if the run has ended because its peer made no progress, which has the status of a timeout.
+func TestStalledLayers(t *testing.T) {
+	t.Setenv("UCX_TLS", "tcp") // a read needs the owner, which makes no progress
+	options := kvmem.AgentOptions{Flags: kvmem.AgentNoProgressThread, ProgressDelay: time.Hour}
+	owner, reader := agentOf(t, "owner", options), agent(t, "reader")
+	large := config()
+	large.NumBlocks, large.InnerDim = 256, 1<<13
+	layout := func(a *kvmem.Agent) *kvmem.Layout {
+		l := need(kvmem.NewLayout(kvmem.LayoutOptions{Config: large, Agent: a, Memory: kvmem.SystemOptions{}}))(t)
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	cache, local := layout(owner), layout(reader)
+	need(reader.LoadPeer(need(owner.Metadata())(t)))(t)
+	remote := need(reader.ImportLayout(need(cache.Export())(t)))(t)
+	defer remote.Close()
+	pairs := make([]kvmem.BlockPair, large.NumBlocks)
+	for i := range pairs {
+		pairs[i] = kvmem.BlockPair{Source: uint32(i), Destination: uint32(i)}
+	}
+	transfer := need(kvmem.StartTransfer(remote, local, kvmem.TransferOptions{
+		Pairs: pairs, StallTimeout: 100 * time.Millisecond, Flags: kvmem.TransferByLayer,
+	}))(t)
+	defer transfer.Close()
+	err := transfer.WaitLayers(context.Background(), 0)
+	fails(t, err, kvmem.ErrTimedOut, "owner")
+	fails(t, transfer.Wait(patience(t)), kvmem.ErrTimedOut, "owner")
+}
