@@ -109,8 +109,11 @@ void reserve_standard_files() {
 
 int main(int argc, char **argv) {
     reserve_standard_files();
-    // A closed pipe is an exit status, not a signal.
+    // A closed pipe, and a report above the limit of file sizes, are an exit status, not a signal.
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    // If it is ignored, as some parents leave it, children are reaped without their status.
+    signal(SIGCHLD, SIG_DFL);
     try {
         return run(argc, argv);
     } catch (const UsageError &error) {

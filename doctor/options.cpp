@@ -55,7 +55,9 @@ std::chrono::seconds seconds_of(const std::string &text) {
 Options parse(int argc, char **argv) {
     Options options;
     opterr = 0;
-    for (int each; (each = getopt_long(argc, argv, "+:d:r:jhV", long_options, nullptr)) != -1;) {
+    // The argument that is parsed: optind stays at it until the last of several short options.
+    int at = optind;
+    for (int each; (each = getopt_long(argc, argv, "+:d:r:jhV", long_options, nullptr)) != -1; at = optind) {
         switch (each) {
         case 'd': options.directories.emplace_back(optarg); break;
         case 'r': add_names(options.required, optarg); break;
@@ -67,8 +69,8 @@ Options parse(int argc, char **argv) {
         case names: options.wants_names = true; break;
         case 'h': options.wants_help = true; break;
         case 'V': options.wants_version = true; break;
-        case ':': throw UsageError(std::string(argv[optind - 1]) + " needs a value");
-        default: throw UsageError("unknown option " + std::string(argv[optind - 1]));
+        case ':': throw UsageError(std::string(argv[at]) + " needs a value");
+        default: throw UsageError("unknown option " + std::string(argv[at]));
         }
     }
     if (optind < argc) {

@@ -34,6 +34,11 @@ class Driver(unittest.TestCase):
     def test_crashes(self):
         self.expect_failed(Report(NO_NIXL, "--require=gpu", LD_LIBRARY_PATH=SIM, KVMEM_SIM_INIT="abort"), "SIGABRT")
 
+    def test_crashes_while_the_parent_ignores_the_end_of_children(self):
+        ignored = Report(NO_NIXL, "--require=gpu", LD_LIBRARY_PATH=SIM, KVMEM_SIM_INIT="abort",
+                         prepare=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.expect_failed(ignored, "SIGABRT")
+
     def test_hangs(self):
         self.expect_failed(Report(NO_NIXL, SHORT, "--require=gpu", LD_LIBRARY_PATH=SIM, KVMEM_SIM_INIT="hang"),
                            "did not end within 2 s")

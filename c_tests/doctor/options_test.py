@@ -3,7 +3,9 @@
 
 import os
 import pty
+import resource
 import subprocess
+import tempfile
 import unittest
 
 from doctor import PROGRAM, main, run
@@ -38,7 +40,10 @@ class Usage(unittest.TestCase):
     def test_wrong_command_lines(self):
         cases = [
             (("--nonsense",), "--nonsense"),
-            (("-x",), "-x"),
+            (("-x",), "unknown option -x\n"),
+            (("-xj",), "unknown option -xj\n"),
+            (("-jx",), "unknown option -jx\n"),
+            (("-jd",), "-jd needs a value"),
             (("somewhere",), '"somewhere"'),
             (("--require",), "needs a value"),
             (("--require=",), "no name"),
@@ -113,6 +118,11 @@ class Statuses(unittest.TestCase):
         closed = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&- >&-', PROGRAM, *QUICK], stderr=subprocess.PIPE,
                                 check=False)
         self.assertEqual(closed.returncode, 3, closed.stderr)
+        with tempfile.TemporaryFile() as file:
+            done = subprocess.run([PROGRAM, *QUICK], stdout=file, stderr=subprocess.PIPE, check=False,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(b"could not be written", done.stderr)
         read, write = os.pipe()
         os.close(read)
         done = subprocess.run([PROGRAM, *QUICK], stdout=write, stderr=subprocess.PIPE, check=False)
