@@ -28,7 +28,7 @@ struct BrokerOptions {
         c.path = path.c_str();
         c.users = users.empty() ? nullptr : users.data();
         c.num_users = users.size();
-        c.client_timeout_ns = Timeout(client_timeout).ns();
+        c.client_timeout_ns = detail::limit_ns(client_timeout);
         c.max_bytes_per_user = max_bytes_per_user;
         c.mode = mode;
         c.max_clients = max_clients;
@@ -43,14 +43,14 @@ enum class PublishFlag : std::uint64_t { read_only = KVMEM_PUBLISH_READ_ONLY };
 struct PublishOptions {
     Flags<PublishFlag> flags{};
     std::uint64_t max_uses = 0;
-    /// Zero: as long as the name is published.
+    /// Zero: as long as the name is published. Negative: the token has expired.
     std::chrono::nanoseconds lifetime{0};
 
     kvmem_publish_options c() const noexcept {
         auto c = detail::defaults(kvmem_publish_options_init);
         c.flags = flags.bits();
         c.max_uses = max_uses;
-        c.lifetime_ns = Timeout(lifetime).ns();
+        c.lifetime_ns = detail::limit_ns(lifetime);
         return c;
     }
 };
@@ -78,7 +78,7 @@ struct FetchOptions {
         c.path = path.c_str();
         c.name = name.c_str();
         c.token = &token;
-        c.timeout_ns = Timeout(timeout).ns();
+        c.timeout_ns = detail::limit_ns(timeout);
         c.broker_user = broker_user;
         return c;
     }

@@ -147,6 +147,16 @@ private:
 /// A timeout that never expires.
 inline constexpr Timeout forever = Timeout::forever();
 
+namespace detail {
+
+// A limit of options in nanoseconds. A negative duration is the time until a moment that has passed, so it is
+// the shortest limit: 0 of C is the default, or no limit.
+constexpr std::uint64_t limit_ns(std::chrono::nanoseconds limit) noexcept {
+    return limit.count() < 0 ? 1 : Timeout(limit).ns();
+}
+
+}  // namespace detail
+
 // ---- Handles ----
 
 namespace detail {

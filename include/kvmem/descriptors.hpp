@@ -76,7 +76,7 @@ struct NixlOptionsInC {
         }
         c.queue = get_or_null(options.queue);
         c.user_data = options.user_data;
-        if (options.timeout.count() > 0) c.timeout_ns = Timeout(options.timeout).ns();
+        c.timeout_ns = limit_ns(options.timeout);
     }
     NixlOptionsInC(const NixlOptionsInC &) = delete;
     NixlOptionsInC &operator=(const NixlOptionsInC &) = delete;
@@ -209,6 +209,7 @@ public:
         const auto c = descriptor.c();
         return detail::give(detail::run(kvmem_descriptors_set, get(), index, &c));
     }
+    /// Copies a descriptor. No other thread may change the list meanwhile.
     Return<Descriptor> at(std::size_t index) const {
         auto c = detail::get<kvmem_descriptor>(kvmem_descriptors_get, get(), index);
         if (!c) return detail::give(Result<Descriptor>(c.error()));

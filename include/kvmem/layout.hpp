@@ -98,7 +98,7 @@ struct ServeOptions {
         auto c = detail::defaults(kvmem_serve_options_init);
         c.flags = flags.bits();
         c.arena_size = arena_size;
-        if (stall_timeout.count() > 0) c.stall_timeout_ns = static_cast<std::uint64_t>(stall_timeout.count());
+        c.stall_timeout_ns = detail::limit_ns(stall_timeout);
         return c;
     }
 };

@@ -57,7 +57,7 @@ inline void call_log(std::uint32_t level, const char *target, const char *messag
 }
 
 inline Result<void> set_log(LogLevel level, LogCallback &&callback) {
-    // The previous callback is destroyed here, so it must not be running.
+    // The previous callback is destroyed at the end, so it must not be running.
     if (LogSlot::running()) return Error(Status::invalid_state, "the log callback cannot replace itself");
     auto &slot = LogSlot::get();
     std::unique_ptr<LogCallback> next;
@@ -65,7 +65,8 @@ inline Result<void> set_log(LogLevel level, LogCallback &&callback) {
     const std::lock_guard<std::mutex> lock(slot.mutex);
     auto set = run(kvmem_log_set_callback, static_cast<std::uint32_t>(level), next ? call_log : nullptr,
                    static_cast<void *>(next.get()));
-    if (set) slot.callback = std::move(next);
+    // The previous callback is destroyed after the lock: the destructors of what it holds may set a callback.
+    if (set) slot.callback.swap(next);
     return set;
 }
 

@@ -99,7 +99,7 @@ struct Cause {
     std::string name = {};
 };
 
-/// A failed call. Copies share the text, so copying does not throw.
+/// A failed call. Copies share the text, so copying does not throw. Moving copies: an error keeps its text.
 class Error : public std::exception {
 public:
     Error(Status status, std::string_view message, Cause cause = {})
@@ -120,6 +120,9 @@ public:
         state_ = std::make_shared<const State>(static_cast<Status>(status), std::string_view(text, length),
                                                std::move(cause));
     }
+
+    Error(const Error &) noexcept = default;
+    Error &operator=(const Error &) noexcept = default;
 
     Status status() const noexcept { return state_->status; }
     /// What was asked, what was found and what to do. Valid as long as a copy of the error exists.

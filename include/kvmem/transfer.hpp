@@ -177,7 +177,7 @@ struct TransferOptionsInC : BlocksInC<kvmem_transfer_options> {
         for (const std::string &part : options.parts) parts.push_back(part.c_str());
         c.parts = parts.empty() ? nullptr : parts.data();
         c.num_parts = parts.size();
-        if (options.stall_timeout.count() > 0) c.stall_timeout_ns = Timeout(options.stall_timeout).ns();
+        c.stall_timeout_ns = limit_ns(options.stall_timeout);
     }
 };
 

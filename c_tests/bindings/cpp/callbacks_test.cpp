@@ -113,6 +113,19 @@ CASE(a_log_callback_is_destroyed_when_it_is_replaced) {
     kvmem::set_log_callback(kvmem::LogLevel::off, {});
 }
 
+// A sink that removes itself when the last callback that holds it is destroyed.
+CASE(the_destructor_of_a_log_callback_may_set_another_one) {
+    bool is_destroyed = false;
+    std::shared_ptr<void> sink(nullptr, [&](void *) {
+        kvmem::set_log_callback(kvmem::LogLevel::off, {});
+        is_destroyed = true;
+    });
+    kvmem::set_log_callback(kvmem::LogLevel::error, [sink = std::move(sink)](auto, auto, auto) {});
+    kvmem::set_log_callback(kvmem::LogLevel::error, [](auto, auto, auto) {});
+    CHECK(is_destroyed);
+    kvmem::set_log_callback(kvmem::LogLevel::off, {});
+}
+
 CASE(a_log_callback_cannot_replace_itself) {
     const auto tried = std::make_shared<Signal>();
     std::atomic<bool> refused{false};

@@ -22,6 +22,13 @@ CASE(an_error_has_status_message_and_cause) {
     CHECK(copy.message().data() == error.message().data());
 }
 
+CASE(an_error_that_was_moved_from_still_has_its_text) {
+    auto error = error_of([] { return kvmem::Region::create_system({}); });
+    const auto other = std::move(error);
+    CHECK(error.status() == other.status() && error.message() == other.message());
+    CHECK(std::string(error.what()) == other.what());
+}
+
 CASE(an_error_of_kvmem_has_no_cause) {
     const auto error = error_of([] { return kvmem::Region::create_system({}); });
     CHECK(error.status() == kvmem::Status::invalid_argument);

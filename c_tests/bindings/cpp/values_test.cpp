@@ -2,6 +2,7 @@
 // Values that need no call: spans, bytes, flags, timeouts, options.
 #include "fixtures.hpp"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <type_traits>
@@ -82,6 +83,35 @@ CASE(options_without_values_are_the_defaults_of_c) {
     kvmem_transfer_options_init(&expected, sizeof expected);
     CHECK(c.c.pairs == expected.pairs && c.c.checksums == nullptr && c.c.source_table == nullptr);
     CHECK(c.c.notification == nullptr && c.c.queue == nullptr && c.c.path == 0);
+}
+
+// 0 of C is the default, or no limit: a token whose time has passed would never expire.
+CASE(a_negative_limit_is_the_shortest_one) {
+    const auto limits = [](std::chrono::nanoseconds limit) {
+        kvmem::BrokerOptions broker;
+        broker.client_timeout = limit;
+        kvmem::PublishOptions publish;
+        publish.lifetime = limit;
+        kvmem::FetchOptions fetch;
+        fetch.timeout = limit;
+        kvmem::ServeOptions serve;
+        serve.stall_timeout = limit;
+        kvmem::TransferOptions transfer;
+        transfer.stall_timeout = limit;
+        kvmem::NixlOptions nixl;
+        nixl.timeout = limit;
+        return std::array<std::uint64_t, 6>{
+            broker.c().client_timeout_ns, publish.c().lifetime_ns,
+            fetch.c().timeout_ns,         serve.c().stall_timeout_ns,
+            kvmem::detail::TransferOptionsInC(transfer).c.stall_timeout_ns,
+            kvmem::detail::NixlOptionsInC(nixl).c.timeout_ns};
+    };
+    const auto all = [&](std::chrono::nanoseconds limit, std::uint64_t expected) {
+        const auto found = limits(limit);
+        return std::all_of(found.begin(), found.end(), [&](std::uint64_t one) { return one == expected; });
+    };
+    CHECK(all(-5s, 1) && all(std::chrono::nanoseconds::min(), 1));
+    CHECK(all(0s, 0) && all(7ns, 7) && all(std::chrono::nanoseconds::max(), KVMEM_TIMEOUT_FOREVER));
 }
 
 CASE(an_empty_notification_is_a_message) {
