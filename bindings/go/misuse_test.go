@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,6 +99,31 @@ func TestDoneContext(t *testing.T) {
 	defer entry.Close()
 	if version := need(entry.Info())(t).Version; version != 2 {
 		t.Fatal(version)
+	}
+}
+
+// The socket of a share that was sent can be used, whenever the context is done.
+func TestSentShare(t *testing.T) {
+	share := need(shareable(t).Share(kvmem.ShareOptions{}))(t)
+	defer share.Close()
+	for i := 0; i < 20000; i++ {
+		pair := need(syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0))(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		go func(steps int) {
+			for ; steps > 0; steps-- {
+				runtime.Gosched()
+			}
+			cancel()
+		}(i % 200)
+		err := share.Send(ctx, pair[0])
+		if err == nil {
+			_, err = syscall.Write(pair[0], []byte{0})
+		}
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		syscall.Close(pair[0])
+		syscall.Close(pair[1])
 	}
 }
 

@@ -90,6 +90,7 @@ func ReceiveShare(ctx context.Context, socket int) (*Share, error) {
 		})
 	})
 	if err != nil {
+		C.kvmem_share_destroy(share) // NULL unless the context was done at the end of the call
 		return nil, err
 	}
 	return newShare(share, nil), nil
@@ -115,6 +116,9 @@ func onSocket(ctx context.Context, socket int, call func(timeout C.uint64_t) err
 	err := call(timeoutOf(ctx))
 	close(stop)
 	shut := <-stopped
+	if err == nil && shut {
+		return contextError(ctx, "the socket is shut down") // although the peer may have the share
+	}
 	if _, limited := ctx.Deadline(); err != nil && (shut || limited && isTimeout(err)) {
 		return contextError(ctx, err.(*Error).Message)
 	}
