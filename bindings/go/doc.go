@@ -9,9 +9,9 @@
 //
 // # Closing
 //
-// Each handle has a Close method, which can be called any number of times and never waits. Handles may be closed in any
-// order: an object exists as long as another object uses it. A call that is in progress on another goroutine completes
-// with the object. Calls after Close fail with an error that is os.ErrClosed. A handle that becomes unreachable without
+// Each handle has a Close method, which can be called any number of times. It waits for no transfer. The last Close of what
+// has a thread, an Agent for example, waits for the end of that thread. Handles may be closed in any order: an object exists
+// as long as another object uses it. A call that is in progress on another goroutine completes with the object. Calls after Close fail with an error that is os.ErrClosed. A handle that becomes unreachable without
 // Close is closed by the garbage collector, at a time that is not defined.
 //
 // Slices that Region.Bytes, Layout.Bytes and Layout.RowBytes return are memory of the library. They are valid until the object
