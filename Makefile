@@ -125,7 +125,7 @@ sanitized-test: library
 	    --exclude-regex '^($(UNSANITIZED))$$'
 	@$(CHECK_SKIPS)
 
-# The C tests under ThreadSanitizer, with the library compiled for it too. This takes about an hour on two cores, so it is
+# The C tests under ThreadSanitizer, with the library compiled for it too. This takes about half an hour on two cores, so it is
 # not a part of `make test`. The flags need RUSTC_BOOTSTRAP with a stable compiler. An explicit target keeps the flags away
 # from build scripts, so that only the test programs link the sanitizer's runtime. C and Rust have frame pointers for the
 # stacks of a report. A forked child of a process with threads may start threads: die_after_fork=0.
