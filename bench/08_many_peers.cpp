@@ -21,7 +21,6 @@ constexpr uint64_t completed_bytes = 16'384;
 
 constexpr const char *lists_name = "NIXL: lists built, create_xfer_req";
 constexpr const char *sorted_name = "NIXL: sorted, make_xfer_req on prepared lists";
-constexpr const char *polled_name = "NIXL polled every 1 ms";
 
 using requests = std::vector<std::unique_ptr<nixl::read_request>>;
 
@@ -269,22 +268,8 @@ void measure_size(const options &chosen, const many_sides &sides, uint64_t pool_
         }),
     });
 
-    const char *ways[] = {"kvmem_transfer_wait", "kvmem_queue_wait", "event fd and poll(2)"};
-    const std::pair<const char *, double> statistics[] = {{"p50", 0.5}, {"p99", 0.99}};
-    for (const auto &[statistic, share] : statistics)
-        for (size_t way = 0; way < 3; ++way)
-            found.add({"09-completion",
-                       {{"way", ways[way]},
-                        {"statistic", statistic},
-                        {"transport", transport},
-                        {"peers", num_peers},
-                        {"bytes", count * completed_bytes},
-                        {"ceiling_is", "raw NIXL, polled without pause"}},
-                       by_series(taken[way + 1], share, length),
-                       polled_name,
-                       by_series(taken[4], share, length),
-                       by_series(taken[0], share, length),
-                       "us"});
+    const parameters point = {{"transport", transport}, {"peers", num_peers}, {"bytes", count * completed_bytes}};
+    add_completion_rows(found, point, taken, length);
 }
 
 void measure_completion(const options &chosen, unsigned num_peers, const char *transport, results &found)

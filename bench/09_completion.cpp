@@ -13,7 +13,6 @@ using namespace bench;
 
 constexpr uint64_t blocks = 64;
 constexpr uint64_t block_bytes = 16'384;
-constexpr const char *reference_name = "NIXL polled every 1 ms";
 
 // Raw NIXL polled without pause, our three ways, NIXL polled every 1 ms: `count` transfers of each.
 std::vector<samples> time_ways(const two_sides &sides, const kv::pairs &pairs, int count)
@@ -56,21 +55,7 @@ void measure_size(const options &chosen, const two_sides &sides, const char *tra
     const std::vector<samples> taken =
         time_ways(sides, first_blocks(count), static_cast<int>(length) * series);
 
-    const char *ways[] = {"kvmem_transfer_wait", "kvmem_queue_wait", "event fd and poll(2)"};
-    const std::pair<const char *, double> statistics[] = {{"p50", 0.5}, {"p99", 0.99}};
-    for (const auto &[statistic, share] : statistics)
-        for (size_t way = 0; way < 3; ++way)
-            found.add({"09-completion",
-                       {{"way", ways[way]},
-                        {"statistic", statistic},
-                        {"transport", transport},
-                        {"bytes", count * block_bytes},
-                        {"ceiling_is", "raw NIXL, polled without pause"}},
-                       by_series(taken[way + 1], share, length),
-                       reference_name,
-                       by_series(taken[4], share, length),
-                       by_series(taken[0], share, length),
-                       "us"});
+    add_completion_rows(found, {{"transport", transport}, {"bytes", count * block_bytes}}, taken, length);
 }
 
 void measure(const options &chosen, results &found)

@@ -29,9 +29,9 @@ pub struct Mutex<T>(base::Mutex<T>);
 
 /// A condition variable. What the threads wait for must only change while the mutex is locked.
 ///
-/// That of std makes a system call for each notification, which takes longer than all else at the end of a short request. So
-/// the threads that wait are counted. A waiting thread is counted before it unlocks the mutex, so who changes its condition
-/// under the mutex, then notifies, sees the count.
+/// That of std makes a system call for each notification, which takes longer than the rest of the end of a short request. So
+/// the threads that wait are counted. A waiting thread is counted before it unlocks the mutex, so a thread that changes the
+/// condition under the mutex, then notifies, sees the count.
 #[derive(Debug, Default)]
 pub struct Condvar {
     base: base::Condvar,

@@ -53,6 +53,20 @@ samples by_series(const samples &all, double share, size_t length)
     return result;
 }
 
+void add_completion_rows(results &found, const parameters &point, const std::vector<samples> &taken, size_t length)
+{
+    const char *ways[] = {"kvmem_transfer_wait", "kvmem_queue_wait", "event fd and poll(2)"};
+    const std::pair<const char *, double> statistics[] = {{"p50", 0.5}, {"p99", 0.99}};
+    for (const auto &[statistic, share] : statistics)
+        for (size_t way = 0; way < 3; ++way) {
+            parameters all = {{"way", ways[way]}, {"statistic", statistic}};
+            all.insert(all.end(), point.begin(), point.end());
+            all.push_back({"ceiling_is", "raw NIXL, polled without pause"});
+            found.add({"09-completion", all, by_series(taken[way + 1], share, length), "NIXL polled every 1 ms",
+                       by_series(taken[4], share, length), by_series(taken[0], share, length), "us"});
+        }
+}
+
 kv::pairs first_blocks(uint32_t count)
 {
     kv::pairs pairs;

@@ -372,7 +372,7 @@ impl NixlRun {
         self.prepared.as_ref().and_then(|prepared| prepared.patience)
     }
 
-    /// Finds how the run ends, and drops all else of the caller. No request is in flight.
+    /// Finds how the run ends, and drops what belongs to the caller. No request is in flight.
     fn finish(&mut self, state: &mut AgentState) {
         let holds_memory = self.flow.as_mut().is_some_and(|flow| flow.close(state));
         let outcome = match self.failure.take() {
