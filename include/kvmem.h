@@ -32,8 +32,10 @@
  *           Every such function returns KVMEM_STATUS_OK on success, and KVMEM_STATUS_INVALID_ARGUMENT if a
  *           pointer is NULL that must not be, or options are invalid. Comments list these two only where they
  *           say more. The same is true of KVMEM_STATUS_OUT_OF_MEMORY, if the process has no free file
- *           descriptors, and of KVMEM_STATUS_OUT_OF_MEMORY and KVMEM_STATUS_CUDA, if the CUDA driver fails,
- *           for functions that use it. Nothing is stored in thread-local storage.
+ *           descriptors or the kernel refuses memory, and of KVMEM_STATUS_OUT_OF_MEMORY and
+ *           KVMEM_STATUS_CUDA, if the CUDA driver fails, for functions that use it. If a small allocation of
+ *           the heap fails, the process ends: kvmem's bookkeeping is in Rust, whose collections report no
+ *           such failure. Nothing is stored in thread-local storage.
  *
  * Handles.  The caller owns every handle that it receives through a kvmem_x **, and destroys it once with
  *           kvmem_x_destroy. Handles may be destroyed in any order: an object lives as long as another object
@@ -1635,6 +1637,13 @@ typedef struct kvmem_transfer_options {
     /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
     /// KVMEM_STATUS_BUSY.
     uint64_t stall_timeout_ns;
+    /// Nanoseconds that a run may take, from its submission on, by any path; 0 or KVMEM_TIMEOUT_FOREVER: no
+    /// limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
+    /// message has the path, the limit and how many bytes have moved at least. Parts that had started use
+    /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
+    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
+    /// the run waits for, and verification. Not supported in a graph.
+    uint64_t timeout_ns;
 } kvmem_transfer_options;
 
 /// Sets options to their defaults.
@@ -1717,9 +1726,13 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source,
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
 ///           transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs, or deadlines, could not be
+///           started
 ///
 /// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.
+/// A run between host memory and a peer, of at most 1 MiB in at most 128 ranges, is executed by the calling
+/// thread, if no other thread uses the agent: NIXL copies memory of a peer on the same machine within its
+/// calls, this much in less than 1 ms. The agent's thread executes larger runs, and those that wait longer.
 /// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
 /// cache. kvmem_region_sync makes them durable.
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, kvmem_error **error);
@@ -1731,6 +1744,9 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, kvmem_error **error
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 ///         KVMEM_STATUS_CANCELLED: the run was cancelled before all of it had started
+///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `timeout_ns`, or a transfer with a peer
+///           made no progress for `stall_timeout_ns`. While its memory is in use, submit fails with
+///           KVMEM_STATUS_BUSY
 ///         KVMEM_STATUS_CORRUPT: all blocks have moved, and a checksum differs
 ///         KVMEM_STATUS_IO: reading or writing a file failed, for example past the end of a truncated file
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the file system is full, or a thread for I/O or verification could not
@@ -1746,7 +1762,8 @@ kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer, kvmem_error **e
 /// @param transfer a transfer
 /// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
 /// @return any status of kvmem_transfer_poll, and
-///         KVMEM_STATUS_TIMED_OUT: the run is still in flight
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, and kvmem_transfer_poll returns
+///           KVMEM_STATUS_IN_PROGRESS; or the run has ended with this status
 ///
 /// Notes: the waiting thread takes part in a copy between host layouts, and checks the timeout after each
 /// MiB. If more than 50 ms are left, it also makes the NIXL calls of a transfer over NIXL, in steps of at
@@ -1791,6 +1808,9 @@ typedef struct kvmem_submit_options {
     const kvmem_block_table *destination_table;
     /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
     uint64_t num_tokens;
+    /// Nanoseconds that runs with these blocks may take; 0 for `timeout_ns` of the transfer;
+    /// KVMEM_TIMEOUT_FOREVER for no limit. See `timeout_ns` of kvmem_transfer_options.
+    uint64_t timeout_ns;
 } kvmem_submit_options;
 
 /// Sets options to their defaults.
@@ -1809,15 +1829,15 @@ void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size
 ///
 /// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The
 /// path is selected again for the new blocks; kvmem_transfer_get_info and kvmem_transfer_explain report them.
-/// kvmem_transfer_submit repeats the last blocks, with the same user_data, notification and checksums. A
-/// transfer has one run in flight at a time; use as many transfers as there are steps at the same time.
+/// kvmem_transfer_submit repeats the last blocks, with the same user_data, notification, checksums and limit.
+/// A transfer has one run in flight at a time; use as many transfers as there are steps at the same time.
 ///
 /// If the call fails, no run has started, and the transfer keeps its previous blocks.
 ///
 /// @param transfer a transfer
 /// @param options the new pairs or block tables
 /// @return KVMEM_STATUS_OK: the run has started
-///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer
+///         KVMEM_STATUS_BUSY: a run is in flight
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
 ///           twice; memory is both read and written; pairs are given, and block sizes differ; a notification
 ///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY

@@ -130,6 +130,9 @@ kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,
 /// Destroys an agent handle. The agent ends when no registration, layout or transfer uses it.
 ///
 /// The destroy call of the last handle that uses the agent ends the thread of the agent before it returns.
+/// If a transfer in flight, or a session of a peer with a served layout, uses the agent longer, its thread
+/// ends after that. A process that calls exit waits up to 10 s for agents that are being destroyed. It does
+/// not destroy those that are left.
 ///
 /// @param agent an agent that no other call uses; NULL does nothing
 void kvmem_agent_destroy(kvmem_agent *agent);
@@ -871,6 +874,9 @@ kvmem_status kvmem_layout_create_remote(kvmem_agent *agent,
 
 /// Peers may write to the layout, too.
 #define KVMEM_SERVE_WRITE 1
+/// The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with layouts in
+/// host memory need it.
+#define KVMEM_SERVE_FROM_HOST 2
 
 /// Options of kvmem_layout_serve.
 typedef struct kvmem_serve_options {
@@ -878,7 +884,7 @@ typedef struct kvmem_serve_options {
     size_t struct_size;
     /// KVMEM_SERVE_* flags.
     uint64_t flags;
-    /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB.
+    /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB, or 64 MiB in GPU memory.
     uint64_t arena_size;
     /// How long a peer may neither read nor write while the owner waits for it, in nanoseconds; then it loses
     /// its part of the staging memory. 0 for 30 s.
@@ -893,17 +899,19 @@ void kvmem_serve_options_init(kvmem_serve_options *options, size_t struct_size);
 /// A transfer between layouts that store the same tokens differently has a contiguous range per row, and
 /// NIXL takes microseconds for each. For peers of a layout that is served, this process gathers rows in
 /// staging memory, which they read in large ranges, or scatters what they have written there. Their transfers
-/// use this if it takes less time. Get the metadata of the agent, and export the layout, after this call.
+/// use this if it takes less time. For a layout in GPU memory the staging memory is plain memory of the same
+/// GPU, and a kernel gathers and scatters. Get the metadata of the agent, and export the layout, after this
+/// call.
 ///
-/// @param layout a layout in host memory of this process that was built with an agent
+/// @param layout a layout in host or GPU memory of this process that was built with an agent
 /// @param options options; NULL for the defaults
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: an option is invalid
 ///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
 ///           peers
 ///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in GPU memory, on disk, or in memory of another
-///           process
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, on disk, or in memory of another process
+///         KVMEM_STATUS_CUDA: the driver cannot provide what copies on the GPU need
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the staging memory cannot be allocated
 ///         KVMEM_STATUS_NIXL: NIXL cannot register the staging memory
 ///
@@ -1517,9 +1525,9 @@ kvmem_status kvmem_request_make(uint32_t operation,
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///
-/// Notes: NIXL copies host memory of a peer within its call. A request of at most 1 MiB to a peer is
-/// therefore posted by the calling thread, if no other thread uses the agent; a larger one by the thread of
-/// the agent.
+/// Notes: NIXL copies host memory of a peer within its call. A request to a peer, of at most 1 MiB in at most
+/// 128 descriptors, is therefore posted by the calling thread, if no other thread uses the agent; a larger
+/// one by the thread of the agent.
 kvmem_status kvmem_request_post(kvmem_request *request,
                                 const void *notification,
                                 size_t size,

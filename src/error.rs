@@ -125,10 +125,14 @@ pub enum Cause {
     Cuda(i32, String),
 }
 
-/// A failure: status, message and native cause.
+/// A failure: status, message and native cause. It is one word, so that a result that is passed on is small, in memory and in
+/// code.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Error {
+#[error("{}", .0.message)]
+pub struct Error(Box<Failure>);
+
+#[derive(Clone, Debug)]
+struct Failure {
     status: Status,
     message: Cow<'static, str>,
     cause: Option<Cause>,
@@ -139,8 +143,23 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// An error without a native cause.
+    #[cold]
     pub fn new(status: Status, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, message: message.into(), cause: None }
+        Self::of(status, message.into(), None)
+    }
+
+    /// The same with a formatted message. Formats it here, so that each place that can fail contains little code for it.
+    #[cold]
+    #[inline(never)]
+    pub fn formatted(status: Status, message: std::fmt::Arguments<'_>) -> Self {
+        let text = message.as_str().map_or_else(|| message.to_string().into(), Cow::Borrowed);
+        Self::of(status, text, None)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn of(status: Status, message: Cow<'static, str>, cause: Option<Cause>) -> Self {
+        Self(Box::new(Failure { status, message, cause }))
     }
 
     /// A failed system call. The message consists of `action`, the text of the errno, and advice if there is any.
@@ -157,7 +176,7 @@ impl Error {
         };
         let code = errno.raw_os_error();
         let message = format!("{action}: {}", errno_text(code));
-        let error = Self { status, message: message.into(), cause: Some(Cause::Errno(code)) };
+        let error = Self::of(status, message.into(), Some(Cause::Errno(code)));
         error.with_advice(advice::for_errno(errno))
     }
 
@@ -169,25 +188,25 @@ impl Error {
 
     /// Replaces the status, if the caller knows a more specific one.
     pub fn with_status(mut self, status: Status) -> Self {
-        self.status = status;
+        self.0.status = status;
         self
     }
 
     /// The same error with its native cause.
     pub fn with_cause(mut self, cause: Cause) -> Self {
-        self.cause = Some(cause);
+        self.0.cause = Some(cause);
         self
     }
 
     /// The same error with `doing` before its message.
     pub fn context(mut self, doing: impl std::fmt::Display) -> Self {
-        self.message = format!("{doing}: {}", self.message).into();
+        self.0.message = format!("{doing}: {}", self.0.message).into();
         self
     }
 
     /// The same error with `later` after its message.
     pub fn followed_by(mut self, later: impl std::fmt::Display) -> Self {
-        self.message = format!("{}; {later}", self.message).into();
+        self.0.message = format!("{}; {later}", self.0.message).into();
         self
     }
 
@@ -201,24 +220,24 @@ impl Error {
 
     /// Its status.
     pub fn status(&self) -> Status {
-        self.status
+        self.0.status
     }
 
     /// The message for people.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     /// The native cause, if there is one.
     pub fn cause(&self) -> Option<&Cause> {
-        self.cause.as_ref()
+        self.0.cause.as_ref()
     }
 }
 
 /// Shorthand for `Err(Error::new(...))` with a formatted message.
 macro_rules! fail {
     ($status:ident, $($message:tt)+) => {
-        return Err($crate::error::Error::new($crate::error::Status::$status, format!($($message)+)))
+        return Err($crate::error::Error::formatted($crate::error::Status::$status, format_args!($($message)+)))
     };
 }
 pub(crate) use fail;

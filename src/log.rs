@@ -73,9 +73,11 @@ pub fn enabled(level: Level) -> bool {
     level as u32 <= LEVEL.load(Ordering::Relaxed)
 }
 
-/// Queues a message for the sink. Never blocks.
-pub fn write(level: Level, target: &'static str, text: String) {
-    Log::get().write(level, target, text);
+/// Queues a message for the sink. Never blocks. Formats it here, so that each place that logs contains little code for it.
+#[cold]
+#[inline(never)]
+pub fn write(level: Level, target: &'static str, message: std::fmt::Arguments<'_>) {
+    Log::get().write(level, target, message.to_string());
 }
 
 /// The log of one process. A forked child starts without a sink: its parent's thread does not exist there.
@@ -208,7 +210,7 @@ impl Log {
 macro_rules! log {
     ($level:ident, $($message:tt)+) => {
         if $crate::log::enabled($crate::log::Level::$level) {
-            $crate::log::write($crate::log::Level::$level, module_path!(), format!($($message)+));
+            $crate::log::write($crate::log::Level::$level, module_path!(), format_args!($($message)+));
         }
     };
 }

@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often the thread that submits a transfer allocates memory: as often for a thousand pairs as for one.
+//! How often a transfer allocates memory: for new pairs as often for a thousand as for one, and never if it is submitted again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::alloc::{GlobalAlloc, Layout as MemoryLayout, System};
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use kvmem::layout::{AllocationConfig, BlockDim, Dimensions, Layout, LayoutKind};
-use kvmem::region::SystemConfig;
-use kvmem::transfer::{BlockPair, BlockTable, Step, TokenTables, Transfer, TransferRequest};
+use kvmem::region::{DirectIo, DiskConfig, SystemConfig};
+use kvmem::transfer::{
+    BlockPair, BlockTable, Preferences, Step, TokenTables, Transfer, TransferPath, TransferRequest,
+};
+
+#[path = "support/skip.rs"]
+mod skip;
 
 const BLOCKS: u32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What the transfer keeps of a step, the engine, and the run that threads share.
 const MOST: usize = 3;
 
-/// Counts the allocations of each thread.
+/// Counts the allocations of each thread, and of all.
 struct Counting;
+
+static OF_ALL: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
@@ -27,7 +35,7 @@ thread_local! {
 // SAFETY: all is left to the system's allocator; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: MemoryLayout) -> *mut u8 {
-        COUNT.with(|count| count.set(count.get() + 1));
+        count();
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
@@ -38,10 +46,15 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: MemoryLayout, size: usize) -> *mut u8 {
-        COUNT.with(|count| count.set(count.get() + 1));
+        count();
         // SAFETY: the caller's promise.
         unsafe { System.realloc(memory, layout, size) }
     }
+}
+
+fn count() {
+    COUNT.with(|count| count.set(count.get() + 1));
+    OF_ALL.fetch_add(1, Ordering::Relaxed);
 }
 
 #[global_allocator]
@@ -54,10 +67,35 @@ fn allocations(work: impl FnOnce()) -> usize {
     COUNT.with(Cell::get) - before
 }
 
+/// How often all threads allocate in a run of `transfer`.
+fn allocations_of_run(transfer: &Transfer) -> usize {
+    let before = OF_ALL.load(Ordering::Relaxed);
+    transfer.submit().unwrap();
+    transfer.wait(Some(PATIENCE)).unwrap();
+    OF_ALL.load(Ordering::Relaxed) - before
+}
+
+/// Some of the next runs allocate nothing on any thread. Rarely a thread still has the memory of the run before.
+fn assert_repeats_allocate_nothing(transfer: &Transfer, what: &str) {
+    let counts: Vec<_> = (0..60).map(|_| allocations_of_run(transfer)).collect();
+    let without = counts.iter().filter(|count| **count == 0).count();
+    assert!(without > counts.len() / 2, "{what}: {counts:?}");
+}
+
+/// One test at a time: allocations of all threads are counted.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
 /// Blocks of eight pieces of `piece` bytes.
 fn layout(kind: LayoutKind, piece: u64) -> Arc<Layout> {
+    layout_in(AllocationConfig::System(SystemConfig::default()), BLOCKS, kind, piece)
+}
+
+fn layout_in(memory: AllocationConfig, blocks: u32, kind: LayoutKind, piece: u64) -> Arc<Layout> {
     let dimensions = Dimensions {
-        num_blocks: BLOCKS.into(),
+        num_blocks: blocks.into(),
         num_layers: 8,
         outer_dim: 1,
         page_size: 1,
@@ -66,7 +104,6 @@ fn layout(kind: LayoutKind, piece: u64) -> Arc<Layout> {
         alignment: 1,
         num_heads: None,
     };
-    let memory = AllocationConfig::System(SystemConfig::default());
     Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()
 }
 
@@ -88,6 +125,7 @@ fn transfer(piece: u64, first: &[BlockPair]) -> Transfer {
 
 #[test]
 fn plans_of_new_pairs_reuse_the_memory_of_earlier_ones() {
+    let _turn = turn();
     // Small copies are done within the call, large ones by threads of the library.
     for piece in [4, 2048] {
         let transfer = transfer(piece, &pairs(1000, 0));
@@ -115,6 +153,7 @@ fn plans_of_new_pairs_reuse_the_memory_of_earlier_ones() {
 
 #[test]
 fn submitting_a_small_copy_again_allocates_nothing() {
+    let _turn = turn();
     let transfer = transfer(4, &pairs(1000, 0));
     transfer.submit().unwrap();
     for _ in 0..3 {
@@ -125,6 +164,7 @@ fn submitting_a_small_copy_again_allocates_nothing() {
 /// Several threads copy it. Rarely one of them still has the memory of the run before.
 #[test]
 fn submitting_a_large_copy_again_allocates_nothing() {
+    let _turn = turn();
     let transfer = transfer(2048, &pairs(1000, 0));
     let run = || {
         let found = allocations(|| transfer.submit().unwrap());
@@ -133,6 +173,60 @@ fn submitting_a_large_copy_again_allocates_nothing() {
     };
     run();
     assert_eq!((0..100).map(|_| run()).min(), Some(0));
+}
+
+/// By layer, small copies within the call and large ones by several threads.
+#[test]
+fn submitting_a_copy_by_layer_again_allocates_nothing() {
+    let _turn = turn();
+    for piece in [4, 2048] {
+        let source = layout(LayoutKind::LayerSeparate(BlockDim::First), piece);
+        let destination = layout(LayoutKind::FullyContiguous, piece);
+        let list = pairs(1000, 0);
+        let request = TransferRequest {
+            step: Step { pairs: &list, ..Step::default() },
+            preferences: Preferences { by_layer: true, ..Preferences::default() },
+            ..TransferRequest::default()
+        };
+        let transfer = Transfer::create(&source, &destination, request).unwrap();
+        assert_repeats_allocate_nothing(&transfer, &format!("pieces of {piece} bytes"));
+    }
+}
+
+/// To and from a file, by threads and by io_uring: of so few pieces that their list is kept, of so many that it is made in
+/// parts, and by layer.
+#[test]
+fn submitting_a_transfer_with_a_file_again_allocates_nothing() {
+    const IN_FILE: u32 = 1200;
+    const PIECE: u64 = 512;
+    let _turn = turn();
+    let buffered = DiskConfig { direct_io: DirectIo::Off, ..DiskConfig::default() };
+    let memory = AllocationConfig::System(SystemConfig::default());
+    let here = layout_in(memory, IN_FILE, LayoutKind::LayerSeparate(BlockDim::First), PIECE);
+    let file = layout_in(AllocationConfig::Disk(buffered), IN_FILE, LayoutKind::FullyContiguous, PIECE);
+    for path in [TransferPath::Pread, TransferPath::Uring] {
+        for (count, by_layer) in [(40, false), (1000, false), (40, true)] {
+            for [source, destination] in [[&here, &file], [&file, &here]] {
+                let block = |index: u32| BlockPair { source: 7 * index % IN_FILE, destination: index };
+                let list: Vec<_> = (0..count).map(block).collect();
+                let request = TransferRequest {
+                    step: Step { pairs: &list, ..Step::default() },
+                    preferences: Preferences { by_layer, path: Some(path), ..Preferences::default() },
+                    ..TransferRequest::default()
+                };
+                match Transfer::create(source, destination, request) {
+                    Ok(transfer) => {
+                        let what = format!("{path}, {count} pairs, by layer: {by_layer}");
+                        assert_repeats_allocate_nothing(&transfer, &what);
+                    }
+                    Err(error) if path == TransferPath::Uring => {
+                        return skip::skip(&format!("io_uring: {error}"));
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
 }
 
 /// Blocks of `page_size` tokens of 8 heads.
@@ -156,6 +250,7 @@ fn blocks_of(page_size: u64) -> Arc<Layout> {
 fn plans_of_new_block_tables_reuse_the_memory_of_earlier_ones() {
     const CASES: [([u64; 2], [u64; 2], u64); 3] =
         [([4, 4], [0, 0], 1), ([4, 16], [3, 7], 1), ([8, 4], [1, 0], 2)];
+    let _turn = turn();
     for (pages, firsts, step) in CASES {
         let tables = |round: u32| {
             [7, 11].map(|factor: u32| {

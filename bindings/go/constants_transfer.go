@@ -106,6 +106,8 @@ type ServeFlags uint64
 const (
 	// Peers may write to the layout, too.
 	ServeWrite ServeFlags = C.KVMEM_SERVE_WRITE
+	// The staging memory is in page-locked host memory, also for a layout in GPU memory.
+	ServeFromHost ServeFlags = C.KVMEM_SERVE_FROM_HOST
 )
 
 // ShareFlags are flags of ShareOptions.

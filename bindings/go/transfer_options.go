@@ -68,6 +68,8 @@ type TransferOptions struct {
 	// StallTimeout without progress after which a run with a peer ends with ErrTimedOut; 0 for 30 seconds
 	// with staging memory, and for no limit without.
 	StallTimeout time.Duration
+	// Timeout after which a run ends with ErrTimedOut, by any path; 0 for no limit.
+	Timeout time.Duration
 	// Parts are the names of the parts to move, for layouts that were combined; nil for all.
 	Parts []string
 }
@@ -100,6 +102,7 @@ func (t *TransferOptions) c(a *arena, queue *C.kvmem_queue, number uint64) *C.kv
 	o.destination_table = t.DestinationTable.c(a)
 	o.num_tokens = C.uint64_t(t.NumTokens)
 	o.stall_timeout_ns = nanoseconds(t.StallTimeout)
+	o.timeout_ns = nanoseconds(t.Timeout)
 	o.num_parts = C.size_t(len(t.Parts))
 	names := a.pointers(len(t.Parts))
 	for i, name := range t.Parts {
@@ -127,6 +130,8 @@ type SubmitOptions struct {
 	SourceTable, DestinationTable *BlockTable
 	// NumTokens that are moved by block tables.
 	NumTokens uint64
+	// Timeout of runs with these blocks; 0 for that of the transfer.
+	Timeout time.Duration
 }
 
 // c converts the options, without the number of the transfer.
@@ -140,6 +145,7 @@ func (s *SubmitOptions) c(a *arena) *C.kvmem_submit_options {
 	o.source_table = s.SourceTable.c(a)
 	o.destination_table = s.DestinationTable.c(a)
 	o.num_tokens = C.uint64_t(s.NumTokens)
+	o.timeout_ns = nanoseconds(s.Timeout)
 	return o
 }
 

@@ -6,6 +6,7 @@
 #include "faults.h"
 #include "fuzz.h"
 #include "leftovers.h"
+#include "memory_faults.h"
 #include "minimise.h"
 #include "owned.h"
 #include "sequence.h"
@@ -57,6 +58,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     sequence_catch_crashes();
     limit_memory();
+    if (settings.faults) memory_faults_watch();
     table_open();
     owned_open();
     retain_devices();
@@ -66,9 +68,11 @@ int main(int argc, char **argv) {
     owned_close();
     const bool is_complete = calls_report(settings.prints_functions, settings.needs_all);
     if (settings.faults) {
-        printf("a failure was planned for %llu calls, and %llu threads were refused\n",
-               (unsigned long long)faults_planned(), (unsigned long long)faults_refused_threads());
-        CHECK(settings.only != NULL || faults_planned() < 1000 || faults_refused_threads() > 0);
+        printf("a failure was planned for %llu calls, %llu threads and %llu requests for memory were refused\n",
+               (unsigned long long)faults_planned(), (unsigned long long)faults_refused_threads(),
+               (unsigned long long)memory_faults_refused());
+        CHECK(settings.only != NULL || faults_planned() < 1000 ||
+              (faults_refused_threads() > 0 && memory_faults_refused() > 0));
     }
     printf("%llu sequences, %llu calls, nothing found\n", (unsigned long long)done,
            (unsigned long long)calls_made());

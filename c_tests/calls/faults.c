@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One driver call of the stand-in fails, the process may open no more files, or the library can start no
-// thread.
+// One driver call of the stand-in fails, the process may open no more files, the kernel has no memory for the library, or
+// the library can start no thread.
 #include "faults.h"
 
 #include "control.h"
+#include "memory_faults.h"
 #include "settings.h"
 
 #include <dlfcn.h>
@@ -43,13 +44,6 @@ static void plan_threads(fuzz *fuzz) {
     first_refused = first;
 }
 
-static bool is_in_library(const void *address) {
-    Dl_info caller, library;
-    void *function = dlsym(RTLD_DEFAULT, "kvmem_version_number");
-    return dladdr(address, &caller) != 0 && dladdr(function, &library) != 0 &&
-           caller.dli_fbase == library.dli_fbase;
-}
-
 static bool is_refused(const void *caller) {
     const uint32_t first = first_refused;
     if (first == 0 || !is_in_library(caller)) return false;
@@ -76,8 +70,9 @@ void faults_begin(fuzz *fuzz) {
     if (!settings.faults || !random_one_in(fuzz, 3)) return;
     planned++;
     is_planned = true;
-    if (random_one_in(fuzz, 3)) plan_files();
-    else if (random_one_in(fuzz, 2)) plan_threads(fuzz);
+    if (random_one_in(fuzz, 4)) plan_files();
+    else if (random_one_in(fuzz, 3)) plan_threads(fuzz);
+    else if (random_one_in(fuzz, 2)) memory_faults_plan(fuzz);
     else plan_driver(fuzz);
 }
 
@@ -85,6 +80,7 @@ void faults_end(void) {
     if (has_limit) CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     else if (is_planned) SIM(sim_forget_failures());
     first_refused = 0;
+    memory_faults_forget();
     is_planned = has_limit = false;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures from below while one call runs: of a driver call, or because there are no file descriptors
-// or threads.
+// Failures from below while one call runs: of a driver call, or because there are no file descriptors,
+// threads, or memory of the kernel's.
 #pragma once
 
 #include "fuzz.h"

@@ -80,6 +80,7 @@ static kvmem_transfer_options options_of_transfer(fuzz *fuzz, lists *lists) {
         options.destination_table = fill_table(fuzz, lists, 1);
         options.num_tokens = random_tokens(fuzz);
     }
+    options.timeout_ns = random_one_in(fuzz, 8) ? 1 + random_below(fuzz, 100000) : 0;
     options_spoil(fuzz, &options.reserved);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     return options;
@@ -117,6 +118,7 @@ static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
         options.destination_table = fill_table(fuzz, lists, 1);
         options.num_tokens = random_tokens(fuzz);
     }
+    options.timeout_ns = random_one_in(fuzz, 8) ? 1 + random_below(fuzz, 100000) : 0;
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     return options;
 }

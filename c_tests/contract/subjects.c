@@ -144,7 +144,7 @@ const subject subjects[] = {
      false},
     {"ipc", sizeof(kvmem_ipc_options), fill_ipc, call_ipc, 1, KVMEM_STATUS_INVALID_ARGUMENT, true},
     {"share", sizeof(kvmem_share_options), fill_share, call_share, 1, KVMEM_STATUS_OK, false},
-    {"serve", sizeof(kvmem_serve_options), fill_serve, call_serve, 1, KVMEM_STATUS_INVALID_STATE, false},
+    {"serve", sizeof(kvmem_serve_options), fill_serve, call_serve, 3, KVMEM_STATUS_INVALID_STATE, false},
     {"open", sizeof(kvmem_open_options), fill_open, call_open, 511, KVMEM_STATUS_OK, false},
     {"broker", sizeof(kvmem_broker_options), fill_broker, call_broker, 0, KVMEM_STATUS_OK, false},
     {"publish", sizeof(kvmem_publish_options), fill_publish, call_publish, 1, KVMEM_STATUS_OK, false},

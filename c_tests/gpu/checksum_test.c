@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checksums of blocks in every kind of memory, and verified transfers from and to a GPU.
+#include "allocated.h"
+#include "elastic_side.h"
+#include "engine.h"
 #include "gpu_flight.h"
 #include "stance.h"
 
@@ -40,6 +43,37 @@ TEST(odd_sizes_have_the_same_checksums) {
                                           it.inner_dim = 151, it.dtype_width = 1, it.num_heads = 0);
         OPENED(side, side, places[i / KV_NUM_KINDS], 0, &config, NULL, 12);
         check_checksums(&side);
+    }
+}
+
+/* A block has a part in each plane, and only the first extent of each plane has memory. */
+TEST(elastic_blocks_of_several_planes_have_checksums) {
+    static const char *const orders[] = {"LHBNC", "NBLHC", "LH/BNC", "HBLNC"};
+    RETAIN_DEVICE(0);
+    for (size_t i = 0; i < NUM(orders); i++) {
+        const kvmem_layout_config config =
+            OPTIONS(kvmem_layout_config, it.num_blocks = 8192, it.num_layers = 1, it.outer_dim = 1,
+                    it.page_size = 2, it.num_heads = 2, it.inner_dim = 2 * 256, it.dtype_width = 2,
+                    it.order = orders[i]);
+        OWNED(kvmem_layout) layout = elastic_layout(&config, 0, NULL);
+        GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
+        const uint64_t of_extent = elastic_layout_memory(layout).extent_size / strides.block_stride;
+        CHECK(of_extent < config.num_blocks);
+        EXPECT_OK(kvmem_layout_resize(layout, of_extent, ERR));
+        kvmem_layout_config one = WITH(config, it.num_blocks = 1, it.order = "BLNHC");
+        kvmem_layout *host = NULL;
+        EXPECT_OK(build_pinned(0, &one, &host));
+        GET(kvmem_layout_strides, there, kvmem_layout_get_strides, host);
+        kv_fill((unsigned char *)(uintptr_t)there.bases[0], there.block_stride, 7);
+        const kvmem_block_pair pair = {0, (uint32_t)of_extent - 1};
+        OWN(kvmem_transfer, transfer, kvmem_transfer_create, host, layout,
+            REF(OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1)));
+        RUN(transfer);
+        uint32_t expected, found;
+        EXPECT_OK(kvmem_layout_checksum(host, &pair.source, 1, &expected, ERR));
+        EXPECT_OK(kvmem_layout_checksum(layout, &pair.destination, 1, &found, ERR));
+        CHECK_EQ(found, expected);
+        CALL(kvmem_layout_destroy(host));
     }
 }
 

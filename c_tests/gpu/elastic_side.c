@@ -4,7 +4,6 @@
 
 #include "stance.h"
 
-#define MODEL_ALIGNMENT 4096
 #define LAYOUT_ALIGNMENT (MIB / 2)
 
 kvmem_layout *elastic_layout(const kvmem_layout_config *config, int device, kvmem_agent *agent) {
@@ -42,7 +41,7 @@ void elastic_side_open(side *side, const kvmem_layout_config *config, kvmem_agen
     const bool partly = side->place == PLACE_ELASTIC_PARTLY;
     kvmem_layout_config own = *config;
     own.num_blocks *= partly ? 2 : 1;
-    own.alignment = MODEL_ALIGNMENT;
+    own.alignment = ELASTIC_MODEL_ALIGNMENT;
     kv_model_open(&side->model, &own, seed);
     own.alignment = LAYOUT_ALIGNMENT;
     side->model.layout = elastic_layout(&own, side->device, agent);

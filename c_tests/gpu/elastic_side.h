@@ -5,6 +5,9 @@
 
 #include "sides.h"
 
+/* The alignment of blocks in the model of an elastic side. */
+#define ELASTIC_MODEL_ALIGNMENT 4096
+
 /* Built without memory; with an agent, registered. */
 kvmem_layout *elastic_layout(const kvmem_layout_config *config, int device, kvmem_agent *agent);
 /* Options for a layout whose regions are parts of it, one behind the other from an offset on. */

@@ -90,6 +90,113 @@ TEST(four_threads_submit_at_once) {
     kv_peer_check(&fixture.peer);
 }
 
+#define RACES 500
+
+/* Of two threads that submit, wait and cancel: a transfer of each, and one that they share. */
+typedef struct racer {
+    kvmem_transfer *own;
+    kvmem_transfer *shared;
+    uint64_t begun; /* runs of the shared transfer that this thread has started */
+    kvmem_status status; /* the first unexpected status; read after the join */
+} racer;
+
+static kvmem_status ended(kvmem_status status) {
+    return status == KVMEM_STATUS_CANCELLED ? KVMEM_STATUS_OK : status;
+}
+
+static void *race(void *argument) {
+    racer *racer = argument;
+    for (int round = 0; round < RACES && racer->status == KVMEM_STATUS_OK; round++) {
+        racer->status = kvmem_transfer_submit(racer->own, NULL);
+        const kvmem_status shared = kvmem_transfer_submit(racer->shared, NULL);
+        racer->begun += shared == KVMEM_STATUS_OK;
+        if (shared != KVMEM_STATUS_BUSY) THEN(racer->status, shared);
+        if (round % 3 == 1) THEN(racer->status, kvmem_transfer_cancel(racer->own, NULL));
+        if (round % 3 == 2) THEN(racer->status, kvmem_transfer_cancel(racer->shared, NULL));
+        THEN(racer->status, ended(kvmem_transfer_wait(racer->own, PATIENCE, NULL)));
+        THEN(racer->status, ended(kvmem_transfer_wait(racer->shared, PATIENCE, NULL)));
+    }
+    return NULL;
+}
+
+/* The pairs of the racing transfers: few blocks, which the submitting thread moves itself, and all blocks. */
+static kvmem_transfer *create_racing(kv_meeting *fixture, kvmem_queue *queue, uint32_t first, uint32_t count) {
+    kvmem_block_pair pairs[64];
+    for (uint32_t i = 0; i < count; i++) pairs[i] = (kvmem_block_pair){first + 2 * i, first + 2 * i};
+    const kv_move move = {pairs, count, 0, 0, 3};
+    kv_expect_moved(&fixture->peer.model, &fixture->side, &move);
+    return MADE(kvmem_transfer, kvmem_transfer_create, fixture->side.layout, fixture->peer.model.layout,
+                KV_OPTIONS(&move, it.queue = queue));
+}
+
+TEST(two_threads_submit_wait_and_cancel_on_one_agent) {
+    const kvmem_layout_config config = blocks(256);
+    OPENED(kv_meeting, fixture, "near", "far", &config, &config);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    OWNED(kvmem_transfer) few = create_racing(&fixture, NULL, 0, 8);
+    OWNED(kvmem_transfer) many = create_racing(&fixture, NULL, 16, 64);
+    OWNED(kvmem_transfer) shared = create_racing(&fixture, queue, 145, 32);
+    EXPECT_OK(kvmem_transfer_submit(shared, ERR));
+    EXPECT_OK(kvmem_transfer_wait(shared, PATIENCE, ERR));
+    racer racers[2] = {{few, shared, 0, KVMEM_STATUS_OK}, {many, shared, 0, KVMEM_STATUS_OK}};
+    threads_run(2, race, racers, sizeof(racers[0]));
+    for (size_t i = 0; i < 2; i++) CHECK_EQ(racers[i].status, KVMEM_STATUS_OK);
+    for (uint64_t left = 1 + racers[0].begun + racers[1].begun; left > 0;) {
+        kvmem_completion completions[16];
+        GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, completions, NUM(completions));
+        CHECK(count <= left);
+        left -= count;
+    }
+    kvmem_transfer *const all[] = {few, many, shared};
+    for (size_t i = 0; i < 3; i++) {
+        EXPECT_OK(kvmem_transfer_submit(all[i], ERR));
+        EXPECT_OK(kvmem_transfer_wait(all[i], PATIENCE, ERR));
+    }
+    kv_side_check(&fixture.side);
+    kv_peer_check(&fixture.peer);
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(fixture.agent, "far", ERR));
+}
+
+/* Submits the transfer again whenever it gets its completion. */
+typedef struct relay {
+    kvmem_transfer *transfer;
+    kvmem_queue *queue;
+    atomic_int *left;
+    kvmem_status status;
+} relay;
+
+static void *pass_on(void *argument) {
+    relay *relay = argument;
+    while (relay->status == KVMEM_STATUS_OK) {
+        kvmem_completion completion;
+        size_t count = 0;
+        relay->status = kvmem_queue_wait(relay->queue, PATIENCE, &completion, 1, &count, NULL);
+        THEN(relay->status, completion.status);
+        /* The last completion but one ends this thread, which submits the run of the last: that ends the other. */
+        const int left = atomic_fetch_sub(relay->left, 1);
+        if (left > 0) THEN(relay->status, kvmem_transfer_submit(relay->transfer, NULL));
+        if (left <= 1) break;
+    }
+    return NULL;
+}
+
+/* The end of a run may be reported before the call that has submitted it returns: another thread that gets the
+   completion then submits the next run. */
+TEST(a_thread_that_gets_the_completion_may_submit_the_next_run) {
+    const kvmem_layout_config config = blocks(16);
+    OPENED(kv_meeting, fixture, "near", "far", &config, &config);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    OWNED(kvmem_transfer) transfer = create_racing(&fixture, queue, 0, 4);
+    atomic_int left = 4 * RACES;
+    relay relays[2] = {{transfer, queue, &left, KVMEM_STATUS_OK}, {transfer, queue, &left, KVMEM_STATUS_OK}};
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    threads running;
+    threads_start(&running, 2, pass_on, relays, sizeof(relays[0]));
+    threads_join(&running);
+    for (size_t i = 0; i < 2; i++) CHECK_EQ(relays[i].status, KVMEM_STATUS_OK);
+    kv_peer_check(&fixture.peer);
+}
+
 /* One thread waits for notifications all the while; it must neither starve the transfers nor be starved. */
 static void *wait_for_note(void *argument) {
     worker *worker = argument;

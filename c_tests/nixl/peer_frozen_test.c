@@ -103,6 +103,32 @@ TEST(in_flight_nothing_is_repeated_or_forgotten) {
     destroy_all(&flight);
 }
 
+TEST(a_run_with_a_frozen_peer_ends_at_its_deadline) {
+    flight flight;
+    CLEANUP(kv_peer_close) kv_peer peer;
+    start(&peer);
+    prepare(&flight, &peer, "waiting");
+    OWN(kvmem_transfer, limited, kvmem_transfer_create, flight.remote, flight.local,
+        KV_OPTIONS(&move, it.timeout_ns = SECONDS(1)));
+    peer_freeze(&peer.process);
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'frozen' was not complete after 1000 ms", limited);
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory is still in use", kvmem_transfer_submit(limited, ERR));
+    peer_thaw(&peer.process);
+    kvmem_submit_options again = {.struct_size = sizeof(again), .pairs = move.pairs, .num_pairs = move.num_pairs,
+                                  .timeout_ns = KVMEM_TIMEOUT_FOREVER};
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) {
+        sched_yield();
+        status = kvmem_transfer_submit_pairs(limited, &again, ERR);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
+    kv_side_check_moved(&flight.model, &peer.model, &move);
+    kvmem_transfer_destroy(limited);
+    limited = NULL;
+    destroy_all(&flight);
+}
+
 TEST(killed_while_a_transfer_waits_for_it) {
     flight flight;
     CLEANUP(kv_peer_close) kv_peer peer;

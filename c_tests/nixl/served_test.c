@@ -154,6 +154,17 @@ TEST(an_owner_that_answers_no_more_ends_a_run_in_time) {
     arena_read(&fixture, SERVED(READ)); /* the owner finds both requests, and that the first was closed */
 }
 
+TEST(an_owner_that_answers_no_more_ends_a_run_at_its_deadline) {
+    OPENED(fixture, fixture);
+    OWN(kvmem_transfer, limited, kvmem_transfer_create, fixture.peer.model.layout, fixture.side.layout,
+        SERVED_WITH(READ, it.timeout_ns = MILLISECONDS(50)));
+    peer_freeze(&fixture.peer.process);
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "served with agent 'far' was not complete after 50 ms", limited);
+    CHECK_HAS(test_last_message(), "at least 0 of ");
+    peer_thaw(&fixture.peer.process);
+    arena_read(&fixture, SERVED(READ));
+}
+
 /* A process that reads from this one again and again. */
 enum { MEET = 1, ROUND };
 

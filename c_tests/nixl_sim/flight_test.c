@@ -258,7 +258,7 @@ TEST(a_peer_is_not_invalidated_between_two_requests) {
 
 /* A call of NIXL's has no time limit. What has one, and changes nothing, ends all the same. */
 TEST(a_wait_for_notifications_ends_though_nixl_does_not_return) {
-    OPENED(pair, pair, REF(kv_config(&kv_kinds[0])));
+    OPENED(pair, pair, REF(two_requests()));
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
     EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
@@ -270,9 +270,10 @@ TEST(a_wait_for_notifications_ends_though_nixl_does_not_return) {
     REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, pair.near, MILLISECONDS(1));
 }
 
-/* Which thread does it is by chance: the agent's if it has woken up before. */
+/* Which thread does it is by chance: the agent's if it has woken up before. The run is too long for the thread that
+   submits it. */
 TEST(a_thread_that_waits_does_the_work_of_its_agent) {
-    OPENED(pair, pair, REF(kv_config(&kv_kinds[0])));
+    OPENED(pair, pair, REF(two_requests()));
     do {
         EXPECT_OK(run(pair.transfer));
     } while (requests().last_poster != gettid()); /* the deadline of the process bounds it */
@@ -285,6 +286,53 @@ TEST(a_thread_that_waits_does_the_work_of_its_agent) {
         CHECK_EQ(status, KVMEM_STATUS_OK);
         CHECK(requests().last_poster != gettid());
     }
+}
+
+/* Unless the agent's thread has the agent just then: by chance, too. */
+TEST(a_thread_that_submits_a_short_run_posts_it) {
+    OPENED(pair, pair, REF(kv_config(&kv_kinds[0])));
+    do {
+        EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+        AWAIT(kvmem_transfer_poll(pair.transfer, ERR) == KVMEM_STATUS_OK);
+    } while (requests().last_poster != gettid());
+}
+
+TEST(a_peer_is_not_invalidated_while_a_short_run_is_in_flight) {
+    OPENED(pair, pair, REF(kv_config(&kv_kinds[0])));
+    for (int i = 0; i < 100; i++) {
+        NIXL(nixl_sim_set_pending(1));
+        EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+        AWAIT(requests().in_flight == 1);
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(pair.transfer, ERR));
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
+        EXPECT_OK(kvmem_transfer_cancel(pair.transfer, ERR)); /* what is posted continues */
+        EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(pair.transfer, ERR));
+        NIXL(nixl_sim_set_pending(0));
+        EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
+    }
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, ERR));
+    CHECK_EQ(requests().alive, 0);
+}
+
+/* The request in flight ends after its transfer and layouts were destroyed: only then is the memory released. */
+TEST(a_short_run_in_flight_keeps_the_memory_of_destroyed_handles) {
+    pair pair;
+    pair_open(&pair, REF(kv_config(&kv_kinds[0])));
+    NIXL(nixl_sim_set_pending(1));
+    EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+    AWAIT(requests().in_flight == 1);
+    const int releases = releases_so_far();
+    const uint64_t address = region_info(pair.region).address;
+    pair_destroy_handles(&pair);
+    CHECK_EQ(releases_so_far(), releases);
+    CHECK_EQ(NIXL(nixl_sim_registered(address)), 1);
+    NIXL(nixl_sim_set_pending(0));
+    await_releases(releases + 1);
+    kv_side_close(&pair.near_side);
+    kv_side_close(&pair.far_side);
+    kvmem_agent_destroy(pair.far);
+    AWAIT(requests().alive == 0);
 }
 
 /* A transfer of some layers of all blocks through an arena of eight pages, of which each chunk is one. */
@@ -370,6 +418,58 @@ TEST(a_run_without_progress_ends_in_time) {
     while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(staged, ERR);
     CHECK_EQ(status, KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(staged, PATIENCE, ERR));
+}
+
+static void submit_when_free(kvmem_transfer *transfer) {
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(transfer, ERR);
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+}
+
+static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t path) {
+    kvmem_block_pair pairs[NUM_BLOCKS];
+    for (uint64_t i = 0; i < config->num_blocks; i++) pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
+    const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
+    return MADE(kvmem_transfer, kvmem_transfer_create, pair->remote, pair->local,
+                KV_OPTIONS(&all, it.path = path, it.staging_size = path == KVMEM_PATH_NIXL_READ ? 0 : 8 * 4096,
+                           it.timeout_ns = SECONDS(1)));
+}
+
+/* Unlike a stall, the limit holds also for a run that progresses, and without staging memory. */
+TEST(a_run_ends_at_its_deadline) {
+    static const uint32_t paths[] = {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED};
+    const kvmem_layout_config config = many_chunks();
+    for (size_t i = 0; i < NUM(paths); i++) {
+        OPENED(pair, pair, &config);
+        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, paths[i]);
+        NIXL(nixl_sim_set_pending(1));
+        EXPECT_OK(kvmem_transfer_submit(limited, ERR));
+        AWAIT(requests().in_flight > 0);
+        EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "with agent 'far' was not complete after 1000 ms",
+                       kvmem_transfer_wait(limited, PATIENCE, ERR));
+        CHECK_HAS(test_last_message(), "at least 0 of ");
+        CHECK_HAS(test_last_message(), "timeout_ns");
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
+        NIXL(nixl_sim_set_pending(0));
+        submit_when_free(limited);
+        EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
+    }
+}
+
+/* The agent's thread is in a call of NIXL's then. */
+TEST(a_run_ends_at_its_deadline_though_nixl_does_not_return) {
+    const kvmem_layout_config config = many_chunks();
+    OPENED(pair, pair, &config);
+    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_PATH_NIXL_READ);
+    NIXL(nixl_sim_hold(NIXL_SIM_POST));
+    EXPECT_OK(kvmem_transfer_submit(limited, ERR));
+    AWAIT(NIXL(nixl_sim_waiting()) == 1);
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "by NIXL read with agent 'far'",
+                   kvmem_transfer_wait(limited, PATIENCE, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
+    NIXL(nixl_sim_go());
+    submit_when_free(limited);
+    EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
 }
 
 /* Callbacks run on one thread, in order. */

@@ -36,14 +36,43 @@ static status free_object(void *ended) {
     return SUCCESS;
 }
 
+/* NIXL's static objects: they exist from the first agent to the end of the process, and its agents need them. */
+static bool is_over;
+static uint64_t num_destroying;
+
+static void require(bool is_met, const char *what) {
+    if (is_met) return;
+    fprintf(stderr, "the stand-in for NIXL: %s\n", what);
+    _Exit(EXIT_FAILURE);
+}
+
+static void end_static_objects(void) {
+    pthread_mutex_lock(&sim_lock);
+    require(num_destroying == 0, "its static objects end while an agent is being destroyed");
+    is_over = true;
+    pthread_mutex_unlock(&sim_lock);
+}
+
+static void begin_static_objects(void) { require(atexit(end_static_objects) == 0, "atexit failed"); }
+
 CAPI(create_configured_agent)(const char *name, const void *config, agent **made) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, begin_static_objects);
     *made = calloc(1, sizeof(agent));
     if (*made == NULL || strlen(name) >= NAME_SIZE) return ERROR_BACKEND;
     strcpy((*made)->name, name);
     return SUCCESS;
 }
 
-ANSWERS(destroy_agent, free_object(ended), agent *ended)
+CAPI(destroy_agent)(agent *ended) {
+    pthread_mutex_lock(&sim_lock);
+    require(!is_over, "an agent is destroyed after the end of its static objects");
+    num_destroying++;
+    sim_pass(NIXL_SIM_DESTROY);
+    num_destroying--;
+    pthread_mutex_unlock(&sim_lock);
+    return free_object(ended);
+}
 
 bool sim_knows(const agent *agent, const char *name) {
     for (size_t i = 0; i < MOST_PEERS; i++) {

@@ -77,13 +77,13 @@ TEST(views_are_shared_as_parts) {
 TEST_EACH_KIND(opened_twice_it_is_mapped_once) {
     OPENED(offer, fixture, kind, NULL);
     CLEANUP(parcel_close) parcel second = holder_share(&fixture.owner, NULL);
-    const size_t before = count_mappings();
+    const size_t before = count_file_mappings();
     kvmem_region *one = open_parcel(&fixture.parcel, 0);
-    const size_t once = count_mappings();
+    const size_t once = count_file_mappings();
     kvmem_region *again = open_parcel(&fixture.parcel, 0);
     kvmem_region *other = open_parcel(&second, 0);
     CHECK(before < once);
-    CHECK_EQ(count_mappings(), once);
+    CHECK_EQ(count_file_mappings(), once);
     CHECK_EQ(region_info(again).address, region_info(one).address);
     CHECK_EQ(region_info(other).address, region_info(one).address);
     CHECK_EQ(region_info(other).fd, region_info(one).fd);

@@ -87,6 +87,23 @@ TEST(files_of_any_order_have_the_same_checksums) {
     }
 }
 
+/* An order of a single block need not name the axis of blocks. */
+TEST(the_only_block_of_a_file_may_be_given_several_times) {
+    static const kvmem_block_pair first = {0, 0};
+    static const kv_move move = {&first, 1, 0, 0, 2};
+    const kvmem_layout_config config =
+        OPTIONS(kvmem_layout_config, it.num_blocks = 1, it.num_layers = 2, it.outer_dim = 1, it.page_size = 8,
+                it.inner_dim = 2048, it.dtype_width = 2, it.order = "NLC");
+    OWNED(kvmem_layout) host = layout_allocate_system(&config);
+    OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
+    kv_run(host, file, &move);
+    const uint32_t blocks[3] = {0};
+    uint32_t expected[3], found[3];
+    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), expected, ERR));
+    EXPECT_OK(kvmem_layout_checksum(file, blocks, NUM(blocks), found, ERR));
+    CHECK_BYTES(found, expected, sizeof(found));
+}
+
 /* More blocks than the library brings to memory at a time. */
 TEST(a_large_file_is_read_part_by_part) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = 40);

@@ -84,12 +84,13 @@ inline Return<LayoutRequirements> layout_requirements(const LayoutConfig &config
 
 enum class ServeFlag : std::uint64_t {
     write = KVMEM_SERVE_WRITE,
+    from_host = KVMEM_SERVE_FROM_HOST,
 };
 
 /// kvmem_serve_options.
 struct ServeOptions {
     Flags<ServeFlag> flags{};
-    /// Bytes of staging memory; 0 for 16 MiB.
+    /// Bytes of staging memory; 0 for 16 MiB, or 64 MiB in GPU memory.
     std::uint64_t arena_size = 0;
     /// How long a peer may neither read nor write while the owner waits for it; 0 for 30 s.
     std::chrono::nanoseconds stall_timeout{0};

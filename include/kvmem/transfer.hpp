@@ -98,6 +98,8 @@ struct TransferOptions {
     std::vector<std::string> parts{};
     /// Zero: 30 seconds with staging memory, no limit without.
     std::chrono::nanoseconds stall_timeout{0};
+    /// After this time a run ends with Status::timed_out. Zero: no limit.
+    std::chrono::nanoseconds timeout{0};
 };
 
 /// kvmem_submit_options: the blocks of the next run. Spans are read during the call.
@@ -110,6 +112,8 @@ struct SubmitOptions {
     std::optional<BlockTable> source_table{};
     std::optional<BlockTable> destination_table{};
     std::uint64_t num_tokens = 0;
+    /// Zero: that of the transfer. nanoseconds::max(): no limit.
+    std::chrono::nanoseconds timeout{0};
 };
 
 namespace detail {
@@ -151,6 +155,7 @@ protected:
             c.destination_table = &destination_table;
         }
         c.num_tokens = options.num_tokens;
+        c.timeout_ns = limit_ns(options.timeout);
     }
 };
 

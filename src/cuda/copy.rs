@@ -21,6 +21,7 @@ pub struct Copy {
 }
 
 /// Copies in the form of the driver's batch call.
+#[derive(Default)]
 pub struct Batch {
     sources: Vec<u64>,
     destinations: Vec<u64>,

@@ -109,12 +109,20 @@ pub struct Blocks {
 const _: () = assert!(size_of::<Blocks>() == 112 + 16 * MOST_LAYERS && size_of::<Blocks>() <= 4096);
 
 impl Blocks {
-    /// Stores the runs after the layers, if they fit: the kernel then reads no other memory before it copies.
-    pub fn with_runs(&self, runs: &[KernelRun]) -> Option<Self> {
-        let mut blocks = Self { runs: 0, ..*self };
-        let behind = blocks.layers.get_mut(self.num_layers as usize..)?;
-        behind.get_mut(..runs.len())?.iter_mut().zip(runs).for_each(|(place, run)| *place = run.as_layer());
-        Some(blocks)
+    /// Whether as many runs fit behind the layers.
+    pub fn has_space_for(&self, runs: usize) -> bool {
+        self.num_layers as usize + runs <= MOST_LAYERS
+    }
+
+    /// Stores the runs behind the layers, if they fit: the kernel then reads no other memory before it copies. Returns whether
+    /// they do.
+    pub fn store_runs(&mut self, runs: &[KernelRun]) -> bool {
+        let behind =
+            self.layers.get_mut(self.num_layers as usize..).and_then(|left| left.get_mut(..runs.len()));
+        let Some(behind) = behind else { return false };
+        behind.iter_mut().zip(runs).for_each(|(place, run)| *place = run.as_layer());
+        self.runs = 0;
+        true
     }
 
     /// Whether rows are copied.
@@ -166,6 +174,11 @@ impl CopyKernel {
         if launches.any(Blocks::are_rows) { self.rows().map(drop) } else { Ok(()) }
     }
 
+    /// Loads the one for rows.
+    pub fn provide_rows(&self) -> Result<()> {
+        self.rows().map(drop)
+    }
+
     fn rows(&self) -> Result<&Function> {
         self.rows.get_or_try_init(|| load(&self.context, ROWS, c"kvmem_copy_rows"))
     }
@@ -199,11 +212,19 @@ mod tests {
         blocks.num_layers = 3;
         blocks.layers[2] = Layer { source: 5, destination: 6 };
         let runs: Vec<_> = (0..MOST_LAYERS as u32 - 3).map(|i| KernelRun::new(i, 1000 + i, 1)).collect();
-        let with_runs = blocks.with_runs(&runs).unwrap();
-        assert_eq!((with_runs.runs, with_runs.layers[2]), (0, blocks.layers[2]));
-        assert_eq!(with_runs.layers[3 + 7], Layer { source: 7 | 1007 << 32, destination: 1 });
-        assert!(blocks.with_runs(&[&runs[..], &runs[..1]].concat()).is_none());
+        blocks.runs = 64;
+        assert!(
+            !blocks.has_space_for(runs.len() + 1) && !blocks.store_runs(&[&runs[..], &runs[..1]].concat())
+        );
+        assert_eq!(
+            (blocks.runs, blocks.layers[3]),
+            (64, Layer::default()),
+            "nothing is stored if some do not fit"
+        );
+        assert!(blocks.has_space_for(runs.len()) && blocks.store_runs(&runs));
+        assert_eq!((blocks.runs, blocks.layers[2]), (0, Layer { source: 5, destination: 6 }));
+        assert_eq!(blocks.layers[3 + 7], Layer { source: 7 | 1007 << 32, destination: 1 });
         blocks.num_layers = MOST_LAYERS as u32;
-        assert!(blocks.with_runs(&runs[..1]).is_none());
+        assert!(!blocks.store_runs(&runs[..1]));
     }
 }

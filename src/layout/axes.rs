@@ -52,7 +52,9 @@ impl Axes {
             if stride != next {
                 axes.given = axes.given.with(axis, stride);
             }
-            next = product(&[stride, axes.count(axis)]).map_err(|error| axes.named(error, axis))?;
+            let covered = product(&[stride, axes.count(axis)]).map_err(|error| axes.named(error, axis))?;
+            // The stride of a single index may be any, as in tensors. A larger one is padding.
+            next = if axes.count(axis) == 1 { covered.max(next) } else { covered };
         }
         axes.ensure_disjoint(dimensions.dtype_width, order, &tight)?;
         axes.ensure_aligned(dimensions.alignment, arrangement)?;
@@ -186,7 +188,8 @@ impl Axes {
         let within = arrangement.order.within();
         let until = within.iter().position(|axis| *axis == Axis::Block).map_or(0, |index| index + 1);
         // Blocks first: the tight strides outside them follow from theirs.
-        for axis in within[..until].iter().rev() {
+        let is_relevant = |axis: &&Axis| self.count(**axis) > 1 || **axis == Axis::Block;
+        for axis in within[..until].iter().rev().filter(is_relevant) {
             ensure!(
                 self.stride(*axis).is_multiple_of(alignment),
                 InvalidArgument,
@@ -373,6 +376,21 @@ mod tests {
         assert_eq!((found.region_size(), found.stride(Axis::Block)), (2048, 2048));
         let error = axes(&one, "NHC", given(Axis::Layer, 8)).unwrap_err();
         assert!(error.message().contains("and the order NHC lacks L"), "{error}");
+    }
+
+    #[test]
+    fn a_single_index_may_have_any_stride() {
+        let given = |axis, stride| Strides::default().with(axis, stride);
+        let one = Dimensions { num_blocks: 1, num_layers: 1, outer_dim: 1, ..Dimensions::small() };
+        let found = axes(&one, "OLNHC", given(Axis::Outer, 4).with(Axis::Layer, 2)).unwrap();
+        assert_eq!((found.region_size(), found.stride(Axis::Block)), (2048, 2048));
+        let blocks = Dimensions { outer_dim: 1, ..Dimensions::small() };
+        let found = axes(&blocks, "LBONHC", given(Axis::Outer, 2)).unwrap();
+        assert_eq!((found.stride(Axis::Block), found.stride(Axis::Layer)), (2048, 8192));
+        let aligned = Dimensions { alignment: 64, ..blocks.clone() };
+        assert!(axes(&aligned, "LOBNHC", given(Axis::Outer, 2)).is_ok());
+        let padded = axes(&blocks, "LBONHC", given(Axis::Outer, 4096)).unwrap();
+        assert_eq!(padded.stride(Axis::Block), 4096);
     }
 
     #[test]

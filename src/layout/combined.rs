@@ -8,7 +8,7 @@ use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory, RemoteMemory};
 use super::part::ensure_parts;
 use super::placement::Placement;
-use super::separate::share_elements;
+use super::separate::{Steps, share_elements};
 use super::{Layout, NamedPart};
 use crate::error::{Result, ensure};
 use crate::log::log;
@@ -165,10 +165,11 @@ fn placed<'a>(parts: &[(&'a str, &'a Placement)]) -> Vec<PlacedRegion<'a>> {
 
 /// Fails if regions of different parts, which have some memory in common, have some bytes in common.
 fn ensure_no_meeting(placed: &[PlacedRegion<'_>], found: Vec<Meeting>) -> Result<()> {
-    for Meeting { regions, starts: [start, other_start] } in found {
+    let mut steps = Steps::of(found.len());
+    for Meeting { regions, starts } in found {
         let [one, other] = regions.map(|index| &placed[index]);
         ensure!(
-            one.part == other.part || !share_elements(one.geometry, start, other.geometry, other_start),
+            one.part == other.part || !share_elements([one.geometry, other.geometry], starts, &mut steps),
             InvalidArgument,
             "the parts '{}' and '{}' overlap in memory, or are interleaved with different strides; parts in one buffer need \
              bytes of their own, and the same stride of each axis outside of which they alternate",

@@ -15,7 +15,7 @@ use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
 use super::served::Served;
 use crate::error::{Error, Result, Status, ensure, fail};
-use crate::nixl::{Agent, Descriptor};
+use crate::nixl::{Agent, AgentState, Descriptor};
 use crate::process::ProcessIdentity;
 use crate::region::{Region, Tier};
 use crate::wire::Form;
@@ -93,8 +93,8 @@ impl Layout {
                 };
                 let layout = Self::combine(parts.into_iter().map(import).collect::<Result<_>>()?)?;
                 if let (Some(served), Memory::Remote(memory)) = (served, layout.memory()) {
-                    let (peer, arena) = (memory.peer.clone(), served.arena);
-                    agent.call(move |state| state.check_remote(peer.name(), &[arena]))?;
+                    let (peer, memory) = (memory.peer.clone(), served.descriptors());
+                    agent.call(move |state| check_service(state, peer.name(), &memory))?;
                     layout.set_served(served)?;
                 }
                 Ok(layout)
@@ -195,10 +195,10 @@ fn import(agent: &Arc<Agent>, checked: Checked) -> Result<Arc<Layout>> {
          a layout that it exports",
         process.pid
     );
-    let arena = served.as_ref().map(|served| served.arena);
+    let of_service = served.as_ref().map(Served::descriptors).unwrap_or_default();
     let peer = agent.call(move |state| {
         state.check_remote(&peer, &claimed)?;
-        state.check_remote(&peer, arena.as_slice())?;
+        check_service(state, &peer, &of_service)?;
         state.remote(&peer)
     })?;
     peer.note_process(&process);
@@ -206,6 +206,12 @@ fn import(agent: &Arc<Agent>, checked: Checked) -> Result<Arc<Layout>> {
     let layout = Layout::new(placement, Memory::Remote(memory));
     served.map_or(Ok(()), |served| layout.set_served(served))?;
     Ok(layout)
+}
+
+/// Fails unless the metadata that the agent has of a peer covers what its service consists of. NIXL checks memory of one type
+/// at a time.
+fn check_service(state: &mut AgentState, peer: &str, memory: &[Descriptor]) -> Result<()> {
+    memory.iter().try_for_each(|each| state.check_remote(peer, std::slice::from_ref(each)))
 }
 
 /// Reads a descriptor. The bytes may be anything, and their claims are checked for consistency.

@@ -3,13 +3,28 @@
 //!
 //! The strides of a shape nest: an index of an axis covers less than the stride of the next outer one. So two shapes whose
 //! outermost strides are equal meet only at few distances, whatever the number of indices. With different strides the indices
-//! are tried, up to a limit; beyond it the shapes count as overlapping.
+//! are tried, up to a limit; beyond it the shapes count as overlapping. Another process may claim a thousand parts that all
+//! reach the limit, so that all pairs of parts have a limit, too.
 
 use super::axis::Axis;
 use super::geometry::Geometry;
 
-/// How many pairs of indices are tried.
+/// How many pairs of indices are tried for two shapes.
 const MOST_STEPS: u32 = 1 << 16;
+/// How many are tried for two shapes on average, if there are many. With equal strides a few suffice.
+const STEPS_OF_MANY: u64 = 1 << 6;
+/// How many are tried in addition for all.
+const STEPS_OF_FEW: u64 = 1 << 20;
+
+/// The pairs of indices that may still be tried.
+pub struct Steps(u64);
+
+impl Steps {
+    /// Those for so many pairs of shapes.
+    pub fn of(pairs: usize) -> Self {
+        Self(STEPS_OF_FEW + STEPS_OF_MANY * pairs as u64)
+    }
+}
 
 /// Indices of an axis, and what one of them covers.
 #[derive(Clone, Copy)]
@@ -72,44 +87,52 @@ impl<'a> At<'a> {
 }
 
 /// Whether two shapes whose region starts are in the same memory have bytes in common, or whether that can't be excluded.
-pub fn share_elements(one: &Geometry, start: i128, other: &Geometry, other_start: i128) -> bool {
+pub fn share_elements(
+    [one, other]: [&Geometry; 2],
+    [start, other_start]: [i128; 2],
+    steps: &mut Steps,
+) -> bool {
     let (one, other) = (Levels::of(one), Levels::of(other));
-    let mut steps = 0;
-    meet(
+    let most = steps.0.min(MOST_STEPS.into());
+    let mut left = most;
+    let found = meet(
         At { start, levels: &one.levels, span: one.span },
         At { start: other_start, levels: &other.levels, span: other.span },
-        &mut steps,
-    )
+        &mut left,
+    );
+    steps.0 -= most - left;
+    found
 }
 
-fn meet(one: At<'_>, other: At<'_>, steps: &mut u32) -> bool {
-    *steps += 1;
+/// `left` is the number of pairs of indices that may still be tried.
+fn meet(one: At<'_>, other: At<'_>, left: &mut u64) -> bool {
     if one.start >= other.end() || other.start >= one.end() {
         return false;
     }
-    if *steps > MOST_STEPS {
+    if *left == 0 {
         return true;
     }
+    *left -= 1;
     match (one.levels.first(), other.levels.first()) {
         (None, None) => true,
         (Some(a), Some(b)) if a.stride == b.stride => {
             // The distance of two indices decides, not the indices themselves.
             let from = (other.start - one.start - a.inner).div_euclid(a.stride).max(1 - b.count);
             let to = (other.start + b.inner - one.start).div_euclid(a.stride).min(a.count - 1);
-            (from..=to).any(|distance| meet(one.index(distance), other.index(0), steps))
+            (from..=to).any(|distance| meet(one.index(distance), other.index(0), left))
         }
-        (Some(a), Some(b)) if a.stride < b.stride => meet_each(other, one, steps),
-        (Some(_), _) => meet_each(one, other, steps),
-        (None, Some(_)) => meet_each(other, one, steps),
+        (Some(a), Some(b)) if a.stride < b.stride => meet_each(other, one, left),
+        (Some(_), _) => meet_each(one, other, left),
+        (None, Some(_)) => meet_each(other, one, left),
     }
 }
 
 /// Tries the indices of one side that are near the other.
-fn meet_each(one: At<'_>, other: At<'_>, steps: &mut u32) -> bool {
+fn meet_each(one: At<'_>, other: At<'_>, left: &mut u64) -> bool {
     let Some(level) = one.levels.first() else { return true };
     let from = (other.start - one.start - level.inner).div_euclid(level.stride).max(0);
     let to = (other.end() - one.start).div_euclid(level.stride).min(level.count - 1);
-    (from..=to).any(|index| meet(one.index(index), other, steps))
+    (from..=to).any(|index| meet(one.index(index), other, left))
 }
 
 #[cfg(test)]
@@ -166,12 +189,16 @@ mod tests {
         )
     }
 
+    fn shared(one: &Geometry, start: i128, other: &Geometry, other_start: i128) -> bool {
+        share_elements([one, other], [start, other_start], &mut Steps::of(1))
+    }
+
     proptest! {
         #[test]
         fn the_same_as_byte_by_byte(one in any_shape(), other in any_shape(), start in 0u64..300) {
             let meets = !bytes(&one, 100).is_disjoint(&bytes(&other, start));
-            prop_assert_eq!(share_elements(&one, 100, &other, i128::from(start)), meets);
-            prop_assert_eq!(share_elements(&other, i128::from(start), &one, 100), meets);
+            prop_assert_eq!(shared(&one, 100, &other, i128::from(start)), meets);
+            prop_assert_eq!(shared(&other, i128::from(start), &one, 100), meets);
         }
     }
 
@@ -192,8 +219,34 @@ mod tests {
             geometry("L/BHNC", dimensions, strides).unwrap()
         };
         let (data, scales) = (shape(128), shape(8));
-        assert!(!share_elements(&data, 0, &scales, 128));
-        assert!(share_elements(&data, 0, &scales, 127));
-        assert!(share_elements(&data, 0, &scales, 130), "the last scales are in the next row");
+        assert!(!shared(&data, 0, &scales, 128));
+        assert!(shared(&data, 0, &scales, 127));
+        assert!(shared(&data, 0, &scales, 130), "the last scales are in the next row");
+    }
+
+    /// Bytes of which one shape has every second, and the other every fourth.
+    #[test]
+    fn many_shapes_that_alternate_with_different_strides_take_bounded_time() {
+        let shape = |layers, stride| {
+            let dimensions = Dimensions {
+                num_layers: layers,
+                outer_dim: 1,
+                page_size: 1,
+                inner_dim: 1,
+                dtype_width: 1,
+                num_heads: None,
+                ..Dimensions::small()
+            };
+            geometry("LBC", dimensions, Strides::default().with(Axis::Block, stride)).unwrap()
+        };
+        let (near, far) = (shape(1 << 10, 2), shape(1 << 9, 4));
+        assert!(!shared(&near, 0, &far, 1), "two of them are compared exactly");
+        let mut steps = Steps::of(1 << 10);
+        let compared = (0..1 << 10).take_while(|_| !share_elements([&near, &far], [0, 1], &mut steps));
+        let compared = compared.count() as u64;
+        assert!((1..1 << 9).contains(&compared), "{compared}");
+        let mut steps = Steps::of(1 << 10);
+        let alike = (0..1 << 10).all(|_| !share_elements([&near, &near], [0, 1], &mut steps));
+        assert!(alike, "those with equal strides are all compared");
     }
 }

@@ -18,8 +18,11 @@ const PAGE: u64 = 4096;
 pub struct Served {
     /// Identifies it among the services of the owner's agent.
     pub id: ServiceId,
-    /// The arena as it is registered: the control block, and the slots after it.
+    /// The arena as it is registered: the control block, and the slots after it unless they are in GPU memory.
     pub arena: Descriptor,
+    /// The slots, if they are in GPU memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Descriptor>,
     /// Number of slots.
     pub slots: u32,
     /// Bytes of a slot.
@@ -31,17 +34,38 @@ pub struct Served {
 impl Served {
     /// The address of a slot.
     pub fn slot(&self, index: u32) -> u64 {
-        self.arena.address + PAGE + u64::from(index) * self.slot_size
+        let first = self.device.map_or(self.arena.address + PAGE, |device| device.address);
+        first + u64::from(index) * self.slot_size
+    }
+
+    /// The memory that the slots are in.
+    pub fn memory(&self) -> &Descriptor {
+        self.device.as_ref().unwrap_or(&self.arena)
+    }
+
+    /// What peers access.
+    pub fn descriptors(&self) -> Vec<Descriptor> {
+        [Some(self.arena), self.device].into_iter().flatten().collect()
     }
 
     /// Fails if its parts contradict each other.
     pub fn validate(&self) -> Result<()> {
-        let Self { arena, slots, slot_size, .. } = self;
-        let size = slot_size.checked_mul((*slots).into()).and_then(|size| size.checked_add(PAGE));
-        let is_sound = (1..=MOST_SLOTS).contains(slots)
+        let Self { arena, device, slots, slot_size, .. } = self;
+        let size = slot_size.checked_mul((*slots).into());
+        let (of_arena, is_on_device) = match device {
+            None => (size.and_then(|size| size.checked_add(PAGE)), true),
+            Some(device) => {
+                let is_right = device.memory_type == MemoryType::Vram
+                    && size == Some(device.size)
+                    && device.address.checked_add(device.size).is_some();
+                (Some(PAGE), is_right)
+            }
+        };
+        let is_sound = is_on_device
+            && (1..=MOST_SLOTS).contains(slots)
             && *slot_size >= PAGE
             && slot_size.is_multiple_of(PAGE)
-            && size == Some(arena.size)
+            && of_arena == Some(arena.size)
             && arena.memory_type == MemoryType::Dram
             && arena.address.is_multiple_of(8)
             && arena.address.checked_add(arena.size).is_some();
@@ -50,9 +74,61 @@ impl Served {
             Corrupt,
             "the layout descriptor is inconsistent: it has a service with {slots} slots of {slot_size} bytes in {} bytes \
              of {} memory",
-            arena.size,
-            arena.memory_type.name()
+            self.memory().size,
+            self.memory().memory_type.name()
         );
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOT: u64 = 2 * PAGE;
+
+    fn memory(memory_type: MemoryType, size: u64) -> Descriptor {
+        Descriptor { address: 0x10_0000, size, device_id: 0, memory_type }
+    }
+
+    fn on_gpu() -> Served {
+        let (arena, device) = (memory(MemoryType::Dram, PAGE), memory(MemoryType::Vram, 8 * SLOT));
+        Served {
+            id: ServiceId([7; 16]),
+            arena,
+            device: Some(device),
+            slots: 8,
+            slot_size: SLOT,
+            writes: false,
+        }
+    }
+
+    #[test]
+    fn slots_are_after_the_control_block_or_in_gpu_memory() {
+        let arena = memory(MemoryType::Dram, PAGE + 8 * SLOT);
+        let on_host = Served { arena, device: None, ..on_gpu() };
+        for (served, first) in [(on_host, 0x10_0000 + PAGE), (on_gpu(), 0x10_0000)] {
+            served.validate().unwrap();
+            assert_eq!((served.slot(0), served.slot(3)), (first, first + 3 * SLOT));
+            assert_eq!(served.memory().memory_type == MemoryType::Vram, served.device.is_some());
+        }
+    }
+
+    #[test]
+    fn memory_that_does_not_have_the_slots_is_refused() {
+        let changes: [fn(&mut Descriptor); 4] = [
+            |device| device.size -= 1,
+            |device| device.size += PAGE,
+            |device| device.memory_type = MemoryType::Dram,
+            |device| device.address = u64::MAX - PAGE,
+        ];
+        for change in changes {
+            let mut served = on_gpu();
+            change(served.device.as_mut().unwrap());
+            assert_eq!(served.validate().unwrap_err().status(), crate::error::Status::Corrupt);
+        }
+        let with_slots = Served { arena: memory(MemoryType::Dram, PAGE + 8 * SLOT), ..on_gpu() };
+        assert!(with_slots.validate().is_err());
+        assert!(Served { device: None, ..on_gpu() }.validate().is_err());
     }
 }

@@ -118,10 +118,13 @@ impl Agent {
         &self,
         function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        let (reply, result) = bounded(1);
-        let run = move |state: &mut AgentState| drop(reply.send(function(state)));
+        let (reply, result) = handoff();
+        let run = move |state: &mut AgentState| drop(reply.give(function(state)));
         self.send(Command::Run(Box::new(run)))?;
-        result.recv().unwrap_or_else(|_| Err(thread_gone()))
+        match result.take(None) {
+            Taken::Value(outcome) => outcome,
+            Taken::Gone | Taken::TooLate => Err(thread_gone()),
+        }
     }
 
     /// Runs `function` on the agent's thread; waits for its end unless the calling thread drives the agent just now, which

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
+use super::exit;
 use super::state::AgentState;
 use super::thread::{AgentTask, Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy};
 use super::unbounded::Receiver as CommandReceiver;
@@ -76,7 +77,10 @@ impl Executor {
                 WaitPolicy::Forever => drop(wakes.recv()),
             }
         }
-        drop(self.lock().take());
+        let running = self.lock().take();
+        if let Some(running) = running {
+            exit::destroy(running);
+        }
     }
 
     /// `None` once the agent has stopped.
@@ -107,6 +111,9 @@ impl Executor {
     /// was not begun, and otherwise whether the agent's thread has to go on with it. Commands that wait are left to the
     /// agent's thread, which runs them in order. As with [`Self::drive`], no work with GPU memory is begun here.
     pub fn begin_here(&self, work: Box<dyn AgentTask>) -> Result<bool, Box<dyn AgentTask>> {
+        if self.is_driven_here() {
+            return Err(work);
+        }
         let Some(mut running) = self.lock_soon() else { return Err(work) };
         let Some(Running { state, commands, tasks }) = running.as_mut() else { return Err(work) };
         if state.uses_gpu() || !tasks.take_starts(commands) {
@@ -134,8 +141,6 @@ impl Executor {
                 std::thread::yield_now();
                 continue;
             };
-            // NIXL's file backends write on this thread.
-            let _limit_reports_itself = FileSizeSignal::block();
             let _here = DrivingGuard::begin(self);
             if !step_while(running, &mut last_progress, || !is_over() && has_time()) {
                 return;
@@ -167,6 +172,8 @@ fn step_while(
     goes_on: impl Fn() -> bool,
 ) -> bool {
     let Some(Running { state, commands, tasks }) = running.as_mut() else { return false };
+    // NIXL's file backends write on this thread. Blocking the signal takes four system calls.
+    let _limit_reports_itself = state.may_write_files().then(FileSizeSignal::block);
     while goes_on() && last_progress.elapsed() < SPIN {
         if state.uses_gpu() || !tasks.take_starts(commands) {
             return false;

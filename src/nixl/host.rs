@@ -6,8 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{RecvTimeoutError, bounded};
-
+use super::handoff::{Taken, handoff};
 use crate::error::{Error, Result, Status, ensure, fail};
 
 /// The longest wait for a name server.
@@ -26,16 +25,16 @@ pub(super) fn resolved(host: &str, deadline: Option<Instant>) -> Result<Ipv4Addr
         InvalidArgument,
         "'{host}' is not an IPv4 address, such as 127.0.0.1, and no host name"
     );
-    let (found, result) = bounded(1);
+    let (found, result) = handoff();
     let name = host.to_string();
-    let look_up = move || drop(found.send((name.as_str(), 0).to_socket_addrs().map(Vec::from_iter)));
+    let look_up = move || drop(found.give((name.as_str(), 0).to_socket_addrs().map(Vec::from_iter)));
     let thread = std::thread::Builder::new().name("kvmem-host".to_string());
     thread.spawn(look_up).map_err(|error| {
         Error::new(Status::OutOfMemory, format!("start a thread that looks up host '{host}': {error}"))
     })?;
     let limit = Instant::now() + MOST_WAIT;
-    match result.recv_deadline(deadline.map_or(limit, |deadline| deadline.min(limit))) {
-        Ok(Ok(addresses)) => {
+    match result.take(Some(deadline.map_or(limit, |deadline| deadline.min(limit)))) {
+        Taken::Value(Ok(addresses)) => {
             let first = addresses.iter().find_map(|address| match address.ip() {
                 IpAddr::V4(address) => Some(address),
                 IpAddr::V6(_) => None,
@@ -44,11 +43,11 @@ pub(super) fn resolved(host: &str, deadline: Option<Instant>) -> Result<Ipv4Addr
                 Error::new(Status::NotFound, format!("host '{host}' has no IPv4 address, which NIXL needs"))
             })
         }
-        Ok(Err(error)) => fail!(NotFound, "host '{host}' is not known: {error}"),
-        Err(RecvTimeoutError::Timeout) => {
+        Taken::Value(Err(error)) => fail!(NotFound, "host '{host}' is not known: {error}"),
+        Taken::TooLate => {
             fail!(TimedOut, "the name servers have not found host '{host}' in time")
         }
-        Err(RecvTimeoutError::Disconnected) => fail!(Panic, "the thread that looks up host '{host}' ended"),
+        Taken::Gone => fail!(Panic, "the thread that looks up host '{host}' ended"),
     }
 }
 

@@ -14,6 +14,7 @@ pub mod cufile;
 pub mod descriptor;
 pub mod descriptors;
 mod executor;
+mod exit;
 pub mod gds;
 mod handoff;
 mod host;
@@ -46,4 +47,4 @@ pub use state::AgentState;
 pub use sys::status_name;
 #[cfg(test)]
 pub use thread::step_once;
-pub use thread::{AgentTask, TaskStep};
+pub use thread::{AgentTask, TaskStep, is_short};

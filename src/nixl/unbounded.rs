@@ -6,20 +6,28 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::sync::Mutex;
 
 /// The sides that send and receive.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
-    let queue = Arc::new(Mutex::new(Queue { waiting: VecDeque::new(), is_closed: false }));
-    (Sender(queue.clone()), Receiver(queue))
+    let queue = Mutex::new(Queue { waiting: VecDeque::new(), is_closed: false });
+    let shared = Arc::new(Shared { queue, count: AtomicUsize::new(0) });
+    (Sender(shared.clone()), Receiver(shared))
 }
 
 /// The side that sends.
-pub struct Sender<T>(Arc<Mutex<Queue<T>>>);
+pub struct Sender<T>(Arc<Shared<T>>);
 
 /// The side that receives. Values that wait when it is dropped are dropped with it.
-pub struct Receiver<T>(Arc<Mutex<Queue<T>>>);
+pub struct Receiver<T>(Arc<Shared<T>>);
+
+struct Shared<T> {
+    queue: Mutex<Queue<T>>,
+    /// The number of values that wait. It changes under the lock, and is read without it.
+    count: AtomicUsize,
+}
 
 struct Queue<T> {
     waiting: VecDeque<T>,
@@ -29,11 +37,12 @@ struct Queue<T> {
 impl<T> Sender<T> {
     /// Sends a value. Returns it if the receiver was dropped.
     pub fn send(&self, value: T) -> Result<(), T> {
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         if queue.is_closed {
             return Err(value);
         }
         queue.waiting.push_back(value);
+        self.0.count.store(queue.waiting.len(), Ordering::Release);
         Ok(())
     }
 }
@@ -41,19 +50,22 @@ impl<T> Sender<T> {
 impl<T> Receiver<T> {
     /// The next value, if one waits.
     pub fn take(&self) -> Option<T> {
-        self.0.lock().waiting.pop_front()
+        let mut queue = self.0.queue.lock();
+        let next = queue.waiting.pop_front();
+        self.0.count.store(queue.waiting.len(), Ordering::Release);
+        next
     }
 
-    /// The number of values that wait.
-    #[cfg(test)]
+    /// The number of values that wait, without the lock. A value may be missing that another thread sends concurrently: a thread
+    /// that sleeps once there is none must use [`Self::take`].
     pub fn len(&self) -> usize {
-        self.0.lock().waiting.len()
+        self.0.count.load(Ordering::Acquire)
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         queue.is_closed = true;
         let waiting = std::mem::take(&mut queue.waiting);
         drop(queue);

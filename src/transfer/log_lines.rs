@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::engine::Candidate;
 use super::engine::explain::Summary;
 use super::path::TransferPath;
+use crate::error::Result;
 use crate::layout::Layout;
 use crate::log::{Count, Level, Microseconds, enabled, log};
 use crate::log_id::LogId;
@@ -16,7 +17,7 @@ use crate::log_id::LogId;
 pub fn log_creation(
     id: LogId,
     path: TransferPath,
-    details: impl FnOnce() -> (Summary, Vec<Candidate>),
+    details: impl FnOnce() -> (Result<Summary>, Vec<Candidate>),
     source: &Layout,
     destination: &Layout,
 ) {
@@ -29,10 +30,14 @@ pub fn log_creation(
 fn write_creation(
     id: LogId,
     path: TransferPath,
-    (summary, candidates): (Summary, Vec<Candidate>),
+    (summary, candidates): (Result<Summary>, Vec<Candidate>),
     source: &Layout,
     destination: &Layout,
 ) {
+    let summary = match summary {
+        Ok(summary) => summary,
+        Err(error) => return log!(Error, "the requests of transfer {id} cannot be counted: {error}"),
+    };
     let taken = candidates.iter().find(|candidate| candidate.path == path);
     let seconds = taken.map_or(0.0, |taken| taken.seconds);
     log!(

@@ -14,7 +14,7 @@ pub mod run;
 pub mod verify;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use engine::Candidate;
 pub use engine::cuda::rates::{self, known as known_rates};
@@ -34,9 +34,10 @@ use engine::{explain, select};
 use plan::PlannedBlocks;
 use prepared::{PreparedPairs, Route};
 use run::Run;
+use run::deadline::Deadlines;
 
 use crate::cuda::stream::CallerStream;
-use crate::error::{Error, Result, Status, ensure, fail};
+use crate::error::{Result, ensure, fail};
 use crate::layout::Layout;
 use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
@@ -126,14 +127,14 @@ impl Transfer {
         self.start_or_capture(stream).inspect_err(|_| self.restore(before))
     }
 
-    /// Locks the transfer for a submission. Other threads that submit it fail until the lock is dropped.
+    /// Locks the transfer for a submission. Fails if a run is in flight. Waits for another thread that submits while none is: its
+    /// run may have ended within its call, and the end was reported before the call returns.
     fn turn(&self) -> Result<MutexGuard<'_, ()>> {
-        self.submitting.try_lock().ok_or_else(|| {
-            Error::new(
-                Status::Busy,
-                "another thread is submitting the transfer; wait for its run, then submit it again",
-            )
-        })
+        if let Some(turn) = self.submitting.try_lock() {
+            return Ok(turn);
+        }
+        self.runs.ensure_idle()?;
+        Ok(self.submitting.lock())
     }
 
     /// Prepares other pairs for the next run. Returns the previous work.
@@ -152,11 +153,25 @@ impl Transfer {
     }
 
     fn start(&self, prepared: &PreparedPairs) -> Result<()> {
-        prepared.engine.submit(&|| self.begin(prepared))
+        self.within_limit(prepared, || prepared.engine.submit(&|| self.begin(prepared)))
     }
 
     fn start_on(&self, prepared: &PreparedPairs, stream: CallerStream) -> Result<()> {
-        prepared.on_streams()?.submit_on(stream, &|| self.begin(prepared))
+        let on_streams = prepared.on_streams()?;
+        self.within_limit(prepared, || on_streams.submit_on(stream, &|| self.begin(prepared)))
+    }
+
+    /// Submits a run, which ends at its deadline if it has one. The deadline is added after the run has started, because the
+    /// end of a run that could not be started is not reported.
+    fn within_limit(&self, prepared: &PreparedPairs, submit: impl FnOnce() -> Result<()>) -> Result<()> {
+        let Some(limit) = &prepared.limit else { return submit() };
+        let watch = Deadlines::get().reserve()?;
+        let deadline = Instant::now().checked_add(limit.after);
+        submit()?;
+        if let Some(deadline) = deadline {
+            self.runs.limit(watch, deadline, limit);
+        }
+        Ok(())
     }
 
     fn start_or_capture(&self, stream: CallerStream) -> Result<()> {
@@ -182,6 +197,11 @@ impl Transfer {
             Unsupported,
             "runs of a graph can't be verified, because the host does not take part in them; create the transfer without \
              checksums"
+        );
+        ensure!(
+            prepared.limit.is_none(),
+            Unsupported,
+            "runs of a graph can't have a deadline, because the host does not take part in them; set timeout_ns to 0"
         );
         log!(Debug, "transfer {} captured into a graph", self.completion().log_id());
         // Kept before the driver is called, because the graph may use it even if the driver reports a failure.
@@ -263,29 +283,29 @@ impl Transfer {
         self.prepared().path
     }
 
-    /// Its size with its current pairs.
-    pub fn summary(&self) -> Summary {
+    /// Its size with its current pairs. Fails if its requests cannot be counted.
+    pub fn summary(&self) -> Result<Summary> {
         self.prepared().summary()
     }
 
     /// Says which path it takes, the expected throughput, and why it takes no other path. Moves nothing.
-    pub fn explain(&self) -> Explanation {
+    pub fn explain(&self) -> Result<Explanation> {
         let prepared = self.prepared();
         let layers = self.route.preferences.by_layer.then(|| self.completion().layers());
-        explain::explain(
+        Ok(explain::explain(
             prepared.path,
-            prepared.summary(),
+            prepared.summary()?,
             [&prepared.loops(self.route.preferences.by_layer), &prepared.conditions()],
             &prepared.candidates(),
             layers,
             prepared.is_assumed(),
-        )
+        ))
     }
 
     /// The paths that were compared, beginning with the one that it takes.
     pub fn path_choices(&self) -> Vec<PathChoice> {
         let prepared = self.prepared();
-        explain::choices(prepared.path, prepared.summary().bytes, &prepared.candidates())
+        explain::choices(prepared.path, prepared.plan.bytes(), &prepared.candidates())
     }
 
     /// Duration of the last run that ended.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::engine::contexts::Contexts;
 use super::engine::explain::Summary;
@@ -11,12 +12,12 @@ use super::engine::{Candidate, Engine, OnStreams, select};
 use super::path::TransferPath;
 use super::plan::{Outline, Plan, PlannedBlocks};
 use super::request::{Preferences, Step};
-use super::run::completion::Account;
+use super::run::completion::{Account, Limit};
 use super::run::history::{self, Record};
 use super::verify::Verification;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
-use crate::layout::Layout;
+use crate::layout::{Layout, Memory};
 
 /// The inputs for preparing an engine that do not depend on the pairs.
 pub(super) struct Route {
@@ -47,6 +48,7 @@ impl Route {
             self.contexts.ensure_alive()?;
         }
         let expected = step.expected(self.verifies_source)?;
+        let step_timeout = step.timeout;
         let plan = match &step.tables {
             Some(tables) => Plan::of_tokens(&self.outline, tables, spare)?,
             None => Plan::new(&self.outline, step.pairs, spare)?,
@@ -62,15 +64,18 @@ impl Route {
             None => select::prepare(self.path, sides, plan, &self.preferences, step.notification)?,
         };
         let path = engine.path();
+        let limit = step_timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
+        let limit = limit.map(|after| Arc::new(Limit { after, path: described(path, sides) }));
         let record = engine.learns_from_runs().then(|| history::of(path, source, destination));
         let account = Account {
             bytes: kept.bytes(),
             user_data: step.user_data,
             // With verification, the duration is not that of the path alone.
             record: record.clone().filter(|_| verification.is_none()),
+            is_limited: limit.is_some(),
         };
         let needs = Needs::of(&*engine, touched, self.contexts.clone(), account);
-        Ok(PreparedPairs { path, plan: kept, engine, needs, record, verification })
+        Ok(PreparedPairs { path, plan: kept, engine, needs, record, verification, limit })
     }
 
     /// Fails if there is a notification and no remote agent.
@@ -95,6 +100,8 @@ pub(super) struct PreparedPairs {
     record: Option<Arc<Record>>,
     /// Compares the blocks after the last byte.
     pub verification: Option<Arc<Verification>>,
+    /// How long a run may take.
+    pub limit: Option<Arc<Limit>>,
 }
 
 impl PreparedPairs {
@@ -116,16 +123,16 @@ impl PreparedPairs {
         on_streams.check_stream(stream)
     }
 
-    /// The size of the transfer.
-    pub fn summary(&self) -> Summary {
-        let (moves, requests) = (self.engine.moves(), self.engine.requests());
-        Summary {
+    /// The size of the transfer. Fails if its requests cannot be counted.
+    pub fn summary(&self) -> Result<Summary> {
+        let (moves, requests) = (self.engine.moves(), self.engine.requests()?);
+        Ok(Summary {
             bytes: self.plan.bytes(),
             pieces: self.plan.pieces(),
             moves,
             requests,
             excess: self.engine.excess(),
-        }
+        })
     }
 
     /// The loops that are copied; those of the first layer if layers are moved one by one.
@@ -151,5 +158,17 @@ impl PreparedPairs {
     /// Whether the estimated duration is an assumption, because no run on this path was timed.
     pub fn is_assumed(&self) -> bool {
         self.record.as_ref().is_some_and(|record| !record.seconds(self.plan.bytes()).1)
+    }
+}
+
+/// A path, and the peer if there is one.
+fn described(path: TransferPath, sides: [&Arc<Layout>; 2]) -> String {
+    let peer = sides.into_iter().find_map(|side| match side.memory() {
+        Memory::Remote(remote) => Some(remote.peer.name()),
+        Memory::Local(_) => None,
+    });
+    match peer {
+        Some(peer) => format!("{path} with agent '{peer}'"),
+        None => path.to_string(),
     }
 }

@@ -91,6 +91,8 @@ pub struct Step<'a> {
     pub notification: Option<Vec<u8>>,
     /// Expected CRC32C of the destination's blocks, one per pair. They are compared before the run ends.
     pub checksums: Option<&'a [u32]>,
+    /// How long a run with these blocks may take; `None` for the limit of the transfer, `Duration::MAX` for none.
+    pub timeout: Option<Duration>,
 }
 
 impl<'a> Step<'a> {
@@ -125,6 +127,8 @@ pub struct Preferences {
     pub path: Option<TransferPath>,
     /// How long a transfer with a peer may make no progress; `None` for the default.
     pub stall_timeout: Option<Duration>,
+    /// How long a run may take; `None` for no limit.
+    pub timeout: Option<Duration>,
 }
 
 /// The expected contents of a destination's blocks.

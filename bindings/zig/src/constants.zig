@@ -284,7 +284,10 @@ pub const Path = enum(u32) {
 pub const ServeFlags = packed struct(u64) {
     /// Peers may write to the layout, too.
     write: bool = false,
-    _: u63 = 0,
+    /// The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with layouts in
+    /// host memory need it.
+    from_host: bool = false,
+    _: u62 = 0,
 };
 
 /// Flags of ShareOptions.

@@ -116,6 +116,8 @@ pub const TransferOptions = struct {
     /// Nanoseconds without progress after which a run with a peer ends with TimedOut; 0 for 30 s with staging memory,
     /// and for no limit without.
     stall_timeout_ns: u64 = 0,
+    /// Nanoseconds after which a run ends with TimedOut, by any path; 0 for no limit.
+    timeout_ns: u64 = 0,
 };
 
 /// Blocks of the next run.
@@ -127,6 +129,9 @@ pub const SubmitOptions = struct {
     source_table: ?BlockTable = null,
     destination_table: ?BlockTable = null,
     num_tokens: u64 = 0,
+    /// Nanoseconds after which a run with these blocks ends with TimedOut; 0 for `timeout_ns` of the transfer, and
+    /// `forever` for no limit.
+    timeout_ns: u64 = 0,
 };
 
 /// C options, and the tables that they point to.

@@ -98,12 +98,17 @@ CASE(a_negative_limit_is_the_shortest_one) {
         serve.stall_timeout = limit;
         kvmem::TransferOptions transfer;
         transfer.stall_timeout = limit;
+        transfer.timeout = limit;
+        kvmem::SubmitOptions submit;
+        submit.timeout = limit;
         kvmem::NixlOptions nixl;
         nixl.timeout = limit;
-        return std::array<std::uint64_t, 6>{
+        return std::array<std::uint64_t, 8>{
             broker.c().client_timeout_ns, publish.c().lifetime_ns,
             fetch.c().timeout_ns,         serve.c().stall_timeout_ns,
             kvmem::detail::TransferOptionsInC(transfer).c.stall_timeout_ns,
+            kvmem::detail::TransferOptionsInC(transfer).c.timeout_ns,
+            kvmem::detail::SubmitOptionsInC(submit).c.timeout_ns,
             kvmem::detail::NixlOptionsInC(nixl).c.timeout_ns};
     };
     const auto all = [&](std::chrono::nanoseconds limit, std::uint64_t expected) {

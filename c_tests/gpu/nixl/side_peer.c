@@ -2,6 +2,7 @@
 // The peer process: an agent with one registered side, serving its socket until the test closes it.
 #include "side_peer.h"
 
+#include "elastic_side.h"
 #include "kv_peer_wire.h"
 
 /* Sent as KV_PEER_OPEN. */
@@ -16,11 +17,21 @@ static side own_side;
 
 void side_peer_start(kv_peer *peer, const char *name, place place, int device,
                      const kvmem_layout_config *config, uint32_t seed) {
+    side_peer_start_served(peer, name, place, device, config, seed, NULL);
+}
+
+void side_peer_start_served(kv_peer *peer, const char *name, place place, int device,
+                            const kvmem_layout_config *config, uint32_t seed, const kvmem_serve_options *serve) {
     *peer = (kv_peer){.process = peer_start("side_peer")};
     CHECK(strlen(name) < sizeof(peer->name));
     strcpy(peer->name, name);
-    kv_model_open(&peer->model, config, seed);
-    setup setup = {.kv = {.config = *config, .seed = seed}, .place = (int32_t)place, .device = device};
+    kvmem_layout_config model = *config;
+    if (place_is_elastic(place)) model.alignment = ELASTIC_MODEL_ALIGNMENT;
+    kv_model_open(&peer->model, &model, seed);
+    setup setup = {.kv = {.config = *config, .seed = seed, .is_served = serve != NULL},
+                   .place = (int32_t)place,
+                   .device = device};
+    if (serve != NULL) setup.kv.serve = *serve;
     strcpy(setup.kv.name, name);
     frame_send(peer->process.socket, KV_PEER_OPEN, &setup, sizeof(setup));
     peer->metadata = frame_expect(peer->process.socket, KV_PEER_OPEN);
@@ -34,6 +45,7 @@ static void serve_open(int socket, const message *request) {
     own_agent = agent_open(setup.kv.name);
     side_open(&own_side, (place)setup.place, setup.device, &setup.kv.config, own_agent,
               (uint32_t)setup.kv.seed);
+    if (setup.kv.is_served) EXPECT_OK(kvmem_layout_serve(own_side.model.layout, &setup.kv.serve, ERR));
     CLEANUP(message_free) message metadata = agent_metadata(own_agent);
     CLEANUP(message_free) message descriptor = layout_descriptor(own_side.model.layout);
     frame_send(socket, KV_PEER_OPEN, metadata.data, metadata.size);

@@ -12,3 +12,6 @@ void side_peer_role(int socket);
 /* Starts the process; its memory is filled from the seed. */
 void side_peer_start(kv_peer *peer, const char *name, place place, int device,
                      const kvmem_layout_config *config, uint32_t seed);
+/* The same with a layout that its owner serves by these options; NULL: not. */
+void side_peer_start_served(kv_peer *peer, const char *name, place place, int device,
+                            const kvmem_layout_config *config, uint32_t seed, const kvmem_serve_options *serve);

@@ -54,6 +54,23 @@ TEST(in_flight_it_is_in_progress_and_waits_time_out) {
     }
 }
 
+TEST(a_late_run_ends_at_its_deadline) {
+    for (size_t i = 0; i < NUM(ways); i++) {
+        OPENED(disk_flight, flight, ways[i]);
+        flight_create(&flight, it.staging_size = 4 * 480, it.timeout_ns = SECONDS(1));
+        take_off(&flight);
+        flight_expect_end(&flight, KVMEM_STATUS_TIMED_OUT, "was not complete after 1000 ms");
+        CHECK_HAS(test_last_message(), TEXT("at least 0 of %d bytes", (int)flight_bytes(&flight)));
+        flight_expect_completion(&flight, KVMEM_STATUS_TIMED_OUT);
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, ERR));
+        SIM(sim_go());
+        kvmem_status status = KVMEM_STATUS_BUSY;
+        while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(flight.transfer, ERR);
+        CHECK_EQ(status, KVMEM_STATUS_OK);
+        land(&flight);
+    }
+}
+
 /* What is in flight holds what it touches, and lets go of it when it has landed. */
 TEST(handles_may_go_while_it_is_in_flight) {
     for (size_t i = 0; i < NUM(ways); i++) {

@@ -50,6 +50,69 @@ TEST(in_flight_it_is_in_progress_and_waits_time_out) {
     run(&flight);
 }
 
+static void submit_when_free(const flight *flight) {
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(flight->transfer, ERR);
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+}
+
+static void expect_late(flight *flight) {
+    flight_expect_end(flight, KVMEM_STATUS_TIMED_OUT, "by CUDA copy was not complete after 1000 ms");
+    flight_expect_completion(flight, KVMEM_STATUS_TIMED_OUT);
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "still in use", kvmem_transfer_submit(flight->transfer, ERR));
+    SIM(sim_go());
+    submit_when_free(flight);
+    flight_land(flight);
+    flight_expect_completion(flight, KVMEM_STATUS_OK);
+}
+
+/* What the driver has goes on; the memory is in use until then. */
+TEST(a_late_run_ends_at_its_deadline) {
+    OPENED(copy_flight, flight, PLACE_DEVICE);
+    flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY, it.timeout_ns = SECONDS(1));
+    take_off(&flight);
+    expect_late(&flight);
+}
+
+TEST(a_late_run_on_a_stream_ends_at_its_deadline) {
+    OPENED(stream, stream, 0);
+    OPENED(copy_flight, flight, PLACE_DEVICE);
+    flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY, it.timeout_ns = SECONDS(1));
+    SIM(sim_hold());
+    flight_submit_on(&flight, stream.handle);
+    expect_late(&flight);
+}
+
+/* One that waits for resources of another run has not begun: it never does. */
+TEST(a_late_run_that_has_not_begun_never_begins) {
+    SIM(sim_reset());
+    OPENED(flight, first, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 10);
+    OPENED(flight, second, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20);
+    flight_create(&first, it.path = KVMEM_PATH_CUDA_STAGED);
+    flight_create(&second, it.path = KVMEM_PATH_CUDA_STAGED, it.timeout_ns = MILLISECONDS(20));
+    SIM(sim_hold());
+    flight_submit(&first);
+    await_calls("cuLaunchKernel", 1);
+    const uint64_t launches = SIM(sim_calls("cuLaunchKernel"));
+    flight_submit(&second);
+    flight_expect_end(&second, KVMEM_STATUS_TIMED_OUT, "at least 0 of");
+    CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), launches);
+    SIM(sim_go());
+    flight_land(&first);
+    kv_side_check(&second.destination.model);
+}
+
+TEST(a_graph_has_no_deadline) {
+    OPENED(stream, stream, 0);
+    OPENED(copy_flight, flight, PLACE_DEVICE);
+    flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY, it.timeout_ns = SECONDS(1));
+    stream_begin_capture(&stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "graph can't have a deadline",
+                   kvmem_transfer_submit_on_stream(flight.transfer, stream.handle, ERR));
+    stream_drop_capture(&stream);
+    run(&flight);
+}
+
 /* Nothing waits unasked: who shrinks is told, and may come again. */
 TEST(memory_in_flight_is_not_taken_away) {
     OPENED(copy_flight, flight, PLACE_ELASTIC);

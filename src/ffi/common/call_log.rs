@@ -18,7 +18,7 @@ pub fn returned(body_name: &'static str, status: kvmem_status) {
 #[cold]
 fn write_returned(body_name: &'static str, status: kvmem_status) {
     let (module, function) = split(body_name);
-    write(Level::Trace, module, format!("{function}: {}", name(status)));
+    write(Level::Trace, module, format_args!("{function}: {}", name(status)));
 }
 
 /// Logs a call that failed. A timeout is logged like a success, because callers that poll expect it.
@@ -26,7 +26,7 @@ pub fn failed(body_name: &'static str, error: &Error) {
     let level = if error.status() == Status::TimedOut { Level::Trace } else { Level::Debug };
     if enabled(level) && !body_name.is_empty() {
         let (module, function) = split(body_name);
-        write(level, module, format!("{function}: {}: {error}", name(error.status() as i32)));
+        write(level, module, format_args!("{function}: {}: {error}", name(error.status() as i32)));
     }
 }
 

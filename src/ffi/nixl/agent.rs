@@ -153,6 +153,9 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
 /// Destroys an agent handle. The agent ends when no registration, layout or transfer uses it.
 ///
 /// The destroy call of the last handle that uses the agent ends the thread of the agent before it returns.
+/// If a transfer in flight, or a session of a peer with a served layout, uses the agent longer, its thread
+/// ends after that. A process that calls exit waits up to 10 s for agents that are being destroyed. It does
+/// not destroy those that are left.
 ///
 /// @param agent an agent that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

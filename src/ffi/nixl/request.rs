@@ -147,9 +147,9 @@ pub unsafe extern "C" fn kvmem_request_make(
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///
-/// Notes: NIXL copies host memory of a peer within its call. A request of at most 1 MiB to a peer is
-/// therefore posted by the calling thread, if no other thread uses the agent; a larger one by the thread of
-/// the agent.
+/// Notes: NIXL copies host memory of a peer within its call. A request to a peer, of at most 1 MiB in at most
+/// 128 descriptors, is therefore posted by the calling thread, if no other thread uses the agent; a larger
+/// one by the thread of the agent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_post(
     request: *mut kvmem_request,

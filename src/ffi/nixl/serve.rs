@@ -14,6 +14,9 @@ use crate::transfer::engine::nixl::served::{ServeOptions, serve};
 
 /// Peers may write to the layout, too.
 pub const KVMEM_SERVE_WRITE: u64 = 1;
+/// The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with layouts in
+/// host memory need it.
+pub const KVMEM_SERVE_FROM_HOST: u64 = 2;
 
 /// Options of kvmem_layout_serve.
 #[repr(C)]
@@ -23,7 +26,7 @@ pub struct kvmem_serve_options {
     pub struct_size: usize,
     /// KVMEM_SERVE_* flags.
     pub flags: u64,
-    /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB.
+    /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB, or 64 MiB in GPU memory.
     pub arena_size: u64,
     /// How long a peer may neither read nor write while the owner waits for it, in nanoseconds; then it loses
     /// its part of the staging memory. 0 for 30 s.
@@ -43,17 +46,19 @@ pub unsafe extern "C" fn kvmem_serve_options_init(options: *mut kvmem_serve_opti
 /// A transfer between layouts that store the same tokens differently has a contiguous range per row, and
 /// NIXL takes microseconds for each. For peers of a layout that is served, this process gathers rows in
 /// staging memory, which they read in large ranges, or scatters what they have written there. Their transfers
-/// use this if it takes less time. Get the metadata of the agent, and export the layout, after this call.
+/// use this if it takes less time. For a layout in GPU memory the staging memory is plain memory of the same
+/// GPU, and a kernel gathers and scatters. Get the metadata of the agent, and export the layout, after this
+/// call.
 ///
-/// @param layout a layout in host memory of this process that was built with an agent
+/// @param layout a layout in host or GPU memory of this process that was built with an agent
 /// @param options options; NULL for the defaults
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: an option is invalid
 ///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
 ///           peers
 ///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in GPU memory, on disk, or in memory of another
-///           process
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, on disk, or in memory of another process
+///         KVMEM_STATUS_CUDA: the driver cannot provide what copies on the GPU need
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the staging memory cannot be allocated
 ///         KVMEM_STATUS_NIXL: NIXL cannot register the staging memory
 ///
@@ -79,10 +84,11 @@ pub unsafe extern "C" fn kvmem_layout_serve(
 }
 
 fn converted(options: &kvmem_serve_options) -> Result<ServeOptions, Error> {
-    check_flags("kvmem_serve_options", options.flags, KVMEM_SERVE_WRITE)?;
+    check_flags("kvmem_serve_options", options.flags, KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST)?;
     Ok(ServeOptions {
         arena_size: options.arena_size,
         writes: options.flags & KVMEM_SERVE_WRITE != 0,
+        from_host: options.flags & KVMEM_SERVE_FROM_HOST != 0,
         stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),
     })
 }

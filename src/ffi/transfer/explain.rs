@@ -48,7 +48,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
         call(error, |scope| {
             let info = out(info, "info")?;
             let transfer = borrow(scope, transfer)?;
-            let summary = transfer.summary();
+            let summary = transfer.summary()?;
             info.write(kvmem_transfer_info {
                 bytes: summary.bytes,
                 num_pieces: summary.pieces,
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn kvmem_transfer_explain(
     unsafe {
         call(error, |scope| {
             let text = if text.is_null() { None } else { Some(Out::new(text)?) };
-            let explained = borrow(scope, transfer)?.explain();
+            let explained = borrow(scope, transfer)?.explain()?;
             if !explanation.is_null() {
                 explanation.write(kvmem_transfer_explanation {
                     num_moves: explained.moves,

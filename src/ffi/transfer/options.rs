@@ -10,6 +10,7 @@ use crate::ffi::common::options::{check_flags, init, not_one_of, options};
 use crate::ffi::common::pointer::items;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
+use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::path::PATHS;
 use crate::nixl::service::ensure_not_for_services;
@@ -156,6 +157,13 @@ pub struct kvmem_transfer_options {
     /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
     /// KVMEM_STATUS_BUSY.
     pub stall_timeout_ns: u64,
+    /// Nanoseconds that a run may take, from its submission on, by any path; 0 or KVMEM_TIMEOUT_FOREVER: no
+    /// limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
+    /// message has the path, the limit and how many bytes have moved at least. Parts that had started use
+    /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
+    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
+    /// the run waits for, and verification. Not supported in a graph.
+    pub timeout_ns: u64,
 }
 options!(kvmem_transfer_options);
 
@@ -200,6 +208,7 @@ pub(in crate::ffi) unsafe fn request<'a>(
                 user_data: options.user_data,
                 notification: (!options.notification.is_null()).then(|| message.to_vec()),
                 checksums: checksums(options.checksums, options.num_pairs)?,
+                timeout: None,
             },
             wanted: wanted(options)?,
             parts: parts(options)?,
@@ -282,6 +291,11 @@ pub(in crate::ffi) unsafe fn tables<'a>(
     Ok(Some(TokenTables { sides, tokens: num_tokens }))
 }
 
+/// How long a run may take; `None` if that was not set.
+pub(in crate::ffi) fn limit(timeout_ns: u64) -> Option<Duration> {
+    (timeout_ns > 0).then(|| timeout(timeout_ns).unwrap_or(Duration::MAX))
+}
+
 fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let compute_is_idle = match options.compute {
@@ -302,6 +316,7 @@ fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
         by_layer: options.flags & KVMEM_TRANSFER_BY_LAYER != 0,
         path: asked,
         stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),
+        timeout: limit(options.timeout_ns),
     })
 }
 

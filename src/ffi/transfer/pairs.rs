@@ -12,7 +12,7 @@ use crate::ffi::common::pointer::items;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::transfer::kvmem_transfer;
-use crate::ffi::transfer::options::{checksums, kvmem_block_pair, kvmem_block_table, tables};
+use crate::ffi::transfer::options::{checksums, kvmem_block_pair, kvmem_block_table, limit, tables};
 use crate::nixl::service::ensure_not_for_services;
 use crate::transfer::{BlockPair, Step};
 
@@ -42,6 +42,9 @@ pub struct kvmem_submit_options {
     pub destination_table: *const kvmem_block_table,
     /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
     pub num_tokens: u64,
+    /// Nanoseconds that runs with these blocks may take; 0 for `timeout_ns` of the transfer;
+    /// KVMEM_TIMEOUT_FOREVER for no limit. See `timeout_ns` of kvmem_transfer_options.
+    pub timeout_ns: u64,
 }
 options!(kvmem_submit_options);
 
@@ -65,15 +68,15 @@ pub unsafe extern "C" fn kvmem_submit_options_init(options: *mut kvmem_submit_op
 ///
 /// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The
 /// path is selected again for the new blocks; kvmem_transfer_get_info and kvmem_transfer_explain report them.
-/// kvmem_transfer_submit repeats the last blocks, with the same user_data, notification and checksums. A
-/// transfer has one run in flight at a time; use as many transfers as there are steps at the same time.
+/// kvmem_transfer_submit repeats the last blocks, with the same user_data, notification, checksums and limit.
+/// A transfer has one run in flight at a time; use as many transfers as there are steps at the same time.
 ///
 /// If the call fails, no run has started, and the transfer keeps its previous blocks.
 ///
 /// @param transfer a transfer
 /// @param options the new pairs or block tables
 /// @return KVMEM_STATUS_OK: the run has started
-///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer
+///         KVMEM_STATUS_BUSY: a run is in flight
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
 ///           twice; memory is both read and written; pairs are given, and block sizes differ; a notification
 ///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
@@ -111,6 +114,7 @@ pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<
             user_data: options.user_data,
             notification: (!options.notification.is_null()).then(|| message.to_vec()),
             checksums: checksums(options.checksums, options.num_pairs)?,
+            timeout: limit(options.timeout_ns),
         })
     }
 }

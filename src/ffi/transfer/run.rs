@@ -134,9 +134,13 @@ pub(in crate::ffi) unsafe fn created(
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
 ///           transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs, or deadlines, could not be
+///           started
 ///
 /// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.
+/// A run between host memory and a peer, of at most 1 MiB in at most 128 ranges, is executed by the calling
+/// thread, if no other thread uses the agent: NIXL copies memory of a peer on the same machine within its
+/// calls, this much in less than 1 ms. The agent's thread executes larger runs, and those that wait longer.
 /// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
 /// cache. kvmem_region_sync makes them durable.
 #[unsafe(no_mangle)]
@@ -155,6 +159,9 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 ///         KVMEM_STATUS_CANCELLED: the run was cancelled before all of it had started
+///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `timeout_ns`, or a transfer with a peer
+///           made no progress for `stall_timeout_ns`. While its memory is in use, submit fails with
+///           KVMEM_STATUS_BUSY
 ///         KVMEM_STATUS_CORRUPT: all blocks have moved, and a checksum differs
 ///         KVMEM_STATUS_IO: reading or writing a file failed, for example past the end of a truncated file
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the file system is full, or a thread for I/O or verification could not
@@ -182,7 +189,8 @@ pub unsafe extern "C" fn kvmem_transfer_poll(
 /// @param transfer a transfer
 /// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
 /// @return any status of kvmem_transfer_poll, and
-///         KVMEM_STATUS_TIMED_OUT: the run is still in flight
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, and kvmem_transfer_poll returns
+///           KVMEM_STATUS_IN_PROGRESS; or the run has ended with this status
 ///
 /// Notes: the waiting thread takes part in a copy between host layouts, and checks the timeout after each
 /// MiB. If more than 50 ms are left, it also makes the NIXL calls of a transfer over NIXL, in steps of at

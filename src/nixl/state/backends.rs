@@ -10,7 +10,7 @@ use crate::error::{Error, Result, ensure};
 use crate::log::log;
 use crate::nixl::backend::{Backend, MemoryList, Params};
 use crate::nixl::call::{c_string, check, copied};
-use crate::nixl::{library, signals, sys, ucx_log};
+use crate::nixl::{exit, library, signals, sys, ucx_log};
 
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
 const GDS_PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];
@@ -35,6 +35,7 @@ impl AgentState {
         let raw = create()
             .or_else(|first| ucx_log::repeat_collecting(plugin, first, create))
             .map_err(|error| self.explain_refusal(plugin, parameters, error))?;
+        exit::precedes(plugin);
         let mut backend = Backend { raw, memory_types: Vec::new() };
         let known = self.backend_properties(&backend).map(|(types, _)| types);
         // NIXL has the backend whether or not this fails, and it cannot be created again.

@@ -28,7 +28,7 @@ use super::raw::{AgentTelemetry, RawSpans, Segments, SegmentsId, ViewId};
 use super::remote::{LookUp, Remote};
 use super::request::{ListId, PreparedList, RequestHandle, RequestId};
 use super::service::Services;
-use super::{signals, sys};
+use super::{exit, signals, sys};
 use crate::error::{Error, Result};
 use crate::log::log;
 use crate::log_id::LogId;
@@ -76,6 +76,7 @@ impl AgentState {
         let status = unsafe { sys::nixl_capi_create_configured_agent(name.as_ptr(), &raw, &mut agent) };
         check(status, || format!("create agent '{}'", name.to_string_lossy()))
             .map_err(|error| explain_creation(error, config))?;
+        exit::precedes("agents");
         let mut state = Self::around(agent, name.into(), log_id);
         state.sum = config.telemetry.then(AgentTelemetry::default);
         Ok(state)
@@ -120,6 +121,11 @@ impl AgentState {
     /// Whether it has to do with GPU memory, its own or a peer's.
     pub(super) fn uses_gpu(&self) -> bool {
         self.uses_gpu
+    }
+
+    /// Whether it has a backend that may write files: any but UCX.
+    pub(super) fn may_write_files(&self) -> bool {
+        self.backends.keys().any(|plugin| plugin != "UCX")
     }
 
     pub(super) fn next_id(&mut self) -> u64 {

@@ -69,9 +69,9 @@ pub trait Engine: Send + Sync {
     /// Number of contiguous spans that it copies.
     fn moves(&self) -> u64;
 
-    /// Number of NIXL requests, or of reads and writes of a file.
-    fn requests(&self) -> u64 {
-        0
+    /// Number of NIXL requests, or of reads and writes of a file. Fails if they cannot be listed.
+    fn requests(&self) -> Result<u64> {
+        Ok(0)
     }
 
     /// Bytes that it reads and discards.

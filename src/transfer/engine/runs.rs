@@ -11,7 +11,8 @@ use super::contexts::Contexts;
 use crate::error::{Error, Result, Status};
 use crate::layout::{Layout, TouchedExtents};
 use crate::transfer::plan::Plan;
-use crate::transfer::run::completion::{Account, Completion};
+use crate::transfer::run::completion::{Account, Completion, Limit};
+use crate::transfer::run::deadline::Reservation;
 use crate::transfer::run::{Run, RunHolds};
 
 /// The runs of one transfer, with any engine.
@@ -82,8 +83,17 @@ impl Runs {
         Ok(Run::start(self.completion.clone(), self.busy.clone(), needs.account.clone(), held))
     }
 
+    /// Ends the run that was just submitted at a deadline, unless it has ended before.
+    pub fn limit(&self, watch: Reservation, deadline: Instant, limit: &Arc<Limit>) {
+        self.completion.limit(watch, deadline, limit);
+    }
+
     /// Waits for the last run; without a timeout, until it ends. The calling thread does a part of the work if it can.
     pub fn wait(&self, engine: &dyn Engine, timeout: Option<Duration>) -> Result<()> {
+        // The thread that submits a short run ends it.
+        if let Some(()) = self.completion.poll()? {
+            return Ok(());
+        }
         let deadline = deadline(timeout);
         engine.assist(deadline, &|| !self.completion.is_running());
         self.completion.wait(deadline)
@@ -110,11 +120,8 @@ impl Runs {
 
 /// The extents that a plan accesses on both sides.
 pub fn touched(source: &Layout, destination: &Layout, plan: &Plan) -> [TouchedExtents; 2] {
-    [
-        source.touched_extents(plan.moves().map(|each| (each.source_region, each.source, each.size))),
-        destination
-            .touched_extents(plan.moves().map(|each| (each.destination_region, each.destination, each.size))),
-    ]
+    // A part of a block is in one extent, so the footprints are in no other extents than the moves.
+    [source.touched_extents(plan.footprints(0)), destination.touched_extents(plan.footprints(1))]
 }
 
 fn deadline(timeout: Option<Duration>) -> Option<Instant> {

@@ -6,8 +6,10 @@ pub mod alignment;
 mod axes;
 mod canonical;
 mod common_memory;
+mod count;
 mod cut;
 mod description;
+mod footprints;
 mod heads;
 mod linear;
 mod matching;
@@ -229,7 +231,7 @@ impl Plan {
     pub fn count_moves(&self, by_layer: bool) -> u64 {
         match by_layer {
             true => (0..self.layers().count).map(|layer| self.layer(layer).count_moves(false)).sum(),
-            false => self.moves().count() as u64,
+            false => count::moves(self.parts().map(|part| (part.shape, part.blocks))),
         }
     }
 

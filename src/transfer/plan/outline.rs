@@ -14,6 +14,9 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Axis, Geometry, Layout, LayoutPart, Placement};
 use crate::transfer::request::{BlockPair, Wanted};
 
+/// The maximum number of layers that are moved one by one: each has loops of its own.
+const MOST_LAYERS: u64 = 1 << 16;
+
 /// Two layouts that blocks can move between, what is moved of each block, and the loops over it.
 #[derive(Clone, Debug)]
 pub struct Outline {
@@ -179,6 +182,11 @@ impl PartOutline {
             LayerOutline { selection, shape, block }
         };
         let layers = if by_layer { selection.layers.count } else { 0 };
+        ensure!(
+            layers <= MOST_LAYERS,
+            Unsupported,
+            "{layers} layers are to be moved one by one, and {MOST_LAYERS} are the most; select fewer, or move all at once"
+        );
         let whole = outline(selection);
         Ok(Self {
             name: parts[0].name.to_string(),

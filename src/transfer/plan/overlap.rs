@@ -9,8 +9,23 @@ use crate::layout::Layout;
 
 /// Fails if bytes are both read and written.
 pub fn ensure_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
-    let is_apart = !plan.has_common_memory() || are_blocks_apart(source, destination, plan);
+    let is_apart = !plan.has_common_memory()
+        || are_blocks_apart(source, destination, plan)
+        || are_footprints_apart(source, destination, plan);
     if is_apart { Ok(()) } else { ensure_moves_apart(source, destination, plan) }
+}
+
+/// Whether no range of bytes between the first and the last of a block is both read and written. There may be thousands of
+/// moves in each.
+fn are_footprints_apart(source: &Layout, destination: &Layout, plan: &Plan) -> bool {
+    Spans::of([source, destination]).iter().all(|sides| {
+        let [reads, writes] = [0, 1].map(|side| {
+            let ranges = plan.footprints(side);
+            let ranges = ranges.filter_map(|(region, at, size)| Some((sides[side].at(at, region)?, size)));
+            ranges.collect()
+        });
+        ensure_disjoint(reads, writes).is_ok()
+    })
 }
 
 /// Whether no block is both read and written, which takes little time within one layout. Of a block that is both, different
@@ -59,8 +74,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
-    use crate::region::SystemConfig;
+    use crate::layout::{AllocationConfig, Arrangement, Dimensions, LayoutKind, Order};
+    use crate::region::{Region, SystemConfig};
     use crate::transfer::request::{BlockPair, PairedRange, Wanted};
 
     fn layout() -> std::sync::Arc<Layout> {
@@ -93,6 +108,27 @@ mod tests {
             prop_assert_eq!(are_blocks_apart(&layout, &layout, &plan), are_apart);
             prop_assert_eq!(ensure_apart(&layout, &layout, &plan).is_ok(), are_apart);
         }
+    }
+
+    /// Other blocks of another order in the same memory.
+    #[test]
+    fn blocks_of_two_layouts_in_one_region_are_compared_as_wholes() {
+        let dimensions = Dimensions { num_blocks: 12, num_layers: 2, ..Dimensions::small() };
+        let region = Region::system(&SystemConfig { size: 1 << 20, ..SystemConfig::default() }).unwrap();
+        let side = |order: &str| {
+            let kind = LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap()));
+            let builder = Layout::builder(dimensions.clone()).kind(kind).unwrap();
+            builder.regions(vec![region.clone()]).build().unwrap()
+        };
+        let pair = |source, destination| BlockPair { source, destination };
+        let (source, destination) = (side("BLONHC"), side("BLOHNC"));
+        let between =
+            |pairs: &[BlockPair]| Plan::once(&source, &destination, pairs, Wanted::default()).unwrap();
+        let plan = between(&[pair(0, 6), pair(5, 11), pair(1, 8)]);
+        assert!(plan.has_common_memory() && are_footprints_apart(&source, &destination, &plan));
+        assert!(plan.footprints(1).count() < 5 && plan.moves().count() > 100);
+        let meeting = between(&[pair(0, 6), pair(6, 7)]);
+        assert!(ensure_apart(&source, &destination, &meeting).is_err());
     }
 
     #[test]

@@ -7,6 +7,8 @@ use super::nest::LoopOrder;
 use crate::error::{Error, Result, Status, ensure};
 use crate::transfer::request::BlockPair;
 
+/// The maximum number of runs that memory is allocated for before they are known: there may be one for each pair.
+const MOST_AT_ONCE: usize = 4096;
 /// Below this, sorting is cheaper than a table of all destinations.
 const FEW: usize = 256;
 
@@ -157,6 +159,7 @@ fn check_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<(
 /// Replaces `runs` by those of pairs that are consecutive on both sides.
 fn join(runs: &mut Vec<BlockRun>, pairs: impl Iterator<Item = BlockPair>) {
     runs.clear();
+    runs.reserve(pairs.size_hint().0.min(MOST_AT_ONCE));
     for BlockPair { source, destination } in pairs {
         push(runs, BlockRun { source, destination, length: 1 });
     }

@@ -132,6 +132,11 @@ impl Section {
             return Err(Error::new(Status::Panic, "a plan has a part without an outline"));
         };
         let geometry = outline.geometry(side);
+        ensure!(
+            geometry.region_step(Axis::Token) == 0,
+            Unsupported,
+            "each token of the peer's layout has a region of its own"
+        );
         let heads = HeadView::of([outline.geometry(0), outline.geometry(1)])[side].heads();
         let stride = geometry.stride(Axis::Token).max(1);
         let tokens = &part.block.axes[2];

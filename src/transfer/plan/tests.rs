@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cuts;
+mod extremes;
 mod linear;
 mod matrices;
 mod parts;
@@ -141,6 +142,7 @@ proptest! {
         prop_assert_eq!(bytes_of(&moves), expected(&source, &destination, &pairs, layers, outers));
         prop_assert_eq!(plan.bytes(), moves.iter().map(|m| m.size).sum::<u64>());
         prop_assert!(moves.len() as u64 <= plan.most_moves());
+        prop_assert_eq!(plan.count_moves(false), moves.len() as u64);
         prop_assert_eq!(plan.bytes(), plan.pieces() * source.geometry().piece_size());
         for each in &moves {
             prop_assert!(!moves.iter().any(|other| each.goes_on_in(other)), "two moves could be one");

@@ -327,17 +327,17 @@ fn ensure_written_once(
         (table.blocks[entry], from.saturating_sub(start), end.min(start + page).saturating_sub(start))
     });
     entries.extend(found.filter(|(_, from, until)| from < until));
-    entries.sort_unstable();
-    for (index, (block, from, until)) in entries.iter().enumerate() {
-        let same = entries[index + 1..].iter().take_while(|(other, ..)| other == block);
-        for (_, other_from, other_until) in same {
-            let meets = other_from < until && from < other_until && (other_from - from).is_multiple_of(step);
-            ensure!(
-                !meets,
-                InvalidArgument,
-                "token {other_from} of block {block} is a destination twice; name the block once in destination_table"
-            );
-        }
+    // Two entries with the same block have a token in common if that is so for two neighbours in this order: their tokens are
+    // as far apart, and start at the same remainder.
+    entries.sort_unstable_by_key(|(block, from, _)| (*block, from % step, *from));
+    for pair in entries.windows(2) {
+        let ((block, from, until), (other, other_from, _)) = (pair[0], pair[1]);
+        let meets = block == other && from % step == other_from % step && other_from < until;
+        ensure!(
+            !meets,
+            InvalidArgument,
+            "token {other_from} of block {block} is a destination twice; name the block once in destination_table"
+        );
     }
     Ok(())
 }

@@ -9,7 +9,9 @@ use super::resource::Resource;
 use super::run::RequestRun;
 use super::{Holds, Prepared};
 use crate::error::{Result, ensure};
-use crate::nixl::{Agent, CallOptions, CostEstimate, Descriptors, Operation, RequestSide, Telemetry};
+use crate::nixl::{
+    Agent, CallOptions, CostEstimate, Descriptors, Operation, RequestSide, Telemetry, is_short,
+};
 use crate::transfer::run::completion::{Account, Completion};
 use crate::transfer::run::queue::Queue;
 use crate::transfer::run::{Run, RunHolds};
@@ -35,6 +37,7 @@ pub struct Request {
     user_data: u64,
     limit: Option<Duration>,
     bytes: u64,
+    descriptors: u64,
 }
 
 impl Request {
@@ -63,7 +66,7 @@ impl Request {
             prepared: None,
             holds,
         };
-        Ok(Self::around(resource, total(local), options, of_runs))
+        Ok(Self::around(resource, local, options, of_runs))
     }
 
     /// A request on descriptors of two prepared lists, which correspond by position in the lists of indices.
@@ -95,7 +98,7 @@ impl Request {
         let (local_chosen, local_numbers) = local.chosen(local_indices, "local_indices")?;
         let (remote_chosen, remote_numbers) = remote.chosen(remote_indices, "remote_indices")?;
         ensure_corresponding(&local_chosen, &remote_chosen)?;
-        let bytes = total(&local_chosen);
+        let sizes = local_chosen.clone();
         let ids = [local.id, remote.id];
         let given = options.clone();
         let id = agent.call(move |state| {
@@ -110,10 +113,10 @@ impl Request {
             prepared: Some([local.clone(), remote.clone()]),
             holds: Holds::default(),
         };
-        Ok(Self::around(resource, bytes, options, of_runs))
+        Ok(Self::around(resource, &sizes, options, of_runs))
     }
 
-    fn around(resource: Resource, bytes: u64, options: CallOptions, of_runs: RunOptions) -> Self {
+    fn around(resource: Resource, local: &Descriptors, options: CallOptions, of_runs: RunOptions) -> Self {
         let RunOptions { queue, user_data, limit } = of_runs;
         Self {
             resource: Arc::new(resource),
@@ -123,7 +126,8 @@ impl Request {
             options,
             user_data,
             limit,
-            bytes,
+            bytes: total(local),
+            descriptors: local.entries().len() as u64,
         }
     }
 
@@ -144,7 +148,7 @@ impl Request {
             RequestSide::Local | RequestSide::Own => None,
         };
         let peer = peer.transpose().inspect_err(|_| self.busy.store(false, Ordering::Release))?;
-        let account = Account { bytes: self.bytes, user_data: self.user_data, record: None };
+        let account = Account { bytes: self.bytes, user_data: self.user_data, ..Account::default() };
         let held = RunHolds { peer, ..RunHolds::default() };
         let run = Run::start(self.completion.clone(), self.busy.clone(), account, held);
         // NIXL drops the notification of a request that is posted with other options.
@@ -156,7 +160,8 @@ impl Request {
         let task = RequestRun::new(self.resource.clone(), options, self.limit, run);
         let agent = &self.resource.agent;
         // Files are written by the agent's thread, which blocks the signal of a file that grows too large.
-        let is_short = self.bytes <= SHORT && matches!(self.resource.side, RequestSide::Peer(_));
+        let is_short =
+            is_short(self.bytes, self.descriptors) && matches!(self.resource.side, RequestSide::Peer(_));
         // Before the end of the run is reported: what asks for its results then finds that it was posted.
         let was_posted = self.was_posted.swap(true, Ordering::AcqRel);
         let started = if is_short { agent.begin(Box::new(task)) } else { agent.start(Box::new(task)) };
@@ -171,7 +176,10 @@ impl Request {
 
     /// Waits for the end of the last run; `None` waits without a timeout.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
-        self.ensure_posted()?;
+        // The posting thread ends a short run itself.
+        if let Some(()) = self.poll()? {
+            return Ok(());
+        }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.resource.agent.drive(deadline, || !self.completion.is_running());
         self.completion.wait(deadline)
@@ -205,10 +213,6 @@ impl Request {
         Ok(())
     }
 }
-
-/// The largest request that the posting thread moves itself: NIXL copies host memory within the call, this much in about 0.1 ms.
-/// Otherwise the agent's thread would do it, on another core, after 10 to 50 µs.
-const SHORT: u64 = 1 << 20;
 
 /// NIXL reports neither which descriptors differ nor how.
 fn ensure_corresponding(local: &Descriptors, remote: &Descriptors) -> Result<()> {

@@ -38,7 +38,7 @@ impl RequestRun {
         limit: Option<Duration>,
         run: Run,
     ) -> Self {
-        let started = Instant::now();
+        let started = run.started();
         Self {
             resource: Some(resource),
             options,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::deadline::{Deadline, Deadlines, Expires, Reservation};
 use super::history::Record;
 use super::queue::{Queue, QueueEntry};
 use super::spin::is_met_soon;
@@ -31,8 +32,10 @@ pub struct Completion {
     layers: u64,
     /// Layers of the last run that have moved, from the first on.
     moved: AtomicU64,
-    /// The caller cancelled the last run: parts that have not begun must not begin.
-    is_cancelled: Arc<AtomicBool>,
+    /// Bytes of the last run that have moved, if it has a limit and its engine counts them.
+    moved_bytes: AtomicU64,
+    /// The last run was cancelled, by the caller or at its deadline: parts that have not begun must not begin.
+    is_cancelled: AtomicBool,
     queue: Option<Arc<Queue>>,
 }
 
@@ -45,6 +48,16 @@ pub struct Account {
     pub user_data: u64,
     /// Collects the durations of runs.
     pub record: Option<Arc<Record>>,
+    /// It has a [`Limit`].
+    pub is_limited: bool,
+}
+
+/// How long a run may take.
+pub struct Limit {
+    /// From its submission.
+    pub after: Duration,
+    /// What moves the bytes, for the message.
+    pub path: String,
 }
 
 /// The state before a run.
@@ -58,6 +71,8 @@ struct Last {
     duration: Duration,
     /// Of the run in flight.
     account: Account,
+    /// Of the run in flight, if it has one.
+    deadline: Option<(Deadline, Arc<Limit>)>,
 }
 
 impl Completion {
@@ -66,11 +81,17 @@ impl Completion {
         Self {
             log_id: LogId::next(),
             phase: AtomicU8::new(NEVER_RUN),
-            last: Mutex::new(Last { outcome: Ok(()), duration: Duration::ZERO, account: Account::default() }),
+            last: Mutex::new(Last {
+                outcome: Ok(()),
+                duration: Duration::ZERO,
+                account: Account::default(),
+                deadline: None,
+            }),
             over: Condvar::new(),
             layers,
             moved: AtomicU64::new(0),
-            is_cancelled: Arc::default(),
+            moved_bytes: AtomicU64::new(0),
+            is_cancelled: AtomicBool::new(false),
             queue,
         }
     }
@@ -117,6 +138,7 @@ impl Completion {
     pub fn poll(&self) -> Result<Option<()>> {
         match self.phase.load(Ordering::Acquire) {
             RUNNING => Ok(None),
+            // Under the lock, so that the completion is in the queue then.
             _ => self.outcome().map(Some),
         }
     }
@@ -172,9 +194,13 @@ impl Completion {
     pub(super) fn begin(&self, account: Account) -> Before {
         let mut last = self.last();
         last.account = account;
-        let moved = self.moved.swap(0, Ordering::AcqRel);
+        // Both change only under the lock.
+        let moved = self.moved.load(Ordering::Relaxed);
+        self.moved.store(0, Ordering::Release);
+        self.moved_bytes.store(0, Ordering::Relaxed);
         self.is_cancelled.store(false, Ordering::Release);
-        let phase = self.phase.swap(RUNNING, Ordering::AcqRel);
+        let phase = self.phase.load(Ordering::Relaxed);
+        self.phase.store(RUNNING, Ordering::Release);
         drop(last);
         Before { phase, moved }
     }
@@ -194,17 +220,34 @@ impl Completion {
         self.moved.load(Ordering::Acquire) >= layers
     }
 
-    /// Set if the caller cancelled the run.
-    pub(super) fn cancellation(&self) -> &Arc<AtomicBool> {
-        &self.is_cancelled
+    /// Whether the run was cancelled, by the caller or at its deadline.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Acquire)
+    }
+
+    /// Adds to the bytes that the last run has moved.
+    pub(super) fn add_moved(&self, bytes: u64) {
+        self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Reports that `moved` layers have moved.
     pub(super) fn advance(&self, moved: u64) {
         let last = self.last();
+        if !self.is_running() {
+            return;
+        }
         self.moved.store(moved, Ordering::Release);
         drop(last);
         self.over.notify_all();
+    }
+
+    /// Ends the run in flight at `at`, unless it has ended before. Called by the thread that has submitted it.
+    pub fn limit(self: &Arc<Self>, watch: Reservation, at: Instant, limit: &Arc<Limit>) {
+        // Under the lock that the end of the run takes, so that the end removes the deadline.
+        let mut last = self.last();
+        if self.is_running() {
+            last.deadline = Some((watch.add(at, self.clone()), limit.clone()));
+        }
     }
 
     /// Duration of the last run that ended.
@@ -212,18 +255,28 @@ impl Completion {
         self.last().duration
     }
 
-    /// Reports the end of a run. Clears `busy` before the end is visible, and under the lock that [`Self::begin`] takes, so
-    /// that the next run begins after this one was reported.
+    /// Reports the end of a run, unless that was done at its deadline. Clears `busy` before the end is visible, and under the
+    /// lock that [`Self::begin`] takes, so that the next run begins after this one was reported.
     pub(super) fn finish(&self, outcome: Outcome, duration: Duration, busy: Option<&AtomicBool>) {
-        let status = outcome.as_ref().err().map(Error::status);
         let mut last = self.last();
-        let Account { bytes, user_data, record } = std::mem::take(&mut last.account);
+        if let Some(busy) = busy {
+            busy.store(false, Ordering::Release);
+        }
+        if !self.is_running() {
+            return;
+        }
+        if let Some((deadline, _)) = last.deadline.take() {
+            Deadlines::get().remove(deadline);
+        }
+        self.report(last, outcome, duration);
+    }
+
+    fn report(&self, mut last: MutexGuard<'_, Last>, outcome: Outcome, duration: Duration) {
+        let status = outcome.as_ref().err().map(Error::status);
+        let Account { bytes, user_data, record, .. } = std::mem::take(&mut last.account);
         self.log_end(bytes, &outcome, duration);
         if let (None, Some(record)) = (status, record) {
             record.add(bytes, duration);
-        }
-        if let Some(busy) = busy {
-            busy.store(false, Ordering::Release);
         }
         if status.is_none() {
             self.moved.store(self.layers, Ordering::Release);
@@ -258,8 +311,34 @@ impl Completion {
         }
     }
 
+    /// The outcome of the run in flight at its deadline.
+    fn timed_out(&self, limit: &Limit, bytes: u64) -> Error {
+        let of_layers = bytes / self.layers.max(1) * self.moved.load(Ordering::Acquire);
+        let moved = self.moved_bytes.load(Ordering::Relaxed).max(of_layers).min(bytes);
+        let Limit { after, path } = limit;
+        let milliseconds = after.as_secs_f64() * 1e3;
+        let message = format!(
+            "the transfer by {path} was not complete after {milliseconds} ms and was cancelled: at least {moved} of {bytes} \
+             bytes have moved. Increase timeout_ns, or find what delays the path. Parts that had begun use the memory until \
+             they end: then the transfer can be submitted again"
+        );
+        Error::new(Status::TimedOut, message)
+    }
+
     fn last(&self) -> MutexGuard<'_, Last> {
         self.last.lock()
+    }
+}
+
+impl Expires for Completion {
+    /// The end is reported at once, because parts that have begun may never end.
+    fn expire(&self, deadline: Deadline) {
+        let mut last = self.last();
+        let Some((_, limit)) = last.deadline.take_if(|(known, _)| *known == deadline) else { return };
+        self.is_cancelled.store(true, Ordering::Release);
+        let error = self.timed_out(&limit, last.account.bytes);
+        log!(Warn, "transfer {}: {error}", self.log_id);
+        self.report(last, Err(error), limit.after);
     }
 }
 

@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 pub mod completion;
+pub mod deadline;
 pub mod disposal;
 pub mod history;
 pub mod queue;
+pub mod spares;
 mod spin;
 pub mod steps;
 pub mod threads;
@@ -36,6 +38,8 @@ pub struct Run {
     /// The outcome was reported.
     is_reported: bool,
     has_ended: bool,
+    /// It has a deadline, whose message says how many bytes have moved.
+    is_limited: bool,
     /// Dropped before the end is reported.
     held: Option<RunHolds>,
     /// The parts that run in order, and the index of the current one.
@@ -50,8 +54,9 @@ pub struct Run {
 pub trait Steps: Send + Sync {
     /// Number of parts.
     fn count(&self) -> u64;
-    /// Prepares the start of a part.
-    fn prepare(&self, part: u64, run: Run) -> Result<Start>;
+    /// Starts a part. Drops these parts before, because the run may end on another thread before this returns, and the caller
+    /// may free its memory then.
+    fn start(self: Arc<Self>, part: u64, run: Run) -> Result<()>;
 }
 
 /// Compares moved blocks with their expected contents, before the run ends.
@@ -60,18 +65,32 @@ pub trait Verify: Send + Sync {
     fn outcome(&self, layouts: &[Arc<Layout>; 2]) -> Outcome;
 }
 
-/// Starts a part. It holds no objects of the caller that the run does not hold: the run may end on another thread before
-/// this returns, and the caller may free its memory then.
-pub type Start = Box<dyn FnOnce() -> Result<()> + Send>;
+/// A part that is ready to start. It holds no objects of the caller that the run does not hold: the run may end on another
+/// thread before `start` returns, and the caller may free its memory then.
+pub trait Start {
+    /// Starts it.
+    fn start(self) -> Result<()>;
+}
 
-/// Reports whether the caller cancelled the run.
-#[derive(Clone)]
-pub struct Stop(Arc<AtomicBool>);
+/// Reports whether a run was cancelled, and counts its bytes, for threads without access to it.
+#[derive(Clone, Default)]
+pub struct Stop {
+    /// `None` for that of no run.
+    completion: Option<Arc<Completion>>,
+    is_counting: bool,
+}
 
 impl Stop {
-    /// Whether the caller cancelled the run: then no further part may begin.
+    /// Whether the run was cancelled: then no further part may begin.
     pub fn is_asked(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.completion.as_ref().is_some_and(|completion| completion.is_cancelled())
+    }
+
+    /// Counts bytes that have moved, if the run has a deadline.
+    pub fn count(&self, bytes: u64) {
+        if let (true, Some(completion)) = (self.is_counting, &self.completion) {
+            completion.add_moved(bytes);
+        }
     }
 }
 
@@ -107,6 +126,7 @@ impl Run {
         account: Account,
         held: RunHolds,
     ) -> Self {
+        let is_limited = account.is_limited;
         let before = completion.begin(account);
         let started = Instant::now();
         Self {
@@ -116,6 +136,7 @@ impl Run {
             started,
             is_reported: false,
             has_ended: false,
+            is_limited,
             held: Some(held),
             steps: None,
             verification: None,
@@ -139,13 +160,7 @@ impl Run {
     /// Starts the first of several parts; each other one starts when the part before it has ended.
     pub fn in_steps(mut self, steps: Arc<dyn Steps>) -> Result<()> {
         self.steps = Some((steps.clone(), 0));
-        Self::start_part(steps, 0, self)
-    }
-
-    fn start_part(steps: Arc<dyn Steps>, part: u64, run: Self) -> Result<()> {
-        let start = steps.prepare(part, run)?;
-        drop(steps);
-        start()
+        steps.start(0, self)
     }
 
     /// The source and the destination.
@@ -168,14 +183,41 @@ impl Run {
         }
     }
 
-    /// Whether the caller cancelled it.
-    pub fn is_cancelled(&self) -> bool {
-        self.completion.cancellation().load(Ordering::Acquire)
+    /// When it began.
+    pub fn started(&self) -> Instant {
+        self.started
     }
 
-    /// Lets threads without access to the run check whether it was cancelled.
+    /// Whether it was cancelled, by the caller or at its deadline.
+    pub fn is_cancelled(&self) -> bool {
+        self.completion.is_cancelled()
+    }
+
+    /// Whether its outcome was reported: early, or at its deadline.
+    pub fn is_reported(&self) -> bool {
+        self.is_reported || !self.completion.is_running()
+    }
+
+    /// Whether it has a deadline.
+    pub fn is_limited(&self) -> bool {
+        self.is_limited
+    }
+
+    /// Counts bytes that have moved, if it has a deadline.
+    pub fn count(&self, bytes: u64) {
+        if self.is_limited {
+            self.completion.add_moved(bytes);
+        }
+    }
+
+    /// Lets threads without access to the run check whether it was cancelled, and count the bytes that they move.
     pub fn stop(&self) -> Stop {
-        Stop(self.completion.cancellation().clone())
+        Stop { completion: Some(self.completion.clone()), is_counting: self.is_limited }
+    }
+
+    /// The same for threads that only move a part of the way.
+    pub fn stop_without_count(&self) -> Stop {
+        Stop { completion: Some(self.completion.clone()), is_counting: false }
     }
 
     fn ensure_unchanged(&self) -> Result<()> {
@@ -204,14 +246,14 @@ impl Run {
             return self.finish(Err(cancelled()));
         }
         self.steps = Some((steps.clone(), next));
-        if let Err(error) = Self::start_part(steps, next, self) {
+        if let Err(error) = steps.start(next, self) {
             log!(Error, "layer {next} of a transfer could not be started: {error}");
         }
     }
 
     /// Compares the moved blocks if this was requested and the outcome was not reported. Then ends the run.
     fn verify(mut self, outcome: Outcome) {
-        let verifies = outcome.is_ok() && !self.is_reported;
+        let verifies = outcome.is_ok() && !self.is_reported();
         let Some(verification) = self.verification.take().filter(|_| verifies) else {
             return self.finish(outcome);
         };
@@ -294,50 +336,9 @@ impl Drop for Report {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.finish(Err(Error::new(Status::Panic, "the transfer was dropped before its end")));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Weak;
-
-    use super::*;
-
-    /// Two parts. The start of the second returns after another thread has ended the run and the end was reported.
-    struct Parts {
-        completion: Arc<Completion>,
-        own: Weak<Parts>,
-    }
-
-    impl Steps for Parts {
-        fn count(&self) -> u64 {
-            2
+        // An error allocates, which a run that has ended must not.
+        if !self.has_ended {
+            self.finish(Err(Error::new(Status::Panic, "the transfer was dropped before its end")));
         }
-
-        fn prepare(&self, part: u64, run: Run) -> Result<Start> {
-            let (completion, parts) = (self.completion.clone(), self.own.clone());
-            Ok(Box::new(move || {
-                if part == 0 {
-                    run.end(Ok(()));
-                    return Ok(());
-                }
-                let other = std::thread::spawn(move || run.end(Ok(())));
-                completion.wait(None)?;
-                assert!(parts.upgrade().is_none(), "the parts are held after the end was reported");
-                other.join().unwrap();
-                Ok(())
-            }))
-        }
-    }
-
-    #[test]
-    fn the_parts_are_dropped_before_the_end_is_reported() {
-        let completion = Arc::new(Completion::new(2, None));
-        let parts =
-            Arc::new_cyclic(|own: &Weak<Parts>| Parts { completion: completion.clone(), own: own.clone() });
-        let run = Run::start(completion.clone(), Arc::default(), Account::default(), RunHolds::default());
-        run.in_steps(parts).unwrap();
-        completion.wait(None).unwrap();
     }
 }

@@ -40,6 +40,8 @@ struct State {
     entries: VecDeque<QueueEntry>,
     /// `None` if the queue is closed.
     event: Option<OwnedFd>,
+    /// The event fd was asked for. Until then no thread can wait for it, and it is not signalled.
+    is_watched: bool,
 }
 
 /// The caller's reference to a queue. Dropping it closes the queue and its event fd at once: a thread that reports the end
@@ -56,9 +58,15 @@ impl std::ops::Deref for OpenQueue {
 
 impl Drop for OpenQueue {
     fn drop(&mut self) {
-        let closed = std::mem::replace(&mut *self.lock(), State { entries: VecDeque::new(), event: None });
+        let closed = std::mem::replace(&mut *self.lock(), State::of(None));
         let left = Count(closed.entries.len() as u64, "completion");
         log!(Debug, "queue {} destroyed with {left} in it", self.log_id);
+    }
+}
+
+impl State {
+    fn of(event: Option<OwnedFd>) -> Self {
+        Self { entries: VecDeque::new(), event, is_watched: false }
     }
 }
 
@@ -71,7 +79,7 @@ impl Queue {
         log!(Debug, "queue {log_id} created: event fd {}", event.as_raw_fd());
         Ok(Arc::new(Self {
             log_id,
-            state: Mutex::new(State { entries: VecDeque::new(), event: Some(event) }),
+            state: Mutex::new(State::of(Some(event))),
             has_some: AtomicBool::new(false),
             arrival: Condvar::new(),
         }))
@@ -79,16 +87,23 @@ impl Queue {
 
     /// The event fd, which is readable while there are completions; -1 if the queue is closed.
     pub fn fd(&self) -> RawFd {
-        self.lock().event.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+        let mut state = self.lock();
+        let State { entries, event: Some(event), is_watched } = &mut *state else { return -1 };
+        if !std::mem::replace(is_watched, true) && !entries.is_empty() {
+            signal(event);
+        }
+        event.as_raw_fd()
     }
 
     /// Adds a completion. A closed queue discards it.
     pub fn push(&self, entry: QueueEntry) {
         let mut state = self.lock();
-        let State { entries, event: Some(event) } = &mut *state else { return };
+        let State { entries, event: Some(event), is_watched } = &mut *state else { return };
         entries.push_back(entry);
         if entries.len() == 1 {
-            signal(event);
+            if *is_watched {
+                signal(event);
+            }
             self.has_some.store(true, Ordering::Release);
         }
         drop(state);
@@ -125,7 +140,7 @@ impl Queue {
         Ok(count)
     }
 
-    fn take(&self, State { entries, event }: &mut State, out: &mut [QueueEntry]) -> usize {
+    fn take(&self, State { entries, event, is_watched }: &mut State, out: &mut [QueueEntry]) -> usize {
         let count = entries.len().min(out.len());
         let had_some = !entries.is_empty();
         for (slot, entry) in out.iter_mut().zip(entries.drain(..count)) {
@@ -133,7 +148,7 @@ impl Queue {
         }
         if had_some && entries.is_empty() {
             self.has_some.store(false, Ordering::Release);
-            event.iter().for_each(clear);
+            event.iter().filter(|_| *is_watched).for_each(clear);
         }
         count
     }
@@ -169,9 +184,27 @@ mod tests {
     }
 
     #[test]
+    fn an_event_fd_that_is_asked_for_after_a_completion_is_readable() {
+        let queue = Queue::create().unwrap();
+        queue.push(NONE);
+        assert!(queue.fd() >= 0 && readable(&queue));
+        assert_eq!((queue.poll(&mut [NONE]), readable(&queue)), (1, false));
+        queue.push(NONE);
+        assert!(readable(&queue), "it is asked for once");
+    }
+
+    #[test]
+    fn an_event_fd_that_was_not_asked_for_is_not_signalled() {
+        let queue = Queue::create().unwrap();
+        queue.push(NONE);
+        assert!(!readable(&queue));
+        assert_eq!(queue.wait(&mut [NONE; 2], None).unwrap(), 1);
+    }
+
+    #[test]
     fn the_event_fd_is_readable_only_while_there_are_completions() {
         let queue = Queue::create().unwrap();
-        assert!(!readable(&queue));
+        assert!(queue.fd() >= 0 && !readable(&queue));
         for user_data in 1..=3 {
             queue.push(QueueEntry { user_data, bytes: 8, status: None });
         }

@@ -9,6 +9,9 @@ const SPIN: Duration = Duration::from_micros(200);
 
 /// Polls a condition until it is met, until the deadline, or for a short time. Returns whether it is met.
 pub fn is_met_soon(deadline: Option<Instant>, is_met: impl Fn() -> bool) -> bool {
+    if is_met() {
+        return true;
+    }
     let now = Instant::now();
     let until = deadline.map_or(now + SPIN, |deadline| deadline.min(now + SPIN));
     loop {

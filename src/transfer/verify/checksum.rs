@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{gpu, host};
 use crate::error::{Result, ensure};
-use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout, LayoutKind, Locality};
+use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Layout, LayoutKind, Locality};
 use crate::nixl::MemoryType;
 use crate::region::SystemConfig;
 use crate::transfer::engine::contexts::Contexts;
@@ -91,7 +91,9 @@ fn through_host(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Ve
     let (layers, outers) = (to_buffer(slots.layers), to_buffer(slots.outers));
     let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
     let block_size = (geometry.total_size()? / geometry.dimensions().num_blocks).max(1);
-    let capacity = (BUFFER / block_size).clamp(1, blocks.len() as u64);
+    // The order of a single block may lack the axis of blocks; it may be asked for several times.
+    let most = if geometry.order().has(Axis::Block) { blocks.len() as u64 } else { 1 };
+    let capacity = (BUFFER / block_size).clamp(1, most);
     let buffer = buffer_for(layout, capacity, layers.count, outers.count)?;
     let all = Slots::all(buffer.geometry());
     let mut checksums = Vec::with_capacity(blocks.len());

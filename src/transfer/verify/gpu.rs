@@ -13,7 +13,7 @@ use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
-use crate::layout::Layout;
+use crate::layout::{Axis, Layout};
 use crate::log::log;
 use crate::region::{ExtentHold, PinnedConfig, PinnedMemory};
 use crate::transfer::engine::cuda::device::pool::ResourcePool;
@@ -252,15 +252,33 @@ fn own_device(layout: &Layout) -> Option<i32> {
 }
 
 /// Holds the extents, so that they stay mapped while the kernel reads them.
-fn hold(layout: &Layout, blocks: &[u32], Slots { layers, outers }: &Slots) -> Result<Vec<ExtentHold>> {
+fn hold(layout: &Layout, blocks: &[u32], slots: &Slots) -> Result<Vec<ExtentHold>> {
+    if !layout.is_elastic() {
+        return Ok(Vec::new());
+    }
     let (placement, geometry) = (layout.placement(), layout.geometry());
-    let pieces = blocks.iter().flat_map(|block| {
-        let of_layer = move |layer| outers.clone().map(move |outer| (u64::from(*block), layer, outer));
-        layers.clone().flat_map(of_layer)
-    });
-    let spans = pieces.map(|(block, layer, outer)| {
-        let (region, address) = placement.address(block, layer, outer);
-        (region as u32, address, geometry.piece_size())
+    // Where a block has parts: in one region and between two of its neighbours, each is within one extent.
+    let mut parts = vec![(0, 0)];
+    let is_outside = |axis: Axis| geometry.outside_blocks().any(|outside| outside == axis);
+    for axis in Axis::ALL.into_iter().filter(|axis| geometry.region_step(*axis) > 0 || is_outside(*axis)) {
+        let indices = match axis {
+            Axis::Layer => slots.layers.clone(),
+            Axis::Outer => slots.outers.clone(),
+            _ => 0..geometry.count(axis),
+        };
+        let of_part = |(region, offset): (usize, u64)| {
+            let further = move |index| {
+                let (regions, bytes) = geometry.locate(&[(axis, index)]);
+                (region + regions, offset + bytes)
+            };
+            indices.clone().map(further)
+        };
+        parts = parts.into_iter().flat_map(of_part).collect();
+    }
+    let spans = blocks.iter().flat_map(|block| {
+        let first = u64::from(*block) * geometry.block_stride();
+        let address = move |region: usize| placement.bases()[region] + first;
+        parts.iter().map(move |(region, offset)| (*region as u32, address(*region) + offset, 1))
     });
     layout.touched_extents(spans).hold()
 }

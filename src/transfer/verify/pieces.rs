@@ -7,12 +7,12 @@ use crate::transfer::plan::Slots;
 
 /// Pieces of equal size, at the same offsets in each block.
 pub struct Pieces {
-    /// The address of block 0 in each layer, in the first of its outer slots; of each piece, if pieces of a layer have no
-    /// constant stride.
+    /// The address of block 0 in each layer, in the first of its outer slots; of each row of pieces, if pieces of a layer have
+    /// no constant stride.
     pub layers: Vec<u64>,
-    /// Number of outer slots of each address.
+    /// Number of outer slots of each address, or of pieces of a row.
     pub outers: u64,
-    /// Bytes from one outer slot to the next.
+    /// Bytes from one of those to the next.
     pub outer_stride: u64,
     /// Bytes of a piece.
     pub size: u64,
@@ -33,39 +33,43 @@ impl Pieces {
             size *= geometry.count(axis);
             listed.pop();
         }
-        let has_slots = listed.is_empty() && geometry.region_step(Axis::Outer) == 0;
-        let (starts, slots) = match has_slots {
-            true => (outers.start..outers.start + 1, outers.end - outers.start),
-            false => (outers.clone(), 1),
+        // The innermost axis that is listed has a stride; an element may be a piece, so that addresses of all take more memory
+        // than the block.
+        let strided = match listed.last() {
+            Some(axis) if geometry.region_step(*axis) == 0 => listed.pop(),
+            None if geometry.region_step(Axis::Outer) == 0 => Some(Axis::Outer),
+            _ => None,
         };
-        let of_slot = |layer, outer| {
-            [
-                (Axis::Layer, layer),
-                (Axis::Outer, outer),
-                (Axis::Token, 0),
-                (Axis::Head, 0),
-                (Axis::Element, 0),
-            ]
+        let (starts, count) = match strided {
+            Some(Axis::Outer) => (outers.start..outers.start + 1, outers.end - outers.start),
+            Some(axis) => (outers.clone(), geometry.count(axis)),
+            None => (outers.clone(), 1),
         };
-        let mut first_elements: Vec<_> =
-            layers.clone().flat_map(|layer| starts.clone().map(move |outer| of_slot(layer, outer))).collect();
-        for axis in listed {
-            let indices = 0..geometry.count(axis);
-            let with_index = |element: [(Axis, u64); 5], index| {
-                element.map(|(at, of)| (at, if at == axis { index } else { of }))
-            };
-            let of_element = |element| indices.clone().map(move |index| with_index(element, index));
-            first_elements = first_elements.into_iter().flat_map(of_element).collect();
+        let indices = |axis| if listed.contains(&axis) { 0..geometry.count(axis) } else { 0..1 };
+        let mut addresses = Vec::new();
+        for layer in layers.clone() {
+            for outer in starts.clone() {
+                for token in indices(Axis::Token) {
+                    for head in indices(Axis::Head) {
+                        for element in indices(Axis::Element) {
+                            // Tokens and heads may have regions of their own.
+                            let (region, offset) = geometry.locate(&[
+                                (Axis::Layer, layer),
+                                (Axis::Outer, outer),
+                                (Axis::Token, token),
+                                (Axis::Head, head),
+                                (Axis::Element, element),
+                            ]);
+                            addresses.push(placement.bases()[region] + offset);
+                        }
+                    }
+                }
+            }
         }
-        // Tokens and heads may have regions of their own.
-        let addresses = first_elements.iter().map(|element| {
-            let (region, offset) = geometry.locate(element);
-            placement.bases()[region] + offset
-        });
         let mut pieces = Self {
-            layers: addresses.collect(),
-            outers: slots,
-            outer_stride: geometry.stride(Axis::Outer),
+            layers: addresses,
+            outers: count,
+            outer_stride: strided.map_or(0, |axis| geometry.stride(axis)),
             size,
             block_stride: geometry.stride(Axis::Block),
         };
@@ -108,6 +112,8 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::{AllocationConfig, Arrangement, Dimensions, LayoutKind, Order};
+    use crate::region::SystemConfig;
 
     fn pieces(layers: &[u64], outers: u64, outer_stride: u64) -> Pieces {
         let mut pieces =
@@ -136,5 +142,30 @@ mod tests {
     #[test]
     fn outer_slots_that_are_apart_are_not_merged() {
         assert_eq!(found(&pieces(&[0, 16], 2, 500)), (vec![2000, 2500, 2016, 2516], 16, 64));
+    }
+
+    /// Values of llama.cpp: a piece is one element, and a block may be of many megabytes.
+    #[test]
+    fn elements_that_are_apart_are_rows_of_pieces() {
+        let dimensions = Dimensions { page_size: 16, inner_dim: 64, num_heads: None, ..Dimensions::small() };
+        let order = Order::parse("L/OCBN").unwrap();
+        let builder = Layout::builder(dimensions).kind(LayoutKind::Ordered(Arrangement::tight(order)));
+        let memory = AllocationConfig::System(SystemConfig::default());
+        let layout = builder.unwrap().allocate(memory).build().unwrap();
+        let pieces = Pieces::of(&layout, &Slots::all(layout.geometry()));
+        assert_eq!((pieces.layers.len(), pieces.outers, pieces.size), (2 * 2 * 16, 64, 2));
+        let mut expected = Vec::new();
+        for index in 0..2 * 2 * 16 * 64 {
+            let indices = [
+                (Axis::Block, 3),
+                (Axis::Layer, index / (2 * 16 * 64)),
+                (Axis::Outer, index / (16 * 64) % 2),
+                (Axis::Token, index / 64 % 16),
+                (Axis::Element, index % 64),
+            ];
+            let (region, offset) = layout.geometry().locate(&indices);
+            expected.push(layout.placement().bases()[region] + offset);
+        }
+        assert_eq!(pieces.addresses(3).collect::<Vec<_>>(), expected);
     }
 }

@@ -59,7 +59,7 @@ test "transfers and queues" {
     const text = try transfer.explainText(null);
     defer text.deinit();
     try expect(text.bytes().len > 0);
-    try transfer.submitPairs(.{ .pairs = &.{.{ .source = 7, .destination = 1 }}, .user_data = 3 }, null);
+    try transfer.submitPairs(.{ .pairs = &.{.{ .source = 7, .destination = 1 }}, .user_data = 3, .timeout_ns = kvmem.forever }, null);
     try transfer.wait(patience, null);
     try transfer.cancel(null);
     try sameBlock(source, 7, destination, 1);

@@ -34,9 +34,7 @@ impl LaunchShape {
         let are_joined = self.block_strides.iter().all(|stride| *stride == self.unit_size);
         let stretch = self.unit_size * if are_joined { u64::from(self.most_blocks) } else { 1 };
         let (tile_size, tiles) = tile(stretch, self.most_tile);
-        let mut table = [Layer::default(); MOST_LAYERS];
-        table[..layers.len()].copy_from_slice(layers);
-        Blocks {
+        let mut blocks = Blocks {
             runs: (first_run * size_of::<KernelRun>()) as u64,
             unit_size: self.unit_size,
             source_block_stride: self.block_strides[0],
@@ -58,8 +56,10 @@ impl LaunchShape {
             words_inverse: 0,
             inners_inverse: 0,
             reserved: [0; 2],
-            layers: table,
-        }
+            layers: [Layer::default(); MOST_LAYERS],
+        };
+        blocks.layers[..layers.len()].copy_from_slice(layers);
+        blocks
     }
 }
 

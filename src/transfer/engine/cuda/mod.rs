@@ -6,8 +6,10 @@ pub mod device;
 mod direction;
 mod flight;
 mod launch;
+mod listed;
 mod page_locks;
 pub mod rates;
+pub mod row_copier;
 mod rows;
 mod sides;
 mod work;
@@ -35,6 +37,7 @@ use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::plan::overlap::ensure_apart;
 use crate::transfer::request::Preferences;
+use crate::transfer::run::spares::Spares;
 
 /// How long a waiting thread polls before it sleeps: most runs end sooner.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -55,6 +58,8 @@ pub struct CudaCopy {
     sides: Arc<CudaSides>,
     /// The last run.
     current: Mutex<Option<Arc<InFlight>>>,
+    /// Objects of earlier runs.
+    spares: Spares<InFlight>,
     /// The descriptors of graphs that this copy was captured into.
     captured: Mutex<Option<Arc<DescriptorSlot>>>,
 }
@@ -115,6 +120,7 @@ impl CudaCopy {
             device,
             sides,
             current: Mutex::default(),
+            spares: Spares::default(),
             captured: Mutex::default(),
         })
     }
@@ -175,7 +181,7 @@ impl Engine for CudaCopy {
     fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
         let reservation = Watcher::get().reserve()?;
         let run = CudaRun::new(&self.tasks, &self.device, begin()?);
-        self.watch(reservation, InFlight::new(run, self.is_quick));
+        self.watch(reservation, InFlight::new(&self.spares, run, self.is_quick));
         Ok(())
     }
 
@@ -215,9 +221,13 @@ impl OnStreams for CudaCopy {
         // valid, by contract.
         let outcome = unsafe { self.tasks.start_on(&self.device, stream, &resources) };
         match outcome {
-            Ok(outcome) => self.watch(reservation, InFlight::started(run.started(resources, outcome))),
+            Ok(outcome) => {
+                let run = run.started(resources, outcome);
+                self.watch(reservation, InFlight::started(&self.spares, run));
+            }
             Err(EndNotRecorded(error)) => {
-                *self.current() = Some(InFlight::without_event(run.started(resources, Ok(())), error))
+                let run = run.started(resources, Ok(()));
+                *self.current() = Some(InFlight::without_event(&self.spares, run, error));
             }
         }
         Ok(())

@@ -13,31 +13,50 @@ use crate::error::{Error, Result};
 use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;
 use crate::sync::Mutex;
+use crate::transfer::run::spares::Spares;
 use crate::transfer::run::threads::{Pool, Shared};
 use crate::transfer::run::{Stop, cancelled};
 
 /// The minimum amount of work for another thread.
 const BYTES_A_THREAD: u64 = 128 << 10;
 
-/// Executes the work on up to `most_threads` threads.
-pub fn start(work: Work, most_threads: usize) {
-    let Work { requests, stop, ending } = work;
-    if requests.is_over() {
-        return ending(Ok(()));
+/// Threads that execute work of one transfer.
+pub struct Callers {
+    most_threads: usize,
+    jobs: Spares<FileJob>,
+}
+
+impl Callers {
+    /// Up to `most_threads` threads.
+    pub fn new(most_threads: usize) -> Self {
+        Self { most_threads, jobs: Spares::default() }
     }
-    let (bytes, most_requests) = requests.sizes();
-    let threads = (bytes / BYTES_A_THREAD).min(most_requests).clamp(1, most_threads as u64) as usize;
-    let left = RequestsLeft { requests, executing: 0, failure: None, ending: Some(ending) };
-    let job = FileJob { left: Mutex::new(left), stop };
-    Pool::files().run(&(Arc::new(job) as Arc<dyn Shared>), threads);
+
+    /// Executes some work.
+    pub fn start(&self, work: Work) {
+        let Work { requests, stop, ending } = work;
+        if requests.is_over() {
+            return ending.report(Ok(()));
+        }
+        let (bytes, most_requests) = requests.sizes();
+        let threads = (bytes / BYTES_A_THREAD).min(most_requests).clamp(1, self.most_threads as u64) as usize;
+        let job = self.jobs.take(|job| {
+            *job.left.get_mut() =
+                RequestsLeft { requests, executing: 0, failure: None, ending: Some(ending) };
+            job.stop = stop;
+        });
+        Pool::files().run(&(job as Arc<dyn Shared>), threads);
+    }
 }
 
 /// Requests that threads execute in order.
+#[derive(Default)]
 struct FileJob {
     left: Mutex<RequestsLeft>,
     stop: Stop,
 }
 
+#[derive(Default)]
 struct RequestsLeft {
     requests: RequestSource,
     /// Number of requests that threads are executing.
@@ -69,6 +88,8 @@ impl RequestsLeft {
     /// How to end the run, for the thread that executes the last request.
     fn take_ending(&mut self) -> Option<(Ending, Result<()>)> {
         let ending = self.ending.take_if(|_| self.executing == 0 && self.requests.is_over())?;
+        // The job is kept for later runs, and must hold nothing of this one when its end is reported.
+        self.requests = RequestSource::default();
         Some((ending, self.failure.take().map_or(Ok(()), Err)))
     }
 }
@@ -83,12 +104,15 @@ impl Shared for FileJob {
                 let ended = left.take_ending();
                 drop(left);
                 if let Some((ending, outcome)) = ended {
-                    ending(outcome);
+                    ending.report(outcome);
                 }
                 return;
             };
             drop(left);
             let outcome = guarded(|| execute(&requests, index)).and_then(|outcome| outcome);
+            if outcome.is_ok() {
+                self.stop.count(requests.get(index).size);
+            }
             drop(requests);
             left = self.left.lock();
             left.executing -= 1;
@@ -102,7 +126,7 @@ impl Shared for FileJob {
 fn execute(requests: &FileRequests, index: usize) -> Result<()> {
     let mut operation = FileOperation::new(index);
     loop {
-        // SAFETY: the plan checked all spans against their layouts, which the run holds until `ending` is called.
+        // SAFETY: the plan checked all spans against their layouts, which the run holds until its outcome is reported.
         let result = unsafe { call(operation.next_call(requests), requests.writes()) };
         match operation.advance(requests, result) {
             IoStep::Done => return Ok(()),

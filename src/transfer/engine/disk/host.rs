@@ -7,10 +7,9 @@ use std::sync::Arc;
 use super::io::Io;
 use super::planned::{PlannedPieces, PlannedRequests, RequestSource};
 use super::sides::FileSides;
-use super::work::Work;
+use super::work::{Ending, Work};
+use crate::error::Result;
 use crate::transfer::plan::Plan;
-use crate::transfer::run::completion::Outcome;
-use crate::transfer::run::disposal;
 use crate::transfer::run::{Run, Start};
 
 /// Prepared reads or writes.
@@ -27,14 +26,12 @@ impl HostIo {
         Self { requests: Arc::new(PlannedRequests::new(pieces, most_moves)), io }
     }
 
-    pub fn prepare_start(&self, run: Run) -> Start {
-        let (io, stop) = (self.io.clone(), run.stop());
-        let ending = Box::new(move |outcome| end(run, outcome));
-        let work = Work { requests: RequestSource::planned(self.requests.clone()), stop, ending };
-        Box::new(move || {
-            io.start(work);
-            Ok(())
-        })
+    pub fn prepare_start(&self, run: Run) -> HostStart {
+        let requests = RequestSource::planned(self.requests.clone());
+        HostStart {
+            io: self.io.clone(),
+            work: Work { requests, stop: run.stop(), ending: Ending::OfRun(run) },
+        }
     }
 
     pub fn moves(&self) -> u64 {
@@ -46,12 +43,16 @@ impl HostIo {
     }
 }
 
-/// Ends a run. Unlocking pages or deregistering memory may take long, and io_uring has one thread for all
-/// transfers, so another thread frees objects.
-fn end(run: Run, outcome: Outcome) {
-    match run.is_last_holder() {
-        true => disposal::dispose_of_then((), move || run.end(outcome)),
-        false => run.end(outcome),
+/// Work that is ready to start.
+pub struct HostStart {
+    io: Io,
+    work: Work,
+}
+
+impl Start for HostStart {
+    fn start(self) -> Result<()> {
+        self.io.start(self.work);
+        Ok(())
     }
 }
 

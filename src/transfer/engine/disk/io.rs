@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::calls;
+use super::calls::Callers;
 use super::uring::Uring;
 use super::work::Work;
 use crate::error::{Error, Result, Status};
@@ -16,10 +16,7 @@ pub enum Io {
     /// A ring.
     Uring(Arc<Uring>),
     /// Threads.
-    Calls {
-        /// The maximum for one piece of work.
-        threads: usize,
-    },
+    Calls(Arc<Callers>),
 }
 
 /// The methods by name.
@@ -60,7 +57,7 @@ impl Io {
             (false, false) => Pool::parallelism().clamp(FEWEST_READERS, AT_DEVICE),
             (false, true) => WRITERS,
         };
-        let calls = Self::Calls { threads };
+        let calls = || Self::Calls(Arc::new(Callers::new(threads)));
         let because = |reason: &str| Some(reason.to_string());
         let wanted = requested.unwrap_or(if is_direct { IoMethod::Ring } else { IoMethod::Threads });
         if wanted == IoMethod::Threads {
@@ -68,7 +65,7 @@ impl Io {
                 Some(_) => because("another path was requested"),
                 None => because("the file is buffered, and several threads copy faster"),
             };
-            return Ok((calls, Reasons { uring: reason, ..Reasons::default() }));
+            return Ok((calls(), Reasons { uring: reason, ..Reasons::default() }));
         }
         match Uring::get() {
             Ok(uring) => {
@@ -82,7 +79,7 @@ impl Io {
                 Err(Error::new(Status::Unsupported, format!("the requested path is not possible: {reason}")))
             }
             Err(reason) => {
-                Ok((calls, Reasons { uring: Some(reason), is_uring_impossible: true, calls: None }))
+                Ok((calls(), Reasons { uring: Some(reason), is_uring_impossible: true, calls: None }))
             }
         }
     }
@@ -91,7 +88,7 @@ impl Io {
     pub fn method(&self) -> IoMethod {
         match self {
             Self::Uring(_) => IoMethod::Ring,
-            Self::Calls { .. } => IoMethod::Threads,
+            Self::Calls(_) => IoMethod::Threads,
         }
     }
 
@@ -99,7 +96,7 @@ impl Io {
     pub fn start(&self, work: Work) {
         match self {
             Self::Uring(uring) => uring.start(work),
-            Self::Calls { threads } => calls::start(work, *threads),
+            Self::Calls(callers) => callers.start(work),
         }
     }
 }

@@ -15,12 +15,12 @@ mod work;
 
 use std::sync::Arc;
 
-use self::host::HostIo;
+use self::host::{HostIo, HostStart};
 use self::io::{Io, IoMethod, Reasons};
 use self::sides::FileSides;
-use self::staged::StagedIo;
+use self::staged::{StagedIo, StagedStart};
 use super::contexts::Contexts;
-use super::nixl::NixlMove;
+use super::nixl::{NixlMove, NixlStart};
 use super::{BeginRun, Candidate, Engine};
 use crate::cuda::ContextIdentity;
 use crate::error::Result;
@@ -112,10 +112,10 @@ impl DiskMove {
         }
     }
 
-    fn part_requests(&self) -> u64 {
+    fn part_requests(&self) -> Result<u64> {
         match &self.engine {
-            Kind::Host(io) => io.requests(),
-            Kind::Staged(io) => io.requests(),
+            Kind::Host(io) => Ok(io.requests()),
+            Kind::Staged(io) => Ok(io.requests()),
             Kind::Gds(moved) => moved.requests(),
         }
     }
@@ -146,8 +146,8 @@ impl Engine for PartSequence<DiskMove> {
         self.sum(DiskMove::part_moves)
     }
 
-    fn requests(&self) -> u64 {
-        self.sum(DiskMove::part_requests)
+    fn requests(&self) -> Result<u64> {
+        self.parts().iter().map(DiskMove::part_requests).sum()
     }
 
     fn add_contexts(&self, contexts: &mut Contexts) {
@@ -160,11 +160,33 @@ impl Engine for PartSequence<DiskMove> {
 }
 
 impl RunPart for DiskMove {
-    fn prepare_start(&self, run: Run) -> Start {
+    type Start = DiskStart;
+
+    fn prepare_start(&self, run: Run) -> DiskStart {
         match &self.engine {
-            Kind::Host(io) => io.prepare_start(run),
-            Kind::Staged(io) => io.prepare_start(run),
-            Kind::Gds(moved) => moved.prepare_start(run),
+            Kind::Host(io) => DiskStart::Host(io.prepare_start(run)),
+            Kind::Staged(io) => DiskStart::Staged(io.prepare_start(run)),
+            Kind::Gds(moved) => DiskStart::Gds(moved.prepare_start(run)),
+        }
+    }
+}
+
+/// A run that is ready to start.
+pub enum DiskStart {
+    /// By [`HostIo`].
+    Host(HostStart),
+    /// By [`StagedIo`].
+    Staged(StagedStart),
+    /// By NIXL.
+    Gds(NixlStart),
+}
+
+impl Start for DiskStart {
+    fn start(self) -> Result<()> {
+        match self {
+            Self::Host(start) => start.start(),
+            Self::Staged(start) => start.start(),
+            Self::Gds(start) => start.start(),
         }
     }
 }

@@ -8,7 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 use super::requests::{FileRequests, MOST_BYTES, Piece};
 use super::sides::FileSides;
+use crate::process::PerProcess;
 use crate::transfer::plan::{LoopOrder, Plan};
+use crate::transfer::run::spares::Spares;
 
 /// Moves of a window: listing them takes about half a millisecond, and requests of adjacent pieces are found among them.
 const MOVES_OF_WINDOW: u64 = 4096;
@@ -49,22 +51,14 @@ impl PlannedPieces {
         self.plan.bytes()
     }
 
-    /// The pieces of a window with their region of memory, in the order of the file.
-    fn window(&self, window: u64) -> Vec<(Piece, u32)> {
-        let moves = self.plan.moves_in_window(window, self.windows);
-        let mut pieces: Vec<_> = moves
-            .map(|each| {
-                let from = (each.source_region, each.source);
-                let to = (each.destination_region, each.destination);
-                let ((file, offset), (region, address)) = if self.writes { (to, from) } else { (from, to) };
-                (Piece { file: self.files[file as usize], offset, address, size: each.size }, region)
-            })
-            .collect();
-        let place = |(piece, _): &(Piece, u32)| (piece.file, piece.offset);
-        if !pieces.is_sorted_by_key(place) {
-            pieces.sort_unstable_by_key(place);
-        }
-        pieces
+    /// The pieces of a window with their region of memory.
+    fn window(&self, window: u64) -> impl Iterator<Item = (Piece, u32)> {
+        self.plan.moves_in_window(window, self.windows).map(|each| {
+            let from = (each.source_region, each.source);
+            let to = (each.destination_region, each.destination);
+            let ((file, offset), (region, address)) = if self.writes { (to, from) } else { (from, to) };
+            (Piece { file: self.files[file as usize], offset, address, size: each.size }, region)
+        })
     }
 }
 
@@ -74,16 +68,35 @@ pub fn in_file_order(plan: &Plan, writes: bool) -> Plan {
     if is_ordered { plan.clone() } else { plan.in_order(LoopOrder::Source) }
 }
 
-/// All pieces of a plan.
+/// All pieces of a plan, in the order of the file.
 pub struct Pieces {
     planned: Arc<PlannedPieces>,
-    next: u64,
-    window: std::vec::IntoIter<(Piece, u32)>,
+    next_window: u64,
+    window: Option<Arc<Window>>,
+    /// The index in the window.
+    next: usize,
 }
+
+type Window = Vec<(Piece, u32)>;
 
 impl Pieces {
     pub fn of(planned: Arc<PlannedPieces>) -> Self {
-        Self { planned, next: 0, window: Vec::new().into_iter() }
+        Self { planned, next_window: 0, window: None, next: 0 }
+    }
+
+    fn list_next(&mut self) {
+        // Of all transfers, so that the memory for them is bounded.
+        static WINDOWS: PerProcess<Spares<Window>> = PerProcess::new();
+        self.window = None;
+        let window = WINDOWS.get(Spares::default).take(|window| {
+            window.clear();
+            window.extend(self.planned.window(self.next_window));
+            let place = |(piece, _): &(Piece, u32)| (piece.file, piece.offset);
+            if !window.is_sorted_by_key(place) {
+                window.sort_unstable_by_key(place);
+            }
+        });
+        (self.window, self.next, self.next_window) = (Some(window), 0, self.next_window + 1);
     }
 }
 
@@ -92,14 +105,14 @@ impl Iterator for Pieces {
 
     fn next(&mut self) -> Option<(Piece, u32)> {
         loop {
-            if let Some(piece) = self.window.next() {
-                return Some(piece);
+            if let Some(piece) = self.window.as_ref().and_then(|window| window.get(self.next)) {
+                self.next += 1;
+                return Some(*piece);
             }
-            if self.next == self.planned.windows {
+            if self.next_window == self.planned.windows {
                 return None;
             }
-            self.window = self.planned.window(self.next).into_iter();
-            self.next += 1;
+            self.list_next();
         }
     }
 }
@@ -145,11 +158,14 @@ impl PlannedRequests {
 
     /// The requests of a window; at least one.
     pub fn window(&self, window: u64) -> Arc<FileRequests> {
-        let list = || {
-            let pieces = self.pieces.window(window).into_iter().map(|(piece, _)| piece).collect();
-            Arc::new(FileRequests::gather(pieces, self.pieces.writes))
-        };
-        if self.pieces.windows == 1 { self.only.get_or_init(list).clone() } else { list() }
+        let pieces = || self.pieces.window(window).map(|(piece, _)| piece);
+        let writes = self.pieces.writes;
+        if self.pieces.windows == 1 {
+            return self.only.get_or_init(|| Arc::new(FileRequests::gather(pieces(), writes))).clone();
+        }
+        // Of all transfers, so that the memory for them is bounded: some hundred KiB each.
+        static LISTS: PerProcess<Spares<FileRequests>> = PerProcess::new();
+        LISTS.get(Spares::default).take(|list| list.list(pieces(), writes))
     }
 
     /// Bytes of all.
@@ -177,10 +193,11 @@ impl PlannedRequests {
 }
 
 /// The requests of one run, taken one by one.
+#[derive(Default)]
 pub struct RequestSource {
     planned: Option<Arc<PlannedRequests>>,
     next_window: u64,
-    list: Arc<FileRequests>,
+    list: Option<Arc<FileRequests>>,
     next: usize,
     counts: Counts,
 }
@@ -188,45 +205,51 @@ pub struct RequestSource {
 impl RequestSource {
     /// The requests of a plan.
     pub fn planned(planned: Arc<PlannedRequests>) -> Self {
-        Self { planned: Some(planned), ..Self::listed(Arc::default()) }
+        Self { planned: Some(planned), ..Self::default() }
     }
 
     /// Those of a list.
     pub fn listed(list: Arc<FileRequests>) -> Self {
-        Self { planned: None, next_window: 0, list, next: 0, counts: Counts::default() }
+        Self { list: Some(list), ..Self::default() }
+    }
+
+    /// Requests of the current list.
+    fn listed_now(&self) -> usize {
+        self.list.as_ref().map_or(0, |list| list.len())
     }
 
     /// Whether none is left.
     pub fn is_over(&self) -> bool {
         let has_windows = self.planned.as_ref().is_some_and(|planned| self.next_window < planned.windows());
-        self.next == self.list.len() && !has_windows
+        self.next == self.listed_now() && !has_windows
     }
 
     /// The next request: its list and its index.
     pub fn take(&mut self) -> Option<(Arc<FileRequests>, usize)> {
-        while self.next == self.list.len() {
+        while self.next == self.listed_now() {
             let planned = self.planned.as_ref().filter(|planned| self.next_window < planned.windows())?;
-            self.list = planned.window(self.next_window);
+            let list = planned.window(self.next_window);
             (self.next, self.next_window) = (0, self.next_window + 1);
-            self.counts = self.counts.with(&self.list);
+            self.counts = self.counts.with(&list);
             if self.next_window == planned.windows() {
                 planned.note(self.counts);
             }
+            self.list = Some(list);
         }
         self.next += 1;
-        Some((self.list.clone(), self.next - 1))
+        self.list.clone().map(|list| (list, self.next - 1))
     }
 
     /// Drops all that are left.
     pub fn clear(&mut self) {
-        (self.planned, self.next) = (None, self.list.len());
+        (self.planned, self.next) = (None, self.listed_now());
     }
 
     /// Bytes of all, and the most requests there can be. Of a source that nothing was taken from.
     pub fn sizes(&self) -> (u64, u64) {
         match &self.planned {
             Some(planned) => (planned.bytes(), planned.most_requests()),
-            None => (self.list.bytes(), self.list.len() as u64),
+            None => (self.list.as_ref().map_or(0, |list| list.bytes()), self.listed_now() as u64),
         }
     }
 }

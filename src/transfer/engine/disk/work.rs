@@ -2,19 +2,53 @@
 //! Reads or writes for io_uring or for threads.
 #![forbid(unsafe_code)]
 
-use super::planned::RequestSource;
-use crate::error::Result;
-use crate::transfer::run::Stop;
+use std::sync::Arc;
 
-/// Some requests. `ending` is called once the kernel no longer uses any memory that they name.
+use super::planned::RequestSource;
+use crate::transfer::run::completion::Outcome;
+use crate::transfer::run::disposal;
+use crate::transfer::run::{Run, Stop};
+
+/// Some requests. The outcome is reported once the kernel no longer uses any memory that they name.
 pub struct Work {
     /// The requests.
     pub requests: RequestSource,
     /// Whether the caller cancelled those that have not begun.
     pub stop: Stop,
-    /// Called once, on any thread.
+    /// What the outcome is reported to.
     pub ending: Ending,
 }
 
-/// Receives the outcome.
-pub type Ending = Box<dyn FnOnce(Result<()>) + Send>;
+/// Receives the outcome of work, on any thread.
+pub enum Ending {
+    /// It is all of this run.
+    OfRun(Run),
+    /// It is a part of a run, in a slot.
+    OfSlot {
+        /// Receives the outcome.
+        to: Arc<dyn SlotOutcomes>,
+        /// The index of the slot.
+        slot: usize,
+    },
+}
+
+/// Receives the outcomes of work in slots.
+pub trait SlotOutcomes: Send + Sync {
+    /// Adds the outcome of the work of a slot.
+    fn add(&self, slot: usize, outcome: Outcome);
+}
+
+impl Ending {
+    /// Reports the outcome.
+    pub fn report(self, outcome: Outcome) {
+        match self {
+            // Unlocking pages or deregistering memory may take long, and io_uring has one thread for all transfers, so another
+            // thread frees objects.
+            Self::OfRun(run) if run.is_last_holder() => {
+                disposal::dispose_of_then((), move || run.end(outcome));
+            }
+            Self::OfRun(run) => run.end(outcome),
+            Self::OfSlot { to, slot } => to.add(slot, outcome),
+        }
+    }
+}

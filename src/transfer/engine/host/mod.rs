@@ -25,7 +25,7 @@ use crate::transfer::path::TransferPath;
 use crate::transfer::plan::overlap::ensure_apart;
 use crate::transfer::plan::{Matrix, Move, Plan, Tile};
 use crate::transfer::run::threads::{Pool, Shared};
-use crate::transfer::run::{Run, cancelled};
+use crate::transfer::run::{Run, Stop, cancelled};
 
 /// A copy up to this size completes before the submitting call returns: passing it to a thread would take the caller as
 /// long, also where blocks come from far memory.
@@ -66,24 +66,27 @@ impl HostCopy {
     /// Starts the copy; a small one has ended on return.
     fn start(&self, run: Run) {
         let stop = (self.chunks.bytes() > INLINE).then(|| run.stop());
-        let Some(stop) = stop else { return HostRun::new(self.chunks.clone(), run).work(|| true) };
-        let (job, threads) = (self.shared(run), self.threads());
-        if stop.is_asked() {
-            job.cancel();
-        }
+        let Some(stop) = stop else {
+            return match self.chunks.layers {
+                0 => HostRun::new(self.chunks.clone(), run, None).work(|| true),
+                // What counts the chunks of each layer is used again.
+                _ => self.shared(run, None).work(|| true),
+            };
+        };
+        let (job, threads) = (self.shared(run, Some(stop)), self.threads());
         Pool::get().run(&(job as Arc<dyn Shared>), threads);
     }
 
     /// The run for several threads, in the memory of the one before it unless a thread still has that.
-    fn shared(&self, run: Run) -> Arc<HostRun> {
+    fn shared(&self, run: Run, stop: Option<Stop>) -> Arc<HostRun> {
         let mut current = self.current();
         if let Some(job) = current.as_mut()
             && let Some(last) = Arc::get_mut(job)
         {
-            last.restart(run);
+            last.restart(run, stop);
             return job.clone();
         }
-        current.insert(Arc::new(HostRun::new(self.chunks.clone(), run))).clone()
+        current.insert(Arc::new(HostRun::new(self.chunks.clone(), run, stop))).clone()
     }
 
     fn current(&self) -> crate::sync::MutexGuard<'_, Option<Arc<HostRun>>> {
@@ -137,6 +140,8 @@ struct Chunks {
     layers: usize,
     /// Chunks of a layer, or of all.
     each: usize,
+    /// Bytes of a chunk, except the last one.
+    chunk_size: u64,
     /// Tiles of a chunk; 0 if chunks are ranges of bytes.
     tiles: u64,
     /// Bypass the caches.
@@ -154,11 +159,17 @@ impl Chunks {
             Some(tiling) => tiling.count.div_ceil(tiles),
             None => (plan.bytes() / layers.max(1)).div_ceil(CHUNK),
         };
-        Self { plan, layers: layers as usize, each: each as usize, tiles, is_streamed }
+        let chunk_size = tiling.map_or(CHUNK, |tiling| tiles * tiling.size);
+        Self { plan, layers: layers as usize, each: each as usize, chunk_size, tiles, is_streamed }
     }
 
     fn bytes(&self) -> u64 {
         self.plan.bytes()
+    }
+
+    fn bytes_of(&self, chunk: usize) -> u64 {
+        let before = (chunk % self.each) as u64 * self.chunk_size;
+        self.chunk_size.min((self.bytes() / self.layers.max(1) as u64).saturating_sub(before))
     }
 
     fn count(&self) -> usize {
@@ -292,6 +303,8 @@ struct HostRun {
     /// A chunk ended by a panic.
     failure: OnceCell<Error>,
     chunks: Chunks,
+    /// `None` for a copy of one chunk, which nothing interrupts.
+    stop: Option<Stop>,
     /// Until it is over.
     run: Mutex<Option<Run>>,
 }
@@ -303,7 +316,7 @@ impl Shared for HostRun {
 }
 
 impl HostRun {
-    fn new(chunks: Chunks, run: Run) -> Self {
+    fn new(chunks: Chunks, run: Run, stop: Option<Stop>) -> Self {
         Self {
             next: AtomicUsize::new(0),
             left: AtomicUsize::new(chunks.count()),
@@ -311,13 +324,16 @@ impl HostRun {
             is_cut_short: AtomicBool::new(false),
             failure: OnceCell::new(),
             chunks,
+            stop,
             run: Mutex::new(Some(run)),
         }
     }
 
     /// Becomes another run of the same copy.
-    fn restart(&mut self, run: Run) {
-        let Self { next, left, left_of_layers, is_cut_short, failure, chunks, run: unfinished } = self;
+    fn restart(&mut self, run: Run, stop: Option<Stop>) {
+        let Self { next, left, left_of_layers, is_cut_short, failure, chunks, stop: last, run: unfinished } =
+            self;
+        *last = stop;
         *next.get_mut() = 0;
         *left.get_mut() = chunks.count();
         left_of_layers.iter_mut().for_each(|left| *left.get_mut() = chunks.each);
@@ -329,12 +345,18 @@ impl HostRun {
     /// Copies chunks until none is left, or there is no time.
     fn work(&self, has_time: impl Fn() -> bool) {
         while has_time() {
+            if self.stop.as_ref().is_some_and(Stop::is_asked) {
+                return self.cancel();
+            }
             let chunk = self.next.fetch_add(1, Ordering::Relaxed);
             if chunk >= self.chunks.count() {
                 return;
             }
             let copied = guarded(|| {
                 self.chunks.copy(chunk);
+                if let Some(stop) = &self.stop {
+                    stop.count(self.chunks.bytes_of(chunk));
+                }
                 self.note(chunk);
             });
             if let Err(panic) = copied {

@@ -89,7 +89,7 @@ fn a_chunk_that_panics_ends_the_run() {
     // One more than there is: it starts behind the last byte.
     chunks.each += 1;
     let (completion, run) = run(1);
-    HostRun::new(chunks, run).work(|| true);
+    HostRun::new(chunks, run, None).work(|| true);
     assert_eq!(completion.poll().unwrap_err().status(), Status::Panic);
 }
 

@@ -5,12 +5,11 @@
 
 use std::sync::Arc;
 
-use super::cost::RequestRates;
+use super::cost::Rates;
 use super::served::ServedDivision;
-use super::staged::{Division, slot_size};
-use crate::error::{Error, Result, Status, ensure};
+use super::staged::{Division, StagingMemory, slot_size};
+use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
-use crate::nixl::MemoryType;
 use crate::transfer::engine::Candidate;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
@@ -42,7 +41,7 @@ pub(super) struct Choosing<'a> {
     pub reads: bool,
     pub plan: &'a Plan,
     pub preferences: &'a Preferences,
-    pub rates: &'a RequestRates,
+    pub rates: &'a Rates,
 }
 
 /// A path that is possible, with its estimate.
@@ -64,7 +63,7 @@ impl Choosing<'_> {
             false => [TransferPath::NixlWrite, TransferPath::NixlWriteStaged, TransferPath::NixlWriteServed],
         };
         let spans = self.plan.most_moves();
-        let direct_seconds = self.rates.direct(spans, self.plan.bytes());
+        let direct_seconds = self.rates.direct.direct(spans, self.plan.bytes());
         let of_staged = self.compared(staged, || self.staged())?;
         let of_served = self.compared(served, || self.served())?;
         let mut path = self.preferences.path.unwrap_or(direct);
@@ -111,7 +110,7 @@ impl Choosing<'_> {
         let are_short = self.plan.bytes() < spans * LONG_SPAN;
         let reason = if self.preferences.path.is_some() {
             "another path was requested".to_string()
-        } else if !are_short || spans < LEAST_SPANS {
+        } else if !self.rates.is_slow && (!are_short || spans < LEAST_SPANS) {
             format!("{spans} contiguous ranges are few, or long enough")
         } else {
             match rate() {
@@ -128,16 +127,12 @@ impl Choosing<'_> {
     }
 
     fn staged(&self) -> Result<Rated<Division>> {
-        ensure!(
-            self.local.memory_type() == MemoryType::Dram,
-            Unsupported,
-            "the local layout is not in host memory, which its rows are copied to or from"
-        );
-        let slot = slot_size(self.preferences.staging_size)?;
-        let division = Division::of(self.plan, self.remote, self.reads, slot, self.rates);
+        let memory = StagingMemory::between(self.local, self.remote.memory_type());
+        let slot = slot_size(self.preferences.staging_size, memory)?;
+        let division = Division::of(self.plan, self.remote, self.reads, slot, &self.rates.staged);
         let estimate = division.estimate(false);
         Ok(Rated {
-            seconds: self.rates.staged(&estimate, self.plan.bytes()),
+            seconds: self.rates.staged.staged(&estimate, self.plan.bytes()),
             reason: format!(
                 "{} ranges through staging memory replace {} descriptors",
                 estimate.descriptors,
@@ -149,10 +144,10 @@ impl Choosing<'_> {
 
     fn served(&self) -> Result<Rated<ServedDivision>> {
         let sides = [self.local, self.remote];
-        let division = ServedDivision::of(self.plan, sides, self.reads, self.rates)
+        let division = ServedDivision::of(self.plan, sides, self.reads, &self.rates.served)
             .map_err(|error| error.with_status(Status::Unsupported))?;
         Ok(Rated {
-            seconds: self.rates.served(self.plan.bytes()),
+            seconds: self.rates.served.served(self.plan.bytes()),
             reason: format!(
                 "{} ranges of staging memory of the owner replace {} descriptors",
                 division.descriptors(),

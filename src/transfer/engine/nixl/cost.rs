@@ -13,6 +13,8 @@ use crate::sync::Mutex;
 /// Assumed before the first run: measured with UCX and shared memory.
 const SECONDS_PER_DESCRIPTOR: f64 = 2e-6;
 const SECONDS_PER_BYTE: f64 = 1.0 / 5e9;
+/// The same if a side is VMM memory, which UCX moves through the host, measured on an H200.
+const SECONDS_PER_VMM_BYTE: f64 = 1.0 / 0.4e9;
 /// Rows of the host engine.
 const SECONDS_PER_COPIED_BYTE: f64 = 1.0 / 5e9;
 /// What a chunk costs besides its descriptors and bytes: creating, posting and releasing its request, and waking the thread
@@ -66,14 +68,37 @@ impl Estimate {
     }
 }
 
+/// The rates that the paths to a peer depend on.
+pub struct Rates {
+    /// Of requests between the layouts.
+    pub direct: Arc<RequestRates>,
+    /// Of requests between the peer's layout and an arena of this process.
+    pub staged: Arc<RequestRates>,
+    /// Of requests to an arena of the owner, and of what it serves.
+    pub served: Arc<RequestRates>,
+    /// Requests between the layouts are slow, however few there are.
+    pub is_slow: bool,
+}
+
+impl Rates {
+    /// The rates of reads from or writes to the peer of a remote layout.
+    pub fn of(local: &Layout, remote: &Layout, reads: bool) -> Self {
+        let is_slow = local.is_elastic() || remote.is_elastic();
+        let of = |is_vmm| RequestRates::of(remote, reads, is_vmm);
+        Self { direct: of(is_slow), staged: of(remote.is_elastic()), served: of(false), is_slow }
+    }
+}
+
 /// The rates of requests to one peer in one direction.
 #[derive(Debug, Default)]
 pub struct RequestRates(Mutex<Fit>);
 
 /// Sums for a fit of two factors to the assumed costs: of descriptors and of bytes. Runs are weighted equally, whatever their
 /// size, by dividing each by its assumed duration.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Fit {
+    /// Assumed before the first run.
+    per_byte: f64,
     /// Sums of products: descriptors squared, both, bytes squared.
     products: [f64; 3],
     /// Sums of products with the duration.
@@ -85,16 +110,25 @@ struct Fit {
     serving: f64,
 }
 
+impl Default for Fit {
+    fn default() -> Self {
+        Self::assuming(SECONDS_PER_BYTE)
+    }
+}
+
 impl Fit {
+    fn assuming(per_byte: f64) -> Self {
+        let (products, durations) = ([0.0; 3], [0.0; 2]);
+        Self { per_byte, products, durations, copied: 0.0, copying: 0.0, served: 0.0, serving: 0.0 }
+    }
+
     fn add(&mut self, sample: &Sample) {
         if sample.copied > 0 {
             self.copied = KEPT * self.copied + sample.copied as f64;
             self.copying = KEPT * self.copying + sample.copying;
         }
-        let assumed = [
-            sample.descriptors as f64 * SECONDS_PER_DESCRIPTOR,
-            sample.transferred as f64 * SECONDS_PER_BYTE,
-        ];
+        let assumed =
+            [sample.descriptors as f64 * SECONDS_PER_DESCRIPTOR, sample.transferred as f64 * self.per_byte];
         let all = assumed[0] + assumed[1];
         if all < LEAST_SECONDS {
             return;
@@ -121,8 +155,7 @@ impl Fit {
 
     fn seconds(&self, descriptors: u64, bytes: u64) -> f64 {
         let [of_descriptors, of_bytes] = self.factors();
-        of_descriptors * SECONDS_PER_DESCRIPTOR * descriptors as f64
-            + of_bytes * SECONDS_PER_BYTE * bytes as f64
+        of_descriptors * SECONDS_PER_DESCRIPTOR * descriptors as f64 + of_bytes * self.per_byte * bytes as f64
     }
 
     fn seconds_to_copy(&self, bytes: u64) -> f64 {
@@ -132,8 +165,7 @@ impl Fit {
 }
 
 impl RequestRates {
-    /// The rates of reads from or writes to the peer of a remote layout.
-    pub fn of(remote: &Layout, reads: bool) -> Arc<Self> {
+    fn of(remote: &Layout, reads: bool, is_vmm: bool) -> Arc<Self> {
         static RATES: PerProcess<Mutex<HashMap<Key, Arc<RequestRates>>>> = PerProcess::new();
         let peer = match remote.memory() {
             Memory::Remote(memory) => memory.peer.name().to_string(),
@@ -143,7 +175,10 @@ impl RequestRates {
         if rates.len() > MOST_ENTRIES {
             rates.retain(|_, rates| Arc::strong_count(rates) > 1);
         }
-        rates.entry((peer, remote.memory_type() as u32, reads)).or_default().clone()
+        let new =
+            || Self(Mutex::new(Fit::assuming(if is_vmm { SECONDS_PER_VMM_BYTE } else { SECONDS_PER_BYTE })));
+        let key = (peer, remote.memory_type() as u32, reads, is_vmm);
+        rates.entry(key).or_insert_with(|| Arc::new(new())).clone()
     }
 
     /// Adds a served run.
@@ -191,8 +226,8 @@ impl RequestRates {
     }
 }
 
-/// A peer, its memory type, and the direction.
-type Key = (String, u32, bool);
+/// A peer, its memory type, the direction, and whether a side is VMM memory.
+type Key = (String, u32, bool, bool);
 
 /// If there are more entries than this, entries that no transfer uses are dropped.
 const MOST_ENTRIES: usize = 256;
@@ -211,6 +246,15 @@ mod tests {
         let rates = RequestRates::default();
         assert_eq!(rates.bytes_per_descriptor(), 10_000);
         assert!((rates.direct(500, 5_000_000) - 2e-3).abs() < 1e-9);
+    }
+
+    #[test]
+    fn without_runs_vmm_memory_is_rather_served() {
+        let direct = RequestRates(Mutex::new(Fit::assuming(SECONDS_PER_VMM_BYTE)));
+        let served = RequestRates::default();
+        for bytes in [1 << 20, 1 << 30] {
+            assert!(served.served(bytes) < 0.3 * direct.direct(1, bytes), "{bytes}");
+        }
     }
 
     #[test]

@@ -83,11 +83,27 @@ impl Flow {
     /// Handles the end of one. Returns whether the run has progressed.
     pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<bool> {
         match self {
-            Self::Listed(flow) => flow.ended(state, request),
-            Self::Staged(flow) => flow.ended(state, request, has_failed),
+            Self::Listed(flow) => flow.ended(state, request, has_failed),
+            Self::Staged(flow) => flow.ended(state, request, has_failed)?,
             Self::Served(flow) => return flow.ended(state, request, has_failed),
         }
         Ok(true)
+    }
+
+    /// Begins to count the bytes that have moved, before the first request.
+    pub fn count_bytes(&mut self) {
+        if let Self::Listed(flow) = self {
+            flow.count_bytes();
+        }
+    }
+
+    /// Bytes that have moved at least, if they are counted.
+    pub fn moved(&self) -> u64 {
+        match self {
+            Self::Listed(flow) => flow.moved(),
+            Self::Staged(flow) => flow.moved(),
+            Self::Served(flow) => flow.moved(),
+        }
     }
 
     /// Handles the end of the run. Returns whether NIXL may still use memory of a layout.

@@ -28,11 +28,9 @@ impl Guard {
     /// the layout was exported.
     pub fn prepare(agent: &Arc<Agent>, request_plan: &RequestPlan) -> Result<Option<Self>> {
         let watch = |(regions, elastic): (Range<u32>, &RemoteElastic)| {
-            let sides = request_plan.plan.moves().map(|each| match request_plan.reads {
-                true => (each.source_region, each.source, each.size),
-                false => (each.destination_region, each.destination, each.size),
-            });
-            let spans = sides.filter(|(region, ..)| regions.contains(region));
+            // A part of a block is in one extent.
+            let footprints = request_plan.plan.footprints(usize::from(!request_plan.reads));
+            let spans = footprints.filter(|(region, ..)| regions.contains(region));
             let used = elastic.used(spans.map(|(_, address, size)| (address, size)))?;
             let config = SystemConfig { size: elastic.control.size, ..SystemConfig::default() };
             let copy = Registration::create(&Region::system(&config)?, agent)?.hold()?;

@@ -60,7 +60,7 @@ impl ListedPlan {
     }
 
     /// Number of requests.
-    pub fn count(&self) -> u64 {
+    pub fn count(&self) -> Result<u64> {
         self.plan.count()
     }
 
@@ -99,6 +99,15 @@ pub(super) struct ListedFlow {
     exceeds_kept: bool,
     is_stopped: bool,
     has_unreleased: bool,
+    counted: Option<CountedBytes>,
+}
+
+/// Counts the bytes of requests that have ended.
+#[derive(Default)]
+struct CountedBytes {
+    moved: u64,
+    /// Requests that have not ended, and their bytes.
+    left: Vec<(RequestId, u64)>,
 }
 
 impl ListedFlow {
@@ -120,7 +129,18 @@ impl ListedFlow {
             exceeds_kept: false,
             is_stopped: false,
             has_unreleased: false,
+            counted: None,
         }
+    }
+
+    /// Begins to count the bytes that have moved.
+    pub fn count_bytes(&mut self) {
+        self.counted = Some(CountedBytes::default());
+    }
+
+    /// Bytes of the requests that have ended, if they are counted.
+    pub fn moved(&self) -> u64 {
+        self.counted.as_ref().map_or(0, |counted| counted.moved)
     }
 
     /// The requests of another run, with the memory of this one, which is over and closed.
@@ -145,10 +165,19 @@ impl ListedFlow {
         if !self.has_more() {
             return Ok(None);
         }
+        let begun = self.place.bytes;
+        let id = self.begin_next(state)?;
+        if let Some(counted) = &mut self.counted {
+            counted.left.push((id, self.place.bytes - begun));
+        }
+        Ok(Some(id))
+    }
+
+    fn begin_next(&mut self, state: &mut AgentState) -> Result<RequestId> {
         let mut kept = self.listed.kept.lock();
         if let Some(next) = kept.requests.get(self.index) {
             (self.index, self.place) = (self.index + 1, next.after);
-            return Ok(Some(next.id));
+            return Ok(next.id);
         }
         let id = self.listed.plan.create(state, &mut self.place, &mut self.list)?;
         let descriptors = kept.descriptors + self.list.len();
@@ -160,11 +189,17 @@ impl ListedFlow {
             self.exceeds_kept = true;
             self.own.push(id);
         }
-        Ok(Some(id))
+        Ok(id)
     }
 
     /// Handles the end of one.
-    pub fn ended(&mut self, state: &mut AgentState, request: RequestId) {
+    pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) {
+        if let Some(CountedBytes { moved, left }) = &mut self.counted
+            && let Some(index) = left.iter().position(|(id, _)| *id == request)
+        {
+            let (_, bytes) = left.swap_remove(index);
+            *moved += if has_failed { 0 } else { bytes };
+        }
         let Some(index) = self.own.iter().position(|own| *own == request) else { return };
         self.own.swap_remove(index);
         self.release_one(state, request);

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::choice::{Choice, Choosing};
-use self::cost::RequestRates;
+use self::cost::Rates;
 use self::guard::Guard;
 use self::prepared::{Method, PreparedRequests};
 use self::request_plan::RequestPlan;
@@ -81,13 +81,17 @@ impl NixlMove {
         let reads = path.is_nixl_read();
         let [local, remote] = if reads { [destination, source] } else { [source, destination] };
         let agent = shared_agent(local, remote)?.clone();
-        let rates = RequestRates::of(remote, reads);
+        let rates = Rates::of(local, remote, reads);
         let Choice { path, division, served, candidates } =
             Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()?;
         let mut shared = prepare(sides, path, plan, notification)?;
-        shared.rates = Some(rates);
         let has_arena = division.is_some() || served.is_some();
         shared.patience = preferences.stall_timeout.or(has_arena.then_some(PATIENCE));
+        shared.rates = Some(match (&division, &served) {
+            (Some(_), _) => rates.staged,
+            (_, Some(_)) => rates.served,
+            _ => rates.direct,
+        });
         if let Some(division) = division {
             shared.method = Method::Staged(Arc::new(StagedPlan::new(division, local, &agent)?));
         } else if let Some(division) = served {
@@ -119,7 +123,7 @@ impl NixlMove {
     }
 
     /// Number of requests.
-    pub fn requests(&self) -> u64 {
+    pub fn requests(&self) -> Result<u64> {
         self.shared.count()
     }
 
@@ -168,8 +172,8 @@ impl Engine for PartSequence<NixlMove> {
         self.sum(NixlMove::moves)
     }
 
-    fn requests(&self) -> u64 {
-        self.sum(NixlMove::requests)
+    fn requests(&self) -> Result<u64> {
+        self.parts().iter().map(NixlMove::requests).sum()
     }
 
     fn excess(&self) -> u64 {
@@ -194,16 +198,32 @@ impl Engine for PartSequence<NixlMove> {
 }
 
 impl RunPart for NixlMove {
+    type Start = NixlStart;
+
     fn start(&self, run: Run) -> Result<()> {
         let agent = self.shared.agent.clone();
+        // A call of NIXL may not return: a run with a deadline must not keep the thread that submits it.
+        let begins_here = self.shared.is_short() && !run.is_limited();
         let run = NixlRun::boxed(&self.shared, run.executed_by(agent.clone()));
-        agent.start(run)
+        if begins_here { agent.begin(run) } else { agent.start(run) }
     }
 
-    fn prepare_start(&self, run: Run) -> Start {
+    fn prepare_start(&self, run: Run) -> NixlStart {
         let agent = self.shared.agent.clone();
         let run = NixlRun::boxed(&self.shared, run.executed_by(agent.clone()));
-        Box::new(move || agent.start(run))
+        NixlStart { agent, run }
+    }
+}
+
+/// A run that is ready to start.
+pub struct NixlStart {
+    agent: Arc<Agent>,
+    run: Box<NixlRun>,
+}
+
+impl Start for NixlStart {
+    fn start(self) -> Result<()> {
+        self.agent.start(self.run)
     }
 }
 

@@ -15,7 +15,7 @@ use super::spare::Spare;
 use super::staged::{StagedFlow, StagedPlan};
 use crate::error::{Result, ensure};
 use crate::layout::{Memory, RemoteMemory};
-use crate::nixl::{Agent, AgentState, RequestId};
+use crate::nixl::{Agent, AgentState, RequestId, is_short};
 use crate::sync::Mutex;
 use crate::transfer::path::TransferPath;
 
@@ -109,12 +109,21 @@ impl PreparedRequests {
     }
 
     /// Number of requests.
-    pub fn count(&self) -> u64 {
+    pub fn count(&self) -> Result<u64> {
         match &self.method {
             Method::Listed(listed) => listed.count(),
-            Method::Staged(staged) => staged.requests(),
-            Method::Served(served) => served.chunks(),
+            Method::Staged(staged) => Ok(staged.requests()),
+            Method::Served(served) => Ok(served.chunks()),
         }
+    }
+
+    /// Whether the thread that submits may take the steps of a run: files are accessed by the agent's thread, and runs through an
+    /// arena wait for other threads.
+    pub fn is_short(&self) -> bool {
+        let plan = &self.request_plan.plan;
+        matches!(self.method, Method::Listed(_))
+            && self.peer().is_some()
+            && is_short(plan.bytes(), plan.most_moves())
     }
 
     /// The requests of a run that begins, on the agent's thread.

@@ -129,19 +129,18 @@ impl RequestPlan {
         (self.limits.bytes / unit.size(self.local.geometry())).clamp(1, self.limits.descriptors)
     }
 
-    /// Number of requests.
-    pub fn count(&self) -> u64 {
+    /// Number of requests. Fails if one cannot be listed.
+    pub fn count(&self) -> Result<u64> {
         if let Some(unit) = self.chosen_unit() {
             let units = self.plan.bytes() / unit.size(self.local.geometry());
-            return units.div_ceil(self.units_a_request(unit));
+            return Ok(units.div_ceil(self.units_a_request(unit)));
         }
         let (mut place, mut list) = (Place::default(), RequestList::default());
         let mut count = 0;
         while place.bytes < self.plan.bytes() {
-            let Ok(after) = self.list(None, place, &mut list) else { return count };
-            (place, count) = (after, count + 1);
+            (place, count) = (self.list(None, place, &mut list)?, count + 1);
         }
-        count
+        Ok(count)
     }
 
     fn operation(&self) -> Operation {
@@ -307,6 +306,15 @@ mod tests {
             LayoutKind::LayerSeparate(BlockDim::Second),
         ];
         prop::sample::select(kinds.to_vec())
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_listed_is_an_error_also_of_their_number() {
+        let counted = |limits| planned([LayoutKind::FullyContiguous; 2], &[3, 5], true, limits).count();
+        assert_eq!(counted([2000, 1]).unwrap(), 2);
+        let error = counted([0, 8]).unwrap_err();
+        assert_eq!(error.status(), crate::error::Status::Panic);
+        assert!(error.message().contains("no bytes"), "{error}");
     }
 
     proptest! {

@@ -40,6 +40,8 @@ pub(super) struct NixlRun {
     /// When the peer was last seen alive, or the last request ended.
     last_check: Instant,
     busy: BusyTime,
+    /// Bytes that were counted as moved.
+    counted: u64,
     /// The outcome was reported while requests were still in flight.
     is_reported: bool,
     /// Dropped before the end of the run is reported, because the caller may free the memory after that. Declared before
@@ -156,6 +158,7 @@ impl NixlRun {
             last_progress: Instant::now(),
             last_check: Instant::now(),
             busy: BusyTime::default(),
+            counted: 0,
             is_reported: false,
             run: Some(run),
             prepared: Some(prepared),
@@ -174,12 +177,20 @@ impl NixlRun {
     fn note_progress(&mut self) {
         self.last_progress = Instant::now();
         self.last_check = self.last_progress;
+        if let (Some(run), Some(flow)) = (self.run.as_ref().filter(|run| run.is_limited()), &self.flow) {
+            let moved = flow.moved();
+            run.count(moved - self.counted);
+            self.counted = moved;
+        }
     }
 
     fn begin(&mut self, state: &mut AgentState) {
         let Some(prepared) = &self.prepared else { return };
         match prepared.begin(state) {
-            Ok(RunRequests { flow, control_read }) => {
+            Ok(RunRequests { mut flow, control_read }) => {
+                if self.run.as_ref().is_some_and(Run::is_limited) {
+                    flow.count_bytes();
+                }
                 self.flow = Some(flow);
                 let due = |request| ControlRead { request, state: ControlReadState::Due, last: false };
                 self.control_read = control_read.map(due);
@@ -344,7 +355,8 @@ impl NixlRun {
     /// Reports the outcome early if the peer's process has ended, or if nothing was moved for too long: a request to it may
     /// never end, even after a cancellation or a failure. The memory stays allocated until NIXL no longer uses it.
     fn check_peer(&mut self) {
-        if self.is_reported || self.last_check.elapsed() < LIVENESS {
+        let is_reported = self.is_reported || self.run.as_ref().is_some_and(Run::is_reported);
+        if is_reported || self.last_check.elapsed() < LIVENESS {
             return;
         }
         self.last_check = Instant::now();

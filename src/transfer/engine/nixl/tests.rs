@@ -16,10 +16,10 @@ use crate::transfer::request::{BlockPair, Wanted};
 use crate::transfer::run::completion::{Account, Completion};
 use crate::transfer::run::queue::{Queue, QueueEntry};
 use crate::transfer::run::steps::PartSequence;
-use crate::transfer::run::{RunHolds, Steps};
+use crate::transfer::run::{RunHolds, Start, Steps};
 
 fn account() -> Account {
-    Account { bytes: 64, user_data: 7, record: None }
+    Account { bytes: 64, user_data: 7, ..Account::default() }
 }
 
 fn layout() -> Arc<Layout> {
@@ -147,14 +147,12 @@ impl Steps for FirstEnds {
         2
     }
 
-    fn prepare(&self, part: u64, run: Run) -> Result<Start> {
+    fn start(self: Arc<Self>, part: u64, run: Run) -> Result<()> {
         if part == 1 {
-            return Ok(self.next.prepare_start(run));
+            return self.next.prepare_start(run).start();
         }
         drop(self.left_by.lock().take());
-        Ok(Box::new(move || {
-            run.end(Ok(()));
-            Ok(())
-        }))
+        run.end(Ok(()));
+        Ok(())
     }
 }

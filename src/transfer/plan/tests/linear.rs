@@ -4,7 +4,7 @@
 
 use super::tokens::{BLOCKS, any_table, expected_of_tokens, side};
 use super::*;
-use crate::layout::LayoutPart;
+use crate::layout::{Arrangement, LayoutPart, Order};
 use crate::transfer::plan::Terms;
 use crate::transfer::request::{BlockTable, TokenTables};
 
@@ -154,6 +154,20 @@ fn terms_that_a_layout_does_not_have_are_refused_by_name() {
     let named = std::iter::once(LayoutPart { name: "keys", placement: &part, first_region: 0 });
     let error = raw("BLONHC", [0, 3], [3, 4, 1, 2], span(0, 0, 1)).placed_in(named).unwrap_err();
     assert_eq!(error.status(), Status::NotFound);
+}
+
+/// The owner would refuse what this side says, after other paths were excluded.
+#[test]
+fn what_an_owner_refuses_is_not_said() {
+    let order = Order::parse("N/BLOHC").unwrap();
+    let of_one_head = Dimensions { num_heads: Some(1), ..dimensions() };
+    let apart = placement(of_one_head.clone(), LayoutKind::Ordered(Arrangement::tight(order)), 4096);
+    let together = placement(of_one_head, KINDS[0], 1 << 20);
+    for (sides, owner) in [([&apart, &together], 0), ([&together, &apart], 1)] {
+        let plan = Plan::between(sides[0], sides[1], &pairs(&[(1, 0)]), Wanted::default()).unwrap();
+        assert_eq!(Terms::of(&plan.led_by(1 - owner), owner).unwrap_err().status(), Status::Unsupported);
+        assert!(Terms::of(&plan.led_by(owner), 1 - owner).is_ok());
+    }
 }
 
 #[test]

@@ -69,6 +69,7 @@ proptest! {
         prop_assert_eq!(whole.bytes(), expected.len() as u64);
         prop_assert_eq!(moves.iter().map(|each| each.size).sum::<u64>(), whole.bytes());
         prop_assert!(moves.len() as u64 <= whole.most_moves());
+        prop_assert_eq!(whole.count_moves(false), moves.len() as u64);
         prop_assert_eq!(whole.unit(), None, "no list is prepared for parts");
         let at = cut.index(whole.bytes() as usize) as u64;
         let halves = whole.moves_in(0..at).chain(whole.moves_in(at..whole.bytes()));
@@ -100,7 +101,20 @@ proptest! {
         let each: Vec<_> = (0..layers[0]).map(|layer| whole.layer(layer)).collect();
         let moves: Vec<_> = each.iter().flat_map(|layer| layer.moves().collect::<Vec<_>>()).collect();
         prop_assert_eq!(bytes_of(&moves), bytes_of(&whole.moves().collect::<Vec<_>>()));
+        prop_assert_eq!(whole.count_moves(true), moves.len() as u64);
         prop_assert_eq!(each.iter().map(Plan::bytes).sum::<u64>(), whole.bytes());
         prop_assert_eq!(each.iter().map(Plan::pieces).sum::<u64>(), whole.pieces());
     }
+}
+
+/// Each layer has loops of its own; a number that is too large would take all memory.
+#[test]
+fn a_million_layers_are_not_moved_one_by_one() {
+    let dimensions = Dimensions { num_layers: 1 << 20, page_size: 1, inner_dim: 1, ..dimensions() };
+    let side = |start| placement(dimensions.clone(), KINDS[0], start);
+    let between = |by_layer| Outline::between(&side(4096), &side(1 << 40), Wanted::default(), by_layer);
+    assert!(between(false).is_ok());
+    let error = between(true).unwrap_err();
+    assert_eq!(error.status(), Status::Unsupported);
+    assert!(error.message().contains("1048576 layers are to be moved one by one"), "{error}");
 }

@@ -9,7 +9,7 @@ use crate::layout::Axis;
 use crate::transfer::plan::axes::PairedBlock;
 use crate::transfer::plan::nest::{LoopOrder, PairedAxis};
 use crate::transfer::plan::side::Side;
-use crate::transfer::plan::{tiles, units};
+use crate::transfer::plan::{count, tiles, units};
 
 const BLOCKS: u64 = 5;
 const ELEMENT: u64 = 2;
@@ -193,6 +193,7 @@ proptest! {
         prop_assert_eq!(&bytes_of(&all), &expected);
         let most = if shape.blocks_together { blocks.runs().len() as u64 } else { blocks.blocks() };
         prop_assert!(all.len() as u64 <= most * shape.units_of_block());
+        prop_assert_eq!(count::moves([(&shape, &blocks)].into_iter()), all.len() as u64);
         let parts: Vec<_> = (0..bytes)
             .step_by(step as usize)
             .flat_map(|first| moves(&shape, &blocks, first..bytes.min(first + step)))

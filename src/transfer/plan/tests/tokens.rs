@@ -128,7 +128,41 @@ proptest! {
         prop_assert_eq!(plan.bytes(), expected.len() as u64);
         let moves: Vec<_> = plan.moves().collect();
         prop_assert_eq!(&bytes_of(&moves), &expected);
+        for (index, side) in [&source, &destination].into_iter().enumerate() {
+            let of_moves = moves.iter().map(|each| match index {
+                0 => (each.source_region, each.source, each.size),
+                _ => (each.destination_region, each.destination, each.size),
+            });
+            let of_moves: Vec<_> = of_moves.collect();
+            let ranges: Vec<_> = plan.footprints(index).collect();
+            let is_in = |(region, at, size): (u32, u64, u64), other: &(u32, u64, u64)| {
+                other.0 == region && other.1 <= at && at + size <= other.1 + other.2
+            };
+            for each in &of_moves {
+                // Moves of neighbours may be one, and then are in several.
+                let starts = ranges.iter().any(|range| is_in((each.0, each.1, 1), range));
+                prop_assert!(starts && ranges.iter().any(|range| is_in((each.0, each.1 + each.2 - 1, 1), range)));
+            }
+            // Extents of elastic memory, each of which has whole parts of blocks.
+            let geometry = side.geometry();
+            let stride = geometry.block_stride();
+            if geometry.outside_blocks().any(|axis| !geometry.stride(axis).is_multiple_of(stride)) {
+                continue;
+            }
+            for blocks in [1, 2] {
+                let extents = |ranges: &[(u32, u64, u64)]| {
+                    let touched = ranges.iter().flat_map(|(region, at, size)| {
+                        let first = at - side.bases()[*region as usize];
+                        let end = (first + size).div_ceil(blocks * stride);
+                        (first / (blocks * stride)..end).map(move |extent| (*region, extent))
+                    });
+                    touched.collect::<std::collections::BTreeSet<_>>()
+                };
+                prop_assert_eq!(extents(&of_moves), extents(&ranges));
+            }
+        }
         prop_assert!(moves.len() as u64 <= plan.most_moves());
+        prop_assert_eq!(plan.count_moves(false), moves.len() as u64);
         let plans: Vec<_> = match by_layer {
             true => (0..3).map(|layer| plan.layer(layer)).collect(),
             false => vec![plan.clone()],
@@ -245,6 +279,36 @@ fn tables_that_do_not_fit_are_refused_by_name() {
     }
     let error = Plan::new(&outline, &pairs(&[(0, 0)]), None).unwrap_err();
     assert!(error.message().contains("page_size is 4 in the source layout and 2"), "{error}");
+}
+
+/// Every entry of the destination's table is the same block, and each writes another token of it. Comparing each with each would
+/// take minutes.
+#[test]
+fn a_block_that_is_named_a_million_times_is_planned_at_once() {
+    const TOKENS: u64 = 1 << 20;
+    let kind = LayoutKind::FullyContiguous;
+    let sized = Dimensions {
+        num_blocks: 1,
+        num_layers: 1,
+        outer_dim: 1,
+        page_size: TOKENS,
+        inner_dim: 1,
+        dtype_width: 1,
+        alignment: 1,
+        num_heads: None,
+    };
+    let side = |start| Placement::within(Geometry::new(sized.clone(), kind).unwrap(), start).unwrap();
+    let outline = Arc::new(Outline::between(&side(4096), &side(1 << 40), Wanted::default(), false).unwrap());
+    let blocks = vec![0; TOKENS as usize + 1];
+    let planned = |token_step, tokens| {
+        let source = BlockTable { blocks: &blocks, first_token: 0, token_step: 1 };
+        let destination = BlockTable { token_step, ..source };
+        Plan::of_tokens(&outline, &TokenTables { sides: [source, destination], tokens }, None)
+    };
+    assert_eq!(planned(TOKENS + 1, TOKENS).unwrap().bytes(), TOKENS);
+    assert!(planned(TOKENS - 1, TOKENS).is_ok());
+    let error = planned(TOKENS - 1, TOKENS + 1).unwrap_err();
+    assert!(error.message().contains("of block 0 is a destination twice"), "{error}");
 }
 
 #[test]

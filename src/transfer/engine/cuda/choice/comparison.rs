@@ -91,11 +91,12 @@ impl<'a> Comparison<'a> {
                 busy: if computes { costs.busy } else { 0.0 },
                 ctas: if preferences.max_ctas > 0 { ctas.min(preferences.max_ctas) } else { ctas },
                 row_calls: 0,
+                first_copy: costs.first_copy,
                 staged: None,
             },
             costs,
             division: Err("neither side is host memory".to_string()),
-            candidates: Vec::new(),
+            candidates: Vec::with_capacity(PATHS.len()),
         };
         for path in PATHS {
             if path == TransferPath::CudaStaged {
@@ -206,7 +207,7 @@ impl<'a> Comparison<'a> {
                     "the host memory is not page-locked, so that the copy engine would wait for the CPU";
                 match self.sides.is_pageable {
                     true => Some(pageable.to_string()),
-                    false => self.division.clone().err(),
+                    false => self.division.as_ref().err().cloned(),
                 }
             }
             _ => None,

@@ -11,6 +11,7 @@
 use super::super::direction::CopyDirection;
 use super::super::launch::{SMALL, staging_ctas};
 use super::super::rates::Rates;
+use super::super::rates::observed::FIRST_COPIES;
 use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, call_sizes};
 use crate::transfer::path::TransferPath;
@@ -36,6 +37,8 @@ pub struct CopyCase {
     pub ctas: u32,
     /// Number of calls if it is copied as rows.
     pub row_calls: u64,
+    /// Additional seconds of each of a batch's first copies, as observed.
+    pub first_copy: f64,
     /// Its division into chunks, if it can be staged.
     pub staged: Option<Staged>,
 }
@@ -79,9 +82,8 @@ const KERNEL_MOVE: f64 = 0.002 * US;
 /// warp like a span of 4 KiB.
 const KERNEL_MOVE_ON_DEVICE: f64 = 0.0002 * US;
 const ON_DEVICE_FROM: f64 = 10_000.0;
-/// A contiguous span with the few CTAs that the kernel gets if compute may run: without compute, and concurrently with it.
+/// A contiguous span with the few CTAs that the kernel gets if compute may run.
 const KERNEL_MOVE_FEW: f64 = 0.008 * US;
-const KERNEL_MOVE_BESIDE: f64 = 0.02 * US;
 /// The rate of six CTAs that read host memory, relative to that of many.
 const FEW_READERS: f64 = 0.98;
 /// The two launches and the events of a staged copy of one or two chunks.
@@ -108,35 +110,64 @@ const ROW: f64 = 0.05 * US;
 const DEVICE_COPY: f64 = 3.5 * US;
 /// Interval in which a kernel of kvmem starts once on a device that executes large kernels.
 const TURN: f64 = 1700.0 * US;
-/// Time until the first kernel of a large staged copy, or its last, starts on such a device: of a copy that takes less than
-/// such an interval, and of a longer one.
-const WAIT: f64 = 0.2 * TURN;
-const LONG_WAIT: f64 = 0.35 * TURN;
 
-/// Minimum duration of a kernel on a device that executes large kernels. A few bytes are copied by one CTA, which starts
-/// when any CTA of the large kernel ends. For more bytes all CTAs must start, which is when the large kernel ends.
-struct LeastBeside {
-    least: f64,
-    per_byte: f64,
-    /// For each contiguous span, up to `SPANS`.
-    per_move: f64,
-    most: f64,
+/// How kernels of kvmem get onto a device that executes large kernels, one after the other: in the gap in which the last CTAs
+/// of one end and the first of the next have not begun. Of transfers that follow each other, one gap takes as many as
+/// their time alone allows, then the next one waits for a large kernel. Measured beside products of 8192 x 8192 matrices.
+struct Beside {
+    /// From one gap to the next, when one transfer fits each.
+    turn: f64,
+    gap: f64,
 }
 
-/// Spans that a kernel beside compute copies one after the other; of more it copies several at a time.
-const SPANS: f64 = 750.0;
+const KERNEL_TO_DEVICE: Beside = Beside { turn: 1600.0 * US, gap: 110.0 * US };
+/// A kernel that writes host memory need not wait until the bytes have arrived.
+const KERNEL_TO_HOST: Beside = Beside { turn: 1600.0 * US, gap: 155.0 * US };
+const STAGED_TO_DEVICE: Beside = Beside { turn: 1600.0 * US, gap: 120.0 * US };
+const STAGED_TO_HOST: Beside = Beside { turn: 1530.0 * US, gap: 110.0 * US };
+/// The relative variation of a gap.
+const JITTER: f64 = 0.2;
 
-const KERNEL_BESIDE: LeastBeside =
-    LeastBeside { least: 200.0 * US, per_byte: 190e-12, per_move: 0.2 * US, most: 1600.0 * US };
-/// A staged copy, whose kernel has many CTAs.
-const STAGED_BESIDE: LeastBeside =
-    LeastBeside { least: 300.0 * US, per_byte: 190e-12, per_move: 0.2 * US, most: 1530.0 * US };
-
-impl LeastBeside {
-    fn of(&self, bytes: f64, moves: f64) -> f64 {
-        (self.least + self.per_byte * bytes + self.per_move * moves.min(SPANS)).min(self.most)
+impl Beside {
+    /// Mean duration of transfers that take `alone` in a gap.
+    fn mean(&self, alone: f64) -> f64 {
+        let fitting = self.gap / alone;
+        self.turn / (1.0 + mean_floor(fitting * (1.0 - JITTER), fitting * (1.0 + JITTER)))
     }
 }
+
+/// The mean of the integers below the numbers from `low` to `high`.
+fn mean_floor(low: f64, high: f64) -> f64 {
+    let sum = |to: f64| to.floor() * (to.floor() - 1.0) / 2.0 + to.floor() * (to - to.floor());
+    (sum(high) - sum(low)) / (high - low)
+}
+
+/// A contiguous span that the kernel copies in a gap.
+const KERNEL_MOVE_IN_GAP: f64 = 0.03 * US;
+/// Time of a staged copy in a gap, without its bytes: the events between kernel and copy engine.
+const STAGE_IN_GAP: f64 = 19.0 * US;
+
+/// Transfers that take nearly as long as a large kernel miss the next gap, and wait for another large kernel.
+struct Misses {
+    /// The duration from which one of them does, and from which all do.
+    from: f64,
+    all: f64,
+    cost: f64,
+}
+
+/// Of a staged copy, by the time of the copy engine and that of the kernel that does not overlap with it.
+const STAGED_MISSES: Misses = Misses { from: 1320.0 * US, all: 1580.0 * US, cost: 1400.0 * US };
+/// Of a kernel that reads host memory. One that writes it has not been seen to.
+const KERNEL_MISSES: Misses = Misses { from: 1850.0 * US, all: 2050.0 * US, cost: 1000.0 * US };
+
+impl Misses {
+    fn mean(&self, duration: f64) -> f64 {
+        ((duration - self.from) / (self.all - self.from)).clamp(0.0, 1.0) * self.cost
+    }
+}
+
+/// Time until the last kernel of a staged copy starts, if it takes several gaps.
+const LONG_WAIT: f64 = 0.35 * TURN;
 
 /// Estimated seconds of a path on a device with these rates.
 pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
@@ -144,7 +175,7 @@ pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     let own = rates.of(case.direction);
     let rate = if case.is_pageable { rates.pageable } else { own.link };
     match path {
-        TransferPath::CudaBatch => batch(case.moves, bytes / moves.max(1.0) / rate, own.batched),
+        TransferPath::CudaBatch => batch(case, bytes / moves.max(1.0) / rate, own.batched),
         TransferPath::Cuda2d => {
             let cold = case.moves.min(COLD_COPIES) as f64 * COLD_COPY;
             let each = if host_is_a_side(case.direction) { ROW } else { DEVICE_COPY };
@@ -197,7 +228,8 @@ fn submission(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
         TransferPath::CudaStaged => STAGE,
         TransferPath::CudaBatch => {
             let batched = rates.of(case.direction).batched;
-            calls_of_batch(case.moves) + moves * if is_host_a_side { batched } else { DEVICE_COPY }
+            let first = case.moves.min(FIRST_COPIES) as f64 * case.first_copy;
+            calls_of_batch(case.moves) + first + moves * if is_host_a_side { batched } else { DEVICE_COPY }
         }
         TransferPath::Cuda2d => {
             case.row_calls as f64 * ROW_CALL + moves * if is_host_a_side { COLD_COPY } else { DEVICE_COPY }
@@ -211,13 +243,16 @@ fn submission(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
 
 /// Seconds of a batch. The CPU makes one call after the other, and the copy engine executes the copies of the calls that
 /// have returned.
-fn batch(copies: u64, bytes: f64, batched: f64) -> f64 {
+fn batch(case: &CopyCase, bytes: f64, batched: f64) -> f64 {
+    let (copies, mut first) = (case.moves, FIRST_COPIES);
     let wake = if copies > QUICK_BATCH as u64 { WAKE } else { 0.0 };
     let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
     let (mut cpu, mut engine) = (START + wake + cold, 0.0f64);
     for size in call_sizes(copies as usize, EngineLoad::Idle) {
+        let of_first = first.min(size as u64);
+        first -= of_first;
         let size = size as f64;
-        cpu += CALL + size * batched;
+        cpu += CALL + size * batched + of_first as f64 * case.first_copy;
         engine = engine.max(cpu) + size * (GAP + bytes);
     }
     engine
@@ -255,11 +290,15 @@ fn kernel(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     if !host_is_a_side(case.direction) {
         return [alone; 2];
     }
-    let least = KERNEL_BESIDE.of(bytes, moves);
-    let moving = with(KERNEL_MOVE_BESIDE, kernel_rate_beside(case, rates));
-    // On H200 hosts, kernels to the host took a seventh of their own time longer than the large kernel beside them.
-    let ended = if case.direction == CopyDirection::ToHost { 0.15 * moving } else { 0.0 };
-    [alone, (least + ended).max(moving + 0.15 * least)]
+    let rate = kernel_rate_beside(case, rates);
+    let moving = with(KERNEL_MOVE_FEW, rate);
+    let (beside, more) = match case.direction {
+        CopyDirection::ToDevice => (KERNEL_TO_DEVICE, KERNEL_MISSES.mean(moving)),
+        // On H200 hosts, kernels to the host took a seventh of their own time longer than the large kernel beside them.
+        _ => (KERNEL_TO_HOST, 0.15 * moving),
+    };
+    let in_gap = with(KERNEL_MOVE_IN_GAP, rate);
+    [alone, (beside.mean(in_gap) + more).max(moving + 0.05 * beside.turn)]
 }
 
 /// Bytes per second of the kernel concurrently with compute: each CTA is slower, and all together reach nine tenths.
@@ -290,9 +329,10 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     let (bytes, chunk) = (case.bytes as f64, chunk as f64);
     let own = rates.of(case.direction);
     let (copies, rate) = (copies as f64, own.link);
+    let submitting = copies * own.batched + copies.min(FIRST_COPIES as f64) * case.first_copy;
     let link = match are_batched {
         // The CPU submits the next chunk's copies while the copy engine executes this one's.
-        true => (copies * own.batched).max(copies * GAP + bytes / rate),
+        true => submitting.max(copies * GAP + bytes / rate),
         false => copies * rates.copy + bytes / rate,
     };
     let launches = more_launches as f64 * LAUNCH;
@@ -313,12 +353,16 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     // What fits the parts is gathered, or scattered, at once.
     let rounds = bytes / (parts as f64 * chunk);
     let turns = if rounds > 1.0 { rounds * TURN } else { 0.0 };
-    let spans = if case.direction == CopyDirection::ToHost { case.kernel_moves as f64 } else { 0.0 };
-    let least = STAGED_BESIDE.of(bytes, spans);
-    // A small copy needs few CTAs, which start earlier.
-    let wait = if link > 0.9 * TURN { LONG_WAIT } else { WAIT * least / STAGED_BESIDE.most };
-    let beside = START + calls + chunk / 800e9 + wait + link.max(gathers).max(turns);
-    [alone, beside.max(least)]
+    // To the host, the copies are submitted while the kernel waits.
+    let (beside, copying) = match case.direction {
+        CopyDirection::ToHost => (STAGED_TO_HOST, (0.5 * submitting).max(copies * GAP + bytes / rate)),
+        _ => (STAGED_TO_DEVICE, link),
+    };
+    let busy = link + gather;
+    let missed = STAGED_MISSES.mean(busy);
+    let wait = if busy > STAGED_MISSES.all { LONG_WAIT } else { 0.0 };
+    let long = START + calls + chunk / 800e9 + wait + link.max(gathers).max(turns);
+    [alone, long.max(beside.mean(START + STAGE_IN_GAP + copying) + missed)]
 }
 
 #[cfg(test)]

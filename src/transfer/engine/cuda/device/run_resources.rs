@@ -22,8 +22,11 @@ pub struct RunResources {
     /// The completion event on the caller's stream.
     event: Option<Pooled<Event>>,
     /// The completion event of each layer; empty unless layers are moved one by one.
-    layers: Vec<Pooled<Event>>,
+    layers: LayerEvents,
 }
+
+/// Events, one per layer.
+pub type LayerEvents = Vec<Pooled<Event>>;
 
 impl RunResources {
     /// For a run on its own stream.
@@ -45,12 +48,20 @@ impl RunResources {
         Self { slot, staging, stream, event, layers: Vec::new() }
     }
 
-    /// Adds an event for each layer.
-    pub fn with_layers(mut self, device: &DeviceState, layers: usize) -> Result<Self> {
+    /// Adds an event for each layer, in a list that is empty.
+    pub fn with_layers(mut self, device: &DeviceState, layers: usize, list: LayerEvents) -> Result<Self> {
+        self.layers = list;
         for _ in 0..layers {
             self.layers.extend(device.event()?);
         }
         Ok(self)
+    }
+
+    /// Returns the events of the layers to their pool. Returns the empty list.
+    pub fn release_layers(&mut self) -> LayerEvents {
+        let mut list = std::mem::take(&mut self.layers);
+        list.clear();
+        list
     }
 
     /// The runs that kernels read.

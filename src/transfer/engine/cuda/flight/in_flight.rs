@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run that several threads check: the watcher, threads that wait for the run, and threads that poll it. The first thread
-//! that detects its end reports it. A poll never blocks in the driver.
+//! that detects its end reports it. A poll never blocks in the driver. Later runs of the same copy use the object again.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use crate::error::{Error, Result, fail};
 use crate::guarded::guarded;
 use crate::log::log;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::transfer::run::spares::Spares;
 use crate::transfer::run::threads::{Pool, Shared};
 
 /// A run and its state.
@@ -29,16 +30,29 @@ pub struct InFlight {
     waiters: AtomicUsize,
 }
 
+/// Not boxed: a box would be allocated for each run.
 enum State {
     /// Waits for resources that other runs use.
-    Waiting(Box<CudaRun>),
+    Waiting(CudaRun),
     /// Has all its resources, and waits for a thread that starts it.
-    Queued(Box<CudaRun>),
+    Queued(CudaRun),
     /// A thread starts it, or makes a stream wait for it. Both may block in the driver.
     Locked,
     /// Started, or failed to start.
-    Started(Box<CudaRun>),
+    Started(CudaRun),
     Over(Result<()>),
+}
+
+impl Default for InFlight {
+    /// No run.
+    fn default() -> Self {
+        Self {
+            state: Mutex::new(State::Over(Ok(()))),
+            settled: Condvar::new(),
+            is_quick: false,
+            waiters: AtomicUsize::new(0),
+        }
+    }
 }
 
 /// Counts a polling thread until it stops, even by a panic: the watcher leaves the run to counted threads.
@@ -58,10 +72,10 @@ impl Drop for Waiter<'_> {
 }
 
 impl InFlight {
-    /// Creates a run, and starts it unless earlier runs wait for the same resources.
-    pub fn new(run: CudaRun, is_quick: bool) -> Arc<Self> {
+    /// Takes a run, and starts it unless earlier runs wait for the same resources.
+    pub fn new(spares: &Spares<Self>, run: CudaRun, is_quick: bool) -> Arc<Self> {
         let is_behind = run.is_behind();
-        let in_flight = Self::with(State::Waiting(Box::new(run)), is_quick);
+        let in_flight = Self::with(spares, State::Waiting(run), is_quick);
         if !is_behind {
             // If a resource is in use, the watcher starts it later.
             let _ = in_flight.start();
@@ -70,26 +84,28 @@ impl InFlight {
     }
 
     /// A run that was started on a stream of the caller.
-    pub fn started(run: CudaRun) -> Arc<Self> {
-        Self::with(State::Started(Box::new(run)), true)
+    pub fn started(spares: &Spares<Self>, run: CudaRun) -> Arc<Self> {
+        Self::with(spares, State::Started(run), true)
     }
 
     /// A run on a stream of the caller whose completion event could not be recorded. Its end can't be
     /// detected, because the stream may be destroyed before it is queried. So the run ends now, and its
     /// resources are intentionally leaked.
-    pub fn without_event(run: CudaRun, error: Error) -> Arc<Self> {
+    pub fn without_event(spares: &Spares<Self>, run: CudaRun, error: Error) -> Arc<Self> {
         let error = error.context(
             "the completion event could not be recorded on the stream: the transfer may still move blocks until the stream has passed it",
         );
         log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
-        let in_flight = Self::with(State::Over(Err(error.clone())), true);
+        let in_flight = Self::with(spares, State::Over(Err(error.clone())), true);
         run.abandon(error);
         in_flight
     }
 
-    fn with(state: State, is_quick: bool) -> Arc<Self> {
-        let (state, settled, waiters) = (Mutex::new(state), Condvar::new(), AtomicUsize::new(0));
-        Arc::new(Self { state, settled, is_quick, waiters })
+    fn with(spares: &Spares<Self>, state: State, is_quick: bool) -> Arc<Self> {
+        spares.take(|in_flight| {
+            *in_flight.state.get_mut() = state;
+            in_flight.is_quick = is_quick;
+        })
     }
 
     /// Starts the run if all resources are free. Returns whether it was started, or the resource that is in
@@ -109,13 +125,13 @@ impl InFlight {
             let _ = self.begin(run).map(|run| self.settle(State::Started(run)));
         } else {
             self.settle(State::Queued(run));
-            Pool::starts().run(&(Arc::new(Start(self.clone())) as Arc<dyn Shared>), 1);
+            Pool::starts().run(&(self.clone() as Arc<dyn Shared>), 1);
         }
         Ok(true)
     }
 
     /// Starts a run that has its resources, or ends it if it was cancelled.
-    fn begin(&self, mut run: Box<CudaRun>) -> Result<Box<CudaRun>> {
+    fn begin(&self, mut run: CudaRun) -> Result<CudaRun> {
         if let Some(cancelled) = run.cancelled() {
             self.end(run, Err(cancelled.clone()));
             return Err(cancelled);
@@ -124,13 +140,13 @@ impl InFlight {
         Ok(run)
     }
 
-    fn end(&self, run: Box<CudaRun>, outcome: Result<()>) {
+    fn end(&self, run: CudaRun, outcome: Result<()>) {
         self.settle(State::Over(outcome.clone()));
         run.end(outcome);
     }
 
     /// Takes the run out of a state, and sets `Locked`.
-    fn take_if(&self, is_expected: impl FnOnce(&State) -> bool) -> Option<Box<CudaRun>> {
+    fn take_if(&self, is_expected: impl FnOnce(&State) -> bool) -> Option<CudaRun> {
         let mut state = self.lock();
         if !is_expected(&state) {
             return None;
@@ -192,7 +208,7 @@ impl InFlight {
         delayed
     }
 
-    fn start_urgently(&self, mut run: Box<CudaRun>) -> Result<Box<CudaRun>> {
+    fn start_urgently(&self, mut run: CudaRun) -> Result<CudaRun> {
         if run.take_urgently().is_err() {
             self.settle(State::Waiting(run));
             fail!(Busy, "the run has not begun: it waits for staging memory that other transfers use");
@@ -244,6 +260,10 @@ impl Watched for InFlight {
         }
     }
 
+    fn is_known_over(&self) -> bool {
+        self.state.try_lock().is_some_and(|state| matches!(*state, State::Over(_)))
+    }
+
     fn abandon(&self, error: &Error) {
         let left = std::mem::replace(&mut *self.lock(), State::Over(Err(error.clone())));
         self.settled.notify_all();
@@ -262,14 +282,12 @@ fn lock_run(state: &mut State) -> State {
     }
 }
 
-/// Starts a run on a thread of the pool, because the driver may block.
-struct Start(Arc<InFlight>);
-
-impl Shared for Start {
+/// Starts the run on a thread of the pool, because the driver may block.
+impl Shared for InFlight {
     fn run(&self) {
         let is_queued = |state: &State| matches!(state, State::Queued(_));
-        if let Some(run) = self.0.take_if(is_queued) {
-            let _ = self.0.begin(run).map(|run| self.0.settle(State::Started(run)));
+        if let Some(run) = self.take_if(is_queued) {
+            let _ = self.begin(run).map(|run| self.settle(State::Started(run)));
         }
     }
 }

@@ -184,11 +184,14 @@ impl CudaRun {
     /// may block until the device is idle, so another thread does it.
     pub fn end(mut self, outcome: Result<()>) {
         self.wait_for(None);
-        let Self { tasks, device, run, resources, has_begun, .. } = self;
+        let Self { tasks, device, run, mut resources, has_begun, .. } = self;
         if outcome.as_ref().is_err_and(is_fatal) {
             device.retire();
         }
         let is_sound = outcome.is_ok() || !has_begun;
+        if let (true, Some(resources)) = (is_sound, &mut resources) {
+            tasks.release_layers(resources);
+        }
         disposal::dispose_of(
             resources.and_then(|resources| resources.release(is_sound)).into_iter().collect(),
         );

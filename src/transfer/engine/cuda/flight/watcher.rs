@@ -25,6 +25,8 @@ pub trait Watched: Send + Sync {
     fn start_unless(self: Arc<Self>, full: &mut Exhausted) -> bool;
     /// Whether it has ended.
     fn is_over(&self) -> bool;
+    /// Whether its end is known, without checking it and without waiting.
+    fn is_known_over(&self) -> bool;
     /// Ends it after a panic, in any state.
     fn abandon(&self, error: &Error);
 }
@@ -36,6 +38,8 @@ pub struct Watcher(Mutex<Watch>);
 #[derive(Default)]
 struct Watch {
     new: Vec<Arc<dyn Watched>>,
+    /// An empty list for the next thread.
+    spare: Vec<Arc<dyn Watched>>,
     /// The thread is running.
     is_watched: bool,
     /// Runs that are about to be submitted.
@@ -72,6 +76,8 @@ impl Watcher {
     /// can watch it.
     pub fn reserve(self: &Arc<Self>) -> Result<Reservation> {
         let mut watch = self.lock();
+        // Runs that ended before the thread woke: their objects can be used again.
+        watch.new.retain(|in_flight| !in_flight.is_known_over());
         if !watch.is_watched {
             // Under the lock: other runs must not rely on a thread that could not be started.
             Pool::services().run_alone(self.clone())?;
@@ -88,6 +94,7 @@ impl Watcher {
         let mut watch = self.lock();
         if watch.new.is_empty() && watch.reservations == 0 && idle {
             watch.is_watched = false;
+            watch.spare = std::mem::take(runs_in_flight);
             return None;
         }
         let has_new = !watch.new.is_empty();
@@ -109,7 +116,7 @@ impl Reservation {
 
 impl Shared for Watcher {
     fn run(&self) {
-        let mut runs_in_flight: Vec<Arc<dyn Watched>> = Vec::new();
+        let mut runs_in_flight = std::mem::take(&mut self.lock().spare);
         let mut rest = Rest::new();
         wake_precisely();
         loop {
@@ -222,6 +229,10 @@ mod tests {
                 self.ends.lock().send(None).unwrap();
             }
             is_over
+        }
+
+        fn is_known_over(&self) -> bool {
+            false
         }
 
         fn abandon(&self, error: &Error) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::super::device::state::DeviceState;
 use super::super::direction::CopyDirection;
 use super::measure;
-use super::observed::{BatchDirection, ObservedCosts};
+use super::observed::{BatchDirection, BatchFactors, ObservedCosts};
 use super::peer::PeerRates;
 use super::saved::{Saved, Uuid};
 use super::{Rates, Source};
@@ -53,6 +53,8 @@ static OBSERVED: Store<i32, Arc<Mutex<ObservedCosts>>> = Store(Mutex::new(Vec::n
 pub struct Costs {
     /// The rates. If they were measured, later batches have corrected them.
     pub rates: Rates,
+    /// Additional seconds of each of a batch's first copies, in the transfer's direction.
+    pub first_copy: f64,
     /// How busy compute keeps the device, from 0 to 1.
     pub busy: f64,
     /// Measured seconds per copy of a batch. `None` if the caller has set the rates, which are not corrected.
@@ -67,11 +69,20 @@ pub fn costs(device: &DeviceState, peer: Option<i32>, direction: CopyDirection) 
     let observed = observed(device.context().device().ordinal());
     let (seen, now) = (*lock(&observed), Instant::now());
     let measured_batch = (rates.source != Source::Loaded).then_some(rates.of(direction).batched);
+    let mut first_copy = 0.0;
     if measured_batch.is_some() {
-        rates.to_device.batched *= seen.batch_factor(BatchDirection::ToDevice, now);
-        rates.to_host.batched *= seen.batch_factor(BatchDirection::ToHost, now);
+        for (own, of, batches) in [
+            (&mut rates.to_device, CopyDirection::ToDevice, BatchDirection::ToDevice),
+            (&mut rates.to_host, CopyDirection::ToHost, BatchDirection::ToHost),
+        ] {
+            let BatchFactors { first, later } = seen.batch_factors(batches, now);
+            if of == direction {
+                first_copy = own.batched * (first - later);
+            }
+            own.batched *= later;
+        }
     }
-    Costs { rates, busy: seen.busy(now), measured_batch, observed }
+    Costs { rates, first_copy, busy: seen.busy(now), measured_batch, observed }
 }
 
 fn observed(ordinal: i32) -> Arc<Mutex<ObservedCosts>> {

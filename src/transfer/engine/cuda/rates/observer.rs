@@ -45,8 +45,8 @@ impl CostObserver {
     /// Records the duration of a successful submission.
     pub fn submitted(&self, took: Duration) {
         if let Measurement::Batch { direction, copies, calls, measured } = self.measurement {
-            let each = (took.as_secs_f64() - calls).max(0.0) / copies as f64;
-            self.with(|observed, now| observed.add_batch(direction, each, measured, now));
+            let seconds = (took.as_secs_f64() - calls).max(0.0);
+            self.with(|observed, now| observed.add_batch(direction, copies, seconds, measured, now));
         }
     }
 

@@ -27,14 +27,9 @@ impl KernelCopy {
             add_launches(&part, most_tile(plan.bytes()), &mut runs, &mut launches)?;
         }
         launches.iter().try_for_each(Blocks::ensure_countable)?;
-        let with_runs = match &launches[..] {
-            [launch] => launch.with_runs(&runs),
-            _ => None,
-        };
-        Ok(match with_runs {
-            Some(launch) => Self { runs: PreparedRuns::InLaunch, launches: vec![launch], most_ctas },
-            None => Self { runs: PreparedRuns::OnHeap(runs), launches, most_ctas },
-        })
+        let is_stored = if let [launch] = &mut launches[..] { launch.store_runs(&runs) } else { false };
+        let runs = if is_stored { PreparedRuns::InLaunch } else { PreparedRuns::OnHeap(runs) };
+        Ok(Self { runs, launches, most_ctas })
     }
 
     /// Its launches.
@@ -54,10 +49,12 @@ impl KernelCopy {
         slot: Option<&DescriptorSlot>,
     ) -> Result<()> {
         let runs = self.runs.address(slot)?;
-        self.launches.iter().try_for_each(|blocks| {
-            let blocks = Blocks { runs: runs + blocks.runs, ..*blocks };
-            // SAFETY: the caller's promise. The plan checked that source and destination do not overlap.
-            unsafe { kernel.launch(on, &blocks, self.most_ctas) }
+        // SAFETY: the caller's promise. The plan checked that source and destination do not overlap.
+        let launch = |blocks: &Blocks| unsafe { kernel.launch(on, blocks, self.most_ctas) };
+        self.launches.iter().try_for_each(|blocks| match &self.runs {
+            // Not copied: the parameter has 4 KiB, and the driver copies it again.
+            PreparedRuns::InLaunch => launch(blocks),
+            _ => launch(&Blocks { runs: runs + blocks.runs, ..*blocks }),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::super::device::descriptor_ring::DescriptorSlot;
 use super::super::device::resource::{Acquired, Resource};
-use super::super::device::run_resources::RunResources;
+use super::super::device::run_resources::{LayerEvents, RunResources};
 use super::super::device::state::DeviceState;
 use super::super::rates::observer::CostObserver;
 use super::driver::StreamKind;
@@ -14,6 +14,7 @@ use super::task::CopyTask;
 use crate::cuda::ending::means_lost;
 use crate::cuda::stream::{Active, CallerStream};
 use crate::error::{Error, Result, Status, ensure};
+use crate::sync::Mutex;
 
 /// The completion event could not be recorded on a stream of the caller.
 pub struct EndNotRecorded(pub Error);
@@ -22,12 +23,14 @@ pub struct EndNotRecorded(pub Error);
 pub struct TaskSequence {
     tasks: Vec<CopyTask>,
     observer: Option<CostObserver>,
+    /// An empty list for the events of the next run.
+    spare_events: Mutex<LayerEvents>,
 }
 
 impl TaskSequence {
     /// One task for all that is moved, and the observer of its runs.
     pub fn one(task: CopyTask, observer: Option<CostObserver>) -> Self {
-        Self { tasks: vec![task], observer }
+        Self { tasks: vec![task], observer, spare_events: Mutex::default() }
     }
 
     /// The observer of the runs, if their durations are of use.
@@ -41,7 +44,7 @@ impl TaskSequence {
             let are_alike = others.iter_mut().all(|task| task.share_runs(first));
             ensure!(are_alike, Panic, "the layers of a transfer need different copies");
         }
-        Ok(Self { tasks, observer: None })
+        Ok(Self { tasks, observer: None, spare_events: Mutex::default() })
     }
 
     /// Writes the runs of blocks to the descriptor ring, if it has space for prepared copies.
@@ -66,6 +69,17 @@ impl TaskSequence {
         if self.tasks.len() > 1 { self.tasks.len() } else { 0 }
     }
 
+    fn with_layers(&self, device: &DeviceState, resources: RunResources) -> Result<RunResources> {
+        let list = std::mem::take(&mut *self.spare_events.lock());
+        resources.with_layers(device, self.layer_events(), list)
+    }
+
+    /// Returns the events of the layers of a run that has ended.
+    pub fn release_layers(&self, resources: &mut RunResources) {
+        let list = resources.release_layers();
+        *self.spare_events.lock() = list;
+    }
+
     /// The resources that a run can't start without.
     pub fn resources_needed(&self) -> impl Iterator<Item = Resource> {
         let of_first = self.tasks.first().map(CopyTask::resources_needed).into_iter().flatten().flatten();
@@ -84,7 +98,7 @@ impl TaskSequence {
             Ok(slot) => slot,
             Err(resource) => return Ok(Err(resource)),
         };
-        RunResources::own(stream, slot, staging).with_layers(device, self.layer_events()).map(Ok)
+        self.with_layers(device, RunResources::own(stream, slot, staging)).map(Ok)
     }
 
     /// Takes all resources of a run that a stream is about to wait for. Exceeds the usual limits, because a resource may be
@@ -97,7 +111,7 @@ impl TaskSequence {
         };
         let stream = device.one_more_stream()?;
         let slot = first.put_now(device)?;
-        RunResources::own(stream, slot, staging).with_layers(device, self.layer_events()).map(Ok)
+        self.with_layers(device, RunResources::own(stream, slot, staging)).map(Ok)
     }
 
     /// Takes all resources of a run on a stream of the caller. Fails if one is in use, because the run can't wait.
@@ -111,7 +125,7 @@ impl TaskSequence {
             None => None,
         };
         let slot = first.put_now(device)?;
-        RunResources::on_callers(event, stream, slot, staging).with_layers(device, self.layer_events())
+        self.with_layers(device, RunResources::on_callers(event, stream, slot, staging))
     }
 
     /// Enqueues them on the stream of the resources.

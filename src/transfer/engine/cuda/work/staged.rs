@@ -156,14 +156,14 @@ impl StagedCopy {
 /// Stores the runs in the parameters of each launch, if those of all chunks fit. Returns whether they do. Warps that read
 /// runs from host memory would wait for the writes of the copy engine.
 fn put_in_launches(chunks: &mut [Chunk], runs: &[KernelRun]) -> bool {
-    let with_runs = |blocks: &Blocks| {
-        let first = blocks.runs as usize / size_of::<KernelRun>();
-        blocks.with_runs(&runs[first..first + blocks.num_runs as usize])
-    };
-    let launches = chunks.iter().flat_map(|chunk| &chunk.launches);
-    let Some(launches) = launches.map(with_runs).collect::<Option<Vec<_>>>() else { return false };
-    chunks.iter_mut().flat_map(|chunk| &mut chunk.launches).zip(launches).for_each(|(place, it)| *place = it);
-    true
+    let mut launches = chunks.iter().flat_map(|chunk| &chunk.launches);
+    if !launches.all(|launch| launch.has_space_for(launch.num_runs as usize)) {
+        return false;
+    }
+    chunks.iter_mut().flat_map(|chunk| &mut chunk.launches).all(|launch| {
+        let first = launch.runs as usize / size_of::<KernelRun>();
+        launch.store_runs(&runs[first..first + launch.num_runs as usize])
+    })
 }
 
 /// A launch with the addresses of the runs and of the part.
@@ -191,8 +191,11 @@ mod tests {
     fn each_launch_contains_its_own_runs() {
         let runs: Vec<_> = (0..5).map(|index| KernelRun::new(index, 10 + index, 1)).collect();
         let mut chunks = [chunk(0, 3), chunk(3, 2)];
-        let expected =
-            [&runs[..3], &runs[3..]].map(|own| chunk(0, 0).launches[0].with_runs(own).unwrap().layers);
+        let expected = [&runs[..3], &runs[3..]].map(|own| {
+            let mut launch = chunk(0, 0).launches[0];
+            assert!(launch.store_runs(own));
+            launch.layers
+        });
         assert!(put_in_launches(&mut chunks, &runs));
         assert_eq!(chunks.each_ref().map(|chunk| chunk.launches[0].layers), expected);
         assert_eq!(chunks.map(|chunk| chunk.launches[0].runs), [0, 0]);

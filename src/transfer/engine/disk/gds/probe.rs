@@ -18,9 +18,9 @@ use crate::transfer::engine::nixl::NixlMove;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::{BlockPair, Preferences, Wanted};
-use crate::transfer::run::Run;
 use crate::transfer::run::completion::Completion;
 use crate::transfer::run::steps::RunPart;
+use crate::transfer::run::{Run, Start};
 
 /// Size of the trial in bytes.
 const SIZE: u64 = 1 << 20;
@@ -79,13 +79,13 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
     let sides = FileSides::of(source, destination);
     let (io, _) = Io::choose(sides.is_direct(), sides.writes, None)?;
     let copy = HostIo::prepare(&sides, plan, io);
-    run(|run| copy.prepare_start(run())())
+    run(|run| copy.prepare_start(run()).start())
 }
 
 fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: TransferPath) -> Result<()> {
     let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(source, destination, path, plan, None)?;
-    run(|run| moved.prepare_start(run())())
+    run(|run| moved.prepare_start(run()).start())
 }
 
 /// Starts a run and waits for its end.

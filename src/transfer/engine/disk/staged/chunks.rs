@@ -39,10 +39,11 @@ impl<I: Iterator<Item = (Piece, u32)>> Cutter<I> {
         Self { pieces, rest: None, slot, taken: 0 }
     }
 
-    /// The next chunk, which is empty after the last. `bound` returns how many bytes from an address of a region the driver
-    /// sees as one range.
-    pub fn cut(&mut self, bound: impl Fn(u32, u64) -> u64) -> FileChunk {
-        let mut chunk = FileChunk::default();
+    /// Replaces `chunk` by the next one, which is empty after the last. `bound` returns how many bytes from an address of a
+    /// region the driver sees as one range.
+    pub fn cut(&mut self, chunk: &mut FileChunk, bound: impl Fn(u32, u64) -> u64) {
+        chunk.parts.clear();
+        chunk.size = 0;
         while chunk.size < self.slot {
             let next = self.rest.take().or_else(|| self.pieces.next().inspect(|_| self.taken += 1));
             let Some((piece, region)) = next else { break };
@@ -53,35 +54,33 @@ impl<I: Iterator<Item = (Piece, u32)>> Cutter<I> {
             let rest = Piece { offset, address, size: piece.size - size, ..piece };
             self.rest = (rest.size > 0).then_some((rest, region));
         }
-        chunk
     }
 }
 
 impl FileChunk {
     /// The reads or writes for a slot at `base`: pieces that are adjacent in the file are adjacent there.
-    pub fn in_file(&self, base: u64) -> Vec<Piece> {
-        let mut joined: Vec<Piece> = Vec::new();
-        for SlotPiece { piece, at } in &self.parts {
-            match joined.last_mut() {
-                Some(last) if last.file == piece.file && last.offset + last.size == piece.offset => {
-                    last.size += piece.size;
-                }
-                _ => joined.push(Piece { address: base + at, ..*piece }),
+    pub fn in_file(&self, base: u64) -> impl Iterator<Item = Piece> {
+        let mut parts = self.parts.iter().peekable();
+        std::iter::from_fn(move || {
+            let SlotPiece { piece, at } = parts.next()?;
+            let mut joined = Piece { address: base + at, ..*piece };
+            let goes_on = |joined: &Piece, next: &SlotPiece| {
+                next.piece.file == joined.file && next.piece.offset == joined.offset + joined.size
+            };
+            while let Some(next) = parts.next_if(|next| goes_on(&joined, next)) {
+                joined.size += next.piece.size;
             }
-        }
-        joined
+            Some(joined)
+        })
     }
 
     /// The copies between a slot at `base` and the GPU.
-    pub fn on_device(&self, base: u64, to_device: bool) -> Vec<Copy> {
-        let parts = self.parts.iter();
-        parts
-            .map(|SlotPiece { piece, at }| {
-                let (host, device) = (base + at, piece.address);
-                let (source, destination) = if to_device { (host, device) } else { (device, host) };
-                Copy { source, destination, size: piece.size }
-            })
-            .collect()
+    pub fn on_device(&self, base: u64, to_device: bool) -> impl Iterator<Item = Copy> {
+        self.parts.iter().map(move |SlotPiece { piece, at }| {
+            let (host, device) = (base + at, piece.address);
+            let (source, destination) = if to_device { (host, device) } else { (device, host) };
+            Copy { source, destination, size: piece.size }
+        })
     }
 }
 
@@ -100,7 +99,12 @@ mod tests {
 
     fn all(pieces: Vec<(Piece, u32)>, slot: u64, bound: fn(u32, u64) -> u64) -> Vec<FileChunk> {
         let mut cutter = Cutter::new(pieces.into_iter(), slot);
-        std::iter::repeat_with(|| cutter.cut(bound)).take_while(|chunk| chunk.size > 0).collect()
+        let next = || {
+            let mut chunk = FileChunk::default();
+            cutter.cut(&mut chunk, bound);
+            chunk
+        };
+        std::iter::repeat_with(next).take_while(|chunk| chunk.size > 0).collect()
     }
 
     proptest! {
@@ -142,9 +146,9 @@ mod tests {
                     at += part.piece.size;
                 }
                 prop_assert_eq!(at, chunk.size);
-                let in_file: u64 = chunk.in_file(5).iter().map(|piece| piece.size).sum();
+                let in_file: u64 = chunk.in_file(5).map(|piece| piece.size).sum();
                 prop_assert_eq!(in_file, chunk.size);
-                let copies: u64 = chunk.on_device(5, true).iter().map(|copy| copy.size).sum();
+                let copies: u64 = chunk.on_device(5, true).map(|copy| copy.size).sum();
                 prop_assert_eq!(copies, chunk.size);
             }
             let ends: Vec<_> = pieces.iter().map(|(piece, _)| piece.offset + piece.size).collect();

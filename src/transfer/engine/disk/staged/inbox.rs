@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::log::log;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::transfer::engine::disk::work::SlotOutcomes;
 use crate::transfer::run::threads::{Pool, Shared};
 
 /// Input of the thread: new runs, and results of I/O.
@@ -27,6 +28,8 @@ struct State {
     new: Vec<StagedRun>,
     results: VecDeque<IoResult>,
     is_served: bool,
+    /// The memory of the thread that served the ring last.
+    idle: Option<StagingSession>,
     /// The thread has panicked, and may have left slots in use.
     failure: Option<Error>,
 }
@@ -60,20 +63,19 @@ impl Inbox {
         self.arrival.notify_one();
     }
 
-    /// Adds the result of a slot's I/O; on any thread.
-    pub fn add_result(&self, result: IoResult) {
-        self.state().results.push_back(result);
-        self.arrival.notify_one();
-    }
-
-    /// Takes new runs and results. Returns `None` if the thread may end.
-    pub fn take_new(&self, is_idle: bool) -> Option<(Vec<StagedRun>, VecDeque<IoResult>)> {
+    /// Passes new runs and results to the session of the thread. If there is no work, keeps the session for the next thread,
+    /// and this one may end.
+    pub fn pass_new<'a>(&self, session: &'a mut Option<StagingSession>) -> Option<&'a mut StagingSession> {
         let mut state = self.state();
-        if is_idle && state.new.is_empty() {
+        if state.new.is_empty() && session.as_ref().is_none_or(StagingSession::is_idle) {
             state.is_served = false;
+            state.idle = session.take();
             return None;
         }
-        Some((std::mem::take(&mut state.new), std::mem::take(&mut state.results)))
+        let State { new, results, .. } = &mut *state;
+        let session = session.as_mut()?;
+        session.receive(new, results);
+        Some(session)
     }
 
     /// Rejects all further runs with the failure.
@@ -98,12 +100,22 @@ impl Inbox {
     }
 }
 
+/// Adds the result of a slot's I/O.
+impl SlotOutcomes for Inbox {
+    fn add(&self, slot: usize, outcome: Result<()>) {
+        self.state().results.push_back(IoResult { slot, outcome });
+        self.arrival.notify_one();
+    }
+}
+
 impl Shared for Inbox {
     fn run(&self) {
-        let mut session = StagingSession::new(self);
-        if let Err(panic) = guarded(|| session.serve()) {
+        let mut session = Some(self.state().idle.take().unwrap_or_default());
+        if let Err(panic) = guarded(|| StagingSession::serve(&mut session, self)) {
             log!(Error, "panic on the thread of a staging ring: {panic}");
-            session.abandon(&panic);
+            if let Some(session) = session {
+                session.abandon(&panic);
+            }
             self.close(&panic);
         }
     }

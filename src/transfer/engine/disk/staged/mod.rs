@@ -11,6 +11,7 @@ mod session;
 use std::sync::{Arc, OnceLock};
 
 use self::chunks::{Cutter, FileChunk};
+use self::inbox::Inbox;
 use self::ring::{SLOTS, StagingRing};
 use self::run::StagedRun;
 use super::io::Io;
@@ -49,9 +50,9 @@ impl PreparedPieces {
         Cutter::new(Pieces::of(self.pieces.clone()), self.slot)
     }
 
-    /// The next of them.
-    fn cut(&self, cutter: &mut Cutter<Pieces>) -> FileChunk {
-        cutter.cut(|region, address| self.memory.bytes_in_piece(region, address))
+    /// Replaces `chunk` by the next of them.
+    fn cut(&self, cutter: &mut Cutter<Pieces>, chunk: &mut FileChunk) {
+        cutter.cut(chunk, |region, address| self.memory.bytes_in_piece(region, address));
     }
 
     /// Blocks go to the file.
@@ -62,10 +63,16 @@ impl PreparedPieces {
     /// How much there is. Cuts all chunks unless a run has done so.
     fn counts(&self) -> Counts {
         *self.counts.get_or_init(|| {
-            let mut cutter = self.cutter();
-            let chunks = std::iter::repeat_with(|| self.cut(&mut cutter)).take_while(|chunk| chunk.size > 0);
-            let requests = chunks.map(|chunk| self.requests(&chunk, 0).len() as u64).sum();
-            Counts { moves: cutter.taken, requests }
+            let (mut cutter, mut chunk) = (self.cutter(), FileChunk::default());
+            let (mut list, mut requests) = (FileRequests::default(), 0);
+            loop {
+                self.cut(&mut cutter, &mut chunk);
+                if chunk.size == 0 {
+                    return Counts { moves: cutter.taken, requests };
+                }
+                self.list(&chunk, 0, &mut list);
+                requests += list.len() as u64;
+            }
         })
     }
 
@@ -75,9 +82,9 @@ impl PreparedPieces {
         let _ = self.counts.set(counts);
     }
 
-    /// The reads or writes of a chunk for a slot at `base`.
-    fn requests(&self, chunk: &FileChunk, base: u64) -> FileRequests {
-        FileRequests::gather(chunk.in_file(base), self.writes())
+    /// Replaces a list by the reads or writes of a chunk for a slot at `base`.
+    fn list(&self, chunk: &FileChunk, base: u64, list: &mut FileRequests) {
+        list.list(chunk.in_file(base), self.writes());
     }
 }
 
@@ -95,13 +102,9 @@ impl StagedIo {
         Ok(Self { prepared: Arc::new(PreparedPieces { pieces, memory, slot, io, counts }), ring })
     }
 
-    pub fn prepare_start(&self, run: Run) -> Start {
-        let inbox = self.ring.inbox.clone();
+    pub fn prepare_start(&self, run: Run) -> StagedStart {
         let run = StagedRun::new(self.prepared.clone(), self.ring.clone(), run);
-        Box::new(move || {
-            inbox.start(run);
-            Ok(())
-        })
+        StagedStart { inbox: self.ring.inbox.clone(), run }
     }
 
     /// The context that the ring belongs to.
@@ -115,6 +118,19 @@ impl StagedIo {
 
     pub fn requests(&self) -> u64 {
         self.prepared.counts().requests
+    }
+}
+
+/// A run that is ready to start.
+pub struct StagedStart {
+    inbox: Arc<Inbox>,
+    run: StagedRun,
+}
+
+impl Start for StagedStart {
+    fn start(self) -> Result<()> {
+        self.inbox.start(self.run);
+        Ok(())
     }
 }
 

@@ -37,12 +37,11 @@ impl StagedRun {
         Self { prepared, ring, chunks, left, in_slots: 0, requests: 0, failure: None, run }
     }
 
-    /// The next chunk, for a slot that is free.
-    pub fn next_chunk(&mut self) -> FileChunk {
-        let chunk = self.prepared.cut(&mut self.chunks);
+    /// Replaces `chunk` by the next one, for a slot that is free.
+    pub fn next_chunk(&mut self, chunk: &mut FileChunk) {
+        self.prepared.cut(&mut self.chunks, chunk);
         self.left -= chunk.size;
         self.in_slots += 1;
-        chunk
     }
 
     /// Whether no further chunk will begin.
@@ -59,7 +58,12 @@ impl StagedRun {
 
     /// Whether the caller cancelled the run.
     pub fn stop(&self) -> Stop {
-        self.run.stop()
+        self.run.stop_without_count()
+    }
+
+    /// Counts the bytes of a chunk that has moved.
+    pub fn count(&self, bytes: u64) {
+        self.run.count(bytes);
     }
 
     /// Prevents further chunks from beginning.

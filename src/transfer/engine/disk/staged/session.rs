@@ -2,11 +2,11 @@
 //! The work of a staging ring's thread: it keeps both the file and the GPU busy, and sleeps while it waits for them.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::planned::RequestSource;
-use super::super::work::Work;
+use super::super::requests::FileRequests;
+use super::super::work::{Ending, Work};
 use super::chunks::FileChunk;
 use super::inbox::{Inbox, IoResult};
 use super::ring::{SLOTS, StagingRing};
@@ -14,6 +14,7 @@ use super::run::StagedRun;
 use crate::cuda::copy::{Batch, EngineLoad, SourceOrder};
 use crate::cuda::ending::{is_fatal, is_over};
 use crate::error::{Error, Result};
+use crate::transfer::run::spares::Spares;
 
 /// How long the thread polls the GPU without progress before it sleeps between polls.
 const SPIN: Duration = Duration::from_micros(200);
@@ -22,9 +23,12 @@ const SLEEP: Duration = Duration::from_micros(20);
 /// The longest sleep without work of the GPU: results of I/O and new runs wake the thread.
 const LONG: Duration = Duration::from_secs(1);
 
-/// The runs in flight, and the slots of the ring.
-pub struct StagingSession<'a> {
-    inbox: &'a Inbox,
+/// The runs in flight, and the slots of the ring. Its memory is used again from run to run.
+#[derive(Default)]
+pub struct StagingSession {
+    /// Runs and results that were received and not handled yet.
+    new: Vec<StagedRun>,
+    results: VecDeque<IoResult>,
     runs: Vec<Option<StagedRun>>,
     /// Unused indices of `runs`.
     vacant: Vec<usize>,
@@ -33,6 +37,9 @@ pub struct StagingSession<'a> {
     slots: [Slot; SLOTS],
     /// What is in each slot.
     chunks: [FileChunk; SLOTS],
+    lists: Spares<FileRequests>,
+    /// The copies of a chunk, while they are started.
+    copies: Batch,
 }
 
 /// The state of a slot.
@@ -51,56 +58,60 @@ enum Slot {
 /// The index of the run that uses a slot.
 type RunIndex = usize;
 
-impl<'a> StagingSession<'a> {
-    pub fn new(inbox: &'a Inbox) -> Self {
-        Self {
-            inbox,
-            runs: Vec::new(),
-            vacant: Vec::new(),
-            waiting: VecDeque::new(),
-            slots: Default::default(),
-            chunks: Default::default(),
-        }
-    }
-
-    /// Serves runs until none is in flight.
-    pub fn serve(&mut self) {
+impl StagingSession {
+    /// Serves runs of an inbox until none is in flight.
+    pub fn serve(session: &mut Option<Self>, inbox: &Inbox) {
         let mut progress = Instant::now();
-        while let Some((new, results)) = self.inbox.take_new(self.is_idle()) {
-            let received = !new.is_empty() || !results.is_empty();
-            self.begin(new);
-            results.into_iter().for_each(|result| self.io_ended(result));
-            let copied = self.poll();
-            self.fill();
-            if received || copied || self.is_idle() {
+        while let Some(session) = inbox.pass_new(session) {
+            let progressed = session.step();
+            if progressed || session.is_idle() {
                 progress = Instant::now();
             } else {
-                self.rest(progress);
+                session.rest(inbox, progress);
             }
         }
     }
 
-    /// Ends all runs after a panic.
-    pub fn abandon(&mut self, error: &Error) {
-        let left = std::mem::take(&mut self.runs);
-        left.into_iter().flatten().for_each(|run| run.abandon(error.clone()));
+    /// Takes new runs and results.
+    pub fn receive(&mut self, new: &mut Vec<StagedRun>, results: &mut VecDeque<IoResult>) {
+        self.new.append(new);
+        self.results.append(results);
     }
 
-    fn is_idle(&self) -> bool {
+    /// Does what can be done now. Returns whether something had arrived or ended.
+    fn step(&mut self) -> bool {
+        let received = !self.new.is_empty() || !self.results.is_empty();
+        self.begin();
+        while let Some(result) = self.results.pop_front() {
+            self.io_ended(result);
+        }
+        let copied = self.poll();
+        self.fill();
+        received || copied
+    }
+
+    /// Ends all runs after a panic.
+    pub fn abandon(self, error: &Error) {
+        let left = self.runs.into_iter().flatten().chain(self.new);
+        left.for_each(|run| run.abandon(error.clone()));
+    }
+
+    /// Whether no run is in flight.
+    pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.slots.iter().all(|slot| matches!(slot, Slot::Free))
     }
 
-    fn rest(&self, progress: Instant) {
+    fn rest(&self, inbox: &Inbox, progress: Instant) {
         let at_device = self.slots.iter().any(|slot| matches!(slot, Slot::AtDevice(_) | Slot::Failing(_)));
         match at_device {
-            false => self.inbox.sleep(LONG),
+            false => inbox.sleep(LONG),
             true if progress.elapsed() < SPIN => std::thread::yield_now(),
-            true => self.inbox.sleep(SLEEP),
+            true => inbox.sleep(SLEEP),
         }
     }
 
-    fn begin(&mut self, new: Vec<StagedRun>) {
-        for run in new {
+    fn begin(&mut self) {
+        for run in self.new.drain(..) {
             let index = self.vacant.pop().unwrap_or(self.runs.len());
             match self.runs.get_mut(index) {
                 Some(entry) => *entry = Some(run),
@@ -124,7 +135,7 @@ impl<'a> StagingSession<'a> {
                 continue;
             };
             let Some(slot) = self.slots.iter().position(|slot| matches!(slot, Slot::Free)) else { return };
-            self.chunks[slot] = run.next_chunk();
+            run.next_chunk(&mut self.chunks[slot]);
             match run.prepared.writes() {
                 true => self.copy(slot, index),
                 false => self.transfer(slot, index),
@@ -135,11 +146,11 @@ impl<'a> StagingSession<'a> {
     /// Starts a chunk's I/O.
     fn transfer(&mut self, slot: usize, index: RunIndex) {
         let Some(run) = &mut self.runs[index] else { return };
-        let requests = run.prepared.requests(&self.chunks[slot], run.ring.slot(slot));
+        let (chunk, base) = (&self.chunks[slot], run.ring.slot(slot));
+        let requests = self.lists.take(|list| run.prepared.list(chunk, base, list));
         run.requests += requests.len() as u64;
-        let requests = RequestSource::listed(Arc::new(requests));
-        let (inbox, stop) = (run.ring.inbox.clone(), run.stop());
-        let ending = Box::new(move |outcome| inbox.add_result(IoResult { slot, outcome }));
+        let (requests, stop) = (RequestSource::listed(requests), run.stop());
+        let ending = Ending::OfSlot { to: run.ring.inbox.clone(), slot };
         self.slots[slot] = Slot::AtFile(index);
         run.prepared.io.start(Work { requests, stop, ending });
     }
@@ -165,15 +176,17 @@ impl<'a> StagingSession<'a> {
         };
     }
 
-    fn enqueue(&self, slot: usize, index: RunIndex) -> Result<()> {
+    fn enqueue(&mut self, slot: usize, index: RunIndex) -> Result<()> {
         let Some(StagedRun { prepared, ring, .. }) = &self.runs[index] else { return Ok(()) };
+        self.copies.clear();
         let copies = self.chunks[slot].on_device(ring.slot(slot), !prepared.writes());
+        copies.for_each(|copy| self.copies.push(copy));
         // Bytes from the file are already in the slot, so the driver may read them at submission.
         let reading = if prepared.writes() { SourceOrder::Stream } else { SourceOrder::Any };
         let on = ring.stream.activate()?;
         // SAFETY: the plan checked the GPU's spans against their layout, which the run holds. Only this chunk uses the slot
         // until the copies have completed.
-        unsafe { on.copy_all(&Batch::new(copies.into_iter()), reading, EngineLoad::Idle)? };
+        unsafe { on.copy_all(&self.copies, reading, EngineLoad::Idle)? };
         on.record(&ring.copied[slot])
     }
 
@@ -242,8 +255,9 @@ impl<'a> StagingSession<'a> {
         self.slots[slot] = Slot::Free;
         if let Some(run) = &mut self.runs[index] {
             run.in_slots -= 1;
-            if let Err(error) = outcome {
-                run.fail(error);
+            match outcome {
+                Ok(()) => run.count(self.chunks[slot].size),
+                Err(error) => run.fail(error),
             }
         }
         self.end_if_over(index);

@@ -6,6 +6,7 @@
 mod ring;
 mod session;
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use self::ring::Ring;
@@ -21,14 +22,16 @@ use crate::transfer::run::threads::{Pool, Shared};
 
 /// The ring, and new work for it. Transfers, and layouts that transfers were created for, hold it.
 pub struct Uring {
-    ring: Ring,
+    ring: Arc<Ring>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    new: Vec<Work>,
+    new: VecDeque<Work>,
     is_served: bool,
+    /// The memory of the thread that served the ring last.
+    idle: Option<UringSession>,
 }
 
 impl Uring {
@@ -40,7 +43,7 @@ impl Uring {
         if let Some(uring) = current.upgrade().filter(|uring| !uring.ring.is_broken()) {
             return Ok(uring);
         }
-        let uring = Arc::new(Self { ring: Ring::create()?, state: Mutex::default() });
+        let uring = Arc::new(Self { ring: Arc::new(Ring::create()?), state: Mutex::default() });
         *current = Arc::downgrade(&uring);
         Ok(uring)
     }
@@ -55,25 +58,29 @@ impl Uring {
             // Under the lock: other work must not rely on a thread that could not be started.
             if let Err(error) = Pool::services().run_alone(self.clone()) {
                 drop(state);
-                return (work.ending)(Err(error));
+                return work.ending.report(Err(error));
             }
             state.is_served = true;
-            state.new.push(work);
+            state.new.push_back(work);
             return;
         }
-        state.new.push(work);
+        state.new.push_back(work);
         drop(state);
         self.ring.wake();
     }
 
-    /// Takes new work. Returns `None` if the thread may end.
-    fn take_new(&self, is_idle: bool) -> Option<Vec<Work>> {
+    /// Passes new work to the session of the thread. If there is no work, keeps the session for the next thread, and this
+    /// one may end.
+    fn pass_new<'a>(&self, session: &'a mut Option<UringSession>) -> Option<&'a mut UringSession> {
         let mut state = self.state();
-        if is_idle && state.new.is_empty() {
+        if state.new.is_empty() && session.as_ref().is_none_or(UringSession::is_idle) {
             state.is_served = false;
+            state.idle = session.take();
             return None;
         }
-        Some(std::mem::take(&mut state.new))
+        let session = session.as_mut()?;
+        session.receive(&mut state.new);
+        Some(session)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -84,7 +91,7 @@ impl Uring {
 /// Fails work that was submitted after the ring has failed.
 fn reject(work: Work) {
     let message = "io_uring has failed before; create the transfer again to use another path";
-    (work.ending)(Err(Error::new(Status::Io, message)));
+    work.ending.report(Err(Error::new(Status::Io, message)));
 }
 
 impl Shared for Uring {
@@ -100,18 +107,23 @@ impl Shared for Uring {
 impl Uring {
     /// Serves work until none is left. After a panic, ends all runs and returns the panic.
     fn serve(&self) -> Result<(), Error> {
-        let mut session = UringSession::new(&self.ring);
+        let idle = self.state().idle.take();
+        let mut session = Some(idle.unwrap_or_else(|| UringSession::new(self.ring.clone())));
         let served = guarded(|| {
-            while let Some(new) = self.take_new(session.is_idle()) {
+            while let Some(session) = self.pass_new(&mut session) {
                 if self.ring.is_broken() {
-                    new.into_iter().for_each(reject);
+                    session.reject_new(reject);
                 } else {
-                    session.begin(new);
+                    session.begin();
                     session.step();
                 }
             }
         });
-        served.inspect_err(|panic| session.abandon(panic))
+        served.inspect_err(|panic| {
+            if let Some(session) = session {
+                session.abandon(panic);
+            }
+        })
     }
 }
 

@@ -29,8 +29,8 @@ const WAKE: u64 = u64::MAX;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The work in flight, and the requests in the kernel.
-pub struct UringSession<'a> {
-    ring: &'a Ring,
+pub struct UringSession {
+    ring: Arc<Ring>,
     /// Work that was received and has not begun.
     new: VecDeque<Work>,
     in_flight: Vec<Option<WorkInFlight>>,
@@ -48,6 +48,8 @@ pub struct UringSession<'a> {
     uncompleted: usize,
     /// Bytes of the requests in the kernel.
     bytes: u64,
+    /// Completions, as pairs of `user_data` and result. Empty except while they are handled.
+    completed: Vec<(u64, i32)>,
 }
 
 /// Work in flight.
@@ -66,8 +68,8 @@ struct RingSlot {
     operation: FileOperation,
 }
 
-impl<'a> UringSession<'a> {
-    pub fn new(ring: &'a Ring) -> Self {
+impl UringSession {
+    pub fn new(ring: Arc<Ring>) -> Self {
         Self {
             ring,
             new: VecDeque::new(),
@@ -79,6 +81,7 @@ impl<'a> UringSession<'a> {
             unaccepted: VecDeque::new(),
             uncompleted: 0,
             bytes: 0,
+            completed: Vec::new(),
         }
     }
 
@@ -87,12 +90,21 @@ impl<'a> UringSession<'a> {
         self.ready.is_empty() && self.free.len() == DEPTH
     }
 
+    /// Takes new work.
+    pub fn receive(&mut self, new: &mut VecDeque<Work>) {
+        self.new.append(new);
+    }
+
+    /// Passes new work to `reject` instead of beginning it.
+    pub fn reject_new(&mut self, reject: impl FnMut(Work)) {
+        self.new.drain(..).for_each(reject);
+    }
+
     /// Begins new work.
-    pub fn begin(&mut self, new: Vec<Work>) {
-        self.new.extend(new);
+    pub fn begin(&mut self) {
         while let Some(work) = self.new.pop_front() {
             if work.requests.is_over() {
-                (work.ending)(Ok(()));
+                work.ending.report(Ok(()));
                 continue;
             }
             let work = Some(WorkInFlight { work, in_kernel: 0, failure: None });
@@ -113,11 +125,12 @@ impl<'a> UringSession<'a> {
         }
         self.watch();
         let error = self.submit_and_wait();
-        let completions = self.completions();
-        let has_none = completions.is_empty();
-        for (user_data, result) in completions.into_iter().filter(|(user_data, _)| *user_data != WAKE) {
-            self.completed(user_data as usize, result);
+        let mut completed = self.take_completed();
+        let has_none = completed.is_empty();
+        for (user_data, result) in completed.drain(..).filter(|(user_data, _)| *user_data != WAKE) {
+            self.handle(user_data as usize, result);
         }
+        self.completed = completed;
         if let (true, Some(error)) = (has_none, error) {
             self.stalled(error);
         }
@@ -127,20 +140,20 @@ impl<'a> UringSession<'a> {
     pub fn abandon(mut self, panic: &Error) {
         while self.uncompleted > 0 {
             let error = self.submit_and_wait();
-            let completions = self.completions();
+            let has_none = self.take_completed().is_empty();
             match error {
-                Some(error) if completions.is_empty() && !self.is_transient(&error) => {
+                Some(error) if has_none && !self.is_transient(&error) => {
                     self.ring.set_broken();
                     break;
                 }
-                Some(_) if completions.is_empty() => std::thread::sleep(PAUSE),
+                Some(_) if has_none => std::thread::sleep(PAUSE),
                 _ => {}
             }
         }
         let begun = std::mem::take(&mut self.in_flight).into_iter().flatten().map(|begun| begun.work);
         for work in begun.chain(std::mem::take(&mut self.new)) {
-            // If `ending` panics too, dropping it has reported the end of the run.
-            if let Err(again) = guarded(|| (work.ending)(Err(panic.clone()))) {
+            // If that panics too, dropping the run has reported its end.
+            if let Err(again) = guarded(|| work.ending.report(Err(panic.clone()))) {
                 log!(Error, "panic at the end of a run: {again}");
             }
         }
@@ -193,7 +206,7 @@ impl<'a> UringSession<'a> {
 
     fn push(&mut self, entry: Entry, user_data: u64) {
         // SAFETY: only this thread uses the ring. The entry's pointers stay valid until its completion: the run holds the
-        // memory until `ending` is called, and the slot holds the spans, which are not moved or freed before.
+        // memory until its outcome is reported, and the slot holds the spans, which are not moved or freed before.
         let pushed = unsafe { self.ring.io.submission_shared().push(&entry.user_data(user_data)) };
         debug_assert!(pushed.is_ok(), "there is an entry for each slot");
         self.uncompleted += usize::from(user_data != WAKE);
@@ -217,16 +230,16 @@ impl<'a> UringSession<'a> {
 
     /// Takes all completions as pairs of `user_data` and result. Updates the counts before any of them is handled, because
     /// handling one may panic.
-    fn completions(&mut self) -> Vec<(u64, i32)> {
+    fn take_completed(&mut self) -> Vec<(u64, i32)> {
+        let mut completed = std::mem::take(&mut self.completed);
         // SAFETY: only this thread uses the ring.
-        let completions: Vec<_> = unsafe { self.ring.io.completion_shared() }
-            .map(|entry| (entry.user_data(), entry.result()))
-            .collect();
-        self.uncompleted -= completions.iter().filter(|(user_data, _)| *user_data != WAKE).count();
-        if completions.iter().any(|(user_data, _)| *user_data == WAKE) {
+        let entries = unsafe { self.ring.io.completion_shared() };
+        completed.extend(entries.map(|entry| (entry.user_data(), entry.result())));
+        self.uncompleted -= completed.iter().filter(|(user_data, _)| *user_data != WAKE).count();
+        if completed.iter().any(|(user_data, _)| *user_data == WAKE) {
             self.woken();
         }
-        completions
+        completed
     }
 
     /// Handles the end of the poll of the event fd. The kernel also ends it when the thread that added it ends.
@@ -236,7 +249,7 @@ impl<'a> UringSession<'a> {
         self.ring.is_watching.store(false, Ordering::Relaxed);
     }
 
-    fn completed(&mut self, index: usize, result: i32) {
+    fn handle(&mut self, index: usize, result: i32) {
         let Some(RingSlot { work, requests, operation }) = self.slots.get_mut(index).and_then(Option::as_mut)
         else {
             return;
@@ -247,7 +260,7 @@ impl<'a> UringSession<'a> {
         match operation.advance(requests, result) {
             IoStep::Again => return self.push_request(index),
             IoStep::Failed(error) => begun.fail(error),
-            IoStep::Done => {}
+            IoStep::Done => begun.work.stop.count(operation.size(requests)),
         }
         self.bytes -= operation.size(requests);
         begun.in_kernel -= 1;
@@ -260,7 +273,7 @@ impl<'a> UringSession<'a> {
         let is_over = |begun: &mut WorkInFlight| begun.in_kernel == 0 && begun.work.requests.is_over();
         let Some(ended) = self.in_flight[index].take_if(is_over) else { return };
         self.vacant.push(index);
-        (ended.work.ending)(ended.failure.map_or(Ok(()), Err));
+        ended.work.ending.report(ended.failure.map_or(Ok(()), Err));
     }
 
     /// Handles an error of the kernel: waits if it is transient, otherwise fails all work and closes the ring.
@@ -272,9 +285,9 @@ impl<'a> UringSession<'a> {
         let code = error.raw_os_error().unwrap_or(libc::EIO);
         let error = Error::errno("submit requests to io_uring", Errno::from_raw_os_error(code));
         for failed in std::mem::take(&mut self.in_flight).into_iter().flatten() {
-            (failed.work.ending)(Err(failed.failure.unwrap_or_else(|| error.clone())));
+            failed.work.ending.report(Err(failed.failure.unwrap_or_else(|| error.clone())));
         }
-        *self = Self::new(self.ring);
+        *self = Self::new(self.ring.clone());
     }
 
     /// Whether to retry. If the kernel has accepted requests, it will complete them, and it uses their memory until then:

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::super::planned::RequestSource;
 use super::super::requests::{FileRequests, Piece};
+use super::super::work::{Ending, SlotOutcomes};
 use super::*;
 use crate::error::Result;
 use crate::transfer::run::completion::Completion;
@@ -22,19 +23,27 @@ fn stop() -> Stop {
     Run::start(completion, Arc::new(AtomicBool::new(true)), Default::default(), Default::default()).stop()
 }
 
-/// A read of a pipe, which ends when the test has written to the pipe.
-fn read(file: i32, into: &'static mut [u8], ending: impl FnOnce(Result<()>) + Send + 'static) -> Work {
-    let piece = Piece { file, offset: 0, address: into.as_mut_ptr() as u64, size: into.len() as u64 };
-    let requests = Arc::new(FileRequests::gather(vec![piece], false));
-    Work { requests: RequestSource::listed(requests), stop: stop(), ending: Box::new(ending) }
+/// Calls a closure.
+struct Calls<F>(F);
+
+impl<F: Fn(Result<()>) + Send + Sync> SlotOutcomes for Calls<F> {
+    fn add(&self, _slot: usize, outcome: Result<()>) {
+        (self.0)(outcome);
+    }
 }
 
-/// Creates work, and the receiver of its outcome.
-fn with_outcome(
-    work: impl FnOnce(Box<dyn FnOnce(Result<()>) + Send>) -> Work,
-) -> (Work, Receiver<Result<()>>) {
+/// A read of a pipe, which ends when the test has written to the pipe.
+fn read(file: i32, into: &'static mut [u8], ended: impl Fn(Result<()>) + Send + Sync + 'static) -> Work {
+    let piece = Piece { file, offset: 0, address: into.as_mut_ptr() as u64, size: into.len() as u64 };
+    let requests = Arc::new(FileRequests::gather([piece], false));
+    let ending = Ending::OfSlot { to: Arc::new(Calls(ended)), slot: 0 };
+    Work { requests: RequestSource::listed(requests), stop: stop(), ending }
+}
+
+/// A read, and the receiver of its outcome.
+fn read_with_outcome(file: i32, into: &'static mut [u8]) -> (Work, Receiver<Result<()>>) {
     let (sender, receiver) = channel();
-    (work(Box::new(move |outcome| sender.send(outcome).unwrap())), receiver)
+    (read(file, into, move |outcome| sender.send(outcome).unwrap()), receiver)
 }
 
 #[test]
@@ -47,7 +56,7 @@ fn a_panic_ends_all_runs_when_the_kernel_no_longer_uses_their_memory() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let memory = || Box::leak(Box::new([0; 8]));
 
-    let (waiting, end) = with_outcome(|ending| read(other_reader.as_raw_fd(), memory(), ending));
+    let (waiting, end) = read_with_outcome(other_reader.as_raw_fd(), memory());
     let (sender, panics) = channel();
     uring.start(waiting);
     uring.start(read(reader.as_raw_fd(), memory(), move |_| {
@@ -62,7 +71,7 @@ fn a_panic_ends_all_runs_when_the_kernel_no_longer_uses_their_memory() {
     assert_eq!(error.status(), Status::Panic);
     assert!(error.message().contains("deliberate"));
 
-    let (next, end) = with_outcome(|ending| read(other_reader.as_raw_fd(), memory(), ending));
+    let (next, end) = read_with_outcome(other_reader.as_raw_fd(), memory());
     uring.start(next);
     other_writer.write_all(&[2; 8]).unwrap();
     assert!(end.recv_timeout(PATIENCE).unwrap().is_ok());

@@ -133,6 +133,14 @@ impl ServedFlow {
         !self.is_stopped && !self.is_complete()
     }
 
+    /// Bytes that have moved at least: the last chunk may be smaller than the others.
+    pub fn moved(&self) -> u64 {
+        match if self.plan.reads() { self.done } else { self.theirs } {
+            chunks if chunks == self.plan.chunks() => self.plan.bytes(),
+            chunks => self.plan.range(chunks.saturating_sub(1)).start,
+        }
+    }
+
     fn is_complete(&self) -> bool {
         match self.plan.reads() {
             true => self.done == self.plan.chunks() && self.is_confirmed,
@@ -164,7 +172,7 @@ impl ServedFlow {
         }
         self.repeat_request(state)?;
         let mut any = self.end_copies()?;
-        if !self.plan.reads() && self.begin_gathering() {
+        if !self.plan.reads() && self.begin_gathering()? {
             any = true;
         }
         // Nothing follows the last chunk of a read.
@@ -312,7 +320,7 @@ impl ServedFlow {
         let first = self.moved.trailing_ones();
         (self.mine, self.moved) = (self.mine + u64::from(first), self.moved >> first);
         match slot {
-            Some(slot) if self.plan.reads() => self.copy(chunk, slot),
+            Some(slot) if self.plan.reads() => self.copy(chunk, slot)?,
             _ => self.done += 1,
         }
         Ok(true)
@@ -355,23 +363,23 @@ impl ServedFlow {
     }
 
     /// Begins to gather the next chunk of a write, if the owner has a slot for it and there is one here.
-    fn begin_gathering(&mut self) -> bool {
+    fn begin_gathering(&mut self) -> Result<bool> {
         let granted = self.theirs + self.slots.len() as u64;
         if self.is_stopped
             || self.active.len() >= MOST_ACTIVE
             || self.begun >= granted.min(self.plan.chunks())
         {
-            return false;
+            return Ok(false);
         }
-        let Some(slot) = self.plan.arena().and_then(|arena| arena.take()) else { return false };
+        let Some(slot) = self.plan.arena().and_then(|arena| arena.take()) else { return Ok(false) };
         let chunk = self.begun;
         self.begun += 1;
-        self.copy(chunk, slot);
-        true
+        self.copy(chunk, slot)?;
+        Ok(true)
     }
 
     /// Begins the copy between a slot and the local layout.
-    fn copy(&mut self, chunk: u64, slot: Slot) {
+    fn copy(&mut self, chunk: u64, slot: Slot) -> Result<()> {
         let range = self.plan.range(chunk);
         let size = range.end - range.start;
         let is_inline = size <= INLINE / 2 || (size <= INLINE && self.begun == self.plan.chunks());
@@ -382,9 +390,11 @@ impl ServedFlow {
             slot: slot.address(),
             into_layout: self.plan.reads(),
             _held: [None, None],
+            _extents: Vec::new(),
         };
-        copy.start_linear(linear, is_inline);
+        copy.start_linear(linear, slot.arena().copier(), is_inline)?;
         self.active.push(Active { state: State::Copying(copy), chunk, slot: Some(slot) });
+        Ok(())
     }
 
     fn end_copies(&mut self) -> Result<bool> {
@@ -395,7 +405,7 @@ impl ServedFlow {
                 index += 1;
                 continue;
             };
-            // A thread that has panicked uses the slot no more.
+            // After a failure nothing uses the slot any more.
             let ended = copy.is_done();
             if let Ok(None) = ended {
                 index += 1;

@@ -10,10 +10,10 @@ use super::message::{Body, Message, Open, SessionKey};
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Memory, Served};
 use crate::nixl::request::RequestSide;
-use crate::nixl::{Agent, AgentState, MemoryType, Operation, Remote, RequestId, Span};
+use crate::nixl::{Agent, AgentState, Descriptor, Operation, Remote, RequestId, Span};
 use crate::process::ProcessIdentity;
 use crate::transfer::engine::nixl::cost::RequestRates;
-use crate::transfer::engine::nixl::staged::{Arena, ArenaUse};
+use crate::transfer::engine::nixl::staged::{Arena, ArenaUse, StagingMemory};
 use crate::transfer::plan::{LinearPlan, Matrix, Plan, Terms};
 
 /// Larger slots of an owner would need a larger arena here, too.
@@ -39,6 +39,10 @@ pub struct ServedDivision {
     is_direct: bool,
     /// Descriptors of a request, on average of the first.
     descriptors: u64,
+    /// What the arena here is, or would be.
+    memory: StagingMemory,
+    /// The device of the local layout.
+    device_id: u64,
 }
 
 impl ServedDivision {
@@ -53,11 +57,15 @@ impl ServedDivision {
             fail!(Unsupported, "the owner does not serve the layout (kvmem_layout_serve)");
         };
         ensure!(reads || served.writes, Unsupported, "the owner serves reads of the layout, and no writes");
+        let staging = StagingMemory::between(local, served.memory().memory_type);
         ensure!(
-            local.memory_type() == MemoryType::Dram,
+            staging.memory_type() == served.memory().memory_type,
             Unsupported,
-            "the local layout is not in host memory, which its rows are copied to or from"
+            "the owner's staging memory is in GPU memory, and the local layout is not; the owner can serve from host \
+             memory (KVMEM_SERVE_FROM_HOST)"
         );
+        // NIXL accesses memory of the layout only where that is as fast as the arena.
+        let is_plain = local.memory_type() == staging.memory_type() && !local.is_elastic();
         let side = usize::from(reads);
         let led = plan.led_by(side);
         let terms = Terms::of(&led, 1 - side)?;
@@ -81,13 +89,15 @@ impl ServedDivision {
             reads,
             is_direct: true,
             descriptors: 1,
+            memory: staging,
+            device_id: local.descriptors().first().map_or(0, |first| first.device_id),
         };
         // What is sent is bounded; a message that is too long is found here.
         this.open(SessionKey([0; 16]))?.write(&this.served.id)?;
         let sampled = this.linear.bytes().min(SAMPLED * chunk_size);
         let chunks = sampled.div_ceil(chunk_size).max(1);
         let ranges = (0..chunks).map(|chunk| this.ranges(chunk).count() as u64).sum::<u64>();
-        this.is_direct = sampled >= ranges * rates.bytes_per_descriptor();
+        this.is_direct = is_plain && sampled >= ranges * rates.bytes_per_descriptor();
         this.descriptors = if this.is_direct { ranges.div_ceil(chunks) } else { 1 };
         ensure!(
             this.is_direct || served.slot_size <= MOST_SLOT,
@@ -151,9 +161,9 @@ pub struct ServedPlan {
 impl ServedPlan {
     /// Allocates what the agent does not have yet.
     pub fn new(division: ServedDivision, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
-        let chunks = || Arena::of(agent, ArenaUse::Chunks, division.served.slot_size);
+        let chunks = || Arena::of(agent, ArenaUse::Chunks, division.memory, division.served.slot_size);
         let arena = division.copies().then(chunks).transpose()?;
-        let mailboxes = Arena::of(agent, ArenaUse::Mailboxes, control::SIZE as u64)?;
+        let mailboxes = Arena::of(agent, ArenaUse::Mailboxes, StagingMemory::Host, control::SIZE as u64)?;
         // Allocation and registration take long, so the layout keeps them for the next transfer.
         local.keep(Arc::new(Kept { _arenas: [arena.clone(), Some(mailboxes.clone())] }));
         Ok(Self { division, arena, mailboxes })
@@ -226,31 +236,47 @@ impl ServedPlan {
         let operation = if self.reads() { Operation::Read } else { Operation::Write };
         match local {
             Some(address) => {
-                self.create(state, operation, || [(address, range.end - range.start, 0)].into_iter(), there)
+                let here = || [(address, range.end - range.start, 0)].into_iter();
+                self.create(
+                    state,
+                    operation,
+                    (self.division.memory.device_id(), here),
+                    (self.served().memory(), there),
+                )
             }
-            None => self.create(state, operation, || self.division.ranges(chunk), there),
+            None => {
+                let here = || self.division.ranges(chunk);
+                self.create(
+                    state,
+                    operation,
+                    (self.division.device_id, here),
+                    (self.served().memory(), there),
+                )
+            }
         }
     }
 
     /// The request that reads the control block to `local`.
     pub(super) fn control_request(&self, state: &mut AgentState, local: u64) -> Result<RequestId> {
         let ranges = || [(local, control::SIZE as u64, 0)].into_iter();
-        self.create(state, Operation::Read, ranges, self.served().arena.address)
+        let arena = &self.served().arena;
+        self.create(state, Operation::Read, (0, ranges), (arena, arena.address))
     }
 
-    /// Creates a request for ranges: their address here, their size, and their offset from `there`.
+    /// Creates a request for ranges: their device and address here, their size, and their offset from `there`. Memory of the
+    /// same type is accessed on both sides.
     fn create<I: Iterator<Item = (u64, u64, u64)>>(
         &self,
         state: &mut AgentState,
         operation: Operation,
-        ranges: impl Fn() -> I,
-        there: u64,
+        (own_device, ranges): (u64, impl Fn() -> I),
+        (memory, there): (&Descriptor, u64),
     ) -> Result<RequestId> {
-        let device_id = self.served().arena.device_id;
-        let here = ranges().map(|(address, size, _)| Span { address, size, device_id: 0 });
+        let &Descriptor { device_id, memory_type, .. } = memory;
+        let here = ranges().map(|(address, size, _)| Span { address, size, device_id: own_device });
         let remote = ranges().map(|(_, size, at)| Span { address: there + at, size, device_id });
         let side = RequestSide::Peer(self.peer().clone());
-        state.create_request(operation, (MemoryType::Dram, here), (&side, MemoryType::Dram, remote))
+        state.create_request(operation, (memory_type, here), (&side, memory_type, remote))
     }
 }
 

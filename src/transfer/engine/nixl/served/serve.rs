@@ -12,15 +12,16 @@ use std::time::{Duration, Instant};
 
 use super::control::{self, GrantedSlots, SessionState};
 use super::message::{Body, Message, Open, SessionKey};
-use super::service::Service;
+use super::service::{Service, ServiceMemory};
 use super::session::{Session, stalled};
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Layout, Locality, Served};
 use crate::log::log;
-use crate::nixl::{AgentState, AgentTask, MemoryType, ServiceId, TaskStep};
+use crate::nixl::{AgentState, AgentTask, Descriptor, MemoryType, ServiceId, TaskStep};
 use crate::process::ProcessIdentity;
-use crate::region::{HugePages, Region, Registration, RegistrationHold, SystemConfig, random};
-use crate::transfer::engine::nixl::staged::{SLOTS, slot_size};
+use crate::region::{Registration, RegistrationHold, random};
+use crate::transfer::engine::contexts::Contexts;
+use crate::transfer::engine::nixl::staged::{SLOTS, StagingMemory, slot_size};
 
 /// Sessions with slots. The entries of the control block after theirs are for refusals.
 const MOST_SESSIONS: usize = 8;
@@ -45,6 +46,8 @@ pub struct ServeOptions {
     pub arena_size: u64,
     /// Peers may write to the layout.
     pub writes: bool,
+    /// The slots are in host memory, also for a layout in GPU memory.
+    pub from_host: bool,
     /// How long a peer may leave a session waiting; `None` for the default.
     pub stall_timeout: Option<Duration>,
 }
@@ -53,9 +56,10 @@ pub struct ServeOptions {
 pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
     layout.ensure_exportable()?;
     ensure!(
-        layout.memory_type() == MemoryType::Dram && layout.memory().locality() == Locality::Registered,
+        matches!(layout.memory_type(), MemoryType::Dram | MemoryType::Vram)
+            && layout.memory().locality() == Locality::Registered,
         Unsupported,
-        "the layout is in {} memory, and an owner serves layouts in host memory; peers can access it without a service",
+        "the layout is in {} memory that is not of this process; its owner can serve it",
         layout.memory().tier().name()
     );
     ensure!(layout.served().is_none(), AlreadyExists, "transfers of the layout are served already");
@@ -63,22 +67,24 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
         return Err(Error::new(Status::InvalidState, "the layout was built without an agent"));
     };
     agent.call(|state| state.ensure_reaches_peers()).map_err(|error| error.context("serve the layout"))?;
-    let slot_size = slot_size(options.arena_size)?;
-    let config = SystemConfig {
-        size: control::SIZE as u64 + SLOTS * slot_size,
-        huge_pages: HugePages::Transparent,
-        ..SystemConfig::default()
+    let slots = if options.from_host { MemoryType::Dram } else { layout.memory_type() };
+    let memory = StagingMemory::between(layout, slots);
+    let slot_size = slot_size(options.arena_size, memory)?;
+    let (control, slots) = (control::SIZE as u64, SLOTS * slot_size);
+    let hold = |memory: StagingMemory, size| -> Result<(RegistrationHold, Descriptor)> {
+        let hold = Registration::create(&memory.allocate(size)?, agent)?.hold()?;
+        let (address, device_id) = (hold.region().address(), memory.device_id());
+        Ok((hold, Descriptor { address, size, device_id, memory_type: memory.memory_type() }))
     };
-    let arena = Arc::new(Registration::create(&Region::system(&config)?, agent)?.hold()?);
-    let descriptor = crate::nixl::Descriptor {
-        address: arena.region().address(),
-        size: config.size,
-        device_id: 0,
-        memory_type: MemoryType::Dram,
+    let ((host, arena), device) = match memory {
+        StagingMemory::Device(_) => (hold(StagingMemory::Host, control)?, Some(hold(memory, slots)?)),
+        _ => (hold(memory, control + slots)?, None),
     };
+    let (held_device, device) = device.unzip();
     let served = Served {
         id: ServiceId(random()?),
-        arena: descriptor,
+        arena,
+        device,
         slots: SLOTS as u32,
         slot_size,
         writes: options.writes,
@@ -87,7 +93,9 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
         served: served.clone(),
         layout: Arc::downgrade(layout),
         patience: options.stall_timeout.unwrap_or(PATIENCE),
-        arena,
+        arena: Arc::new(ServiceMemory { host, _device: held_device }),
+        copier: memory.copier()?,
+        contexts: Contexts::of([&**layout], memory != StagingMemory::Host),
     });
     service.write(0, &control::head(&served.id));
     agent.start(Box::new(ServeTask::new(&service)))?;
@@ -123,7 +131,7 @@ struct ServeTask {
     is_open: bool,
     /// While there are sessions. A peer may read its slots after the layout was destroyed: if NIXL emulates that, the read is
     /// made by this process, and must find memory.
-    arena: Option<Arc<RegistrationHold>>,
+    arena: Option<Arc<ServiceMemory>>,
     sessions: Vec<Session>,
     waiting: VecDeque<Waiting>,
     quarantined: Vec<Quarantine>,
@@ -204,6 +212,8 @@ impl ServeTask {
         if received.is_err() || self.last_check.elapsed() >= LIVENESS {
             self.last_check = Instant::now();
             let patience = self.patience;
+            // The last copy has dropped the service.
+            self.sessions.iter_mut().for_each(|session| drop(session.end_copies()));
             self.sessions.retain(|session| !session.is_stalled(patience) && !session.process.is_gone());
             self.quarantined.retain(|each| each.since.elapsed() < patience && !each.process.is_gone());
         }
@@ -301,8 +311,11 @@ impl ServeTask {
         let mut any = false;
         let mut index = 0;
         while index < self.waiting.len() && !self.free_slots.is_empty() && !self.free_entries.is_empty() {
-            let of_peer = |session: &&Session| session.sender == self.waiting[index].sender;
-            let taken: usize = self.sessions.iter().filter(of_peer).map(|session| session.slots.len()).sum();
+            let sender = &self.waiting[index].sender;
+            let of_sessions = self.sessions.iter().map(|session| (&session.sender, &session.slots));
+            let quarantined = self.quarantined.iter().map(|each| (&each.sender, &each.slots));
+            let of_peer = of_sessions.chain(quarantined).filter(|(of, _)| *of == sender);
+            let taken: usize = of_peer.map(|(_, slots)| slots.len()).sum();
             let count = SLOTS_OF_SESSION.min(self.free_slots.len()).min(SLOTS_OF_PEER.saturating_sub(taken));
             if count == 0 {
                 index += 1;

@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::{control, words};
 use crate::layout::{Layout, Served};
 use crate::region::RegistrationHold;
+use crate::transfer::engine::contexts::Contexts;
+use crate::transfer::engine::cuda::row_copier::RowCopier;
 
 /// The arena of a layout's owner. The layout holds it, and every copy.
 pub(super) struct Service {
@@ -15,14 +17,25 @@ pub(super) struct Service {
     pub layout: Weak<Layout>,
     /// How long a peer may leave a session waiting.
     pub patience: Duration,
-    pub arena: Arc<RegistrationHold>,
+    pub arena: Arc<ServiceMemory>,
+    /// What copies between slots and the layout; `None` for the threads that copy host memory.
+    pub copier: Option<Arc<RowCopier>>,
+    /// The contexts of the layout's memory.
+    pub contexts: Contexts,
+}
+
+/// The control block, and the slots.
+pub(super) struct ServiceMemory {
+    /// Also the slots, unless they are in GPU memory.
+    pub host: RegistrationHold,
+    pub _device: Option<RegistrationHold>,
 }
 
 impl Service {
     /// Replaces an entry of the control block; the first is the head.
     pub fn write(&self, index: usize, bytes: &[u8; control::ENTRY]) {
-        let address = self.arena.region().address() + (index * control::ENTRY) as u64;
-        words::write(address, self.arena.region(), bytes);
+        let region = self.arena.host.region();
+        words::write(region.address() + (index * control::ENTRY) as u64, region, bytes);
     }
 }
 

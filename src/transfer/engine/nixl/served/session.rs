@@ -3,7 +3,6 @@
 //! owner has gathered in a slot, or writes what the owner then scatters from there; then the slot is for a later chunk.
 #![forbid(unsafe_code)]
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,9 +12,10 @@ use super::ensure_bytes;
 use super::message::{Open, SessionKey};
 use super::service::Service;
 use crate::error::{Result, Status, ensure, fail};
+use crate::layout::Layout;
 use crate::process::ProcessIdentity;
 use crate::transfer::engine::nixl::staged::{LinearCopy, SlotCopy};
-use crate::transfer::plan::LinearPlan;
+use crate::transfer::plan::{LinearPlan, Matrix, Move};
 use crate::transfer::run::threads::Pool;
 
 /// The maximum sizes of chunks that the agent's thread copies, on two processors and on more.
@@ -125,9 +125,10 @@ impl Session {
         Ok(before != (self.begun, self.ended))
     }
 
-    fn end_copies(&mut self) -> Result<()> {
+    /// Notes which copies have ended. Fails if one has.
+    pub fn end_copies(&mut self) -> Result<()> {
         while let Some(copy) = self.copies.front() {
-            // A thread that has panicked uses the slot no more.
+            // After a failure nothing uses the slot any more.
             let ended = copy.is_done();
             if let Ok(None) = ended {
                 break;
@@ -163,17 +164,36 @@ impl Session {
         let size = self.chunk_size;
         let first = self.begun * size;
         let range = first..self.plan.bytes().min(first + size);
-        let is_inline = is_copied_here(range.end - range.start);
+        let is_inline = service.copier.is_none() && is_copied_here(range.end - range.start);
+        service.contexts.ensure_alive()?;
+        // Elastic memory may be decommitted between two chunks.
+        let spans = self.plan.rows_in(range.clone()).flat_map(|rows| spans_of(&layout, rows));
+        let extents =
+            layout.touched_extents(spans).hold().map_err(|error| error.with_status(Status::Stale))?;
         let slot = service.served.slot(self.slots.of_chunk(self.begun));
-        let held: [Option<Arc<dyn Any + Send + Sync>>; 2] = [Some(service.clone()), Some(layout)];
-        let linear =
-            LinearCopy { plan: self.plan.clone(), bytes: range, slot, into_layout: self.writes, _held: held };
+        let linear = LinearCopy {
+            plan: self.plan.clone(),
+            bytes: range,
+            slot,
+            into_layout: self.writes,
+            _held: [Some(service.clone()), Some(layout)],
+            _extents: extents,
+        };
         let copy = self.spare.pop().unwrap_or_default();
-        copy.start_linear(linear, is_inline);
+        copy.start_linear(linear, service.copier.as_deref(), is_inline)?;
         self.copies.push_back(copy);
         self.begun += 1;
         Ok(is_inline)
     }
+}
+
+/// Region, address and size of the spans that some rows touch, and what is between them within an extent.
+fn spans_of(layout: &Layout, rows: Matrix) -> impl Iterator<Item = (u32, u64, u64)> + use<> {
+    let Move { source, source_region, size, .. } = rows.first;
+    let whole = (rows.rows - 1) * rows.strides[0] + size;
+    let is_together = layout.bytes_in_piece(source_region, source) >= whole;
+    let (count, size) = if is_together { (1, whole) } else { (rows.rows, size) };
+    (0..count).map(move |row| (source_region, source + row * rows.strides[0], size))
 }
 
 /// Whether the agent's thread copies a chunk itself. Passing few bytes to another thread takes longer than copying them. If

@@ -26,9 +26,9 @@ fn agent(name: &str) -> Arc<Agent> {
     agent
 }
 
-fn layout(agent: &Arc<Agent>) -> Arc<Layout> {
+fn layout(agent: &Arc<Agent>, num_blocks: u64) -> Arc<Layout> {
     let dimensions = Dimensions {
-        num_blocks: BLOCKS,
+        num_blocks,
         num_layers: 2,
         outer_dim: 2,
         page_size: 4,
@@ -54,17 +54,30 @@ struct Served {
 impl Served {
     /// `None` without NIXL.
     fn new(options: &ServeOptions) -> Option<Self> {
+        Self::with_blocks(BLOCKS, options)
+    }
+
+    fn with_blocks(num_blocks: u64, options: &ServeOptions) -> Option<Self> {
         if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
             skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
             return None;
         }
-        let (owner, peer) = (agent("owner"), agent("peer"));
-        let layout = layout(&owner);
+        let owner = agent("owner");
+        let layout = layout(&owner, num_blocks);
         serve(&layout, options).unwrap();
+        Some(Self::with_peer(owner, layout, agent("peer")))
+    }
+
+    /// The same layout, with another peer that knows it.
+    fn with_another_peer(&self) -> Self {
+        Self::with_peer(self.owner.clone(), self.layout.clone(), agent("other"))
+    }
+
+    fn with_peer(owner: Arc<Agent>, layout: Arc<Layout>, peer: Arc<Agent>) -> Self {
         let metadata = owner.call(|state| state.local_metadata()).unwrap();
         peer.call(move |state| state.load_remote(&metadata)).unwrap();
         let remote = Layout::import(&peer, &layout.export().unwrap()).unwrap();
-        Some(Self { owner, layout, peer, remote })
+        Self { owner, layout, peer, remote }
     }
 
     fn service(&self) -> ServiceId {
@@ -108,7 +121,7 @@ impl Served {
 
     /// Reads all blocks, in reverse.
     fn read_all(&self) {
-        let local = layout(&self.peer);
+        let local = layout(&self.peer, BLOCKS);
         let pairs: Vec<_> = (0..BLOCKS as u32)
             .map(|source| BlockPair { source, destination: BLOCKS as u32 - 1 - source })
             .collect();
@@ -193,7 +206,8 @@ fn a_session_ends_at_a_report_that_is_not_possible() {
 #[test]
 fn a_requester_that_stalls_loses_its_session() {
     let stall_timeout = Some(Duration::from_millis(30));
-    let options = ServeOptions { arena_size: 8 * 4096, stall_timeout, writes: true };
+    let options =
+        ServeOptions { arena_size: 8 * 4096, stall_timeout, writes: true, ..ServeOptions::default() };
     let Some(served) = Served::new(&options) else { return };
     let all = BLOCKS * BLOCK;
     // One reads and one writes, and neither goes on. The slots of one peer are at most six of eight.
@@ -223,11 +237,46 @@ fn many_requests_of_one_peer_leave_room_for_others() {
     let (status, _) = served.refusal(key(40));
     assert_eq!(status, Status::Busy);
     // Another peer finds slots, while the first has closed nothing.
-    let other = agent("other");
-    let metadata = served.owner.call(|state| state.local_metadata()).unwrap();
-    other.call(move |state| state.load_remote(&metadata)).unwrap();
-    let remote = Layout::import(&other, &served.layout.export().unwrap()).unwrap();
-    Served { peer: other, remote, owner: served.owner.clone(), layout: served.layout.clone() }.read_all();
+    served.with_another_peer().read_all();
+}
+
+/// Slots of ended writes, to which their requester may still write, count as slots of that peer.
+#[test]
+fn writes_that_stall_leave_slots_for_others() {
+    // Long enough for the peer that goes on.
+    let stall_timeout = Some(Duration::from_secs(2));
+    let options =
+        ServeOptions { arena_size: 8 * 4096, stall_timeout, writes: true, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let write = |number| served.open(key(number), true, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    (1..=2).for_each(write);
+    (1..=2).for_each(|number| assert_eq!(served.refusal(key(number)).0, Status::TimedOut));
+    (3..=20).for_each(write);
+    assert_eq!(served.refusal(key(20)).0, Status::Busy, "those before it wait, or have slots");
+    served.with_another_peer().read_all();
+}
+
+/// The copies in progress hold the layout and the service, and drop them when they end.
+#[test]
+fn a_layout_that_is_destroyed_while_it_is_copied_frees_its_arena() {
+    let stall_timeout = Some(Duration::from_millis(30));
+    const SLOT: u64 = 16 << 20;
+    let options = ServeOptions { arena_size: 8 * SLOT, stall_timeout, ..ServeOptions::default() };
+    let Some(served) = Served::with_blocks(SLOT / BLOCK * 4, &options) else { return };
+    let blocks = (SLOT / BLOCK * 4) as u32;
+    let process = ProcessIdentity::current().unwrap();
+    let open = Open { process, writes: false, bytes: 4 * SLOT, chunk_size: SLOT, terms: terms(blocks) };
+    served.say(key(1), Body::Open(Box::new(open)));
+    served.wait(key(1), |state| matches!(state, SessionState::Open { .. }));
+    let Served { owner, layout, peer: _peer, remote: _remote } = served;
+    drop(layout);
+    let weak = Arc::downgrade(&owner);
+    drop(owner);
+    let until = Instant::now() + DEADLINE;
+    while weak.upgrade().is_some() {
+        assert!(Instant::now() < until, "the session is not over");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bounce arena of an agent: registered host memory in slots. A slot is the credit for one chunk in flight, so that the
+//! The bounce arena of an agent: registered memory in slots. A slot is the credit for one chunk in flight, so that the
 //! arena never overflows, whatever the number of transfers that share it.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::memory::StagingMemory;
 use crate::error::{Result, ensure};
 use crate::leak;
 use crate::nixl::Agent;
 use crate::process::PerProcess;
-use crate::region::{HugePages, Region, Registration, RegistrationHold, SystemConfig};
+use crate::region::{Region, Registration, RegistrationHold};
 use crate::sync::Mutex;
+use crate::transfer::engine::cuda::row_copier::RowCopier;
 
 /// Slots of an arena.
 pub const SLOTS: u64 = 8;
-/// Default size of an arena.
+/// Default size of an arena in host memory, and of one in GPU memory, from which a peer reads a slot in the time of a message.
 const DEFAULT_SIZE: u64 = 16 << 20;
+const DEFAULT_DEVICE_SIZE: u64 = 64 << 20;
 /// The minimum size of a slot.
 const PAGE: u64 = 4096;
 
 /// Bytes of a slot of an arena of `size` bytes; 0 for the default.
-pub fn slot_size(size: u64) -> Result<u64> {
-    let size = if size == 0 { DEFAULT_SIZE } else { size };
+pub fn slot_size(size: u64, memory: StagingMemory) -> Result<u64> {
+    let default = if let StagingMemory::Device(_) = memory { DEFAULT_DEVICE_SIZE } else { DEFAULT_SIZE };
+    let size = if size == 0 { default } else { size };
     let slot = size / SLOTS / PAGE * PAGE;
     ensure!(
         slot > 0,
@@ -46,7 +50,9 @@ pub enum ArenaUse {
 /// Registered memory in slots. Transfers and layouts of the agent hold it.
 pub struct Arena {
     purpose: ArenaUse,
+    kind: StagingMemory,
     memory: RegistrationHold,
+    copier: Option<Arc<RowCopier>>,
     slot_size: u64,
     free: Mutex<Vec<u64>>,
     /// A request could not be released, so NIXL may still use a slot: new transfers use a new arena.
@@ -55,7 +61,12 @@ pub struct Arena {
 
 impl Arena {
     /// The arena of an agent for this use with slots of this size: an existing one, or a new one.
-    pub fn of(agent: &Arc<Agent>, purpose: ArenaUse, slot_size: u64) -> Result<Arc<Self>> {
+    pub fn of(
+        agent: &Arc<Agent>,
+        purpose: ArenaUse,
+        kind: StagingMemory,
+        slot_size: u64,
+    ) -> Result<Arc<Self>> {
         static ARENAS: PerProcess<Mutex<Vec<Weak<Arena>>>> = PerProcess::new();
         let mut arenas = ARENAS.get(Mutex::default).lock();
         arenas.retain(|arena| arena.strong_count() > 0);
@@ -63,12 +74,12 @@ impl Arena {
         let known: Vec<_> = arenas.iter().filter_map(Weak::upgrade).collect();
         let suits = |arena: &&Arc<Self>| {
             Arc::ptr_eq(arena.memory.agent(), agent)
-                && (arena.purpose, arena.slot_size) == (purpose, slot_size)
+                && (arena.purpose, arena.kind, arena.slot_size) == (purpose, kind, slot_size)
                 && arena.is_usable()
         };
         let found = match known.iter().find(suits) {
             Some(arena) => Ok(arena.clone()),
-            None => Self::allocate(agent, purpose, slot_size).map(Arc::new),
+            None => Self::allocate(agent, purpose, kind, slot_size).map(Arc::new),
         };
         if let Ok(arena) = &found {
             arenas.push(Arc::downgrade(arena));
@@ -77,16 +88,12 @@ impl Arena {
         found
     }
 
-    fn allocate(agent: &Arc<Agent>, purpose: ArenaUse, slot_size: u64) -> Result<Self> {
-        let config = SystemConfig {
-            size: SLOTS * slot_size,
-            huge_pages: HugePages::Transparent,
-            ..SystemConfig::default()
-        };
-        let memory = Registration::create(&Region::system(&config)?, agent)?.hold()?;
+    fn allocate(agent: &Arc<Agent>, purpose: ArenaUse, kind: StagingMemory, slot_size: u64) -> Result<Self> {
         Ok(Self {
             purpose,
-            memory,
+            kind,
+            memory: Registration::create(&kind.allocate(SLOTS * slot_size)?, agent)?.hold()?,
+            copier: kind.copier()?,
             slot_size,
             free: Mutex::new((0..SLOTS).rev().collect()),
             is_retired: AtomicBool::new(false),
@@ -97,6 +104,16 @@ impl Arena {
     pub fn take(self: &Arc<Self>) -> Option<Slot> {
         let index = self.free.lock().pop()?;
         Some(Slot { arena: self.clone(), index })
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> StagingMemory {
+        self.kind
+    }
+
+    /// What copies between it and a layout; `None` for the threads that copy host memory.
+    pub fn copier(&self) -> Option<&RowCopier> {
+        self.copier.as_deref()
     }
 
     /// Whether runs may use it.
@@ -115,6 +132,11 @@ impl Slot {
     /// Its address.
     pub fn address(&self) -> u64 {
         self.arena.memory.region().address() + self.index * self.arena.slot_size
+    }
+
+    /// The arena that it is a part of.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
     }
 
     /// The region that it is a part of.

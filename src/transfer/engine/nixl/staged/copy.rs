@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies between a slot and local memory, on another thread than the agent's. A [`SlotCopy`] is used for one copy after the
-//! other, with the memory that it has.
+//! Copies between a slot and local memory, by another thread than the agent's or by a GPU. A [`SlotCopy`] is used for one
+//! copy after the other, with the memory that it has.
 
 use std::any::Any;
 use std::ops::Range;
@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
+use crate::region::ExtentHold;
 use crate::sync::Mutex;
+use crate::transfer::engine::cuda::row_copier::{Held, RowCopier, RowsInFlight};
 use crate::transfer::engine::host;
 use crate::transfer::plan::{LinearPlan, Matrix};
 use crate::transfer::run::threads::{Pool, Shared};
@@ -28,6 +30,8 @@ pub struct SlotCopy {
     nanoseconds: AtomicU64,
     /// Locked by the thread that copies.
     work: Mutex<CopyWork>,
+    /// A copy by a GPU, and its begin.
+    on_device: Mutex<Option<(RowsInFlight, Instant)>>,
 }
 
 #[derive(Default)]
@@ -44,29 +48,62 @@ pub struct LinearCopy {
     pub bytes: Range<u64>,
     pub slot: u64,
     pub into_layout: bool,
-    /// Dropped when the copy has ended.
+    /// Dropped when the copy has ended, as the extents of elastic memory are.
     pub _held: [Option<Arc<dyn Any + Send + Sync>>; 2],
+    pub _extents: Vec<ExtentHold>,
 }
 
 impl SlotCopy {
-    /// Starts to copy rows between a slot and host memory; `rows` gets the rows of an earlier copy. If `is_inline`, it has
-    /// ended on return: passing few bytes to another thread takes longer than copying them.
+    /// Starts to copy rows between a slot and local memory; `rows` gets the rows of an earlier copy. If `is_inline` and
+    /// without a copier, it has ended on return: passing few bytes to another thread takes longer than copying them.
     ///
-    /// The caller keeps the slot and the memory alive, and does not use the rows, until [`Self::is_done`].
-    pub fn start(self: &Arc<Self>, rows: &mut Vec<Matrix>, is_streamed: bool, is_inline: bool) {
+    /// The caller keeps the slot and the memory alive, and does not use the rows, until [`Self::is_done`]. After a failure
+    /// here nothing is copied.
+    pub fn start(
+        self: &Arc<Self>,
+        rows: &mut Vec<Matrix>,
+        copier: Option<&RowCopier>,
+        is_streamed: bool,
+        is_inline: bool,
+    ) -> Result<()> {
+        if let Some(copier) = copier {
+            return self.begin_on(copier, rows, Box::new(()));
+        }
         let mut work = self.work.lock();
         std::mem::swap(&mut work.rows, rows);
         work.is_streamed = is_streamed;
         drop(work);
         self.begin(is_inline);
+        Ok(())
     }
 
     /// The same for rows of a plan, which are listed some at a time.
-    pub fn start_linear(self: &Arc<Self>, copy: LinearCopy, is_inline: bool) {
+    pub fn start_linear(
+        self: &Arc<Self>,
+        copy: LinearCopy,
+        copier: Option<&RowCopier>,
+        is_inline: bool,
+    ) -> Result<()> {
         let mut work = self.work.lock();
+        if let Some(copier) = copier {
+            let rows = &mut work.rows;
+            rows.clear();
+            rows.extend(copy.rows());
+            return self.begin_on(copier, rows, Box::new(copy));
+        }
         (work.linear, work.is_streamed) = (Some(copy), false);
         drop(work);
         self.begin(is_inline);
+        Ok(())
+    }
+
+    fn begin_on(&self, copier: &RowCopier, rows: &mut [Matrix], held: Held) -> Result<()> {
+        let begun = Instant::now();
+        // SAFETY: as in `copy_rows`. Kernels of the device access the layout and the slot, which were chosen for it.
+        let in_flight = unsafe { copier.start(rows, held) }?;
+        *self.on_device.lock() = Some((in_flight, begun));
+        self.state.store(RUNNING, Ordering::Relaxed);
+        Ok(())
     }
 
     fn begin(self: &Arc<Self>, is_inline: bool) {
@@ -78,9 +115,25 @@ impl SlotCopy {
         }
     }
 
-    /// Whether it has ended, and its duration in seconds. Fails if the copying thread has panicked.
+    /// Whether it has ended, and its duration in seconds. Fails once if it has failed; nothing is copied any more then.
     pub fn is_done(&self) -> Result<Option<f64>> {
-        match self.state.load(Ordering::Acquire) {
+        let state = self.state.load(Ordering::Acquire);
+        let mut on_device = self.on_device.lock();
+        if let Some((in_flight, begun)) = &mut *on_device {
+            if !in_flight.is_done() {
+                return Ok(None);
+            }
+            let (failure, seconds) = (in_flight.failure(), begun.elapsed().as_secs_f64());
+            *on_device = None;
+            self.nanoseconds.store((seconds * 1e9) as u64, Ordering::Relaxed);
+            self.state.store(DONE, Ordering::Relaxed);
+            return match failure {
+                None => Ok(Some(seconds)),
+                Some(error) => Err(error.context("copy between staging memory and a layout")),
+            };
+        }
+        drop(on_device);
+        match state {
             RUNNING => Ok(None),
             DONE => Ok(Some(self.nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9)),
             _ => Err(Error::new(
@@ -109,12 +162,17 @@ impl Shared for SlotCopy {
 }
 
 impl LinearCopy {
+    fn rows(&self) -> impl Iterator<Item = Matrix> {
+        self.plan.rows_in(self.bytes.clone()).map(|mut row| {
+            row.first.destination = self.slot + (row.first.destination - self.bytes.start);
+            if self.into_layout { row.reversed() } else { row }
+        })
+    }
+
     fn copy(&self, batch: &mut Vec<Matrix>) {
-        let first = self.bytes.start;
         batch.clear();
-        for mut row in self.plan.rows_in(self.bytes.clone()) {
-            row.first.destination = self.slot + (row.first.destination - first);
-            batch.push(if self.into_layout { row.reversed() } else { row });
+        for row in self.rows() {
+            batch.push(row);
             if batch.len() == BATCH {
                 copy_rows(batch, false);
                 batch.clear();

@@ -24,6 +24,8 @@ pub struct StagedFlow {
     staged: Arc<StagedPlan>,
     /// Bytes of the plan that are in chunks which have begun.
     begun: u64,
+    /// Bytes of the plan that were written to the peer.
+    written: u64,
     in_slots: Vec<InSlot>,
     /// Memory for further chunks.
     spare: Vec<ChunkMemory>,
@@ -57,17 +59,22 @@ enum State {
 impl StagedFlow {
     pub fn new(staged: Arc<StagedPlan>) -> Self {
         let (in_slots, spare) = (Vec::new(), Vec::new());
-        Self { staged, begun: 0, in_slots, spare, is_stopped: false, sample: Sample::default() }
+        Self { staged, begun: 0, written: 0, in_slots, spare, is_stopped: false, sample: Sample::default() }
     }
 
     /// The chunks of another run, with the memory of those of this one, which is over.
     pub fn restart(&mut self) {
-        (self.begun, self.is_stopped, self.sample) = (0, false, Sample::default());
+        (self.begun, self.written, self.is_stopped, self.sample) = (0, 0, false, Sample::default());
     }
 
     /// Whether no chunk is left, and none is in a slot.
     pub fn is_over(&self) -> bool {
         self.in_slots.is_empty() && !self.has_more()
+    }
+
+    /// Bytes of the plan that have moved.
+    pub fn moved(&self) -> u64 {
+        if self.staged.reads() { self.sample.copied } else { self.written }
     }
 
     /// Whether chunks have not begun.
@@ -88,7 +95,7 @@ impl StagedFlow {
             return Ok(copied);
         }
         let Some((memory, slot)) = self.take_chunk() else { return Ok(copied) };
-        self.copy(memory, slot);
+        self.copy(memory, slot)?;
         Ok(true)
     }
 
@@ -110,23 +117,26 @@ impl StagedFlow {
     }
 
     /// Handles the end of a request.
-    pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) {
+    pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<()> {
         let is_it = |each: &InSlot| matches!(each.state, State::InFlight(id) if id == request);
-        let Some(index) = self.in_slots.iter().position(is_it) else { return };
+        let Some(index) = self.in_slots.iter().position(is_it) else { return Ok(()) };
         let InSlot { memory, slot, .. } = self.in_slots.swap_remove(index);
         if let Err(error) = state.release_request(request) {
             log!(Error, "{error}; kvmem intentionally leaks the staging memory of the agent");
-            return slot.retire();
+            slot.retire();
+            return Ok(());
         }
         if has_failed {
-            return;
+            return Ok(());
         }
         self.sample.descriptors += memory.chunk.ranges.len() as u64;
+        self.written += memory.chunk.moved;
         self.sample.transferred += memory.chunk.transferred();
         match self.staged.reads() && !self.is_stopped {
-            true => self.copy(memory, slot),
+            true => self.copy(memory, slot)?,
             false => self.spare.push(memory),
         }
+        Ok(())
     }
 
     /// Cuts the next chunk, if a slot is free.
@@ -142,10 +152,12 @@ impl StagedFlow {
     }
 
     /// Begins the copy between a slot and local memory.
-    fn copy(&mut self, mut memory: ChunkMemory, slot: Slot) {
+    fn copy(&mut self, mut memory: ChunkMemory, slot: Slot) -> Result<()> {
         let is_inline = memory.chunk.moved <= INLINE && !self.has_more();
-        memory.copy.start(&mut memory.chunk.rows, self.staged.is_streamed(), is_inline);
+        let (rows, copier) = (&mut memory.chunk.rows, slot.arena().copier());
+        memory.copy.start(rows, copier, self.staged.is_streamed(), is_inline)?;
         self.in_slots.push(InSlot { state: State::Copying, memory, slot });
+        Ok(())
     }
 
     fn end_copies(&mut self) -> Result<bool> {
@@ -157,7 +169,7 @@ impl StagedFlow {
                 index += 1;
                 continue;
             };
-            // A thread that has panicked uses the slot no more.
+            // After a failure nothing uses the slot any more.
             let ended = each.memory.copy.is_done();
             let Some(seconds) = ended.as_ref().map_or(Some(0.0), |ended| *ended) else {
                 index += 1;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Through a bounce arena: large ranges between the peer and registered memory of this process, and rows between that and
+//! Through a bounce arena: large ranges between the peer and plain registered memory of this process, and rows between that and
 //! the local layout. NIXL takes microseconds for each descriptor, and a reshaped transfer has one per row.
 
 mod arena;
 mod chunk;
 mod copy;
 mod flow;
+mod memory;
 
 use std::sync::Arc;
 
@@ -13,11 +14,12 @@ pub use self::arena::{Arena, ArenaUse, SLOTS, Slot, slot_size};
 use self::chunk::{Chunk, ChunkLimits, Piece};
 pub use self::copy::{LinearCopy, SlotCopy};
 pub use self::flow::StagedFlow;
+pub use self::memory::StagingMemory;
 use super::cost::{Estimate, RequestRates};
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Memory};
 use crate::nixl::request::RequestSide;
-use crate::nixl::{Agent, AgentState, MemoryType, Operation, RequestId, Span};
+use crate::nixl::{Agent, AgentState, Operation, RequestId, Span};
 use crate::transfer::engine::host;
 use crate::transfer::plan::{LoopOrder, Plan};
 
@@ -74,7 +76,8 @@ pub struct StagedPlan {
 impl StagedPlan {
     /// Allocates the arena if the agent has none of that size.
     pub fn new(division: Division, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
-        let arena = Arena::of(agent, ArenaUse::Chunks, division.limits.slot)?;
+        let memory = StagingMemory::between(local, division.remote.memory_type());
+        let arena = Arena::of(agent, ArenaUse::Chunks, memory, division.limits.slot)?;
         // Allocation and registration take long, so the layout keeps the arena for the next transfer.
         local.keep(arena.clone());
         Ok(Self { division, arena })
@@ -128,10 +131,11 @@ impl StagedPlan {
             fail!(Panic, "a request to a peer was created for local memory");
         };
         let side = RequestSide::Peer(memory.peer.clone());
+        let kind = self.arena.kind();
         let here = chunk.ranges.iter().map(|range| Span {
             address: base + range.at,
             size: range.size,
-            device_id: 0,
+            device_id: kind.device_id(),
         });
         let there = chunk.ranges.iter().map(|range| Span {
             address: range.address,
@@ -139,6 +143,6 @@ impl StagedPlan {
             device_id: remote.descriptors()[range.region as usize].device_id,
         });
         let operation = if self.reads() { Operation::Read } else { Operation::Write };
-        state.create_request(operation, (MemoryType::Dram, here), (&side, remote.memory_type(), there))
+        state.create_request(operation, (kind.memory_type(), here), (&side, remote.memory_type(), there))
     }
 }

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts in GPU memory, moved to and from a peer through staging memory: of this side (staged), or of the owner (served).
+#include "elastic_side.h"
+#include "side_peer.h"
+#include "stance.h"
+
+SIDE_PEER_ROLE
+
+#define SMALL_ARENA (8 * 4096)
+
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
+static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
+
+typedef struct ways {
+    uint32_t read, write;
+} ways;
+static const ways staged = {KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_WRITE_STAGED};
+static const ways served = {KVMEM_PATH_NIXL_READ_SERVED, KVMEM_PATH_NIXL_WRITE_SERVED};
+
+static const uint64_t from_gpu = KVMEM_SERVE_WRITE, from_host = KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST;
+
+/* Whether NIXL can access memory of the GPU: UCX moves the stand-in's as host memory, which the CPU cannot access. */
+static bool has_gpu(void) { return lacks_real_gpu() == NULL; }
+
+static const kvmem_transfer_options *by(kvmem_transfer_options *options, uint32_t path) {
+    *options = kv_transfer_options(&all_layers);
+    options->path = path;
+    options->staging_size = SMALL_ARENA;
+    return options;
+}
+
+static void move_both_ways(side *here, kv_peer *peer, ways ways) {
+    kvmem_transfer_options options;
+    CHECK_EQ(kv_run_with(peer->model.layout, here->model.layout, by(&options, ways.read)).path, ways.read);
+    kv_expect_moved(&here->model, &peer->model, &all_layers);
+    side_check(here);
+    kv_peer_check(peer);
+    side_refill(here, 77);
+    CHECK_EQ(kv_run_with(here->model.layout, peer->model.layout, by(&options, ways.write)).path, ways.write);
+    kv_expect_moved(&peer->model, &here->model, &all_layers);
+    kv_peer_check(peer);
+    side_check(here);
+}
+
+typedef struct meeting {
+    kvmem_agent *agent;
+    kv_peer peer;
+} meeting;
+
+static void meeting_open(meeting *meeting, place there, uint64_t flags) {
+    meeting->agent = agent_open("near");
+    side_peer_start_served(&meeting->peer, "far", there, 0, REF(side_config(&kv_kinds[1])), 100,
+                           REF(OPTIONS(kvmem_serve_options, it.flags = flags, it.arena_size = SMALL_ARENA)));
+    kv_peer_meet(&meeting->peer, meeting->agent);
+}
+
+static void meeting_close(meeting *meeting) {
+    kv_peer_close(&meeting->peer);
+    CALL(kvmem_agent_destroy(meeting->agent));
+}
+
+static void refuse_to_serve(side *here, kv_peer *peer) {
+    kvmem_transfer_options options;
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SERVE_FROM_HOST", kvmem_transfer_create, peer->model.layout,
+           here->model.layout, by(&options, served.read));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SERVE_FROM_HOST", kvmem_transfer_create, here->model.layout,
+           peer->model.layout, by(&options, served.write));
+}
+
+/* Each place of this side against one owner, for all kinds of layouts. */
+static void exchange_with(place there, uint64_t flags) {
+    static const place places[] = {PLACE_DEVICE, PLACE_ELASTIC, PLACE_PINNED, PLACE_SYSTEM};
+    OPENED(meeting, meeting, there, flags);
+    const bool by_gpu = place_is_device(there) && flags == from_gpu;
+    for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
+        const place place = places[i / KV_NUM_KINDS];
+        const kvmem_layout_config local = side_config(&kv_kinds[i % KV_NUM_KINDS]);
+        OPENED(side, here, place, 0, &local, meeting.agent, (uint32_t)i);
+        if (by_gpu && !place_is_device(place))
+            refuse_to_serve(&here, &meeting.peer);
+        else
+            move_both_ways(&here, &meeting.peer, served);
+        if (has_gpu() || !place_is_device(there)) move_both_ways(&here, &meeting.peer, staged);
+    }
+}
+
+TEST_CALL(with_host_memory_there, exchange_with(PLACE_SYSTEM, from_gpu))
+TEST_CALL(with_device_memory_served_from_the_host, exchange_with(PLACE_DEVICE, from_host))
+TEST_CALL(with_elastic_memory_served_from_the_host, exchange_with(PLACE_ELASTIC, from_host))
+
+TEST(with_gpu_memory_served_from_the_gpu) {
+    if (!has_gpu()) SKIP("%s", lacks_real_gpu());
+    exchange_with(PLACE_DEVICE, from_gpu);
+    exchange_with(PLACE_ELASTIC, from_gpu);
+}
+
+static void import_and_refuse(place there) {
+    OPENED(meeting, meeting, there, from_gpu);
+    OPENED(side, here, PLACE_SYSTEM, 0, REF(side_config(&kv_kinds[0])), meeting.agent, 1);
+    refuse_to_serve(&here, &meeting.peer);
+}
+
+TEST(staging_memory_of_a_gpu_is_not_for_host_memory) {
+    import_and_refuse(PLACE_DEVICE);
+    import_and_refuse(PLACE_ELASTIC);
+}
+
+/* Few long blocks, with an arena of the default size. Which path costs less depends on what was measured, so this one is asked
+   for. */
+TEST(long_blocks_of_elastic_memory_are_served) {
+    if (!has_gpu()) SKIP("%s", lacks_real_gpu());
+    OWNED(kvmem_agent) agent = agent_open("near");
+    const kvmem_layout_config config =
+        WITH(side_config(&kv_kinds[0]), it.num_blocks = 64, it.page_size = 64, it.inner_dim = 1024);
+    CLEANUP(kv_peer_close) kv_peer peer;
+    side_peer_start_served(&peer, "new", PLACE_ELASTIC, 0, &config, 5, REF(OPTIONS(kvmem_serve_options)));
+    kv_peer_meet(&peer, agent);
+    OPENED(side, here, PLACE_ELASTIC, 0, &config, agent, 6);
+    kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    options.path = served.read;
+    const kvmem_transfer_info info = kv_run_with(peer.model.layout, here.model.layout, &options);
+    CHECK_EQ(info.path, served.read);
+    kv_expect_moved(&here.model, &peer.model, &all_layers);
+    side_check(&here);
+}
+
+static const uint64_t possible_flags[] = {KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST, KVMEM_SERVE_WRITE};
+
+/* On the stand-in only the first. */
+static size_t num_flags(void) { return has_gpu() ? NUM(possible_flags) : 1; }
+
+TEST(a_cancelled_transfer_ends_and_runs_again) {
+    for (size_t i = 0; i < num_flags(); i++) {
+        OPENED(meeting, meeting, PLACE_ELASTIC, possible_flags[i]);
+        OPENED(side, here, PLACE_DEVICE, 0, REF(side_config(&kv_kinds[0])), meeting.agent, 3);
+        kvmem_transfer_options options;
+        OWN(kvmem_transfer, read, kvmem_transfer_create, meeting.peer.model.layout, here.model.layout,
+            by(&options, served.read));
+        kvmem_status status = KVMEM_STATUS_OK;
+        while (status == KVMEM_STATUS_OK) { /* the deadline of the process bounds it */
+            EXPECT_OK(kvmem_transfer_submit(read, ERR));
+            EXPECT_OK(kvmem_transfer_cancel(read, ERR));
+            status = kvmem_transfer_wait(read, PATIENCE, ERR);
+        }
+        CHECK_EQ(status, KVMEM_STATUS_CANCELLED);
+        RUN(read);
+        kv_expect_moved(&here.model, &meeting.peer.model, &all_layers);
+        side_check(&here);
+    }
+}
+
+TEST(an_owner_that_is_killed_in_the_middle_is_lost) {
+    for (size_t i = 0; i < num_flags(); i++) {
+        OPENED(meeting, meeting, PLACE_ELASTIC, possible_flags[i]);
+        OPENED(side, here, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), meeting.agent, 3);
+        kvmem_transfer_options options;
+        kvmem_transfer *both[2] = {NULL};
+        EXPECT_OK(kvmem_transfer_create(meeting.peer.model.layout, here.model.layout,
+                                        by(&options, served.read), &both[0], ERR));
+        EXPECT_OK(kvmem_transfer_create(here.model.layout, meeting.peer.model.layout,
+                                        by(&options, served.write), &both[1], ERR));
+        kv_peer_crash_under(&meeting.peer, both, 2, PATIENCE);
+    }
+}
+
+/* The requester: reads from the owner again and again, until it is killed. */
+enum { MEET = 1, ROUND };
+
+static void requester_role(int socket) {
+    CLEANUP(message_free) message metadata = frame_expect(socket, MEET);
+    CLEANUP(message_free) message descriptor = frame_expect(socket, MEET);
+    kvmem_agent *agent = agent_open("requester");
+    side here;
+    side_open(&here, PLACE_DEVICE, 0, REF(side_config(&kv_kinds[1])), agent, 3);
+    agent_load(agent, &metadata);
+    OWN(kvmem_layout, far, kvmem_layout_import, agent, descriptor.data, descriptor.size);
+    kvmem_transfer_options options;
+    OWN(kvmem_transfer, read, kvmem_transfer_create, far, here.model.layout, by(&options, served.read));
+    for (;;) {
+        RUN(read);
+        frame_send(socket, ROUND, NULL, 0);
+    }
+}
+
+USES_ROLE(requester, requester_role)
+
+static peer requester_start(const message *metadata, const message *descriptor) {
+    const peer requester = peer_start("requester");
+    frame_send(requester.socket, MEET, metadata->data, metadata->size);
+    frame_send(requester.socket, MEET, descriptor->data, descriptor->size);
+    frame_await(requester.socket, ROUND);
+    return requester;
+}
+
+TEST(requesters_that_are_killed_leave_the_owner_unchanged) {
+    for (size_t i = 0; i < num_flags(); i++) {
+        OWNED(kvmem_agent) agent = agent_open("owner");
+        OPENED(side, own, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), agent, 7);
+        EXPECT_OK(kvmem_layout_serve(
+            own.model.layout,
+            REF(OPTIONS(kvmem_serve_options, it.flags = possible_flags[i], it.arena_size = SMALL_ARENA)), ERR));
+        CLEANUP(message_free) message metadata = agent_metadata(agent);
+        CLEANUP(message_free) message descriptor = layout_descriptor(own.model.layout);
+        for (int round = 0; round < 3; round++) {
+            peer requester = requester_start(&metadata, &descriptor);
+            peer_kill(&requester);
+        }
+        side_check(&own);
+    }
+}
+
+/* One read at a time, each when it is asked for; the owner gets the status. */
+static void reader_role(int socket) {
+    CLEANUP(message_free) message metadata = frame_expect(socket, MEET);
+    CLEANUP(message_free) message descriptor = frame_expect(socket, MEET);
+    kvmem_agent *agent = agent_open("reader");
+    side here;
+    side_open(&here, PLACE_DEVICE, 0, REF(side_config(&kv_kinds[1])), agent, 3);
+    agent_load(agent, &metadata);
+    OWN(kvmem_layout, far, kvmem_layout_import, agent, descriptor.data, descriptor.size);
+    kvmem_transfer_options options;
+    OWN(kvmem_transfer, read, kvmem_transfer_create, far, here.model.layout, by(&options, served.read));
+    for (;;) { /* until it is killed */
+        frame_await(socket, ROUND);
+        EXPECT_OK(kvmem_transfer_submit(read, ERR));
+        const int32_t status = kvmem_transfer_wait(read, PATIENCE, NULL);
+        frame_send(socket, ROUND, &status, sizeof(status));
+    }
+}
+
+USES_ROLE(reader, reader_role)
+
+static void expect_read(const peer *reader, kvmem_status expected) {
+    frame_send(reader->socket, ROUND, NULL, 0);
+    CLEANUP(message_free) message answer = frame_expect(reader->socket, ROUND);
+    int32_t status = -1;
+    CHECK_EQ(answer.size, sizeof(status));
+    memcpy(&status, answer.data, sizeof(status));
+    CHECK_EQ(status, expected);
+}
+
+TEST(what_the_owner_has_decommitted_is_stale) {
+    for (size_t i = 0; i < num_flags(); i++) {
+        OWNED(kvmem_agent) agent = agent_open("owner");
+        OPENED(side, own, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), agent, 7);
+        EXPECT_OK(kvmem_layout_serve(
+            own.model.layout,
+            REF(OPTIONS(kvmem_serve_options, it.flags = possible_flags[i], it.arena_size = SMALL_ARENA)), ERR));
+        CLEANUP(message_free) message metadata = agent_metadata(agent);
+        CLEANUP(message_free) message descriptor = layout_descriptor(own.model.layout);
+        peer reader = peer_start("reader");
+        frame_send(reader.socket, MEET, metadata.data, metadata.size);
+        frame_send(reader.socket, MEET, descriptor.data, descriptor.size);
+        expect_read(&reader, KVMEM_STATUS_OK);
+        EXPECT_OK(kvmem_layout_resize(own.model.layout, 0, ERR));
+        expect_read(&reader, KVMEM_STATUS_STALE);
+        EXPECT_OK(kvmem_layout_resize(own.model.layout, own.blocks_in_use, ERR));
+        expect_read(&reader, KVMEM_STATUS_STALE); /* other memory behind the same addresses */
+        peer_kill(&reader);
+        elastic_side_write(&own);
+        side_check(&own);
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of a transfer with a GPU after the first ones: the library allocates no memory for them, on any thread. What the
+// driver allocates is not counted.
+#include "allocations.h"
+#include "gpu_flight.h"
+
+static void repeat(const flight_plan *plan, uint32_t path, uint64_t flags) {
+    RETAIN_DEVICE(0);
+    allocations_count();
+    CLEANUP(flight_close) flight flight;
+    flight_open_as(&flight, plan);
+    const unsigned before = allocations_counted();
+    flight_create(&flight, it.path = path, it.flags |= flags);
+    CHECK(allocations_counted() > before); /* they are counted */
+    CHECK_EQ(flight_info(&flight).path, path);
+    char what[64];
+    snprintf(what, sizeof(what), "path %u%s, from place %d", path, flags != 0 ? " by layer" : "", plan->from);
+    check_repeats(flight.transfer, what);
+}
+
+static void repeat_between(place from, place to, uint32_t path) {
+    repeat(&(flight_plan){.from = from, .to = to}, path, 0);
+    repeat(&(flight_plan){.from = from, .to = to}, path, KVMEM_TRANSFER_BY_LAYER);
+}
+
+static void repeat_all(uint32_t path) {
+    repeat_between(PLACE_PINNED, PLACE_DEVICE, path);
+    repeat_between(PLACE_DEVICE, PLACE_PINNED, path);
+}
+
+TEST_CALL(by_the_kernel, repeat_all(KVMEM_PATH_CUDA_KERNEL))
+TEST_CALL(within_the_gpu, repeat_between(PLACE_DEVICE, PLACE_ADOPTED, KVMEM_PATH_CUDA_KERNEL))
+TEST_CALL(by_staging, repeat_all(KVMEM_PATH_CUDA_STAGED))
+TEST_CALL(by_the_drivers_batch, repeat_all(KVMEM_PATH_CUDA_BATCH))
+TEST_CALL(one_copy_after_the_other, repeat_all(KVMEM_PATH_CUDA_COPY))
+
+static void repeat_with_file(uint32_t path) {
+    repeat(&(flight_plan){.from = PLACE_DEVICE, .to = PLACE_FILE, .file_flags = KVMEM_DISK_BUFFERED}, path, 0);
+    repeat(&(flight_plan){.from = PLACE_FILE, .to = PLACE_DEVICE, .file_flags = KVMEM_DISK_BUFFERED}, path, 0);
+}
+
+TEST_CALL(with_a_file_by_threads, repeat_with_file(KVMEM_PATH_PREAD_STAGED))
+
+TEST(with_a_file_by_io_uring) {
+    if (can_test_io_uring()) repeat_with_file(KVMEM_PATH_URING_STAGED);
+}
+
+int main(int argc, char **argv) { return test_main(argc, argv, test_registered()); /* in one stance */ }

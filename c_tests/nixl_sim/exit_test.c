@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that exits, over a stand-in for NIXL that has static objects, as NIXL has: no agent is destroyed during or after
+// their end.
+#include "stand_in.h"
+
+static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
+
+/* The agent waits in NIXL until the process waits for it. */
+static void let_go(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target, (void)user_data;
+    if (strstr(message, "the process waits for the end of 1 agent, then exits") != NULL) NIXL(nixl_sim_go());
+}
+
+/* A transfer in flight is the last to hold its agent, whose thread so destroys it. */
+ROLE(exits_while_an_agent_is_destroyed) {
+    (void)socket;
+    nixl_find_stand_in();
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_DEBUG, let_go, NULL, ERR));
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    static kv_side near_side, far_side;
+    kvmem_agent *near = agent_open("near"), *far = agent_open("far");
+    kv_side_open(&near_side, &config, near, 1);
+    kv_side_open(&far_side, &config, far, 2);
+    agents_introduce(near, far);
+    CLEANUP(message_free) message descriptor = layout_descriptor(far_side.layout);
+    GET(kvmem_layout *, remote, kvmem_layout_import, near, descriptor.data, descriptor.size);
+    GET(kvmem_transfer *, transfer, kvmem_transfer_create, remote, near_side.layout, KV_OPTIONS(&move));
+    NIXL(nixl_sim_set_pending(1));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    kvmem_transfer_destroy(transfer);
+    kvmem_layout_destroy(remote);
+    kv_side_close(&near_side);
+    kv_side_close(&far_side);
+    kvmem_agent_destroy(far);
+    kvmem_agent_destroy(near);
+    NIXL(nixl_sim_hold(NIXL_SIM_DESTROY));
+    NIXL(nixl_sim_set_pending(0));
+    while (NIXL(nixl_sim_waiting()) == 0) sched_yield(); /* the deadline of the process bounds this */
+}
+
+static kvmem_agent *late;
+
+static void destroy_late(void) { kvmem_agent_destroy(late); }
+
+/* `exit` calls what was registered last first: NIXL's static objects end before. */
+ROLE(destroys_an_agent_at_the_very_end) {
+    (void)socket;
+    CHECK_EQ(atexit(destroy_late), 0);
+    late = agent_open("late");
+}
+
+static void expect_good_end(const char *role) {
+    peer process = peer_start(role);
+    peer_finish(&process);
+}
+
+TEST(a_process_that_exits_waits_for_agents_that_are_being_destroyed) {
+    expect_good_end("exits_while_an_agent_is_destroyed");
+}
+
+TEST(an_agent_that_outlives_the_static_objects_of_nixl_is_not_destroyed) {
+    expect_good_end("destroys_an_agent_at_the_very_end");
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs with a deadline: late ones end there, with what they hold in use until it is no longer touched; others end as if there
+// were none. Which of two ends comes first may be by chance, but there is only one.
+#include "flight.h"
+#include "harness.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
+/* For a thread to come to the gate before the deadline. */
+#define LONG_ENOUGH SECONDS(1)
+#define BYTES (NUM(pairs) * 4 * 2 * 32768)
+
+/* In place of its transfer. */
+static void limit(flight *flight, uint64_t flags, uint64_t timeout_ns) {
+    kvmem_transfer_destroy(flight->transfer);
+    flight->transfer = MADE(kvmem_transfer, kvmem_transfer_create, flight->source.layout,
+                            flight->destination.layout,
+                            KV_OPTIONS(&move, it.flags = flags, it.queue = flight->queue,
+                                       it.user_data = FLIGHT_USER_DATA, it.timeout_ns = timeout_ns));
+}
+
+/* The options of a run with the same blocks. */
+static kvmem_submit_options step(uint64_t timeout_ns) {
+    return (kvmem_submit_options){.struct_size = sizeof(kvmem_submit_options), .pairs = pairs,
+                                  .num_pairs = NUM(pairs), .user_data = FLIGHT_USER_DATA,
+                                  .timeout_ns = timeout_ns};
+}
+
+static kvmem_status submit_when_free(kvmem_transfer *transfer, uint64_t timeout_ns) {
+    const kvmem_submit_options options = step(timeout_ns);
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) { /* the deadline of the process bounds it */
+        sched_yield();
+        status = kvmem_transfer_submit_pairs(transfer, &options, ERR);
+    }
+    return status;
+}
+
+static void run_without_limit(flight *flight) {
+    CHECK_EQ(submit_when_free(flight->transfer, KVMEM_TIMEOUT_FOREVER), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
+    flight_expect_moved(flight, &move, FLIGHT_USER_DATA);
+}
+
+/* The number before `of` in the message, of the bytes that have moved. */
+static uint64_t moved_at_least(void) {
+    const char *text = strstr(test_last_message(), "at least ");
+    CHECK(text != NULL);
+    return strtoull(text + strlen("at least "), NULL, 10);
+}
+
+/* The queue is waited for, because a thread that waits for the transfer may copy, and come to the gate. */
+static void expect_late(flight *flight, const char *part) {
+    flight_expect_end(flight, &move, FLIGHT_USER_DATA, KVMEM_STATUS_TIMED_OUT);
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "timeout_ns", kvmem_transfer_poll(flight->transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, part,
+                   kvmem_transfer_wait(flight->transfer, KVMEM_TIMEOUT_FOREVER, ERR));
+    CHECK_HAS(test_last_message(), TEXT("of %d bytes", (int)BYTES));
+}
+
+TEST(a_late_run_ends_at_its_deadline_and_its_memory_stays_in_use) {
+    OPENED(flight, flight, &move, 0);
+    limit(&flight, 0, LONG_ENOUGH);
+    flight_hold(&flight, 0, 0);
+    expect_late(&flight, "by memcpy was not complete after 1000 ms");
+    CHECK(moved_at_least() < BYTES);
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory is still in use", kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR)); /* it has ended */
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_poll(flight.transfer, ERR));
+    gate_open();
+    run_without_limit(&flight);
+    flight_expect_none(&flight); /* the held one has no second end */
+}
+
+TEST(the_message_counts_layers_that_have_moved) {
+    OPENED(flight, flight, &move, KVMEM_TRANSFER_BY_LAYER);
+    limit(&flight, KVMEM_TRANSFER_BY_LAYER, LONG_ENOUGH);
+    flight_hold(&flight, 40, 3);
+    EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 1, PATIENCE, ERR));
+    expect_late(&flight, "by memcpy was not complete after 1000 ms");
+    CHECK(moved_at_least() >= BYTES / 4);
+    CHECK(moved_at_least() < BYTES);
+    gate_open();
+    run_without_limit(&flight);
+}
+
+TEST(a_run_has_a_limit_of_its_own_or_that_of_its_transfer) {
+    OPENED(flight, flight, &move, 0);
+    CHECK_EQ(submit_when_free(flight.transfer, KVMEM_TIMEOUT_FOREVER), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
+    static const struct {
+        uint64_t of_transfer, of_run;
+        const char *part;
+    } limits[] = {{0, MILLISECONDS(2), "after 2 ms"},
+                  {SECONDS(3000), MILLISECONDS(3), "after 3 ms"},
+                  {MILLISECONDS(4), 0, "after 4 ms"},
+                  {KVMEM_TIMEOUT_FOREVER, 500000, "after 0.5 ms"}};
+    for (size_t i = 0; i < NUM(limits); i++) {
+        limit(&flight, 0, limits[i].of_transfer);
+        gate_close(kv_side_piece(&flight.source, 0, 0, 0), kv_region_size(&flight.source.config));
+        const kvmem_submit_options options = step(limits[i].of_run);
+        EXPECT_OK(kvmem_transfer_submit_pairs(flight.transfer, &options, ERR));
+        expect_late(&flight, limits[i].part);
+        gate_open();
+        run_without_limit(&flight);
+    }
+    /* A later run with the same blocks has the limit of the last one. */
+    limit(&flight, 0, MILLISECONDS(1));
+    run_without_limit(&flight);
+    flight_hold(&flight, 0, 0);
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+    gate_open();
+    flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
+}
+
+/* The handles go at the deadline, and the memory when nothing touches it. */
+TEST(memory_is_released_after_the_last_touch) {
+    OPENED(flight, flight, &move, 0);
+    const int releases = releases_so_far();
+    const kvmem_layout_config *config = &flight.source.config;
+    unsigned char *memory = flight.source.memory + flight.source.starts[0];
+    kvmem_region *region = region_adopt_noting_release(memory, kv_region_size(config));
+    kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
+    kvmem_transfer *transfer =
+        MADE(kvmem_transfer, kvmem_transfer_create, layout, flight.destination.layout,
+             KV_OPTIONS(&move, it.timeout_ns = LONG_ENOUGH));
+    gate_close(kv_side_piece(&flight.source, 0, 0, 0), 4096);
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    gate_await();
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    kvmem_transfer_destroy(transfer);
+    kvmem_layout_destroy(layout);
+    kvmem_region_destroy(region);
+    CHECK_EQ(releases_so_far(), releases);
+    gate_open();
+    await_releases(releases + 1);
+}
+
+TEST(runs_in_time_end_as_without_a_limit) {
+    OPENED(flight, flight, &move, 0);
+    limit(&flight, KVMEM_TRANSFER_VERIFY, SECONDS(3000));
+    for (int i = 0; i < 200; i++) {
+        RUN(flight.transfer);
+        flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
+    }
+    flight_expect_none(&flight);
+}
+
+typedef struct canceller {
+    kvmem_transfer *transfer;
+    atomic_bool stops;
+} canceller;
+
+static void *cancel_again_and_again(void *argument) {
+    canceller *mine = argument;
+    while (!mine->stops) {
+        kvmem_transfer_cancel(mine->transfer, NULL); /* fails before the first run */
+        sched_yield();
+    }
+    return NULL;
+}
+
+/* Each run has one end, whichever comes first, and the same for everybody. */
+static void race(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path, uint64_t flags,
+                 int rounds) {
+    OWNED(kvmem_queue) queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
+        KV_OPTIONS(&move, it.path = path, it.flags = flags, it.queue = queue));
+    canceller canceller = {.transfer = transfer};
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, cancel_again_and_again, &canceller), 0);
+    uint64_t last_duration = MILLISECONDS(1);
+    for (int i = 0; i < rounds; i++) {
+        /* From before the run has begun until after its end. */
+        const uint64_t timeout = 1 + last_duration * (uint64_t)(i % 8) / 4;
+        CHECK_EQ(submit_when_free(transfer, timeout), KVMEM_STATUS_OK);
+        const kvmem_completion completion = next_completion(queue);
+        const kvmem_status status = kvmem_transfer_poll(transfer, ERR);
+        CHECK_EQ(completion.status, status);
+        CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_TIMED_OUT || status == KVMEM_STATUS_CANCELLED);
+        CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? BYTES : 0);
+        if (status == KVMEM_STATUS_OK) last_duration = transfer_info(transfer).duration_ns;
+    }
+    canceller.stops = true;
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(submit_when_free(transfer, SECONDS(3000)), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
+    kvmem_completion completion;
+    GET(size_t, count, kvmem_queue_poll, queue, &completion, 1);
+    CHECK_EQ(count, 0);
+}
+
+TEST(a_deadline_an_end_and_a_cancellation_race_in_memory) {
+    static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
+    OPENED(flight, flight, &move, 0);
+    for (size_t i = 0; i < NUM(flags); i++) {
+        race(flight.source.layout, flight.destination.layout, KVMEM_PATH_MEMCPY, flags[i], 1000);
+        kv_side_check_moved(&flight.destination, &flight.source, &move);
+    }
+}
+
+static void race_to_file(uint32_t path) {
+    OPENED(flight, flight, &move, 0);
+    kvmem_region *region = region_create_temporary_file(kv_region_size(&flight.source.config));
+    OWNED(kvmem_layout) file = regions_lay_out(&flight.source.config, &region, 1, NULL);
+    kvmem_region_destroy(region);
+    race(flight.source.layout, file, path, 0, 200);
+    const kv_move back = {.pairs = (const kvmem_block_pair[]){{1, 1}, {0, 0}, {63, 63}, {62, 62}, {7, 7}},
+                          .num_pairs = NUM(pairs), .num_layers = 4};
+    kv_run(file, flight.destination.layout, &back);
+    kv_side_check_moved(&flight.destination, &flight.source, &move);
+}
+
+TEST_CALL(in_files_by_threads, race_to_file(KVMEM_PATH_PREAD))
+
+TEST(in_files_by_io_uring) {
+    if (can_test_io_uring()) race_to_file(KVMEM_PATH_URING);
+}
