@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +31,9 @@ public:
     template <typename T>
     std::vector<T> receive_list() {
         const std::string bytes = receive();
-        const T *first = reinterpret_cast<const T *>(bytes.data());
-        return {first, first + bytes.size() / sizeof(T)};
+        std::vector<T> list(bytes.size() / sizeof(T));
+        if (!list.empty()) std::memcpy(list.data(), bytes.data(), list.size() * sizeof(T));
+        return list;
     }
     // The same in two steps, into memory of the caller.
     std::size_t receive_size();

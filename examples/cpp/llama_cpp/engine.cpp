@@ -129,6 +129,7 @@ void Engine::note(const ggml_tensor *node) {
 
 // Evaluates one token, to see the tensors, and forgets it.
 void Engine::discover() {
+    if (llama_model_has_encoder(model_)) throw std::runtime_error("the model has an encoder, which this example does not evaluate");
     evaluate(0, {0});
     const auto tensor_of = [](const std::string &name, const Watch::Seen &seen, char role) {
         const ggml_tensor *it = seen.tensor;
@@ -179,25 +180,56 @@ void Engine::discover() {
     llama_memory_clear(llama_get_memory(context_), true);
 }
 
-std::vector<float> Engine::evaluate(llama_seq_id sequence, const std::vector<llama_token> &tokens) {
-    const std::size_t most = llama_n_batch(context_);
-    for (std::size_t first = 0; first < tokens.size(); first += most) {
-        const std::size_t count = std::min(most, tokens.size() - first);
-        llama_batch batch = llama_batch_init(static_cast<std::int32_t>(count), 0, 1);
-        const llama_pos start = ends_[sequence];
-        for (std::size_t i = 0; i < count; ++i) {
-            batch.token[i] = tokens[first + i];
-            batch.pos[i] = start + static_cast<llama_pos>(i);
-            batch.n_seq_id[i] = 1;
-            batch.seq_id[i][0] = sequence;
-            batch.logits[i] = first + i + 1 == tokens.size();
+std::string Engine::description() const {
+    char model[128];
+    llama_model_desc(model_, model, sizeof model);
+    std::string text = model + (", layers " + std::to_string(llama_model_n_layer(model_))) + ", heads " +
+                       std::to_string(llama_model_n_head(model_)) + ", width " + std::to_string(llama_model_n_embd(model_)) +
+                       ", parameters " + std::to_string(llama_model_n_params(model_));
+    for (const CacheGroup &group : groups_) {
+        text += "; cache";
+        char role = 0;
+        for (const CacheTensor &tensor : group.tensors) {
+            if (tensor.role != role) text += std::string(" ") + tensor.role + ' ' + ggml_type_name(tensor.tensor->type);
+            role = tensor.role;
         }
-        batch.n_tokens = static_cast<std::int32_t>(count);
-        for (auto &written : watch_->written) written.clear();
-        const int status = llama_decode(context_, batch);
-        llama_batch_free(batch);
-        if (status != 0) throw std::runtime_error("llama_decode failed with " + std::to_string(status));
-        claim(sequence, start, count);
+    }
+    return text;
+}
+
+void Engine::decode(llama_seq_id sequence, const llama_token *tokens, std::size_t count, bool is_last) {
+    llama_batch batch = llama_batch_init(static_cast<std::int32_t>(count), 0, 1);
+    const llama_pos start = ends_[sequence];
+    for (std::size_t i = 0; i < count; ++i) {
+        batch.token[i] = tokens[i];
+        batch.pos[i] = start + static_cast<llama_pos>(i);
+        batch.n_seq_id[i] = 1;
+        batch.seq_id[i][0] = sequence;
+        batch.logits[i] = is_last && i + 1 == count;
+    }
+    batch.n_tokens = static_cast<std::int32_t>(count);
+    for (auto &written : watch_->written) written.clear();
+    const int status = llama_decode(context_, batch);
+    llama_batch_free(batch);
+    if (status == 1) {
+        throw std::runtime_error("the context has no free cells for " + std::to_string(count) + " tokens more; make it larger than " +
+                                 std::to_string(llama_n_ctx(context_)) + " cells");
+    }
+    if (status != 0) throw std::runtime_error("llama_decode failed with " + std::to_string(status));
+    claim(sequence, start, count);
+}
+
+std::vector<float> Engine::evaluate(llama_seq_id sequence, const std::vector<llama_token> &tokens) {
+    if (tokens.empty()) throw std::runtime_error("there is no token to evaluate");
+    const std::size_t most = llama_n_batch(context_);
+    try {
+        for (std::size_t first = 0; first < tokens.size(); first += most) {
+            const std::size_t count = std::min(most, tokens.size() - first);
+            decode(sequence, &tokens[first], count, first + count == tokens.size());
+        }
+    } catch (...) {
+        forget(sequence);
+        throw;
     }
     const float *logits = llama_get_logits_ith(context_, -1);
     return {logits, logits + llama_vocab_n_tokens(llama_model_get_vocab(model_))};
@@ -233,16 +265,25 @@ void Engine::forget(llama_seq_id sequence) {
     }
 }
 
+void Engine::set_aside(llama_seq_id sequence) {
+    const auto spare = static_cast<llama_seq_id>(llama_n_seq_max(context_) - 1);
+    llama_memory_seq_cp(llama_get_memory(context_), sequence, spare, -1, -1);
+    forget(sequence);
+}
+
 std::vector<Cell> Engine::cells(llama_seq_id sequence, std::size_t group) const {
-    // The next token sees no position before the window.
+    const auto end = ends_.find(sequence);
+    if (end == ends_.end()) throw std::runtime_error("the context has no sequence " + std::to_string(sequence));
+    // The next token sees none of the earlier positions, and llama.cpp may use their cells again.
     const bool has_window = group == 1 && !groups_[group].is_recurrent;
-    const llama_pos first = has_window ? ends_.at(sequence) - llama_model_n_swa(model_) : 0;
+    const llama_pos first = has_window ? end->second - llama_model_n_swa(model_) + 1 : 0;
     std::vector<Cell> cells;
     const auto &owners = owners_[group];
     for (std::size_t index = 0; index < owners.size(); ++index) {
         if (owners[index].sequence != sequence || owners[index].position < first) continue;
         cells.push_back({owners[index].position, static_cast<std::uint32_t>(index)});
     }
+    if (cells.empty()) throw std::runtime_error("llama.cpp restored the sequence itself: which cells it has is not known");
     std::sort(cells.begin(), cells.end(), [](Cell one, Cell other) { return one.position < other.position; });
     return cells;
 }
@@ -270,7 +311,13 @@ void Engine::restore(llama_seq_id sequence, const Positions &positions,
 
 void Engine::reserve(llama_seq_id sequence, const Positions &positions) {
     forget(sequence);
-    const auto places = place_sequence(model_, context_, groups_, sequence, positions);
+    std::vector<CellIds> places;
+    try {
+        places = place_sequence(model_, context_, groups_, sequence, positions);
+    } catch (...) {
+        forget(sequence);
+        throw;
+    }
     for (std::size_t group = 0; group < groups_.size(); ++group) {
         for (std::size_t i = 0; i < places[group].size(); ++i) {
             owners_[group].at(places[group][i]) = {sequence, positions[group][i]};

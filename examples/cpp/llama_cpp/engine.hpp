@@ -50,7 +50,7 @@ using Positions = std::vector<std::vector<llama_pos>>;
 
 struct EngineOptions {
     std::uint32_t context = 4096;  // cells
-    std::uint32_t sequences = 4;
+    std::uint32_t sequences = 4;  // of which the last one has the cells that are set aside
     std::int32_t threads = 1;  // for prompts
     ggml_type type_k = GGML_TYPE_F16;
     ggml_type type_v = GGML_TYPE_F16;
@@ -67,11 +67,17 @@ public:
     llama_context *context() const { return context_; }
     const std::vector<CacheGroup> &groups() const { return groups_; }
 
-    // Appends tokens to a sequence, and returns the logits of the last one.
+    // The model and the types of its cache: what two engines have in common if one can continue a sequence of the other. Models of one
+    // architecture and size are not distinguished.
+    std::string description() const;
+
+    // Appends tokens to a sequence, and returns the logits of the last one. If it throws, the sequence is not in the context.
     std::vector<float> evaluate(llama_seq_id sequence, const std::vector<llama_token> &tokens);
     void forget(llama_seq_id sequence);
+    // Removes a sequence, but keeps its cells out of use, because a transfer that failed may still write to them.
+    void set_aside(llama_seq_id sequence);
 
-    // The cells of a sequence that its next token needs, in the order of positions.
+    // The cells of a sequence that its next token needs, in the order of positions. Throws if they are not known.
     std::vector<Cell> cells(llama_seq_id sequence, std::size_t group) const;
     CellIds cell_ids(llama_seq_id sequence, std::size_t group) const;
     Positions positions(llama_seq_id sequence) const;
@@ -80,7 +86,8 @@ public:
     // then is not known.
     void restore(llama_seq_id sequence, const Positions &positions, const std::function<bool(llama_context *)> &load);
 
-    // Makes the context hold a sequence with these positions. Its cells contain no keys, values or states yet.
+    // Makes the context hold a sequence with these positions. Its cells contain no keys, values or states yet. If it throws, the
+    // sequence is not in the context.
     void reserve(llama_seq_id sequence, const Positions &positions);
 
 private:
@@ -95,6 +102,7 @@ private:
     void note(const ggml_tensor *node);
     void discover();
     void claim(llama_seq_id sequence, llama_pos first, std::size_t count);
+    void decode(llama_seq_id sequence, const llama_token *tokens, std::size_t count, bool is_last);
 
     const llama_model *model_;
     llama_context *context_ = nullptr;

@@ -34,14 +34,23 @@ kvmem::Agent start_agent(const char *name, Link link) {
     return agent;
 }
 
-void move_in_halves(const Place &from, const Place &to, Moved &moved, const Prefill::Halfway &halfway) {
+// Waits for a transfer. `in_use` becomes true if it fails and the destination must not be used again.
+void finish(kvmem::Transfer transfer, Moved &moved, bool &in_use, const std::function<void()> &meanwhile = {}) {
+    try {
+        if (meanwhile) meanwhile();
+        finish_move(transfer, moved);
+    } catch (...) {
+        in_use = is_in_use(transfer);
+        throw;
+    }
+}
+
+void move_in_halves(const Place &from, const Place &to, Moved &moved, bool &in_use, const Prefill::Halfway &halfway) {
     const std::size_t count = from.blocks.size();
     const std::size_t half = halfway.before_rest ? count / 2 : 0;
-    if (half > 0) move_tokens(from, to, half, moved);
+    if (half > 0) finish(start_move(from, to, 0, half), moved, in_use);
     if (halfway.before_rest) halfway.before_rest();
-    const auto rest = start_move(from, to, half, count - half);
-    if (halfway.during_rest) halfway.during_rest();
-    finish_move(rest, moved);
+    finish(start_move(from, to, half, count - half), moved, in_use, halfway.during_rest);
 }
 
 // Prefill's side.
@@ -166,6 +175,7 @@ Positions Prefill::positions(llama_seq_id theirs) {
 }
 
 std::vector<float> Prefill::pull(llama_seq_id theirs, llama_seq_id ours, Moved &moved, const Halfway &halfway) {
+    bool in_use = false;
     try {
         send_request(channel_, Ask::cells, theirs);
         std::vector<CellIds> cells;
@@ -176,11 +186,15 @@ std::vector<float> Prefill::pull(llama_seq_id theirs, llama_seq_id ours, Moved &
         for (std::size_t group = 0; group < remote_.size(); ++group) {
             const Place from{remote_[group], cells[group]};
             const Place to{(*layouts_)[group], engine_.cell_ids(ours, group)};
-            move_in_halves(from, to, moved, halfway);
+            move_in_halves(from, to, moved, in_use, halfway);
         }
         return logits;
     } catch (...) {
-        engine_.forget(ours);
+        if (in_use) {
+            engine_.set_aside(ours);
+        } else {
+            engine_.forget(ours);
+        }
         throw;
     }
 }

@@ -129,6 +129,15 @@ void finish_move(const kvmem::Transfer &transfer, Moved &moved) {
     moved.path = kvmem::name(info.path);
 }
 
+bool is_in_use(kvmem::Transfer &transfer) {
+    try {
+        transfer.submit_pairs({});
+    } catch (const kvmem::Error &error) {
+        return error.status() == kvmem::Status::busy;  // otherwise: there are no pairs
+    }
+    throw std::logic_error("a transfer without pairs was started");
+}
+
 void move_tokens(const Place &from, const Place &to, std::uint64_t tokens, Moved &moved) {
     finish_move(start_move(from, to, 0, tokens), moved);
 }
@@ -145,13 +154,16 @@ SessionStore::SessionStore(const Engine &engine, const std::vector<std::size_t> 
 }
 
 SessionStore::SessionStore(const Engine &engine, const std::vector<std::size_t> &cells,
-                           const std::filesystem::path &directory) {
+                           const std::filesystem::path &directory, Files files) {
+    // A file that is missing must not be created when a session is loaded: it would be a session of zeroes.
+    const auto access = files == Files::write ? kvmem::Flags(kvmem::DiskFlag::open_or_create)
+                                              : kvmem::DiskFlag::open_existing | kvmem::DiskFlag::read_only;
     for (std::size_t index = 0; index < cells.size(); ++index) {
         const CacheGroup &group = engine.groups()[index];
         layouts_.push_back(combine(group, [&](const Part &part) {
             kvmem::DiskOptions file;
             file.path = directory / (std::to_string(index) + " " + part.name);
-            file.flags = kvmem::DiskFlag::open_or_create | kvmem::DiskFlag::buffered;  // a row may be smaller than a sector
+            file.flags = access | kvmem::DiskFlag::buffered;  // a row may be smaller than a sector
             return kvmem::Layout::build(store_shape(group, part, cells[index]), file);
         }));
     }

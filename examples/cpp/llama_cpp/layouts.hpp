@@ -50,6 +50,8 @@ struct Moved {
 kvmem::Transfer start_move(const Place &from, const Place &to, std::uint64_t first, std::uint64_t tokens);
 // Waits for the end of a move, and adds it to `moved`.
 void finish_move(const kvmem::Transfer &transfer, Moved &moved);
+// Whether memory of a transfer is still in use, also after it failed: NIXL may continue to write to the destination.
+bool is_in_use(kvmem::Transfer &transfer);
 void move_tokens(const Place &from, const Place &to, std::uint64_t tokens, Moved &moved);
 
 // Where a session goes when the context needs its cells.
@@ -60,8 +62,9 @@ public:
 
     // For a session with so many cells in each group.
     SessionStore(const Engine &engine, const std::vector<std::size_t> &cells, Memory memory);
-    // In files of this directory, one per part, which are created or opened again.
-    SessionStore(const Engine &engine, const std::vector<std::size_t> &cells, const std::filesystem::path &directory);
+    // In files of this directory, one per part.
+    enum class Files { write, read };  // created or used again, or opened only to load a session
+    SessionStore(const Engine &engine, const std::vector<std::size_t> &cells, const std::filesystem::path &directory, Files files);
 
     // The blocks of the session in the store of a group.
     Place place(std::size_t group) const;

@@ -4,6 +4,7 @@
 #include "memory.hpp"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,8 @@ class File {
 public:
     explicit File(std::size_t size) : fd_(memfd_create("llama-cache", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
         if (fd_ < 0) throw_errno("memfd_create");
+        // By default any user that receives the file could open it again for writing.
+        if (fchmod(fd_, 0600) != 0) throw_errno("fchmod");
         if (ftruncate(fd_, static_cast<off_t>(size)) != 0) throw_errno("ftruncate");
     }
     ~File() { close(fd_); }

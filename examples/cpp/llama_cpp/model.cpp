@@ -165,8 +165,20 @@ void fill(ggml_tensor *tensor, void *) {
     ggml_backend_tensor_set(tensor, values.data(), 0, ggml_nbytes(tensor));
 }
 
+int count_gpus() {
+    int count = 0;
+    for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        count += ggml_backend_dev_type(ggml_backend_dev_get(i)) == GGML_BACKEND_DEVICE_TYPE_GPU;
+    }
+    return count;
+}
+
 // All layers on the GPU, or none on any.
 llama_model_params place(int gpu) {
+    // llama.cpp would evaluate on the CPU.
+    if (const int count = count_gpus(); gpu >= count) {
+        throw std::runtime_error("there is no GPU " + std::to_string(gpu) + ": this llama.cpp has " + std::to_string(count));
+    }
     static ggml_backend_dev_t none[] = {nullptr};
     llama_model_params params = llama_model_default_params();
     params.n_gpu_layers = gpu < 0 ? 0 : 1 << 16;

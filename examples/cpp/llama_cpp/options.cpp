@@ -2,13 +2,34 @@
 #include "options.hpp"
 
 #include <algorithm>
-#include <functional>
+#include <charconv>
+#include <climits>
 #include <stdexcept>
 #include <thread>
 
 namespace {
 
-std::uint32_t number(const std::string &text) { return static_cast<std::uint32_t>(std::stoul(text)); }
+// A number within limits: llama.cpp ends the process at sizes that it does not support.
+template <typename T = std::uint32_t>
+T number(const std::string &text, T least, T most) {
+    T value{};
+    const char *const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || rest != end || value < least || value > most) {
+        throw std::runtime_error("is not a number from " + std::to_string(least) + " to " + std::to_string(most));
+    }
+    return value;
+}
+
+bool yes_or_no(const std::string &text) {
+    if (text != "yes" && text != "no") throw std::runtime_error("is neither yes nor no");
+    return text == "yes";
+}
+
+constexpr std::uint32_t most_tokens = 1u << 20, most_cells = 1u << 24;
+constexpr int most_gpus = 1024;
+// llama.cpp has batches of at least one token per sequence, and rounds the number of cells up to a multiple of this.
+constexpr std::uint32_t fewest_cells = 256;
 
 struct Argument {
     const char *name;
@@ -17,23 +38,35 @@ struct Argument {
 
 constexpr Argument arguments[] = {
     {"--model", [](Options &options, const std::string &value) { options.models.push_back(value); }},
-    {"--tokens", [](Options &options, const std::string &value) { options.tokens = number(value); }},
-    {"--context", [](Options &options, const std::string &value) { options.context = number(value); }},
-    {"--prompts", [](Options &options, const std::string &value) { options.prompts = number(value); }},
-    {"--generate", [](Options &options, const std::string &value) { options.generate = number(value); }},
-    {"--layers", [](Options &options, const std::string &value) { options.size.layers = number(value); }},
-    {"--heads", [](Options &options, const std::string &value) { options.size.heads = number(value); }},
-    {"--kv-heads", [](Options &options, const std::string &value) { options.size.kv_heads = number(value); }},
-    {"--head-dim", [](Options &options, const std::string &value) { options.size.head_dim = number(value); }},
-    {"--gpu", [](Options &options, const std::string &value) { options.gpu = std::stoi(value); }},
-    {"--prefill-gpu", [](Options &options, const std::string &value) { options.prefill_gpu = std::stoi(value); }},
-    {"--nixl", [](Options &options, const std::string &value) { options.nixl = value != "no"; }},
+    {"--tokens", [](Options &options, const std::string &value) { options.tokens = number(value, 1u, most_tokens); }},
+    {"--context", [](Options &options, const std::string &value) { options.context = number(value, 0u, most_cells); }},
+    {"--prompts", [](Options &options, const std::string &value) { options.prompts = number(value, 1u, 2u); }},
+    {"--generate", [](Options &options, const std::string &value) { options.generate = number(value, 1u, most_tokens); }},
+    {"--layers", [](Options &options, const std::string &value) { options.size.layers = number(value, 1u, 512u); }},
+    {"--heads", [](Options &options, const std::string &value) { options.size.heads = number(value, 1u, 256u); }},
+    {"--kv-heads", [](Options &options, const std::string &value) { options.size.kv_heads = number(value, 1u, 256u); }},
+    {"--head-dim", [](Options &options, const std::string &value) { options.size.head_dim = number(value, 8u, 1024u); }},
+    {"--gpu", [](Options &options, const std::string &value) { options.gpu = number(value, -1, most_gpus); }},
+    {"--prefill-gpu", [](Options &options, const std::string &value) { options.prefill_gpu = number(value, -1, most_gpus); }},
+    {"--nixl", [](Options &options, const std::string &value) { options.nixl = yes_or_no(value); }},
     {"--directory", [](Options &options, const std::string &value) { options.directory = value; }},
     {"--write-model", [](Options &options, const std::string &value) { options.write_model = value; }},
     {"--role", [](Options &options, const std::string &value) { options.role = value; }},
-    {"--socket", [](Options &options, const std::string &value) { options.socket = std::stoi(value); }},
+    {"--socket", [](Options &options, const std::string &value) { options.socket = number(value, 0, INT_MAX); }},
     {"--files", [](Options &options, const std::string &value) { options.files = value; }},
 };
+
+void check(const Options &options) {
+    const ModelSize &size = options.size;
+    if (size.heads % size.kv_heads != 0) {
+        throw std::runtime_error("--heads=" + std::to_string(size.heads) + " is no multiple of --kv-heads=" +
+                                 std::to_string(size.kv_heads));
+    }
+    if (size.head_dim % 8 != 0) throw std::runtime_error("--head-dim is no multiple of 8");
+    if (options.context > 0 && options.context < fewest_cells) {
+        throw std::runtime_error("--context has to be at least " + std::to_string(fewest_cells) + ", or 0 for enough cells");
+    }
+}
 
 }  // namespace
 
@@ -74,10 +107,11 @@ void parse(int argc, char **argv, Options &options) {
         }
         try {
             found->set(options, given.substr(equals + 1));
-        } catch (const std::exception &) {
-            throw std::runtime_error("the value of '" + given + "' is not a number");
+        } catch (const std::exception &error) {
+            throw std::runtime_error("the value of '" + given + "' " + error.what());
         }
     }
+    check(options);
 }
 
 std::vector<std::string> arguments_for_child(const Options &options, const Variant &variant) {

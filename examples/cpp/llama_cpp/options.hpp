@@ -38,7 +38,7 @@ struct Options {
     std::string files;
 };
 
-// Sets what the arguments name.
+// Sets what the arguments name. Throws if a value is impossible.
 void parse(int argc, char **argv, Options &options);
 // The arguments by which a child process gets the same models and sizes.
 std::vector<std::string> arguments_for_child(const Options &options, const Variant &variant);

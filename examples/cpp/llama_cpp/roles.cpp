@@ -4,6 +4,7 @@
 #include "handover.hpp"
 #include "offload.hpp"
 #include "run.hpp"
+#include "table.hpp"
 
 #include <cstdio>
 #include <cstdlib>
@@ -14,9 +15,29 @@ namespace {
 void save_session(Engine &engine, const std::vector<llama_token> &prompt, const std::string &directory) {
     engine.evaluate(0, prompt);
     const CacheLayouts cache(engine, share_memory(engine), nullptr);
-    const SessionStore store(engine, count_cells(engine.positions(0)), directory);
+    remove_session(directory);
+    const SessionStore store(engine, count_cells(engine.positions(0)), directory, SessionStore::Files::write);
     Moved moved;
     write_session(directory, save(engine, cache, store, 0, moved));
+}
+
+// Another process has saved the session and ended. Continues it by the tokens of the parent, until one list is empty.
+void continue_session(Engine &engine, const std::string &directory, Channel &parent) {
+    engine.evaluate(1, std::vector<llama_token>(other_tokens, 1));  // has the first cells
+    const CacheLayouts cache(engine, share_memory(engine), nullptr);
+    const Session session = read_session(directory, engine);
+    engine.reserve(0, session.positions);
+    Moved moved;
+    const Stopwatch stopwatch;
+    const SessionStore store(engine, count_cells(session.positions), directory, SessionStore::Files::read);
+    load_reserved(engine, cache, store, 0, moved);
+    const double seconds = stopwatch.seconds();
+    parent.send(moved.path);
+    parent.send_list(std::vector<std::uint64_t>{moved.bytes});
+    parent.send_list(std::vector<double>{seconds});
+    for (auto tokens = parent.receive_list<llama_token>(); !tokens.empty(); tokens = parent.receive_list<llama_token>()) {
+        parent.send_list(engine.evaluate(0, tokens));
+    }
 }
 
 void run(const Options &options, Channel &parent) {
@@ -26,10 +47,17 @@ void run(const Options &options, Channel &parent) {
     Engine engine(model.get(), engine_options(options, variant));
     if (options.role == "prefill") return run_prefill(engine, prompts, parent);
     if (options.role == "save") return save_session(engine, prompts[0], options.files);
+    if (options.role == "continue") return continue_session(engine, options.files, parent);
     throw std::runtime_error("there is no role '" + options.role + "'");
 }
 
 }  // namespace
+
+double receive_loaded(Channel &child, Moved &moved) {
+    moved.path = child.receive();
+    moved.bytes = child.receive_list<std::uint64_t>().at(0);
+    return child.receive_list<double>().at(0);
+}
 
 int run_role(const Options &options) {
     Channel parent(options.socket);

@@ -2,8 +2,13 @@
 // What child processes do.
 #pragma once
 
+#include "channel.hpp"
+#include "layouts.hpp"
 #include "options.hpp"
 
-// "prefill" evaluates prompts and serves their caches; "save" saves a session to files and ends. Returns the exit status, after it has
-// printed why it failed.
+// "prefill" evaluates prompts and serves their caches; "save" saves a session to files and ends; "continue" loads it and continues.
+// Returns the exit status, after it has printed why it failed.
 int run_role(const Options &options);
+
+// Waits until a process that continues has loaded the session. Returns the seconds that this took.
+double receive_loaded(Channel &child, Moved &moved);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 namespace {
 
@@ -33,7 +34,7 @@ Continuation generate(Engine &engine, llama_seq_id sequence, std::vector<float> 
     return all;
 }
 
-Likeness follow(Engine &engine, llama_seq_id sequence, std::vector<float> logits, const Continuation &expected) {
+Likeness follow(const Evaluate &evaluate, std::vector<float> logits, const Continuation &expected) {
     Likeness likeness;
     for (const std::vector<float> &each : expected) {
         const llama_token token = most_likely(each);
@@ -43,9 +44,14 @@ Likeness follow(Engine &engine, llama_seq_id sequence, std::vector<float> logits
             const float difference = std::abs(logits[i] - each[i]);
             likeness.difference = larger(likeness.difference, difference);
         }
-        logits = engine.evaluate(sequence, {token});
+        logits = evaluate(token);
     }
     return likeness;
+}
+
+Likeness follow(Engine &engine, llama_seq_id sequence, std::vector<float> logits, const Continuation &expected) {
+    const auto evaluate = [&](llama_token token) { return engine.evaluate(sequence, {token}); };
+    return follow(evaluate, std::move(logits), expected);
 }
 
 Likeness combine(const Likeness &one, const Likeness &other) {
@@ -62,6 +68,7 @@ std::vector<std::string> Run::child(const char *role) const {
 
 Prompts make_prompts(const Options &options, const llama_model *model) {
     const auto vocabulary = static_cast<std::uint32_t>(llama_vocab_n_tokens(llama_model_get_vocab(model)));
+    if (vocabulary == 0) throw std::runtime_error("the model has no vocabulary");
     Prompts prompts = {prompt_of(options.tokens, vocabulary, 0)};
     if (options.prompts > 1) prompts.push_back(prompt_of(options.tokens / 2 + 5, vocabulary, 1));
     return prompts;

@@ -6,6 +6,7 @@
 #include "handover.hpp"
 #include "options.hpp"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,12 @@ struct Likeness {
     std::size_t same_tokens = 0;
     float difference = 0;  // the largest one of two logits; 0 if all bits are equal
 };
-// Continues a sequence by the tokens of `expected`, and compares the logits. If rounding makes another token the most likely one, it is
+// The logits after one more token.
+using Evaluate = std::function<std::vector<float>(llama_token)>;
+// Continues by the tokens of `expected`, and compares the logits. If rounding makes another token the most likely one, it is
 // counted, and the tokens after it can still be compared.
+Likeness follow(const Evaluate &evaluate, std::vector<float> logits, const Continuation &expected);
+// The same for a sequence of an engine.
 Likeness follow(Engine &engine, llama_seq_id sequence, std::vector<float> logits, const Continuation &expected);
 // The sums of the tokens, and the larger difference.
 Likeness combine(const Likeness &one, const Likeness &other);

@@ -168,6 +168,12 @@ std::vector<CellIds> place_sequence(const llama_model *model, llama_context *con
     if (positions.size() != groups.size()) {
         throw std::runtime_error("the sequence is of a model with other caches");
     }
+    for (std::size_t group = 0; group < groups.size(); ++group) {
+        if (positions[group].empty() || positions[group].size() > groups[group].cells) {
+            throw std::runtime_error("the sequence has " + std::to_string(positions[group].size()) + " positions, and the cache " +
+                                     std::to_string(groups[group].cells) + " cells");
+        }
+    }
     State state(bound(groups, positions));
     const std::uint64_t mark = next_mark();
     state.put(magic);

@@ -3,6 +3,7 @@
 
 #include "files.hpp"
 #include "offload.hpp"
+#include "roles.hpp"
 #include "table.hpp"
 
 #include <stdexcept>
@@ -88,9 +89,6 @@ void lose(const Run &run, Engine &engine, const std::vector<CacheMemory> &memory
     try {
         logits = prefill.pull(0, 0, moved, halfway);
     } catch (const std::exception &error) {
-        // After a timeout, NIXL may still write to the cells: they must not be used for the prompt.
-        const auto *failed = dynamic_cast<const kvmem::Error *>(&error);
-        if (failed != nullptr && failed->status() == kvmem::Status::timed_out) throw;
         has_failed = true;
         moved = {0, std::string("evaluated here: ") + error.what()};
         logits = engine.evaluate(0, run.prompts[0]);
@@ -189,24 +187,30 @@ void offload(const Run &run, Engine &engine, const CacheLayouts &cache) {
     offload_to(run, engine, cache, has_gpu ? "pinned memory" : "host memory", memory);
     offload_beside(run, engine, cache, memory);
     const SessionFiles files(run.options.directory);
-    offload_to(run, engine, cache, "disk", SessionStore(engine, cells, files.directory()));
+    offload_to(run, engine, cache, "disk", SessionStore(engine, cells, files.directory(), SessionStore::Files::write));
 }
 
-void restart(const Run &run, Engine &engine, const CacheLayouts &cache) {
+void restart(const Run &run) {
     const SessionFiles files(run.options.directory);
-    auto arguments = run.child("save");
-    arguments.push_back("--files=" + files.directory().string());
-    Child(arguments).finish();
-    const Session session = read_session(files.directory());
-    engine.forget(0);
-    engine.reserve(0, session.positions);
+    const auto child = [&](const char *role) {
+        auto arguments = run.child(role);
+        arguments.push_back("--files=" + files.directory().string());
+        return arguments;
+    };
+    Child(child("save")).finish();
+    Child next(child("continue"));
+    Channel &channel = next.channel();
     Moved moved;
-    const Stopwatch stopwatch;
-    const SessionStore store(engine, count_cells(session.positions), files.directory());
-    load_reserved(engine, cache, store, 0, moved);
-    const double seconds = stopwatch.seconds();
-    // The engine has the text so far, so the first token is known.
-    print_row(run.variant.name, "restart from files", moved, seconds, continue_alone(run, engine, run.alone[0]));
+    const double seconds = receive_loaded(channel, moved);
+    const auto evaluate = [&](llama_token token) {
+        channel.send_list(std::vector<llama_token>{token});
+        return channel.receive_list<float>();
+    };
+    // The text so far is known, so the first token is, too.
+    const Likeness likeness = follow(evaluate, run.alone[0], run.alone);
+    channel.send({});
+    next.finish();
+    print_row(run.variant.name, "restart from files", moved, seconds, likeness);
 }
 
 void use_state_functions(const Run &run, Engine &engine) {

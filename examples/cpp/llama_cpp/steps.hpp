@@ -11,6 +11,6 @@ void lose_prefill(const Run &run, Engine &engine, const std::vector<CacheMemory>
 // A session leaves the context and comes back to other cells.
 void offload(const Run &run, Engine &engine, const CacheLayouts &cache);
 // A process saves a session to files and ends; this one continues it.
-void restart(const Run &run, Engine &engine, const CacheLayouts &cache);
+void restart(const Run &run);
 // The same by llama.cpp's own functions, for comparison.
 void use_state_functions(const Run &run, Engine &engine);
