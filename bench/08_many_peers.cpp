@@ -6,6 +6,7 @@
 #include "common/completion.hpp"
 #include "common/many_sides.hpp"
 #include "common/peer.hpp"
+#include "common/points.hpp"
 #include "common/program.hpp"
 
 #include <algorithm>
@@ -285,14 +286,21 @@ void measure_completion(const options &chosen, unsigned num_peers, const char *t
 
 void measure(const options &chosen, results &found)
 {
-    const unsigned numbers[] = {1, 8, 32};
-    for (unsigned num_peers : numbers)
-        measure_submission(chosen, num_peers, found);
-    for (unsigned num_peers : numbers)
-        measure_completion(chosen, num_peers, "shared memory", found);
+    points wanted(chosen);
+    const auto of_each_number = [&](const std::string &what, const auto &measure_with) {
+        for (unsigned num_peers : {1u, 8u, 32u})
+            wanted.measure(what + ", " + std::to_string(num_peers) + " peers", [&] { measure_with(num_peers); });
+    };
+    of_each_number("submission", [&](unsigned num_peers) { measure_submission(chosen, num_peers, found); });
+    const auto completion = [&](const char *transport) {
+        of_each_number(std::string("completion, ") + transport, [&](unsigned num_peers) {
+            measure_completion(chosen, num_peers, transport, found);
+        });
+    };
+    completion("shared memory");
     use_only_tcp();
-    for (unsigned num_peers : numbers)
-        measure_completion(chosen, num_peers, "tcp", found);
+    completion("tcp");
+    wanted.finish();
 }
 
 } // namespace

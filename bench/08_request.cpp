@@ -3,6 +3,7 @@
 // sides have their requests created once, on the same memory.
 #include "common/clock.hpp"
 #include "common/many_sides.hpp"
+#include "common/points.hpp"
 #include "common/program.hpp"
 
 #include <algorithm>
@@ -146,12 +147,15 @@ void measure_size(const options &chosen, const many_sides &all, const nixl::agen
 
 void measure(const options &chosen, results &found)
 {
-    for (unsigned num_peers : {1u, 8u, 32u}) {
-        const many_sides all(num_peers, {1, largest}, false);
-        const std::unique_ptr<nixl::agent> reference = all.make_reference("reference", false);
-        for (uint64_t bytes : {uint64_t{64}, uint64_t{4096}, uint64_t{65536}, largest})
-            measure_size(chosen, all, *reference, bytes, found);
-    }
+    points wanted(chosen);
+    for (unsigned num_peers : {1u, 8u, 32u})
+        wanted.measure(std::to_string(num_peers) + " peers", [&] {
+            const many_sides all(num_peers, {1, largest}, false);
+            const std::unique_ptr<nixl::agent> reference = all.make_reference("reference", false);
+            for (uint64_t bytes : {uint64_t{64}, uint64_t{4096}, uint64_t{65536}, largest})
+                measure_size(chosen, all, *reference, bytes, found);
+        });
+    wanted.finish();
 }
 
 } // namespace

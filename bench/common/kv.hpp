@@ -61,12 +61,14 @@ struct completion_target {
 };
 
 // With UCX; the library is the one that the reference loads too.
-inline agent make_agent(const std::string &name, bool progress_thread = true)
+// `progress_delay_us` is between two rounds of the progress thread, which also begins one when a message arrives.
+inline agent make_agent(const std::string &name, bool progress_thread = true, uint64_t progress_delay_us = 1000)
 {
     call(kvmem_nixl_load, nullptr);
     kvmem_agent_options options;
     kvmem_agent_options_init(&options, sizeof options);
     options.flags = progress_thread ? 0 : KVMEM_AGENT_NO_PROGRESS_THREAD;
+    options.progress_delay_us = progress_delay_us;
     agent made = make<agent>(kvmem_agent_create, name.c_str(), &options);
     call(kvmem_agent_create_backend, made.get(), "UCX", nullptr, size_t{0});
     return made;

@@ -9,15 +9,20 @@ many_sides::many_sides(unsigned num_peers, pool_shape shape, bool progress_threa
       local_(kv::make_layout(pool_config({num_peers * shape.num_blocks, shape.block_bytes}), agent_.get())),
       local_base_(reinterpret_cast<uintptr_t>(host_view(local_).piece(0, 0, 0)))
 {
+    // All are started before the first is met: each takes half a second.
+    const std::string delay_us = std::to_string(1000 * num_peers);
+    for (unsigned number = 0; number < num_peers; ++number) {
+        far_pool &started = peers_.emplace_back();
+        started.process = std::make_unique<peer>(
+            std::vector<std::string>{std::to_string(shape_.num_blocks), std::to_string(shape_.block_bytes),
+                                     std::to_string(number), delay_us});
+    }
     for (unsigned number = 0; number < num_peers; ++number)
-        peers_.push_back(meet(number));
+        meet(number, peers_[number]);
 }
 
-far_pool many_sides::meet(unsigned number) const
+void many_sides::meet(unsigned number, far_pool &met) const
 {
-    far_pool met;
-    met.process = std::make_unique<peer>(std::vector<std::string>{
-        std::to_string(shape_.num_blocks), std::to_string(shape_.block_bytes), std::to_string(number)});
     channel &link = met.process->link();
     const nixl::bytes metadata = link.receive();
     const nixl::bytes descriptor = link.receive();
@@ -27,7 +32,6 @@ far_pool many_sides::meet(unsigned number) const
     met.reference_name = "reference-" + met.name;
     kv::call(kvmem_agent_load_remote_metadata, agent_.get(), metadata.data(), metadata.size(), nullptr);
     met.remote = kv::make<kv::layout>(kvmem_layout_import, agent_.get(), descriptor.data(), descriptor.size());
-    return met;
 }
 
 std::unique_ptr<nixl::agent> many_sides::make_reference(const std::string &name, bool progress_thread) const

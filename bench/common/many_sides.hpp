@@ -43,7 +43,7 @@ class many_sides {
     }
 
   private:
-    far_pool meet(unsigned number) const;
+    void meet(unsigned number, far_pool &met) const;
 
     pool_shape shape_;
     kv::agent agent_;

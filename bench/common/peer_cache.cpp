@@ -15,7 +15,7 @@ namespace {
 
 constexpr int patience_s = 60; // for the peer, and for NIXL
 
-kv::layout build(const cache_shape &shape, int device)
+kv::layout build(const cache_shape &shape, int device, kvmem_agent *agent)
 {
     const kvmem_layout_config config = whole_blocks(shape.block_bytes, shape.num_blocks);
     kvmem_device_options plain;
@@ -25,6 +25,7 @@ kv::layout build(const cache_shape &shape, int device)
     kvmem_elastic_options_init(&elastic, sizeof elastic);
     elastic.device = device;
     kvmem_layout_options options = kv::allocated(config);
+    options.agent = agent;
     if (shape.elastic != 0)
         options.elastic = &elastic;
     else
@@ -75,6 +76,21 @@ void tell_left_out(const std::string &why) { std::printf("    NIXL is left out: 
 
 // ---- the process that has the blocks ------------------------------------------------------------
 
+void send(channel &link, const kv::blob &bytes)
+{
+    link.send(kvmem_blob_data(bytes.get()), kvmem_blob_size(bytes.get()));
+}
+
+void serve_over_nixl(channel &link, const kv::agent &agent, const side &cache, uint64_t staging)
+{
+    kvmem_serve_options options;
+    kvmem_serve_options_init(&options, sizeof options);
+    options.arena_size = staging;
+    kv::call(kvmem_layout_serve, cache.layout().get(), &options);
+    send(link, kv::make<kv::blob>(kvmem_agent_get_local_metadata, agent.get()));
+    send(link, kv::make<kv::blob>(kvmem_layout_export, cache.layout().get()));
+}
+
 // Why NIXL does not know the cache, or nothing; then its metadata.
 void introduce_cache(channel &link, std::optional<nixl::agent> &agent, const side &cache,
                      const cache_shape &shape, int device)
@@ -100,10 +116,11 @@ void serve_cache(const std::vector<std::string> &arguments)
 {
     const int device = std::stoi(arguments.at(0));
     const cache_shape shape = {std::stoull(arguments.at(1)), std::stoull(arguments.at(2)),
-                               std::stoull(arguments.at(3))};
+                               std::stoull(arguments.at(3)), std::stoull(arguments.at(4))};
     const cuda::current_device current(device);
     channel link = parent_channel();
-    kv::layout built = build(shape, device);
+    const kv::agent agent = shape.served != 0 ? kv::make_agent("owner") : kv::agent{};
+    kv::layout built = build(shape, device, agent.get());
     const arena mirror(place::host, device, cache_bytes(built));
     const side cache(std::move(built), mirror);
     cache.fill();
@@ -114,6 +131,8 @@ void serve_cache(const std::vector<std::string> &arguments)
     send_value(link, cache.base());
     std::optional<nixl::agent> reference;
     introduce_cache(link, reference, cache, shape, device);
+    if (shape.served != 0)
+        serve_over_nixl(link, agent, cache, shape.served);
     link.receive_or_end();
 }
 
@@ -121,8 +140,9 @@ void serve_cache(const std::vector<std::string> &arguments)
 
 peer_cache::peer_cache(const cache_shape &shape, int device, int peer_device, const arena &mirror)
     : peer_({std::to_string(peer_device), std::to_string(shape.block_bytes),
-             std::to_string(shape.num_blocks), std::to_string(shape.elastic)}),
-      shape_(shape), ours_(std::make_unique<side>(build(shape, device), mirror))
+             std::to_string(shape.num_blocks), std::to_string(shape.elastic), std::to_string(shape.served)}),
+      shape_(shape), agent_(shape.served != 0 ? kv::make_agent("requester") : kv::agent{}),
+      ours_(std::make_unique<side>(build(shape, device, agent_.get()), mirror))
 {
     channel &link = peer_.link();
     link.give_up_after(patience_s);
@@ -140,6 +160,22 @@ peer_cache::peer_cache(const cache_shape &shape, int device, int peer_device, co
         reference_ = introduce(device, peer_device, their_base, metadata);
     else
         tell_left_out(std::string(failure.begin(), failure.end()));
+    if (shape.served == 0)
+        return;
+    const nixl::bytes owner = link.receive();
+    const nixl::bytes descriptor = link.receive();
+    kv::call(kvmem_agent_load_remote_metadata, agent_.get(), owner.data(), owner.size(), nullptr);
+    remote_ = kv::make<kv::layout>(kvmem_layout_import, agent_.get(), descriptor.data(), descriptor.size());
+}
+
+move_way peer_cache::by_kvmem(const std::string &name, const kv::pairs &pairs, uint32_t path) const
+{
+    kvmem_transfer_options options = kv::options_of(pairs, {}, {});
+    options.path = path;
+    const auto kept = std::make_shared<kv::transfer>(
+        kv::make<kv::transfer>(kvmem_transfer_create, remote_.get(), ours_->layout().get(), &options));
+    return {role::ours, name, [kept] { kv::submit(*kept); }, {}, nullptr, [kept] { kv::wait(*kept); },
+            [kept] { return kv::path_of(*kept); }};
 }
 
 std::unique_ptr<peer_cache::reference_side> peer_cache::introduce(int device, int peer_device,

@@ -19,6 +19,7 @@ struct cache_shape {
     uint64_t block_bytes;
     uint64_t num_blocks;
     uint64_t elastic; // VMM memory, shared by file descriptors; 0: plain memory, shared by its IPC handle
+    uint64_t served = 0; // its owner serves it over NIXL, from staging memory of so many bytes
 };
 
 // In the peer: holds such a cache, filled with the pattern, until the bench is done with it.
@@ -31,6 +32,9 @@ class peer_cache {
 
     const side &theirs() const { return *theirs_; }
     const side &ours() const { return *ours_; }
+
+    // kvmem's read of a served cache over NIXL, by this path; 0: as it chooses. No mapped memory is used.
+    move_way by_kvmem(const std::string &name, const kv::pairs &pairs, uint32_t path) const;
 
     // NIXL's read of these blocks: lists of all blocks prepared once, a request made, posted and polled each
     // time. No way where NIXL does not take the memory, which is told.
@@ -49,6 +53,8 @@ class peer_cache {
 
     peer peer_;
     cache_shape shape_;
+    kv::agent agent_;
+    kv::layout remote_;
     std::unique_ptr<side> ours_;
     std::unique_ptr<side> theirs_;
     std::unique_ptr<reference_side> reference_; // NULL where it is left out

@@ -24,11 +24,13 @@ void serve_pool(const std::vector<std::string> &arguments)
     channel link = parent_channel();
 
     const std::string number = arguments.size() > 2 ? " " + arguments[2] : "";
-    const kv::agent agent = kv::make_agent("target" + number);
+    // The threads of many peers that look for messages every millisecond need more than one core.
+    const uint64_t delay_us = arguments.size() > 3 ? std::stoull(arguments[3]) : 1000;
+    const kv::agent agent = kv::make_agent("target" + number, true, delay_us);
     const kv::layout pool = kv::make_layout(pool_config(shape), agent.get());
     const host_view view(pool);
     view.fill();
-    nixl::agent reference("reference-target" + number);
+    nixl::agent reference("reference-target" + number, true, delay_us);
     const uintptr_t base = first_byte(view);
     reference.add_memory({base, shape.num_blocks * shape.block_bytes});
 

@@ -102,7 +102,9 @@ move_way created_each_time(const move_of &moved)
             nullptr,
             [kept] {
                 kv::wait(kept->transfer);
-                kept->path = kv::path_of(kept->transfer);
+                // Only in the turn that is not counted: it is no part of the move, and no caller asks for it each time.
+                if (kept->path.empty())
+                    kept->path = kv::path_of(kept->transfer);
                 kept->transfer.reset();
             },
             [kept] { return kept->path; }};

@@ -185,7 +185,7 @@ private:
 
     void to_files() {
         const SessionFiles files(settings_.options.directory);
-        const SessionStore store(engine_, count_cells(positions_), files.directory());
+        const SessionStore store(engine_, count_cells(positions_), files.directory(), SessionStore::Files::write);
         const std::string path = files.directory() / "state";
         const auto &prompt = run_.prompts[0];
         std::vector<llama_token> tokens(prompt.size());

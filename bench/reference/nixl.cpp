@@ -18,12 +18,12 @@ void check(status found, const char *call)
 
 } // namespace
 
-agent::agent(const std::string &name, bool progress_thread) : api_(nixl_capi::load())
+agent::agent(const std::string &name, bool progress_thread, uint64_t progress_delay_us) : api_(nixl_capi::load())
 {
     nixl_capi::agent_config config{};
     config.progress_thread = progress_thread;
     config.thread_sync = nixl_capi::sync_rw;
-    config.progress_delay_us = 1000;
+    config.progress_delay_us = progress_delay_us;
     config.listen_delay_us = 100000;
     check(api_.create_configured_agent(name.c_str(), &config, &handle_), "create_configured_agent");
 

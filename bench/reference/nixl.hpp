@@ -27,7 +27,7 @@ inline memory of_gpu(int device) { return {nixl_capi::memory_vram, static_cast<u
 // A NIXL agent with one UCX backend, and the memory registered with it.
 class agent {
   public:
-    explicit agent(const std::string &name, bool progress_thread = true);
+    explicit agent(const std::string &name, bool progress_thread = true, uint64_t progress_delay_us = 1000);
     ~agent();
     agent(const agent &) = delete;
     agent &operator=(const agent &) = delete;

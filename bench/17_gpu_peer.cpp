@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row 17 on a GPU: scattered blocks of another process's cache over NIXL, with mapping forbidden. The owner gathers in plain
+// memory, which NIXL reads and this process scatters; the reference is NIXL between the caches, and the ceiling one large copy
+// of as many bytes through mapped memory.
+#include "common/block_ids.hpp"
+#include "common/gpu.hpp"
+#include "common/peer_cache.hpp"
+#include "common/points.hpp"
+#include "common/ways.hpp"
+
+#include <algorithm>
+
+namespace {
+
+using namespace bench;
+
+constexpr int device = 0;
+constexpr uint32_t spread = 2; // blocks a cache has for each that is pulled
+constexpr int rounds_with_reference = 3;
+// A request of 256 KiB, the most, has space for 21845 scattered blocks of 12 bytes each.
+constexpr uint32_t most_blocks = 21845;
+
+struct grid_point {
+    bool elastic;
+    uint64_t block_bytes;
+    uint64_t bytes;      // that are pulled
+    uint64_t staging;    // of the owner, and here
+    bool with_reference; // NIXL moves VMM memory at less than 1 GB/s
+
+    uint32_t blocks() const { return static_cast<uint32_t>(bytes / block_bytes); }
+    const char *memory() const { return elastic ? "VMM" : "cudaMalloc"; }
+    std::string title() const
+    {
+        return std::string(memory()) + ", " + std::to_string(bytes >> 20) + " MiB in blocks of " +
+               std::to_string(block_bytes >> 10) + " KiB, staging memory of " + std::to_string(staging >> 20) + " MiB";
+    }
+};
+
+std::vector<grid_point> grid_of(const options &chosen)
+{
+    const std::vector<uint64_t> sizes = {4 << 10, 16 << 10, 64 << 10, 1 << 20};
+    std::vector<grid_point> grid;
+    for (const bool elastic : {true, false})
+        for (const uint64_t size : sizes)
+            grid.push_back({elastic, size, 32 << 20, 64 << 20, true});
+    if (!chosen.quick)
+        for (const uint64_t size : sizes)
+            for (const uint64_t staging : {uint64_t{64} << 20, uint64_t{256} << 20})
+                grid.push_back({true, size, uint64_t{512} << 20, staging, false});
+    const auto cannot = [](const grid_point &point) { return point.blocks() > most_blocks; };
+    grid.erase(std::remove_if(grid.begin(), grid.end(), cannot), grid.end());
+    return grid;
+}
+
+void measure_point(const options &chosen, const grid_point &point, results &found)
+{
+    const uint64_t num_blocks = uint64_t{point.blocks()} * spread;
+    const arena mirror(place::host, device, num_blocks * point.block_bytes + (uint64_t{256} << 20));
+    const peer_cache caches({point.block_bytes, num_blocks, point.elastic, point.staging}, device, device, mirror);
+    const kv::pairs pairs = scattered_pairs(point.blocks(), static_cast<uint32_t>(num_blocks));
+    std::vector<move_way> ways = {caches.by_kvmem("served", pairs, KVMEM_PATH_NIXL_READ_SERVED)};
+    if (point.with_reference) {
+        ways.push_back(caches.by_kvmem("as chosen", pairs, 0));
+        append(ways, caches.by_nixl(pairs));
+    }
+    const move_of moved = {caches.theirs(), caches.ours(), pairs};
+    ways.push_back(one_large_copy(moved, point.bytes));
+    const side &to = caches.ours();
+    const checked_move checked = {point.bytes, [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
+                                  [&] { to.wipe_first(point.bytes); }};
+    const int rounds = point.with_reference ? rounds_with_reference : chosen.rounds(rounds_for(point.bytes));
+    const std::vector<move_times> times = alternate_moves(rounds, checked, ways);
+    const parameters told = {{"memory", point.memory()},
+                             {"block_bytes", point.block_bytes},
+                             {"blocks", pairs.size()},
+                             {"staging_bytes", point.staging},
+                             {"gpu", gpu_description(device)}};
+    add_move_rows(found, "17-gpu-peer", told, point.bytes, ways, times);
+}
+
+void measure(const options &chosen, results &found)
+{
+    warn_of_stand_in();
+    const cuda::current_device current(device);
+    points grid(chosen);
+    for (const grid_point &point : grid_of(chosen))
+        grid.measure(point.title(), [&] { measure_point(chosen, point, found); });
+    grid.finish();
+}
+
+} // namespace
+
+int main(int argc, char **argv) { return bench::run_program(argc, argv, measure, bench::serve_cache); }
