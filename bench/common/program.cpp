@@ -23,7 +23,7 @@ constexpr char usage[] =
     "[--quick] [--output results.json]; GPU benches also [--seconds N] [--only POINT]; those of copies also "
     "[--engines [--ctas N,N...] [--staging-mib N]]; that of random points also [--seed N] [--points N]";
 
-struct told {
+struct arguments {
     options chosen;
     std::string output;
 };
@@ -32,14 +32,14 @@ struct told {
 std::vector<unsigned> numbers(const std::string &text)
 {
     std::vector<unsigned> found;
-    std::istringstream words(text);
-    for (std::string word; std::getline(words, word, ',');)
+    std::istringstream list(text);
+    for (std::string word; std::getline(list, word, ',');)
         found.push_back(static_cast<unsigned>(std::stoul(word)));
     return found;
 }
 
 // Answers whether it is an option with a value.
-bool take_value(told &all, const std::string &option, const std::string &value)
+bool take_value(arguments &all, const std::string &option, const std::string &value)
 {
     if (option == "--output")
         all.output = value;
@@ -60,25 +60,25 @@ bool take_value(told &all, const std::string &option, const std::string &value)
     return true;
 }
 
-told read_arguments(const std::vector<std::string> &arguments)
+arguments read_arguments(const std::vector<std::string> &words)
 {
-    told all;
-    for (size_t index = 0; index < arguments.size(); ++index) {
-        if (arguments[index] == "--quick")
+    arguments all;
+    for (size_t index = 0; index < words.size(); ++index) {
+        if (words[index] == "--quick")
             all.chosen.quick = true;
-        else if (arguments[index] == "--engines")
+        else if (words[index] == "--engines")
             all.chosen.engines = true;
-        else if (index + 1 < arguments.size() && take_value(all, arguments[index], arguments[index + 1]))
+        else if (index + 1 < words.size() && take_value(all, words[index], words[index + 1]))
             ++index;
         else
-            throw std::invalid_argument("unknown argument " + arguments[index] + "; usage: " + usage);
+            throw std::invalid_argument("unknown argument " + words[index] + "; usage: " + usage);
     }
     return all;
 }
 
-void measure_as_told(const std::vector<std::string> &arguments, measure_function measure)
+void measure_by(const std::vector<std::string> &words, measure_function measure)
 {
-    const told all = read_arguments(arguments);
+    const arguments all = read_arguments(words);
     results found(all.output);
     measure(all.chosen, found);
     found.write();
@@ -89,12 +89,12 @@ void measure_as_told(const std::vector<std::string> &arguments, measure_function
 int run_program(int argc, char **argv, measure_function measure, peer_function as_peer)
 {
     keep_freed_memory();
-    std::vector<std::string> arguments(argv + 1, argv + argc);
+    std::vector<std::string> words(argv + 1, argv + argc);
     try {
-        if (as_peer != nullptr && !arguments.empty() && arguments.front() == "--peer")
-            as_peer({arguments.begin() + 1, arguments.end()});
+        if (as_peer != nullptr && !words.empty() && words.front() == "--peer")
+            as_peer({words.begin() + 1, words.end()});
         else
-            measure_as_told(arguments, measure);
+            measure_by(words, measure);
         return 0;
     } catch (const std::exception &failure) {
         std::fprintf(stderr, "%s: %s\n", argv[0], failure.what());

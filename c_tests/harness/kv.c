@@ -184,6 +184,17 @@ kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *
     return info;
 }
 
+void kv_cancel_and_run(kvmem_transfer *transfer) {
+    kvmem_status status = KVMEM_STATUS_OK;
+    while (status == KVMEM_STATUS_OK) {
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
+        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_CANCELLED);
+    RUN(transfer);
+}
+
 const char *kv_explained(const kvmem_transfer *transfer, kvmem_transfer_explanation *explanation) {
     static _Thread_local char said[8192];
     OWNED(kvmem_blob) text = NULL;

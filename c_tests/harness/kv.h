@@ -107,6 +107,9 @@ kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *desti
 kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination,
                               const kv_move *move, uint32_t path);
 
+/* Submits and cancels until a run ends as cancelled; the deadline of the process bounds it. Then runs once more. */
+void kv_cancel_and_run(kvmem_transfer *transfer);
+
 /* How its path is explained, valid until this thread's next call; the numbers may be NULL. */
 const char *kv_explained(const kvmem_transfer *transfer, kvmem_transfer_explanation *explanation);
 

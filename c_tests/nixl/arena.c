@@ -83,14 +83,7 @@ void arena_check_many(kv_meeting *fixture, size_t count, const kvmem_transfer_op
 
 void arena_check_cancelled(kv_meeting *fixture, const kvmem_transfer_options *options) {
     OWNED(kvmem_transfer) read = create_read(fixture, options);
-    kvmem_status status = KVMEM_STATUS_OK;
-    while (status == KVMEM_STATUS_OK) { /* the deadline of the process bounds it */
-        EXPECT_OK(kvmem_transfer_submit(read, ERR));
-        EXPECT_OK(kvmem_transfer_cancel(read, ERR));
-        status = kvmem_transfer_wait(read, PATIENCE, ERR);
-    }
-    CHECK_EQ(status, KVMEM_STATUS_CANCELLED);
-    RUN(read);
+    kv_cancel_and_run(read);
     check_read(fixture);
 }
 

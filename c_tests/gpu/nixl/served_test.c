@@ -136,14 +136,7 @@ TEST(a_cancelled_transfer_ends_and_runs_again) {
         kvmem_transfer_options options;
         OWN(kvmem_transfer, read, kvmem_transfer_create, meeting.peer.model.layout, here.model.layout,
             by(&options, served.read));
-        kvmem_status status = KVMEM_STATUS_OK;
-        while (status == KVMEM_STATUS_OK) { /* the deadline of the process bounds it */
-            EXPECT_OK(kvmem_transfer_submit(read, ERR));
-            EXPECT_OK(kvmem_transfer_cancel(read, ERR));
-            status = kvmem_transfer_wait(read, PATIENCE, ERR);
-        }
-        CHECK_EQ(status, KVMEM_STATUS_CANCELLED);
-        RUN(read);
+        kv_cancel_and_run(read);
         kv_expect_moved(&here.model, &meeting.peer.model, &all_layers);
         side_check(&here);
     }
@@ -163,46 +156,62 @@ TEST(an_owner_that_is_killed_in_the_middle_is_lost) {
     }
 }
 
-/* The requester: reads from the owner again and again, until it is killed. */
+/* A peer that reads from the owner. */
 enum { MEET = 1, ROUND };
 
-static void requester_role(int socket) {
+typedef struct reader {
+    side here;
+    kvmem_layout *far;
+    kvmem_transfer *read;
+} reader;
+
+static reader reader_open(int socket, const char *name) {
     CLEANUP(message_free) message metadata = frame_expect(socket, MEET);
     CLEANUP(message_free) message descriptor = frame_expect(socket, MEET);
-    kvmem_agent *agent = agent_open("requester");
-    side here;
-    side_open(&here, PLACE_DEVICE, 0, REF(side_config(&kv_kinds[1])), agent, 3);
+    kvmem_agent *agent = agent_open(name);
+    reader reader;
+    side_open(&reader.here, PLACE_DEVICE, 0, REF(side_config(&kv_kinds[1])), agent, 3);
     agent_load(agent, &metadata);
-    OWN(kvmem_layout, far, kvmem_layout_import, agent, descriptor.data, descriptor.size);
+    reader.far = MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
     kvmem_transfer_options options;
-    OWN(kvmem_transfer, read, kvmem_transfer_create, far, here.model.layout, by(&options, served.read));
+    reader.read = MADE(kvmem_transfer, kvmem_transfer_create, reader.far, reader.here.model.layout,
+                       by(&options, served.read));
+    return reader;
+}
+
+static peer reader_start(const char *role, const message *metadata, const message *descriptor) {
+    const peer reader = peer_start(role);
+    frame_send(reader.socket, MEET, metadata->data, metadata->size);
+    frame_send(reader.socket, MEET, descriptor->data, descriptor->size);
+    return reader;
+}
+
+/* Again and again, until it is killed. */
+static void requester_role(int socket) {
+    const reader reader = reader_open(socket, "requester");
     for (;;) {
-        RUN(read);
+        RUN(reader.read);
         frame_send(socket, ROUND, NULL, 0);
     }
 }
 
 USES_ROLE(requester, requester_role)
 
-static peer requester_start(const message *metadata, const message *descriptor) {
-    const peer requester = peer_start("requester");
-    frame_send(requester.socket, MEET, metadata->data, metadata->size);
-    frame_send(requester.socket, MEET, descriptor->data, descriptor->size);
-    frame_await(requester.socket, ROUND);
-    return requester;
+static void serve(kvmem_layout *layout, uint64_t flags) {
+    EXPECT_OK(kvmem_layout_serve(
+        layout, REF(OPTIONS(kvmem_serve_options, it.flags = flags, it.arena_size = SMALL_ARENA)), ERR));
 }
 
 TEST(requesters_that_are_killed_leave_the_owner_unchanged) {
     for (size_t i = 0; i < num_flags(); i++) {
         OWNED(kvmem_agent) agent = agent_open("owner");
         OPENED(side, own, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), agent, 7);
-        EXPECT_OK(kvmem_layout_serve(
-            own.model.layout,
-            REF(OPTIONS(kvmem_serve_options, it.flags = possible_flags[i], it.arena_size = SMALL_ARENA)), ERR));
+        serve(own.model.layout, possible_flags[i]);
         CLEANUP(message_free) message metadata = agent_metadata(agent);
         CLEANUP(message_free) message descriptor = layout_descriptor(own.model.layout);
         for (int round = 0; round < 3; round++) {
-            peer requester = requester_start(&metadata, &descriptor);
+            peer requester = reader_start("requester", &metadata, &descriptor);
+            frame_await(requester.socket, ROUND);
             peer_kill(&requester);
         }
         side_check(&own);
@@ -211,19 +220,11 @@ TEST(requesters_that_are_killed_leave_the_owner_unchanged) {
 
 /* One read at a time, each when it is asked for; the owner gets the status. */
 static void reader_role(int socket) {
-    CLEANUP(message_free) message metadata = frame_expect(socket, MEET);
-    CLEANUP(message_free) message descriptor = frame_expect(socket, MEET);
-    kvmem_agent *agent = agent_open("reader");
-    side here;
-    side_open(&here, PLACE_DEVICE, 0, REF(side_config(&kv_kinds[1])), agent, 3);
-    agent_load(agent, &metadata);
-    OWN(kvmem_layout, far, kvmem_layout_import, agent, descriptor.data, descriptor.size);
-    kvmem_transfer_options options;
-    OWN(kvmem_transfer, read, kvmem_transfer_create, far, here.model.layout, by(&options, served.read));
+    const reader reader = reader_open(socket, "reader");
     for (;;) { /* until it is killed */
         frame_await(socket, ROUND);
-        EXPECT_OK(kvmem_transfer_submit(read, ERR));
-        const int32_t status = kvmem_transfer_wait(read, PATIENCE, NULL);
+        EXPECT_OK(kvmem_transfer_submit(reader.read, ERR));
+        const int32_t status = kvmem_transfer_wait(reader.read, PATIENCE, NULL);
         frame_send(socket, ROUND, &status, sizeof(status));
     }
 }
@@ -243,14 +244,10 @@ TEST(what_the_owner_has_decommitted_is_stale) {
     for (size_t i = 0; i < num_flags(); i++) {
         OWNED(kvmem_agent) agent = agent_open("owner");
         OPENED(side, own, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), agent, 7);
-        EXPECT_OK(kvmem_layout_serve(
-            own.model.layout,
-            REF(OPTIONS(kvmem_serve_options, it.flags = possible_flags[i], it.arena_size = SMALL_ARENA)), ERR));
+        serve(own.model.layout, possible_flags[i]);
         CLEANUP(message_free) message metadata = agent_metadata(agent);
         CLEANUP(message_free) message descriptor = layout_descriptor(own.model.layout);
-        peer reader = peer_start("reader");
-        frame_send(reader.socket, MEET, metadata.data, metadata.size);
-        frame_send(reader.socket, MEET, descriptor.data, descriptor.size);
+        peer reader = reader_start("reader", &metadata, &descriptor);
         expect_read(&reader, KVMEM_STATUS_OK);
         EXPECT_OK(kvmem_layout_resize(own.model.layout, 0, ERR));
         expect_read(&reader, KVMEM_STATUS_STALE);
