@@ -38,6 +38,16 @@ ROLE(exits_while_an_agent_is_destroyed) {
     while (NIXL(nixl_sim_waiting()) == 0) sched_yield(); /* the deadline of the process bounds this */
 }
 
+/* The destroy call waits for 10 s, and the end of the process no longer. */
+ROLE(exits_though_nixl_never_destroys_an_agent) {
+    (void)socket;
+    nixl_find_stand_in();
+    kvmem_agent *agent = agent_open("stuck");
+    NIXL(nixl_sim_hold_for_ever(NIXL_SIM_DESTROY));
+    kvmem_agent_destroy(agent);
+    CHECK_EQ(NIXL(nixl_sim_waiting()), 1);
+}
+
 static kvmem_agent *late;
 
 static void destroy_late(void) { kvmem_agent_destroy(late); }
@@ -56,6 +66,10 @@ static void expect_good_end(const char *role) {
 
 TEST(a_process_that_exits_waits_for_agents_that_are_being_destroyed) {
     expect_good_end("exits_while_an_agent_is_destroyed");
+}
+
+TEST(neither_a_destroy_call_nor_the_end_of_a_process_waits_for_ever) {
+    expect_good_end("exits_though_nixl_never_destroys_an_agent");
 }
 
 TEST(an_agent_that_outlives_the_static_objects_of_nixl_is_not_destroyed) {

@@ -24,6 +24,8 @@ enum { NIXL_SIM_DEREGISTER, NIXL_SIM_POST, NIXL_SIM_DESTROY, NIXL_SIM_NUM_CALLS 
 /* From here calls of this kind wait until nixl_sim_go. */
 void nixl_sim_hold(int call);
 void nixl_sim_go(void);
+/* They wait for ever. */
+void nixl_sim_hold_for_ever(int call);
 /* How many wait. */
 uint64_t nixl_sim_waiting(void);
 

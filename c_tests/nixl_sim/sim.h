@@ -48,6 +48,8 @@ bool sim_knows(const agent *agent, const char *name);
 bool sim_fails(uint64_t *failing);
 /* Waits if calls of this kind are held. With the lock held. */
 void sim_pass(int call);
+/* Whether such a call never returns. With the lock held. */
+bool sim_is_held_for_ever(int call);
 
 /* The value of an expression, computed with the lock held. */
 #define LOCKED(expression)                                                                           \

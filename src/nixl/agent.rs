@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::agent_config::AgentConfig;
 use super::bell::Bell;
 use super::executor::Executor;
+use super::exit;
 use super::gds::GdsTrials;
 use super::handoff::{Taken, handoff};
 use super::library;
@@ -37,13 +38,19 @@ pub struct Agent {
     /// Receives a token after each command. A capacity of one is enough: one token represents all pending commands.
     wakes: Sender<()>,
     executor: Arc<Executor>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<AgentThread>,
     thread_id: ThreadId,
     has_listen_thread: bool,
     /// Rung when messages arrive.
     bell: Mutex<Option<Arc<Bell>>>,
     /// Results of trial transfers between a GPU and a file.
     pub trials: GdsTrials,
+}
+
+struct AgentThread {
+    handle: JoinHandle<()>,
+    /// Its sender is dropped when the thread ends.
+    created: Receiver<Result<()>>,
 }
 
 impl Agent {
@@ -63,7 +70,7 @@ impl Agent {
         let executing = executor.clone();
         let owned = (name.to_string(), config.clone());
         let idle_poll = (!config.progress_thread).then_some(config.progress_delay);
-        let thread = std::thread::Builder::new()
+        let handle = std::thread::Builder::new()
             .name("kvmem-agent".to_string())
             .spawn(move || {
                 // NIXL's file backends write on this thread, or on threads that it starts, which inherit the mask.
@@ -79,14 +86,14 @@ impl Agent {
             .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))?;
         log!(Info, "agent {log_id} '{name}' created");
-        let thread_id = thread.thread().id();
+        let thread_id = handle.thread().id();
         Ok(Arc::new(Self {
             log_id,
             name: name.to_string(),
             commands,
             wakes,
             executor,
-            thread: Some(thread),
+            thread: Some(AgentThread { handle, created: result }),
             thread_id,
             has_listen_thread: config.listen_thread,
             bell: Mutex::new(None),
@@ -209,6 +216,17 @@ impl Agent {
         task.map_or(Ok(()), |task| self.start(task))
     }
 
+    /// Waits for the end of the thread, unless NIXL does not return. Nothing of the caller's is in use by then: what uses memory
+    /// holds the agent.
+    fn join(&self, AgentThread { handle, created }: AgentThread) {
+        if matches!(created.recv_timeout(exit::PATIENCE), Err(RecvTimeoutError::Timeout)) {
+            let (id, name, patience) = (self.log_id, &self.name, exit::PATIENCE);
+            log!(Warn, "NIXL did not destroy agent {id} '{name}' within {patience:?}; its thread continues");
+            return;
+        }
+        let _ = handle.join();
+    }
+
     /// The error of a wait whose deadline passes before the agent's thread replies.
     pub(super) fn is_busy(&self) -> Error {
         let message =
@@ -254,7 +272,7 @@ impl Drop for Agent {
             return; // The last holder was a task of this agent, whose thread ends on its own.
         }
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            self.join(thread);
         }
     }
 }

@@ -4,6 +4,8 @@
 //! `exit` runs the destructors of NIXL's static objects, and the destruction of an agent uses those objects. If the last holder
 //! of an agent is released on the agent's thread, for example by a service whose last session ends, no thread waits for the
 //! destruction. So the process waits for the agents that are being destroyed when it exits, and keeps the others.
+//!
+//! NIXL may wait for a peer that does not respond, so no thread waits for a destruction longer than [`PATIENCE`].
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -26,11 +28,13 @@ struct State {
     creators: BTreeSet<String>,
     /// Agents that are being destroyed.
     destroying: u64,
+    /// When the destruction of the last of them began.
+    last_began: Option<Instant>,
     has_begun: bool,
 }
 
-/// How long an exiting process waits for agents: NIXL may wait for a peer that does not respond.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long NIXL may take to destroy an agent while a thread waits for that.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A forked child has none of the threads that destroy agents, and must not wait for them.
 static EXIT: PerProcess<Exit> = PerProcess::new();
@@ -56,29 +60,63 @@ pub fn precedes(creator: &str) {
 
 /// Destroys an agent, unless the process exits.
 pub fn destroy(agent: impl Send + 'static) {
-    let exit = EXIT.get(Exit::default);
-    let mut state = exit.state.lock();
-    if state.has_begun {
-        drop(state);
-        leak::intentionally(agent);
-        return;
-    }
-    state.destroying += 1;
-    drop(state);
-    let _destroying = Destroying::begin(exit);
-    drop(agent);
+    EXIT.get(Exit::default).destroy(agent);
 }
 
-struct Destroying(&'static Exit);
+extern "C" fn at_exit() {
+    if !EXIT.get(Exit::default).begin(PATIENCE) {
+        log!(Warn, "NIXL did not destroy an agent within {PATIENCE:?}; the process exits without it");
+    }
+}
 
-impl Destroying {
-    fn begin(exit: &'static Exit) -> Self {
+impl Exit {
+    fn destroy(&self, agent: impl Send + 'static) {
+        let mut state = self.state.lock();
+        if state.has_begun {
+            drop(state);
+            leak::intentionally(agent);
+            return;
+        }
+        state.destroying += 1;
+        state.last_began = Some(Instant::now());
+        drop(state);
+        let _destroying = Destroying::begin(self);
+        drop(agent);
+    }
+
+    /// Prevents that further agents are destroyed, and waits for those that are being destroyed. Returns whether none is left
+    /// `patience` after the last of them began.
+    fn begin(&self, patience: Duration) -> bool {
+        let mut state = self.state.lock();
+        state.has_begun = true;
+        // A thread that exits while it destroys an agent cannot wait for itself.
+        let own = u64::from(DESTROYS.get());
+        if state.destroying > own {
+            let others = Count(state.destroying - own, "agent");
+            log!(Debug, "the process waits for the end of {others}, then exits");
+        }
+        let end = state.last_began.unwrap_or_else(Instant::now) + patience;
+        while state.destroying > own {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.destroyed.wait_timeout(state, left).0;
+        }
+        true
+    }
+}
+
+struct Destroying<'a>(&'a Exit);
+
+impl<'a> Destroying<'a> {
+    fn begin(exit: &'a Exit) -> Self {
         DESTROYS.set(true);
         Self(exit)
     }
 }
 
-impl Drop for Destroying {
+impl Drop for Destroying<'_> {
     fn drop(&mut self) {
         DESTROYS.set(false);
         self.0.state.lock().destroying -= 1;
@@ -86,26 +124,83 @@ impl Drop for Destroying {
     }
 }
 
-extern "C" fn at_exit() {
-    let exit = EXIT.get(Exit::default);
-    let mut state = exit.state.lock();
-    state.has_begun = true;
-    // A thread that exits while it destroys an agent cannot wait for itself.
-    let own = u64::from(DESTROYS.get());
-    if state.destroying > own {
-        log!(
-            Debug,
-            "the process waits for the end of {}, then exits",
-            Count(state.destroying - own, "agent")
-        );
-    }
-    let end = Instant::now() + PATIENCE;
-    while state.destroying > own {
-        let now = Instant::now();
-        if now >= end {
-            log!(Warn, "NIXL did not destroy an agent within {PATIENCE:?}; the process exits without it");
-            return;
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread::{JoinHandle, spawn, yield_now};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// An agent whose destruction ends when the other side of the second channel is dropped.
+    struct Held(Sender<()>, Receiver<()>);
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            assert!(self.1.recv().is_err());
         }
-        state = exit.destroyed.wait_timeout(state, end - now).0;
+    }
+
+    /// An agent that is being destroyed by another thread until the sender is dropped.
+    fn destroying(exit: &Arc<Exit>) -> (Sender<()>, JoinHandle<()>) {
+        let ((begun, has_begun), (end, ended)) = (channel(), channel());
+        let destroyer = exit.clone();
+        let thread = spawn(move || destroyer.destroy(Held(begun, ended)));
+        has_begun.recv().unwrap();
+        (end, thread)
+    }
+
+    #[test]
+    fn the_wait_ends_with_the_destruction() {
+        let exit = Arc::<Exit>::default();
+        let (end, thread) = destroying(&exit);
+        let waiting = exit.clone();
+        let waiter = spawn(move || waiting.begin(LONG));
+        while !exit.state.lock().has_begun {
+            yield_now();
+        }
+        drop(end);
+        assert!(waiter.join().unwrap());
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_destruction_that_does_not_end_is_waited_for_no_longer_than_the_patience() {
+        let exit = Arc::<Exit>::default();
+        let (end, thread) = destroying(&exit);
+        assert!(!exit.begin(Duration::from_millis(1)));
+        drop(end);
+        thread.join().unwrap();
+        assert!(exit.begin(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_thread_that_exits_while_it_destroys_an_agent_does_not_wait_for_itself() {
+        struct Exits(Arc<Exit>, Arc<AtomicBool>);
+        impl Drop for Exits {
+            fn drop(&mut self) {
+                self.1.store(self.0.begin(LONG), Ordering::Relaxed);
+            }
+        }
+        let (exit, has_ended) = (Arc::<Exit>::default(), Arc::<AtomicBool>::default());
+        exit.destroy(Exits(exit.clone(), has_ended.clone()));
+        assert!(has_ended.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn nothing_is_destroyed_after_the_begin() {
+        struct Fragile;
+        impl Drop for Fragile {
+            fn drop(&mut self) {
+                panic!("destroyed after the end");
+            }
+        }
+        let exit = Exit::default();
+        assert!(exit.begin(Duration::ZERO));
+        exit.destroy(Fragile);
     }
 }

@@ -154,8 +154,9 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
 ///
 /// The destroy call of the last handle that uses the agent ends the thread of the agent before it returns.
 /// If a transfer in flight, or a session of a peer with a served layout, uses the agent longer, its thread
-/// ends after that. A process that calls exit waits up to 10 s for agents that are being destroyed. It does
-/// not destroy those that are left.
+/// ends after that. If NIXL takes more than 10 s to destroy the agent, the thread ends later, too, and the
+/// log has a warning. A process that calls exit waits for agents that are being destroyed, for the same 10 s.
+/// It does not destroy those that are left.
 ///
 /// @param agent an agent that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
