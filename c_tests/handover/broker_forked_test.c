@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker whose process has forked and is killed: the child that lives on is no broker. Clients are told at
-// once, and another broker takes the path.
-#include "shop.h"
+// A broker whose process has forked and is then killed. The surviving child is not a broker: clients are
+// disconnected at once, and another broker can use the path.
+#include "server.h"
 
 enum { TAG_TASK = 10, TAG_OPEN, TAG_FORK, TAG_FORKED };
 
@@ -10,34 +10,35 @@ typedef struct task {
     uint32_t by_clone;
 } task;
 
-/* Role: a broker that makes a child when it is told to, and waits to be killed. */
+/* Role: a broker that forks on request, and waits to be killed. */
 ROLE(forking_broker) {
     task task;
     frame_expect_into(socket, TAG_TASK, &task, sizeof(task));
-    goods goods;
-    goods_open(&goods);
-    order order = {.name = "kv"};
-    GET(kvmem_broker *, broker, kvmem_broker_create, REF(WITH(shop_options(), it.path = task.path)));
-    EXPECT_OK(kvmem_broker_publish(broker, "kv", goods.share, NULL, &order.token, ERR));
-    memcpy(order.path, task.path, sizeof(order.path));
-    frame_send(socket, TAG_OPEN, &order, sizeof(order));
+    sample sample;
+    sample_open(&sample);
+    fetch_request request = {.name = "kv"};
+    GET(kvmem_broker *, broker, kvmem_broker_create, REF(WITH(server_options(), it.path = task.path)));
+    EXPECT_OK(kvmem_broker_publish(broker, "kv", sample.share, NULL, &request.token, ERR));
+    memcpy(request.path, task.path, sizeof(request.path));
+    frame_send(socket, TAG_OPEN, &request, sizeof(request));
     frame_await(socket, TAG_FORK);
     child_that_lives(socket, task.by_clone != 0);
     frame_send(socket, TAG_FORKED, NULL, 0);
     pause();
 }
 
-static peer start_broker(const char *path, bool by_clone, order *order) {
+static peer start_broker(const char *path, bool by_clone, fetch_request *request) {
     task task = {.by_clone = by_clone};
     CHECK(strlen(path) < sizeof(task.path));
     strcpy(task.path, path);
     const peer broker = peer_start("forking_broker");
     frame_send(broker.socket, TAG_TASK, &task, sizeof(task));
-    frame_expect_into(broker.socket, TAG_OPEN, order, sizeof(*order));
+    frame_expect_into(broker.socket, TAG_OPEN, request, sizeof(*request));
     return broker;
 }
 
-/* Has it fork, and kills it; its child lives until the file descriptor is closed. */
+/* Makes the broker fork, and kills the broker. The child lives until the returned file descriptor is
+   closed. */
 static int fork_and_kill(peer *broker) {
     frame_send(broker->socket, TAG_FORK, NULL, 0);
     frame_await(broker->socket, TAG_FORKED);
@@ -47,33 +48,34 @@ static int fork_and_kill(peer *broker) {
     return child;
 }
 
-static kvmem_status fetch(const order *order) {
-    return TRIED(kvmem_share, kvmem_share_fetch, REF(order_options(order)));
+static kvmem_status fetch(const fetch_request *request) {
+    return TRIED(kvmem_share, kvmem_share_fetch, REF(request_options(request)));
 }
 
 TEST(a_killed_broker_is_replaced_though_a_child_of_it_lives) {
     for (int by_clone = 0; by_clone < 2; by_clone++) {
         SCRATCH_FILE(path, "broker");
-        order order;
-        peer first = start_broker(path, by_clone != 0, &order);
-        CHECK_EQ(fetch(&order), KVMEM_STATUS_OK);
+        fetch_request request;
+        peer first = start_broker(path, by_clone != 0, &request);
+        CHECK_EQ(fetch(&request), KVMEM_STATUS_OK);
         const int child = fork_and_kill(&first);
-        EXPECT(KVMEM_STATUS_PEER_LOST, fetch(&order));
-        peer second = start_broker(path, false, &order);
-        CHECK_EQ(fetch(&order), KVMEM_STATUS_OK);
+        EXPECT(KVMEM_STATUS_PEER_LOST, fetch(&request));
+        peer second = start_broker(path, false, &request);
+        CHECK_EQ(fetch(&request), KVMEM_STATUS_OK);
         close(child);
         peer_kill(&second);
         CHECK_EQ(unlink(path), 0);
     }
 }
 
-/* It neither reads what they ask nor keeps them waiting. */
-TEST(clients_of_a_killed_broker_are_not_kept_by_its_child) {
+/* The child neither reads the clients' requests nor keeps their connections open. */
+TEST(a_child_of_a_killed_broker_keeps_no_client_connected) {
     SCRATCH_FILE(path, "broker");
-    order order;
-    peer broker = start_broker(path, false, &order);
+    fetch_request request;
+    peer broker = start_broker(path, false, &request);
     const int client = connect_raw(path);
-    CHECK_EQ(fetch(&order), KVMEM_STATUS_OK); /* so the client before it was let in */
+    CHECK_EQ(fetch(&request), KVMEM_STATUS_OK); /* this fetch succeeds only after the previous client was
+                                                 accepted */
     const int child = fork_and_kill(&broker);
     struct pollfd end = {.fd = client, .events = POLLIN};
     CHECK_EQ(poll(&end, 1, (int)(PATIENCE / MILLISECONDS(1))), 1);

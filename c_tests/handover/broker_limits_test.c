@@ -1,103 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients of a broker may have at once, and what becomes of them when an offer or the broker goes.
-#include "shop.h"
+// Limits on the clients of a broker, and what clients receive when a share is unpublished or the broker is
+// destroyed.
+#include "server.h"
 
-SHOP_ROLES
+CLIENT_ROLE
 
 #define THREADS 16
 #define ROUNDS 30
 
-/* A client that has asked for a large share, and been sent as much as its socket holds. */
-static int start_reading(const shop *shop, const kvmem_token *token) {
-    const int client = ask_raw(shop->path, "large", token, WHOLE_REQUEST);
-    struct pollfd answered = {.fd = client, .events = POLLIN};
-    CHECK_EQ(poll(&answered, 1, 60000), 1);
+/* A client that has requested a large share, and whose socket buffer is full. */
+static int start_reading(const server *server, const kvmem_token *token) {
+    const int client = ask_raw(server->path, "large", token, WHOLE_REQUEST);
+    struct pollfd readable = {.fd = client, .events = POLLIN};
+    CHECK_EQ(poll(&readable, 1, 60000), 1);
     return client;
 }
 
-static void publish_large(const shop *shop, many_goods *large, kvmem_token *token) {
-    large_goods_make(large);
-    EXPECT_OK(kvmem_broker_publish(shop->broker, "large", large->share, NULL, token, ERR));
+static void publish_large(const server *server, large_share *large, kvmem_token *token) {
+    large_share_open_parts(large);
+    EXPECT_OK(kvmem_broker_publish(server->broker, "large", large->share, NULL, token, ERR));
 }
 
-TEST(a_user_has_so_many_clients_at_once) {
-    const uint32_t users[] = {(uint32_t)geteuid(), NOBODY};
-    kvmem_broker_options options = WITH(shop_options(), it.users = users, it.num_users = NUM(users),
+TEST(the_number_of_clients_of_a_user_is_limited) {
+    const uint32_t users[] = {(uint32_t)geteuid(), NOBODY_UID};
+    kvmem_broker_options options = WITH(server_options(), it.users = users, it.num_users = NUM(users),
                                         it.mode = 0666);
-    options.max_clients = 4; /* two for each */
-    OPENED(shop, shop, &options);
-    const int stalled[] = {connect_raw(shop.path), connect_raw(shop.path)};
-    shop_await_clients(&shop, NUM(stalled));
-    order order = order_from(&shop);
-    customer_expect(&order, KVMEM_STATUS_BUSY, "2 clients");
-    if (can_test_other_users("the part of another user")) { /* others have their own part */
-        order.user = NOBODY;
-        order.flags = KVMEM_FETCH_BROKER_USER;
-        customer_expect(&order, KVMEM_STATUS_OK, "");
+    options.max_clients = 4; /* two per user */
+    OPENED(server, server, &options);
+    const int stalled[] = {connect_raw(server.path), connect_raw(server.path)};
+    server_await_clients(&server, NUM(stalled));
+    fetch_request request = request_of(&server);
+    client_expect(&request, KVMEM_STATUS_BUSY, "2 clients");
+    if (can_test_other_users("the part of another user")) { /* each user has a limit of its own */
+        request.user = NOBODY_UID;
+        request.flags = KVMEM_FETCH_BROKER_USER;
+        client_expect(&request, KVMEM_STATUS_OK, "");
     }
     close(stalled[0]);
-    shop_await_clients(&shop, 1);
-    shop_check_service(&shop);
+    server_await_clients(&server, 1);
+    server_check_service(&server);
     close(stalled[1]);
 }
 
-TEST(a_user_has_so_many_bytes_on_their_way) {
-    OPENED(shop, shop, REF(WITH(shop_options(), it.max_bytes_per_user = 1)));
+TEST(the_bytes_in_flight_to_a_user_are_limited) {
+    OPENED(server, server, REF(WITH(server_options(), it.max_bytes_per_user = 1)));
     kvmem_token token;
-    CLEANUP(many_goods_close) many_goods large;
-    publish_large(&shop, &large, &token);
-    const int reader = start_reading(&shop, &token); /* one is served, however large */
-    order order = order_from(&shop);
+    CLEANUP(large_share_close) large_share large;
+    publish_large(&server, &large, &token);
+    const int reader = start_reading(&server, &token); /* one reply is sent whatever its size */
+    fetch_request request = request_of(&server);
     kvmem_publish_options once = {.struct_size = sizeof(once), .max_uses = 1};
-    EXPECT_OK(kvmem_broker_grant(shop.broker, "kv", &once, &order.token, ERR));
-    customer_expect(&order, KVMEM_STATUS_BUSY, "bytes");
+    EXPECT_OK(kvmem_broker_grant(server.broker, "kv", &once, &request.token, ERR));
+    client_expect(&request, KVMEM_STATUS_BUSY, "bytes");
     close(reader);
-    shop_await_clients(&shop, 0);
-    customer_expect(&order, KVMEM_STATUS_OK, ""); /* who was sent away has not used its token */
+    server_await_clients(&server, 0);
+    client_expect(&request, KVMEM_STATUS_OK, ""); /* the request that failed with BUSY has not used the
+                                                     token */
 }
 
-TEST(who_comes_to_a_full_broker_waits) {
-    OPENED(shop, shop, REF(WITH(shop_options(), it.max_clients = 2)));
-    const int stalled[] = {connect_raw(shop.path), connect_raw(shop.path)};
-    shop_await_clients(&shop, NUM(stalled));
-    const order order = order_from(&shop);
-    kvmem_fetch_options fetch = WITH(order_options(&order), it.timeout_ns = MILLISECONDS(10));
+TEST(clients_of_a_full_broker_wait) {
+    OPENED(server, server, REF(WITH(server_options(), it.max_clients = 2)));
+    const int stalled[] = {connect_raw(server.path), connect_raw(server.path)};
+    server_await_clients(&server, NUM(stalled));
+    const fetch_request request = request_of(&server);
+    kvmem_fetch_options fetch = WITH(request_options(&request), it.timeout_ns = MILLISECONDS(10));
     kvmem_share *share = NULL;
-    for (int i = 0; i < 8; i++) { /* at first in the kernel's queue, then not even there */
+    for (int i = 0; i < 8; i++) { /* first in the kernel's queue, then not even connected */
         EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_share_fetch(&fetch, &share, ERR));
         CHECK(share == NULL);
     }
     close(stalled[0]);
     close(stalled[1]);
-    shop_check_service(&shop);
+    server_check_service(&server);
 }
 
-TEST(what_is_unpublished_while_it_is_sent_still_arrives) {
+TEST(a_share_unpublished_while_it_is_sent_still_arrives) {
     KEEPS_FILES;
-    OPENED(shop, shop, NULL);
-    many_goods large;
-    order order = order_from(&shop);
-    strcpy(order.name, "large");
-    publish_large(&shop, &large, &order.token);
-    const int reader = start_reading(&shop, &order.token);
-    EXPECT_OK(kvmem_broker_unpublish(shop.broker, "large", ERR));
-    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "not published");
-    /* Nobody but the client's answer holds it any more. */
-    many_goods_close(&large);
+    OPENED(server, server, NULL);
+    large_share large;
+    fetch_request request = request_of(&server);
+    strcpy(request.name, "large");
+    publish_large(&server, &large, &request.token);
+    const int reader = start_reading(&server, &request.token);
+    EXPECT_OK(kvmem_broker_unpublish(server.broker, "large", ERR));
+    client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "not published");
+    /* Only the reply to the client holds the share now. */
+    large_share_close(&large);
     GET(kvmem_share *, share, kvmem_share_receive, reader, PATIENCE);
     CHECK_EQ(share_info(share).object, KVMEM_SHARED_LAYOUT);
     kvmem_share_destroy(share);
     close(reader);
-    shop_await_clients(&shop, 0);
+    server_await_clients(&server, 0);
 }
 
-static order shared_order;
-static atomic_int outcomes[2]; /* served, refused */
+static fetch_request thread_request;
+static atomic_int outcomes[2]; /* successful, denied */
 
 static void *fetch_once(void *unused) {
     (void)unused;
     OWNED(kvmem_share) share = NULL;
-    const kvmem_status status = kvmem_share_fetch(REF(order_options(&shared_order)), &share, NULL);
+    const kvmem_status status = kvmem_share_fetch(REF(request_options(&thread_request)), &share, NULL);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_PERMISSION_DENIED);
     atomic_fetch_add(&outcomes[status != KVMEM_STATUS_OK], 1);
     return NULL;
@@ -114,42 +116,42 @@ static void end_fetching(threads *threads) {
     CHECK_EQ(outcomes[0] + outcomes[1], THREADS);
 }
 
-TEST(of_many_at_once_as_many_are_served_as_the_token_has_uses) {
-    OPENED(shop, shop, NULL);
-    shared_order = order_from(&shop);
+TEST(concurrent_fetches_do_not_exceed_the_uses_of_a_token) {
+    OPENED(server, server, NULL);
+    thread_request = request_of(&server);
     const kvmem_publish_options thrice = {.struct_size = sizeof(thrice), .max_uses = 3};
-    EXPECT_OK(kvmem_broker_grant(shop.broker, "kv", &thrice, &shared_order.token, ERR));
+    EXPECT_OK(kvmem_broker_grant(server.broker, "kv", &thrice, &thread_request.token, ERR));
     threads threads;
     start_fetching(&threads);
     end_fetching(&threads);
     CHECK_EQ(outcomes[0], 3);
 }
 
-TEST(what_goes_while_many_fetch_is_there_or_not) {
+TEST(unpublish_runs_concurrently_with_fetches) {
     KEEPS_FILES;
-    OPENED(shop, shop, NULL);
+    OPENED(server, server, NULL);
     for (int round = 0; round < ROUNDS; round++) {
         threads threads;
-        shared_order = order_published(&shop, "fleeting", shop.goods.share);
+        thread_request = request_published(&server, "fleeting", server.sample.share);
         start_fetching(&threads);
-        EXPECT_OK(kvmem_broker_unpublish(shop.broker, "fleeting", ERR));
+        EXPECT_OK(kvmem_broker_unpublish(server.broker, "fleeting", ERR));
         end_fetching(&threads);
     }
-    CHECK_EQ(region_holders(shop.goods.region).shares, 1);
-    shop_check_service(&shop);
+    CHECK_EQ(region_holders(server.sample.region).shares, 1);
+    server_check_service(&server);
 }
 
 static void *fetch_until_lost(void *unused) {
     (void)unused;
     kvmem_share *share = NULL;
-    const kvmem_status status = kvmem_share_fetch(REF(order_options(&shared_order)), &share, NULL);
-    /* It had connected, or came when the path had just gone. */
+    const kvmem_status status = kvmem_share_fetch(REF(request_options(&thread_request)), &share, NULL);
+    /* PEER_LOST: it was connected. NOT_FOUND: the path was already removed. */
     CHECK(status == KVMEM_STATUS_PEER_LOST || status == KVMEM_STATUS_NOT_FOUND);
     CHECK(share == NULL);
     return NULL;
 }
 
-/* Reads on to the end, which there must be; a client that was not heard is told so. */
+/* Reads to the end of the stream. A client whose request was not read gets ECONNRESET. */
 static void expect_end(int client) {
     char rest[4096];
     ssize_t size = 1;
@@ -158,23 +160,23 @@ static void expect_end(int client) {
     close(client);
 }
 
-TEST(a_broker_that_ends_sends_all_its_clients_away) {
+TEST(destroying_a_broker_disconnects_its_clients) {
     KEEPS_FILES;
-    OPENED(shop, shop, REF(WITH(shop_options(), it.max_clients = 4)));
-    many_goods large;
+    OPENED(server, server, REF(WITH(server_options(), it.max_clients = 4)));
+    large_share large;
     kvmem_token token;
-    publish_large(&shop, &large, &token);
-    const int clients[] = {start_reading(&shop, &token), connect_raw(shop.path), shop_ask(&shop, 20),
-                           shop_ask(&shop, 60)};
-    shop_await_clients(&shop, NUM(clients));
-    /* Those find no room, and wait. */
-    shared_order = order_from(&shop);
+    publish_large(&server, &large, &token);
+    const int clients[] = {start_reading(&server, &token), connect_raw(server.path), server_connect(&server, 20),
+                           server_connect(&server, 60)};
+    server_await_clients(&server, NUM(clients));
+    /* The broker has no slot for these clients, so they wait. */
+    thread_request = request_of(&server);
     threads waiting;
     threads_start(&waiting, 3, fetch_until_lost, NULL, 0);
-    const int queued = connect_raw(shop.path);
-    many_goods_close(&large);
-    kvmem_broker_destroy(shop.broker);
-    shop.broker = NULL;
+    const int queued = connect_raw(server.path);
+    large_share_close(&large);
+    kvmem_broker_destroy(server.broker);
+    server.broker = NULL;
     threads_join(&waiting);
     for (size_t i = 0; i < NUM(clients); i++) expect_end(clients[i]);
     expect_end(queued);

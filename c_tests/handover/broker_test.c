@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a broker gives to other processes: to whom, for which token, and what those hear who get nothing.
-#include "shop.h"
+// Which processes a broker serves, for which tokens, and what the others receive.
+#include "server.h"
 
 #include <sys/un.h>
 
-SHOP_ROLES
+CLIENT_ROLE
 
-/* A user that is not root, beside NOBODY. */
-#define SOMEBODY 65533u
+/* A user that is neither root nor NOBODY_UID. */
+#define OTHER_USER 65533u
 
 static kvmem_publish_options terms(void) { return OPTIONS(kvmem_publish_options); }
 
-TEST(another_process_fetches_and_maps) {
+TEST(another_process_fetches_and_maps_a_region) {
     KEEPS_FILES;
-    OPENED(shop, shop, NULL);
-    const order order = order_from(&shop);
+    OPENED(server, server, NULL);
+    const fetch_request request = request_of(&server);
     for (int i = 0; i < 3; i++) {
-        customer_expect(&order, KVMEM_STATUS_OK, "");
-        goods_await_mark(&shop.goods);
+        client_expect(&request, KVMEM_STATUS_OK, "");
+        sample_await_mark(&server.sample);
     }
-    const kvmem_broker_info info = shop_info(&shop);
+    const kvmem_broker_info info = server_info(&server);
     CHECK_EQ(info.publications, 1);
     CHECK_EQ(info.granted, 3);
     CHECK_EQ(info.refused, 0);
@@ -27,172 +27,173 @@ TEST(another_process_fetches_and_maps) {
 
 TEST(memory_adopted_from_a_file_is_fetched_and_mapped) {
     KEEPS_FILES;
-    OPENED(shop, shop, NULL);
-    goods file;
-    goods_open_in_file(&file);
+    OPENED(server, server, NULL);
+    sample file;
+    sample_open_in_file(&file);
     CHECK_EQ(region_info(file.region).origin, KVMEM_ORIGIN_ADOPTED);
-    const order order = order_published(&shop, "file", file.share);
-    customer_expect(&order, KVMEM_STATUS_OK, "");
-    goods_await_mark(&file);
-    CHECK_EQ(region_holders(file.region).importers, 0); /* the customer has ended */
-    goods_close(&file);
-    customer_expect(&order, KVMEM_STATUS_OK, ""); /* what is published stays */
+    const fetch_request request = request_published(&server, "file", file.share);
+    client_expect(&request, KVMEM_STATUS_OK, "");
+    sample_await_mark(&file);
+    CHECK_EQ(region_holders(file.region).importers, 0); /* the client has ended */
+    sample_close(&file);
+    client_expect(&request, KVMEM_STATUS_OK, ""); /* the published share stays */
 }
 
-TEST(what_is_published_stays_after_its_handles) {
-    OPENED(shop, shop, NULL);
-    goods other;
-    goods_open(&other);
-    const order order = order_published(&shop, "other", other.share);
-    goods_close(&other);
-    customer_expect(&order, KVMEM_STATUS_OK, "");
-    EXPECT_OK(kvmem_broker_unpublish(shop.broker, "other", ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_unpublish(shop.broker, "other", ERR));
-    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "not published");
+TEST(a_published_share_outlives_its_handles) {
+    OPENED(server, server, NULL);
+    sample other;
+    sample_open(&other);
+    const fetch_request request = request_published(&server, "other", other.share);
+    sample_close(&other);
+    client_expect(&request, KVMEM_STATUS_OK, "");
+    EXPECT_OK(kvmem_broker_unpublish(server.broker, "other", ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_unpublish(server.broker, "other", ERR));
+    client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "not published");
 }
 
 TEST(a_name_is_published_once) {
-    OPENED(shop, shop, NULL);
+    OPENED(server, server, NULL);
     kvmem_token token;
     EXPECT(KVMEM_STATUS_ALREADY_EXISTS,
-           kvmem_broker_publish(shop.broker, "kv", shop.goods.share, NULL, &token, ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_grant(shop.broker, "vk", NULL, &token, ERR));
+           kvmem_broker_publish(server.broker, "kv", server.sample.share, NULL, &token, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_grant(server.broker, "vk", NULL, &token, ERR));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT,
-           kvmem_broker_publish(shop.broker, "", shop.goods.share, NULL, &token, ERR));
+           kvmem_broker_publish(server.broker, "", server.sample.share, NULL, &token, ERR));
 }
 
-TEST(a_token_that_is_wrong_used_up_or_expired_opens_nothing) {
-    OPENED(shop, shop, NULL);
-    order order = order_from(&shop);
-    order.token.bytes[31] ^= 1;
-    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "token is wrong");
+TEST(a_wrong_used_or_expired_token_is_denied) {
+    OPENED(server, server, NULL);
+    fetch_request request = request_of(&server);
+    request.token.bytes[31] ^= 1;
+    client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "token is wrong");
 
-    order = order_from(&shop);
-    strcpy(order.name, "vk");
-    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "token is wrong");
+    request = request_of(&server);
+    strcpy(request.name, "vk");
+    client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "token is wrong");
 
-    order = order_from(&shop);
-    order.token = shop_grant(&shop, REF(WITH(terms(), it.max_uses = 1)));
-    customer_expect(&order, KVMEM_STATUS_OK, "");
-    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "used up");
+    request = request_of(&server);
+    request.token = server_grant(&server, REF(WITH(terms(), it.max_uses = 1)));
+    client_expect(&request, KVMEM_STATUS_OK, "");
+    client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "used up");
 
-    order.token = shop_grant(&shop, REF(WITH(terms(), it.lifetime_ns = 1)));
-    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "expired");
-    CHECK_EQ(shop_info(&shop).refused, 4);
+    request.token = server_grant(&server, REF(WITH(terms(), it.lifetime_ns = 1)));
+    client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "expired");
+    CHECK_EQ(server_info(&server).refused, 4);
 }
 
-TEST(a_token_to_read_does_not_let_write) {
-    OPENED(shop, shop, NULL);
+TEST(a_read_only_token_denies_writing) {
+    OPENED(server, server, NULL);
     kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_PUBLISH_READ_ONLY);
-    order order = WITH(order_from(&shop), it.token = shop_grant(&shop, &reading),
+    fetch_request request = WITH(request_of(&server), it.token = server_grant(&server, &reading),
                        it.flags = KVMEM_FETCH_READ_WRITE);
-    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "write");
+    client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "write");
 }
 
-/* Without a flag all that is granted; with one no more than to read, or no less than to write. */
-TEST(what_is_granted_is_fetched) {
-    OPENED(shop, shop, NULL);
+/* Without flags a fetch gets all rights that are granted. With READ_ONLY it gets no more than that; with
+   READ_WRITE it fails unless both are granted. */
+TEST(a_fetch_gets_the_rights_it_requests) {
+    OPENED(server, server, NULL);
     kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_PUBLISH_READ_ONLY);
-    order order = order_from(&shop);
+    fetch_request request = request_of(&server);
     const struct {
         kvmem_token token;
         uint64_t flags;
         uint32_t read_only;
     } asked[] = {
-        {shop_grant(&shop, &reading), 0, 1},
-        {shop_grant(&shop, &reading), KVMEM_FETCH_READ_ONLY, 1},
-        {shop.token, 0, 0},
-        {shop.token, KVMEM_FETCH_READ_WRITE, 0},
-        {shop.token, KVMEM_FETCH_READ_ONLY, 1},
+        {server_grant(&server, &reading), 0, 1},
+        {server_grant(&server, &reading), KVMEM_FETCH_READ_ONLY, 1},
+        {server.token, 0, 0},
+        {server.token, KVMEM_FETCH_READ_WRITE, 0},
+        {server.token, KVMEM_FETCH_READ_ONLY, 1},
     };
     for (size_t i = 0; i < NUM(asked); i++) {
-        order.token = asked[i].token;
-        order.flags = asked[i].flags;
-        const receipt receipt = customer_send(&order);
-        CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
-        CHECK_EQ(receipt.read_only, asked[i].read_only);
+        request.token = asked[i].token;
+        request.flags = asked[i].flags;
+        const fetch_result result = client_run(&request);
+        CHECK_EQ(result.status, KVMEM_STATUS_OK);
+        CHECK_EQ(result.read_only, asked[i].read_only);
     }
-    order.flags = KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE;
-    customer_expect(&order, KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
+    request.flags = KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE;
+    client_expect(&request, KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
 }
 
-TEST(what_is_shared_to_be_read_is_never_granted_more) {
-    OPENED(shop, shop, NULL);
-    CLEANUP(goods_close) goods other;
-    goods_make_read_only(&other);
-    order order = order_published(&shop, "other", other.share);
-    order.flags = KVMEM_FETCH_READ_WRITE;
-    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "");
+TEST(a_read_only_share_is_never_granted_for_writing) {
+    OPENED(server, server, NULL);
+    CLEANUP(sample_close) sample other;
+    sample_make_read_only(&other);
+    fetch_request request = request_published(&server, "other", other.share);
+    request.flags = KVMEM_FETCH_READ_WRITE;
+    client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "");
     static const uint64_t enough[] = {0, KVMEM_FETCH_READ_ONLY};
     for (size_t i = 0; i < NUM(enough); i++) {
-        order.flags = enough[i];
-        const receipt receipt = customer_send(&order);
-        CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
-        CHECK_EQ(receipt.read_only, 1);
+        request.flags = enough[i];
+        const fetch_result result = client_run(&request);
+        CHECK_EQ(result.status, KVMEM_STATUS_OK);
+        CHECK_EQ(result.read_only, 1);
     }
 }
 
-/* Without root there is no becoming another user: then the list names everybody but this one. */
-TEST(a_user_that_is_not_allowed_gets_nothing) {
-    const uint32_t strangers[] = {geteuid() == 0 ? NOBODY : (uint32_t)geteuid() + 1};
-    OPENED(shop, shop, REF(WITH(shop_options(), it.users = strangers, it.num_users = NUM(strangers),
+/* Only root can switch to another user. Without root, the list contains only other users. */
+TEST(users_that_are_not_listed_are_denied) {
+    const uint32_t other_users[] = {geteuid() == 0 ? NOBODY_UID : (uint32_t)geteuid() + 1};
+    OPENED(server, server, REF(WITH(server_options(), it.users = other_users, it.num_users = NUM(other_users),
                                 it.mode = 0666)));
-    order order = order_from(&shop);
-    /* Root too, when it is not on the list. */
-    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
+    fetch_request request = request_of(&server);
+    /* This holds for root too, if it is not listed. */
+    client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
     if (can_test_other_users("clients of two other users")) {
-        order.flags = KVMEM_FETCH_BROKER_USER;
-        order.user = SOMEBODY;
-        customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
-        order.user = NOBODY;
-        customer_expect(&order, KVMEM_STATUS_OK, "");
-        /* Who listens is not whom it trusts. */
-        order.flags = 0;
-        customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "expected user 65534");
+        request.flags = KVMEM_FETCH_BROKER_USER;
+        request.user = OTHER_USER;
+        client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
+        request.user = NOBODY_UID;
+        client_expect(&request, KVMEM_STATUS_OK, "");
+        /* The listening user is not among the trusted users. */
+        request.flags = 0;
+        client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "expected user 65534");
     }
 }
 
-TEST(by_default_nobody_else_can_even_connect) {
-    OPENED(shop, shop, NULL);
+TEST(by_default_other_users_cannot_connect) {
+    OPENED(server, server, NULL);
     struct stat found;
-    CHECK_EQ(lstat(shop.path, &found), 0);
+    CHECK_EQ(lstat(server.path, &found), 0);
     CHECK_EQ(found.st_mode & 07777, 0600);
-    order order = order_from(&shop);
+    fetch_request request = request_of(&server);
     if (can_test_other_users("a client of another user at a socket of mode 0600")) {
-        order.flags = KVMEM_FETCH_BROKER_USER;
-        order.user = NOBODY;
-        customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not connect");
-        order.user = 0;
+        request.flags = KVMEM_FETCH_BROKER_USER;
+        request.user = NOBODY_UID;
+        client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "may not connect");
+        request.user = 0;
     }
-    order.flags = KVMEM_FETCH_BROKER_USER;
-    order.broker_user = (uint32_t)geteuid() + 1;
-    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "expected user");
+    request.flags = KVMEM_FETCH_BROKER_USER;
+    request.broker_user = (uint32_t)geteuid() + 1;
+    client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "expected user");
 }
 
-TEST(the_socket_has_the_mode_asked_whatever_the_umask) {
+TEST(the_mode_of_the_socket_ignores_the_umask) {
     const mode_t masks[] = {0, 0022, 0177, 0777};
     const uint32_t modes[] = {0600, 0660, 0666};
     const mode_t before = umask(0);
     for (size_t i = 0; i < NUM(masks); i++) {
         for (size_t j = 0; j < NUM(modes); j++) {
-            kvmem_broker_options options = WITH(shop_options(), it.mode = modes[j]);
+            kvmem_broker_options options = WITH(server_options(), it.mode = modes[j]);
             umask(masks[i] & 077);
-            OPENED(shop, shop, &options);
+            OPENED(server, server, &options);
             umask(before);
             struct stat found;
-            CHECK_EQ(lstat(shop.path, &found), 0);
+            CHECK_EQ(lstat(server.path, &found), 0);
             CHECK_EQ(found.st_mode & 07777, modes[j]);
         }
     }
 }
 
-TEST(a_place_that_is_taken_stays_as_it_is) {
-    OPENED(shop, shop, NULL);
-    kvmem_broker_options options = WITH(shop_options(), it.path = shop.path);
+TEST(an_existing_file_at_the_path_is_unchanged) {
+    OPENED(server, server, NULL);
+    kvmem_broker_options options = WITH(server_options(), it.path = server.path);
     REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "", kvmem_broker_create, &options);
-    shop_check_service(&shop);
+    server_check_service(&server);
 
-    const char *file = scratch_file(&shop.directory, "file");
+    const char *file = scratch_file(&server.directory, "file");
     write_file(file, "precious", 8);
     options.path = file;
     REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "", kvmem_broker_create, &options);
@@ -202,14 +203,14 @@ TEST(a_place_that_is_taken_stays_as_it_is) {
     unlink(file);
 }
 
-TEST(options_that_can_not_work_are_refused) {
+TEST(invalid_options_fail) {
     SCRATCH(directory);
     const uint32_t other = (uint32_t)geteuid() + 1;
-    kvmem_broker_options options = WITH(shop_options(), it.path = scratch_file(&directory, "broker"),
+    kvmem_broker_options options = WITH(server_options(), it.path = scratch_file(&directory, "broker"),
                                         it.users = &other, it.num_users = 1);
     kvmem_broker *broker = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "0666", kvmem_broker_create(&options, &broker, ERR));
-    options = shop_options();
+    options = server_options();
     options.mode = 04755;
     options.path = scratch_file(&directory, "broker");
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_broker_create(&options, &broker, ERR));

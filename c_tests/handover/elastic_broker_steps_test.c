@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory goes from a broker in several messages, and one side is killed after each of them and amid
-// each: the other is told, keeps nothing of it, and serves or fetches the next. Needs the stand-in.
-#include "shop.h"
+// A broker sends elastic memory in several messages. One side is killed after and within each message: the
+// other side gets an error, leaks nothing, and completes the next fetch. Needs the stand-in driver.
+#include "server.h"
 #include "stance.h"
 #include "steps.h"
 #include "survivor.h"
 
-enum { TAG_TASK = 10, TAG_TOKEN, TAG_THERE };
+enum { TAG_TASK = 10, TAG_TOKEN, TAG_READY };
 
 #define NAME "elastic"
 
-/* What a peer is to do, and how far. */
+/* The task of a peer. */
 typedef struct task {
-    order order;
+    fetch_request request;
     step step;
-    size_t asks; /* bytes of its request that a client sends */
+    size_t sends; /* bytes of its request that the client sends */
 } task;
 
 static task task_of(const char *path, const kvmem_token *token, const step *step) {
-    task task = {.order = {.name = NAME, .token = *token}, .step = *step, .asks = REQUEST_SIZE(NAME)};
-    CHECK(strlen(path) < sizeof(task.order.path));
-    strcpy(task.order.path, path);
+    task task = {.request = {.name = NAME, .token = *token}, .step = *step, .sends = REQUEST_SIZE(NAME)};
+    CHECK(strlen(path) < sizeof(task.request.path));
+    strcpy(task.request.path, path);
     return task;
 }
 
@@ -37,122 +37,123 @@ static task begin(int socket) {
     return task;
 }
 
-static void say_there(int socket) { frame_send(socket, TAG_THERE, NULL, 0); }
+static void say_there(int socket) { frame_send(socket, TAG_READY, NULL, 0); }
 
-static void await_there(const peer *peer) { frame_await(peer->socket, TAG_THERE); }
+static void await_there(const peer *peer) { frame_await(peer->socket, TAG_READY); }
 
-static kvmem_status fetch(const order *order, kvmem_share **share) {
-    const kvmem_fetch_options options = order_options(order);
+static kvmem_status fetch(const fetch_request *request, kvmem_share **share) {
+    const kvmem_fetch_options options = request_options(request);
     return kvmem_share_fetch(&options, share, ERR);
 }
 
-static void fetch_whole(const order *order, kvmem_status owner) {
+static void fetch_whole(const fetch_request *request, kvmem_status owner) {
     kvmem_share *share = NULL;
-    EXPECT_OK(fetch(order, &share));
-    OWNED(kvmem_layout) layout = extents_open(share);
+    EXPECT_OK(fetch(request, &share));
+    OWNED(kvmem_layout) layout = extents_import(share);
     CALL(kvmem_share_destroy(share));
     CHECK_EQ(extents_check_owner(layout), owner);
 }
 
-/* ---- the client dies ---- */
+/* ---- the client is killed ---- */
 
-/* Role: asks, reads as many messages of the answer as it is told, and dies there. */
+/* Role: sends a request, reads some messages of the reply, and dies. */
 ROLE(dying_client) {
     const task task = begin(socket);
     unsigned char request[REQUEST_SIZE(NAME)];
-    const int client = connect_raw(task.order.path);
-    write_request(request, NAME, &task.order.token);
-    CHECK_EQ(send(client, request, task.asks, MSG_NOSIGNAL), (ssize_t)task.asks);
+    const int client = connect_raw(task.request.path);
+    write_request(request, NAME, &task.request.token);
+    CHECK_EQ(send(client, request, task.sends, MSG_NOSIGNAL), (ssize_t)task.sends);
     for (size_t i = 0; i < task.step.messages; i++) wire_receive(client);
     step_die();
 }
 
-/* Role: fetches, opens if it is told to, says so and waits to be killed. */
-ROLE(doomed_client) {
+/* Role: fetches, opens the share if the step says so, reports that and waits to be killed. */
+ROLE(importing_client) {
     const task task = begin(socket);
     kvmem_share *share = NULL;
-    EXPECT_OK(fetch(&task.order, &share));
-    if (task.step.opens) extents_open(share);
+    EXPECT_OK(fetch(&task.request, &share));
+    if (task.step.opens) extents_import(share);
     say_there(socket);
     pause();
 }
 
-/* Role: fetches and opens, for as long as it is told to. */
+/* Role: fetches and opens once per task. */
 ROLE(client) {
     while (frame_comes(socket)) {
         const task task = begin(socket);
-        fetch_whole(&task.order, KVMEM_STATUS_OK);
+        fetch_whole(&task.request, KVMEM_STATUS_OK);
         say_there(socket);
     }
 }
 
-typedef struct stall {
-    shop shop;
+typedef struct provider {
+    server server;
     extents extents;
     kvmem_token token;
-} stall;
+} provider;
 
-static void stall_open(stall *stall) {
+static void provider_open(provider *provider) {
     extents_allow_files();
-    extents_make(&stall->extents);
-    shop_open(&stall->shop, NULL);
-    const kvmem_share *share = stall->extents.share;
-    EXPECT_OK(kvmem_broker_publish(stall->shop.broker, NAME, share, NULL, &stall->token, ERR));
+    extents_open(&provider->extents);
+    server_open(&provider->server, NULL);
+    const kvmem_share *share = provider->extents.share;
+    EXPECT_OK(kvmem_broker_publish(provider->server.broker, NAME, share, NULL, &provider->token, ERR));
 }
 
-/* What the broker was given, and nobody else has, can be taken back. */
-static void stall_close(stall *stall) {
-    EXPECT_OK(kvmem_broker_unpublish(stall->shop.broker, NAME, ERR));
-    shop_await_clients(&stall->shop, 0);
-    extents_check_free(&stall->extents);
-    extents_give_up(&stall->extents);
-    shop_close(&stall->shop);
+/* Only the broker has held the extents, so they can be decommitted. */
+static void provider_close(provider *provider) {
+    EXPECT_OK(kvmem_broker_unpublish(provider->server.broker, NAME, ERR));
+    server_await_clients(&provider->server, 0);
+    extents_check_free(&provider->extents);
+    extents_close(&provider->extents);
+    server_close(&provider->server);
 }
 
-static void serve_next(const stall *stall) {
-    const peer customer = peer_in_common("client");
-    const task task = task_of(stall->shop.path, &stall->token, &steps[0]);
-    frame_send(customer.socket, TAG_TASK, &task, sizeof(task));
-    await_there(&customer);
-    shop_await_clients(&stall->shop, 0);
-    CHECK_EQ(extents_importers(&stall->extents), 0);
+static void serve_next(const provider *provider) {
+    const peer fetching_client = peer_in_common("client");
+    const task task = task_of(provider->server.path, &provider->token, &steps[0]);
+    frame_send(fetching_client.socket, TAG_TASK, &task, sizeof(task));
+    await_there(&fetching_client);
+    server_await_clients(&provider->server, 0);
+    CHECK_EQ(extents_importers(&provider->extents), 0);
 }
 
-TEST(a_client_killed_after_any_message_leaves_nothing) {
-    static const size_t asks[] = {0, 1, WIRE_HEADER, REQUEST_SIZE(NAME) - 1, REQUEST_SIZE(NAME)};
-    OPENED(stall, stall);
-    serve_next(&stall);
+TEST(a_client_killed_after_any_message_leaks_nothing) {
+    static const size_t sends[] = {0, 1, WIRE_HEADER, REQUEST_SIZE(NAME) - 1, REQUEST_SIZE(NAME)};
+    OPENED(provider, provider);
+    serve_next(&provider);
     const survivor before = survivor_now();
-    for (size_t i = 0; i < NUM(asks) + ALL; i++) {
-        const step step = {i < NUM(asks) ? 0 : i - NUM(asks) + 1, 0, false};
-        task task = task_of(stall.shop.path, &stall.token, &step);
-        task.asks = asks[i < NUM(asks) ? i : NUM(asks) - 1];
+    for (size_t i = 0; i < NUM(sends) + ALL; i++) {
+        const step step = {i < NUM(sends) ? 0 : i - NUM(sends) + 1, 0, false};
+        task task = task_of(provider.server.path, &provider.token, &step);
+        task.sends = sends[i < NUM(sends) ? i : NUM(sends) - 1];
         peer peer = start("dying_client", &task);
         peer_await_kill(&peer);
-        serve_next(&stall);
+        serve_next(&provider);
         survivor_check(&before);
     }
 }
 
-TEST(a_client_killed_before_or_after_it_opens_holds_nothing) {
-    OPENED(stall, stall);
-    serve_next(&stall);
+TEST(a_client_killed_before_or_after_opening_is_not_counted) {
+    OPENED(provider, provider);
+    serve_next(&provider);
     const survivor before = survivor_now();
     for (int opens = 0; opens < 2; opens++) {
-        const task task = task_of(stall.shop.path, &stall.token, &(step){ALL, 0, opens != 0});
-        peer peer = start("doomed_client", &task);
+        const task task = task_of(provider.server.path, &provider.token, &(step){ALL, 0, opens != 0});
+        peer peer = start("importing_client", &task);
         await_there(&peer);
-        CHECK_EQ(extents_importers(&stall.extents), opens);
+        CHECK_EQ(extents_importers(&provider.extents), opens);
         peer_kill(&peer);
-        CHECK_EQ(extents_importers(&stall.extents), 0);
-        serve_next(&stall);
+        CHECK_EQ(extents_importers(&provider.extents), 0);
+        serve_next(&provider);
         survivor_check(&before);
     }
 }
 
-/* kvmem itself fetches there: it has read so much when it is killed, waiting for the rest. */
+/* The client runs kvmem_share_fetch. It has read `step` of the messages, and waits for the rest, when it is
+   killed. */
 static void kill_client_at(int listener, const task *task, const wire *messages) {
-    peer peer = start("doomed_client", task);
+    peer peer = start("importing_client", task);
     CLEANUP(test_close) const int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(client >= 0);
     unsigned char request[REQUEST_SIZE(NAME)];
@@ -163,36 +164,36 @@ static void kill_client_at(int listener, const task *task, const wire *messages)
     peer_kill(&peer);
 }
 
-TEST(what_a_client_had_when_it_was_killed_is_free) {
-    OPENED(stall, stall);
+TEST(the_imports_of_a_killed_client_are_released) {
+    OPENED(provider, provider);
     wire messages[ALL];
-    CHECK_EQ(wire_capture_all(stall.extents.share, messages, ALL), ALL);
-    const char *path = scratch_file(&stall.shop.directory, "another");
-    const task first = task_of(path, &stall.token, &steps[0]);
-    const int listener = listen_raw(first.order.path);
-    serve_next(&stall);
+    CHECK_EQ(wire_capture_all(provider.extents.share, messages, ALL), ALL);
+    const char *path = scratch_file(&provider.server.directory, "another");
+    const task first = task_of(path, &provider.token, &steps[0]);
+    const int listener = listen_raw(first.request.path);
+    serve_next(&provider);
     const survivor before = survivor_now();
     for (size_t i = 0; i < NUM_STEPS; i++) {
         task task = first;
         task.step = steps[i];
         kill_client_at(listener, &task, messages);
-        CHECK_EQ(extents_importers(&stall.extents), 0);
+        CHECK_EQ(extents_importers(&provider.extents), 0);
         survivor_check(&before);
     }
-    serve_next(&stall);
+    serve_next(&provider);
     close(listener);
-    CHECK_EQ(unlink(first.order.path), 0);
+    CHECK_EQ(unlink(first.request.path), 0);
     for (size_t i = 0; i < ALL; i++) wire_close(&messages[i]);
 }
 
-/* ---- the broker dies ---- */
+/* ---- the broker is killed ---- */
 
-/* Role: answers one client as far as it is told, as a broker would, and dies there. */
+/* Role: serves one client as a broker would, up to a step, and dies. */
 ROLE(dying_broker) {
     const task task = begin(socket);
-    const int listener = listen_raw(task.order.path);
+    const int listener = listen_raw(task.request.path);
     extents extents;
-    extents_make(&extents);
+    extents_open(&extents);
     wire messages[ALL];
     CHECK_EQ(wire_capture_all(extents.share, messages, ALL), ALL);
     say_there(socket);
@@ -204,11 +205,11 @@ ROLE(dying_broker) {
     step_die();
 }
 
-/* Role: a broker that lives, and says where it is and by what token. */
+/* Role: a broker that is not killed. It sends its path and token. */
 ROLE(broker) {
-    OPENED(stall, stall);
-    const task task = task_of(stall.shop.path, &stall.token, &steps[0]);
-    frame_send(socket, TAG_TOKEN, &task.order, sizeof(task.order));
+    OPENED(provider, provider);
+    const task task = task_of(provider.server.path, &provider.token, &steps[0]);
+    frame_send(socket, TAG_TOKEN, &task.request, sizeof(task.request));
     CHECK(!frame_comes(socket));
 }
 
@@ -219,33 +220,33 @@ static void fetch_step(const char *path, const step *step) {
     await_there(&peer);
     if (step->messages == ALL) {
         kvmem_share *share = NULL;
-        EXPECT_OK(fetch(&task.order, &share));
+        EXPECT_OK(fetch(&task.request, &share));
         peer_await_kill(&peer);
-        OWNED(kvmem_layout) layout = extents_open(share); /* what is all there outlives its broker */
+        OWNED(kvmem_layout) layout = extents_import(share); /* a complete share outlives its broker */
         CALL(kvmem_share_destroy(share));
         CHECK_EQ(extents_check_owner(layout), KVMEM_STATUS_PEER_LOST);
     } else {
         kvmem_share *share = (kvmem_share *)step;
-        EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, step_told(step), fetch(&task.order, &share));
+        EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, step_error(step), fetch(&task.request, &share));
         CHECK(share == NULL);
         peer_await_kill(&peer);
     }
     CHECK_EQ(unlink(path), 0);
 }
 
-TEST(a_broker_killed_at_any_step_is_lost) {
+TEST(a_fetch_from_a_broker_killed_at_any_step_fails) {
     extents_allow_files();
     keep_device();
     CLEANUP(peer_finish) peer lives = peer_start("broker");
-    order order;
-    frame_expect_into(lives.socket, TAG_TOKEN, &order, sizeof(order));
+    fetch_request request;
+    frame_expect_into(lives.socket, TAG_TOKEN, &request, sizeof(request));
     SCRATCH_FILE(path, "broker");
-    fetch_whole(&order, KVMEM_STATUS_OK);
+    fetch_whole(&request, KVMEM_STATUS_OK);
     for (size_t i = 0; i < NUM_STEPS; i++) {
         const survivor before = survivor_now();
         fetch_step(path, &steps[i]);
         survivor_check(&before);
-        fetch_whole(&order, KVMEM_STATUS_OK);
+        fetch_whole(&request, KVMEM_STATUS_OK);
         survivor_check(&before);
     }
 }

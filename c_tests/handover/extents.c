@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block of each layer has bytes that tell which layer it is.
+// Each layer has a block whose bytes identify the layer.
 #include "extents.h"
 
 #include "driver.h"
@@ -19,7 +19,7 @@ void extents_allow_files(void) {
     }
 }
 
-/* Regions that an engine has made: of elastic memory that a layout allocates there is one. */
+/* The regions are created by the caller: a layout that allocates elastic memory has only one. */
 static kvmem_layout *build(void) {
     kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
     config.num_blocks = BLOCKS;
@@ -45,7 +45,7 @@ static kvmem_region *region_of(const kvmem_layout *layout, uint64_t layer) {
     return MADE(kvmem_region, kvmem_layout_get_region, layout, layer);
 }
 
-void extents_make(extents *extents) {
+void extents_open(extents *extents) {
     keep_device();
     extents->layout = build();
     unsigned char sample[SAMPLE];
@@ -57,7 +57,7 @@ void extents_make(extents *extents) {
     CHECK_EQ(share_info(extents->share).num_fds, EXTENTS_FDS);
 }
 
-void extents_give_up(extents *extents) {
+void extents_close(extents *extents) {
     kvmem_share_destroy(extents->share);
     kvmem_layout_destroy(extents->layout);
 }
@@ -81,7 +81,7 @@ void extents_check_free(extents *extents) {
     EXPECT_OK(kvmem_region_decommit(first, 0, LAYER, ERR));
 }
 
-kvmem_layout *extents_open(const kvmem_share *share) {
+kvmem_layout *extents_import(const kvmem_share *share) {
     keep_device();
     GET(kvmem_layout *, layout, kvmem_share_open_layout, share, NULL);
     unsigned char sample[SAMPLE];

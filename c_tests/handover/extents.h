@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory of a GPU to hand over: so many layers, each with an extent and a control block of its own,
-// that the file descriptors and the bytes of its share go in several messages.
+// Elastic GPU memory to share. It has one extent and one control block per layer, so many that the file
+// descriptors and bytes of its share need several messages.
 #pragma once
 
 #include "harness.h"
@@ -10,22 +10,22 @@
 #define EXTENTS_FDS (2 * EXTENTS_LAYERS)
 #define EXTENTS_MESSAGES 3
 
-/* A layout, filled, and its share. */
+/* A filled layout, and its share. */
 typedef struct extents {
     kvmem_layout *layout;
     kvmem_share *share;
 } extents;
 
-/* Lets this process, and those that it starts, have as many files open as this takes. */
+/* Raises the limit of open files of this process, and of those that it starts. */
 void extents_allow_files(void);
-void extents_make(extents *extents);
-void extents_give_up(extents *extents);
-/* Importers of its first and last layer, which must be as many. */
+void extents_open(extents *extents);
+void extents_close(extents *extents);
+/* Number of importers of the first and of the last layer, which must be equal. */
 uint64_t extents_importers(const extents *extents);
-/* Nothing but the share keeps an extent: destroys it, and takes that back. */
+/* Destroys the share, and checks that nothing else holds an extent. */
 void extents_check_free(extents *extents);
 
-/* In another process: opens the share and looks at every layer. */
-kvmem_layout *extents_open(const kvmem_share *share);
-/* Whether the process that shared it is there, as its first region tells. With the error slot. */
+/* In another process: opens the share and checks every layer. */
+kvmem_layout *extents_import(const kvmem_share *share);
+/* Checks by the first region whether the exporting process exists. Sets the error slot. */
 kvmem_status extents_check_owner(const kvmem_layout *layout);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layout that is shared to be reached by NIXL alone, and published: no client gets its memory. Needs NIXL.
-#include "shop.h"
+// A published layout that is reachable only through NIXL: no client gets its memory. Needs NIXL.
+#include "server.h"
 
 static kvmem_layout *build(kvmem_agent *agent) {
     kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS};
@@ -17,17 +17,17 @@ static kvmem_layout *build(kvmem_agent *agent) {
     return MADE(kvmem_layout, kvmem_layout_build, &options);
 }
 
-/* To be read, memory would have to be carried; that was not asked for. */
-TEST(who_may_only_read_gets_no_memory_either) {
-    OPENED(shop, shop, NULL);
+/* A read-only fetch would have to send the memory, which was not requested. */
+TEST(a_read_only_fetch_gets_no_memory_either) {
+    OPENED(server, server, NULL);
     OWNED(kvmem_agent) agent = agent_open("owner");
     OWNED(kvmem_layout) layout = build(agent);
     const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .transport = KVMEM_SHARE_REMOTE};
     OWN(kvmem_share, share, kvmem_share_create_layout, layout, &by_nixl);
-    order order = order_from(&shop);
-    strcpy(order.name, "remote");
-    EXPECT_OK(kvmem_broker_publish(shop.broker, "remote", share, NULL, &order.token, ERR));
-    kvmem_fetch_options options = order_options(&order);
+    fetch_request request = request_of(&server);
+    strcpy(request.name, "remote");
+    EXPECT_OK(kvmem_broker_publish(server.broker, "remote", share, NULL, &request.token, ERR));
+    kvmem_fetch_options options = request_options(&request);
     GET(kvmem_share *, fetched, kvmem_share_fetch, &options);
     CHECK_EQ(share_info(fetched).num_fds, 0);
     kvmem_share_destroy(fetched);

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// A share that was damaged or forged on its way: an error each, and no file descriptor left open.
-#include "goods.h"
+// Shares that were damaged or forged in transit: each fails, and leaves no file descriptor open.
+#include "sample.h"
 #include "wire.h"
 
 static const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
 
 typedef struct fixture {
-    goods goods;
+    sample sample;
     wire sent;
     size_t files;
 } fixture;
 
 static void fixture_open(fixture *fixture) {
-    goods_open(&fixture->goods);
-    fixture->sent = wire_capture(fixture->goods.share);
+    sample_open(&fixture->sample);
+    fixture->sent = wire_capture(fixture->sample.share);
     fixture->files = count_open_files();
 }
 
 static void fixture_close(fixture *fixture) {
     CHECK_EQ(count_open_files(), fixture->files);
     wire_close(&fixture->sent);
-    goods_close(&fixture->goods);
+    sample_close(&fixture->sample);
 }
 
-/* What is received of that much of a message, after which the sender closes its end. */
+/* Receives the first `size` bytes of a message from a sender that then closes its end. */
 static kvmem_status receive_part(int kind, const wire *message, size_t size, size_t num_fds) {
     OPENED(socket_pair, ends, kind);
     if (size > 0) wire_send(ends.fds[0], message, size, num_fds);
@@ -44,17 +44,17 @@ static void expect_of(int kind, const wire *message, size_t num_fds, kvmem_statu
              test_last_message());
 }
 
-TEST(as_it_was_sent_it_is_a_share) {
+TEST(an_unchanged_message_is_accepted) {
     OPENED(fixture, fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
         CLEANUP(wire_free_copy) wire copy = wire_copy(&fixture.sent);
         expect_of(kinds[i], &copy, copy.num_fds, KVMEM_STATUS_OK, "unchanged");
-        wire_seal(&copy); /* the checksums are those that the page says */
-        expect_of(kinds[i], &copy, copy.num_fds, KVMEM_STATUS_OK, "sealed anew");
+        wire_seal(&copy); /* the checksums are computed as docs/share-transport.md says */
+        expect_of(kinds[i], &copy, copy.num_fds, KVMEM_STATUS_OK, "sealed again");
     }
 }
 
-TEST(every_byte_that_is_changed_is_found) {
+TEST(every_changed_byte_is_detected) {
     OPENED(fixture, fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
         for (size_t place = 0; place < fixture.sent.size; place++) {
@@ -65,19 +65,19 @@ TEST(every_byte_that_is_changed_is_found) {
     }
 }
 
-TEST(cut_at_any_length_it_is_no_share) {
+TEST(a_message_truncated_at_any_length_fails) {
     OPENED(fixture, fixture);
     const wire *sent = &fixture.sent;
     for (size_t size = 0; size < sent->size; size++) {
         CHECK_EQ(receive_part(SOCK_STREAM, sent, size, sent->num_fds), KVMEM_STATUS_PEER_LOST);
-        /* A packet of nothing can't be told from the end. */
+        /* An empty packet looks like the end of the stream. */
         CHECK_EQ(receive_part(SOCK_SEQPACKET, sent, size, sent->num_fds),
                  size == 0 ? KVMEM_STATUS_PEER_LOST : KVMEM_STATUS_CORRUPT);
     }
 }
 
-/* One field of the header, with its checksum right. */
-static const struct lie {
+/* One changed header field, with a matching checksum. */
+static const struct header_change {
     const char *what;
     size_t field;
     size_t size;
@@ -92,19 +92,19 @@ static const struct lie {
     {"an unknown kind", WIRE_KIND, 2, 4, KVMEM_STATUS_CORRUPT},
     {"4 GiB", WIRE_TOTAL_BYTES, 4, UINT32_MAX, KVMEM_STATUS_CORRUPT},
     {"a byte over 64 MiB", WIRE_TOTAL_BYTES, 4, (64 << 20) + 1, KVMEM_STATUS_CORRUPT},
-    {"fewer bytes than come", WIRE_TOTAL_BYTES, 4, 1, KVMEM_STATUS_CORRUPT},
-    {"more bytes than come", WIRE_TOTAL_BYTES, 4, 1 << 20, KVMEM_STATUS_PEER_LOST},
+    {"fewer bytes than are sent", WIRE_TOTAL_BYTES, 4, 1, KVMEM_STATUS_CORRUPT},
+    {"more bytes than are sent", WIRE_TOTAL_BYTES, 4, 1 << 20, KVMEM_STATUS_PEER_LOST},
     {"countless files", WIRE_TOTAL_FDS, 4, UINT32_MAX, KVMEM_STATUS_CORRUPT},
     {"a file over 65536", WIRE_TOTAL_FDS, 4, 65537, KVMEM_STATUS_CORRUPT},
-    {"fewer files than come", WIRE_TOTAL_FDS, 4, 1, KVMEM_STATUS_CORRUPT},
-    {"more files than come", WIRE_TOTAL_FDS, 4, 3, KVMEM_STATUS_PEER_LOST},
+    {"fewer files than are sent", WIRE_TOTAL_FDS, 4, 1, KVMEM_STATUS_CORRUPT},
+    {"more files than are sent", WIRE_TOTAL_FDS, 4, 3, KVMEM_STATUS_PEER_LOST},
     {"the second message", WIRE_NUMBER, 4, 1, KVMEM_STATUS_CORRUPT},
     {"a message too large", WIRE_BYTES, 4, 32769, KVMEM_STATUS_CORRUPT},
-    {"more files than a message has", WIRE_FDS, 4, 254, KVMEM_STATUS_CORRUPT},
+    {"more files than a message carries", WIRE_FDS, 4, 254, KVMEM_STATUS_CORRUPT},
     {"no files with the message", WIRE_FDS, 4, 0, KVMEM_STATUS_CORRUPT},
 };
 
-TEST(a_header_that_lies_is_not_believed) {
+TEST(wrong_header_fields_are_detected) {
     OPENED(fixture, fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
         for (size_t j = 0; j < NUM(lies); j++) {
@@ -116,8 +116,8 @@ TEST(a_header_that_lies_is_not_believed) {
     }
 }
 
-/* Within the limits it may still come, so it is waited for, and no longer than asked. */
-TEST(what_is_still_to_come_is_waited_for_in_vain) {
+/* The counts are within the limits, so the receiver waits for the rest until its timeout. */
+TEST(missing_bytes_time_out) {
     OPENED(fixture, fixture);
     CLEANUP(wire_free_copy) wire copy = wire_copy(&fixture.sent);
     wire_put(copy.bytes + WIRE_TOTAL_BYTES, 64 << 20, 4);
@@ -130,13 +130,13 @@ TEST(what_is_still_to_come_is_waited_for_in_vain) {
     }
 }
 
-/* The goods have two files: their control block and their memory. */
-TEST(files_are_as_many_as_are_said) {
+/* The sample has two files: its control block and its memory. */
+TEST(a_wrong_number_of_files_is_corrupt) {
     OPENED(fixture, fixture);
     CLEANUP(wire_free_copy) wire copy = wire_copy(&fixture.sent);
     CHECK_EQ(copy.num_fds, 2);
-    for (size_t i = 2; i < WIRE_MOST_FDS; i++) copy.fds[i] = copy.fds[i % 2];
-    static const size_t counts[] = {0, 1, 3, WIRE_MOST_FDS};
+    for (size_t i = 2; i < WIRE_MAX_FDS; i++) copy.fds[i] = copy.fds[i % 2];
+    static const size_t counts[] = {0, 1, 3, WIRE_MAX_FDS};
     for (size_t i = 0; i < NUM(kinds); i++) {
         for (size_t j = 0; j < NUM(counts); j++) {
             expect_of(kinds[i], &copy, counts[j], KVMEM_STATUS_CORRUPT, "not as the header says");
@@ -149,8 +149,8 @@ TEST(files_are_as_many_as_are_said) {
     }
 }
 
-/* A message that is well formed, around something that is no share. */
-TEST(rubbish_in_a_good_message_is_corrupt) {
+/* A well-formed message whose content is not a share. */
+TEST(invalid_content_in_a_valid_message_is_corrupt) {
     OPENED(fixture, fixture);
     unsigned seed = 7;
     for (int round = 0; round < 200; round++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares over a socket of the engine's own, between two processes: what arrives, and what is told when not.
-#include "goods.h"
+// Shares between two processes over a socket of the engine: what arrives, and what fails.
+#include "sample.h"
 #include "wire.h"
 
 #include <sys/un.h>
@@ -19,22 +19,22 @@ static int open_socket(int kind) {
 
 static kvmem_share *receive(int socket) { return MADE(kvmem_share, kvmem_share_receive, socket, PATIENCE); }
 
-/* Role: takes a share from the socket, and leaves its mark. */
+/* Role: receives a share from the socket, and sets its mark. */
 ROLE(importer) {
     OWNED(kvmem_share) share = receive(socket);
-    OWNED(kvmem_region) region = goods_region(share);
-    goods_mark(region);
+    OWNED(kvmem_region) region = sample_import(share);
+    sample_mark(region);
 }
 
-TEST(another_process_maps_what_was_sent) {
+TEST(another_process_maps_a_received_share) {
     KEEPS_FILES;
-    OPENED(goods, goods);
+    OPENED(sample, sample);
     CLEANUP(peer_finish) peer peer = peer_start("importer");
-    EXPECT_OK(kvmem_share_send(goods.share, peer.socket, PATIENCE, ERR));
-    goods_await_mark(&goods);
+    EXPECT_OK(kvmem_share_send(sample.share, peer.socket, PATIENCE, ERR));
+    sample_await_mark(&sample);
 }
 
-/* Role: takes a layout from a socket that keeps messages apart, at the path it is told. */
+/* Role: receives a layout from a packet socket at the given path. */
 ROLE(packet_importer) {
     message place = frame_expect(socket, TAG_PLACE);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -52,22 +52,22 @@ TEST(more_files_than_one_message_carries_arrive_on_packets) {
     SCRATCH_FILE(path, "packets");
     CLEANUP(test_close) const int listener = bind_raw(path, SOCK_SEQPACKET);
     CHECK_EQ(listen(listener, 1), 0);
-    OPENED(many_goods, goods, MANY);
-    CHECK(goods.num_fds > ONE_MESSAGE);
+    OPENED(large_share, sample, MANY);
+    CHECK(sample.num_fds > ONE_MESSAGE);
     CLEANUP(peer_finish) peer peer = peer_start("packet_importer");
     frame_send(peer.socket, TAG_PLACE, path, strlen(path) + 1);
     CLEANUP(test_close) const int packets = accept(listener, NULL, NULL);
     CHECK(packets >= 0);
-    EXPECT_OK(kvmem_share_send(goods.share, packets, PATIENCE, ERR));
+    EXPECT_OK(kvmem_share_send(sample.share, packets, PATIENCE, ERR));
 }
 
-TEST(a_socket_that_does_not_block_stays_so) {
-    OPENED(goods, goods);
+TEST(a_non_blocking_socket_stays_non_blocking) {
+    OPENED(sample, sample);
     OPENED(socket_pair, ends, SOCK_STREAM | SOCK_NONBLOCK);
     kvmem_share *received = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "try again", kvmem_share_receive(ends.fds[1], 0, &received, ERR));
     CHECK(received == NULL);
-    EXPECT_OK(kvmem_share_send(goods.share, ends.fds[0], PATIENCE, ERR));
+    EXPECT_OK(kvmem_share_send(sample.share, ends.fds[0], PATIENCE, ERR));
     received = receive(ends.fds[1]);
     for (int i = 0; i < 2; i++) CHECK(fcntl(ends.fds[i], F_GETFL) & O_NONBLOCK);
     GET(int32_t, fd, kvmem_share_get_fd, received, 0);
@@ -75,22 +75,22 @@ TEST(a_socket_that_does_not_block_stays_so) {
     kvmem_share_destroy(received);
 }
 
-/* So little room that a share goes in parts. */
+/* A buffer so small that a share is sent in parts. */
 static void shrink(int socket) {
     const int least = 1;
     CHECK_EQ(setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)), 0);
 }
 
-/* Role: sends what nobody reads, for as long as it lives. */
+/* Role: sends a share that is not read, until it is killed. */
 ROLE(stuck_sender) {
-    many_goods goods;
-    many_goods_open(&goods, MANY);
+    large_share sample;
+    large_share_open(&sample, MANY);
     shrink(socket);
-    EXPECT_OK(kvmem_share_send(goods.share, socket, KVMEM_TIMEOUT_FOREVER, ERR));
+    EXPECT_OK(kvmem_share_send(sample.share, socket, KVMEM_TIMEOUT_FOREVER, ERR));
     FAIL("all of it was sent");
 }
 
-TEST(a_sender_killed_half_way_is_lost) {
+TEST(a_receive_fails_if_the_sender_is_killed) {
     KEEPS_FILES;
     peer peer = peer_start("stuck_sender");
     struct pollfd begun = {.fd = peer.socket, .events = POLLIN};
@@ -108,19 +108,19 @@ ROLE(stuck_receiver) {
     pause();
 }
 
-TEST(a_receiver_killed_half_way_is_lost) {
-    OPENED(many_goods, goods, MANY);
+TEST(a_send_fails_if_the_receiver_is_killed) {
+    OPENED(large_share, sample, MANY);
     peer peer = peer_start("stuck_receiver");
     shrink(peer.socket);
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "close the socket",
-                   kvmem_share_send(goods.share, peer.socket, MILLISECONDS(10), ERR));
+                   kvmem_share_send(sample.share, peer.socket, MILLISECONDS(10), ERR));
     frame_await(peer.socket, TAG_THERE);
     CLEANUP(test_close) const int socket = dup(peer.socket);
     peer_kill(&peer);
-    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_send(goods.share, socket, PATIENCE, ERR));
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_send(sample.share, socket, PATIENCE, ERR));
 }
 
-TEST(what_is_no_share_is_corrupt) {
+TEST(invalid_bytes_are_corrupt) {
     static const char rubbish[] = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
     const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
     for (size_t i = 0; i < NUM(kinds); i++) {
@@ -136,30 +136,30 @@ static void expect_refused(const kvmem_share *share, int fd, const char *part) {
     close(fd);
 }
 
-TEST(what_is_no_connected_unix_socket_is_refused) {
-    OPENED(goods, goods);
+TEST(descriptors_other_than_connected_unix_sockets_fail) {
+    OPENED(sample, sample);
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
-    expect_refused(goods.share, ends[0], "is not a socket; pass");
-    expect_refused(goods.share, ends[1], "is not a socket; pass");
+    expect_refused(sample.share, ends[0], "is not a socket; pass");
+    expect_refused(sample.share, ends[1], "is not a socket; pass");
     OPENED(socket_pair, datagrams, SOCK_DGRAM);
-    expect_refused(goods.share, dup(datagrams.fds[0]), "neither SOCK_STREAM nor SOCK_SEQPACKET");
-    expect_refused(goods.share, open_socket(SOCK_STREAM), "is not connected");
+    expect_refused(sample.share, dup(datagrams.fds[0]), "neither SOCK_STREAM nor SOCK_SEQPACKET");
+    expect_refused(sample.share, open_socket(SOCK_STREAM), "is not connected");
     const int listening = open_socket(SOCK_STREAM);
     const struct sockaddr_un unnamed = {.sun_family = AF_UNIX};
     CHECK_EQ(bind(listening, (const struct sockaddr *)&unnamed, sizeof(sa_family_t)), 0);
     CHECK_EQ(listen(listening, 1), 0);
-    expect_refused(goods.share, listening, "listens");
-    expect_refused(goods.share, listening, "is not open in this process"); /* closed by now */
-    expect_refused(goods.share, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "is not a Unix socket");
-    expect_refused(goods.share, socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "is not a Unix socket");
-    expect_refused(goods.share, open("/dev/null", O_RDWR | O_CLOEXEC), "is not a socket; pass");
+    expect_refused(sample.share, listening, "listens");
+    expect_refused(sample.share, listening, "is not open in this process"); /* closed above */
+    expect_refused(sample.share, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "is not a Unix socket");
+    expect_refused(sample.share, socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "is not a Unix socket");
+    expect_refused(sample.share, open("/dev/null", O_RDWR | O_CLOEXEC), "is not a socket; pass");
 }
 
-TEST(without_room_for_files_the_limit_is_named) {
-    OPENED(many_goods, goods, 20);
+TEST(too_few_file_descriptors_name_the_limit) {
+    OPENED(large_share, sample, 20);
     OPENED(socket_pair, ends, SOCK_STREAM);
-    EXPECT_OK(kvmem_share_send(goods.share, ends.fds[0], PATIENCE, ERR));
+    EXPECT_OK(kvmem_share_send(sample.share, ends.fds[0], PATIENCE, ERR));
     struct rlimit before;
     CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     const size_t open = count_open_files();

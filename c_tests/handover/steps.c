@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// After each message, and amid each.
+// After each message, and within each message.
 #include "steps.h"
 
 #include <sys/ioctl.h>
@@ -28,7 +28,7 @@ void step_await_read(int socket) {
     }
 }
 
-const char *step_told(const step *step) {
+const char *step_error(const step *step) {
     if (step->messages > 0) return " file descriptors";
     return step->bytes > 0 ? "within the first message" : "before the first message";
 }

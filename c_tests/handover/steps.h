@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far one side of a hand-over gets before it is killed.
+// How many messages one side sends or reads before it is killed.
 #pragma once
 
 #include "extents.h"
@@ -8,22 +8,22 @@
 
 #define ALL EXTENTS_MESSAGES
 
-/* So many messages whole, and so many bytes of the next with all its file descriptors. */
+/* A number of whole messages, and a number of bytes of the next one with all its file descriptors. */
 typedef struct step {
     size_t messages;
     size_t bytes; /* SIZE_MAX: all but the last */
-    bool opens;   /* and has opened what it got */
+    bool opens;   /* and has opened the share */
 } step;
 
-/* Every step of a stream; where messages are kept apart there are only those without bytes. */
+/* All steps of a stream. Packet sockets have only those without bytes. */
 #define NUM_STEPS 12
 extern const step steps[NUM_STEPS];
 
-/* Sends as much of the messages. */
+/* Sends the messages up to a step. */
 void step_send(int socket, const wire *messages, const step *step);
-/* Waits until all that was sent on the socket is read. */
+/* Waits until everything sent on the socket was read. */
 void step_await_read(int socket);
-/* What a receiver is told of a sender that got so far. */
-const char *step_told(const step *step);
-/* In a peer: kills it. */
+/* A part of the receiver's error message after a sender was killed at this step. */
+const char *step_error(const step *step);
+/* In a peer: kills its own process. */
 _Noreturn void step_die(void);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process has before the other one dies, and must have when it is dead. Needs the stand-in.
+// Resources of a process before its peer dies. After the peer's death they must be the same. Needs the
+// stand-in driver.
 #pragma once
 
 #include "control.h"
@@ -8,7 +9,7 @@
 typedef struct survivor {
     size_t files;
     size_t mappings;
-    sim_counts live; /* handles, mappings and what else the driver counts */
+    sim_counts live; /* handles, mappings and everything else that the driver counts */
 } survivor;
 
 static inline survivor survivor_now(void) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes messages off a socket, changes them, and sends them on.
+// Reads messages from a socket, changes them, and sends them.
 #include "wire.h"
 
 #include <sys/un.h>
 
-#define MOST_BYTES (WIRE_HEADER + 32768)
+#define MAX_BYTES (WIRE_HEADER + 32768)
 
 typedef union control {
     struct cmsghdr aligned;
-    char room[CMSG_SPACE(WIRE_MOST_FDS * sizeof(int))];
+    char bytes[CMSG_SPACE(WIRE_MAX_FDS * sizeof(int))];
 } control;
 
 static void take_fds(struct msghdr *header, wire *message) {
@@ -27,16 +27,16 @@ static bool keeps_messages_apart(int socket) {
 }
 
 wire wire_receive(int socket) {
-    wire message = {.bytes = test_allocate(MOST_BYTES)};
+    wire message = {.bytes = test_allocate(MAX_BYTES)};
     control control;
-    struct iovec part = {message.bytes, keeps_messages_apart(socket) ? MOST_BYTES : WIRE_HEADER};
+    struct iovec part = {message.bytes, keeps_messages_apart(socket) ? MAX_BYTES : WIRE_HEADER};
     struct msghdr header = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
     const ssize_t size = recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_WAITALL);
     CHECK(size >= WIRE_HEADER);
     take_fds(&header, &message);
     message.size = WIRE_HEADER + wire_get(message.bytes + WIRE_BYTES);
-    CHECK(message.size <= MOST_BYTES);
+    CHECK(message.size <= MAX_BYTES);
     CHECK_EQ(message.num_fds, wire_get(message.bytes + WIRE_FDS));
     const size_t left = message.size - (size_t)size;
     CHECK(left == 0 || recv(socket, message.bytes + size, left, MSG_WAITALL) == (ssize_t)left);
@@ -68,7 +68,7 @@ wire wire_capture(const kvmem_share *share) {
 
 wire wire_copy(const wire *message) {
     wire copy = *message;
-    copy.bytes = test_allocate(MOST_BYTES);
+    copy.bytes = test_allocate(MAX_BYTES);
     memcpy(copy.bytes, message->bytes, message->size);
     return copy;
 }
@@ -95,7 +95,7 @@ void wire_seal(wire *message) {
 }
 
 void wire_send(int socket, const wire *message, size_t size, size_t num_fds) {
-    control control = {.room = {0}};
+    control control = {.bytes = {0}};
     struct iovec part = {message->bytes, size};
     struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
     if (num_fds > 0) {

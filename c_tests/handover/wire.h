@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes over a socket, in the test's own hands: byte by byte as docs/share-transport.md has it.
+// The messages of a share on a socket, as bytes. docs/share-transport.md defines the format.
 #pragma once
 
 #include "harness.h"
 
 #define WIRE_HEADER 40
-#define WIRE_MOST_FDS 253
+#define WIRE_MAX_FDS 253
 
-/* Where the fields of a header are. */
+/* The offsets of the fields of a header. */
 enum {
     WIRE_VERSION = 8,
     WIRE_KIND = 10,
@@ -20,41 +20,41 @@ enum {
     WIRE_CHECKSUM = 36,
 };
 
-/* A message that holds a whole share, and what comes along. */
+/* A message that holds a whole share, and its file descriptors. */
 typedef struct wire {
     unsigned char *bytes;
     size_t size;
-    int fds[WIRE_MOST_FDS];
+    int fds[WIRE_MAX_FDS];
     size_t num_fds;
 } wire;
 
-/* What kvmem_share_send sends of a share that is small. */
+/* The message that kvmem_share_send sends of a small share. */
 wire wire_capture(const kvmem_share *share);
-/* The messages of a share that takes several, which must fit in a socket; answers how many. */
+/* The messages of a share that needs several, all of which fit in a socket's buffer. Returns their number. */
 size_t wire_capture_all(const kvmem_share *share, wire *messages, size_t most);
-/* The next message on a socket, with what comes along. */
+/* Receives the next message on a socket with its file descriptors. */
 wire wire_receive(int socket);
-wire wire_copy(const wire *message); /* of the same file descriptors, which stay the original's */
+wire wire_copy(const wire *message); /* with the same file descriptors, which the original owns */
 void wire_free_copy(wire *message);
 void wire_close(wire *message);
 
-/* Gives a field of two or four bytes a value. */
+/* Sets a field of two or four bytes. */
 void wire_put(unsigned char *field, uint32_t value, size_t size);
 uint32_t wire_get(const unsigned char *field);
-/* Makes the checksums right again. */
+/* Computes the checksums. */
 void wire_seal(wire *message);
 
-/* Sends `size` bytes of it with the first `num_fds` file descriptors. */
+/* Sends the first `size` bytes of a message with the first `num_fds` file descriptors. */
 void wire_send(int socket, const wire *message, size_t size, size_t num_fds);
 
-/* A Unix socket of a type, SOCK_*, bound to a path. */
+/* Creates a Unix socket of a type, SOCK_*, bound to a path. */
 int bind_raw(const char *path, int type);
-/* A broker's socket without the broker. */
+/* Listens at a path as a broker does. */
 int listen_raw(const char *path);
-/* A connection of this process to a broker, and the request that a customer would send on it. */
+/* Connects to a broker, and writes the request that a client would send. */
 int connect_raw(const char *path);
 #define REQUEST_SIZE(name) (WIRE_HEADER + 33 + sizeof(name) - 1)
 void write_request(unsigned char *request, const char *name, const kvmem_token *token);
-/* A connection on which that many bytes of a request were sent; WHOLE_REQUEST for all. */
+/* Connects and sends `size` bytes of a request; WHOLE_REQUEST: all. */
 #define WHOLE_REQUEST SIZE_MAX
 int ask_raw(const char *path, const char *name, const kvmem_token *token, size_t size);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 /* The user that owns nothing. */
-#define NOBODY 65534u
+#define NOBODY_UID 65534u
 
 /* Whether this process may switch to any other user. If not, reports that this part of the case is
  * skipped. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory files of an engine's: adopted by file descriptor and offset, shared, and refused if they are not
-// what is said.
+// An engine's memory files: adopted by file descriptor and offset, and shared. Files that do not match the
+// options fail.
 #include "foreign.h"
 #include "offer.h"
 #include "kinds.h"
@@ -13,7 +13,7 @@ HOLDER_ROLE
 #define OFFSET (3 * PAGE)
 #define FILE_SIZE (MEMORY_SIZE + 2 * OFFSET)
 
-/* A memory file, mapped by the engine as a whole. */
+/* A memory file, which the engine has mapped as a whole. */
 typedef struct engine_file {
     int fd;
     unsigned char *bytes;
@@ -36,7 +36,7 @@ static void engine_file_close(const engine_file *file) {
     CHECK_EQ(close(file->fd), 0);
 }
 
-/* The part from OFFSET on; `address` is where the engine has it, or NULL. */
+/* The part from OFFSET on; `address` is the engine's mapping of it, or NULL. */
 static kvmem_adopt_file_options part_of(const engine_file *file, void *address) {
     return OPTIONS(kvmem_adopt_file_options, it.fd = file->fd, it.offset = OFFSET, it.size = MEMORY_SIZE,
                    it.address = address);
@@ -58,24 +58,24 @@ static parcel share(const kvmem_region *region, uint64_t flags) {
 
 static bool is_sealed(const engine_file *file) { return (fcntl(file->fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0; }
 
-static kvmem_status adopt_as_asked(void *options) {
+static kvmem_status adopt_with_options(void *options) {
     kvmem_region *region = NULL;
     return kvmem_region_adopt_file(options, &region, NULL);
 }
 
-/* This is the first case, and its first call: any adoption, also the one within releases_so_far, starts the
- * thread for release callbacks, which ends some time after the last adopted region. */
-TEST(a_file_without_a_thread_for_its_release_is_not_sealed) {
+/* This case and this call must be the first: any adoption, also the one within releases_so_far, starts the
+   thread for release callbacks, which ends some time after the last adopted region is destroyed. */
+TEST(an_adoption_that_cannot_start_a_thread_adds_no_seal) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.release = note_release);
-    CHECK_EQ(without_new_threads(adopt_as_asked, &options), KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK_EQ(without_new_threads(adopt_with_options, &options), KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK_EQ(releases_so_far(), 0);
     CHECK(!is_sealed(&file));
     CHECK_EQ(ftruncate(file.fd, FILE_SIZE - PAGE), 0);
 }
 
-/* A seal cannot be taken away, so a file that is refused keeps the seals that it has. */
-TEST(a_refused_file_is_not_sealed) {
+/* A seal cannot be removed, so a failed call must not add one. */
+TEST(a_failed_adoption_adds_no_seal) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.offset = OFFSET + 1);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "page size 4096");
@@ -90,7 +90,7 @@ TEST(a_refused_file_is_not_sealed) {
     CHECK_EQ(ftruncate(file.fd, FILE_SIZE - PAGE), 0);
 }
 
-/* Another process has the engine's own pages: what either writes, the other reads. */
+/* Another process maps the same pages: each sees what the other writes. */
 TEST(importers_have_the_same_pages) {
     for (int is_mapped_by_engine = 0; is_mapped_by_engine < 2; is_mapped_by_engine++) {
         CLEANUP(engine_file_close) engine_file file = engine_file_open();
@@ -120,8 +120,9 @@ TEST(importers_have_the_same_pages) {
     }
 }
 
-/* What it uses, the engine may close and unmap: kvmem has both. It gives both back before the release. */
-TEST(the_engine_may_close_its_own) {
+/* The engine may close its descriptor and unmap its memory, because kvmem has its own. kvmem closes and
+   unmaps both before it calls the release callback. */
+TEST(the_engine_may_close_and_unmap_its_file) {
     KEEPS_FILES;
     engine_file file = engine_file_open();
     memset(file.bytes + OFFSET, 0x22, MEMORY_SIZE);
@@ -141,8 +142,8 @@ TEST(the_engine_may_close_its_own) {
     CHECK(!is_mapped(address));
 }
 
-/* Blocks go from one process to the other, through the pages of the engine. */
-TEST(layouts_over_it_are_shared) {
+/* Blocks move between two processes through the engine's pages. */
+TEST(layouts_over_adopted_files_are_shared) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     const kvmem_adopt_file_options options = part_of(&file, file.bytes + OFFSET);
     OWNED(kvmem_region) region = adopt(&options);
@@ -157,9 +158,9 @@ TEST(layouts_over_it_are_shared) {
     CHECK_EQ(holder_open_layout(&importer, &parcel), KVMEM_STATUS_OK);
 }
 
-/* An importer chooses its own addresses. It cannot align blocks that are aligned by the engine's address
- * alone. */
-TEST(blocks_that_no_importer_could_align_are_not_shared) {
+/* An importer chooses its own addresses. Blocks that are aligned only because of the engine's address would
+   not be aligned there. */
+TEST(blocks_aligned_only_by_the_engines_address_are_not_shared) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     unsigned char *place = mmap(NULL, 4 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(place != MAP_FAILED);
@@ -192,7 +193,8 @@ static kvmem_layout *adopt_pages(unsigned char *address, uint32_t num_blocks) {
     return lay_out_pages(region, num_blocks);
 }
 
-/* The destination starts at the fourth page of the source. Pairs that read and write one page are refused; others move. */
+/* The destination starts at the fourth page of the source. Pairs that read and write the same page fail;
+   others succeed. */
 static void check_overlap(const kvmem_layout *source, const kvmem_layout *destination) {
     static const kvmem_block_pair same[] = {{4, 0}}, chain[] = {{0, 0}, {4, 1}}, apart[] = {{0, 4}, {7, 7}};
     kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = same, it.num_pairs = NUM(same));
@@ -203,8 +205,8 @@ static void check_overlap(const kvmem_layout *source, const kvmem_layout *destin
     kv_run_with(source, destination, &options);
 }
 
-/* Parts of one file that overlap, at different addresses: what is read here is written there. */
-TEST(parts_of_one_file_are_seen_to_overlap) {
+/* Overlapping parts of one file at different addresses: a write to one changes the other. */
+TEST(overlapping_parts_of_one_file_are_detected) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     for (size_t i = 0; i < FILE_SIZE; i++) file.bytes[i] = (unsigned char)(i / PAGE);
     const kvmem_adopt_file_options whole = WITH(part_of(&file, NULL), it.offset = 0);
@@ -219,8 +221,8 @@ TEST(parts_of_one_file_are_seen_to_overlap) {
     CHECK_FILLED(file.bytes + 11 * PAGE, 7, PAGE);
 }
 
-/* The engine has mapped one file twice, and adopts both by their addresses. */
-TEST(memory_that_is_mapped_twice_is_seen_to_overlap) {
+/* The engine has mapped one file twice, and adopts both mappings by address. */
+TEST(memory_that_is_mapped_twice_is_detected) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     unsigned char *again = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
     CHECK(again != MAP_FAILED);
@@ -234,17 +236,17 @@ TEST(memory_that_is_mapped_twice_is_seen_to_overlap) {
     CHECK_EQ(munmap(again, FILE_SIZE), 0);
 }
 
-/* Truncated, the file would end the process that touches the memory. */
-TEST(it_is_sealed_against_truncation) {
+/* If the file were truncated, access to the memory would kill the process with SIGBUS. */
+TEST(an_adopted_file_is_sealed_against_truncation) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     const kvmem_adopt_file_options options = part_of(&file, NULL);
     OWNED(kvmem_region) region = adopt(&options);
     CHECK(is_sealed(&file));
     CHECK_EQ(ftruncate(file.fd, 0), -1);
-    CHECK_EQ(ftruncate(file.fd, FILE_SIZE + MIB), 0); /* it may grow */
+    CHECK_EQ(ftruncate(file.fd, FILE_SIZE + MIB), 0); /* growing is allowed */
 }
 
-/* A file that is not sealed, adopted and shared; other processes must trust its owner. */
+/* Adopts and shares a file without seals. Importers must trust its owner. */
 static void share_unsealed(engine_file file, uint64_t flags) {
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.flags = flags);
     OWNED(kvmem_region) region = adopt(&options);
@@ -257,13 +259,13 @@ static void share_unsealed(engine_file file, uint64_t flags) {
     engine_file_close(&file);
 }
 
-TEST(what_is_not_sealed_is_shared_all_the_same) {
+TEST(a_file_without_seals_is_shared) {
     share_unsealed(engine_file_open(), KVMEM_ADOPT_KEEP_SEALS);
     share_unsealed(engine_file_of(memfd_create("engine", MFD_CLOEXEC)), 0);
     share_unsealed(engine_file_of(open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)), 0);
 }
 
-TEST(what_is_not_sealed_is_opened_by_those_who_trust_its_owner) {
+TEST(a_file_without_seals_is_opened_only_with_trust_owner) {
     OPENED(offer, offer, MEMORY_PART, NULL);
     trust_owners(false);
     kvmem_region *region = open_parcel(&offer.parcel, 0);
@@ -280,8 +282,8 @@ TEST(what_is_not_sealed_is_opened_by_those_who_trust_its_owner) {
     trust_owners(true);
 }
 
-/* Open for reading only, it is read, and granted to be read. */
-TEST(a_file_that_is_open_for_reading_is_adopted_to_be_read) {
+/* A file that is open only for reading gives a read-only region and a read-only share. */
+TEST(a_file_open_for_reading_is_adopted_read_only) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     file.fd = foreign_reopen(file.fd, O_RDONLY);
     memset(file.bytes, 0x44, FILE_SIZE);
@@ -300,8 +302,8 @@ TEST(a_file_that_is_open_for_reading_is_adopted_to_be_read) {
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "not open for reading");
 }
 
-/* Adopted to be read, it is granted to be read, though the file may be written. */
-TEST(what_is_adopted_to_be_read_is_granted_to_be_read) {
+/* A region adopted read-only gives a read-only share, though the file is writable. */
+TEST(a_region_adopted_read_only_is_shared_read_only) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     kvmem_adopt_file_options options = part_of(&file, file.bytes + OFFSET);
     options.flags = KVMEM_ADOPT_READ_ONLY;
@@ -309,8 +311,8 @@ TEST(what_is_adopted_to_be_read_is_granted_to_be_read) {
     REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_share_create_region, region, NULL);
 }
 
-/* The engine writes through the mapping that it has; no importer could have another. */
-TEST(a_file_sealed_against_writing_is_shared_to_be_read) {
+/* The engine writes through its existing mapping. Importers cannot map the file for writing. */
+TEST(a_file_sealed_against_writing_is_shared_read_only) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     CHECK_EQ(fcntl(file.fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
     kvmem_adopt_file_options options = part_of(&file, NULL);
@@ -325,8 +327,8 @@ TEST(a_file_sealed_against_writing_is_shared_to_be_read) {
     holder_check(&importer, HOLDING_OPENED, 9);
 }
 
-/* Before Linux 6.7 such a file is mapped only by an open for reading. */
-TEST(a_file_that_no_process_can_write_is_adopted_to_be_read) {
+/* Before Linux 6.7, only a descriptor opened for reading can map such a file. */
+TEST(a_file_that_no_process_can_write_is_adopted_read_only) {
     const engine_file file = engine_file_open();
     memset(file.bytes, 0x33, FILE_SIZE);
     CHECK_EQ(munmap(file.bytes, FILE_SIZE), 0);
@@ -356,8 +358,8 @@ TEST(the_part_must_be_in_the_file) {
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "missing: size");
 }
 
-/* fd 0 could be a memory file, but a program that forgets the field would adopt its standard input. */
-TEST(a_forgotten_fd_is_refused) {
+/* 0 could be a memory file, but then a program that forgets to set fd would adopt its standard input. */
+TEST(an_fd_that_was_not_set_fails) {
     CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     const int input = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     CHECK_EQ(dup2(file.fd, STDIN_FILENO), STDIN_FILENO);
@@ -370,7 +372,7 @@ TEST(a_forgotten_fd_is_refused) {
     }
 }
 
-TEST(other_files_are_refused) {
+TEST(files_other_than_memory_files_fail) {
     CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.fd = 999);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "fd 999 is not open");
@@ -391,8 +393,8 @@ TEST(other_files_are_refused) {
     close(options.fd);
 }
 
-/* Importers map the file: at the address there must be the same. */
-TEST(the_address_must_show_that_part_of_the_file) {
+/* Importers map the file, so the memory at the address must be the same part of the file. */
+TEST(the_address_must_map_the_same_part_of_the_file) {
     CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     CLEANUP(engine_file_close) const engine_file other = engine_file_open();
     kvmem_adopt_file_options options = part_of(&file, file.bytes);
@@ -403,7 +405,7 @@ TEST(the_address_must_show_that_part_of_the_file) {
     CHECK(pages != MAP_FAILED);
     options.address = pages;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "MAP_SHARED");
-    /* One page of another file in the middle. */
+    /* A page of another file in the middle. */
     CHECK(mmap(pages, MEMORY_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.fd, OFFSET) == pages);
     kvmem_region_destroy(adopt(&options));
     unsigned char *middle = pages + MIB;
@@ -411,7 +413,7 @@ TEST(the_address_must_show_that_part_of_the_file) {
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "another file");
     CHECK_EQ(munmap(middle, PAGE), 0);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "not mapped");
-    /* In two mappings, side by side, one of which may not be written. */
+    /* Two adjacent mappings, one of them read-only. */
     CHECK(mmap(middle, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, file.fd, OFFSET + MIB) == middle);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "PROT_WRITE");
     options.flags = KVMEM_ADOPT_READ_ONLY;
@@ -419,7 +421,7 @@ TEST(the_address_must_show_that_part_of_the_file) {
     CHECK_EQ(munmap(pages, MEMORY_SIZE), 0);
 }
 
-TEST(a_refused_file_is_not_released_and_leaves_nothing) {
+TEST(a_failed_adoption_calls_no_release_and_leaks_nothing) {
     CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     const size_t files = count_open_files();
     const size_t mappings = count_file_mappings();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds, and finds each piece in the region it lies in by the layout's own addresses.
+// Builds layouts, and finds each piece in its region by the layout's own addresses.
 #include "blocks.h"
 
 kvmem_layout_config blocks_config(const kv_kind *kind) {
@@ -31,7 +31,7 @@ static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_confi
     return layout;
 }
 
-/* Each region is larger than it must be, and no two are of one size. */
+/* Each region is larger than necessary, and all sizes differ. */
 static kvmem_layout *build_apart(memory_kind memory, const kvmem_layout_config *config, kvmem_agent *agent) {
     kvmem_region *regions[KV_MAX_REGIONS];
     const uint64_t count = kv_num_regions(config);
@@ -42,9 +42,9 @@ static kvmem_layout *build_apart(memory_kind memory, const kvmem_layout_config *
     return layout;
 }
 
-kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config, blocks_lie lie,
+kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config, blocks_placement placement,
                            kvmem_agent *agent) {
-    return lie == BLOCKS_TOGETHER ? build_together(memory, config, agent)
+    return placement == BLOCKS_TOGETHER ? build_together(memory, config, agent)
                                   : build_apart(memory, config, agent);
 }
 
@@ -53,7 +53,8 @@ typedef void (*visit)(const kvmem_region *region, uint64_t offset, const unsigne
 
 #define TAIL UINT64_C(4096)
 
-/* What lies behind a region's last block must stay: where there is room, the model's guard band is there. */
+/* Bytes after a region's last block must not change. If the region is larger than its blocks, they contain
+   the model's guard band. */
 static void visit_tails(const kvmem_layout *layout, const kv_side *model, visit visit) {
     for (uint64_t i = 0; i < kv_num_regions(&model->config); i++) {
         OWN(kvmem_region, region, kvmem_layout_get_region, layout, i);

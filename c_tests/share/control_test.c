@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control blocks that are damaged or lie: every byte changed, before the region is opened and while it is.
-// Opening and looking answer a value or an error, and what was mapped can be read.
+// Damaged or forged control blocks: every byte is changed, before the region is opened and while it is open.
+// Opening and the functions that read the block return a value or an error, and mapped memory stays readable.
 #include "forged.h"
 #include "target.h"
 
 KEEPING_HOLDER_ROLE
 
-/* docs/share-manifest.md: where each word begins. The first file descriptor of a region is its control
- * block. */
+/* The offset of each word, see docs/share-manifest.md. The first file descriptor of a region is its control
+   block. */
 enum { VERSION = 8, GENERATION = 32, CLOSED = 40, RESERVED = 48, HEAD = 64 };
-#define MOST_BYTES 4096
+#define MAX_BYTES 4096
 
 static const unsigned char changes[] = {0x01, 0x80, 0xFF};
 
-/* A block of the test's own, in place of the owner's: open and locked as an owner has it. */
+/* A control block of the test that replaces the owner's: open and locked as the owner's is. */
 typedef struct block {
     int file;
-    unsigned char bytes[MOST_BYTES];
+    unsigned char bytes[MAX_BYTES];
     size_t size;
 } block;
 
@@ -30,7 +30,7 @@ static block block_of(const parcel *parcel) {
     return block;
 }
 
-/* Gives the parcel this block of so many of its bytes. */
+/* Puts the first `size` bytes of this block into the parcel. */
 static void put_block(parcel *parcel, block *block, size_t size, int seals) {
     block->file = memfd_create("block", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(block->file >= 0);
@@ -43,7 +43,7 @@ static void put_block(parcel *parcel, block *block, size_t size, int seals) {
     CHECK(parcel->fds[0] >= 0);
 }
 
-static void forget_block(block *block) {
+static void free_block(block *block) {
     close(block->file);
     block->file = -1;
 }
@@ -71,8 +71,8 @@ static void expect_one_of(kvmem_status status, kvmem_status first, kvmem_status 
         FAIL("%s, byte %zu: %s: %s", call, at, kvmem_status_name(status), test_last_message());
 }
 
-/* Everything that reads the block. Its owner lives unless the block says not. */
-static void look(kvmem_region *region, memory_kind kind, size_t at) {
+/* Calls everything that reads the block. The owner lives unless the block says otherwise. */
+static void read_everything(kvmem_region *region, memory_kind kind, size_t at) {
     const bool is_closed = at >= CLOSED && at < RESERVED;
     const kvmem_status lives = is_closed ? KVMEM_STATUS_PEER_LOST : KVMEM_STATUS_OK;
     expect_one_of(kvmem_region_check_owner(region, ERR), lives, lives, "check_owner", at);
@@ -89,8 +89,8 @@ static void look(kvmem_region *region, memory_kind kind, size_t at) {
     memory_read(region, MEMORY_SIZE - sizeof(page), page, sizeof(page));
 }
 
-/* What says what the block is must be true. A handle keeps nothing, so its owner must live and its extents be
-   as they were. */
+/* The fields that identify the block must match. A share by handle keeps no memory, so its owner must live
+   and its extents must be unchanged. */
 static void check_opening(kvmem_status status, memory_kind kind, size_t at) {
     if (at < GENERATION) {
         const bool is_version = at >= VERSION && at < VERSION + 4;
@@ -112,7 +112,7 @@ static kvmem_status open_forged(const parcel *parcel, kvmem_region **region) {
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
-TEST_EACH_KIND(a_changed_byte_is_an_error_or_a_value) {
+TEST_EACH_KIND(a_changed_byte_gives_an_error_or_a_value) {
     OPENED(fixture, fixture, kind);
     block *block = &fixture.block;
     for (size_t i = 0; i < block->size * NUM(changes); i++) {
@@ -123,12 +123,12 @@ TEST_EACH_KIND(a_changed_byte_is_an_error_or_a_value) {
         OWNED(kvmem_region) region = NULL;
         const kvmem_status status = open_forged(&fixture.forged, &region);
         check_opening(status, kind, at);
-        if (status == KVMEM_STATUS_OK) look(region, kind, at);
-        forget_block(block);
+        if (status == KVMEM_STATUS_OK) read_everything(region, kind, at);
+        free_block(block);
     }
 }
 
-TEST_EACH_KIND(an_owner_may_write_what_it_likes_meanwhile) {
+TEST_EACH_KIND(bytes_changed_by_the_owner_while_open_give_an_error_or_a_value) {
     OPENED(fixture, fixture, kind);
     block *block = &fixture.block;
     put_block(&fixture.forged, block, block->size, SEALS);
@@ -138,12 +138,12 @@ TEST_EACH_KIND(an_owner_may_write_what_it_likes_meanwhile) {
         const size_t at = i / NUM(changes);
         const unsigned char changed = block->bytes[at] ^ changes[i % NUM(changes)];
         CHECK_EQ(pwrite(block->file, &changed, 1, (off_t)at), 1);
-        look(region, kind, at);
+        read_everything(region, kind, at);
         CHECK_EQ(pwrite(block->file, &block->bytes[at], 1, (off_t)at), 1);
     }
-    look(region, kind, GENERATION);
+    read_everything(region, kind, GENERATION);
     CALL(kvmem_region_destroy(region));
-    forget_block(block);
+    free_block(block);
 }
 
 static void refuse_block(fixture *fixture, size_t size, int seals) {
@@ -152,7 +152,7 @@ static void refuse_block(fixture *fixture, size_t size, int seals) {
     const kvmem_status status = open_forged(&fixture->forged, &region);
     expect_one_of(status, KVMEM_STATUS_CORRUPT, KVMEM_STATUS_CORRUPT, "opening with another size", size);
     CHECK(region == NULL);
-    forget_block(&fixture->block);
+    free_block(&fixture->block);
 }
 
 TEST_EACH_KIND(a_block_of_another_size_is_corrupt) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes fuzz/corpus/share anew: what kvmem itself makes of every kind of memory. Run by hand, under the
-// stand-in with KVMEM_SIM_FABRIC=1, with NIXL and the folder as its argument. What tells of this machine and
-// its network is replaced.
+// Generates fuzz/corpus/share: the shares that kvmem creates of every kind of memory. Run by hand, with the
+// stand-in driver, KVMEM_SIM_FABRIC=1, NIXL, and the folder as argument. Values that identify this machine
+// and its network are replaced.
 #include "forged.h"
 #include "memory.h"
 #include "parts.h"
@@ -23,7 +23,7 @@ static void write_parcel(const char *name, parcel *parcel) {
 
 static void write_region(const char *name, memory_kind kind, uint64_t flags) {
     kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = flags,
-                                          it.transport = memory_way(kind));
+                                          it.transport = memory_transport(kind));
     OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, NULL);
     OWN(kvmem_region, part, kvmem_region_create_view, region, MEMORY_EXTENT, MEMORY_EXTENT);
     OWN(kvmem_share, share, kvmem_share_create_region, part, &options);
@@ -31,15 +31,15 @@ static void write_region(const char *name, memory_kind kind, uint64_t flags) {
     write_parcel(name, &parcel);
 }
 
-static void write_layout(const char *name, memory_kind kind, size_t layout_kind, blocks_lie lie) {
+static void write_layout(const char *name, memory_kind kind, size_t layout_kind, blocks_placement placement) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[layout_kind]);
-    OWNED(kvmem_layout) layout = blocks_build(kind, &config, lie, NULL);
+    OWNED(kvmem_layout) layout = blocks_build(kind, &config, placement, NULL);
     OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
     CLEANUP(parcel_close) parcel parcel = parcel_of(share);
     write_parcel(name, &parcel);
 }
 
-/* Token by token of each head, a region per layer. */
+/* Order: token, head; one region per layer. */
 static void write_ordered_layout(void) {
     const kvmem_layout_config config = WITH(blocks_config(&kv_kinds[1]), it.kind = 0, it.block_dim = 0,
                                             it.num_heads = 8, it.order = "L/BOHNC");
@@ -58,7 +58,7 @@ static void write_ordered_descriptor(void) {
     write_parcel("layout-descriptor-ordered", &descriptor);
 }
 
-/* Parts in regions of their own, and the descriptor of parts that an agent knows. */
+/* Parts in separate regions, and the descriptor of parts that are registered with an agent. */
 static void write_parts(void) {
     const part_shape shapes[] = {{"data", "L/BNHC", 2, 1, 4, 2, 16, 1}, {"scales", "LBNC", 2, 1, 4, 0, 8, 1}};
     OWNED(kvmem_agent) agent = agent_open("corpus");
@@ -72,11 +72,11 @@ static void write_parts(void) {
     options.agent = agent;
     OWNED(kvmem_layout) registered = parts_build(shapes, NUM(shapes), &options);
     CLEANUP(message_free) message descriptor = layout_descriptor(registered);
-    /* Descriptors within it have checksums of their own, so the boot stays. */
+    /* The descriptors in it have their own checksums, so the boot id is unchanged. */
     write_to_folder("layout-descriptor-parts", descriptor.data, descriptor.size);
 }
 
-/* A layout that NIXL reaches, and its descriptor for itself. */
+/* A layout that NIXL can access, and its own descriptor. */
 static void write_remote_layout(void) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
     OWNED(kvmem_agent) agent = agent_open("corpus");

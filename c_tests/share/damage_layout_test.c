@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares of layouts, changed byte by byte by somebody who can make the checksum right: each gives an error,
-// or a layout whose blocks can be read.
+// Shares of layouts in which each byte is changed and the checksum is recomputed. Each gives an error, or a
+// layout whose blocks can be read.
 #include "forged.h"
 #include "holder.h"
 #include "kept_context.h"
@@ -9,11 +9,11 @@
 
 KEEPING_HOLDER_ROLE
 
-/* Between them every form that a layout's memory has in a share. */
+/* Together these have every form in which a share describes a layout's memory. */
 static const struct {
     memory_kind memory;
     size_t kind;
-    blocks_lie lie;
+    blocks_placement placement;
 } layouts[] = {
 #ifdef KVMEM_TEST_SHARE_GPU
     {MEMORY_PINNED, 0, BLOCKS_TOGETHER}, {MEMORY_DEVICE, 1, BLOCKS_APART},
@@ -25,7 +25,7 @@ static const struct {
 #endif
 };
 
-/* The region of the layout in which those bytes lie as a whole, or NULL. */
+/* Returns the region of the layout that contains all of these bytes, or NULL. */
 static kvmem_region *region_around(const kvmem_layout *layout, uint64_t num_regions,
                                    const kvmem_block *piece) {
     for (uint64_t i = 0; i < num_regions; i++) {
@@ -39,7 +39,7 @@ static kvmem_region *region_around(const kvmem_layout *layout, uint64_t num_regi
     return NULL;
 }
 
-/* What begins within a page of a file is left: they are read in pages. */
+/* Files are read in whole pages, so a piece that starts within a page is skipped. */
 static void read_piece(const kvmem_layout *layout, uint64_t num_regions, uint64_t block, uint64_t layer,
                        uint64_t outer) {
     GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
@@ -59,7 +59,7 @@ static void read_piece(const kvmem_layout *layout, uint64_t num_regions, uint64_
     }
 }
 
-/* The first and the last block of each layer: whatever it says of itself, they lie in its memory. */
+/* Reads the first and the last block of each layer: whatever the share claims, they must be in its memory. */
 static void read_layout(const kvmem_layout *layout) {
     GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
     for (uint64_t layer = 0; layer < info.num_layers; layer++) {
@@ -100,12 +100,13 @@ TEST(a_changed_byte_gives_a_layout_or_an_error) {
     keep_context();
     for (size_t i = 0; i < NUM(layouts); i++) {
         if (layouts[i].memory >= END_KIND) {
-            continue; /* this driver has no fabric handles */
+            continue; /* this driver creates no fabric handles */
         }
         CLEANUP(holder_clear) peer owner = holder_in_common();
-        holder_build(&owner, layouts[i].memory, layouts[i].kind, layouts[i].lie, NULL, 1);
+        holder_build(&owner, layouts[i].memory, layouts[i].kind, layouts[i].placement, NULL, 1);
         CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-        CHECK_EQ(open_and_read(&parcel), KVMEM_STATUS_OK); /* what stays for good is there now */
+        CHECK_EQ(open_and_read(&parcel), KVMEM_STATUS_OK); /* state that lives as long as the process exists
+                                                              after this */
         const size_t files = count_open_files();
         change_each_byte(&parcel, memory_names[layouts[i].memory]);
         CHECK_EQ(count_open_files(), files);
@@ -114,7 +115,7 @@ TEST(a_changed_byte_gives_a_layout_or_an_error) {
 }
 
 #ifndef KVMEM_TEST_SHARE_GPU
-/* Strides and letters of the order among them. */
+/* Changes strides and letters of the order too. */
 TEST(a_changed_byte_of_an_order_gives_a_layout_or_an_error) {
     static const char *const orders[] = {"L/BOHNC", "LO/BHNC", "L/BHNOC"};
     for (size_t i = 0; i < NUM(orders); i++) {
@@ -131,7 +132,7 @@ TEST(a_changed_byte_of_an_order_gives_a_layout_or_an_error) {
     }
 }
 
-/* This process has the memory already, so that the opened layout has the same addresses. */
+/* This process already has the memory mapped, so the opened layout has the same addresses. */
 TEST(an_opened_layout_has_the_rows_of_its_order) {
     const kvmem_layout_config config = WITH(blocks_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 8,
                                             it.order = "LO/HCBN");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Manifests that are damaged or lie: each is refused as what it is, and nothing of it stays behind.
+// Damaged and forged manifests: each fails with the status that fits, and leaks nothing.
 #include "forged.h"
 #include "target.h"
 
 KEEPING_HOLDER_ROLE
 
-/* Refused as what it is; `how` names the damage if it is not. The bytes lie at the very end of an allocation,
-   so that a sanitizer sees a read past them. */
+/* Expects CORRUPT; `how` describes the damage in the failure message. The bytes are located at the very end
+   of an allocation, so that a sanitizer detects a read past them. */
 static void refuse_bytes(const parcel *parcel, const void *bytes, size_t size, const char *how, size_t at) {
     unsigned char *exact = malloc(size ? size : 1);
     CHECK(exact != NULL);
@@ -35,7 +35,7 @@ TEST_EACH_KIND(damaged_bytes_are_corrupt) {
     }
 }
 
-/* Whatever it says of itself, what is opened can be read as a whole. */
+/* If the manifest opens, all of the region must be readable. */
 static void open_and_read(const parcel *forged, const char *how, size_t at) {
     kvmem_share *share = NULL;
     OWNED(kvmem_region) region = NULL;
@@ -51,7 +51,7 @@ static void open_and_read(const parcel *forged, const char *how, size_t at) {
     }
 }
 
-/* Each byte of the fields, as somebody changes it who can make the checksum right. */
+/* Changes each byte of the fields, and recomputes the checksum, as an attacker would. */
 TEST(a_changed_byte_gives_memory_or_an_error) {
     static const unsigned char changes[] = {0x01, 0x20, 0x80, 0xFF};
     for EACH_KIND(kind) {
@@ -74,7 +74,7 @@ TEST(a_changed_byte_gives_memory_or_an_error) {
 }
 
 typedef void (*forge)(parcel *parcel);
-/* Defines one that makes these calls. */
+/* Defines a forgery that makes these calls. */
 #define FORGE(name, ...)                                                                             \
     static void name(parcel *parcel) {                                                               \
         __VA_ARGS__;                                                                                 \
@@ -104,22 +104,22 @@ static void of_another_tier(parcel *parcel) {
 FORGE(past_its_region, forge_integer(parcel, "offset", UINT64_MAX))
 FORGE(of_no_process, forge_integer(parcel, "pid", UINT64_MAX))
 
-typedef struct lie {
+typedef struct forgery {
     forge forge;
     kvmem_status status;
     const char *part;
-} lie;
+} forgery;
 
-/* Each of these lies, of a region of that kind. */
-static void refuse_lies(memory_kind kind, const lie *lies, size_t count) {
+/* Applies each of these forgeries to a share of a region of that kind. */
+static void expect_refused_forgeries(memory_kind kind, const forgery *lies, size_t count) {
     OPENED(target, fixture, kind, NULL);
     for (size_t i = 0; i < count; i++) {
         refuse_forged(&fixture, lies[i].forge, lies[i].status, lies[i].part);
     }
 }
 
-TEST(lies_are_found_out) {
-    static const lie lies[] = {
+TEST(forged_manifests_fail) {
+    static const forgery lies[] = {
         {of_another_boot, KVMEM_STATUS_UNSUPPORTED, "another machine"},
         {of_another_id, KVMEM_STATUS_CORRUPT, "another region"},
         {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 6"},
@@ -130,16 +130,16 @@ TEST(lies_are_found_out) {
         {past_its_region, KVMEM_STATUS_CORRUPT, ""},
         {of_no_process, KVMEM_STATUS_CORRUPT, ""},
     };
-    for EACH_KIND(kind) refuse_lies(kind, lies, NUM(lies));
+    for EACH_KIND(kind) expect_refused_forgeries(kind, lies, NUM(lies));
 }
 
-/* Larger than the memory is, but small enough to be. */
+/* Larger than the memory, but still a plausible size. */
 static void larger_than_its_memory(parcel *parcel) {
     const uint64_t extent = MEMORY_EXTENT;
     forge_integer(parcel, "size", MEMORY_SIZE + extent);
 }
 
-TEST_EACH_KIND(sizes_are_asked_of_the_memory) {
+TEST_EACH_KIND(sizes_are_checked_against_the_memory) {
     OPENED(target, fixture, kind, NULL);
     refuse_forged(&fixture, larger_than_its_memory, KVMEM_STATUS_CORRUPT, "");
 }
@@ -147,7 +147,7 @@ TEST_EACH_KIND(sizes_are_asked_of_the_memory) {
 #ifndef KVMEM_TEST_SHARE_GPU
 FORGE(to_be_written, forge_text(parcel, "access", "ReadWrite"))
 
-TEST(a_right_that_was_not_granted_is_not_taken) {
+TEST(a_forged_access_right_fails) {
     const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                             .flags = KVMEM_SHARE_READ_ONLY};
     for EACH_KIND(kind) {
@@ -162,58 +162,58 @@ FORGE(of_small_extents, forge_integer(parcel, "extent_size", 1))
 FORGE(of_another_allocation, forge_integer(parcel, "base_size", forged_integer(parcel, "base_size") + 4096))
 FORGE(of_no_allocation, memset(forged_bytes(parcel, "handle", 64), 0xA5, 64), forge_seal(parcel))
 
-/* "size" comes first as the region's, then as each mapping's. */
+/* The first "size" is the region's, the next ones are the mappings'. */
 static void of_a_smaller_mapping(parcel *parcel) {
     const unsigned char *mappings = memmem(parcel->bytes.data, parcel->bytes.size, "hmappings", 9);
     CHECK(mappings != NULL);
     const size_t before = (size_t)(mappings - parcel->bytes.data);
     unsigned char *size = memmem(mappings, parcel->bytes.size - before, "dsize", 5);
     CHECK(size != NULL);
-    CHECK_EQ(size[5], 0x1a); /* four bytes of an integer follow */
+    CHECK_EQ(size[5], 0x1a); /* an integer of four bytes follows */
     size[5 + 2] ^= 0x30;     /* of 2 MiB */
     forge_seal(parcel);
 }
 
 FORGE(of_nowhere_in_its_mappings, forge_integer(parcel, "offset", MEMORY_EXTENT))
 
-TEST(what_is_said_of_mapped_memory_is_asked_of_the_driver) {
-    static const lie of_mapped[] = {
+TEST(forged_sizes_of_mappings_are_detected_by_the_driver) {
+    static const forgery of_mapped[] = {
         {of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU"},
         {of_a_smaller_mapping, KVMEM_STATUS_CORRUPT, "does not match the share"},
         {of_nowhere_in_its_mappings, KVMEM_STATUS_CORRUPT, "mappings"},
     };
-    static const lie of_fabric[] = {
+    static const forgery of_fabric[] = {
         {of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU"},
         {of_another_size_of_extents, KVMEM_STATUS_CORRUPT, ""},
         {of_no_allocation, KVMEM_STATUS_CORRUPT, "not a fabric handle"},
     };
-    refuse_lies(MEMORY_MAPPED, of_mapped, NUM(of_mapped));
-    if (memory_end_of_kinds() > MEMORY_FABRIC) refuse_lies(MEMORY_FABRIC, of_fabric, NUM(of_fabric));
+    expect_refused_forgeries(MEMORY_MAPPED, of_mapped, NUM(of_mapped));
+    if (memory_end_of_kinds() > MEMORY_FABRIC) expect_refused_forgeries(MEMORY_FABRIC, of_fabric, NUM(of_fabric));
 }
 
-/* A reader of version 1 knows no such thing, and one of version 2 takes it for what it says. */
+/* Readers of version 1 do not know the field; readers of version 2 check it. */
 FORGE(of_the_first_version, parcel->bytes.data[8] = 1, forge_seal(parcel))
 
-TEST(what_a_version_does_not_have_is_corrupt_there) {
+TEST(fields_of_a_later_version_are_corrupt) {
     OPENED(target, fixture, MEMORY_MAPPED, NULL);
     refuse_forged(&fixture, of_the_first_version, KVMEM_STATUS_CORRUPT, "an order or parts of version 2");
 }
 
-TEST(what_is_said_of_gpu_memory_is_asked_of_the_driver) {
-    static const lie of_device[] = {
+TEST(forged_gpu_memory_is_detected_by_the_driver) {
+    static const forgery of_device[] = {
         {of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU"},
         {of_another_allocation, KVMEM_STATUS_STALE, ""},
         {of_no_allocation, KVMEM_STATUS_CORRUPT, ""},
     };
-    static const lie of_elastic[] = {
+    static const forgery of_elastic[] = {
         {of_another_size_of_extents, KVMEM_STATUS_CORRUPT, ""},
         {of_small_extents, KVMEM_STATUS_CORRUPT, ""},
     };
-    refuse_lies(MEMORY_DEVICE, of_device, NUM(of_device));
-    refuse_lies(MEMORY_ELASTIC, of_elastic, NUM(of_elastic));
+    expect_refused_forgeries(MEMORY_DEVICE, of_device, NUM(of_device));
+    expect_refused_forgeries(MEMORY_ELASTIC, of_elastic, NUM(of_elastic));
 }
 
-TEST(memory_of_another_gpu_is_not_what_was_said) {
+TEST(memory_of_another_gpu_is_corrupt) {
     OPENED(target, fixture, MEMORY_ELASTIC, NULL);
     if (driver_devices() > 1) {
         GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 1);

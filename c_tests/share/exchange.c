@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A holder builds the one layout, and this process the other.
+// A holder builds one layout, and this process the other.
 #include "exchange.h"
 
-void exchange_open(exchange *exchange, peer owner, const exchange_terms *terms) {
+void exchange_open(exchange *exchange, peer owner, const exchange_options *terms) {
     exchange->config = blocks_config(&kv_kinds[terms->layout_kind]);
     exchange->owner = owner;
-    holder_build(&exchange->owner, terms->there, terms->layout_kind, terms->lie, terms->agent_there, 1);
+    holder_build(&exchange->owner, terms->there, terms->layout_kind, terms->placement, terms->agent_there, 1);
     if (terms->num_blocks != 0) CHECK_EQ(holder_resize(&exchange->owner, terms->num_blocks), KVMEM_STATUS_OK);
     exchange->parcel = holder_share(&exchange->owner, terms->options);
     kv_model_open(&exchange->there, &exchange->config, 1);
@@ -23,7 +23,7 @@ void exchange_close(exchange *exchange) {
     parcel_close(&exchange->parcel);
 }
 
-kvmem_transfer_info exchange_take(exchange *exchange, const kvmem_layout *theirs, const kv_move *move,
+kvmem_transfer_info exchange_run(exchange *exchange, const kvmem_layout *theirs, const kv_move *move,
                                   uint32_t path) {
     const kvmem_transfer_info info = kv_run_by(theirs, exchange->own, move, path);
     kv_expect_moved(&exchange->here, &exchange->there, move);

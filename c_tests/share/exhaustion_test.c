@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Out of file descriptors at every step of sharing and opening: told so, with nothing left behind and nothing
-// forgotten.
+// Too few file descriptors at every step of sharing and opening: the call reports it and leaks nothing.
 #include "driver.h"
 #include "kinds.h"
 #include "offer.h"
@@ -13,7 +12,7 @@ HOLDER_ROLE
 
 static struct rlimit before;
 
-/* Allows so many file descriptors beside those that are open. */
+/* Allows `more` file descriptors in addition to those that are open. */
 static void allow(size_t open_files, size_t more) {
     CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     const struct rlimit few = {open_files + more, before.rlim_max};
@@ -22,9 +21,9 @@ static void allow(size_t open_files, size_t more) {
 
 static void allow_all(void) { CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0); }
 
-/* A driver that opens several at once may fail with some left: then nothing tells why it did. The stand-in
- * does where it takes a fabric handle. */
-static bool may_be_the_drivers(memory_kind kind, size_t more) {
+/* Drivers that open several descriptors at once may fail while some are left, and do not report the reason.
+   The stand-in does this when it imports a fabric handle. */
+static bool may_be_driver_limit(memory_kind kind, size_t more) {
     kvmem_error_cause cause = {0};
     kvmem_error_get_cause(test_last_error(), &cause);
     const bool has_gpu = memory_tier(kind) == KVMEM_TIER_DEVICE || memory_tier(kind) == KVMEM_TIER_ELASTIC;
@@ -37,12 +36,12 @@ static void check_refused(kvmem_status status, memory_kind kind, size_t more) {
     const bool is_said =
         strstr(message, "EMFILE") != NULL || strstr(message, "no free file descriptors") != NULL;
     const bool is_right = status == KVMEM_STATUS_OUT_OF_MEMORY && is_said;
-    if (!is_right && (status != KVMEM_STATUS_CUDA || !may_be_the_drivers(kind, more)))
+    if (!is_right && (status != KVMEM_STATUS_CUDA || !may_be_driver_limit(kind, more)))
         FAIL("%s with %zu file descriptors: %s: %s", memory_names[kind], more, kvmem_status_name(status),
              test_last_message());
 }
 
-/* The first share of a region makes its control block: each try has a region of its own. */
+/* The first share of a region creates its control block, so each attempt needs a new region. */
 static kvmem_status share_with(memory_kind kind, size_t more) {
     SCRATCH(directory);
     OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
@@ -54,9 +53,10 @@ static kvmem_status share_with(memory_kind kind, size_t more) {
     return status;
 }
 
-TEST(sharing_says_when_there_are_none) {
+TEST(sharing_without_file_descriptors_fails) {
     for EACH_KIND(kind) {
-        CHECK_EQ(share_with(kind, TOO_MANY), KVMEM_STATUS_OK); /* what stays for good is there now */
+        /* state that lives as long as the process exists after this */
+        CHECK_EQ(share_with(kind, TOO_MANY), KVMEM_STATUS_OK);
         const size_t files = count_open_files();
         kvmem_status status = KVMEM_STATUS_OUT_OF_MEMORY;
         size_t more = 0;
@@ -64,7 +64,7 @@ TEST(sharing_says_when_there_are_none) {
             CHECK(more < TOO_MANY);
             status = share_with(kind, more);
             if (kind == MEMORY_ADOPTED || kind == MEMORY_MAPPED) {
-                continue; /* the engine's allocations stay, and their files with them under the stand-in */
+                continue; /* allocations of the engine are never freed, and have files with the stand-in */
             }
             CHECK_EQ(count_open_files(), files);
             if (status != KVMEM_STATUS_OK) check_refused(status, kind, more);
@@ -75,15 +75,15 @@ TEST(sharing_says_when_there_are_none) {
 
 #define REPEATS 32
 
-/* The first share of a region makes a control block, which is mapped before the last of its file
- * descriptors is made. */
-TEST(sharing_that_fails_leaves_no_mapping) {
+/* The first share of a region creates a control block, and maps it before the last file descriptor is
+   created. */
+TEST(a_failed_share_leaks_no_mapping) {
     for EACH_KIND(kind) {
         if (kind == MEMORY_ADOPTED || kind == MEMORY_MAPPED) {
-            continue; /* the engine's allocations stay, and are mapped under the stand-in */
+            continue; /* allocations of the engine are never freed, and are mapped with the stand-in */
         }
         for (size_t more = 0; more < 6; more++) {
-            share_with(kind, more); /* what stays for good is there now */
+            share_with(kind, more); /* state that lives as long as the process exists after this */
             const size_t mappings = count_file_mappings();
             for (size_t i = 0; i < REPEATS; i++) share_with(kind, more);
             CHECK_EQ(count_file_mappings(), mappings);
@@ -91,8 +91,9 @@ TEST(sharing_that_fails_leaves_no_mapping) {
     }
 }
 
-static void open_with_ever_more(const parcel *parcel, memory_kind kind, uint64_t flags) {
-    CHECK_EQ(try_parcel(parcel, flags), KVMEM_STATUS_OK); /* what stays for good is there now */
+static void open_with_increasing_limits(const parcel *parcel, memory_kind kind, uint64_t flags) {
+    CHECK_EQ(try_parcel(parcel, flags), KVMEM_STATUS_OK); /* state that lives as long as the process exists
+                                                             after this */
     const size_t files = count_open_files();
     kvmem_status status = KVMEM_STATUS_OUT_OF_MEMORY;
     size_t more = 0;
@@ -107,15 +108,15 @@ static void open_with_ever_more(const parcel *parcel, memory_kind kind, uint64_t
     CHECK(more > 1);
 }
 
-TEST_EACH_KIND(opening_says_when_there_are_none) {
+TEST_EACH_KIND(opening_without_file_descriptors_fails) {
     OPENED(offer, offer, kind, NULL);
-    open_with_ever_more(&offer.parcel, kind, 0);
-    open_with_ever_more(&offer.parcel, kind, KVMEM_OPEN_READ_ONLY);
+    open_with_increasing_limits(&offer.parcel, kind, 0);
+    open_with_increasing_limits(&offer.parcel, kind, KVMEM_OPEN_READ_ONLY);
     CHECK_EQ(offer_importers(&offer), 0);
 }
 
-/* A share that was made of the last file descriptors is as good as any: who made it is in it. */
-TEST_EACH_KIND(a_share_of_the_last_ones_is_whole) {
+/* A share created with the last free descriptors is complete. It identifies its owner. */
+TEST_EACH_KIND(a_share_of_the_last_descriptors_is_complete) {
     SCRATCH(directory);
     OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
     memory_fill(region, 1);
@@ -134,8 +135,8 @@ TEST_EACH_KIND(a_share_of_the_last_ones_is_whole) {
     CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
 }
 
-/* Asking needs file descriptors too: without any, the living are not called dead. */
-TEST_EACH_KIND(an_owner_that_cannot_be_looked_for_is_not_lost) {
+/* Checking an owner needs file descriptors too. Without any, a live owner must not be reported as lost. */
+TEST_EACH_KIND(an_owner_that_cannot_be_checked_is_not_lost) {
     OPENED(offer, offer, kind, NULL);
     OWNED(kvmem_region) region = open_parcel(&offer.parcel, 0);
     const size_t files = count_open_files();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// File descriptors that do not belong to their manifest: too few, swapped, closed, or of something else
-// altogether.
+// File descriptors that do not match their manifest: too few, swapped, closed, or of another kind of file.
 #include "foreign.h"
 #include "target.h"
 
@@ -8,7 +7,7 @@ KEEPING_HOLDER_ROLE
 
 static bool has_memory_fds(memory_kind kind) { return !memory_goes_by_handle(kind); }
 
-TEST_EACH_KIND(as_many_come_as_are_said) {
+TEST_EACH_KIND(a_wrong_number_of_descriptors_fails) {
     OPENED(target, fixture, kind, NULL);
     CLEANUP(parcel_close) parcel longer = parcel_copy(&fixture.parcel);
     longer.fds = realloc(longer.fds, (longer.num_fds + 1) * sizeof(int));
@@ -22,7 +21,7 @@ TEST_EACH_KIND(as_many_come_as_are_said) {
     }
 }
 
-TEST_EACH_KIND(a_closed_one_is_the_callers_mistake) {
+TEST_EACH_KIND(a_closed_descriptor_is_an_invalid_argument) {
     OPENED(target, fixture, kind, NULL);
     for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
         CLEANUP(parcel_close) parcel holed = parcel_copy(&fixture.parcel);
@@ -31,11 +30,11 @@ TEST_EACH_KIND(a_closed_one_is_the_callers_mistake) {
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open in this process",
                        parcel_read(&holed, &share));
         CHECK(share == NULL);
-        holed.fds[i] = fcntl(fixture.parcel.fds[0], F_DUPFD_CLOEXEC, 0); /* for parcel_close to close */
+        holed.fds[i] = fcntl(fixture.parcel.fds[0], F_DUPFD_CLOEXEC, 0); /* closed by parcel_close */
     }
 }
 
-/* One of something that is neither a control block nor memory. */
+/* Returns a descriptor of a file that is neither a control block nor memory. */
 typedef int (*make_fd)(void);
 
 static int a_pipe(void) {
@@ -58,7 +57,7 @@ static int a_small_file(void) {
     return fd;
 }
 
-/* Nothing holds it to its size. */
+/* Its size can change. */
 static int an_unsealed_memfd(void) {
     const int fd = memfd_create("unsealed", MFD_CLOEXEC);
     CHECK_EQ(ftruncate(fd, MEMORY_SIZE), 0);
@@ -83,24 +82,25 @@ static const struct {
     {"an empty memory file", an_empty_memfd},
 };
 
-/* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk
-   region any file will do that is large enough, as for host memory any memory file will. */
-static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_status status) {
+/* Expects a status that fits. Drivers differ in their codes for foreign files. A disk region accepts any file
+   that is large enough, and host memory any such memory file. */
+static bool is_expected_status(memory_kind kind, size_t index, make_fd make, kvmem_status status) {
     if (index > 0 && memory_has_driver_fds(kind)) return status < 0 && status != KVMEM_STATUS_PANIC;
-    if (index > 0 && make == an_unsealed_memfd && kind != MEMORY_PART /* which starts behind an offset */) {
-        return status == KVMEM_STATUS_OK; /* the owner is trusted here; share.adopted_file tests it without trust */
+    if (index > 0 && make == an_unsealed_memfd && kind != MEMORY_PART /* starts at an offset */) {
+        return status == KVMEM_STATUS_OK; /* the owner is trusted here; share.adopted_file tests it without
+                                             trust */
     }
     return status == KVMEM_STATUS_CORRUPT;
 }
 
-TEST_EACH_KIND(anything_else_is_corrupt) {
+TEST_EACH_KIND(descriptors_of_other_files_are_corrupt) {
     OPENED(target, fixture, kind, NULL);
     for (size_t index = 0; index < fixture.parcel.num_fds; index++) {
         for (size_t i = 0; i < NUM(foreign); i++) {
             CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
             foreign_put(&odd, index, foreign[i].make());
             const kvmem_status status = try_parcel(&odd, 0);
-            if (!is_refused_well(kind, index, foreign[i].make, status)) {
+            if (!is_expected_status(kind, index, foreign[i].make, status)) {
                 FAIL("%s with %s as fd %zu: %s: %s", memory_names[kind], foreign[i].name, index,
                      kvmem_status_name(status), test_last_message());
             }
@@ -108,7 +108,7 @@ TEST_EACH_KIND(anything_else_is_corrupt) {
     }
 }
 
-TEST_EACH_KIND(swapped_they_are_corrupt) {
+TEST_EACH_KIND(swapped_descriptors_are_corrupt) {
     OPENED(target, fixture, kind, NULL);
     if (has_memory_fds(kind)) {
         CLEANUP(parcel_close) parcel swapped = parcel_copy(&fixture.parcel);
@@ -119,7 +119,7 @@ TEST_EACH_KIND(swapped_they_are_corrupt) {
     }
 }
 
-TEST_EACH_KIND(anothers_control_block_is_found_out) {
+TEST_EACH_KIND(the_control_block_of_another_region_is_detected) {
     OPENED(target, fixture, kind, NULL);
     CLEANUP(peer_finish) peer other = holder_start();
     holder_make(&other, FIRST_KIND, NULL, 2);
@@ -132,7 +132,7 @@ TEST_EACH_KIND(anothers_control_block_is_found_out) {
     CHECK_EQ(holder_holders(&other, HOLDING_OWN).importers, 0);
 }
 
-TEST(a_control_block_must_be_whole) {
+TEST(a_truncated_control_block_is_corrupt) {
     static const struct {
         uint32_t version;
         uint32_t extents;
@@ -155,9 +155,9 @@ TEST(a_control_block_must_be_whole) {
     }
 }
 
-/* Whoever has been given a region knows its id and has its control block, and may pass other memory off as
-   it, in either of these ways. */
-TEST(another_memory_under_a_known_id_is_never_taken_for_it) {
+/* A process that was given a region knows its id and has its control block. It could send other memory under
+   this id, in either of these two forms. */
+TEST(other_memory_under_a_known_id_is_detected) {
     OPENED(target, fixture, FIRST_KIND, NULL);
     CLEANUP(parcel_close) parcel false_memory = parcel_copy(&fixture.parcel);
     foreign_put(&false_memory, 1, foreign_memory(MEMORY_SIZE));
@@ -172,8 +172,8 @@ TEST(another_memory_under_a_known_id_is_never_taken_for_it) {
     EXPECT_OK(kvmem_region_check_owner(region, ERR));
 }
 
-/* Sealed when it came, it can't be cut short under the importer afterwards either. */
-TEST_EACH_KIND(memory_that_was_opened_keeps_its_size) {
+/* The file is sealed when it is opened, so it cannot be truncated later. */
+TEST_EACH_KIND(opened_memory_cannot_be_truncated) {
     if (memory_has_fd_mapping(kind)) {
         OPENED(target, fixture, kind, NULL);
         OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);

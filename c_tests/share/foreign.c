@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes memory files.
+// Creates memory files.
 #include "foreign.h"
 
 #include "forged.h"
@@ -20,7 +20,7 @@ int foreign_memory(uint64_t size) { return sealed(size, 0); }
 
 int foreign_huge_memory(uint64_t size) { return sealed(size, MFD_HUGETLB | MFD_HUGE_2MB); }
 
-/* docs/share-manifest.md: what a control block begins with. */
+/* The first fields of a control block, see docs/share-manifest.md. */
 typedef struct control_head {
     char magic[8];
     uint32_t version;

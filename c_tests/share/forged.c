@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds fields in CBOR by their names, and replaces their values.
+// Finds fields in CBOR by name, and replaces their values.
 #include "forged.h"
 
 static void put_le32(unsigned char *at, uint32_t value) {
@@ -13,7 +13,7 @@ void forge_seal(parcel *parcel) {
     put_le32(bytes + 16, crc_append(header, bytes + FORGED_HEADER, parcel->bytes.size - FORGED_HEADER));
 }
 
-/* What the first byte of an item says; the item's head has `head` bytes. */
+/* The head of an item, which has `head` bytes. */
 typedef struct item {
     unsigned major;
     uint64_t argument;
@@ -33,14 +33,14 @@ static item item_at(const unsigned char *at) {
     return found;
 }
 
-/* Bytes of an integer, a text or a string of bytes. */
+/* Size of an integer, a text or a byte string. */
 static size_t size_of_item(const unsigned char *at) {
     const item found = item_at(at);
     CHECK(found.major == 0 || found.major == 2 || found.major == 3);
     return found.head + (found.major == 0 ? 0 : found.argument);
 }
 
-/* Where the value of the first field of that name begins. */
+/* Offset of the value of the first field of that name. */
 static size_t find_value(const parcel *parcel, const char *field) {
     unsigned char key[64];
     const size_t length = strlen(field);

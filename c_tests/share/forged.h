@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Manifests that were tampered with by somebody who knows the checksum.
+// Manifests that an attacker has changed and sealed with a valid checksum.
 #pragma once
 
 #include "harness.h"
@@ -8,18 +8,19 @@
 /* Bytes before the fields. */
 #define FORGED_HEADER 20
 
-/* Makes the length and the checksum right again. */
+/* Sets the length and the checksum. */
 void forge_seal(parcel *parcel);
-/* Gives the first field of that name another value, then seals. The field must be there. */
+/* Sets the first field of that name, which must exist, and seals the manifest. */
 void forge_integer(parcel *parcel, const char *field, uint64_t value);
 void forge_text(parcel *parcel, const char *field, const char *value);
-/* Flips the last bit of a field of bytes. */
+/* Flips the last bit of a byte string. */
 void forge_bytes(parcel *parcel, const char *field);
-/* Gives a field of bytes these, fewer than 64 KiB. */
+/* Replaces a byte string by these bytes, fewer than 64 KiB. */
 void forge_blob(parcel *parcel, const char *field, const void *data, size_t size);
 uint64_t forged_integer(const parcel *parcel, const char *field);
-/* Where the value of a field of bytes begins: it has at least `size` of them. */
+/* Returns the start of the value of a byte string, which must have at least `size` bytes. */
 unsigned char *forged_bytes(const parcel *parcel, const char *field, size_t size);
-/* Whether a byte is of a handle of the driver's, a byte string of 64. What it makes of another one is the
-   driver's: an H200's may open memory that can't be read, and then fails for good. */
+/* Whether a byte belongs to a handle of the driver, a byte string of 64. What a driver does with a changed
+   handle is not specified: on an H200 it may open memory that cannot be read, after which every call
+   fails. */
 bool forged_is_of_handle(const message *bytes, size_t at);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The test's side of a holder: asks, and unpacks the answers.
+// The test's side of a holder: sends requests, and unpacks the replies.
 #include "holder.h"
 
 #include "holder_wire.h"
@@ -29,7 +29,7 @@ static kvmem_status ask(const peer *holder, uint32_t tag, const holder_request *
     return receive_status(holder, tag);
 }
 
-static void ask_well(const peer *holder, uint32_t tag, const holder_request *request) {
+static void ask_ok(const peer *holder, uint32_t tag, const holder_request *request) {
     CHECK_EQ(ask(holder, tag, request), KVMEM_STATUS_OK);
 }
 
@@ -43,14 +43,14 @@ static void put_text(char *to, size_t capacity, const char *text) {
 void holder_make(const peer *holder, memory_kind kind, const char *path, uint32_t seed) {
     holder_request request = {.kind = kind, .seed = seed};
     put_text(request.path, sizeof(request.path), path);
-    ask_well(holder, HOLDER_MAKE, &request);
+    ask_ok(holder, HOLDER_MAKE, &request);
 }
 
-void holder_build(const peer *holder, memory_kind kind, size_t layout_kind, blocks_lie lie, const char *agent,
-                  uint32_t seed) {
-    holder_request request = {.kind = kind, .layout_kind = layout_kind, .which = lie, .seed = seed};
+void holder_build(const peer *holder, memory_kind kind, size_t layout_kind, blocks_placement placement,
+                  const char *agent, uint32_t seed) {
+    holder_request request = {.kind = kind, .layout_kind = layout_kind, .which = placement, .seed = seed};
     put_text(request.agent, sizeof(request.agent), agent);
-    ask_well(holder, HOLDER_BUILD, &request);
+    ask_ok(holder, HOLDER_BUILD, &request);
 }
 
 static kvmem_status share(const peer *holder, const holder_request *request, parcel *parcel) {
@@ -60,7 +60,7 @@ static kvmem_status share(const peer *holder, const holder_request *request, par
 }
 
 static holder_request share_request(const kvmem_share_options *options) {
-    return (holder_request){.flags = options ? options->flags : 0, .way = options ? options->transport : 0};
+    return (holder_request){.flags = options ? options->flags : 0, .transport = options ? options->transport : 0};
 }
 
 parcel holder_share(const peer *holder, const kvmem_share_options *options) {
@@ -86,10 +86,10 @@ kvmem_status holder_refuse_share(const peer *holder, const kvmem_share_options *
 }
 
 void holder_end_shares(const peer *holder) {
-    ask_well(holder, HOLDER_END_SHARES, &(holder_request){0});
+    ask_ok(holder, HOLDER_END_SHARES, &(holder_request){0});
 }
 
-void holder_destroy(const peer *holder) { ask_well(holder, HOLDER_DESTROY, &(holder_request){0}); }
+void holder_destroy(const peer *holder) { ask_ok(holder, HOLDER_DESTROY, &(holder_request){0}); }
 
 kvmem_status holder_open(const peer *holder, const parcel *parcel, uint64_t flags) {
     send_request(holder, HOLDER_OPEN, &(holder_request){.flags = flags});
@@ -108,14 +108,14 @@ kvmem_status holder_open_layout(const peer *holder, const parcel *parcel) {
     return receive_status(holder, HOLDER_OPEN_LAYOUT);
 }
 
-void holder_close(const peer *holder) { ask_well(holder, HOLDER_CLOSE, &(holder_request){0}); }
+void holder_close(const peer *holder) { ask_ok(holder, HOLDER_CLOSE, &(holder_request){0}); }
 
 void holder_check(const peer *holder, holding which, uint32_t seed) {
-    ask_well(holder, HOLDER_CHECK, &(holder_request){.which = which, .seed = seed});
+    ask_ok(holder, HOLDER_CHECK, &(holder_request){.which = which, .seed = seed});
 }
 
 void holder_fill(const peer *holder, holding which, uint32_t seed) {
-    ask_well(holder, HOLDER_FILL, &(holder_request){.which = which, .seed = seed});
+    ask_ok(holder, HOLDER_FILL, &(holder_request){.which = which, .seed = seed});
 }
 
 void holder_check_model(const peer *holder, const kv_side *model) {
@@ -155,7 +155,7 @@ kvmem_status holder_resize(const peer *holder, uint64_t num_blocks) {
 }
 
 void holder_fork(const peer *holder, bool by_clone) {
-    ask_well(holder, HOLDER_FORK, &(holder_request){.which = by_clone});
+    ask_ok(holder, HOLDER_FORK, &(holder_request){.which = by_clone});
 }
 
 uint64_t holder_free_memory(const peer *holder) {

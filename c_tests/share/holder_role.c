@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The holder's side: does what it is asked until the test closes its end.
+// The holder's side: serves requests until the test closes its socket.
 #include "driver.h"
 #include "holder.h"
 #include "holder_wire.h"
 
-#define MOST_SHARES 64
-#define MOST_OPENED 16
+#define MAX_SHARES 64
+#define MAX_OPENED 16
 
 static kvmem_region *own;
-static uint32_t own_way; /* that is taken for KVMEM_SHARE_AUTO */
+static uint32_t own_transport; /* used for KVMEM_SHARE_AUTO */
 static kvmem_layout *own_layout;
-static kv_side own_model; /* its geometry; the bytes are the test's */
+static kv_side own_model; /* only its geometry is used; the test has the bytes */
 static kvmem_agent *own_agent;
-static kvmem_share *shares[MOST_SHARES];
+static kvmem_share *shares[MAX_SHARES];
 static size_t num_shares;
-static kvmem_region *opened[MOST_OPENED];
+static kvmem_region *opened[MAX_OPENED];
 static size_t num_opened;
 
-static void answer_status(int socket, uint32_t tag, kvmem_status status) {
+static void send_status(int socket, uint32_t tag, kvmem_status status) {
     frame_send(socket, tag, &status, sizeof(status));
 }
 
@@ -29,7 +29,7 @@ static const kvmem_region *region_of(uint32_t which) {
 
 static void make(const holder_request *request) {
     own = memory_create((memory_kind)request->kind, MEMORY_SIZE, request->path);
-    own_way = memory_way((memory_kind)request->kind);
+    own_transport = memory_transport((memory_kind)request->kind);
     memory_fill(own, request->seed);
 }
 
@@ -40,16 +40,16 @@ static void build(const holder_request *request) {
         if (request->kind == MEMORY_DISK)
             EXPECT_OK(kvmem_agent_create_backend(own_agent, "POSIX", NULL, 0, ERR));
     }
-    kv_side_close(&own_model); /* of the layout before */
+    kv_side_close(&own_model); /* of the previous layout */
     kv_model_open(&own_model, &config, request->seed);
-    own_way = memory_way((memory_kind)request->kind);
-    own_layout = blocks_build((memory_kind)request->kind, &config, (blocks_lie)request->which, own_agent);
+    own_transport = memory_transport((memory_kind)request->kind);
+    own_layout = blocks_build((memory_kind)request->kind, &config, (blocks_placement)request->which, own_agent);
     blocks_write(own_layout, &own_model);
 }
 
 static kvmem_status make_share(const holder_request *request, kvmem_share **share) {
-    kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = request->flags,
-                                          it.transport = request->way == KVMEM_SHARE_AUTO ? own_way : request->way);
+    const uint32_t transport = request->transport == KVMEM_SHARE_AUTO ? own_transport : request->transport;
+    kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = request->flags, it.transport = transport);
     if (own_layout != NULL) return kvmem_share_create_layout(own_layout, &options, share, ERR);
     if (request->size == 0) return kvmem_share_create_region(own, &options, share, ERR);
     OWN(kvmem_region, part, kvmem_region_create_view, own, request->offset, request->size);
@@ -59,9 +59,9 @@ static kvmem_status make_share(const holder_request *request, kvmem_share **shar
 static void serve_share(int socket, const holder_request *request) {
     kvmem_share *share = NULL;
     const kvmem_status status = make_share(request, &share);
-    answer_status(socket, HOLDER_SHARE, status);
+    send_status(socket, HOLDER_SHARE, status);
     if (status == KVMEM_STATUS_OK) {
-        CHECK(num_shares < MOST_SHARES);
+        CHECK(num_shares < MAX_SHARES);
         shares[num_shares++] = share;
         CLEANUP(parcel_close) parcel parcel = parcel_of(share);
         parcel_send(socket, &parcel);
@@ -81,10 +81,11 @@ static void destroy_own(void) {
 
 static kvmem_status open_shared(int socket, const holder_request *request) {
     kvmem_open_options options = OPTIONS(kvmem_open_options);
-    options.flags = request->flags | KVMEM_OPEN_TRUST_OWNER; /* memory of a kind may have reserved huge pages */
+    /* some kinds of memory may have reserved huge pages */
+    options.flags = request->flags | KVMEM_OPEN_TRUST_OWNER;
     parcel parcel = parcel_receive(socket);
     kvmem_share *share = NULL;
-    CHECK(num_opened < MOST_OPENED);
+    CHECK(num_opened < MAX_OPENED);
     kvmem_status status = parcel_read(&parcel, &share);
     parcel_close(&parcel);
     THEN(status, kvmem_share_open_region(share, &options, &opened[num_opened], ERR));
@@ -135,7 +136,7 @@ static void serve_memory(int socket) {
     frame_send(socket, HOLDER_MEMORY, &bytes, sizeof(bytes));
 }
 
-/* What is answered with a status. */
+/* Requests whose reply is a status. */
 static kvmem_status serve_status(int socket, uint32_t tag, const holder_request *request) {
     switch (tag) {
     case HOLDER_MAKE: make(request); break;
@@ -167,7 +168,7 @@ static void serve(int socket, uint32_t tag, const holder_request *request) {
         frame_send(socket, HOLDER_MESSAGE, test_last_message(), strlen(test_last_message()) + 1);
         break;
     case HOLDER_MEMORY: serve_memory(socket); break;
-    default: answer_status(socket, tag, serve_status(socket, tag, request));
+    default: send_status(socket, tag, serve_status(socket, tag, request));
     }
 }
 

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the test asks of a holder.
+// The requests to a holder.
 #pragma once
 
 #include "holder.h"
 
-/* Each is answered under its own tag, where nothing is said with a status. */
+/* The reply has the same tag. Its content is a status unless noted. */
 enum {
     HOLDER_MAKE = 1,
     HOLDER_BUILD,
-    HOLDER_SHARE, /* status, then a parcel where that is OK */
+    HOLDER_SHARE, /* status; if OK, then a parcel */
     HOLDER_END_SHARES,
     HOLDER_DESTROY,
     HOLDER_OPEN, /* followed by a parcel */
-    HOLDER_MESSAGE, /* text, of the failure that was last */
+    HOLDER_MESSAGE, /* text of the last failure */
     HOLDER_OPEN_LAYOUT, /* followed by a parcel */
     HOLDER_CLOSE,
     HOLDER_CHECK,
     HOLDER_FILL,
-    HOLDER_MODEL, /* followed by a frame with all that the model expects */
+    HOLDER_MODEL, /* followed by a frame with the expected bytes */
     HOLDER_INFO,  /* kvmem_region_info */
     HOLDER_HOLDERS, /* kvmem_region_holders */
     HOLDER_OWNER,
@@ -28,13 +28,13 @@ enum {
     HOLDER_FORK,
 };
 
-/* Every request has one; what it does not need is zero. */
+/* Every request has one. Unused fields are zero. */
 typedef struct holder_request {
     uint64_t offset;
     uint64_t size;
     uint64_t flags;
     uint64_t layout_kind;
-    uint32_t way;
+    uint32_t transport;
     uint32_t kind;
     uint32_t seed;
     uint32_t which;

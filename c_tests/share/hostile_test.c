@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Senders and importers that mean harm: what they hold neither stalls nor ends the other side.
+// Hostile senders and importers: the descriptors that they hold neither stall nor end the other process.
 #include "foreign.h"
 #include "offer.h"
 #include "opened.h"
@@ -10,23 +10,24 @@
 HOLDER_ROLE
 SERVED_FILE_ROLE
 
-typedef offer honest;
+typedef offer exporter;
 
-static void honest_open(honest *offer, const kvmem_share_options *options) {
+static void exporter_open(exporter *offer, const kvmem_share_options *options) {
     offer_open(offer, MEMORY_SYSTEM, options);
 }
 
-/* It is as good as before. */
-static void honest_close(honest *offer) {
+/* The share is still usable. */
+static void exporter_close(exporter *offer) {
     OWNED(kvmem_region) region = open_parcel(&offer->parcel, 0);
     memory_check(region, 1);
     offer_close(offer);
 }
 
-/* An open that waits for the lease to be broken takes 45 s, and then succeeds. */
-TEST(a_leased_control_block_is_refused) {
-    CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR); /* tells the holder of a lease that it is to be broken */
-    OPENED(honest, fixture, NULL);
+/* Waiting until the kernel breaks the lease would take 45 s, and then succeed. */
+TEST(a_leased_control_block_fails) {
+    CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR); /* the kernel sends it to the holder of a lease when another
+                                                 process opens the file */
+    OPENED(exporter, fixture, NULL);
     CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
     const int control = foreign_reopen(foreign_control(&odd, 1, 0, 64), O_RDWR);
     CHECK_EQ(fcntl(control, F_SETLEASE, F_WRLCK), 0);
@@ -34,23 +35,23 @@ TEST(a_leased_control_block_is_refused) {
     refuse_parcel(&odd, 0, KVMEM_STATUS_CORRUPT, "lease");
 }
 
-/* Their owner can take them away: no page is mapped, so the test needs none. */
+/* Their owner can remove them while they are mapped. No page is touched, so the machine needs none. */
 TEST(reserved_huge_pages_need_trust) {
-    OPENED(honest, fixture, NULL);
+    OPENED(exporter, fixture, NULL);
     trust_owners(false);
     parcel odd = parcel_copy(&fixture.parcel);
     foreign_put(&odd, 1, foreign_huge_memory(MEMORY_SIZE));
     refuse_parcel(&odd, 0, KVMEM_STATUS_UNSUPPORTED, "KVMEM_OPEN_TRUST_OWNER");
     refuse_parcel(&odd, KVMEM_OPEN_READ_ONLY, KVMEM_STATUS_UNSUPPORTED, "SIGBUS");
     const kvmem_status trusted = try_parcel(&odd, KVMEM_OPEN_TRUST_OWNER);
-    CHECK(trusted == KVMEM_STATUS_OK || trusted == KVMEM_STATUS_OUT_OF_MEMORY); /* as the pool allows */
+    CHECK(trusted == KVMEM_STATUS_OK || trusted == KVMEM_STATUS_OUT_OF_MEMORY); /* depends on the pool */
     parcel_close(&odd);
     trust_owners(true);
 }
 
-/* Whoever is trusted: it is read at times that the caller does not choose. */
+/* This holds with trust too: control blocks are read at times that the caller does not choose. */
 TEST(a_control_block_has_no_reserved_huge_pages) {
-    OPENED(honest, fixture, NULL);
+    OPENED(exporter, fixture, NULL);
     CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
     foreign_put(&odd, 0, foreign_huge_memory(2 * MIB));
     refuse_parcel(&odd, KVMEM_OPEN_TRUST_OWNER, KVMEM_STATUS_CORRUPT, "reserved huge pages");
@@ -61,9 +62,9 @@ static void expect_no_seal(int fd, int seal) {
     CHECK_EQ(errno, EPERM);
 }
 
-/* Sealed, the memory could not be opened to be written any more. */
+/* With such a seal the memory could not be opened for writing any more. */
 TEST(importers_add_no_seals) {
-    OPENED(honest, fixture, NULL);
+    OPENED(exporter, fixture, NULL);
     const int memory = fixture.parcel.fds[1];
     CHECK_EQ(fcntl(memory, F_GETFL) & O_ACCMODE, O_RDWR);
     expect_no_seal(memory, F_SEAL_FUTURE_WRITE);
@@ -77,12 +78,12 @@ static void expect_no_lease(int fd, int lease) {
     CHECK_EQ(errno, EAGAIN);
 }
 
-/* While one is held, the owner can't open the file to share it to be read. */
+/* While a lease is held, the owner cannot open the file again for a read-only share. */
 TEST(importers_take_no_leases) {
     static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                    .flags = KVMEM_SHARE_READ_ONLY};
     for (int read_only = 0; read_only < 2; read_only++) {
-        OPENED(honest, fixture, read_only ? &to_be_read : NULL);
+        OPENED(exporter, fixture, read_only ? &to_be_read : NULL);
         for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
             expect_no_lease(fixture.parcel.fds[i], F_WRLCK);
             if (i == 0 || read_only) expect_no_lease(fixture.parcel.fds[i], F_RDLCK);
@@ -91,10 +92,10 @@ TEST(importers_take_no_leases) {
     }
 }
 
-/* More than opening a share asks for the attributes of a file. */
-#define MOST_ANSWERS 8
+/* More fstat calls than opening a share makes. */
+#define MAX_REPLIES 8
 
-/* What threads do while the file's server keeps its attributes to itself. */
+/* What threads do while the server of the file does not reply to fstat. */
 typedef struct stalled {
     const parcel *parcel;
     _Atomic bool is_opened;
@@ -109,7 +110,7 @@ static void *open_it(void *argument) {
     return NULL;
 }
 
-/* Needs what all shares of the process need. */
+/* This needs the locks that all shares of the process use. */
 static void *share_another(void *unused) {
     (void)unused;
     kvmem_region *region = memory_create(MEMORY_SYSTEM, MEMORY_SIZE, NULL);
@@ -128,8 +129,8 @@ static void check_ends(pthread_t thread) {
     CHECK_EQ(pthread_timedjoin_np(thread, NULL, &deadline), 0);
 }
 
-/* Its sender may keep the process that opens it waiting, but no other share of that process. */
-TEST(a_file_that_its_sender_serves_stalls_no_other_share) {
+/* A sender may stall the thread that opens its file, but no other share of that process. */
+TEST(a_file_served_by_its_sender_stalls_no_other_share) {
     require_served_files();
     CLEANUP(peer_finish) peer owner = holder_start();
     holder_make(&owner, MEMORY_DISK, NULL, 1);
@@ -138,17 +139,17 @@ TEST(a_file_that_its_sender_serves_stalls_no_other_share) {
                                             0); /* so that the file is compared with that of a known region */
     int fd = -1;
     CLEANUP(peer_finish) peer server = served_file_start(MEMORY_SIZE, &fd);
-    for (uint64_t answers = 0; answers < MOST_ANSWERS; answers++) {
+    for (uint64_t replies = 0; replies < MAX_REPLIES; replies++) {
         CLEANUP(parcel_close) struct parcel served = parcel_copy(&parcel);
         foreign_put(&served, 1, fcntl(fd, F_DUPFD_CLOEXEC, 0));
-        served_file_stall_after(&server, answers);
+        served_file_stall_after(&server, replies);
         stalled stalled = {.parcel = &served};
         pthread_t opener, sharer;
         CHECK_EQ(pthread_create(&opener, NULL, open_it, &stalled), 0);
         while (!served_file_stalls(&server) && !stalled.is_opened) sched_yield();
         CHECK_EQ(pthread_create(&sharer, NULL, share_another, NULL), 0);
         check_ends(sharer);
-        served_file_go_on(&server);
+        served_file_resume(&server);
         check_ends(opener);
     }
     close(fd);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// To make a context takes a GPU longer than all else in these tests: each process keeps its own.
+// Creating a context on a GPU takes longer than everything else in these tests, so each process keeps one.
 #pragma once
 
 #include "holder.h"
@@ -16,5 +16,5 @@ static inline void keeping_holder(int socket) {
     holder_role(socket);
 }
 
-/* In place of HOLDER_ROLE. */
+/* Used instead of HOLDER_ROLE. */
 #define KEEPING_HOLDER_ROLE USES_ROLE(holder, keeping_holder)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that others have open by handle: freed by its owner, it stays until they have closed it.
-// Needs a GPU.
+// Device memory that a peer has open by IPC handle: after its owner destroys it, it is freed when the peer
+// closes it. Needs a GPU.
 #include "engine.h"
 #include "kinds.h"
 #include "offer.h"
@@ -8,7 +8,7 @@
 
 HOLDER_ROLE
 
-/* Whether the driver knows an address as memory of a device. */
+/* Whether the driver knows an address as device memory. */
 static bool is_device_memory(uint64_t address) {
     unsigned type = 0;
     const CUresult known =
@@ -23,9 +23,9 @@ typedef struct fixture {
     peer importer;
 } fixture;
 
-/* A region of this process, open in another. */
+/* A region of this process that a peer has opened. */
 static void fixture_open(fixture *fixture, kvmem_region *region) {
-    retain_device(0); /* without a context the driver would forget all memory */
+    retain_device(0); /* without a context the driver would free all memory */
     fixture->region = region;
     fixture->address = region_info(region).address;
     fixture->parcel = parcel_of_region(region, NULL);
@@ -34,7 +34,7 @@ static void fixture_open(fixture *fixture, kvmem_region *region) {
 }
 
 static void fixture_close(fixture *fixture) {
-    peer_finish(&fixture->importer); /* unless it was killed */
+    peer_finish(&fixture->importer); /* if it was not killed */
     parcel_close(&fixture->parcel);
     release_device(0);
 }
@@ -45,49 +45,49 @@ static kvmem_region *own_region(void) {
     return region;
 }
 
-/* Any of these looks whether anybody still has the memory open. */
-static void look_by_asking(void) {
+/* Each of these checks whether importers still have the memory open. */
+static void check_by_query(void) {
     static char host[4096];
     OWNED(kvmem_region) other = region_adopt(host, sizeof(host));
     GET(kvmem_region_holders, holders, kvmem_region_get_holders, other);
 }
 
-static void look_by_allocating(void) { CALL(kvmem_region_destroy(memory_create(MEMORY_DEVICE, 4096, NULL))); }
+static void check_by_allocating(void) { CALL(kvmem_region_destroy(memory_create(MEMORY_DEVICE, 4096, NULL))); }
 
-static void look_by_sharing(void) {
+static void check_by_sharing(void) {
     OWNED(kvmem_region) other = memory_create(MEMORY_SYSTEM, 4096, NULL);
     OWN(kvmem_share, share, kvmem_share_create_region, other, NULL);
 }
 
-static void (*const looks[])(void) = {look_by_asking, look_by_allocating, look_by_sharing};
+static void (*const checks[])(void) = {check_by_query, check_by_allocating, check_by_sharing};
 
-TEST(it_is_kept_until_the_importer_closes) {
-    for (size_t i = 0; i < NUM(looks); i++) {
+TEST(memory_is_kept_until_the_importer_closes_it) {
+    for (size_t i = 0; i < NUM(checks); i++) {
         OPENED(fixture, fixture, own_region());
         CALL(kvmem_region_destroy(fixture.region));
-        looks[i]();
+        checks[i]();
         CHECK(is_device_memory(fixture.address));
         CHECK_EQ(holder_check_owner(&fixture.importer), KVMEM_STATUS_PEER_LOST);
         holder_check(&fixture.importer, HOLDING_OPENED, 1);
         holder_close(&fixture.importer);
-        looks[i]();
+        checks[i]();
         CHECK(!is_device_memory(fixture.address));
     }
 }
 
-TEST(it_is_kept_until_the_importer_ends) {
-    for (size_t i = 0; i < NUM(looks); i++) {
+TEST(memory_is_kept_until_the_importer_ends) {
+    for (size_t i = 0; i < NUM(checks); i++) {
         OPENED(fixture, fixture, own_region());
         CALL(kvmem_region_destroy(fixture.region));
-        looks[i]();
+        checks[i]();
         CHECK(is_device_memory(fixture.address));
         peer_kill(&fixture.importer);
-        looks[i]();
+        checks[i]();
         CHECK(!is_device_memory(fixture.address));
     }
 }
 
-TEST(without_importers_it_is_freed_at_once) {
+TEST(memory_without_importers_is_freed_at_once) {
     OPENED(fixture, fixture, own_region());
     holder_close(&fixture.importer);
     CALL(kvmem_region_destroy(fixture.region));
@@ -95,20 +95,20 @@ TEST(without_importers_it_is_freed_at_once) {
     CHECK_EQ(holder_open(&fixture.importer, &fixture.parcel, 0), KVMEM_STATUS_PEER_LOST);
 }
 
-TEST(the_engines_memory_is_given_back_when_nobody_has_it) {
+TEST(memory_of_an_engine_is_released_after_the_last_importer) {
     ENGINE_MEMORY(allocation, 0, MEMORY_SIZE);
     const int before = releases_so_far();
     OPENED(fixture, fixture, region_adopt_on_gpu(allocation, MEMORY_SIZE, note_release));
     CALL(kvmem_region_destroy(fixture.region));
-    look_by_asking();
+    check_by_query();
     CHECK_EQ(releases_so_far(), before);
     holder_close(&fixture.importer);
-    look_by_asking();
+    check_by_query();
     CHECK_EQ(releases_so_far(), before + 1);
 }
 
-/* Two parts of one allocation, as an engine's tensors are: the handle is the same. */
-TEST(parts_of_one_allocation_are_opened_apart) {
+/* Two parts of one allocation, like two tensors of an engine. They have the same handle. */
+TEST(parts_of_one_allocation_are_opened_separately) {
     ENGINE_MEMORY(allocation, 0, 2 * MEMORY_SIZE);
     kvmem_region *parts[2];
     parcel parcels[2];

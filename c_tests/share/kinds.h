@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of memory a program tests: each is built twice, for those that need a GPU and for the others.
+// The kinds of memory that a program tests. Each program is built twice: for those that need a GPU, and for
+// the others.
 #pragma once
 
 #include "harness.h"
@@ -16,7 +17,7 @@
 
 #define EACH_KIND(kind) (memory_kind kind = FIRST_KIND; kind < END_KIND; kind++)
 
-/* A case that runs once for each kind, which it names `kind`. */
+/* A case that runs once per kind. `kind` is the variable. */
 #define TEST_EACH_KIND(name)                                                                         \
     static void name##_of(memory_kind kind);                                                         \
     TEST(name) {                                                                                     \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layout of every kind opens in another process: the same blocks, mapped, and transfers in and out of it.
+// Layouts of every kind are opened in another process: the same blocks are mapped, and transfers read and
+// write them.
 #include "exchange.h"
 #include "kept_context.h"
 #include "kinds.h"
@@ -15,16 +16,16 @@ KEEPING_HOLDER_ROLE
 
 typedef exchange fixture;
 
-/* Of an owner that has nothing. */
-static void open_fixture(fixture *fixture, peer owner, const exchange_terms *terms) {
+/* The owner has no region or layout yet. */
+static void open_fixture(fixture *fixture, peer owner, const exchange_options *terms) {
     keep_context();
     exchange_open(fixture, owner, terms);
     fixture->mapped = open_layout(&fixture->parcel, 0, NULL);
 }
 
-static void fixture_open(fixture *fixture, memory_kind place, size_t kind, blocks_lie lie,
+static void fixture_open(fixture *fixture, memory_kind place, size_t kind, blocks_placement placement,
                          const kvmem_share_options *options) {
-    const exchange_terms terms = {.there = place, .layout_kind = kind, .lie = lie, .options = options};
+    const exchange_options terms = {.there = place, .layout_kind = kind, .placement = placement, .options = options};
     open_fixture(fixture, holder_start(), &terms);
 }
 
@@ -54,12 +55,12 @@ static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 static const kv_move one_layer = {scattered, NUM(scattered), 2, 1, 1};
 
-static void move_both_ways(const peer *owner, memory_kind place, size_t kind, blocks_lie lie) {
+static void move_in_both_directions(const peer *owner, memory_kind place, size_t kind, blocks_placement placement) {
     CLEANUP(exchange_close) fixture fixture;
-    open_fixture(&fixture, *owner, &(exchange_terms){.there = place, .layout_kind = kind, .lie = lie});
+    open_fixture(&fixture, *owner, &(exchange_options){.there = place, .layout_kind = kind, .placement = placement});
     check_layout_info(fixture.mapped, &fixture.config, place);
     exchange_check(&fixture);
-    exchange_take(&fixture, fixture.mapped, &all_layers, 0);
+    exchange_run(&fixture, fixture.mapped, &all_layers, 0);
     exchange_check(&fixture);
     exchange_give(&fixture, fixture.mapped, &one_layer, 0);
     exchange_check(&fixture);
@@ -67,13 +68,13 @@ static void move_both_ways(const peer *owner, memory_kind place, size_t kind, bl
     holder_destroy(owner);
 }
 
-TEST(blocks_go_both_ways) {
+TEST(blocks_move_in_both_directions) {
     CLEANUP(peer_finish) peer owner = holder_start();
     for (size_t place = 0; place < NUM(places); place++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-            move_both_ways(&owner, places[place], kind, BLOCKS_TOGETHER);
-            if (places[place] != MEMORY_ELASTIC) { /* kvmem allocates such layouts whole */
-                move_both_ways(&owner, places[place], kind, BLOCKS_APART);
+            move_in_both_directions(&owner, places[place], kind, BLOCKS_TOGETHER);
+            if (places[place] != MEMORY_ELASTIC) { /* kvmem allocates such layouts as a whole */
+                move_in_both_directions(&owner, places[place], kind, BLOCKS_APART);
             }
         }
     }
@@ -84,47 +85,47 @@ static void expect_no_transfer(const kvmem_layout *source, const kvmem_layout *d
     REFUSE(status, "", kvmem_transfer_create, source, destination, KV_OPTIONS(&all_layers));
 }
 
-TEST(what_is_shared_to_be_read_is_no_destination) {
+TEST(a_read_only_share_is_no_destination) {
     const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                             .flags = KVMEM_SHARE_READ_ONLY};
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(fixture, fixture, places[place], 1, BLOCKS_TOGETHER, &to_be_read);
-        exchange_take(&fixture, fixture.mapped, &all_layers, 0);
+        exchange_run(&fixture, fixture.mapped, &all_layers, 0);
         expect_no_transfer(fixture.own, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
         expect_no_transfer(fixture.mapped, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
-        static const uint64_t ways[] = {0, KVMEM_OPEN_MAPPED_ONLY, KVMEM_OPEN_REMOTE};
-        for (size_t i = 0; i < NUM(ways); i++)
-            refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_WRITE | ways[i], NULL,
+        static const uint64_t flags[] = {0, KVMEM_OPEN_MAPPED_ONLY, KVMEM_OPEN_REMOTE};
+        for (size_t i = 0; i < NUM(flags); i++)
+            refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_WRITE | flags[i], NULL,
                           KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY");
         exchange_check(&fixture);
     }
 }
 
-TEST(what_is_opened_to_be_read_is_no_destination) {
+TEST(a_share_opened_read_only_is_no_destination) {
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(fixture, fixture, places[place], 2, BLOCKS_TOGETHER, NULL);
         OWNED(kvmem_layout) reader = open_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, NULL);
-        exchange_take(&fixture, reader, &all_layers, 0);
+        exchange_run(&fixture, reader, &all_layers, 0);
         expect_no_transfer(fixture.own, reader, KVMEM_STATUS_PERMISSION_DENIED);
         exchange_check(&fixture);
     }
 }
 
-TEST(the_owner_may_end_and_its_blocks_be_read) {
+TEST(blocks_can_be_read_after_the_owner_ended) {
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(fixture, fixture, places[place], 0, BLOCKS_TOGETHER, NULL);
         peer_kill(&fixture.owner);
-        exchange_take(&fixture, fixture.mapped, &all_layers, 0);
+        exchange_run(&fixture, fixture.mapped, &all_layers, 0);
         OWN(kvmem_region, region, kvmem_layout_get_region, fixture.mapped, 0);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
     }
 }
 
-/* An alignment that no page has by chance: both processes must place their mappings for it. */
+/* Ordinary mappings are not aligned to this. Both processes must choose addresses for it. */
 TEST(blocks_are_aligned_in_both_processes) {
     for (size_t place = 0; place < NUM(places); place++) {
         if (memory_tier(places[place]) == KVMEM_TIER_DEVICE) {
-            continue; /* the driver places them */
+            continue; /* the driver chooses the addresses */
         }
         const uint64_t alignments[] = {MIB, 4 * MEMORY_EXTENT};
         for (size_t i = 0; i < NUM(alignments); i++) {
@@ -138,7 +139,7 @@ TEST(blocks_are_aligned_in_both_processes) {
     }
 }
 
-TEST(opened_where_it_was_built_it_is_the_original) {
+TEST(opening_a_share_in_the_process_of_its_owner_gives_the_original) {
     for (size_t place = 0; place < NUM(places); place++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             const kvmem_layout_config config = blocks_config(&kv_kinds[kind]);
@@ -156,7 +157,7 @@ TEST(opened_where_it_was_built_it_is_the_original) {
     }
 }
 
-TEST(a_share_of_a_layout_is_no_region) {
+TEST(a_share_of_a_layout_cannot_be_opened_as_a_region) {
     OPENED(fixture, fixture, places[0], 0, BLOCKS_TOGETHER, NULL);
     kvmem_share *share = parcel_share(&fixture.parcel);
     kvmem_region *region = NULL;
@@ -171,8 +172,8 @@ TEST(a_share_of_a_layout_is_no_region) {
 }
 
 #ifdef KVMEM_TEST_SHARE_GPU
-static void page_lock_on_demand(memory_kind kind, blocks_lie lie) {
-    OPENED(fixture, fixture, kind, 1, lie, NULL);
+static void page_lock_on_demand(memory_kind kind, blocks_placement placement) {
+    OPENED(fixture, fixture, kind, 1, placement, NULL);
     OWNED(kvmem_layout) locked = open_layout(&fixture.parcel, KVMEM_OPEN_PIN, NULL);
     CHECK_EQ(layout_info(locked).tier, KVMEM_TIER_PINNED);
     OWNED(kvmem_layout) device = blocks_build(MEMORY_DEVICE, &fixture.config, BLOCKS_TOGETHER, NULL);
@@ -189,8 +190,8 @@ TEST(host_memory_is_page_locked_on_demand) {
     page_lock_on_demand(MEMORY_PART, BLOCKS_APART);
 }
 
-/* A part of a memory file that the engine has page-locked, as kernels reach it. */
-TEST(an_engines_memory_file_is_page_locked_by_the_engine) {
+/* A part of a memory file that the engine has page-locked. Kernels access it. */
+TEST(memory_page_locked_by_the_engine_is_used_by_kernels) {
     keep_context();
     const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
     OWNED(kvmem_region) region = memory_create(MEMORY_PART, kv_region_size(&config), NULL);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who lives how long: shares, owners and importers end in every order, by themselves or killed, and each side
-// is told.
-#include "crowd.h"
+// Lifetimes: shares, owners and importers end in every order, normally or killed, and the other side reports
+// it.
+#include "importers.h"
 #include "kinds.h"
 #include "offer.h"
 #include "opened.h"
 
 HOLDER_ROLE
-CROWD_ROLE
+IMPORTERS_ROLE
 
-TEST_EACH_KIND(what_was_opened_outlives_the_share) {
+TEST_EACH_KIND(an_opened_region_outlives_the_share) {
     OPENED(offer, fixture, kind, NULL);
     OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
     holder_end_shares(&fixture.owner);
@@ -21,27 +21,27 @@ TEST_EACH_KIND(what_was_opened_outlives_the_share) {
     memory_check(again, 2);
 }
 
-/* What is open here of an offer: its region, and a part of it. */
-typedef struct visit {
+/* A region and a part of it, opened from an offer. */
+typedef struct opened_pair {
     kvmem_region *region, *view;
-} visit;
+} opened_pair;
 
-static visit visit_begin(const offer *offer) {
+static opened_pair opened_pair_open(const offer *offer) {
     kvmem_region *region = open_parcel(&offer->parcel, 0);
-    return (visit){region, MADE(kvmem_region, kvmem_region_create_view, region, 4096, 4096)};
+    return (opened_pair){region, MADE(kvmem_region, kvmem_region_create_view, region, 4096, 4096)};
 }
 
-/* The owner is gone. Its memory can be read and written, and is known to be nobody's any more; opened now, a
-   handle of it is worth nothing, and a file descriptor is the memory. */
-static void visit_end(const visit *visit, const parcel *parcel, memory_kind kind) {
+/* The owner has ended. Its memory can be read and written, and kvmem_region_check_owner fails. A handle
+   cannot be opened any more; file descriptors can. */
+static void opened_pair_check_lost(const opened_pair *opened_pair, const parcel *parcel, memory_kind kind) {
     EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "has freed it or has ended",
-                   kvmem_region_check_owner(visit->region, ERR));
-    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(visit->view, ERR));
-    memory_check(visit->region, 1);
-    memory_fill(visit->region, 2);
-    memory_check(visit->region, 2);
-    CALL(kvmem_region_destroy(visit->view));
-    CALL(kvmem_region_destroy(visit->region));
+                   kvmem_region_check_owner(opened_pair->region, ERR));
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(opened_pair->view, ERR));
+    memory_check(opened_pair->region, 1);
+    memory_fill(opened_pair->region, 2);
+    memory_check(opened_pair->region, 2);
+    CALL(kvmem_region_destroy(opened_pair->view));
+    CALL(kvmem_region_destroy(opened_pair->region));
     if (memory_goes_by_handle(kind)) {
         refuse_parcel(parcel, 0, KVMEM_STATUS_PEER_LOST, "has freed it or has ended");
         return;
@@ -50,24 +50,24 @@ static void visit_end(const visit *visit, const parcel *parcel, memory_kind kind
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(late, ERR));
 }
 
-TEST_EACH_KIND(an_owner_that_frees_is_known_to_have) {
+TEST_EACH_KIND(an_owner_that_frees_is_lost) {
     OPENED(offer, fixture, kind, NULL);
-    const visit visit = visit_begin(&fixture);
+    const opened_pair opened_pair = opened_pair_open(&fixture);
     holder_destroy(&fixture.owner);
-    EXPECT_OK(kvmem_region_check_owner(visit.region, ERR)); /* the share keeps it */
+    EXPECT_OK(kvmem_region_check_owner(opened_pair.region, ERR)); /* the share keeps it */
     holder_end_shares(&fixture.owner);
-    visit_end(&visit, &fixture.parcel, kind);
+    opened_pair_check_lost(&opened_pair, &fixture.parcel, kind);
 }
 
-TEST_EACH_KIND(an_owner_that_is_killed_leaves_its_memory) {
+TEST_EACH_KIND(memory_outlives_a_killed_owner) {
     OPENED(offer, fixture, kind, NULL);
-    const visit visit = visit_begin(&fixture);
+    const opened_pair opened_pair = opened_pair_open(&fixture);
     peer_kill(&fixture.owner);
-    visit_end(&visit, &fixture.parcel, kind);
+    opened_pair_check_lost(&opened_pair, &fixture.parcel, kind);
 }
 
-/* Killed before, between and after the steps of the hand-over. */
-TEST_EACH_KIND(an_owner_killed_on_the_way_does_no_harm) {
+/* Killed before, between and after the steps of sharing. */
+TEST_EACH_KIND(an_owner_killed_at_any_step_of_sharing_leaks_nothing) {
     OPENED(offer, fixture, kind, NULL);
     OWNED(kvmem_share) share = parcel_share(&fixture.parcel);
     peer_kill(&fixture.owner);
@@ -83,7 +83,7 @@ TEST_EACH_KIND(an_owner_killed_on_the_way_does_no_harm) {
 
 static void expect_importers(const offer *offer, uint64_t count) { CHECK_EQ(offer_importers(offer), count); }
 
-TEST_EACH_KIND(importers_are_counted_as_they_come_and_go) {
+TEST_EACH_KIND(importers_are_counted_when_they_open_and_close) {
     OPENED(offer, fixture, kind, NULL);
     peer importers[5];
     for (size_t i = 0; i < NUM(importers); i++) {
@@ -105,7 +105,7 @@ TEST_EACH_KIND(importers_are_counted_as_they_come_and_go) {
     expect_importers(&fixture, 0);
 }
 
-TEST_EACH_KIND(holders_tell_all_that_keeps_a_region) {
+TEST_EACH_KIND(holders_counts_everything_that_keeps_a_region) {
     SCRATCH(directory);
     OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
     CHECK_EQ(region_holders(region).references, 1);
@@ -151,15 +151,15 @@ TEST_EACH_KIND(a_thousand_openings_are_one_mapping) {
     for (size_t i = 0; i < MANY; i++) CALL(kvmem_region_destroy(opened[i]));
     CHECK_EQ(count_open_files(), files);
     expect_importers(&fixture, 0);
-    for (size_t i = 0; i < MANY; i++) { /* and opened and closed as often */
+    for (size_t i = 0; i < MANY; i++) { /* and the same number of opens and closes */
         CALL(kvmem_region_destroy(open_parcel(&fixture.parcel, 0)));
     }
     CHECK_EQ(count_open_files(), files);
     expect_importers(&fixture, 0);
 }
 
-/* docs/share-manifest.md: the control block is the first file descriptor, and importers lock bytes from
- * here on. */
+/* Importers lock bytes of the control block, the first file descriptor, from this offset on; see
+   docs/share-manifest.md. */
 #define FIRST_IMPORTER_LOCK (INT64_C(1) << 20)
 
 static int lock_as_an_importer(const parcel *parcel, off_t start, off_t length) {
@@ -170,7 +170,7 @@ static int lock_as_an_importer(const parcel *parcel, off_t start, off_t length) 
     return fd;
 }
 
-/* As importers that are not kvmem would lock, in no order. */
+/* Locks in no order, as importers other than kvmem may take them. */
 TEST(a_thousand_locks_are_counted) {
     OPENED(offer, fixture, FIRST_KIND, NULL);
     static int locks[MANY];
@@ -183,36 +183,37 @@ TEST(a_thousand_locks_are_counted) {
     expect_importers(&fixture, 0);
 }
 
-#define CROWD_OF_LOCKS 5000
-#define MOST_COUNTED 1024 /* docs/share.md */
+#define MANY_LOCKS 5000
+#define MAX_COUNTED 1024 /* docs/share.md */
 
-/* To find one lock the kernel passes those before it: to count them all takes the square of their number. */
-TEST(more_locks_than_are_counted_stall_nobody) {
+/* To find a lock the kernel passes all locks before it, so counting all takes quadratic time. */
+TEST(more_locks_than_are_counted_stall_no_caller) {
     OPENED(offer, fixture, FIRST_KIND, NULL);
-    const int locks = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK + 2 * CROWD_OF_LOCKS, 1);
-    for (off_t i = CROWD_OF_LOCKS - 1; i > 0; i--) { /* apart from each other, the last first: that is quick */
+    const int locks = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK + 2 * MANY_LOCKS, 1);
+    for (off_t i = MANY_LOCKS - 1; i > 0; i--) { /* not adjacent, and the last first, which is fast to
+                                                        take */
         struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
         lock.l_start = FIRST_IMPORTER_LOCK + 2 * i;
         CHECK_EQ(fcntl(locks, F_OFD_SETLK, &lock), 0);
     }
-    expect_importers(&fixture, MOST_COUNTED);
+    expect_importers(&fixture, MAX_COUNTED);
     close(locks);
     expect_importers(&fixture, 0);
 }
 
 #ifndef KVMEM_TEST_SHARE_GPU
-/* A context for each of them would be more than a GPU has room for. */
+/* A context per process would exceed the memory of a GPU. */
 TEST(a_thousand_processes_are_counted) {
     OPENED(offer, fixture, MEMORY_SYSTEM, NULL);
-    peer crowd = crowd_start(&fixture.parcel, MANY, 1);
+    peer importers = importers_start(&fixture.parcel, MANY, 1);
     expect_importers(&fixture, MANY);
-    crowd_end(&crowd);
+    importers_end(&importers);
     expect_importers(&fixture, 0);
     holder_check(&fixture.owner, HOLDING_OWN, 1);
 }
 #endif
 
-TEST(a_lock_on_everything_holds_nobody_up) {
+TEST(a_lock_on_the_whole_file_stalls_no_caller) {
     OPENED(offer, fixture, FIRST_KIND, NULL);
     const int lock = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK, 0);
     expect_importers(&fixture, 1);

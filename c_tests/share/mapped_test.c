@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that an engine has mapped itself, adopted and shared: a part of some mappings, none more than it
-// needs, and none that was created to stay.
+// Memory that an engine has mapped with cuMemMap, adopted and shared: a share carries exactly the mappings
+// that it needs, and fails if one of them is not exportable.
 #include "engine.h"
 #include "exchange.h"
 #include "filled.h"
@@ -8,15 +8,15 @@
 #include "offer.h"
 #include "opened.h"
 
-static void mapper_role(int socket);
+static void mapping_owner(int socket);
 HOLDER_ROLE
 
 #define EXPORTABLE CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 enum { WHERE = 1 };
 
-/* Role: four mappings, each filled with its number, of which a part is shared. */
-ROLE(mapper_role) {
+/* Role: shares a part of four mappings, each of which is filled with its number. */
+ROLE(mapping_owner) {
     CLEANUP(span_close) span span;
     span_open_exportable(&span, 0, EXPORTABLE, 4, 4);
     for (uint64_t i = 0; i < 4; i++)
@@ -33,13 +33,13 @@ ROLE(mapper_role) {
 
 static peer start_mapper(uint64_t first, uint64_t quarters, parcel *parcel) {
     const uint64_t part[2] = {first, quarters};
-    peer owner = peer_start("mapper_role");
+    peer owner = peer_start("mapping_owner");
     frame_send(owner.socket, WHERE, part, sizeof(part));
     *parcel = parcel_receive(owner.socket);
     return owner;
 }
 
-TEST(what_it_lies_in_is_carried_and_no_more) {
+TEST(a_share_carries_exactly_the_mappings_of_the_region) {
     static const struct {
         uint64_t first;
         uint64_t quarters;
@@ -51,7 +51,7 @@ TEST(what_it_lies_in_is_carried_and_no_more) {
         CLEANUP(parcel_close) parcel parcel;
         CLEANUP(peer_finish) peer owner = start_mapper(parts[i].first, parts[i].quarters, &parcel);
         CHECK_EQ(parcel.num_fds, 1 + parts[i].mappings); /* and the control block */
-        CHECK_EQ(parcel.bytes.data[8], 2);               /* the version that has mappings */
+        CHECK_EQ(parcel.bytes.data[8], 2);               /* the manifest version that has mappings */
         OWNED(kvmem_region) region = open_parcel(&parcel, 0);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
@@ -64,12 +64,12 @@ TEST(what_it_lies_in_is_carried_and_no_more) {
     }
 }
 
-static void refuse_share(const kvmem_region *region, uint32_t way, const char *part) {
-    const kvmem_share_options options = {.struct_size = sizeof(options), .transport = way};
+static void refuse_share(const kvmem_region *region, uint32_t transport, const char *part) {
+    const kvmem_share_options options = {.struct_size = sizeof(options), .transport = transport};
     REFUSE(KVMEM_STATUS_UNSUPPORTED, part, kvmem_share_create_region, region, &options);
 }
 
-TEST(what_was_created_to_stay_is_not_shared) {
+TEST(mappings_that_are_not_exportable_are_not_shared) {
     OPENED(span, span, 0, 2, 2);
     OWNED(kvmem_region) region = region_adopt_on_gpu(span.address + 4096, span.granule, NULL);
     refuse_share(region, KVMEM_SHARE_AUTO, "requestedHandleTypes");
@@ -78,7 +78,7 @@ TEST(what_was_created_to_stay_is_not_shared) {
     refuse_share(region, KVMEM_SHARE_IPC, "IPC handle");
 }
 
-TEST(one_mapping_that_stays_keeps_all_of_it) {
+TEST(one_mapping_that_is_not_exportable_fails_the_share) {
     CLEANUP(span_close) span span;
     span_open_exportable(&span, 0, EXPORTABLE, 3, 2);
     span.handle_types = 0;
@@ -89,23 +89,23 @@ TEST(one_mapping_that_stays_keeps_all_of_it) {
     OWN(kvmem_share, share, kvmem_share_create_region, first, NULL);
 }
 
-/* Plain memory has no file descriptor, and two allocations side by side no common handle. */
-TEST(plain_memory_has_its_own_way) {
+/* Plain memory has no file descriptor, and two adjacent allocations have no common handle. */
+TEST(plain_device_memory_is_shared_by_ipc_only) {
     ENGINE_MEMORY(address, 0, MIB);
     OWNED(kvmem_region) region = region_adopt_on_gpu(address, MIB, NULL);
     refuse_share(region, KVMEM_SHARE_FD, "plain device memory");
     refuse_share(region, KVMEM_SHARE_FABRIC, "plain device memory");
 }
 
-TEST(a_layout_of_it_is_moved_both_ways) {
+TEST(blocks_of_a_mapped_layout_move_in_both_directions) {
     const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3});
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         CLEANUP(peer_finish) peer owner = holder_start();
         CLEANUP(exchange_close) exchange both;
-        exchange_open(&both, owner, &(exchange_terms){.there = MEMORY_MAPPED, .here = MEMORY_DEVICE,
-                                                      .layout_kind = kind, .lie = BLOCKS_APART});
+        exchange_open(&both, owner, &(exchange_options){.there = MEMORY_MAPPED, .here = MEMORY_DEVICE,
+                                                      .layout_kind = kind, .placement = BLOCKS_APART});
         both.mapped = open_layout(&both.parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
-        exchange_take(&both, both.mapped, &move, KVMEM_PATH_CUDA_KERNEL);
+        exchange_run(&both, both.mapped, &move, KVMEM_PATH_CUDA_KERNEL);
         exchange_give(&both, both.mapped, &move, 0);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates, and copies by the CPU, by file I/O or by the driver.
+// Creates memory, and copies it by the CPU, by file I/O or by the driver.
 #include "memory.h"
 
 #include "driver.h"
@@ -53,11 +53,11 @@ bool memory_goes_by_handle(memory_kind kind) {
     return kind == MEMORY_DEVICE || kind == MEMORY_ADOPTED || kind == MEMORY_FABRIC;
 }
 
-uint32_t memory_way(memory_kind kind) {
+uint32_t memory_transport(memory_kind kind) {
     return kind == MEMORY_FABRIC ? KVMEM_SHARE_FABRIC : KVMEM_SHARE_AUTO;
 }
 
-uint32_t memory_way_found(memory_kind kind) {
+uint32_t memory_transport_found(memory_kind kind) {
     switch (kind) {
     case MEMORY_DEVICE:
     case MEMORY_ADOPTED: return KVMEM_SHARE_IPC;
@@ -84,14 +84,15 @@ static kvmem_region *create_system(memory_kind kind, uint64_t size) {
     return MADE(kvmem_region, kvmem_region_create_system, &options);
 }
 
-/* From the middle of the file, mapped by kvmem. The engine closes its file descriptor. */
+/* From the middle of a file that kvmem maps. The engine closes its file descriptor. */
 static kvmem_region *adopt_part(uint64_t size) {
     kvmem_adopt_file_options options;
     kvmem_adopt_file_options_init(&options, sizeof(options));
     options.fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(options.fd >= 0);
     CHECK_EQ(ftruncate(options.fd, (off_t)(size + 2 * ADOPTED_OFFSET)), 0);
-    CHECK_EQ(fchmod(options.fd, 0600), 0); /* importers that may only read must not open it again to write */
+    CHECK_EQ(fchmod(options.fd, 0600), 0); /* importers that may only read must not be able to open it again
+                                              for writing */
     options.offset = ADOPTED_OFFSET;
     options.size = size;
     GET(kvmem_region *, region, kvmem_region_adopt_file, &options);
@@ -151,7 +152,7 @@ static bool is_on_gpu(const kvmem_region_info *info) {
     return info->tier == KVMEM_TIER_DEVICE || info->tier == KVMEM_TIER_ELASTIC;
 }
 
-/* The file of a region is read and written past its own pages, from pages. */
+/* Reads or writes the file of a region past its own pages, through aligned buffers. */
 static void file_io(const kvmem_region_info *info, uint64_t offset, void *bytes, uint64_t size, bool writes) {
     CHECK_EQ(offset % PAGE + size % PAGE, 0);
     CLEANUP(test_free) void *pages = aligned_alloc(PAGE, size);
@@ -171,7 +172,7 @@ void memory_write(const kvmem_region *region, uint64_t offset, const void *bytes
     if (is_on_gpu(&info)) {
         enter_device(info.device_id);
         CU(cuMemcpyHtoD_v2(info.address + offset, bytes, size));
-        CU(cuCtxSynchronize()); /* a copy may return when it has read its source */
+        CU(cuCtxSynchronize()); /* a copy may return once its source was read */
         leave_device(info.device_id);
     } else if (info.tier == KVMEM_TIER_DISK) {
         file_io(&info, offset, (void *)(uintptr_t)bytes, size, true);

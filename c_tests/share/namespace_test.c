@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of different PID namespaces, as those of different containers are: they do not see each other by
-// their numbers.
+// Processes in different PID namespaces, as in different containers: they do not see each other's process
+// ids.
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
@@ -8,14 +8,15 @@
 HOLDER_ROLE
 
 #ifdef KVMEM_TEST_SHARE_GPU
-/* What goes by file descriptors. A handle names its process in a way that the stand-in does not follow into
-   another namespace. */
+/* Kinds shared by file descriptor. A handle contains the process id of its exporter, which the stand-in does
+   not resolve across namespaces. */
 static const memory_kind kinds[] = {MEMORY_PINNED, MEMORY_ELASTIC, MEMORY_MAPPED};
 #else
 static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_PART, MEMORY_DISK};
 #endif
 
-/* From here peers are started in a new namespace: the first is number 1 there, and the others end with it. */
+/* Peers started after this are in a new namespace: the first has process id 1 there, and the others end with
+   it. */
 static int enter_new_namespace(void) {
     const int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
     CHECK(own >= 0);
@@ -36,13 +37,13 @@ static peer start_in_new_namespace(void) {
     return started;
 }
 
-TEST(an_owner_elsewhere_is_seen_to_live_and_to_end) {
+TEST(an_owner_in_another_namespace_is_checked) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = start_in_new_namespace();
         holder_make(&owner, kinds[i], NULL, 1);
         CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         kvmem_share *share = parcel_share(&parcel);
-        CHECK_EQ(share_info(share).pid, 1); /* as that process counts */
+        CHECK_EQ(share_info(share).pid, 1); /* as in that namespace */
         kvmem_share_destroy(share);
         OWNED(kvmem_region) region = open_parcel(&parcel, 0);
         memory_check(region, 1);
@@ -56,7 +57,7 @@ TEST(an_owner_elsewhere_is_seen_to_live_and_to_end) {
     }
 }
 
-TEST(an_importer_elsewhere_is_counted_until_it_ends) {
+TEST(an_importer_in_another_namespace_is_counted_until_it_ends) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         OWNED(kvmem_region) region = memory_create(kinds[i], MEMORY_SIZE, NULL);
         memory_fill(region, 1);
@@ -72,8 +73,8 @@ TEST(an_importer_elsewhere_is_counted_until_it_ends) {
     }
 }
 
-/* Its /proc is still the outer one, which has other processes under its number and its peers'. */
-TEST(the_outer_proc_misleads_nobody) {
+/* Its /proc is still that of the outer namespace, in which its process ids belong to other processes. */
+TEST(a_proc_of_another_namespace_does_not_mislead_the_check) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         const int own = enter_new_namespace();
         CLEANUP(peer_finish) peer owner = holder_start();
@@ -93,7 +94,7 @@ TEST(the_outer_proc_misleads_nobody) {
 }
 
 #ifdef KVMEM_TEST_SHARE_GPU
-TEST(a_handle_from_elsewhere_is_an_error) {
+TEST(a_handle_from_another_namespace_fails) {
     CLEANUP(peer_finish) peer owner = start_in_new_namespace();
     holder_make(&owner, MEMORY_DEVICE, NULL, 1);
     CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares and NIXL: layouts that are reached by it where they can't be mapped, and mapped ones that are
-// registered.
+// Shares and NIXL: layouts that cannot be mapped are accessed by NIXL, and mapped layouts are registered with
+// it.
 #include "exchange.h"
 #include "forged.h"
 #include "opened.h"
@@ -12,12 +12,12 @@ static const kv_move all_layers = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3});
 typedef exchange fixture;
 static kvmem_agent *agent;
 
-/* A process that shares a layout; both register theirs. */
+/* A process that shares a layout. Both processes register theirs with an agent. */
 static void fixture_open(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
     agent = agent_open("importer");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     exchange_open(fixture, holder_start(),
-                  &(exchange_terms){.there = kind, .layout_kind = 1, .agent_there = "owner",
+                  &(exchange_options){.there = kind, .layout_kind = 1, .agent_there = "owner",
                                                              .agent = agent, .options = options});
 }
 
@@ -29,10 +29,10 @@ static void fixture_close(fixture *fixture) {
 
 static uint32_t locality_of(const kvmem_layout *layout) { return layout_info(layout).locality; }
 
-/* Blocks go in and out of it, by these paths. */
-static void move_both_ways(fixture *fixture, const kvmem_layout *shared, uint32_t in, uint32_t out) {
+/* Moves blocks into the layout and out of it, by these paths. */
+static void move_in_both_directions(fixture *fixture, const kvmem_layout *shared, uint32_t in, uint32_t out) {
     const kv_move back = KV_MOVE(3, {3, 4});
-    CHECK_EQ(exchange_take(fixture, shared, &all_layers, in).path, in);
+    CHECK_EQ(exchange_run(fixture, shared, &all_layers, in).path, in);
     blocks_write(fixture->own, &fixture->here);
     CHECK_EQ(exchange_give(fixture, shared, &back, out).path, out);
 }
@@ -47,7 +47,7 @@ static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .tra
 static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                .flags = KVMEM_SHARE_READ_ONLY};
 
-TEST(without_memory_it_is_reached_by_nixl) {
+TEST(a_share_without_memory_is_accessed_by_nixl) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, &by_nixl);
     kvmem_share *share = parcel_share(&fixture.parcel);
     GET(kvmem_share_info, info, kvmem_share_get_info, share);
@@ -62,23 +62,23 @@ TEST(without_memory_it_is_reached_by_nixl) {
                   "no memory");
     OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, 0, agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
-    move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
+    move_in_both_directions(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
 }
 
 TEST(the_importer_chooses_between_mapping_and_nixl) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, 0, agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
-    move_both_ways(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
+    move_in_both_directions(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
     OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
-    move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
+    move_in_both_directions(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
     blocks_check(mapped, &fixture.there);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, NULL, KVMEM_STATUS_INVALID_ARGUMENT, "agent");
 }
 
-/* As from another machine: its memory can't be mapped, its agent can be reached. */
-TEST(what_cannot_be_mapped_is_reached_by_nixl) {
+/* As from another machine: the memory cannot be mapped, but the agent can be reached. */
+TEST(a_layout_that_cannot_be_mapped_is_accessed_by_nixl) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     forge_text(&fixture.parcel, "boot_id", "another");
     refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "another machine");
@@ -88,17 +88,17 @@ TEST(what_cannot_be_mapped_is_reached_by_nixl) {
                   "another machine");
     OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, 0, agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
-    move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
+    move_in_both_directions(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
 }
 
-/* A share that is damaged is not opened by another way. */
-TEST(what_is_corrupt_is_not_reached_by_nixl) {
+/* A damaged share fails; NIXL is not used instead. */
+TEST(a_corrupt_share_is_not_accessed_by_nixl) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     forge_bytes(&fixture.parcel, "id");
     refuse_layout(&fixture.parcel, 0, agent, KVMEM_STATUS_CORRUPT, "another region");
 }
 
-TEST(nixl_is_not_told_what_is_only_to_be_read) {
+TEST(a_read_only_share_is_not_accessed_by_nixl) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, &to_be_read);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, agent, KVMEM_STATUS_UNSUPPORTED,
                   "read-only");
@@ -123,11 +123,11 @@ TEST(a_mapped_layout_is_registered_on_demand) {
         OWN(kvmem_region, region, kvmem_layout_get_region, mapped, i);
         CHECK_EQ(region_info(region).registration_count, 1);
     }
-    move_both_ways(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
+    move_in_both_directions(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
 }
 
-/* Memory of one peer is mapped here, that of another reached by NIXL: blocks go there, but not from a
- * file. */
+/* One peer's memory is mapped, another's is accessed by NIXL: blocks move between them, unless the mapped
+   memory is a file. */
 TEST(mapped_memory_and_a_remote_layout) {
     static const kvmem_block_pair back[] = {{2, 4}, {5, 1}};
     const kv_move some = {back, NUM(back), 0, 1, 2};
@@ -170,25 +170,25 @@ TEST(a_file_is_mapped_and_registered) {
     kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     blocks_check(mapped, &fixture.there);
-    move_both_ways(&fixture, mapped, KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_NIXL_FILE_WRITE);
-    move_both_ways(&fixture, mapped, KVMEM_PATH_PREAD, KVMEM_PATH_PREAD);
+    move_in_both_directions(&fixture, mapped, KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_NIXL_FILE_WRITE);
+    move_in_both_directions(&fixture, mapped, KVMEM_PATH_PREAD, KVMEM_PATH_PREAD);
     kvmem_layout_destroy(mapped);
-    /* Files are not reached. */
+    /* Files cannot be accessed by NIXL. */
     CHECK_EQ(holder_refuse_share(&fixture.owner, &by_nixl), KVMEM_STATUS_INVALID_STATE);
 }
 
-TEST(a_file_to_be_read_is_read) {
+TEST(a_read_only_file_is_read) {
     OPENED(fixture, fixture, MEMORY_DISK, &to_be_read);
     OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, agent);
     const uint32_t paths[] = {KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_PREAD};
     for (size_t i = 0; i < NUM(paths); i++)
-        CHECK_EQ(exchange_take(&fixture, mapped, &all_layers, paths[i]).path, paths[i]);
+        CHECK_EQ(exchange_run(&fixture, mapped, &all_layers, paths[i]).path, paths[i]);
     const kvmem_transfer_options options = kv_transfer_options(&all_layers);
     REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "", kvmem_transfer_create, fixture.own, mapped, &options);
 }
 
-/* Memory without a file behind it, in this process; without an agent there is no way at all. */
-TEST(what_was_not_made_shareable_goes_by_nixl_only) {
+/* Memory of this process without a file. Without an agent it cannot be shared at all. */
+TEST(memory_that_is_not_shareable_is_accessed_by_nixl_only) {
     kvmem_agent *agents[] = {agent_open("here"), NULL};
     for (size_t i = 0; i < NUM(agents); i++) {
         const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
@@ -205,15 +205,15 @@ TEST(what_was_not_made_shareable_goes_by_nixl_only) {
     kvmem_agent_destroy(agents[0]);
 }
 
-/* An agent that moves bytes to files alone has nothing for peers: the memory is shared without it. */
-TEST(an_agent_that_reaches_no_peer_does_not_keep_memory_from_being_shared) {
+/* An agent whose plugins only serve files cannot reach a peer. The memory is shared without it. */
+TEST(an_agent_that_reaches_no_peer_does_not_prevent_sharing) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "files", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
     OWNED(kvmem_layout) layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, agent);
-    const uint32_t ways[] = {KVMEM_SHARE_AUTO, KVMEM_SHARE_FD};
-    for (size_t i = 0; i < NUM(ways); i++) {
-        const kvmem_share_options options = {.struct_size = sizeof(options), .transport = ways[i]};
+    const uint32_t transports[] = {KVMEM_SHARE_AUTO, KVMEM_SHARE_FD};
+    for (size_t i = 0; i < NUM(transports); i++) {
+        const kvmem_share_options options = {.struct_size = sizeof(options), .transport = transports[i]};
         OWN(kvmem_share, share, kvmem_share_create_layout, layout, &options);
         CLEANUP(parcel_close) parcel parcel = parcel_of(share);
         CLEANUP(peer_finish) peer importer = holder_start();
@@ -223,10 +223,10 @@ TEST(an_agent_that_reaches_no_peer_does_not_keep_memory_from_being_shared) {
     REFUSE(KVMEM_STATUS_INVALID_STATE, "which has POSIX", kvmem_layout_export, layout);
 }
 
-/* What the log says of how a layout is reached, at the level that is asked for. */
+/* What the log reports about how a layout is accessed, at the requested level. */
 static char logged[256];
 
-static void note_reach(uint32_t level, const char *target, const char *message, void *user_data) {
+static void note_access(uint32_t level, const char *target, const char *message, void *user_data) {
     (void)target;
     (void)user_data;
     if (level == KVMEM_LOG_INFO && strstr(message, "accessed by NIXL") != NULL)
@@ -235,7 +235,7 @@ static void note_reach(uint32_t level, const char *target, const char *message, 
 
 static void expect_logged(const parcel *parcel, kvmem_agent *agent, uint32_t locality, const char *part) {
     logged[0] = '\0';
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_INFO, note_reach, NULL, ERR));
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_INFO, note_access, NULL, ERR));
     OWNED(kvmem_layout) layout = open_layout(parcel, 0, agent);
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     CHECK_EQ(locality_of(layout), locality);
@@ -243,8 +243,8 @@ static void expect_logged(const parcel *parcel, kvmem_agent *agent, uint32_t loc
     CHECK(part[0] != '\0' || logged[0] == '\0');
 }
 
-/* Nobody asked for the one or the other. */
-TEST(why_it_is_reached_by_nixl_is_logged) {
+/* Neither mapping nor NIXL was requested. */
+TEST(the_reason_for_access_by_nixl_is_logged) {
     {
         OPENED(fixture, fixture, MEMORY_SYSTEM, &by_nixl);
         expect_logged(&fixture.parcel, agent, KVMEM_LOCALITY_REMOTE, "contains no memory handles");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts a holder, has it make a region, and has it share that.
+// Starts a holder, which creates a region and shares it.
 #include "offer.h"
 
 void offer_open_of(offer *offer, peer owner, memory_kind kind, const kvmem_share_options *options) {
@@ -13,14 +13,14 @@ void offer_open(offer *offer, memory_kind kind, const kvmem_share_options *optio
     offer_open_of(offer, holder_start(), kind, options);
 }
 
-void offer_forget(offer *offer) {
+void offer_detach(offer *offer) {
     parcel_close(&offer->parcel);
     scratch_remove(&offer->directory);
 }
 
 void offer_close(offer *offer) {
     peer_finish(&offer->owner);
-    offer_forget(offer);
+    offer_detach(offer);
 }
 
 uint64_t offer_importers(const offer *offer) { return holder_holders(&offer->owner, HOLDING_OWN).importers; }

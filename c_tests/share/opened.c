@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the share, opens it, and lets go of the share.
+// Creates the share, opens it, and destroys the share.
 #include "opened.h"
 
 static uint64_t trust = KVMEM_OPEN_TRUST_OWNER;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that see the GPUs in different orders, or not the same ones. Fails where there is one GPU.
+// Processes that see the GPUs in different orders, or see different GPUs. Fails on a machine with one GPU.
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
@@ -10,7 +10,7 @@ HOLDER_ROLE
 
 static const memory_kind kinds[] = {MEMORY_DEVICE, MEMORY_ADOPTED, MEMORY_MAPPED, MEMORY_ELASTIC};
 
-TEST(its_device_is_found_whatever_its_ordinal) {
+TEST(the_device_is_found_by_its_uuid) {
     CHECK(driver_devices() >= 2);
     for (size_t i = 0; i < NUM(kinds); i++) {
         CLEANUP(peer_finish) peer owner = peer_start_with("holder", "CUDA_VISIBLE_DEVICES", "1,0");
@@ -25,7 +25,7 @@ TEST(its_device_is_found_whatever_its_ordinal) {
     }
 }
 
-/* The UUID of a device as tools write it. */
+/* The UUID of a device as tools print it. */
 static void write_uuid(int device, char text[64]) {
     GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, device);
     size_t length = (size_t)sprintf(text, "GPU");
@@ -46,10 +46,10 @@ TEST(a_device_that_is_not_visible_is_named) {
         holder_make(&owner, kinds[i], NULL, 1);
         CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         CHECK_EQ(holder_open(&blind, &parcel, 0), KVMEM_STATUS_NOT_FOUND);
-        char *told = holder_message(&blind);
-        CHECK_HAS(told, uuid);
-        CHECK_HAS(told, "CUDA_VISIBLE_DEVICES");
-        free(told);
+        char *reason = holder_message(&blind);
+        CHECK_HAS(reason, uuid);
+        CHECK_HAS(reason, "CUDA_VISIBLE_DEVICES");
+        free(reason);
         CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
         CHECK_EQ(holder_open(&seeing, &parcel, 0), KVMEM_STATUS_OK);
         CHECK_EQ(holder_info(&seeing, HOLDING_OPENED).device_id, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of another process's on one GPU, opened for another GPU of this one: its kernels reach it, both
-// ways. Skipped with one GPU; if the two GPUs do not reach each other, most cases are skipped.
+// Memory of a peer on one GPU, opened for another GPU of this process: kernels of that GPU read and write it.
+// Skipped with one GPU; if the two GPUs cannot access each other, most cases are skipped.
 #include "offer.h"
 #include "kinds.h"
 #include "opened.h"
@@ -10,12 +10,12 @@ REQUIRES(lacks_two_gpus)
 
 HOLDER_ROLE
 
-#define OWNER 0 /* the GPU that the memory lies on */
+#define OWNER 0 /* the GPU that the memory is located on */
 #define USER 1  /* the GPU that uses it */
 
 static const struct {
     memory_kind memory;
-    blocks_lie lie;
+    blocks_placement placement;
 } places[] = {
     {MEMORY_DEVICE, BLOCKS_TOGETHER},
     {MEMORY_DEVICE, BLOCKS_APART},
@@ -38,7 +38,7 @@ typedef struct fixture {
 static void fixture_open(fixture *fixture, size_t place) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
     fixture->owner = holder_start();
-    holder_build(&fixture->owner, places[place].memory, 1, places[place].lie, NULL, 1);
+    holder_build(&fixture->owner, places[place].memory, 1, places[place].placement, NULL, 1);
     fixture->parcel = holder_share(&fixture->owner, NULL);
     kv_model_open(&fixture->there, &config, 1);
     side_open(&fixture->here, PLACE_DEVICE, USER, &config, NULL, 2);
@@ -51,7 +51,7 @@ static void fixture_close(fixture *fixture) {
     peer_finish(&fixture->owner);
 }
 
-static bool can_reach(void) {
+static bool has_peer_access(void) {
     CHECK(driver_devices() >= 2);
     GET(bool, can, kvmem_cuda_can_access, USER, OWNER);
     GET(bool, can_be, kvmem_cuda_can_access, OWNER, USER);
@@ -60,7 +60,7 @@ static bool can_reach(void) {
 }
 
 static int retain_both(void) {
-    if (!can_reach()) SKIP("GPUs that reach each other: %d and %d of this machine do not", OWNER, USER);
+    if (!has_peer_access()) SKIP("GPUs that can access each other: %d and %d of this machine cannot", OWNER, USER);
     retain_device(OWNER);
     retain_device(USER);
     return USER;
@@ -71,10 +71,10 @@ static void release_both(const int *user) {
     release_device(*user);
 }
 
-/* Two GPUs that reach each other, retained until the scope ends. */
+/* Retains two GPUs that can access each other until the end of the scope. */
 #define RETAIN_BOTH CLEANUP(release_both) const int retained_user = retain_both()
 
-TEST(its_kernels_pull_and_push) {
+TEST(kernels_read_and_write_the_memory) {
     RETAIN_BOTH;
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(fixture, fixture, place);
@@ -91,8 +91,8 @@ TEST(its_kernels_pull_and_push) {
     }
 }
 
-/* Host memory of this process: the GPU that the memory was opened for does the work. */
-TEST(it_goes_to_the_host_and_back) {
+/* Host memory of this process: the GPU that the memory was opened for runs the transfer. */
+TEST(blocks_move_to_the_host_and_back) {
     RETAIN_BOTH;
     OPENED(fixture, fixture, 0);
     OPENED(side, host, PLACE_PINNED, USER, &fixture.here.model.config, NULL, 3);
@@ -109,15 +109,15 @@ TEST(it_goes_to_the_host_and_back) {
     }
 }
 
-TEST(out_of_reach_it_is_not_opened) {
-    if (can_reach()) SKIP("GPUs that do not reach each other: %d and %d of this machine do", OWNER, USER);
+TEST(without_peer_access_it_is_not_opened) {
+    if (has_peer_access()) SKIP("GPUs that cannot access each other: %d and %d of this machine can", OWNER, USER);
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(offer, offer, places[place].memory, NULL);
         refuse_parcel_for(&offer.parcel, 0, USER, KVMEM_STATUS_UNSUPPORTED, "cannot access");
     }
 }
 
-/* What the region holds, through the GPU it was opened for. */
+/* Checks the region through the GPU that it was opened for. */
 static void check_through_user(const kvmem_region *region, uint32_t seed) {
     const kvmem_region_info info = region_info(region);
     CLEANUP(test_free) unsigned char *expected = test_allocate(info.size);
@@ -127,8 +127,8 @@ static void check_through_user(const kvmem_region *region, uint32_t seed) {
     CHECK_BYTES(bytes, expected, info.size);
 }
 
-/* One mapping for each GPU, each counted for itself; or a driver that has one a process, which is told. */
-TEST(each_gpu_has_a_mapping_of_its_own) {
+/* Each GPU has its own mapping, counted separately. A driver with one mapping per process reports it. */
+TEST(each_gpu_has_its_own_mapping) {
     RETAIN_BOTH;
     OPENED(offer, offer, MEMORY_DEVICE, NULL);
     kvmem_region *own = open_parcel(&offer.parcel, 0);
@@ -149,7 +149,7 @@ TEST(each_gpu_has_a_mapping_of_its_own) {
     }
     kvmem_region *again = open_parcel_for(&offer.parcel, 0, USER);
     CHECK_EQ(region_info(other).address, region_info(again).address);
-    CHECK_EQ(region_info(other).device_id, OWNER); /* where it lies */
+    CHECK_EQ(region_info(other).device_id, OWNER); /* where the memory is located */
     CALL(kvmem_region_destroy(own));
     CALL(kvmem_region_destroy(named));
     CHECK_EQ(holder_holders(&offer.owner, HOLDING_OWN).importers, 1);
@@ -162,8 +162,9 @@ TEST(each_gpu_has_a_mapping_of_its_own) {
     peer_finish(&offer.owner);
 }
 
-/* A kernel of a GPU that it was not opened for does not reach it, and the transfer says how it would. */
-TEST(opened_for_another_it_is_left_to_the_driver) {
+/* Kernels of a GPU that the memory was not opened for cannot access it. The error says how to open it for
+   that GPU. */
+TEST(memory_opened_for_another_gpu_is_copied_by_the_driver) {
     RETAIN_BOTH;
     OPENED(fixture, fixture, 0);
     const kvmem_layout *own = fixture.here.model.layout;
@@ -175,8 +176,8 @@ TEST(opened_for_another_it_is_left_to_the_driver) {
     side_check(&fixture.here);
 }
 
-/* Where there is nothing to choose nothing is changed. */
-TEST(other_memory_is_opened_as_ever) {
+/* Memory without this choice is opened as without the option. */
+TEST(other_memory_ignores_the_device) {
     static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK, MEMORY_PINNED};
     for (size_t i = 0; i < NUM(kinds); i++) {
         OPENED(offer, offer, kinds[i], NULL);
@@ -185,7 +186,7 @@ TEST(other_memory_is_opened_as_ever) {
     }
 }
 
-TEST(a_gpu_that_is_not_there_is_refused) {
+TEST(a_gpu_that_does_not_exist_fails) {
     OPENED(offer, offer, MEMORY_DEVICE, NULL);
     refuse_parcel_for(&offer.parcel, 0, driver_devices(), KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
     refuse_parcel_for(&offer.parcel, 0, -1, KVMEM_STATUS_OUT_OF_RANGE, "there is no device");

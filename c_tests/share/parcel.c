@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes shares apart and puts them together, with the functions for engines that have a channel of their own.
+// Serializes shares and reads them, with the functions for engines that have their own channel.
 #include "parcel.h"
 
 enum { BYTES = 100, COUNT };

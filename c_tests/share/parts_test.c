@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layout of several parts is opened in another process: all parts, mapped, in regions of their own or
-// alternating in one.
+// A layout of several parts is opened in another process: all parts are mapped, in separate regions or
+// interleaved in one.
 #include "harness.h"
 #include "parts.h"
 
@@ -39,7 +39,7 @@ static void checksums_of(const kvmem_layout *layout, uint32_t checksums[PARTS_BL
     EXPECT_OK(kvmem_layout_checksum(layout, blocks, PARTS_BLOCKS, checksums, ERR));
 }
 
-/* The first regions of a cache are those of the parts in the order of names. */
+/* The first regions of a cache belong to its parts, sorted by name. */
 static void fill_regions(const kvmem_layout *layout, uint32_t seed) {
     GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
     for (size_t i = 0; i < info.num_regions; i++) {
@@ -49,8 +49,9 @@ static void fill_regions(const kvmem_layout *layout, uint32_t seed) {
     }
 }
 
-/* Shares a cache, says what its blocks are, and waits until the other process has written block 5. */
-static void own(int socket, kvmem_layout *(*build)(void)) {
+/* Shares a cache, sends the checksums of its blocks, and waits until the other process has written block
+   5. */
+static void export_cache(int socket, kvmem_layout *(*build)(void)) {
     OWNED(kvmem_layout) cache = build();
     fill_regions(cache, 3);
     OWN(kvmem_share, share, kvmem_share_create_layout, cache, NULL);
@@ -63,7 +64,7 @@ static void own(int socket, kvmem_layout *(*build)(void)) {
     CHECK_BYTES((unsigned char *)checksums, (unsigned char *)written, sizeof(written));
 }
 
-static void use(int socket, kvmem_layout *(*build)(void), uint64_t num_parts) {
+static void import_cache(int socket, kvmem_layout *(*build)(void), uint64_t num_parts) {
     OWN(kvmem_share, share, kvmem_share_receive, socket, KVMEM_TIMEOUT_FOREVER);
     uint32_t theirs[PARTS_BLOCKS], mine[PARTS_BLOCKS];
     CHECK_EQ(read(socket, theirs, sizeof(theirs)), (ssize_t)sizeof(theirs));
@@ -76,7 +77,7 @@ static void use(int socket, kvmem_layout *(*build)(void), uint64_t num_parts) {
     CHECK_EQ(of_layout.num_parts, num_parts);
     checksums_of(mapped, mine);
     CHECK_BYTES((unsigned char *)mine, (unsigned char *)theirs, sizeof(theirs));
-    /* Blocks go to a cache of this process, and another one comes back. */
+    /* Moves blocks to a cache of this process, and one back. */
     OWNED(kvmem_layout) copy = build();
     const kvmem_block_pair there = {5, 2}, back = {7, 5};
     kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &there, it.num_pairs = 1,
@@ -98,11 +99,11 @@ static void between_processes(kvmem_layout *(*build)(void), uint64_t num_parts) 
     CHECK(owner >= 0);
     if (owner == 0) {
         close(sockets[1]);
-        own(sockets[0], build);
+        export_cache(sockets[0], build);
         _exit(0);
     }
     close(sockets[0]);
-    use(sockets[1], build, num_parts);
+    import_cache(sockets[1], build, num_parts);
     int status = 0;
     CHECK_EQ(waitpid(owner, &status, 0), owner);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -113,12 +114,12 @@ TEST(parts_are_mapped_in_another_process) {
     between_processes(shareable, PARTS);
 }
 
-TEST(parts_that_alternate_in_a_region_are_mapped_in_another_process) {
+TEST(interleaved_parts_are_mapped_in_another_process) {
     between_processes(in_rows, 2);
 }
 
-/* What an owner says of parts is checked like everything else. */
-TEST(a_layout_of_parts_that_is_shared_by_nixl_needs_an_agent) {
+/* The owner's description of parts is checked like everything else. */
+TEST(sharing_a_layout_of_parts_by_nixl_needs_an_agent) {
     OWNED(kvmem_layout) cache = shareable();
     REFUSE(KVMEM_STATUS_INVALID_STATE, "NIXL cannot access the layout", kvmem_share_create_layout, cache,
            REF(OPTIONS(kvmem_share_options, it.transport = KVMEM_SHARE_REMOTE)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners that live, and that /proc does not show as others: their main thread has ended, another user may not
-// see them, or they count time differently. They are not called gone, and share and open like any other.
+// Live owners that /proc does not show as usual: their main thread has ended, another user may not see them,
+// or they are in another time namespace. They are not reported as lost, and share and open as usual.
 #include "offer.h"
 #include "kinds.h"
 #include "opened.h"
@@ -22,15 +22,15 @@ static void *serve(void *socket) {
     exit(EXIT_SUCCESS);
 }
 
-/* Role: a holder whose main thread ends before it is asked for anything. */
-ROLE(headless) {
+/* Role: a holder whose main thread ends before the first request. */
+ROLE(without_main_thread) {
     pthread_t server;
     CHECK_EQ(pthread_create(&server, NULL, serve, (void *)(intptr_t)socket), 0);
     pthread_exit(NULL);
 }
 
-/* Waits for its main thread to be a zombie, as /proc shows it. */
-static void await_headless(const peer *peer) {
+/* Waits until /proc shows its main thread as a zombie. */
+static void await_zombie(const peer *peer) {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)peer->pid);
     for (char state = 0; state != 'Z';) {
@@ -42,9 +42,9 @@ static void await_headless(const peer *peer) {
     }
 }
 
-static peer start_headless(void) {
-    const peer started = peer_start("headless");
-    await_headless(&started);
+static peer start_without_main_thread(void) {
+    const peer started = peer_start("without_main_thread");
+    await_zombie(&started);
     return started;
 }
 
@@ -52,7 +52,7 @@ static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_PART, MEMORY_DISK};
 
 TEST(an_owner_whose_main_thread_has_ended_lives) {
     for (size_t i = 0; i < NUM(kinds); i++) {
-        peer owner = start_headless();
+        peer owner = start_without_main_thread();
         holder_make(&owner, kinds[i], NULL, 1);
         CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         OWNED(kvmem_region) region = open_parcel(&parcel, 0);
@@ -66,7 +66,7 @@ TEST(an_owner_whose_main_thread_has_ended_lives) {
 TEST(an_importer_whose_main_thread_has_ended_opens) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         OPENED(offer, offer, kinds[i], NULL);
-        peer importer = start_headless();
+        peer importer = start_without_main_thread();
         CHECK_EQ(holder_open(&importer, &offer.parcel, 0), KVMEM_STATUS_OK);
         holder_check(&importer, HOLDING_OPENED, 1);
         CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
@@ -76,16 +76,16 @@ TEST(an_importer_whose_main_thread_has_ended_opens) {
     }
 }
 
-/* ---- /proc that hides the processes of others ---- */
+/* ---- /proc that hides the processes of other users ---- */
 
-/* Role: a holder of another user's, to whom /proc shows no processes but its own. */
-ROLE(blinded) {
+/* Role: a holder of another user, whose /proc shows only its own processes. */
+ROLE(with_hidden_proc) {
     CHECK_EQ(unshare(CLONE_NEWNS), 0);
     CHECK_EQ(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
     CHECK_EQ(mount("proc", "/proc", "proc", 0, "hidepid=2"), 0);
-    CHECK_EQ(setgid(NOBODY), 0);
-    CHECK_EQ(setuid(NOBODY), 0);
-    CHECK_EQ(prctl(PR_SET_DUMPABLE, 1), 0); /* its own files of /proc are its own again */
+    CHECK_EQ(setgid(NOBODY_UID), 0);
+    CHECK_EQ(setuid(NOBODY_UID), 0);
+    CHECK_EQ(prctl(PR_SET_DUMPABLE, 1), 0); /* its own files in /proc are owned by the user again */
     CHECK_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)getppid());
@@ -97,7 +97,7 @@ TEST(an_owner_that_proc_hides_lives) {
     require_other_users("an importer of another user");
     for (size_t i = 0; i < NUM(kinds); i++) {
         OPENED(offer, offer, kinds[i], NULL);
-        CLEANUP(peer_finish) peer importer = peer_start("blinded");
+        CLEANUP(peer_finish) peer importer = peer_start("with_hidden_proc");
         CHECK_EQ(holder_open(&importer, &offer.parcel, 0), KVMEM_STATUS_OK);
         CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
         peer_kill(&offer.owner);
@@ -108,8 +108,8 @@ TEST(an_owner_that_proc_hides_lives) {
 
 /* ---- another time namespace ---- */
 
-/* Role: a holder to which the machine seems to have started a day earlier. */
-ROLE(elder) {
+/* Role: a holder whose clock of the boot time is a day ahead. */
+ROLE(in_time_namespace) {
     static const char offsets[] = "boottime 86400 0\n";
     if (unshare(CLONE_NEWTIME) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWTIME) != 0)
         FAIL("this machine allows no time namespace: %s", strerror(errno));
@@ -117,7 +117,7 @@ ROLE(elder) {
     CHECK(file >= 0);
     CHECK_EQ(write(file, offsets, strlen(offsets)), (ssize_t)strlen(offsets));
     close(file);
-    const pid_t child = fork(); /* which is in that namespace; it has not called kvmem before */
+    const pid_t child = fork(); /* the child is in that namespace, and has not called kvmem before */
     CHECK(child >= 0);
     if (child == 0) {
         CHECK_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
@@ -129,9 +129,9 @@ ROLE(elder) {
     CHECK(WIFEXITED(state) && WEXITSTATUS(state) == EXIT_SUCCESS);
 }
 
-TEST(an_owner_that_counts_time_differently_lives) {
+TEST(an_owner_in_another_time_namespace_lives) {
     for (size_t i = 0; i < NUM(kinds); i++) {
-        peer owner = peer_start("elder");
+        peer owner = peer_start("in_time_namespace");
         holder_make(&owner, kinds[i], NULL, 1);
         CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         OWNED(kvmem_region) region = open_parcel(&parcel, 0);

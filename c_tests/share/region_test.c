@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A region of every kind opens in another process: the same bytes, what it is, as a whole and in parts.
+// Regions of every kind are opened in another process: the same bytes and the same info, as a whole and in
+// parts.
 #include "kinds.h"
 #include "offer.h"
 #include "opened.h"
@@ -19,7 +20,7 @@ static void check_share(const parcel *parcel, memory_kind kind, const peer *hold
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "of a region", kvmem_share_open_layout, share, NULL);
 }
 
-/* What there tells one kind from another is the same here. */
+/* The fields that distinguish the kinds are the same in both processes. */
 static void check_info(const kvmem_region *region, memory_kind kind, const peer *holder) {
     const kvmem_region_info there = holder_info(holder, HOLDING_OWN);
     const kvmem_region_info here = region_info(region);
@@ -37,7 +38,7 @@ static void check_info(const kvmem_region *region, memory_kind kind, const peer 
     CHECK((here.fd >= 0) == (there.fd >= 0));
 }
 
-TEST_EACH_KIND(bytes_are_seen_both_ways) {
+TEST_EACH_KIND(each_process_sees_the_others_writes) {
     OPENED(offer, fixture, kind, NULL);
     check_share(&fixture.parcel, kind, &fixture.owner);
     OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
@@ -74,7 +75,7 @@ TEST(views_are_shared_as_parts) {
     }
 }
 
-TEST_EACH_KIND(opened_twice_it_is_mapped_once) {
+TEST_EACH_KIND(a_region_opened_twice_is_mapped_once) {
     OPENED(offer, fixture, kind, NULL);
     CLEANUP(parcel_close) parcel second = holder_share(&fixture.owner, NULL);
     const size_t before = count_file_mappings();
@@ -95,7 +96,7 @@ TEST_EACH_KIND(opened_twice_it_is_mapped_once) {
     CHECK_EQ(holder_holders(&fixture.owner, HOLDING_OWN).importers, 0);
 }
 
-/* One mapping for each right that it is opened with, however often. */
+/* One mapping per access right, however often it is opened. */
 TEST_EACH_KIND(each_right_has_one_mapping) {
     OPENED(offer, fixture, kind, NULL);
     kvmem_region *both[2][2];
@@ -116,11 +117,11 @@ TEST_EACH_KIND(each_right_has_one_mapping) {
 }
 
 static kvmem_share *share_region(const kvmem_region *region, memory_kind kind) {
-    const kvmem_share_options options = {.struct_size = sizeof(options), .transport = memory_way(kind)};
+    const kvmem_share_options options = {.struct_size = sizeof(options), .transport = memory_transport(kind)};
     return MADE(kvmem_share, kvmem_share_create_region, region, &options);
 }
 
-TEST_EACH_KIND(opened_where_it_was_made_it_is_the_original) {
+TEST_EACH_KIND(opening_a_share_in_the_process_of_its_owner_gives_the_original) {
     SCRATCH(directory);
     kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
     kvmem_share *share = share_region(region, kind);
@@ -136,7 +137,7 @@ TEST_EACH_KIND(opened_where_it_was_made_it_is_the_original) {
     refuse_parcel(&parcel, 0, KVMEM_STATUS_NOT_FOUND, "has freed it");
 }
 
-TEST_EACH_KIND(what_was_opened_is_its_owners_to_share) {
+TEST_EACH_KIND(only_the_owner_can_share_a_region) {
     OPENED(offer, fixture, kind, NULL);
     OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
     OWN(kvmem_region, view, kvmem_region_create_view, region, 0, 4096);
@@ -144,15 +145,15 @@ TEST_EACH_KIND(what_was_opened_is_its_owners_to_share) {
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "", kvmem_share_create_region, view, NULL);
 }
 
-TEST_EACH_KIND(the_way_is_taken_or_refused) {
+TEST_EACH_KIND(each_transport_is_used_or_unsupported) {
     SCRATCH(directory);
     OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
     const bool by_ipc = kind == MEMORY_DEVICE || kind == MEMORY_ADOPTED;
     const bool by_fabric = kind == MEMORY_FABRIC;
     const struct {
-        uint32_t way;
+        uint32_t transport;
         kvmem_status status;
-    } ways[] = {
+    } transports[] = {
         {KVMEM_SHARE_AUTO, KVMEM_STATUS_OK},
         {KVMEM_SHARE_FD, by_ipc ? KVMEM_STATUS_UNSUPPORTED : KVMEM_STATUS_OK},
         {KVMEM_SHARE_IPC, by_ipc ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
@@ -160,9 +161,9 @@ TEST_EACH_KIND(the_way_is_taken_or_refused) {
         {KVMEM_SHARE_FABRIC, by_fabric ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
         {KVMEM_SHARE_FABRIC + 1, KVMEM_STATUS_INVALID_ARGUMENT},
     };
-    for (size_t i = 0; i < NUM(ways); i++) {
-        kvmem_share_options options = OPTIONS(kvmem_share_options, it.transport = ways[i].way);
+    for (size_t i = 0; i < NUM(transports); i++) {
+        kvmem_share_options options = OPTIONS(kvmem_share_options, it.transport = transports[i].transport);
         OWNED(kvmem_share) share = NULL;
-        EXPECT(ways[i].status, kvmem_share_create_region(region, &options, &share, ERR));
+        EXPECT(transports[i].status, kvmem_share_create_region(region, &options, &share, ERR));
     }
 }

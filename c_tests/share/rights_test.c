@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory shared to be read is read and nothing more: by this process's CPU, by its files, and by the library.
+// Memory that is shared read-only cannot be written: by the CPU, through its files, or by the library.
 #include "driver.h"
 #include "kinds.h"
 #include "offer.h"
@@ -10,7 +10,7 @@ HOLDER_ROLE
 static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                .flags = KVMEM_SHARE_READ_ONLY};
 
-/* The kernel writes there in this process's name, and is refused where this process would be killed. */
+/* The kernel writes there on behalf of this process, and returns EFAULT; a store would kill the process. */
 static void check_mapping_cannot_be_written(const kvmem_region *region) {
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
@@ -37,7 +37,7 @@ static void check_file_cannot_be_written(int fd) {
     CHECK_EQ(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
 }
 
-/* The driver refuses to start the copy, and goes on working; which code it gives is its own affair. */
+/* The driver fails to start the copy, and stays usable. Its error code is not specified. */
 static void check_driver_cannot_write(const kvmem_region *region) {
     static const unsigned char other[4096] = {0xA5, 0x5A};
     const kvmem_region_info info = region_info(region);
@@ -48,7 +48,7 @@ static void check_driver_cannot_write(const kvmem_region *region) {
         const CUresult after = driver_get()->cuStreamSynchronize(NULL);
         leave_device(info.device_id);
         if (result == CUDA_SUCCESS && after == CUDA_SUCCESS) {
-            FAIL("memory that is shared to be read was written at %#llx", (unsigned long long)ends[i]);
+            FAIL("memory that is shared read-only was written at %#llx", (unsigned long long)ends[i]);
         }
     }
 }
@@ -61,11 +61,11 @@ static void check_cannot_be_written(const kvmem_region *region, memory_kind kind
     else if (memory_is_mapped_apart(kind)) check_driver_cannot_write(region);
 }
 
-TEST_EACH_KIND(what_is_shared_to_be_read_is_read) {
+TEST_EACH_KIND(a_read_only_share_can_only_be_read) {
     OPENED(offer, fixture, kind, &to_be_read);
     OWNED(kvmem_share) share = parcel_share(&fixture.parcel);
     CHECK_EQ(share_info(share).read_only, 1);
-    CHECK_EQ(share_info(share).transport, memory_way_found(kind));
+    CHECK_EQ(share_info(share).transport, memory_transport_found(kind));
     OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
     memory_check(region, 1);
     check_cannot_be_written(region, kind);
@@ -77,7 +77,7 @@ TEST_EACH_KIND(what_is_shared_to_be_read_is_read) {
     memory_check(region, 2);
 }
 
-TEST_EACH_KIND(an_importer_may_take_less_than_is_granted) {
+TEST_EACH_KIND(an_importer_may_open_with_fewer_rights) {
     OPENED(offer, fixture, kind, NULL);
     OWNED(kvmem_region) reader = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_ONLY);
     OWNED(kvmem_region) writer = open_parcel(&fixture.parcel, 0);
@@ -93,8 +93,8 @@ TEST_EACH_KIND(an_importer_may_take_less_than_is_granted) {
     memory_check(reader, 2);
 }
 
-/* Asked for by name it is all or nothing; without a flag it is what is granted. */
-TEST_EACH_KIND(writing_is_asked_for_or_left_to_the_grant) {
+/* With a flag, the call gets that right or fails. Without one, it gets the rights that are granted. */
+TEST_EACH_KIND(the_access_flags_select_the_rights) {
     OPENED(offer, reading, kind, &to_be_read);
     refuse_parcel(&reading.parcel, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED,
                   "KVMEM_SHARE_READ_ONLY");
@@ -107,8 +107,8 @@ TEST_EACH_KIND(writing_is_asked_for_or_left_to_the_grant) {
     CHECK_EQ(region_info(asked).flags & KVMEM_REGION_READ_ONLY, 0);
 }
 
-/* Every file descriptor of a share to be read. */
-TEST_EACH_KIND(its_descriptors_can_only_be_read) {
+/* Every file descriptor of a read-only share. */
+TEST_EACH_KIND(descriptors_of_a_read_only_share_are_read_only) {
     OPENED(offer, fixture, kind, &to_be_read);
     check_file_cannot_be_written(fixture.parcel.fds[0]); /* the control block */
     if (memory_tier(kind) != KVMEM_TIER_DEVICE && memory_tier(kind) != KVMEM_TIER_ELASTIC) {
@@ -117,10 +117,11 @@ TEST_EACH_KIND(its_descriptors_can_only_be_read) {
     }
 }
 
-/* Also where all is granted, the control block is its owner's to write, whoever opens it anew. */
-TEST(nobody_writes_the_owners_control_block) {
+/* Only the owner may write the control block, even if all rights are granted: opening its descriptor again
+   for writing fails. */
+TEST(only_the_owner_writes_the_control_block) {
     OPENED(offer, fixture, FIRST_KIND, NULL);
-    const int again = reopen_fd(fixture.parcel.fds[0], O_RDWR); /* who may do anything gets this far */
+    const int again = reopen_fd(fixture.parcel.fds[0], O_RDWR); /* only privileged processes can open it */
     if (again >= 0) {
         CHECK_EQ(pwrite(again, "x", 1, 0), -1);
         CHECK_EQ(errno, EPERM);
@@ -131,12 +132,12 @@ TEST(nobody_writes_the_owners_control_block) {
 }
 
 #ifndef KVMEM_TEST_SHARE_GPU
-/* What another user gets who opens it anew to write: 0, or the errno. */
-static int reopened_by_another_user(int fd) {
+/* Opens a descriptor again for writing as another user. Returns 0 or the errno. */
+static int reopen_as_another_user(int fd) {
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0) _exit(255);
+        if (setgid(NOBODY_UID) != 0 || setuid(NOBODY_UID) != 0) _exit(255);
         _exit(reopen_fd(fd, O_RDWR) >= 0 ? 0 : errno);
     }
     int state = 0;
@@ -145,15 +146,16 @@ static int reopened_by_another_user(int fd) {
     return WEXITSTATUS(state);
 }
 
-/* The kernel lets whoever may write a file open a descriptor of it anew: that must be its owner alone. */
-TEST_EACH_KIND(no_other_user_opens_it_anew_to_write) {
+/* The kernel allows every user that may write a file to open its descriptor again. Only the owner may be able
+   to. */
+TEST_EACH_KIND(no_other_user_opens_a_descriptor_again_for_writing) {
     OPENED(offer, fixture, kind, &to_be_read);
     struct stat file;
     CHECK_EQ(fstat(fixture.parcel.fds[1], &file), 0);
     CHECK_EQ(file.st_mode & 0077, 0);
     CHECK_EQ(file.st_uid, geteuid());
-    if (can_test_other_users("another user that opens a descriptor anew"))
-        CHECK_EQ(reopened_by_another_user(fixture.parcel.fds[1]), EACCES);
+    if (can_test_other_users("another user that opens a descriptor again"))
+        CHECK_EQ(reopen_as_another_user(fixture.parcel.fds[1]), EACCES);
 }
 #endif
 
@@ -164,7 +166,7 @@ static bool gpu_locks_read_only(void) {
     return driver_get()->cuDeviceGetAttribute(&value, attribute, 0) == CUDA_SUCCESS && value != 0;
 }
 
-/* The GPU reads it where it lies, and its bytes are those of the seed. */
+/* The GPU reads the memory in place, and its bytes are those of the seed. */
 static void check_on_gpu(const kvmem_region *locked, uint32_t seed) {
     OWNED(kvmem_region) copy = memory_create(MEMORY_DEVICE, MEMORY_SIZE, NULL);
     enter_device(0);
@@ -175,7 +177,8 @@ static void check_on_gpu(const kvmem_region *locked, uint32_t seed) {
     memory_check(copy, seed);
 }
 
-/* Opened so, it is page-locked to be read where the GPU can, and refused with the reason where it can't. */
+/* With KVMEM_OPEN_PIN the memory is page-locked read-only if the GPU supports it; otherwise opening fails
+   with the reason. */
 static void lock_to_read(memory_kind kind, const kvmem_share_options *options, uint64_t flags) {
     OPENED(offer, fixture, kind, options);
     if (!gpu_locks_read_only()) {
@@ -191,14 +194,15 @@ static void lock_to_read(memory_kind kind, const kvmem_share_options *options, u
     check_on_gpu(locked, 1);
 }
 
-TEST(what_is_only_read_is_page_locked_where_the_gpu_can) {
+TEST(read_only_memory_is_page_locked_if_the_gpu_can) {
     lock_to_read(MEMORY_PINNED, &to_be_read, 0);
     lock_to_read(MEMORY_PINNED, NULL, KVMEM_OPEN_READ_ONLY);
     lock_to_read(MEMORY_SYSTEM, &to_be_read, 0);
 }
 
-/* Plain first, then page-locked: the one does not serve for the other, the other does for the one. */
-TEST(page_locked_is_more_than_plain) {
+/* Opened first plain, then page-locked: a plain mapping is not reused for a page-locked one, but a
+   page-locked one is reused for a plain one. */
+TEST(a_plain_mapping_is_not_used_as_page_locked) {
     OPENED(offer, fixture, MEMORY_PINNED, NULL);
     OWNED(kvmem_region) plain = open_parcel(&fixture.parcel, 0);
     CHECK_EQ(region_info(plain).tier, KVMEM_TIER_SYSTEM);
@@ -215,8 +219,8 @@ TEST(page_locked_is_more_than_plain) {
     CHECK_EQ(region_info(plain).address, region_info(locked).address);
 }
 
-/* The driver can copy to and from it as to what was page-locked here. */
-TEST(page_locked_memory_is_the_gpus_to_reach) {
+/* The driver can copy to and from it like memory that was page-locked in this process. */
+TEST(the_driver_copies_page_locked_memory) {
     OPENED(offer, fixture, MEMORY_PINNED, NULL);
     OWNED(kvmem_region) locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
     unsigned type = 0;

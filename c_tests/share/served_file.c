@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The little of the FUSE protocol that one regular file needs, in a process of its own: one that waits for a
-// file that it serves itself can't even be killed.
+// The part of the FUSE protocol that one regular file needs, in a separate process: a process that waits for
+// a file that it serves itself cannot even be killed.
 #include "served_file.h"
 
 #include "parcel.h"
@@ -15,22 +15,22 @@ typedef struct served_file {
     int device;
     pthread_mutex_t lock;
     uint64_t size;
-    uint64_t answers_left; /* how often it still tells its attributes */
-    uint64_t waiting;      /* the request that waits for them; 0 for none */
+    uint64_t replies_left; /* number of replies with attributes until the server stalls */
+    uint64_t waiting;      /* the request that waits for attributes; 0 for none */
 } served_file;
 
 #define NODE 2
-#define MOST_BYTES (64 * 1024)
+#define MAX_BYTES (64 * 1024)
 
 static void reply(const served_file *file, uint64_t request, int error, const void *body, size_t size) {
     const struct fuse_out_header head = {(uint32_t)(sizeof(head) + size), -error, request};
     const struct iovec parts[] = {{(void *)(uintptr_t)&head, sizeof(head)}, {(void *)(uintptr_t)body, size}};
     if (writev(file->device, parts, size > 0 ? 2 : 1) < 0) {
-        CHECK_EQ(errno, ENOENT); /* who asked has been interrupted */
+        CHECK_EQ(errno, ENOENT); /* the requesting thread was interrupted */
     }
 }
 
-/* Valid for no time: each fstat asks for them. */
+/* Valid for zero seconds, so that each fstat requests them. */
 static struct fuse_attr attributes(const served_file *file, uint64_t node) {
     struct fuse_attr found = {.ino = node, .nlink = 1, .blksize = 4096};
     found.mode = node == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0600;
@@ -38,24 +38,24 @@ static struct fuse_attr attributes(const served_file *file, uint64_t node) {
     return found;
 }
 
-static void tell_attributes(const served_file *file, uint64_t request, uint64_t node) {
+static void send_attributes(const served_file *file, uint64_t request, uint64_t node) {
     const struct fuse_attr_out out = {.attr = attributes(file, node)};
     reply(file, request, 0, &out, sizeof(out));
 }
 
 static void get_attributes(served_file *file, const struct fuse_in_header *asked) {
     pthread_mutex_lock(&file->lock);
-    const bool tells = asked->nodeid == FUSE_ROOT_ID || file->answers_left > 0;
+    const bool tells = asked->nodeid == FUSE_ROOT_ID || file->replies_left > 0;
     if (!tells) file->waiting = asked->unique;
-    else if (asked->nodeid != FUSE_ROOT_ID) file->answers_left--;
+    else if (asked->nodeid != FUSE_ROOT_ID) file->replies_left--;
     pthread_mutex_unlock(&file->lock);
-    if (tells) tell_attributes(file, asked->unique, asked->nodeid);
+    if (tells) send_attributes(file, asked->unique, asked->nodeid);
 }
 
 static void serve_one(served_file *file, const struct fuse_in_header *asked) {
     const struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION,
                                        .minor = 31,
-                                       .max_readahead = MOST_BYTES,
+                                       .max_readahead = MAX_BYTES,
                                        .max_background = 4,
                                        .congestion_threshold = 4,
                                        .max_write = 4096,
@@ -71,20 +71,20 @@ static void serve_one(served_file *file, const struct fuse_in_header *asked) {
     case FUSE_FORGET:
     case FUSE_BATCH_FORGET:
     case FUSE_INTERRUPT:
-        break; /* these are not answered */
+        break; /* requests without a reply */
     default:
         reply(file, asked->unique, ENOSYS, NULL, 0);
     }
 }
 
-/* Until the process ends. */
+/* Runs until the process ends. */
 static void *serve(void *argument) {
     served_file *file = argument;
-    static _Alignas(8) unsigned char bytes[MOST_BYTES];
+    static _Alignas(8) unsigned char bytes[MAX_BYTES];
     for (;;) {
         const ssize_t size = read(file->device, bytes, sizeof(bytes));
         if (size < 0 && (errno == ENODEV || errno == ECONNABORTED)) {
-            return NULL; /* no process has it open any more */
+            return NULL; /* no process has the file open any more */
         }
         if (size >= (ssize_t)sizeof(struct fuse_in_header)) {
             serve_one(file, (const struct fuse_in_header *)(const void *)bytes);
@@ -97,7 +97,7 @@ static void *serve(void *argument) {
     }
 }
 
-/* Mounts it, and opens it. */
+/* Mounts the file system, and opens its file. */
 static int open_served(served_file *file) {
     file->device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     CHECK(file->device >= 0);
@@ -110,39 +110,39 @@ static int open_served(served_file *file) {
     CHECK_EQ(pthread_detach(server), 0);
     const int fd = open(scratch_file(&directory, "file"), O_RDWR | O_CLOEXEC);
     const int error = errno;
-    CHECK_EQ(umount2(directory.path, MNT_DETACH), 0); /* it stays for those that have the file open */
+    CHECK_EQ(umount2(directory.path, MNT_DETACH), 0); /* open files stay usable */
     scratch_remove(&directory);
-    if (fd < 0) FAIL("open a file of the test's own: %s", strerror(error));
+    if (fd < 0) FAIL("open the served file: %s", strerror(error));
     return fd;
 }
 
-/* Gives the file away: this process must have nothing of it open when it ends. */
-static void hand_over(int socket, int fd) {
+/* Sends the file away: this process must not have it open when it ends. */
+static void send_away(int socket, int fd) {
     static unsigned char byte;
     const parcel parcel = {.bytes = {&byte, sizeof(byte)}, .fds = &fd, .num_fds = 1};
     parcel_send(socket, &parcel);
     close(fd);
 }
 
-static void go_on(served_file *file) {
+static void resume(served_file *file) {
     pthread_mutex_lock(&file->lock);
     const uint64_t waiting = file->waiting;
     file->waiting = 0;
-    file->answers_left = UINT64_MAX;
+    file->replies_left = UINT64_MAX;
     pthread_mutex_unlock(&file->lock);
-    if (waiting != 0) tell_attributes(file, waiting, NODE);
+    if (waiting != 0) send_attributes(file, waiting, NODE);
 }
 
-static void obey(served_file *file, int socket, uint32_t tag, uint64_t number) {
+static void serve_order(served_file *file, int socket, uint32_t tag, uint64_t number) {
     uint64_t stalls = 0;
     switch (tag) {
     case SERVED_OPEN:
         file->size = number;
-        hand_over(socket, open_served(file));
+        send_away(socket, open_served(file));
         return;
     case SERVED_STALL_AFTER:
         pthread_mutex_lock(&file->lock);
-        file->answers_left = number;
+        file->replies_left = number;
         pthread_mutex_unlock(&file->lock);
         break;
     case SERVED_STALLS:
@@ -150,17 +150,17 @@ static void obey(served_file *file, int socket, uint32_t tag, uint64_t number) {
         stalls = file->waiting != 0;
         pthread_mutex_unlock(&file->lock);
         break;
-    case SERVED_GO_ON: go_on(file); break;
+    case SERVED_GO_ON: resume(file); break;
     default: FAIL("no such request: %u", tag);
     }
     frame_send(socket, tag, &stalls, sizeof(stalls));
 }
 
 void served_file_role(int socket) {
-    static served_file file = {.device = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .answers_left = UINT64_MAX};
+    static served_file file = {.device = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .replies_left = UINT64_MAX};
     uint32_t tag = 0;
     for (uint64_t number = 0; frame_next_into(socket, &tag, &number, sizeof(number));)
-        obey(&file, socket, tag, number);
+        serve_order(&file, socket, tag, number);
 }
 
 void require_served_files(void) {
@@ -179,16 +179,16 @@ peer served_file_start(uint64_t size, int *fd) {
 }
 
 static uint64_t ask(const peer *server, uint32_t tag, uint64_t number) {
-    uint64_t answer = 0;
+    uint64_t reply_value = 0;
     frame_send(server->socket, tag, &number, sizeof(number));
-    frame_expect_into(server->socket, tag, &answer, sizeof(answer));
-    return answer;
+    frame_expect_into(server->socket, tag, &reply_value, sizeof(reply_value));
+    return reply_value;
 }
 
-void served_file_stall_after(const peer *server, uint64_t answers) {
-    ask(server, SERVED_STALL_AFTER, answers);
+void served_file_stall_after(const peer *server, uint64_t replies) {
+    ask(server, SERVED_STALL_AFTER, replies);
 }
 
 bool served_file_stalls(const peer *server) { return ask(server, SERVED_STALLS, 0) != 0; }
 
-void served_file_go_on(const peer *server) { ask(server, SERVED_GO_ON, 0); }
+void served_file_resume(const peer *server) { ask(server, SERVED_GO_ON, 0); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that another process serves (FUSE), and whose attributes that process may keep to itself: fstat then
-// waits.
+// A file that another process serves with FUSE. That process can withhold the attributes of the file; fstat
+// then blocks.
 #pragma once
 
 #include "harness.h"
@@ -11,12 +11,12 @@ void served_file_role(int socket);
 
 /* Skips the case if this process may not mount. */
 void require_served_files(void);
-/* Starts the file's server, and opens the file to read and write. When the server ends, nobody waits for
- * it. */
+/* Starts the server of the file, and opens the file for reading and writing. When the server ends, all
+   waiting calls return. */
 peer served_file_start(uint64_t size, int *fd);
-/* From here the attributes are told so many times; who then asks waits. */
-void served_file_stall_after(const peer *server, uint64_t answers);
-/* Whether somebody waits for them. */
+/* The server replies to this number of requests for attributes. Later requests wait. */
+void served_file_stall_after(const peer *server, uint64_t replies);
+/* Whether a request waits. */
 bool served_file_stalls(const peer *server);
-/* Tells them to whoever waits, and to all later. */
-void served_file_go_on(const peer *server);
+/* Replies to the waiting request, and to all later ones. */
+void served_file_resume(const peer *server);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sender claims and does not have takes no memory here: sparse memory that is to be page-locked, and
-// extents and parts of a layout beyond number. Needs the stand-in, which page-locks nothing meanwhile.
+// Memory that a sender claims without having it is not allocated here: sparse memory that is to be
+// page-locked, and huge numbers of extents and parts. Needs the stand-in driver, which locks no page in these
+// cases.
 #include "control.h"
 #include "foreign.h"
 #include "forged.h"
@@ -10,22 +11,22 @@
 
 HOLDER_ROLE
 
-/* No machine that runs this has as much. */
+/* More memory than any machine that runs this test. */
 #define TEBIBYTE (UINT64_C(1) << 40)
 
-/* Page-locked, it would be allocated, until the kernel ends the process. */
+/* Page-locking would allocate it, until the kernel kills the process. */
 TEST(sparse_memory_is_not_page_locked) {
     static const uint64_t flags[] = {0, KVMEM_OPEN_READ_ONLY};
     OPENED(offer, offer, MEMORY_PINNED, NULL);
     CLEANUP(parcel_close) struct parcel sparse = parcel_copy(&offer.parcel);
-    forge_integer(&sparse, "size", TEBIBYTE); /* of the region: the first of that name */
+    forge_integer(&sparse, "size", TEBIBYTE); /* of the region: the first field of that name */
     foreign_put(&sparse, 1, foreign_memory(TEBIBYTE));
     for (size_t i = 0; i < NUM(flags); i++) {
-        /* In place of locking any of it, were it asked to. */
+        /* Fails instead of locking pages, if the call is made. */
         SIM(sim_fail("cuMemHostRegister_v2", SIM_EVERY_CALL, CUDA_ERROR_NOT_PERMITTED));
         refuse_parcel(&sparse, flags[i] | KVMEM_OPEN_PIN, KVMEM_STATUS_OUT_OF_MEMORY, "are available");
         SIM(sim_reset());
-        CHECK_EQ(try_parcel(&sparse, flags[i]), KVMEM_STATUS_OK); /* mapped alone it takes none */
+        CHECK_EQ(try_parcel(&sparse, flags[i]), KVMEM_STATUS_OK); /* mapping alone allocates none */
     }
     CHECK_EQ(try_parcel(&offer.parcel, KVMEM_OPEN_PIN), KVMEM_STATUS_OK);
 }
@@ -34,7 +35,7 @@ TEST(sparse_memory_is_not_page_locked) {
 #define MANY_EXTENTS (UINT64_C(1) << 20)
 #define MANY_LAYERS 4096
 
-/* A layout with each layer in a part of the region, so far from each other. */
+/* A layout with each layer in a separate part of the region, with large distances. */
 static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvmem_region *whole,
                                    uint64_t size, uint64_t stride) {
     CLEANUP(test_free) kvmem_region **parts = test_allocate(config->num_layers * sizeof(*parts));
@@ -45,7 +46,7 @@ static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvme
     return layout;
 }
 
-/* Lets the process have so much more address space than it has. */
+/* Allows this much more address space than is in use. */
 static struct rlimit limit_addresses(uint64_t more) {
     FILE *file = fopen("/proc/self/statm", "r");
     unsigned long pages = 0;
@@ -59,9 +60,9 @@ static struct rlimit limit_addresses(uint64_t more) {
     return before;
 }
 
-/* A flag for each extent of each part would take 4 GiB; of what a share may claim, 2^24 extents in 2^16
- * parts, 1 TiB. */
-TEST(a_transfer_takes_memory_for_the_extents_it_touches) {
+/* A flag per extent and part would take 4 GiB here, and 1 TiB for the most that a share may claim, 2^24
+   extents in 2^16 parts. */
+TEST(a_transfer_allocates_only_for_the_extents_it_touches) {
     kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
     config.num_blocks = 2;
     config.num_layers = MANY_LAYERS;
@@ -78,7 +79,8 @@ TEST(a_transfer_takes_memory_for_the_extents_it_touches) {
     const kv_move move = KV_MOVE(1, {0, 1});
     const kvmem_transfer_options options = kv_transfer_options(&move);
     OWNED(kvmem_transfer) transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(from, to, &options, &transfer, ERR)); /* what stays for good is there now */
+    /* state that lives as long as the process exists after this */
+    EXPECT_OK(kvmem_transfer_create(from, to, &options, &transfer, ERR));
     CALL(kvmem_transfer_destroy(transfer));
     const struct rlimit before = limit_addresses(512 * MIB);
     EXPECT_OK(kvmem_transfer_create(from, to, &options, &transfer, ERR));

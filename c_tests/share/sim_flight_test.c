@@ -1,53 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that its owner takes back in the middle of a transfer: the outcome is STALE, never OK. Needs the
-// stand-in.
+// Memory that its owner decommits during a transfer: the transfer ends with STALE, never OK. Needs the
+// stand-in driver.
 #include "control.h"
 #include "kinds.h"
 #include "offer.h"
 #include "opened.h"
-#include "shrunk.h"
+#include "elastic_pair.h"
 
 HOLDER_ROLE
 
-/* Submits the block and returns with its bytes on their way. */
-static kvmem_transfer *submit_held(const shrunk *shrunk, uint32_t block) {
-    kvmem_transfer *transfer = shrunk_transfer(shrunk, shrunk->mapped, block);
+/* Submits a transfer of the block, and returns with its copies in flight. */
+static kvmem_transfer *submit_held(const elastic_pair *elastic_pair, uint32_t block) {
+    kvmem_transfer *transfer = elastic_pair_transfer(elastic_pair, elastic_pair->mapped, block);
     SIM(sim_hold());
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(transfer, ERR));
     return transfer;
 }
 
-TEST(taken_back_in_flight_it_is_stale) {
-    OPENED(shrunk, shrunk, 7);
-    holder_end_shares(&shrunk.owner);
-    OWNED(kvmem_transfer) transfer = submit_held(&shrunk, 6);
-    CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
+TEST(a_decommit_during_a_transfer_makes_it_stale) {
+    OPENED(elastic_pair, elastic_pair, 7);
+    holder_end_shares(&elastic_pair.owner);
+    OWNED(kvmem_transfer) transfer = submit_held(&elastic_pair, 6);
+    CHECK_EQ(holder_resize(&elastic_pair.owner, 4), KVMEM_STATUS_OK);
     SIM(sim_go());
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_poll(transfer, ERR));
 }
 
-TEST(what_it_does_not_touch_may_go_meanwhile) {
-    OPENED(shrunk, shrunk, 7);
-    holder_end_shares(&shrunk.owner);
-    OWNED(kvmem_transfer) transfer = submit_held(&shrunk, 0);
-    CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
+TEST(a_decommit_of_other_extents_does_not_affect_a_transfer) {
+    OPENED(elastic_pair, elastic_pair, 7);
+    holder_end_shares(&elastic_pair.owner);
+    OWNED(kvmem_transfer) transfer = submit_held(&elastic_pair, 0);
+    CHECK_EQ(holder_resize(&elastic_pair.owner, 4), KVMEM_STATUS_OK);
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
 }
 
-TEST(an_owner_that_ends_meanwhile_leaves_the_bytes) {
-    OPENED(shrunk, shrunk, 7);
-    kvmem_transfer *transfer = submit_held(&shrunk, 6);
-    peer_kill(&shrunk.owner);
+TEST(a_transfer_succeeds_if_the_owner_ends_during_it) {
+    OPENED(elastic_pair, elastic_pair, 7);
+    kvmem_transfer *transfer = submit_held(&elastic_pair, 6);
+    peer_kill(&elastic_pair.owner);
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CALL(kvmem_transfer_destroy(transfer));
-    shrunk.owner = holder_in_common(); /* for shrunk_close to clear */
+    elastic_pair.owner = holder_in_common(); /* elastic_pair_close clears it */
 }
 
-TEST_EACH_KIND(everything_is_given_back) {
+TEST_EACH_KIND(opening_and_closing_leaks_nothing) {
     OPENED(offer, offer, kind, NULL);
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     OWNED(kvmem_region) region = open_parcel(&offer.parcel, kind == MEMORY_PINNED ? KVMEM_OPEN_PIN : 0);
@@ -55,8 +55,8 @@ TEST_EACH_KIND(everything_is_given_back) {
     memory_check(reader, 1);
 }
 
-/* A driver whose memory leaves by fabric handle alone. */
-TEST(without_file_descriptors_handles_are_taken) {
+/* A driver that exports memory only by fabric handle. */
+TEST(fabric_handles_are_used_if_no_others_can_be_exported) {
     SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0));
     kvmem_region *region = memory_create(MEMORY_FABRIC, MEMORY_SIZE, NULL);
     kvmem_share_options options = {.struct_size = sizeof(options)};
@@ -71,8 +71,8 @@ TEST(without_file_descriptors_handles_are_taken) {
     SIM(sim_reset());
 }
 
-/* A device that locks what may only be read: a layout that is shared so is read by the GPU where it lies. */
-TEST(what_is_only_read_is_page_locked_to_be_read) {
+/* A device that can page-lock read-only memory: the GPU reads a layout that is shared read-only in place. */
+TEST(a_read_only_share_is_page_locked_read_only) {
     const kv_move move = KV_MOVE(3, {6, 0}, {0, 5});
     const kvmem_share_options to_read = {.struct_size = sizeof(to_read), .flags = KVMEM_SHARE_READ_ONLY};
     const kvmem_layout_config config = blocks_config(&kv_kinds[1]);

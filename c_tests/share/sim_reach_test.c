@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs imported VMM memory is open for, and the driver calls that takes: its own, another one when a
-// transfer first runs there or the caller asks for it, and each once. Needs the stand-in.
+// The GPUs that imported VMM memory is open for, and the driver calls for it: first its own GPU, and another
+// one when a transfer first runs there or the caller requests it, each once. Needs the stand-in driver.
 #include "control.h"
 #include "driver.h"
 #include "offer.h"
@@ -39,7 +39,7 @@ static kvmem_region *open_for_all(const parcel *parcel, uint64_t flags) {
     return open_parcel(parcel, flags | KVMEM_OPEN_FOR_ALL_DEVICES);
 }
 
-TEST(it_is_opened_for_its_own_gpu_in_one_call) {
+TEST(memory_is_opened_for_its_own_gpu_in_one_call) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         OPENED(offer, offer, kinds[i], NULL);
         SIM(sim_reset());
@@ -49,7 +49,7 @@ TEST(it_is_opened_for_its_own_gpu_in_one_call) {
     }
 }
 
-TEST(another_gpu_is_asked_for) {
+TEST(access_for_another_gpu_is_requested) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         OPENED(offer, offer, kinds[i], NULL);
         SIM(sim_reset());
@@ -63,8 +63,8 @@ TEST(another_gpu_is_asked_for) {
     }
 }
 
-/* The region that is open already gets what is missing, with its own rights. */
-TEST(opened_again_it_is_open_for_more) {
+/* The region that is already open gets the missing access, with its own rights. */
+TEST(opening_again_adds_access) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         OPENED(offer, offer, kinds[i], NULL);
         OWNED(kvmem_region) region = open_parcel(&offer.parcel, KVMEM_OPEN_READ_ONLY);
@@ -79,7 +79,7 @@ TEST(opened_again_it_is_open_for_more) {
     }
 }
 
-TEST(a_transfer_opens_it_for_the_gpu_it_runs_on_once) {
+TEST(a_transfer_adds_access_for_its_gpu_once) {
     static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
     static const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
@@ -102,8 +102,8 @@ TEST(a_transfer_opens_it_for_the_gpu_it_runs_on_once) {
     CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 0);
 }
 
-/* Elastic memory of the process itself, also that which it grows by later. */
-TEST(own_memory_is_opened_for_the_gpu_that_needs_it) {
+/* Elastic memory of this process, also extents that it commits later. */
+TEST(own_memory_gets_access_for_the_gpu_that_needs_it) {
     static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
     static const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
@@ -117,7 +117,7 @@ TEST(own_memory_is_opened_for_the_gpu_that_needs_it) {
     kv_run_by(here.model.layout, there.model.layout, &move, KVMEM_PATH_CUDA_KERNEL);
     kv_expect_moved(&there.model, &here.model, &move);
     side_check(&there);
-    /* Whichever of the two copies needs the other's memory. */
+    /* Either of the two copies accesses the other's memory. */
     const int opened = access_of(region_info(regions[OWNER]).address, OTHER) == BOTH ? OWNER : OTHER;
     side *grown = opened == OWNER ? &here : &there;
     CHECK_EQ(access_of(region_info(regions[opened]).address, 1 - opened), BOTH);

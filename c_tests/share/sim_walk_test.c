@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every driver call of sharing and opening fails in turn. Needs the stand-in.
+// Each driver call of sharing and opening fails once, in order. Needs the stand-in driver.
 #include "control.h"
 #include "holder.h"
 #include "layouts.h"
@@ -11,7 +11,7 @@
 
 HOLDER_ROLE
 
-/* What is shared here, and what others share. */
+/* Regions that this process shares, and parcels of peers. */
 static kvmem_region *own[NUM_MEMORY_KINDS];
 static kvmem_layout *own_layout;
 static peer owners[NUM_MEMORY_KINDS];
@@ -50,7 +50,7 @@ void operations_close(void) {
 }
 
 static kvmem_status share(memory_kind kind) {
-    const kvmem_share_options options = {.struct_size = sizeof(options), .transport = memory_way(kind)};
+    const kvmem_share_options options = {.struct_size = sizeof(options), .transport = memory_transport(kind)};
     return TRIED(kvmem_share, kvmem_share_create_region, own[kind], &options);
 }
 
@@ -64,7 +64,7 @@ OPERATION_CALL(share_a_layout, TRIED(kvmem_share, kvmem_share_create_layout, own
 OPERATION_CALL(open_page_locked, try_parcel(&parcels[MEMORY_PINNED], KVMEM_OPEN_PIN))
 OPERATION_CALL(open_device_memory, try_parcel(&parcels[MEMORY_DEVICE], 0))
 
-/* By device 1, which its owner's process knows as a peer. */
+/* By device 1, which has peer access to the owner's device. */
 OPERATION(open_for_another_device) {
     OWNED(kvmem_share) share = parcel_share(&parcels[MEMORY_DEVICE]);
     const kvmem_open_options options = {
@@ -82,7 +82,7 @@ OPERATION(open_a_layout) {
     return TRIED(kvmem_layout, kvmem_share_open_layout, share, NULL);
 }
 
-/* From memory of its owner's process, which is mapped here. */
+/* From memory of a peer that is mapped here. */
 static kvmem_status copy_from_a_mapped_share(uint32_t path) {
     kvmem_share *share = parcel_share(&layout_parcel);
     OWNED(kvmem_layout) layout = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An offer of which damaged copies are opened: they leave nothing, and the offer itself is as good as before.
+// An offer of which damaged copies are opened. They leak nothing, and the offer stays usable.
 #pragma once
 
 #include "kept_context.h"
@@ -16,11 +16,12 @@ static inline void target_open(target *target, memory_kind kind, const kvmem_sha
     keep_context();
     offer_open_of(&target->offer, holder_in_common(), kind, options);
     target->parcel = target->offer.parcel;
-    CALL(kvmem_region_destroy(open_parcel(&target->parcel, 0))); /* what stays for good is there now */
+    /* state that lives as long as the process exists after this */
+    CALL(kvmem_region_destroy(open_parcel(&target->parcel, 0)));
     target->files = count_open_files();
 }
 
-/* Nothing is left here, and nothing over there. */
+/* Nothing is left open, in this process or in the owner. */
 static inline void target_check(const target *target) {
     CHECK_EQ(count_open_files(), target->files);
     CHECK_EQ(offer_importers(&target->offer), 0);
@@ -33,5 +34,5 @@ static inline void target_close(target *target) {
     EXPECT_OK(kvmem_region_check_owner(region, ERR));
     CALL(kvmem_region_destroy(region));
     holder_clear(&target->offer.owner);
-    offer_forget(&target->offer);
+    offer_detach(&target->offer);
 }

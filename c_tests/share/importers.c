@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that forks before it has called kvmem: its children are as fresh as any process, and small.
-#include "crowd.h"
+// The process forks before it calls kvmem, so each child is small and has no state of kvmem.
+#include "importers.h"
 
 enum { CROWD_ASSEMBLE = 1 };
 
 #define PATIENCE_MS 60000
 #define READ_BYTES 4096
 
-typedef struct crowd_request {
+typedef struct importers_request {
     uint32_t count;
     uint32_t seed;
-} crowd_request;
+} importers_request;
 
-/* Pipes: a byte from each child that is there; and one that ends when they may go. */
+/* Pipes: each child writes one byte when it is ready; the other pipe is closed when the children may end. */
 typedef struct meeting {
     int arrivals[2];
     int gate[2];
@@ -27,8 +27,8 @@ static void open_and_read(const parcel *parcel, uint32_t seed) {
     CHECK_BYTES((const void *)(uintptr_t)region_info(region).address, expected, sizeof(expected));
 }
 
-/* It ends with the region open, as processes do. */
-static _Noreturn void be_one(const meeting *meeting, const parcel *parcel, uint32_t seed) {
+/* The child ends with the region open, as processes do. */
+static _Noreturn void run_child(const meeting *meeting, const parcel *parcel, uint32_t seed) {
     char byte = 1;
     test_leave_cases();
     close(meeting->gate[1]);
@@ -45,7 +45,7 @@ static void await_all(const meeting *meeting, uint32_t count) {
         char byte;
         CHECK_EQ(poll(&arrived, 1, PATIENCE_MS), 1);
         if (read(meeting->arrivals[0], &byte, 1) != 1)
-            FAIL("all that are left have ended: %u of %u came", i, count);
+            FAIL("%u of %u children are ready, and the others have ended", i, count);
     }
 }
 
@@ -59,8 +59,8 @@ static void end_all(meeting *meeting, const pid_t *children, uint32_t count) {
     }
 }
 
-void crowd_role(int socket) {
-    crowd_request request;
+void importers_role(int socket) {
+    importers_request request;
     frame_expect_into(socket, CROWD_ASSEMBLE, &request, sizeof(request));
     CLEANUP(parcel_close) parcel parcel = parcel_receive(socket);
     CLEANUP(test_free) pid_t *children = test_allocate(request.count * sizeof(*children));
@@ -69,9 +69,9 @@ void crowd_role(int socket) {
     CHECK_EQ(pipe2(meeting.gate, O_CLOEXEC), 0);
     for (uint32_t i = 0; i < request.count; i++) {
         children[i] = fork();
-        if (children[i] == 0) be_one(&meeting, &parcel, request.seed);
+        if (children[i] == 0) run_child(&meeting, &parcel, request.seed);
         if (children[i] < 0) {
-            FAIL("this machine has no room for %u processes: %s", request.count, strerror(errno));
+            FAIL("this machine cannot run %u processes: %s", request.count, strerror(errno));
         }
     }
     close(meeting.arrivals[1]);
@@ -81,13 +81,13 @@ void crowd_role(int socket) {
     end_all(&meeting, children, request.count);
 }
 
-peer crowd_start(const parcel *parcel, uint32_t count, uint32_t seed) {
-    const peer crowd = peer_start("crowd");
-    const crowd_request request = {count, seed};
-    frame_send(crowd.socket, CROWD_ASSEMBLE, &request, sizeof(request));
-    parcel_send(crowd.socket, parcel);
-    free(frame_expect(crowd.socket, CROWD_ASSEMBLE).data);
-    return crowd;
+peer importers_start(const parcel *parcel, uint32_t count, uint32_t seed) {
+    const peer importers = peer_start("importers");
+    const importers_request request = {count, seed};
+    frame_send(importers.socket, CROWD_ASSEMBLE, &request, sizeof(request));
+    parcel_send(importers.socket, parcel);
+    free(frame_expect(importers.socket, CROWD_ASSEMBLE).data);
+    return importers;
 }
 
-void crowd_end(peer *crowd) { peer_finish(crowd); }
+void importers_end(peer *importers) { peer_finish(importers); }
