@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls on agents and registrations: NIXL itself, with two agents of this process that know each other.
+// Calls on agents and registrations: with the real NIXL, and two agents of this process that know each other.
 #include "settings.h"
 #include "table.h"
 
-/* Agents of one name are other agents: peers are told apart by name. */
+/* Agents with the same name are distinct agents, but a peer is identified by its name. */
 static const char *const names[] = {"fuzz-a", "fuzz-b"};
 
 static bool has_backend(const char *name) {
@@ -24,7 +24,7 @@ static void get_nixl_path(fuzz *fuzz) {
 static void create_agent(fuzz *fuzz) {
     FUZZ_OPTIONS(kvmem_agent_options, options, kvmem_agent_options_init);
     if (settings.nixl == NULL) {
-        return; /* without NIXL nothing comes of it: c_tests/nodeps */
+        return; /* without NIXL this always fails, see c_tests/nodeps */
     }
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_AGENT_NO_PROGRESS_THREAD) : 0;
     options.flags &= ~(uint64_t)KVMEM_AGENT_LISTEN_THREAD;
@@ -34,7 +34,7 @@ static void create_agent(fuzz *fuzz) {
     CREATE(fuzz, AGENTS, kvmem_agent_create, or_null(fuzz, name), random_one_in(fuzz, 2) ? NULL : &options);
 }
 
-/* A backend that these settings have. */
+/* A backend that these settings enable. */
 static const char *some_backend(fuzz *fuzz) {
     if (has_backend("UCX") && (!has_backend("POSIX") || random_one_in(fuzz, 2))) return "UCX";
     return has_backend("POSIX") ? "POSIX" : NULL;
@@ -54,7 +54,7 @@ static void use_agent(fuzz *fuzz) {
 
 CREATES(get_metadata, BLOBS, kvmem_agent_get_local_metadata, AGENTS)
 
-/* What two agents do to reach a layout of one of them: metadata, descriptor, import. Each step may fail. */
+/* The steps to access a layout of another agent: metadata, descriptor, import. Each step may fail. */
 static void meet(fuzz *fuzz) {
     kvmem_agent *owner = table_pick_one(fuzz, AGENTS);
     kvmem_agent *reader = table_pick_one(fuzz, AGENTS);
@@ -80,7 +80,7 @@ static void meet(fuzz *fuzz) {
     if (random_one_in(fuzz, 3)) TRY(fuzz, kvmem_agent_invalidate_remote_metadata, reader, name);
 }
 
-/* Bytes of another blob are no metadata, and are given at times. */
+/* Sometimes the bytes of another blob, which is not metadata. */
 static void load_metadata(fuzz *fuzz) {
     const kvmem_blob *blob = table_pick(fuzz, BLOBS);
     const void *data = DO(fuzz, kvmem_blob_data, blob);
@@ -91,14 +91,14 @@ static void load_metadata(fuzz *fuzz) {
 }
 
 static const char *peer_name(fuzz *fuzz) {
-    static const char *const odd[] = {"", "nobody", NULL};
+    static const char *const odd[] = {"", "unknown", NULL};
     return random_one_in(fuzz, 8) ? random_of(fuzz, odd) : random_of(fuzz, names);
 }
 
 TRIES_WITH(check_metadata, kvmem_agent_check_remote_metadata, AGENTS, peer_name(fuzz))
 TRIES_WITH(invalidate_metadata, kvmem_agent_invalidate_remote_metadata, AGENTS, peer_name(fuzz))
 
-/* No agent here has a listen thread: it would listen on all interfaces. */
+/* No agent here has a listen thread, because it would listen on all interfaces. */
 static void fetch_metadata(fuzz *fuzz) {
     TRY(fuzz, kvmem_agent_fetch_remote_metadata, table_pick(fuzz, AGENTS), peer_name(fuzz),
         or_null(fuzz, "127.0.0.1"), (uint32_t)random_below(fuzz, 3), random_timeout(fuzz));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes call sequences over the C ABI: random calls of every function of kvmem.h, with good and bad
-// arguments, from one thread or several. Each status must be one that the header documents, and when all
-// handles are destroyed nothing may be left. See fuzz/README.md.
+// Fuzzes call sequences over the C ABI: random calls of every function of kvmem.h, with valid and invalid
+// arguments, from one thread or several. Each status must be documented in the header, and nothing may be
+// left after all handles were destroyed. See fuzz/README.md.
 #include "driver.h"
 #include "faults.h"
 #include "fuzz.h"
@@ -21,12 +21,12 @@ static uint64_t seconds_now(void) {
     return (uint64_t)now.tv_sec;
 }
 
-/* What a program that uses a GPU has anyway, so that its end is not the library's. */
+/* A program that uses a GPU retains its context. The library must not be the only user. */
 static void retain_devices(void) {
     for (int device = 0; device < driver_devices(); device++) retain_device(device);
 }
 
-/* Should something large be allocated all the same, it fails here and not for the whole machine. */
+/* If something large is allocated by mistake, the allocation fails, and the machine stays usable. */
 static void limit_memory(void) {
 #ifndef __SANITIZE_ADDRESS__
     const struct rlimit limit = {UINT64_C(64) << 30, UINT64_C(64) << 30};
@@ -34,7 +34,7 @@ static void limit_memory(void) {
 #endif
 }
 
-/* Where all functions must succeed, a rare one is given four times the sequences to do so. */
+/* With --needs-all, four times the sequences are allowed for rare successes. */
 static bool has_enough(uint64_t done) {
     if (settings.sequences == 0 || done < settings.sequences) return false;
     return done >= 4 * settings.sequences || !settings.needs_all || calls_report(false, false);
@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
     owned_close();
     const bool is_complete = calls_report(settings.prints_functions, settings.needs_all);
     if (settings.faults) {
-        printf("a failure was planned for %llu calls, %llu threads and %llu requests for memory were refused\n",
+        printf("a failure was planned for %llu calls; %llu threads and %llu requests for memory failed\n",
                (unsigned long long)faults_planned(), (unsigned long long)faults_refused_threads(),
                (unsigned long long)memory_faults_refused());
         CHECK(settings.only != NULL || faults_planned() < 1000 ||

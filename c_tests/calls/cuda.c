@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls on the driver: devices, rates, handles of the driver's, and memory that is mapped apart.
+// Calls on GPUs: devices, rates, driver handles, and virtual memory management.
 #include "driver.h"
 #include "options.h"
 #include "table.h"
@@ -25,7 +25,7 @@ static void can_access(fuzz *fuzz) {
     TRY(fuzz, kvmem_cuda_can_access, random_device(fuzz), random_device(fuzz), or_null(fuzz, &can));
 }
 
-/* Rates as they are saved, at times damaged. */
+/* Serialized rates, sometimes damaged. */
 static void copy_rates(fuzz *fuzz) {
     const int32_t device = random_device(fuzz), peer = random_device(fuzz);
     OWNED(kvmem_blob) rates = NULL;
@@ -42,7 +42,7 @@ static void copy_rates(fuzz *fuzz) {
 
 static void default_rates(fuzz *fuzz) { TRY(fuzz, kvmem_cuda_use_default_rates, random_device(fuzz)); }
 
-/* Opened in the process that exported it, as another process would. */
+/* Opens the handle in the exporting process, which behaves like another process. */
 static void ipc(fuzz *fuzz) {
     const kvmem_region *region = table_pick(fuzz, REGIONS);
     kvmem_region_info info;
@@ -115,7 +115,7 @@ static void get_access(fuzz *fuzz) {
         or_null(fuzz, &access));
 }
 
-/* What is mapped is retained as memory, too. */
+/* Also retains the memory of the mapping. */
 static void mapping_get_span(fuzz *fuzz) {
     uint64_t address = 0;
     uint64_t size = 0;

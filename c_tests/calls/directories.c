@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls on directories in a folder of the fuzzer, which agents of this process share.
+// Calls on directories in a folder of the fuzzer, which the agents of this process share.
 #include "owned.h"
 #include "settings.h"
 #include "table.h"
@@ -73,7 +73,7 @@ static void use_events(fuzz *fuzz) {
     TRY(fuzz, kvmem_directory_events_get, events, random_index(fuzz, count), or_null(fuzz, &event));
 }
 
-/* What a peer does: watches, is told, finds and loads. Each step may fail. */
+/* The steps of a peer: watch, receive an event, look up and load. Each step may fail. */
 static void meet(fuzz *fuzz) {
     const kvmem_directory *directory = table_pick_one(fuzz, DIRECTORIES);
     kvmem_agent *owner = table_pick_one(fuzz, AGENTS);

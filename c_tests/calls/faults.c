@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One driver call of the stand-in fails, the process may open no more files, the kernel has no memory for the library, or
-// the library can start no thread.
+// During one call, a driver call of the stand-in fails, the process may open no more files, the kernel has no
+// memory for the library, or the library can start no thread.
 #include "faults.h"
 
 #include "control.h"
@@ -22,7 +22,7 @@ static void plan_driver(fuzz *fuzz) {
     SIM(sim_fail_nth_of_all(nth, random_of(fuzz, results)));
 }
 
-/* The limit is the lowest free number: what is open stays open. */
+/* Sets the limit to the lowest free number. Open files stay open. */
 static void plan_files(void) {
     const int lowest = dup(STDOUT_FILENO);
     CHECK(lowest >= 0 && close(lowest) == 0);
@@ -32,30 +32,31 @@ static void plan_files(void) {
     has_limit = true;
 }
 
-/* Threads that the library asks for during the call, whichever of its threads asks. Those from `first` to
- * `last` are refused; 0 if none is. */
-static _Atomic uint32_t first_refused, last_refused, asked;
+/* Counts the threads that the library starts during the call, from any of its threads. Those from `first` to
+   `last` fail; 0: none. */
+static _Atomic uint32_t first_failing, last_failing, requests;
 static _Atomic uint64_t refused;
 
 static void plan_threads(fuzz *fuzz) {
     const uint32_t first = 1 + (uint32_t)random_below(fuzz, random_one_in(fuzz, 3) ? 4 : 1);
-    asked = 0;
-    last_refused = random_one_in(fuzz, 2) ? first : UINT32_MAX;
-    first_refused = first;
+    requests = 0;
+    last_failing = random_one_in(fuzz, 2) ? first : UINT32_MAX;
+    first_failing = first;
 }
 
 static bool is_refused(const void *caller) {
-    const uint32_t first = first_refused;
+    const uint32_t first = first_failing;
     if (first == 0 || !is_in_library(caller)) return false;
-    const uint32_t number = 1 + atomic_fetch_add(&asked, 1);
-    if (number < first || number > last_refused) return false;
+    const uint32_t number = 1 + atomic_fetch_add(&requests, 1);
+    if (number < first || number > last_failing) return false;
     refused++;
     return true;
 }
 
 typedef int create_thread(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
-/* In front of the C library's for all libraries of the process. NIXL and the driver always get theirs. */
+/* Replaces the C library's function for all libraries of the process. Calls of NIXL and the driver never
+   fail. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
                    void *argument) {
     if (is_refused(__builtin_return_address(0))) return EAGAIN;
@@ -79,7 +80,7 @@ void faults_begin(fuzz *fuzz) {
 void faults_end(void) {
     if (has_limit) CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     else if (is_planned) SIM(sim_forget_failures());
-    first_refused = 0;
+    first_failing = 0;
     memory_faults_forget();
     is_planned = has_limit = false;
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures from below while one call runs: of a driver call, or because there are no file descriptors,
-// threads, or memory of the kernel's.
+// Failures below the library during one call: a driver call fails, or there are no file descriptors, threads,
+// or memory of the kernel.
 #pragma once
 
 #include "fuzz.h"
 
-/* With --faults: for some calls, plans a failure. */
+/* With --faults: plans a failure for some calls. */
 void faults_begin(fuzz *fuzz);
-/* Forgets it. */
+/* Cancels the plan. */
 void faults_end(void);
 /* Whether driver calls of this thread are those of an engine, which do not fail. */
 void faults_spare(bool is_spared);
-/* Calls for which one was planned. */
+/* Number of calls with a planned failure. */
 uint64_t faults_planned(void);
-/* Threads of the library that could not be started. */
+/* Number of threads that the library could not start. */
 uint64_t faults_refused_threads(void);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chance, the check of each call, and the choice of the next one.
+// Random choices, the check of each call, and the choice of the next one.
 #include "fuzz.h"
 
 #include "faults.h"
@@ -10,7 +10,7 @@
 
 static const struct {
     const char *name;
-    uint32_t statuses; /* 0: it returns no status */
+    uint32_t statuses; /* 0: the function returns no status */
 } functions[NUM_FUNCTIONS] = {
 #define FUNCTION(name, statuses) {#name, statuses},
     FUZZ_FUNCTIONS(FUNCTION)
@@ -40,7 +40,7 @@ void fuzz_fail(const fuzz *fuzz, const char *format, ...) {
     _exit(EXIT_FAILURE);
 }
 
-/* ---- chance ---- */
+/* ---- random values ---- */
 
 /* SplitMix64. */
 static uint64_t mix(uint64_t *state) {
@@ -111,13 +111,13 @@ kvmem_error **call_begin(fuzz *fuzz, enum function function) {
 
 static bool is_documented(enum function function, kvmem_status status) {
     if (status > KVMEM_STATUS_IN_PROGRESS || status < KVMEM_STATUS_PANIC) return false;
-    /* The head of the header says this once for all functions. */
+    /* The introduction of the header says this once for all functions. */
     if (settings.faults && (status == KVMEM_STATUS_OUT_OF_MEMORY || status == KVMEM_STATUS_CUDA)) return true;
     const unsigned bit = status > 0 ? 31 : (unsigned)-status;
     return ((functions[function].statuses >> bit) & 1) != 0;
 }
 
-/* A failure has an error that agrees with it; a success has none. */
+/* A failure has an error with the same status; a success has none. */
 static void check_error(fuzz *fuzz, kvmem_status status) {
     if (!fuzz->has_slot || (status >= 0 && fuzz->error == NULL)) return;
     if (status >= 0 || fuzz->error == NULL)
@@ -129,10 +129,10 @@ static void check_error(fuzz *fuzz, kvmem_status status) {
                   (int)kvmem_error_status(fuzz->error), message);
 }
 
-/* Fails; or, to collect all of them, prints each function and status once. */
+/* Ends the process; with --collect-statuses, prints each function and status once. */
 static void report_undocumented(fuzz *fuzz, enum function function, kvmem_status status) {
     static _Atomic uint32_t reported[NUM_FUNCTIONS];
-    const char *message = fuzz->error != NULL ? kvmem_error_message(fuzz->error, NULL) : "(no error asked for)";
+    const char *message = fuzz->error != NULL ? kvmem_error_message(fuzz->error, NULL) : "(no error requested)";
     if (!settings.collects_statuses || status == KVMEM_STATUS_PANIC || status > KVMEM_STATUS_IN_PROGRESS)
         fuzz_fail(fuzz, "%s is not documented: %s", kvmem_status_name(status), message);
     const uint32_t bit = UINT32_C(1) << (unsigned)(status < 0 ? -status : 0);
@@ -152,7 +152,7 @@ kvmem_status call_end(fuzz *fuzz, kvmem_status status) {
     if (status >= 0) {
         atomic_fetch_add_explicit(&succeeded[function], 1, memory_order_relaxed);
     } else if (fuzz->error != NULL) {
-        table_add(fuzz, ERRORS, fuzz->error); /* or destroys it */
+        table_add(fuzz, ERRORS, fuzz->error); /* the table takes ownership */
     }
     fuzz->error = NULL;
     fuzz->has_slot = false;
@@ -162,7 +162,7 @@ kvmem_status call_end(fuzz *fuzz, kvmem_status status) {
 void check_created(fuzz *fuzz, kind kind, kvmem_status status, void *handle, bool was_asked) {
     if (!was_asked) {
         if (status >= 0) {
-            fuzz_fail(fuzz, "status %d without a place for the handle", (int)status);
+            fuzz_fail(fuzz, "status %d without an output for the handle", (int)status);
         }
         return;
     }
@@ -171,9 +171,10 @@ void check_created(fuzz *fuzz, kind kind, kvmem_status status, void *handle, boo
     if (handle != NULL) table_add(fuzz, kind, handle);
 }
 
-/* ---- one call ---- */
+/* ---- the choice of calls ---- */
 
-/* Each sequence has a group that it calls more often, so that calls which need each other meet. */
+/* Each sequence prefers one group of operations, so that calls that depend on each other follow each
+   other. */
 static unsigned weight_in(uint64_t sequence, size_t group, const operation *operation) {
     uint64_t state = sequence;
     return operation->weight * (mix(&state) % COUNT_OF(groups) == group ? 10 : 1);
@@ -201,7 +202,7 @@ static const operation *operation_at(uint64_t sequence, uint64_t place) {
 
 static void run(fuzz *fuzz, const operation *operation, unsigned depth);
 
-/* Runs one of the operations that make a handle of this kind. */
+/* Runs one of the operations that create a handle of this kind. */
 static void make(fuzz *fuzz, kind kind, unsigned depth) {
     const operation *makers[16];
     size_t count = 0;
@@ -213,7 +214,7 @@ static void make(fuzz *fuzz, kind kind, unsigned depth) {
     if (count > 0) run(fuzz, makers[random_below(fuzz, count)], depth + 1);
 }
 
-/* Makes what the operation needs and is not there, mostly; then runs it. */
+/* Mostly creates the missing handles that the operation needs, and then runs it. */
 static void run(fuzz *fuzz, const operation *operation, unsigned depth) {
     for (kind kind = 0; kind < NUM_KINDS; kind++) {
         if ((operation->needs & BIT(kind)) != 0 && depth < 4 && !table_has(kind) && !random_one_in(fuzz, 20))
@@ -225,7 +226,7 @@ static void run(fuzz *fuzz, const operation *operation, unsigned depth) {
 }
 
 void call_run(fuzz *fuzz, uint64_t sequence, uint64_t index, unsigned thread) {
-    /* Each call has random numbers of its own: without one call the others stay as they are. */
+    /* Each call has its own random numbers, so removing one call does not change the others. */
     uint64_t state = sequence ^ (index << 20) ^ ((uint64_t)thread << 52);
     fuzz->random = mix(&state);
     fuzz->sequence = sequence;

@@ -16,7 +16,7 @@ static void names(fuzz *fuzz) {
     if (DO(fuzz, kvmem_path_name, (uint32_t)value) == NULL || kvmem_status_message(value) == NULL) {
         fuzz_fail(fuzz, "no text for %d", (int)value);
     }
-    /* Counted alone: kvmem_status_name prints failures, too. */
+    /* Only counted, because failures are printed with kvmem_status_name. */
     call_note(fuzz, FUNCTION_kvmem_status_name);
     if (kvmem_status_name(value) == NULL) {
         fuzz_fail(fuzz, "no name for %d", (int)value);

@@ -3,7 +3,7 @@
 #include "options.h"
 #include "table.h"
 
-#define MOST_REGIONS 8
+#define MAX_REGIONS 8
 
 static const kvmem_layout_options *base_options(fuzz *fuzz, kvmem_layout_options *options,
                                                 const kvmem_layout_config *config, uint32_t source) {
@@ -36,15 +36,15 @@ static void build_allocated(fuzz *fuzz) {
     CREATE(fuzz, LAYOUTS, kvmem_layout_build, given);
 }
 
-/* Regions of the shape's size are seldom there by chance: views of what is there are made to fit. */
+/* Regions rarely have the right size by chance, so views of that size are created. */
 static void build_over_regions(fuzz *fuzz) {
     kvmem_layout_config config = options_config(fuzz);
-    config.num_blocks = random_one_in(fuzz, 2) ? 2 : config.num_blocks; /* regions are small, or of any size */
+    config.num_blocks = random_one_in(fuzz, 2) ? 2 : config.num_blocks; /* few small blocks, or any number */
     kvmem_layout_requirements needs = {.num_regions = 1};
     TRY(fuzz, kvmem_layout_get_requirements, or_null(fuzz, &config), or_null(fuzz, &needs));
-    kvmem_region *regions[MOST_REGIONS] = {NULL};
-    const size_t count = random_one_in(fuzz, 20) ? random_below(fuzz, MOST_REGIONS)
-                                                 : needs.num_regions % (MOST_REGIONS + 1);
+    kvmem_region *regions[MAX_REGIONS] = {NULL};
+    const size_t count = random_one_in(fuzz, 20) ? random_below(fuzz, MAX_REGIONS)
+                                                 : needs.num_regions % (MAX_REGIONS + 1);
     for (size_t i = 0; i < count; i++) regions[i] = table_pick(fuzz, REGIONS);
     kvmem_layout_options options;
     const kvmem_layout_options *given = base_options(fuzz, &options, &config, KVMEM_LAYOUT_REGIONS);
@@ -80,7 +80,7 @@ static void draw(fuzz *fuzz) {
     CREATE(fuzz, BLOBS, kvmem_layout_draw, table_pick(fuzz, LAYOUTS), random_index(fuzz, 8));
 }
 
-/* Of layouts in different memory most can't be combined; one alone always can. */
+/* Layouts in different memory mostly cannot be combined; a single one always can. */
 static void combine(fuzz *fuzz) {
     static const char *const names[] = {"keys", "values", "scales"};
     kvmem_layout_part parts[COUNT_OF(names)];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads /proc/self, and compares with what was noted.
+// Reads /proc/self, and compares it with the state before the first call.
 #include "leftovers.h"
 
 #include "control.h"
@@ -10,11 +10,11 @@
 #include <dirent.h>
 #include <time.h>
 
-#define MOST_NAMES 256
+#define MAX_NAMES 256
 
-/* Names of things that are held, each as often as it is. */
+/* Names of resources that the process holds, with repetitions. */
 typedef struct holdings {
-    char names[MOST_NAMES][128];
+    char names[MAX_NAMES][128];
     size_t count;
 } holdings;
 
@@ -24,11 +24,11 @@ static size_t noted_threads;
 static bool has_stand_in;
 
 static void add(holdings *holdings, const char *what, const char *name) {
-    if (holdings->count < MOST_NAMES)
+    if (holdings->count < MAX_NAMES)
         snprintf(holdings->names[holdings->count++], sizeof(holdings->names[0]), "%s %.110s", what, name);
 }
 
-/* An inode's number is another one each time, and means nothing. */
+/* Inode numbers differ each time, so they are left out. */
 static void add_files(holdings *holdings) {
     DIR *entries = opendir("/proc/self/fd");
     CHECK(entries != NULL);
@@ -40,14 +40,14 @@ static void add_files(holdings *holdings) {
         if (length < 0 || atoi(entry->d_name) == dirfd(entries)) continue;
         target[length] = '\0';
         if (target[0] == 's' || target[0] == 'p') target[strcspn(target, "[0123456789")] = '\0';
-        if (strcmp(target, "/sys/devices/system/cpu/online") != 0) { /* of glibc's allocator, for a moment */
+        if (strcmp(target, "/sys/devices/system/cpu/online") != 0) { /* opened briefly by glibc's allocator */
             add(holdings, "open file", target);
         }
     }
     closedir(entries);
 }
 
-/* Mappings of memory files, of files in the fuzzer's directory, and of what was deleted. */
+/* Mappings of memory files, of files in the fuzzer's directory, and of deleted files. */
 static void add_mappings(holdings *holdings) {
     FILE *maps = fopen("/proc/self/maps", "re");
     CHECK(maps != NULL);
@@ -76,7 +76,7 @@ static void add_directory(holdings *holdings, const char *path) {
 
 static int compare_names(const void *left, const void *right) { return strcmp(left, right); }
 
-static void take_stock(holdings *holdings) {
+static void list_holdings(holdings *holdings) {
     holdings->count = 0;
     add_files(holdings);
     add_mappings(holdings);
@@ -85,7 +85,7 @@ static void take_stock(holdings *holdings) {
     qsort(holdings->names, holdings->count, sizeof(holdings->names[0]), compare_names);
 }
 
-/* Leaves in `now` what `before` has not. */
+/* Removes everything from `now` that is in `before`. */
 static void subtract(holdings *now, const holdings *before) {
     size_t left = 0;
     size_t place = 0;
@@ -128,16 +128,16 @@ static void add_of_driver(holdings *left) {
 
 static size_t threads_now(void) { return count_directory_entries("/proc/self/task"); }
 
-/* The list of mappings is long, and the threads that release something need the processor to do so. */
+/* Reading the list of mappings is slow, and threads that release something need the processor. */
 static void wait_for_releases(void) {
     const struct timespec pause = {0, 1000000};
     nanosleep(&pause, NULL);
 }
 
 static void find(holdings *left, bool with_threads) {
-    take_stock(left);
+    list_holdings(left);
     subtract(left, &noted);
-    add_number(left, "releases due of adopted memory", owned_releases_due(), 0);
+    add_number(left, "release callbacks of adopted memory not called yet", owned_releases_due(), 0);
     add_of_driver(left);
     if (with_threads) add_number(left, "threads", threads_now(), noted_threads);
 }
@@ -159,14 +159,14 @@ static void check(const fuzz *fuzz, bool with_threads) {
         wait_for_releases();
     } while (seconds_now() < deadline);
     for (size_t i = 0; i < left.count; i++) printf("left: %s\n", left.names[i]);
-    fuzz_fail(fuzz, "%zu things are left when all handles are destroyed", left.count);
+    fuzz_fail(fuzz, "%zu resources are left after all handles were destroyed", left.count);
 }
 
 void leftovers_note(void) {
     has_stand_in = driver_symbol("sim_live") != NULL;
     if (has_stand_in) noted_in_driver = sim_live_now();
     noted_threads = threads_now();
-    take_stock(&noted);
+    list_holdings(&noted);
 }
 
 void leftovers_check(const fuzz *fuzz) { check(fuzz, false); }

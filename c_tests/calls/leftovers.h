@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process holds beside its heap: open files, mappings of files, threads, files in its directory, and
-// what the stand-in driver has given it. All of it must be as before once every handle is destroyed.
+// Resources of a process other than its heap: open files, mappings of files, threads, files in its directory,
+// and objects of the stand-in driver. After every handle was destroyed they must be the same as before.
 #pragma once
 
 #include "fuzz.h"
 
-/* Notes what the process holds before the first call. */
+/* Notes the resources before the first call. */
 void leftovers_note(void);
-/* Waits until nothing else is held; fails with a list of what is. */
+/* Waits until no other resources are held; otherwise fails with a list of them. */
 void leftovers_check(const fuzz *fuzz);
-/* The same with threads: those that had no work for a while have ended. */
+/* The same with threads: idle ones must have ended. */
 void leftovers_check_threads(const fuzz *fuzz);

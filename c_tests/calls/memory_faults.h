@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the kernel refuses to the library while one call runs: mappings, memory files and their size, and io_uring.
-// Small allocations of the heap are not among them: in Rust, one that fails ends the process.
+// Memory requests of the library that fail during one call: mappings, memory files and their size, and
+// io_uring. Small heap allocations are excluded: in Rust, one that fails aborts the process.
 #pragma once
 
 #include "fuzz.h"
 
-/* Before the library starts a thread: only this thread, and those that it starts, are watched. */
+/* Call this before the library starts a thread: only this thread, and threads that it starts, are watched. */
 void memory_faults_watch(void);
-/* Plans which of the next requests the kernel refuses. */
+/* Plans which of the next requests fail. */
 void memory_faults_plan(fuzz *fuzz);
-/* Forgets it. */
+/* Cancels the plan. */
 void memory_faults_forget(void);
-/* Requests that were refused. */
+/* Number of requests that failed. */
 uint64_t memory_faults_refused(void);
 /* Whether an address is in the library. */
 bool is_in_library(const void *address);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Delta debugging: leaves out halves, then quarters, and so on, until no single call can be left out.
+// Delta debugging: removes halves, then quarters, and so on, until every remaining call is needed.
 #include "minimise.h"
 
 #include "settings.h"
@@ -8,9 +8,9 @@
 
 extern char **environ;
 
-#define MOST_TEXT (1u << 20)
+#define MAX_TEXT (1u << 20)
 
-/* The calls that are made, by their numbers. */
+/* The numbers of the calls that are made. */
 typedef struct calls {
     uint64_t *numbers;
     size_t count;
@@ -19,7 +19,7 @@ typedef struct calls {
 static void write_list(const calls *calls, char *text) {
     size_t length = 0;
     text[0] = '\0';
-    for (size_t i = 0; i < calls->count && length + 24 < MOST_TEXT; i++)
+    for (size_t i = 0; i < calls->count && length + 24 < MAX_TEXT; i++)
         length += (size_t)sprintf(text + length, "%s%llu", i > 0 ? "," : "",
                                   (unsigned long long)calls->numbers[i]);
     if (calls->count == 0) strcpy(text, "none");
@@ -27,7 +27,7 @@ static void write_list(const calls *calls, char *text) {
 
 /* Whether the sequence fails with these calls alone. */
 static bool fails(const calls *calls, bool prints) {
-    static char list[MOST_TEXT];
+    static char list[MAX_TEXT];
     char seed[32];
     char count[32];
     write_list(calls, list);
@@ -60,7 +60,7 @@ static bool fails(const calls *calls, bool prints) {
     return !WIFEXITED(state) || WEXITSTATUS(state) != EXIT_SUCCESS;
 }
 
-/* Leaves out [start, end) if it fails without. */
+/* Removes [start, end) if the sequence still fails without it. */
 static bool try_without(calls *all, size_t start, size_t end) {
     calls fewer = {test_allocate(all->count * sizeof(uint64_t)), 0};
     for (size_t i = 0; i < all->count; i++) {
@@ -75,7 +75,7 @@ static bool try_without(calls *all, size_t start, size_t end) {
     return still_fails;
 }
 
-static void leave_out(calls *calls, size_t step) {
+static void remove_calls(calls *calls, size_t step) {
     for (size_t start = 0; start < calls->count;) {
         const size_t end = start + step < calls->count ? start + step : calls->count;
         if (!try_without(calls, start, end)) start = end;
@@ -88,12 +88,12 @@ int minimise(void) {
         if (settings_has_call(i)) calls.numbers[calls.count++] = i;
     }
     if (!fails(&calls, false)) {
-        printf("the sequence of seed %llu does not fail in a process of its own\n",
+        printf("the sequence of seed %llu does not fail in a new process\n",
                (unsigned long long)settings.seed);
         return EXIT_FAILURE;
     }
-    for (size_t step = calls.count / 2; step > 0; step /= 2) leave_out(&calls, step);
-    leave_out(&calls, 1);
+    for (size_t step = calls.count / 2; step > 0; step /= 2) remove_calls(&calls, step);
+    remove_calls(&calls, 1);
     printf("%zu calls are needed:\n", calls.count);
     fflush(stdout);
     fails(&calls, true);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fewer calls with which a sequence still fails.
+// Finds fewer calls with which a sequence still fails.
 #pragma once
 
-/* Runs the sequence of settings.seed again and again in processes of its own, with fewer calls each time,
-   and prints those that are needed for it to fail. Returns the exit code. */
+/* Runs the sequence of settings.seed repeatedly in new processes, with fewer calls each time, and prints the
+   calls that are needed for the failure. Returns the exit code. */
 int minimise(void);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mostly good options, so that calls get past the first check.
+// Mostly valid options, so that calls get past the first check.
 #include "options.h"
 
 #include "owned.h"
 
-#define MOST_BYTES (MIB)
+#define MAX_BYTES (MIB)
 #define EXTENT (2 * MIB) /* of the stand-in's granularity */
 
 void options_spoil(fuzz *fuzz, uint32_t *reserved) {
@@ -17,7 +17,7 @@ kvmem_system_options options_system(fuzz *fuzz, bool has_size) {
     FUZZ_OPTIONS(kvmem_system_options, options, kvmem_system_options_init);
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, known) : 0;
     options.flags |= random_one_in(fuzz, 2) ? KVMEM_SYSTEM_SHAREABLE : 0;
-    options.size = has_size ? random_size(fuzz, MOST_BYTES) : 0;
+    options.size = has_size ? random_size(fuzz, MAX_BYTES) : 0;
     options.huge_page_size = random_one_in(fuzz, 12) ? random_of(fuzz, huge) : 0;
     options.numa_node = random_one_in(fuzz, 40) ? (uint32_t)random_below(fuzz, 3) : 0;
     options.prefault_threads = random_one_in(fuzz, 6) ? (uint32_t)random_below(fuzz, 4) : 0;
@@ -30,7 +30,7 @@ kvmem_disk_options options_disk(fuzz *fuzz, bool has_size) {
                            KVMEM_DISK_OPEN_OR_CREATE | KVMEM_DISK_READ_ONLY | KVMEM_DISK_NO_LOCK;
     FUZZ_OPTIONS(kvmem_disk_options, options, kvmem_disk_options_init);
     options.flags = random_flags(fuzz, known);
-    options.size = has_size ? random_size(fuzz, MOST_BYTES) : 0;
+    options.size = has_size ? random_size(fuzz, MAX_BYTES) : 0;
     options.path = random_one_in(fuzz, 2) ? owned_file_path(fuzz) : NULL;
     if (random_one_in(fuzz, 12)) {
         static const char *const odd[] = {"/", "", "/nowhere/file", "/dev/null", "/proc/self/status"};
@@ -44,7 +44,7 @@ kvmem_disk_options options_disk(fuzz *fuzz, bool has_size) {
     return options;
 }
 
-/* Cancels now and then; the numbers of the call decide, not the thread's. */
+/* Cancels sometimes. The decision depends on the call, not on the thread. */
 static int32_t progress(uint64_t done, uint64_t total, void *user_data) {
     return done <= total && user_data != NULL;
 }
@@ -54,7 +54,7 @@ kvmem_pinned_options options_pinned(fuzz *fuzz, bool has_size) {
     FUZZ_OPTIONS(kvmem_pinned_options, options, kvmem_pinned_options_init);
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND) : 0;
     options.flags |= random_one_in(fuzz, 2) ? KVMEM_PINNED_SHAREABLE : 0;
-    options.size = has_size ? random_size(fuzz, MOST_BYTES) : 0;
+    options.size = has_size ? random_size(fuzz, MAX_BYTES) : 0;
     options.chunk_size = random_one_in(fuzz, 4) ? random_of(fuzz, chunks) : 0;
     options.progress = random_one_in(fuzz, 4) ? progress : NULL;
     options.user_data = random_one_in(fuzz, 4) ? POISON : NULL;
@@ -68,7 +68,7 @@ kvmem_pinned_options options_pinned(fuzz *fuzz, bool has_size) {
 
 kvmem_device_options options_device(fuzz *fuzz, bool has_size) {
     FUZZ_OPTIONS(kvmem_device_options, options, kvmem_device_options_init);
-    options.size = has_size ? random_size(fuzz, MOST_BYTES) : 0;
+    options.size = has_size ? random_size(fuzz, MAX_BYTES) : 0;
     options.device = random_device(fuzz);
     options_spoil(fuzz, &options.reserved);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
@@ -87,7 +87,7 @@ kvmem_elastic_options options_elastic(fuzz *fuzz, bool has_size) {
     return options;
 }
 
-/* Layouts of one sequence are mostly alike, so that there are transfers between them. */
+/* Layouts of one sequence mostly have the same shape, so that transfers between them are possible. */
 kvmem_layout_config options_config(fuzz *fuzz) {
     static const uint64_t alignments[] = {0, 0, 0, 1, 256, 512, 4096, 3};
     static const uint64_t inner[] = {8, 64, 512, 512, 16384};
@@ -104,7 +104,7 @@ kvmem_layout_config options_config(fuzz *fuzz) {
     config.num_heads = random_one_in(of, 8) ? 4 : 0;
     config.kind = random_one_in(fuzz, 2) ? KVMEM_LAYOUT_FULLY_CONTIGUOUS : KVMEM_LAYOUT_LAYER_SEPARATE;
     if (config.kind == KVMEM_LAYOUT_LAYER_SEPARATE) config.block_dim = (uint32_t)random_below(fuzz, 3);
-    if (random_one_in(fuzz, 6)) { /* contiguous pieces and others, most of them possible, some not */
+    if (random_one_in(fuzz, 6)) { /* contiguous pieces and others, mostly possible */
         static const char *const orders[] = {"BLOHNC", "L/OBHNC", "LO/BNHC", "OL/BNHC", "L/BHNOC", "OBNLHC",
                                              "LO/HCBN",
                                              "LHBNOC", "BLONHC",  "L/BNHC",  "BLBNHC",  "B/LNHC",  ""};
@@ -113,13 +113,14 @@ kvmem_layout_config options_config(fuzz *fuzz) {
         config.kind = random_one_in(fuzz, 2) ? 0 : KVMEM_LAYOUT_ORDERED;
         config.block_dim = 0;
     }
-    if (random_one_in(fuzz, 12)) { /* padded, or so that elements overlap */
+    if (random_one_in(fuzz, 12)) { /* padded, or with overlapping elements */
         uint64_t *const strides[] = {&config.block_stride, &config.layer_stride, &config.outer_stride,
                                      &config.token_stride};
         static const uint64_t values[] = {1, 64, 4096, 65536, UINT64_MAX};
         *random_of(fuzz, strides) = random_of(fuzz, values);
     }
-    if (random_one_in(fuzz, 30)) { /* one field is wrong, or too large for any memory: nothing large is ever allocated */
+    if (random_one_in(fuzz, 30)) { /* one field is wrong, or too large for any memory; nothing large is ever
+                                      allocated */
         uint64_t *const fields[] = {&config.num_blocks, &config.num_layers,  &config.outer_dim,
                                     &config.page_size,
                                     &config.inner_dim,  &config.dtype_width, &config.alignment, &config.num_heads};

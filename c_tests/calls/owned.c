@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps, hands over, and unmaps when the library has released it.
+// Maps memory, passes it to the library, and unmaps it in the release callback.
 #include "owned.h"
 
 #include "faults.h"
@@ -28,11 +28,11 @@ void *owned_memory(uint64_t size) {
 
 void owned_memory_free(void *memory, uint64_t size) { CHECK_EQ(munmap(memory, size), 0); }
 
-static void take_back(const adopted *memory) {
+static void unmap(const adopted *memory) {
     if (memory->device < 0) {
         owned_memory_free(memory->address, memory->size);
     } else {
-        faults_spare(true); /* another thread's */
+        faults_spare(true); /* this may be a thread of the library */
         CU_ON(memory->device, cuMemFree_v2((uint64_t)(uintptr_t)memory->address));
         faults_spare(false);
     }
@@ -40,7 +40,7 @@ static void take_back(const adopted *memory) {
 
 static void release(void *user_data) {
     adopted *memory = user_data;
-    take_back(memory);
+    unmap(memory);
     free(memory);
     atomic_fetch_sub(&releases_due, 1);
 }
@@ -57,8 +57,8 @@ static kvmem_adopt_options options_of(fuzz *fuzz, adopted values) {
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_ADOPT_READ_ONLY) : 0;
     if (random_one_in(fuzz, 50))
-        /* Never a bit more: memory of somebody else's could follow, and be unmapped while the region uses
-         * it. */
+        /* Never more than was mapped: the bytes after it may belong to another region, and be unmapped while
+           this one uses them. */
         options.size = random_size(fuzz, options.size);
     return options;
 }
@@ -75,7 +75,7 @@ kvmem_adopt_options owned_device_options(fuzz *fuzz, int32_t device) {
     return options_of(fuzz, (adopted){(void *)(uintptr_t)address, size, device});
 }
 
-/* Of a memory file that the region alone keeps; the last page is never the region's. */
+/* A part of a memory file that only the region keeps. The last page is outside the region. */
 kvmem_adopt_file_options owned_file_options(fuzz *fuzz) {
     const uint64_t pages = 2 + random_below(fuzz, 64);
     FUZZ_OPTIONS(kvmem_adopt_file_options, options, kvmem_adopt_file_options_init);

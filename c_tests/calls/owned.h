@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fuzzer itself owns and gives to the library: memory that is adopted, and paths in a directory of
-// its own.
+// Memory and paths that the fuzzer owns and passes to the library: memory to adopt, and paths in its own
+// directory.
 #pragma once
 
 #include "fuzz.h"
@@ -8,16 +8,15 @@
 /* Host memory of whole pages, filled with zeroes. */
 void *owned_memory(uint64_t size);
 void owned_memory_free(void *memory, uint64_t size);
-/* Options that have a region adopt some, which is unmapped by its release callback; a use after that is a
- * crash. */
+/* Options to adopt memory that the release callback unmaps. Using it after that crashes. */
 kvmem_adopt_options owned_adopt_options(fuzz *fuzz);
-/* The same with memory of a GPU. */
+/* The same with GPU memory. */
 kvmem_adopt_options owned_device_options(fuzz *fuzz, int32_t device);
 /* A part of a memory file, which the caller closes. */
 kvmem_adopt_file_options owned_file_options(fuzz *fuzz);
-/* The region was not created: takes the memory back. */
+/* The region was not created: unmaps the memory. */
 void owned_not_adopted(const kvmem_adopt_options *options);
-/* Memory that was adopted and not released yet. */
+/* Number of adopted allocations that were not released yet. */
 uint64_t owned_releases_due(void);
 
 /* One of a few paths. The text lives as long as the process. */
@@ -26,9 +25,9 @@ const char *owned_socket_path(fuzz *fuzz);
 /* A folder for directories of agents. */
 const char *owned_folder_path(void);
 const char *owned_directory(void);
-/* Makes the directory, which is also $TMPDIR from here on. */
+/* Creates the directory, and sets $TMPDIR to it. */
 void owned_open(void);
-/* Removes the named files that a sequence has left, which are the caller's. */
+/* Removes the named files that a sequence has left. */
 void owned_remove_files(void);
 /* Removes the directory. */
 void owned_close(void);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls on raw descriptors: lists, registered segments, queries, prepared lists and requests of NIXL. All of them
-// are of memory and files that exist as long as the process: NIXL cannot check an address.
+// Calls on raw descriptors: lists, registered segments, queries, prepared lists and requests of NIXL. All
+// addresses belong to memory and files that exist as long as the process, because NIXL cannot check them.
 #include "settings.h"
 #include "table.h"
 
@@ -104,10 +104,10 @@ static void query(fuzz *fuzz) {
     TRY(fuzz, kvmem_descriptors_create, KVMEM_MEMORY_FILE, &files);
     TRY(fuzz, kvmem_descriptors_add, files, &file, 1);
     CREATE(fuzz, QUERIES, kvmem_agent_query, agent, files, NULL);
-    const kvmem_query *answers = table_pick(fuzz, QUERIES);
-    const size_t count = DO(fuzz, kvmem_query_count, answers);
-    kvmem_query_result answer;
-    TRY(fuzz, kvmem_query_get, answers, random_index(fuzz, count), or_null(fuzz, &answer));
+    const kvmem_query *results = table_pick(fuzz, QUERIES);
+    const size_t count = DO(fuzz, kvmem_query_count, results);
+    kvmem_query_result result;
+    TRY(fuzz, kvmem_query_get, results, random_index(fuzz, count), or_null(fuzz, &result));
 }
 
 DESTROYS(destroy_query, QUERIES)
@@ -132,7 +132,7 @@ static void report(fuzz *fuzz) {
     if (random_one_in(fuzz, 2)) TRY(fuzz, kvmem_agent_report_notifications, agent, NULL, 0);
 }
 
-/* What two agents do to move bytes of raw descriptors. Each step may fail. */
+/* The steps of two agents that transfer raw descriptors. Each step may fail. */
 static void meet_raw(fuzz *fuzz) {
     kvmem_agent *owner = table_pick_one(fuzz, AGENTS);
     kvmem_agent *reader = table_pick_one(fuzz, AGENTS);

@@ -15,7 +15,7 @@ CREATES_REGION(pinned, kvmem_region_create_pinned)
 CREATES_REGION(device, kvmem_region_create_device)
 CREATES_REGION(elastic, kvmem_region_create_elastic)
 
-/* The memory is the caller's again if it was not adopted: the fuzzer unmaps it then. */
+/* If the adoption fails, the memory still belongs to the caller, and the fuzzer unmaps it. */
 static void adopt_host(fuzz *fuzz) {
     const kvmem_adopt_options options = owned_adopt_options(fuzz);
     void *region = POISON;
@@ -57,7 +57,7 @@ static void create_view(fuzz *fuzz) {
     CREATE(fuzz, REGIONS, kvmem_region_create_view, region, offset, random_size(fuzz, 256 * KIB));
 }
 
-/* Writes to what the region says it is, and reads it: all of it must be there. */
+/* Writes and reads all of the memory that the info describes. */
 static void use_bytes(const kvmem_region_info *info) {
     if ((info->tier != KVMEM_TIER_SYSTEM && info->tier != KVMEM_TIER_PINNED) || info->size == 0) return;
     volatile unsigned char *bytes = (volatile unsigned char *)(uintptr_t)info->address;
@@ -86,7 +86,7 @@ GETS(get_holders, kvmem_region_get_holders, REGIONS, kvmem_region_holders)
 GETS(get_residency, kvmem_region_get_residency, REGIONS, kvmem_region_residency)
 TRIES(check_owner, kvmem_region_check_owner, REGIONS)
 
-/* An elastic region if a few tries find one. */
+/* An elastic region, if a few tries find one. */
 static kvmem_region *pick_elastic(fuzz *fuzz) {
     kvmem_region *region = NULL;
     kvmem_elastic_info info;

@@ -7,7 +7,7 @@
 #include "settings.h"
 #include "table.h"
 
-/* No sequence takes longer, unless a call hangs. */
+/* Longer than any sequence takes, unless a call hangs. */
 #define DEADLINE_SECONDS 120
 
 static _Thread_local fuzz *running;
@@ -19,7 +19,7 @@ typedef struct worker {
     unsigned number;
 } worker;
 
-/* Only async-signal-safe calls, but for printing numbers into memory of its own. */
+/* Uses async-signal-safe calls, and snprintf of numbers into its own buffer. */
 static void on_signal(int number) {
     char text[256];
     const fuzz *fuzz = running;
@@ -59,7 +59,7 @@ static void run_threads(uint64_t seed) {
     for (unsigned i = 0; i < settings.threads; i++) CHECK_EQ(pthread_join(workers[i].thread, NULL), 0);
 }
 
-/* In an order of chance, and with the log callback removed. */
+/* In random order, and with the log callback removed. */
 static void end_all(fuzz *fuzz) {
     fuzz->operation = "the end of all handles";
     table_destroy_all(fuzz);

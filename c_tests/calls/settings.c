@@ -16,7 +16,7 @@ static _Noreturn void usage(void) {
            "  --nixl LIST      create agents, with these backends: '', POSIX, UCX or POSIX,UCX (default: no agents)\n"
            "  --only LIST      of each sequence make only the calls with these numbers\n"
            "  --patience N     wait N seconds for what ends on other threads (default: 20)\n"
-           "  --faults         during some calls, a driver call fails, or no file or thread can be had; for one thread\n"
+           "  --faults         during some calls a driver call, opening a file or starting a thread fails (one thread)\n"
            "  --minimise       find fewer calls with which the sequence of --seed still fails\n"
            "  --print-calls    print each call\n"
            "  --print-functions  print how often each function was called\n"
@@ -86,7 +86,7 @@ void settings_read(int argc, char **argv) {
     read_environment();
     for (int i = 1; i < argc; i++) {
         if (!read_switch(argv[i])) {
-            read_value(argv[i], argv[i + 1]); /* NULL behind the last */
+            read_value(argv[i], argv[i + 1]); /* NULL after the last */
             i++;
         }
     }
@@ -118,7 +118,8 @@ bool settings_has_call(uint64_t index) {
 }
 
 bool settings_cannot_succeed(const char *function) {
-    /* No peer in another process, and no agent with a listen thread or telemetry. UCX has views of GPU memory. */
+    /* No peer in another process, and no agent with a listen thread or telemetry. UCX supports memory views
+       only for GPU memory. */
     static const char *const never[] = {"kvmem_agent_send_partial_metadata",
                                         "kvmem_agent_invalidate_local_metadata",
                                         "kvmem_request_get_telemetry", "kvmem_agent_get_telemetry",

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls on shares and brokers. Sockets live for one call of the fuzzer.
+// Calls on shares and brokers. Sockets exist only during one call of the fuzzer.
 #include "options.h"
 #include "owned.h"
 #include "table.h"
 
-#define MOST_FDS 24
+#define MAX_FDS 24
 #define NUM_TOKENS 3
 
-/* Tokens that were given, of all brokers. */
+/* Tokens of all brokers. */
 static pthread_mutex_t token_lock = PTHREAD_MUTEX_INITIALIZER;
 static kvmem_token tokens[NUM_TOKENS];
 
@@ -38,11 +38,11 @@ static kvmem_share_options share_options(fuzz *fuzz) {
 CREATES_WITH(share_region, SHARES, kvmem_share_create_region, REGIONS, kvmem_share_options, share_options)
 CREATES_WITH(share_layout, SHARES, kvmem_share_create_layout, LAYOUTS, kvmem_share_options, share_options)
 
-/* The file descriptors of a share; returns how many. */
+/* Copies the file descriptors of a share, and returns their number. */
 static size_t fds_of(fuzz *fuzz, const kvmem_share *share, int32_t *fds) {
     kvmem_share_info info;
     if (TRY(fuzz, kvmem_share_get_info, share, &info) != KVMEM_STATUS_OK) return 0;
-    const size_t count = info.num_fds < MOST_FDS ? info.num_fds : MOST_FDS;
+    const size_t count = info.num_fds < MAX_FDS ? info.num_fds : MAX_FDS;
     for (size_t i = 0; i < count; i++) {
         if (TRY(fuzz, kvmem_share_get_fd, share, i, &fds[i]) != KVMEM_STATUS_OK)
             fuzz_fail(fuzz, "no file descriptor %zu of %zu", i, (size_t)info.num_fds);
@@ -50,10 +50,10 @@ static size_t fds_of(fuzz *fuzz, const kvmem_share *share, int32_t *fds) {
     return count;
 }
 
-/* The bytes of a share as they came, or with a few of them changed. */
+/* The bytes of a share, unchanged or with a few changes. */
 static void create_received(fuzz *fuzz) {
     const kvmem_share *share = table_pick(fuzz, SHARES);
-    int32_t fds[MOST_FDS];
+    int32_t fds[MAX_FDS];
     const size_t num_fds = fds_of(fuzz, share, fds);
     size_t size = 0;
     const unsigned char *data = DO(fuzz, kvmem_share_data, share, &size);
@@ -94,15 +94,15 @@ static kvmem_open_options open_options(fuzz *fuzz) {
 CREATES_WITH(open_region, REGIONS, kvmem_share_open_region, SHARES, kvmem_open_options, open_options)
 CREATES_WITH(open_layout, LAYOUTS, kvmem_share_open_layout, SHARES, kvmem_open_options, open_options)
 
-/* Over a socket pair, whole or not at all. */
+/* Over a socket pair, complete or truncated. */
 static void send_and_receive(fuzz *fuzz) {
     int ends[2];
     const int type = random_one_in(fuzz, 2) ? SOCK_STREAM : SOCK_SEQPACKET;
     if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0) fuzz_fail(fuzz, "no socket pair");
     if (random_one_in(fuzz, 8)) {
-        unsigned char rubbish[64];
-        for (size_t i = 0; i < sizeof(rubbish); i++) rubbish[i] = (unsigned char)random_next(fuzz);
-        if (send(ends[0], rubbish, sizeof(rubbish), MSG_NOSIGNAL) < 0) fuzz_fail(fuzz, "nothing can be sent");
+        unsigned char invalid[64];
+        for (size_t i = 0; i < sizeof(invalid); i++) invalid[i] = (unsigned char)random_next(fuzz);
+        if (send(ends[0], invalid, sizeof(invalid), MSG_NOSIGNAL) < 0) fuzz_fail(fuzz, "nothing can be sent");
     }
     const int closed = random_one_in(fuzz, 20) ? close(ends[1]), -1 : ends[1];
     TRY(fuzz, kvmem_share_send, table_pick(fuzz, SHARES), random_one_in(fuzz, 30) ? -1 : ends[0],
@@ -174,7 +174,8 @@ static void fetch(fuzz *fuzz) {
     options.path = owned_socket_path(fuzz);
     options.name = share_name(fuzz);
     options.token = or_null(fuzz, &token);
-    options.timeout_ns = random_one_in(fuzz, 4) ? 1 + random_timeout(fuzz) : 100000000; /* 0 stands for 10 seconds */
+    /* 0 means 10 seconds */
+    options.timeout_ns = random_one_in(fuzz, 4) ? 1 + random_timeout(fuzz) : 100000000;
     options.broker_user = (options.flags & KVMEM_FETCH_BROKER_USER) != 0 ? (uint32_t)random_below(fuzz, 2) : 0;
     options_spoil(fuzz, &options.reserved);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
@@ -183,8 +184,8 @@ static void fetch(fuzz *fuzz) {
 
 DESTROYS(destroy_broker, BROKERS)
 
-/* From a broker of its own to its client: by chance a name, a token and a path seldom agree. */
-static void hand_over(fuzz *fuzz) {
+/* A new broker and its client. Random choices seldom combine a matching name, token and path. */
+static void fetch_from_new_broker(fuzz *fuzz) {
     const kvmem_broker_options options = OPTIONS(kvmem_broker_options, it.path = owned_socket_path(fuzz));
     kvmem_fetch_options order = OPTIONS(kvmem_fetch_options, it.path = options.path, it.name = "kv",
                                         it.timeout_ns = 100000000);
@@ -216,6 +217,6 @@ const operation share_operations[] = {
     OPERATION_WITH(1, broker_get_info, BIT(BROKERS), 0),
     OPERATION_WITH(8, fetch, BIT(BROKERS), 0),
     OPERATION_WITH(3, destroy_broker, BIT(BROKERS), 0),
-    OPERATION_WITH(2, hand_over, BIT(SHARES), 0),
+    OPERATION_WITH(2, fetch_from_new_broker, BIT(SHARES), 0),
     {0},
 };

@@ -10,14 +10,14 @@ import fnmatch
 import re
 import sys
 
-# What the texts say in words. A run of a transfer may fail in each of these ways ("how the run failed").
+# Statuses that the header describes in words. A run of a transfer may fail with each of these ("how the run failed").
 RUN_FAILURES = {"IO", "OUT_OF_MEMORY", "CUDA", "NIXL", "PEER_LOST", "STALE", "CORRUPT", "CANCELLED", "INVALID_STATE"}
 WORDS = {
     "how it failed": RUN_FAILURES,
     "how the run failed": RUN_FAILURES,
     "how reading a file or GPU memory failed": {"IO", "OUT_OF_MEMORY", "CUDA"},
 }
-# The head of the header says this once for all functions: wrong arguments and options are refused.
+# The introduction of the header says this once for all functions: invalid arguments and options fail.
 EVERYWHERE = {"OK", "INVALID_ARGUMENT"}
 
 

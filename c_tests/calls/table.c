@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots with a lock each: shared while a call uses the handle, exclusive while it is put in or destroyed.
+// Slots with a lock each: shared while a call uses the handle, exclusive while it is stored or destroyed.
 #include "table.h"
 
 #include "driver.h"
 
-#define SLOTS 10 /* of a kind */
+#define SLOTS 10 /* per kind */
 
 typedef struct slot {
     pthread_rwlock_t lock;

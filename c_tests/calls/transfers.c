@@ -4,10 +4,10 @@
 #include "options.h"
 #include "table.h"
 
-#define MOST_PAIRS 6
+#define MAX_PAIRS 6
 #define SECOND UINT64_C(1000000000)
 
-/* Few blocks of one layout, none twice unless by chance. */
+/* Few blocks of one layout, mostly distinct. */
 static void fill_pairs(fuzz *fuzz, kvmem_block_pair *pairs, size_t count) {
     const uint32_t first = (uint32_t)random_below(fuzz, 3);
     for (size_t i = 0; i < count; i++) {
@@ -16,17 +16,17 @@ static void fill_pairs(fuzz *fuzz, kvmem_block_pair *pairs, size_t count) {
     }
 }
 
-/* The arrays that options point at. */
+/* The arrays that options point to. */
 typedef struct lists {
-    kvmem_block_pair pairs[MOST_PAIRS];
-    uint32_t checksums[MOST_PAIRS];
-    uint32_t ids[2][MOST_PAIRS];
+    kvmem_block_pair pairs[MAX_PAIRS];
+    uint32_t checksums[MAX_PAIRS];
+    uint32_t ids[2][MAX_PAIRS];
     kvmem_block_table tables[2];
 } lists;
 
 /* A table over few blocks, mostly long enough for a few tokens. */
 static const kvmem_block_table *fill_table(fuzz *fuzz, lists *lists, int side) {
-    const size_t count = 1 + random_below(fuzz, MOST_PAIRS);
+    const size_t count = 1 + random_below(fuzz, MAX_PAIRS);
     const uint32_t first = (uint32_t)random_below(fuzz, 3);
     for (size_t i = 0; i < count; i++)
         lists->ids[side][i] = random_one_in(fuzz, 40) ? (uint32_t)random_index(fuzz, 8) : first + (uint32_t)i;
@@ -45,13 +45,13 @@ static kvmem_transfer_options options_of_transfer(fuzz *fuzz, lists *lists) {
     static const uint64_t stagings[] = {0, 0, 0, 4096, 64 * KIB, MIB, 1};
     const uint64_t known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE | KVMEM_TRANSFER_BY_LAYER |
                            KVMEM_TRANSFER_VERIFY;
-    const size_t count = 1 + random_below(fuzz, MOST_PAIRS);
+    const size_t count = 1 + random_below(fuzz, MAX_PAIRS);
     fill_pairs(fuzz, lists->pairs, count);
     FUZZ_OPTIONS(kvmem_transfer_options, options, kvmem_transfer_options_init);
     options.flags = random_flags(fuzz, known);
     options.pairs = or_null(fuzz, lists->pairs);
     options.num_pairs = random_one_in(fuzz, 60) ? 0 : count;
-    if (random_one_in(fuzz, 2)) { /* layouts of all shapes have these */
+    if (random_one_in(fuzz, 2)) { /* indices that exist in layouts of all shapes */
         options.num_layers = 1;
         options.num_outers = 1;
         options.source_layer = random_one_in(fuzz, 4) ? random_index(fuzz, 2) : 0;
@@ -68,7 +68,7 @@ static kvmem_transfer_options options_of_transfer(fuzz *fuzz, lists *lists) {
     options.staging_size = random_of(fuzz, stagings);
     options.path = random_one_in(fuzz, 3) ? (uint32_t)random_below(fuzz, 17) : 0;
     options.checksums = random_one_in(fuzz, 12) ? lists->checksums : NULL;
-    if (random_one_in(fuzz, 5)) { /* of the layouts with heads, which have four */
+    if (random_one_in(fuzz, 5)) { /* valid for the layouts with heads, which have four */
         options.source_head = random_below(fuzz, 4);
         options.destination_head = random_below(fuzz, 4);
         options.num_heads = random_below(fuzz, 4);
@@ -100,7 +100,7 @@ STARTS(start, kvmem_transfer_start, or_null(fuzz, &options))
 STARTS(start_on_stream, kvmem_transfer_start_on_stream, or_null(fuzz, &options), table_pick(fuzz, STREAMS))
 
 static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
-    const size_t count = 1 + random_below(fuzz, MOST_PAIRS);
+    const size_t count = 1 + random_below(fuzz, MAX_PAIRS);
     fill_pairs(fuzz, lists->pairs, count);
     FUZZ_OPTIONS(kvmem_submit_options, options, kvmem_submit_options_init);
     options.pairs = or_null(fuzz, lists->pairs);
@@ -168,14 +168,14 @@ TRIES(cancel, kvmem_transfer_cancel, TRANSFERS)
 static void explain(fuzz *fuzz) {
     kvmem_transfer_explanation explanation;
     const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
-    if (random_one_in(fuzz, 3)) { /* a text that is not wanted */
+    if (random_one_in(fuzz, 3)) { /* without a text */
         TRY(fuzz, kvmem_transfer_explain, transfer, or_null(fuzz, &explanation), NULL);
     } else {
         CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_explain, transfer, or_null(fuzz, &explanation));
     }
     kvmem_path_choice choice;
     const size_t index = random_index(fuzz, 4);
-    if (random_one_in(fuzz, 3)) { /* nor here */
+    if (random_one_in(fuzz, 3)) { /* without a text */
         TRY(fuzz, kvmem_transfer_get_path_choice, transfer, index, or_null(fuzz, &choice), NULL);
     } else {
         CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_get_path_choice, transfer, index, or_null(fuzz, &choice));
@@ -225,7 +225,7 @@ static void await_step(fuzz *fuzz, kvmem_transfer *transfer, kvmem_queue *queue,
         TRY(fuzz, kvmem_queue_wait, queue, SECOND, completions, 4, &count);
 }
 
-/* What an engine does on a stream of its own, call by call: by chance these calls seldom meet. */
+/* The sequence of calls that an engine makes on its stream. Random choices seldom produce it. */
 static void use_stream(fuzz *fuzz) {
     static const kvmem_block_pair pairs[] = {{0, 1}, {2, 3}};
     const int32_t device = (int32_t)random_below(fuzz, 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds and takes down the handles that contract tests misuse.
+// Creates and destroys the handles that contract tests misuse.
 #include "contract.h"
 
 static const kvmem_block_pair pair[] = {{0, 1}};
@@ -17,11 +17,11 @@ static void open_regions(world *world) {
     snprintf(path, sizeof(path), "/tmp/kvmem_contract_%d", (int)getpid());
     disk.path = path;
     EXPECT_OK(kvmem_region_create_disk(&disk, &world->file, ERR));
-    CHECK_EQ(unlink(path), 0); /* the region goes on with the open file */
+    CHECK_EQ(unlink(path), 0); /* the region keeps the open file */
     EXPECT_OK(kvmem_region_register(world->region, world->agent, &world->registration, ERR));
 }
 
-/* The two agents come to know each other, and one notification is waiting to be looked at. */
+/* The two agents exchange metadata, and one notification is waiting. */
 static void introduce(world *world) {
     agents_introduce(world->agent, world->far);
     agents_introduce(world->far, world->agent);

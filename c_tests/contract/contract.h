@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests that misuse every function: calls that must be refused, and one good handle of each kind.
+// Tests that misuse every function: calls that must fail, and one valid handle of each type.
 #pragma once
 
 #include "harness.h"
 
-/* What outputs hold before a call that must set or leave them. */
+/* Initial value of outputs that a call must set or leave unchanged. */
 #define POISON ((void *)(uintptr_t)0x5A5A5A5A5A5A5A5A)
 
-/* Refused with this status, whether or not an error is asked for. */
+/* The call fails with this status, with and without an error output. */
 #define REFUSED(status, function, ...)                                                               \
     do {                                                                                             \
         EXPECT(status, function(__VA_ARGS__, ERR));                                                  \
@@ -30,7 +30,7 @@
 #define INVALID_NULLS(output, function, ...)                                                         \
     REFUSED_NULLS(output, KVMEM_STATUS_INVALID_ARGUMENT, function, __VA_ARGS__)
 
-/* The same, and the output structure or number is as it was. */
+/* The same, and the output struct or number is unchanged. */
 #define REFUSED_KEEPS(output, status, function, ...)                                                 \
     do {                                                                                             \
         memset(&(output), 0x5A, sizeof(output));                                                     \
@@ -41,12 +41,12 @@
 #define INVALID_KEEPS(output, function, ...)                                                         \
     REFUSED_KEEPS(output, KVMEM_STATUS_INVALID_ARGUMENT, function, __VA_ARGS__)
 
-/* One of each, in good order. `remote` is the layout of another agent of this process, which `far` is. */
+/* One object of each type. `remote` is the layout of another agent in this process, `far`. */
 typedef struct world {
     kvmem_agent *agent;
     kvmem_agent *far;
     kvmem_region *region;
-    kvmem_region *file; /* it has a name */
+    kvmem_region *file; /* a named file */
     kvmem_registration *registration;
     kv_side local; /* without an agent */
     kv_side near;
@@ -62,5 +62,5 @@ typedef struct world {
 void world_open(world *world);
 void world_close(world *world);
 
-/* A valid set of options over a layout of one pair. */
+/* Valid options over a layout of one pair. */
 kvmem_transfer_options world_transfer_options(void);

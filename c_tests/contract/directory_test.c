@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NULL, options of another size, and handles of a parent process, for the functions of directories.
+// The functions of directories: NULL, options of another size, and handles of a parent process.
 #include "contract.h"
 
 static world w;
@@ -21,12 +21,12 @@ TEST(open_world) {
     EXPECT_OK(kvmem_directory_look_up(directory, kvmem_agent_name(w.agent), PATIENCE, &entry, ERR));
 }
 
-TEST(directories_refuse_null) {
+TEST(directories_fail_with_null) {
     kvmem_directory *made = NULL;
     kvmem_directory_options options = OPTIONS(kvmem_directory_options);
     kvmem_directory_options_init(NULL, sizeof(kvmem_directory_options));
     INVALID_NULLS(made, kvmem_directory_create, NULL, &made);
-    INVALID_NULLS(made, kvmem_directory_create, &options, &made); /* leads nowhere */
+    INVALID_NULLS(made, kvmem_directory_create, &options, &made); /* the path does not exist */
     options.folder = files.path;
     INVALID(kvmem_directory_create, &options, NULL);
     options.struct_size = sizeof(void *);
@@ -44,7 +44,7 @@ TEST(directories_refuse_null) {
     kvmem_directory_destroy(NULL);
 }
 
-TEST(entries_refuse_null) {
+TEST(entries_fail_with_null) {
     kvmem_directory_entry *found = NULL;
     INVALID_NULLS(found, kvmem_directory_look_up, NULL, "a", 0, &found);
     INVALID_NULLS(found, kvmem_directory_look_up, directory, NULL, 0, &found);
@@ -65,7 +65,7 @@ TEST(entries_refuse_null) {
     kvmem_directory_entry_destroy(NULL);
 }
 
-TEST(events_refuse_null) {
+TEST(events_fail_with_null) {
     kvmem_directory_events *taken = NULL;
     INVALID_NULLS(taken, kvmem_directory_take_events, NULL, 0, &taken);
     INVALID(kvmem_directory_take_events, directory, 0, NULL);
@@ -96,8 +96,8 @@ static void use_in_child(void) {
     kvmem_directory_destroy(directory);
 }
 
-/* What the child destroys is the parent's: the entry remains published. */
-TEST(a_forked_child_is_refused) {
+/* Destroying the parent's directory in the child leaves the entry published. */
+TEST(handles_of_a_parent_fail_in_a_child) {
     in_a_forked_child(use_in_child);
     EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));
 }

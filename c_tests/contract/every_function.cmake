@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Fails if the tests of a folder do not call each function of the headers, so that a new one cannot be forgotten.
-#   cmake -DHEADERS_DIRECTORY=include -DSOURCES_DIRECTORY=contract [-DSOURCES=*_test.c] -P every_function.cmake
+# Fails if the tests of a folder do not call each function of the headers, so that tests of a new function cannot be
+# forgotten. cmake -DHEADERS_DIRECTORY=include -DSOURCES_DIRECTORY=contract [-DSOURCES=*_test.c] -P
+# every_function.cmake
 
 # The text of a C file without its comments.
 function(read_code path result)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles carried into a forked child: every use answers INVALID_STATE, destroying them harms nobody, and the
-// parent goes on as if there had been no child.
+// Handles in a forked child: every use fails with INVALID_STATE, destroying them has no effect on the parent,
+// and the parent's objects work as before.
 #include "contract.h"
 
 #define FORKED(function, ...) REFUSED(KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
@@ -33,7 +33,7 @@ static void use_agents(void) {
     kvmem_agent *agent = NULL;
     kvmem_blob *blob = NULL;
     kvmem_notifications *taken = NULL;
-    FORKED_NULLS(agent, kvmem_agent_create, "child", NULL, &agent); /* UCX does not live through a fork */
+    FORKED_NULLS(agent, kvmem_agent_create, "child", NULL, &agent); /* UCX does not survive a fork */
     FORKED(kvmem_nixl_load, NULL);
     FORKED(kvmem_agent_create_backend, w.agent, "POSIX", NULL, 0);
     FORKED_NULLS(blob, kvmem_agent_get_local_metadata, w.agent, &blob);
@@ -112,14 +112,15 @@ static void use_transfers(void) {
 
 static void destroy_everything(void) { world_close(&w); }
 
-/* Memory of its own a child may have: nothing of the parent's is needed for it. */
-static void start_afresh(void) {
+/* A child can allocate memory, which needs no object of the parent. */
+static void create_own_memory(void) {
     OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = 4096)));
     memset((void *)(uintptr_t)region_info(region).address, 1, region_info(region).size);
 }
 
-/* The threads that copy were the parent's: a child's transfer works or is refused, and does not hang. */
-static void copy_afresh(void) {
+/* The copying threads exist only in the parent: a transfer of the child succeeds or fails, and does not
+   hang. */
+static void run_own_transfer(void) {
     OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     const kvmem_transfer_options options = world_transfer_options();
     OWNED(kvmem_transfer) transfer = NULL;
@@ -136,7 +137,7 @@ static void expect_parent_works(void) {
 
 TEST(open_world) {
     world_open(&w);
-    expect_parent_works(); /* so that every thread there will be, is */
+    expect_parent_works(); /* so that all threads are started before the fork */
 }
 
 #define IN_CHILD(what)                                                                               \
@@ -149,7 +150,7 @@ IN_CHILD(use_agents)
 IN_CHILD(use_layouts)
 IN_CHILD(use_transfers)
 IN_CHILD(destroy_everything)
-IN_CHILD(start_afresh)
-IN_CHILD(copy_afresh)
+IN_CHILD(create_own_memory)
+IN_CHILD(run_own_transfer)
 
 TEST_CALL(close_world, world_close(&w))

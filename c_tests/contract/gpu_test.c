@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU functions: NULL in every pointer slot, handles of the wrong kind, values that are none. They are
-// refused before the driver is asked, so with a GPU and without one alike.
+// The GPU functions: NULL in every pointer argument, handles of the wrong type, and invalid values. They fail
+// before the driver is called, so the results do not depend on a GPU.
 #include "contract.h"
 
 static _Alignas(4096) unsigned char memory[4096];
 
-TEST(questions) {
+TEST(device_infos) {
     INVALID(kvmem_cuda_get_info, NULL);
     INVALID(kvmem_cuda_get_device_info, 0, NULL);
     INVALID(kvmem_cuda_can_access, 0, 0, NULL);
@@ -45,7 +45,7 @@ TEST(regions) {
     INVALID(kvmem_region_adopt_device, &adopt, 0, NULL);
 }
 
-TEST(what_is_not_elastic_does_not_grow) {
+TEST(only_elastic_regions_are_committed) {
     kvmem_elastic_info info;
     INVALID(kvmem_region_commit, NULL, 0, 4096);
     INVALID(kvmem_region_decommit, NULL, 0, 4096);

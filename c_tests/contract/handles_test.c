@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles of the wrong type, handles that were destroyed, and pointers that are no handles.
+// Handles of the wrong type, destroyed handles, and pointers that are not handles.
 #include "contract.h"
 
-/* Handles of one type: what a call on one of them returns. */
+/* A type of handle, and a call on one. */
 typedef struct type {
     const char *name;
     kvmem_status (*use)(void *handle);
@@ -24,7 +24,7 @@ static kvmem_status use_queue(void *handle) {
     return kvmem_queue_poll(handle, &completion, 1, &count, ERR);
 }
 
-/* Defines the call of a type that fills in a value; the arguments stand before that. */
+/* Defines the call of a type that gets a value; the other arguments come first. */
 #define USE(type, value_type, function, ...)                                                         \
     static kvmem_status use_##type(void *handle) {                                                   \
         value_type value;                                                                            \
@@ -92,8 +92,7 @@ static const type types[] = {
     TYPE(queue), TYPE(notifications), TYPE(share),        TYPE(broker),
 };
 
-/* What a call on this handle returned, which must be that the argument is invalid, for a reason with these
- * words. */
+/* The call must fail with INVALID_ARGUMENT, and the message must contain these words. */
 static void refuse(const type *type, void *handle, const char *reason, const char *other) {
     const kvmem_status status = type->use(handle);
     if (status != KVMEM_STATUS_INVALID_ARGUMENT)
@@ -104,7 +103,7 @@ static void refuse(const type *type, void *handle, const char *reason, const cha
     CHECK_HAS(test_last_message(), other);
 }
 
-TEST(a_handle_of_another_type_is_refused_with_both_names) {
+TEST(a_handle_of_another_type_fails_with_both_names) {
     for (size_t i = 0; i < NUM(types); i++) {
         void *handle = types[i].create();
         for (size_t k = 0; k < NUM(types); k++) {
@@ -132,7 +131,7 @@ TEST(blobs_and_errors_of_another_type_are_empty) {
     refuse(&types[1], error, "needs type region", "of type error");
 }
 
-TEST(a_destroyed_handle_is_refused_as_such) {
+TEST(a_destroyed_handle_is_reported_as_such) {
     for (size_t i = 0; i < NUM(types); i++) {
         void *handle = types[i].create();
         types[i].destroy(handle);
@@ -140,7 +139,7 @@ TEST(a_destroyed_handle_is_refused_as_such) {
     }
 }
 
-TEST(a_pointer_to_something_else_is_refused) {
+TEST(a_pointer_to_something_else_fails) {
     static unsigned char bytes[4096];
     for (int value = 0; value < 256; value += 85) {
         memset(bytes, value, sizeof(bytes));
@@ -155,8 +154,8 @@ static void count_errors(uint32_t level, const char *target, const char *message
     errors_logged += level == KVMEM_LOG_ERROR && strstr(message, "nothing is destroyed") != NULL;
 }
 
-/* Removing the callback ends once no message is under way. */
-static unsigned errors_of(void (*destroy)(void *handle), void *handle) {
+/* kvmem_log_set_callback with NULL returns once no callback is running. */
+static unsigned count_errors_of(void (*destroy)(void *handle), void *handle) {
     errors_logged = 0;
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_ERROR, count_errors, NULL, ERR));
     destroy(handle);
@@ -164,15 +163,15 @@ static unsigned errors_of(void (*destroy)(void *handle), void *handle) {
     return errors_logged;
 }
 
-TEST(destroying_what_is_no_live_handle_frees_nothing) {
+TEST(destroying_an_invalid_handle_frees_nothing) {
     for (size_t i = 0; i < NUM(types); i++) {
         void *handle = types[i].create();
         for (size_t k = 0; k < NUM(types); k++) {
-            if (k != i) CHECK_EQ(errors_of(types[k].destroy, handle), 1);
+            if (k != i) CHECK_EQ(count_errors_of(types[k].destroy, handle), 1);
         }
         CHECK_EQ(types[i].use(handle), KVMEM_STATUS_OK);
-        CHECK_EQ(errors_of(types[i].destroy, handle), 0);
-        CHECK_EQ(errors_of(types[i].destroy, handle), 1); /* a second time */
+        CHECK_EQ(count_errors_of(types[i].destroy, handle), 0);
+        CHECK_EQ(count_errors_of(types[i].destroy, handle), 1); /* a second time */
     }
 }
 

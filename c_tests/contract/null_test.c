@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NULL in every pointer slot of every function: refused, or allowed where the header says so, and never more.
+// NULL in every pointer argument of every function: the call fails, or succeeds if the header allows NULL,
+// and has no other effect.
 #include "contract.h"
 
 static world w;
@@ -24,8 +25,8 @@ TEST(status_version_and_errors) {
 }
 
 TEST(log_and_libraries) {
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, NULL, NULL, ERR)); /* NULL switches it off */
-    EXPECT_OK(kvmem_nixl_load(NULL, ERR)); /* NULL is the environment's */
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, NULL, NULL, ERR)); /* NULL removes the callback */
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR)); /* NULL: the library named by the environment */
     INVALID(kvmem_nixl_get_path, NULL);
 }
 
@@ -62,14 +63,14 @@ TEST(regions) {
     INVALID(kvmem_region_adopt_host, &adopt, NULL);
     kvmem_adopt_file_options file = OPTIONS(kvmem_adopt_file_options);
     INVALID_NULLS(region, kvmem_region_adopt_file, NULL, &region);
-    INVALID_NULLS(region, kvmem_region_adopt_file, &file, &region); /* fd 0 is no memory file */
+    INVALID_NULLS(region, kvmem_region_adopt_file, &file, &region); /* fd 0 is not a memory file */
     INVALID(kvmem_region_adopt_file, &file, NULL);
     INVALID_NULLS(region, kvmem_region_create_view, NULL, 0, 1, &region);
     INVALID(kvmem_region_create_view, w.region, 0, 1, NULL);
     kvmem_region_destroy(NULL);
 }
 
-TEST(region_answers) {
+TEST(region_infos) {
     kvmem_region_info info;
     INVALID_KEEPS(info, kvmem_region_get_info, NULL, &info);
     INVALID(kvmem_region_get_info, w.region, NULL);
@@ -163,7 +164,7 @@ TEST(layouts) {
     kvmem_layout_destroy(NULL);
 }
 
-TEST(layout_answers) {
+TEST(layout_infos) {
     kvmem_block block;
     INVALID_KEEPS(block, kvmem_layout_get_block, NULL, 0, 0, 0, &block);
     INVALID(kvmem_layout_get_block, w.local.layout, 0, 0, 0, NULL);
@@ -244,7 +245,7 @@ TEST(transfers) {
     options.pairs = NULL;
     INVALID_NULLS(transfer, kvmem_transfer_create, layout, layout, &options, &transfer);
     options = world_transfer_options();
-    options.notification_size = 1; /* of nothing */
+    options.notification_size = 1; /* NULL with a size */
     INVALID_NULLS(transfer, kvmem_transfer_create, w.near.layout, w.remote, &options, &transfer);
     INVALID_NULLS(transfer, kvmem_transfer_start, NULL, layout, &options, &transfer);
     INVALID_NULLS(transfer, kvmem_transfer_start, layout, layout, NULL, &transfer);
@@ -259,7 +260,7 @@ TEST(transfers) {
     INVALID(kvmem_transfer_submit_pairs, w.copy, &step); /* no pairs */
     INVALID(kvmem_transfer_submit_pairs_on_stream, NULL, &step, NULL);
     INVALID(kvmem_transfer_submit_pairs_on_stream, w.copy, NULL, NULL);
-    step.notification_size = 1; /* of nothing */
+    step.notification_size = 1; /* NULL with a size */
     INVALID(kvmem_transfer_submit_pairs, w.transfer, &step);
     INVALID(kvmem_transfer_poll, NULL);
     INVALID(kvmem_transfer_wait, NULL, 0);
@@ -287,7 +288,7 @@ TEST(transfers) {
 }
 
 /* After all that, everything still works. */
-TEST(the_world_is_unharmed) {
+TEST(all_objects_still_work) {
     RUN(w.copy);
     RUN(w.transfer);
     EXPECT_OK(kvmem_agent_check_remote_metadata(w.agent, "far", ERR));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// struct_size of every options struct: shorter, longer, garbage; and bits and values nobody has defined yet.
+// struct_size of every options struct: shorter, longer, invalid; undefined bits and values.
 #include "subjects.h"
 
-/* Room behind a struct, for callers that are newer than the library. */
+/* Bytes after a struct, for callers that are newer than the library. */
 #define TAIL 64
 
 static void set_struct_size(unsigned char *options, size_t size) { memcpy(options, &size, sizeof(size)); }
 
-/* A call's answer, checked against `expected`; the failing subject is named. */
-static void expect_answer(const subject *subject, const unsigned char *options, kvmem_status expected,
+/* Checks the status of a call against `expected`, and names the failing subject. */
+static void expect_status(const subject *subject, const unsigned char *options, kvmem_status expected,
                           const char *what, size_t number) {
     const kvmem_status status = subject->call(options);
     if (status != expected)
@@ -18,7 +18,7 @@ static void expect_answer(const subject *subject, const unsigned char *options, 
 
 TEST_CALL(open_world, world_open(&subjects_world))
 
-TEST(init_states_the_size_and_nothing_else) {
+TEST(init_sets_the_size_and_nothing_else) {
     static _Alignas(16) unsigned char bytes[256];
 #define CHECK_INIT(type, init)                                                                       \
     do {                                                                                             \
@@ -51,8 +51,8 @@ TEST(init_states_the_size_and_nothing_else) {
     CHECK_INIT(kvmem_submit_options, kvmem_submit_options_init);
 }
 
-/* A caller compiled against an older header has a shorter struct, and gets no more than that filled. */
-TEST(init_writes_no_more_than_the_caller_has) {
+/* A caller compiled with an older header has a shorter struct, and init must not write past it. */
+TEST(init_does_not_write_past_a_shorter_struct) {
     _Alignas(kvmem_transfer_options) unsigned char bytes[sizeof(kvmem_transfer_options)];
     memset(bytes, 0xEE, sizeof(bytes));
     kvmem_transfer_options_init((kvmem_transfer_options *)(void *)bytes, 16);
@@ -61,27 +61,28 @@ TEST(init_writes_no_more_than_the_caller_has) {
     CHECK_EQ(stated, 16);
     CHECK_FILLED(bytes + 8, 0, 8);
     CHECK_FILLED(bytes + 16, 0xEE, sizeof(bytes) - 16);
-    kvmem_transfer_options_init((kvmem_transfer_options *)(void *)(bytes + 16), 7); /* not even a size */
+    /* shorter than struct_size itself */
+    kvmem_transfer_options_init((kvmem_transfer_options *)(void *)(bytes + 16), 7);
     CHECK_FILLED(bytes + 16, 0xEE, sizeof(bytes) - 16);
 }
 
 TEST(the_stated_size_is_accepted) {
     for (size_t i = 0; i < num_subjects; i++) {
         unsigned char *options = subject_good_options(&subjects[i], 0);
-        expect_answer(&subjects[i], options, subject_good_answer(&subjects[i]), "size", subjects[i].size);
+        expect_status(&subjects[i], options, subject_good_status(&subjects[i]), "size", subjects[i].size);
         free(options);
     }
 }
 
-/* All structs are what was first published. A smaller size, such as sizeof of a pointer, would drop
- * fields. */
-TEST(a_shorter_struct_is_refused_with_both_sizes) {
+/* All structs have their first published size. A smaller one, such as sizeof of a pointer, would drop
+   fields. */
+TEST(a_shorter_struct_fails_with_both_sizes) {
     for (size_t i = 0; i < num_subjects; i++) {
         for (size_t size = sizeof(size_t); size < subjects[i].size; size += 8) {
             unsigned char *shorter = subject_good_options(&subjects[i], 0);
             memset(shorter + size, 0xEE, subjects[i].size - size);
             set_struct_size(shorter, size);
-            expect_answer(&subjects[i], shorter, KVMEM_STATUS_INVALID_ARGUMENT, "shorter size", size);
+            expect_status(&subjects[i], shorter, KVMEM_STATUS_INVALID_ARGUMENT, "shorter size", size);
             char given[64], least[64];
             snprintf(given, sizeof(given), "is %zu,", size);
             snprintf(least, sizeof(least), "the %zu bytes", subjects[i].size);
@@ -98,18 +99,18 @@ TEST(a_longer_struct_must_end_in_zeroes) {
         for (size_t tail = 8; tail <= TAIL; tail += 8) {
             unsigned char *options = subject_good_options(&subjects[i], tail);
             set_struct_size(options, subjects[i].size + tail);
-            expect_answer(&subjects[i], options, subject_good_answer(&subjects[i]), "zero tail", tail);
+            expect_status(&subjects[i], options, subject_good_status(&subjects[i]), "zero tail", tail);
             options[subjects[i].size + tail - 1] = 1;
-            expect_answer(&subjects[i], options, KVMEM_STATUS_INVALID_ARGUMENT, "set tail", tail);
+            expect_status(&subjects[i], options, KVMEM_STATUS_INVALID_ARGUMENT, "set tail", tail);
             options[subjects[i].size + tail - 1] = 0;
             options[subjects[i].size] = 0x80;
-            expect_answer(&subjects[i], options, KVMEM_STATUS_INVALID_ARGUMENT, "set tail", tail);
+            expect_status(&subjects[i], options, KVMEM_STATUS_INVALID_ARGUMENT, "set tail", tail);
             free(options);
         }
     }
 }
 
-TEST(impossible_sizes_are_refused_unread) {
+TEST(impossible_sizes_fail_before_the_struct_is_read) {
     static const size_t sizes[] = {
         0, 1, 7, 9, (size_t)1 << 20, (size_t)1 << 40, SIZE_MAX / 2, SIZE_MAX - 7, SIZE_MAX,
     };
@@ -117,28 +118,28 @@ TEST(impossible_sizes_are_refused_unread) {
         for (size_t k = 0; k < NUM(sizes); k++) {
             unsigned char *options = subject_good_options(&subjects[i], 0);
             set_struct_size(options, sizes[k]);
-            expect_answer(&subjects[i], options, KVMEM_STATUS_INVALID_ARGUMENT, "size", sizes[k]);
+            expect_status(&subjects[i], options, KVMEM_STATUS_INVALID_ARGUMENT, "size", sizes[k]);
             CHECK_HAS(test_last_message(), "struct_size");
             free(options);
         }
     }
 }
 
-TEST(unknown_flags_are_refused) {
+TEST(unknown_flags_fail) {
     for (size_t i = 0; i < num_subjects; i++) {
         for (unsigned bit = 0; bit < 64; bit++) {
             if (subjects[i].known_flags >> bit & 1) continue;
             unsigned char *options = subject_good_options(&subjects[i], 0);
             const uint64_t flags = UINT64_C(1) << bit;
             memcpy(options + sizeof(size_t), &flags, sizeof(flags));
-            expect_answer(&subjects[i], options, KVMEM_STATUS_INVALID_ARGUMENT, "flag bit", bit);
+            expect_status(&subjects[i], options, KVMEM_STATUS_INVALID_ARGUMENT, "flag bit", bit);
             CHECK_HAS(test_last_message(), "flag");
             free(options);
         }
     }
 }
 
-/* A 32-bit field of a kind of options. */
+/* A 32-bit field of an options struct. */
 typedef struct field {
     const char *subject;
     const char *name;
@@ -149,12 +150,12 @@ static void refuse_value(const field *field, uint32_t value) {
     const subject *subject = subject_named(field->subject);
     unsigned char *options = subject_good_options(subject, 0);
     memcpy(options + field->offset, &value, sizeof(value));
-    expect_answer(subject, options, KVMEM_STATUS_INVALID_ARGUMENT, field->name, value);
+    expect_status(subject, options, KVMEM_STATUS_INVALID_ARGUMENT, field->name, value);
     CHECK_HAS(test_last_message(), field->name);
     free(options);
 }
 
-TEST(values_out_of_range_are_refused) {
+TEST(values_out_of_range_fail) {
     static const field enumerations[] = {
         {"agent", "sync_mode", offsetof(kvmem_agent_options, sync_mode)},
         {"config", "kind", offsetof(kvmem_layout_config, kind)},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Right calls at the wrong time: too early, twice, after the end, and with one thing in two places.
+// Valid calls in an invalid order: too early, twice, after the end, and with one object in two places.
 #include "contract.h"
 
 static world w;
@@ -17,7 +17,7 @@ TEST(a_transfer_has_no_result_before_it_is_submitted) {
     REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait, w.transfer, 0);
 }
 
-TEST(a_layout_comes_after_what_it_is_made_of) {
+TEST(a_layout_needs_the_objects_it_is_built_from) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options);
     kvmem_layout *layout = NULL;
@@ -76,10 +76,10 @@ TEST(library_twice) {
 
 TEST(peers_must_be_known_first) {
     const kvmem_status missing = KVMEM_STATUS_NOT_FOUND;
-    REFUSED(missing, kvmem_agent_check_remote_metadata, w.agent, "nobody");
-    REFUSED(missing, kvmem_agent_invalidate_remote_metadata, w.agent, "nobody");
-    REFUSED(missing, kvmem_agent_notify, w.agent, "nobody", "x", 1);
-    kvmem_layout *layout = NULL; /* exported by `near`, whom `far` has been told of; a third has not */
+    REFUSED(missing, kvmem_agent_check_remote_metadata, w.agent, "unknown");
+    REFUSED(missing, kvmem_agent_invalidate_remote_metadata, w.agent, "unknown");
+    REFUSED(missing, kvmem_agent_notify, w.agent, "unknown", "x", 1);
+    kvmem_layout *layout = NULL; /* exported by `near`; `far` has its metadata, a third agent has not */
     OWNED(kvmem_agent) third = agent_open("third");
     REFUSED_NULLS(layout, missing, kvmem_layout_import, third, kvmem_blob_data(w.blob),
                   kvmem_blob_size(w.blob), &layout);
@@ -112,10 +112,10 @@ TEST(indices_past_the_end) {
     REFUSED_NULLS(name, KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent, w.region, 1, &name);
 }
 
-/* A stale layout says so wherever it is used, and can be looked at and destroyed. */
-TEST(what_was_imported_is_stale_after_its_peer_is_forgotten) {
+/* A stale layout reports that wherever it is used; its info can be read, and it can be destroyed. */
+TEST(an_imported_layout_is_stale_after_its_peer_is_invalidated) {
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(w.agent, "far", ERR));
-    kvmem_status status = kvmem_transfer_submit(w.transfer, NULL); /* refused, or it fails under way */
+    kvmem_status status = kvmem_transfer_submit(w.transfer, NULL); /* fails here, or during the transfer */
     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(w.transfer, PATIENCE, NULL);
     CHECK_EQ(status, KVMEM_STATUS_STALE);
     const kvmem_transfer_options options = world_transfer_options();
@@ -125,7 +125,7 @@ TEST(what_was_imported_is_stale_after_its_peer_is_forgotten) {
     CHECK_EQ(layout_info(w.remote).locality, KVMEM_LOCALITY_REMOTE);
 }
 
-/* An error slot that holds garbage is overwritten, never freed. */
+/* An uninitialized error slot is overwritten, never freed. */
 TEST(the_error_slot_is_written_not_read) {
     OWNED(kvmem_error) error = POISON;
     CHECK_EQ(kvmem_queue_create(NULL, &error), KVMEM_STATUS_INVALID_ARGUMENT);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NULL and handles of a parent process, for the functions of raw descriptors.
+// The functions of raw descriptors: NULL, and handles of a parent process.
 #include "contract.h"
 
 static world w;
@@ -42,7 +42,7 @@ TEST(open_world) {
     EXPECT_OK(kvmem_request_create(w.agent, KVMEM_REQUEST_READ, list, "far", there, NULL, &request, ERR));
 }
 
-TEST(discovery_refuses_null) {
+TEST(discovery_fails_with_null) {
     kvmem_plugins *made = NULL;
     INVALID_NULLS(made, kvmem_agent_get_plugins, NULL, &made);
     INVALID(kvmem_agent_get_plugins, w.agent, NULL);
@@ -58,9 +58,9 @@ TEST(discovery_refuses_null) {
     kvmem_nixl_options_init(NULL, sizeof(kvmem_nixl_options));
 }
 
-TEST(lists_refuse_null) {
+TEST(lists_fail_with_null) {
     kvmem_descriptors *made = NULL;
-    const kvmem_descriptor descriptor = {.metadata_size = 1}; /* of no bytes */
+    const kvmem_descriptor descriptor = {.metadata_size = 1}; /* a size without bytes */
     INVALID(kvmem_descriptors_create, KVMEM_MEMORY_DRAM, NULL);
     INVALID_NULLS(made, kvmem_descriptors_create, 0, &made);
     INVALID(kvmem_descriptors_add, NULL, &descriptor, 1);
@@ -91,21 +91,21 @@ TEST(lists_refuse_null) {
     CHECK_EQ(kvmem_descriptors_count(list), 1);
 }
 
-TEST(segments_queries_and_views_refuse_null) {
+TEST(segments_queries_and_views_fail_with_null) {
     kvmem_segments *made = NULL;
     INVALID_NULLS(made, kvmem_segments_register, NULL, list, NULL, &made);
     INVALID_NULLS(made, kvmem_segments_register, w.agent, NULL, NULL, &made);
     INVALID(kvmem_segments_register, w.agent, list, NULL, NULL);
     INVALID(kvmem_segments_deregister, NULL);
     kvmem_segments_destroy(NULL);
-    kvmem_query *answers = NULL;
-    INVALID_NULLS(answers, kvmem_agent_query, NULL, list, NULL, &answers);
-    INVALID_NULLS(answers, kvmem_agent_query, w.agent, NULL, NULL, &answers);
+    kvmem_query *results = NULL;
+    INVALID_NULLS(results, kvmem_agent_query, NULL, list, NULL, &results);
+    INVALID_NULLS(results, kvmem_agent_query, w.agent, NULL, NULL, &results);
     INVALID(kvmem_agent_query, w.agent, list, NULL, NULL);
     CHECK_EQ(kvmem_query_count(NULL), 0);
     CHECK_EQ(kvmem_query_count(query), 1);
-    kvmem_query_result answer;
-    INVALID_KEEPS(answer, kvmem_query_get, NULL, 0, &answer);
+    kvmem_query_result result;
+    INVALID_KEEPS(result, kvmem_query_get, NULL, 0, &result);
     INVALID(kvmem_query_get, query, 0, NULL);
     kvmem_query_destroy(NULL);
     kvmem_view *view = NULL;
@@ -116,7 +116,7 @@ TEST(segments_queries_and_views_refuse_null) {
     kvmem_view_destroy(NULL);
 }
 
-TEST(partial_metadata_and_reports_refuse_null) {
+TEST(partial_metadata_and_reports_fail_with_null) {
     kvmem_blob *blob = NULL;
     INVALID_NULLS(blob, kvmem_agent_get_partial_metadata, NULL, list, NULL, &blob);
     INVALID_NULLS(blob, kvmem_agent_get_partial_metadata, w.agent, NULL, NULL, &blob);
@@ -130,7 +130,7 @@ TEST(partial_metadata_and_reports_refuse_null) {
     INVALID(kvmem_agent_report_notifications, NULL, w.queue, 0);
 }
 
-TEST(requests_refuse_null) {
+TEST(requests_fail_with_null) {
     kvmem_prepared *prepared = NULL;
     INVALID_NULLS(prepared, kvmem_prepared_create, NULL, NULL, list, NULL, &prepared);
     INVALID_NULLS(prepared, kvmem_prepared_create, w.agent, NULL, NULL, NULL, &prepared);
@@ -168,7 +168,7 @@ TEST(requests_refuse_null) {
     kvmem_request_destroy(NULL);
 }
 
-TEST(a_remote_layout_refuses_null) {
+TEST(a_remote_layout_fails_with_null) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout *layout = NULL;
     INVALID_NULLS(layout, kvmem_layout_create_remote, NULL, "far", &config, list, &layout);
@@ -178,7 +178,7 @@ TEST(a_remote_layout_refuses_null) {
     INVALID(kvmem_layout_create_remote, w.agent, "far", &config, list, NULL);
 }
 
-TEST(options_of_another_size_are_refused) {
+TEST(options_of_another_size_fail) {
     kvmem_nixl_options options = OPTIONS(kvmem_nixl_options);
     options.struct_size = sizeof(void *);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "struct_size", kvmem_agent_connect(w.agent, "far",
@@ -193,12 +193,11 @@ TEST(options_of_another_size_are_refused) {
 
 #define FORKED(function, ...) REFUSED(KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
 
-/* Handles of a parent. The memory of lists is the child's own,
-    but the library cannot know what they are for. */
+/* Handles of a parent. The memory of lists is the child's own, but the library cannot know their use. */
 static void use_in_child(void) {
     kvmem_plugin plugin;
     kvmem_descriptor descriptor;
-    kvmem_query_result answer;
+    kvmem_query_result result;
     kvmem_plugins *made = NULL;
     FORKED(kvmem_agent_get_plugins, w.agent, &made);
     FORKED(kvmem_plugins_get, plugins, 0, &plugin);
@@ -206,7 +205,7 @@ static void use_in_child(void) {
     FORKED(kvmem_descriptors_get, list, 0, &descriptor);
     FORKED(kvmem_descriptors_clear, list);
     FORKED(kvmem_segments_deregister, segments);
-    FORKED(kvmem_query_get, query, 0, &answer);
+    FORKED(kvmem_query_get, query, 0, &result);
     FORKED(kvmem_request_post, request, NULL, 0);
     FORKED(kvmem_request_poll, request);
     FORKED(kvmem_request_wait, request, KVMEM_TIMEOUT_FOREVER);
@@ -217,7 +216,7 @@ static void use_in_child(void) {
     kvmem_descriptors_destroy(list);
 }
 
-TEST(a_forked_child_is_refused) {
+TEST(handles_of_a_parent_fail_in_a_child) {
     in_a_forked_child(use_in_child);
     EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
     EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));

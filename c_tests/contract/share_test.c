@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of sharing: NULL in every pointer slot, handles of the wrong kind, values that are none.
+// The functions of sharing: NULL in every pointer argument, handles of the wrong type, and invalid values.
 #include "contract.h"
 
 static kvmem_region *shareable_region(void) { return region_create_system(4096, KVMEM_SYSTEM_SHAREABLE); }
 
-TEST(making) {
+TEST(creating_shares) {
     kvmem_share_options_init(NULL, sizeof(kvmem_share_options));
     OWNED(kvmem_region) region = shareable_region();
     kvmem_share *share = NULL;
@@ -14,7 +14,7 @@ TEST(making) {
     INVALID(kvmem_share_create_layout, NULL, NULL, NULL);
 }
 
-TEST(looking) {
+TEST(reading_shares) {
     OWNED(kvmem_region) region = shareable_region();
     OWN(kvmem_share, share, kvmem_share_create_region, region, NULL);
     kvmem_share_info info;

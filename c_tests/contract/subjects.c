@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills in good options of every kind, and hands them to the call that takes them.
+// Fills in valid options of every type, and passes them to the call that uses them.
 #include "subjects.h"
 
 world subjects_world;
 
-/* Defines how good options of a subject look, from their defaults on, which are `it`, ... */
+/* Defines the valid options of a subject: changes of their defaults, which are `it`. */
 #define FILL(name, type, ...)                                                                        \
     static void fill_##name(void *options) {                                                         \
         type *it = options;                                                                          \
         type##_init(it, sizeof(*it));                                                                \
         __VA_ARGS__;                                                                                 \
     }
-/* ... and the call that takes them and creates a handle, here called `made`. */
+/* Defines the call that uses them, and creates a handle named `made`. */
 #define CREATED(name, type, function, ...)                                                           \
     static kvmem_status call_##name(const void *options) {                                           \
         OWNED(type) made = POISON;                                                                   \
@@ -33,7 +33,7 @@ FILL(vmm, kvmem_vmm_options, it->size = 2 * MIB)
 CREATED(vmm, kvmem_vmm_memory, kvmem_vmm_memory_create, options)
 FILL(adopt, kvmem_adopt_options, it->address = &subjects_world, it->size = sizeof(subjects_world))
 CREATED(adopt, kvmem_region, kvmem_region_adopt_host, options)
-FILL(ipc, kvmem_ipc_options, it->size = 4096) /* a handle of nowhere: good as an argument, and no more */
+FILL(ipc, kvmem_ipc_options, it->size = 4096) /* a handle of no memory, valid only as an argument */
 CREATED(ipc, kvmem_region, kvmem_region_open_ipc, options)
 FILL(agent, kvmem_agent_options, (void)it)
 CREATED(agent, kvmem_agent, kvmem_agent_create, "optioned", options)
@@ -51,7 +51,7 @@ static int memory_file(void) {
 FILL(adopt_file, kvmem_adopt_file_options, it->fd = memory_file(), it->size = 4096)
 CREATED(adopt_file, kvmem_region, kvmem_region_adopt_file, options)
 
-/* A share of a region that goes with it. */
+/* A share of a region, which the share keeps. */
 static kvmem_share *share_of_region(void) {
     OWNED(kvmem_region) region = region_create_system(4096, KVMEM_SYSTEM_SHAREABLE);
     return MADE(kvmem_share, kvmem_share_create_region, region, NULL);
@@ -91,7 +91,7 @@ static kvmem_status call_publish(const void *options) {
     return kvmem_broker_publish(broker, "kv", share, options, &token, ERR);
 }
 
-/* Of a broker that is not there. */
+/* No broker exists at this path. */
 static const kvmem_token no_token;
 FILL(fetch, kvmem_fetch_options, it->path = "/nowhere/at/all", it->name = "kv", it->token = &no_token)
 CREATED(fetch, kvmem_share, kvmem_share_fetch, options)
@@ -103,7 +103,7 @@ static kvmem_status call_config(const void *options) {
     return kvmem_layout_get_requirements(options, &needs, ERR);
 }
 
-/* The same configuration, reached through the options of a layout. */
+/* The same configuration as a part of the options of a layout. */
 static kvmem_status call_nested_config(const void *config) {
     const kvmem_system_options system = OPTIONS(kvmem_system_options);
     const kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = config,
@@ -121,7 +121,7 @@ static const kvmem_layout_config *layout_config(void) {
 FILL(layout, kvmem_layout_options, it->config = layout_config(), it->source = KVMEM_LAYOUT_REGIONS,
      it->regions = &subjects_world.region, it->count = 1)
 CREATED(layout, kvmem_layout, kvmem_layout_build, options)
-/* A layout without an agent: what its options say is looked at first. */
+/* A layout without an agent: its options are checked first. */
 FILL(serve, kvmem_serve_options, (void)it)
 
 static kvmem_status call_serve(const void *options) {
@@ -166,9 +166,9 @@ const subject *subject_named(const char *name) {
     FAIL("no subject %s", name);
 }
 
-kvmem_status subject_good_answer(const subject *subject) {
+kvmem_status subject_good_status(const subject *subject) {
     const bool has_gpu = access("/dev/nvidiactl", F_OK) == 0;
-    return subject->needs_gpu && !has_gpu ? KVMEM_STATUS_UNAVAILABLE_CUDA : subject->good_answer;
+    return subject->needs_gpu && !has_gpu ? KVMEM_STATUS_UNAVAILABLE_CUDA : subject->good_status;
 }
 
 unsigned char *subject_good_options(const subject *subject, size_t tail) {
