@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adopted memory and views: never freed by the library, released once, when the last holder has gone.
+// Adopted memory and views: the library never frees the memory, and calls the release callback once, when the
+// last region, view and layout over it was destroyed.
 #include "harness.h"
 
 static unsigned char memory[64 * 1024];
@@ -17,7 +18,7 @@ static kvmem_region *view_of(const kvmem_region *parent, uint64_t offset, uint64
     return MADE(kvmem_region, kvmem_region_create_view, parent, offset, size);
 }
 
-TEST(adopted_memory_is_left_as_it_is) {
+TEST(adopted_memory_is_unchanged) {
     memset(memory, 0x3C, sizeof(memory));
     kvmem_region *region = adopt(NULL);
     const kvmem_region_info info = region_info(region);
@@ -82,7 +83,7 @@ TEST(a_failed_adoption_releases_nothing) {
 /* Four pages: writable, PROT_READ, PROT_NONE, and one that is not mapped. */
 typedef struct pages {
     unsigned char *start;
-    size_t size; /* of one */
+    size_t size; /* of one page */
 } pages;
 
 static void pages_open(pages *pages) {
@@ -107,7 +108,7 @@ static void expect_adoption(kvmem_status expected, const char *part, void *addre
     CHECK_EQ(region != NULL, expected == KVMEM_STATUS_OK);
 }
 
-TEST(the_protection_is_checked_before_a_copy_finds_out) {
+TEST(the_protection_is_checked_when_a_transfer_is_created) {
     OPENED(pages, pages);
     const uint64_t size = pages.size;
     unsigned char *writable = pages.start, *readable = writable + size, *none = readable + size;
@@ -128,7 +129,7 @@ TEST(the_protection_is_checked_before_a_copy_finds_out) {
     expect_adoption(invalid, "known", writable, size, 4);
 }
 
-TEST(read_only_memory_is_a_source_and_no_destination) {
+TEST(read_only_memory_is_a_source_but_no_destination) {
     OPENED(pages, pages);
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = pages.start + pages.size,
                                           it.size = pages.size, it.flags = KVMEM_ADOPT_READ_ONLY);
@@ -147,7 +148,7 @@ TEST(read_only_memory_is_a_source_and_no_destination) {
            KV_OPTIONS(&move));
 }
 
-TEST(a_view_says_what_it_is) {
+TEST(the_info_of_a_view_describes_it) {
     OWNED(kvmem_region) region = adopt(NULL);
     OWNED(kvmem_region) view = view_of(region, 1, sizeof(memory) - 1);
     const kvmem_region_info info = region_info(view);
@@ -159,7 +160,7 @@ TEST(a_view_says_what_it_is) {
     CHECK_EQ(region_info(whole).size, sizeof(memory));
 }
 
-TEST(a_view_ends_inside_its_parent) {
+TEST(a_view_past_its_parent_fails) {
     static const struct {
         uint64_t offset;
         uint64_t size;

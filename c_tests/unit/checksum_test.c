@@ -15,8 +15,8 @@ static void check_checksums(const kvmem_layout *layout, const kv_side *model) {
         CHECK_EQ(checksums[i], crc_of_block(model, some_blocks[i], 0, model->config.num_layers));
 }
 
-/* The check value that catalogues of CRCs give for CRC-32C. */
-TEST(it_is_the_checksum_it_says_it_is) {
+/* The check value that catalogues of CRCs list for CRC-32C. */
+TEST(the_checksum_is_crc32c) {
     OPENED(kv_side, side, REF(WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1,
                                    it.outer_dim = 1, it.page_size = 1, it.inner_dim = 9, it.dtype_width = 1,
                                    it.num_heads = 0)), NULL, 1);
@@ -87,7 +87,7 @@ TEST(files_of_any_order_have_the_same_checksums) {
     }
 }
 
-/* An order of a single block need not name the axis of blocks. */
+/* The order of a layout with one block may omit the axis of blocks. */
 TEST(the_only_block_of_a_file_may_be_given_several_times) {
     static const kvmem_block_pair first = {0, 0};
     static const kv_move move = {&first, 1, 0, 0, 2};
@@ -104,7 +104,7 @@ TEST(the_only_block_of_a_file_may_be_given_several_times) {
     CHECK_BYTES(found, expected, sizeof(found));
 }
 
-/* More blocks than the library brings to memory at a time. */
+/* More blocks than the library reads at a time. */
 TEST(a_large_file_is_read_part_by_part) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = 40);
     config.page_size *= 32;
@@ -123,7 +123,7 @@ TEST(a_large_file_is_read_part_by_part) {
     CHECK_BYTES(found, expected, sizeof(found));
 }
 
-TEST(bad_input_is_refused) {
+TEST(invalid_input_fails) {
     static const uint32_t outside[] = {0, 7};
     OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     uint32_t checksums[2] = {11, 22};
@@ -139,7 +139,7 @@ TEST(bad_input_is_refused) {
     CHECK_EQ(checksums[1], 22);
 }
 
-/* Runs a transfer twice and answers how both ended; its completion says the same. */
+/* Runs a transfer twice, and returns the result of both runs, which its completion must repeat. */
 static kvmem_status run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
                         const uint32_t *checksums, uint64_t flags, const char *part) {
     kvmem_transfer_options options = WITH(kv_transfer_options(move), it.checksums = checksums,
@@ -205,7 +205,7 @@ static void refuse(const kv_side *source, const kv_side *destination, uint64_t f
            REF(WITH(kv_transfer_options(&all_layers), it.flags = flags, it.checksums = checksums)));
 }
 
-TEST(what_can_not_be_verified_is_refused) {
+TEST(transfers_that_cannot_be_verified_fail) {
     static const uint32_t checksums[NUM(pairs)];
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     refuse(&source, &destination, KVMEM_TRANSFER_VERIFY | KVMEM_TRANSFER_BY_LAYER, NULL,
@@ -217,8 +217,8 @@ TEST(what_can_not_be_verified_is_refused) {
            KVMEM_STATUS_INVALID_ARGUMENT, "not aligned");
 }
 
-/* Nobody waits for it: it holds what it needs and still tells. */
-TEST(a_transfer_that_was_given_up_is_verified_too) {
+/* The caller destroys the transfer, which keeps what it needs and still reports the result. */
+TEST(a_transfer_destroyed_during_its_run_is_verified) {
     static const uint32_t wrong[NUM(pairs)];
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     OWN(kvmem_queue, queue, kvmem_queue_create);
@@ -231,7 +231,7 @@ TEST(a_transfer_that_was_given_up_is_verified_too) {
     CHECK_EQ(completion.bytes, 0);
 }
 
-/* Layer by layer, and in each keys before values, wherever they are. */
+/* Layer by layer, and in each layer keys before values, wherever they are located. */
 TEST(pieces_of_any_order_have_checksums) {
     static const char *const orders[] = {"LO/BNHC", "OL/BHNC", "OBLNHC", "OLBNHC", "LBONHC", "BOLHNC"};
     for (size_t i = 0; i < NUM(orders); i++) {
@@ -256,8 +256,9 @@ TEST(pieces_of_any_order_have_checksums) {
     }
 }
 
-/* Blocks with the same elements, of which each row has bytes of its own: where the rows are makes no difference, nor do
-   tokens and heads with regions of their own. A transfer keeps the checksum, whatever the two orders. */
+/* Blocks with the same elements, in which each row has its own bytes. The checksum does not depend on the
+   positions of rows, nor on separate regions of tokens and heads. A transfer preserves it for any two
+   orders. */
 TEST(the_order_makes_no_difference) {
     static const char *const orders[] = {"BLONHC", "BLOHNC", "L/BHNOC", "OBNLHC", "LH/BONC", "LN/BOHC", "LONH/BC"};
     static const kvmem_block_pair pair = {5, 2};

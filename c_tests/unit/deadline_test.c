@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs with a deadline: late ones end there, with what they hold in use until it is no longer touched; others end as if there
-// were none. Which of two ends comes first may be by chance, but there is only one.
+// Runs with a deadline. Late runs end at the deadline, and their memory stays in use until no thread accesses
+// it; others end as without a deadline. If a deadline and an end coincide, either may come first, but the run
+// has only one result.
 #include "flight.h"
 #include "harness.h"
 
@@ -9,11 +10,11 @@
 
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
-/* For a thread to come to the gate before the deadline. */
-#define LONG_ENOUGH SECONDS(1)
+/* Long enough for a thread to reach the gate before the deadline. */
+#define TIME_TO_REACH_GATE SECONDS(1)
 #define BYTES (NUM(pairs) * 4 * 2 * 32768)
 
-/* In place of its transfer. */
+/* Replaces the transfer by one with this deadline. */
 static void limit(flight *flight, uint64_t flags, uint64_t timeout_ns) {
     kvmem_transfer_destroy(flight->transfer);
     flight->transfer = MADE(kvmem_transfer, kvmem_transfer_create, flight->source.layout,
@@ -32,7 +33,7 @@ static kvmem_submit_options step(uint64_t timeout_ns) {
 static kvmem_status submit_when_free(kvmem_transfer *transfer, uint64_t timeout_ns) {
     const kvmem_submit_options options = step(timeout_ns);
     kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) { /* the deadline of the process bounds it */
+    while (status == KVMEM_STATUS_BUSY) { /* only the deadline of the process limits this */
         sched_yield();
         status = kvmem_transfer_submit_pairs(transfer, &options, ERR);
     }
@@ -45,14 +46,14 @@ static void run_without_limit(flight *flight) {
     flight_expect_moved(flight, &move, FLIGHT_USER_DATA);
 }
 
-/* The number before `of` in the message, of the bytes that have moved. */
+/* The number before `of` in the message: bytes that have moved. */
 static uint64_t moved_at_least(void) {
     const char *text = strstr(test_last_message(), "at least ");
     CHECK(text != NULL);
     return strtoull(text + strlen("at least "), NULL, 10);
 }
 
-/* The queue is waited for, because a thread that waits for the transfer may copy, and come to the gate. */
+/* Waits for the queue: a thread that waits for the transfer may copy, and would stop at the gate. */
 static void expect_late(flight *flight, const char *part) {
     flight_expect_end(flight, &move, FLIGHT_USER_DATA, KVMEM_STATUS_TIMED_OUT);
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "timeout_ns", kvmem_transfer_poll(flight->transfer, ERR));
@@ -63,7 +64,7 @@ static void expect_late(flight *flight, const char *part) {
 
 TEST(a_late_run_ends_at_its_deadline_and_its_memory_stays_in_use) {
     OPENED(flight, flight, &move, 0);
-    limit(&flight, 0, LONG_ENOUGH);
+    limit(&flight, 0, TIME_TO_REACH_GATE);
     flight_hold(&flight, 0, 0);
     expect_late(&flight, "by memcpy was not complete after 1000 ms");
     CHECK(moved_at_least() < BYTES);
@@ -72,12 +73,12 @@ TEST(a_late_run_ends_at_its_deadline_and_its_memory_stays_in_use) {
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_poll(flight.transfer, ERR));
     gate_open();
     run_without_limit(&flight);
-    flight_expect_none(&flight); /* the held one has no second end */
+    flight_expect_none(&flight); /* the stopped run reports no second end */
 }
 
 TEST(the_message_counts_layers_that_have_moved) {
     OPENED(flight, flight, &move, KVMEM_TRANSFER_BY_LAYER);
-    limit(&flight, KVMEM_TRANSFER_BY_LAYER, LONG_ENOUGH);
+    limit(&flight, KVMEM_TRANSFER_BY_LAYER, TIME_TO_REACH_GATE);
     flight_hold(&flight, 40, 3);
     EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 1, PATIENCE, ERR));
     expect_late(&flight, "by memcpy was not complete after 1000 ms");
@@ -87,7 +88,7 @@ TEST(the_message_counts_layers_that_have_moved) {
     run_without_limit(&flight);
 }
 
-TEST(a_run_has_a_limit_of_its_own_or_that_of_its_transfer) {
+TEST(the_limit_of_a_run_replaces_that_of_its_transfer) {
     OPENED(flight, flight, &move, 0);
     CHECK_EQ(submit_when_free(flight.transfer, KVMEM_TIMEOUT_FOREVER), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
@@ -118,8 +119,8 @@ TEST(a_run_has_a_limit_of_its_own_or_that_of_its_transfer) {
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
-/* The handles go at the deadline, and the memory when nothing touches it. */
-TEST(memory_is_released_after_the_last_touch) {
+/* The handles are destroyed at the deadline, and the memory is released once nothing accesses it. */
+TEST(memory_is_released_after_the_last_access) {
     OPENED(flight, flight, &move, 0);
     const int releases = releases_so_far();
     const kvmem_layout_config *config = &flight.source.config;
@@ -128,7 +129,7 @@ TEST(memory_is_released_after_the_last_touch) {
     kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
     kvmem_transfer *transfer =
         MADE(kvmem_transfer, kvmem_transfer_create, layout, flight.destination.layout,
-             KV_OPTIONS(&move, it.timeout_ns = LONG_ENOUGH));
+             KV_OPTIONS(&move, it.timeout_ns = TIME_TO_REACH_GATE));
     gate_close(kv_side_piece(&flight.source, 0, 0, 0), 4096);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     gate_await();
@@ -141,7 +142,7 @@ TEST(memory_is_released_after_the_last_touch) {
     await_releases(releases + 1);
 }
 
-TEST(runs_in_time_end_as_without_a_limit) {
+TEST(runs_within_the_limit_end_as_without_one) {
     OPENED(flight, flight, &move, 0);
     limit(&flight, KVMEM_TRANSFER_VERIFY, SECONDS(3000));
     for (int i = 0; i < 200; i++) {
@@ -165,7 +166,7 @@ static void *cancel_again_and_again(void *argument) {
     return NULL;
 }
 
-/* Each run has one end, whichever comes first, and the same for everybody. */
+/* Each run has one result, whichever comes first, and every function reports the same. */
 static void race(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path, uint64_t flags,
                  int rounds) {
     OWNED(kvmem_queue) queue = NULL;
@@ -177,7 +178,7 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
     CHECK_EQ(pthread_create(&thread, NULL, cancel_again_and_again, &canceller), 0);
     uint64_t last_duration = MILLISECONDS(1);
     for (int i = 0; i < rounds; i++) {
-        /* From before the run has begun until after its end. */
+        /* From before the run starts until after its end. */
         const uint64_t timeout = 1 + last_duration * (uint64_t)(i % 8) / 4;
         CHECK_EQ(submit_when_free(transfer, timeout), KVMEM_STATUS_OK);
         const kvmem_completion completion = next_completion(queue);

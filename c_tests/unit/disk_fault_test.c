@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and kernels that fail a transfer: what is not all moved is an error, and says which.
+// Files and kernels that fail a transfer: an incomplete transfer is an error that names its cause.
 #include "harness.h"
 
 static const kv_move all = KV_MOVE(3, {0, 0}, {6, 1}, {1, 2}, {5, 3}, {2, 4}, {4, 5}, {3, 6});
-/* Of which no two are one request, on whatever side the file is. */
+/* No two of these are merged into one request, on either side. */
 static const kvmem_block_pair apart_pairs[] = {{0, 0}, {2, 2}, {4, 4}, {6, 6}};
 static const kv_move apart = {apart_pairs, NUM(apart_pairs), 0, 0, 3};
 
@@ -19,14 +19,14 @@ static kvmem_transfer *create(sides *sides, bool to_file, uint32_t path) {
     return file_pair_transfer(sides, to_file, KV_OPTIONS(&all, it.path = path));
 }
 
-/* It ends with this status and errno; 0 for a failure of the library's own finding. */
+/* The run fails with this status and errno; 0: no errno. */
 static void expect_failure(kvmem_transfer *transfer, kvmem_status status, int code, const char *part) {
     RUN_ENDS(status, part, transfer);
     if (code != 0) CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, code);
     EXPECT(status, kvmem_transfer_poll(transfer, ERR));
 }
 
-/* Runs it well, in both directions. */
+/* Runs successfully in both directions. */
 static void expect_to_work(sides *sides, uint32_t path) {
     file_pair_run(sides, true, &all, path);
     file_pair_run(sides, false, &all, path);
@@ -37,8 +37,8 @@ static const uint32_t ways[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
 
 static size_t num_ways(void) { return can_test_io_uring() ? 2 : 1; }
 
-/* A read that the file can't serve is an error, not data: at a page, within one, and of an empty file. */
-TEST(a_file_cut_short_is_an_error) {
+/* Reading past the end of the file is an error: at a page, within a page, and of an empty file. */
+TEST(a_truncated_file_is_an_error) {
     for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
         const uint64_t lengths[] = {3 * 4096 + 24576, 5 * 4096 + 24576 + 777, 0};
         for (size_t k = 0; k < NUM(lengths); k++) {
@@ -47,14 +47,14 @@ TEST(a_file_cut_short_is_an_error) {
             file_side_truncate(&sides.file, lengths[k]);
             expect_failure(transfer, KVMEM_STATUS_IO, 0, "truncated");
             file_side_truncate(&sides.file, sides.file.model.size);
-            /* Of a file that has its length, if not its bytes. */
+            /* The file has its length again, but not its bytes. */
             RUN(transfer);
         }
     }
 }
 
-/* A transfer that was cut short by a failure reports so to its queue, with no bytes. */
-TEST(the_queue_hears_of_a_failure) {
+/* A run that failed reports this to its queue, with no bytes. */
+TEST(the_queue_reports_a_failure) {
     for (size_t i = 0; i < num_ways(); i++) {
         CLEANUP(sides_close) sides sides;
         sides_open(&sides, KVMEM_DISK_BUFFERED);
@@ -70,9 +70,9 @@ TEST(the_queue_hears_of_a_failure) {
     }
 }
 
-/* The process may write no further than the middle of the file: the kernel writes a part, then refuses. It
-   also sends SIGXFSZ, whose default action would end the child. */
-static void no_room_in_the_middle(void) {
+/* The process may not write past the middle of the file: the kernel writes a part, then fails. It also sends
+   SIGXFSZ, whose default action would end the child. */
+static void full_in_the_middle(void) {
     for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
         CLEANUP(sides_close) sides sides;
         sides_open(&sides, modes[i % NUM(modes)]);
@@ -87,14 +87,14 @@ static void no_room_in_the_middle(void) {
     }
 }
 
-TEST_CALL(there_is_no_room_in_the_middle, in_a_forked_child(no_room_in_the_middle))
+TEST_CALL(a_file_that_cannot_grow_is_an_error, in_a_forked_child(full_in_the_middle))
 
 static int injected;
 static kvmem_status expected_of_it;
 
-/* The file's second half can't be read or written. The threads that do it start later, and have the
- * filter. */
-static void answer_in_the_middle(void) {
+/* Accesses to the file's second half fail. The threads that make them are started later, so they have the
+   filter. */
+static void fail_in_the_middle(void) {
     OPENED(sides, sides, KVMEM_DISK_BUFFERED);
     const kvmem_transfer_options options = WITH(kv_transfer_options(&apart), it.path = KVMEM_PATH_PREAD);
     OWNED(kvmem_transfer) write = file_pair_transfer(&sides, true, &options);
@@ -108,11 +108,11 @@ static void answer_in_the_middle(void) {
     expect_failure(read, expected_of_it, injected, "read");
 }
 
-TEST(what_the_kernel_answers_is_kept) {
+TEST(the_errno_of_the_kernel_is_reported) {
     static const struct {
         int code;
         kvmem_status status;
-    } answers[] = {
+    } errors[] = {
         {EIO, KVMEM_STATUS_IO},
         {ENOSPC, KVMEM_STATUS_OUT_OF_MEMORY},
         {EDQUOT, KVMEM_STATUS_OUT_OF_MEMORY},
@@ -120,16 +120,16 @@ TEST(what_the_kernel_answers_is_kept) {
         {EAGAIN, KVMEM_STATUS_IO},
         {EINTR, KVMEM_STATUS_IO},
     };
-    for (size_t i = 0; i < NUM(answers); i++) {
-        injected = answers[i].code;
-        expected_of_it = answers[i].status;
-        in_a_forked_child(answer_in_the_middle);
+    for (size_t i = 0; i < NUM(errors); i++) {
+        injected = errors[i].code;
+        expected_of_it = errors[i].status;
+        in_a_forked_child(fail_in_the_middle);
     }
 }
 
 static const char *said_of_it;
 
-/* What a container without io_uring answers, and a kernel without memory for a ring. */
+/* The errors of a container without io_uring, and of a kernel without memory for a ring. */
 static void without_a_ring(void) {
     OPENED(sides, sides, 0);
     refuse_system_call(SYS_io_uring_setup, injected);
@@ -143,24 +143,24 @@ static void without_a_ring(void) {
 }
 
 TEST(without_io_uring_threads_move_the_same_bytes) {
-    static const int answers[] = {ENOSYS, EPERM, ENOMEM, EMFILE};
-    static const char *const said[NUM(answers)] = {"the kernel has no io_uring", "io_uring is not permitted",
+    static const int errors[] = {ENOSYS, EPERM, ENOMEM, EMFILE};
+    static const char *const said[NUM(errors)] = {"the kernel has no io_uring", "io_uring is not permitted",
                                                    "RLIMIT_MEMLOCK", "RLIMIT_NOFILE"};
-    /* Without limits there is nothing to say of them. */
+    /* Without limits the message does not mention them. */
     struct rlimit before;
     CHECK_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);
     const rlim_t most = (rlim_t)64 << 20;
     const struct rlimit lowered = {before.rlim_cur < most ? before.rlim_cur : most, before.rlim_max};
     CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &lowered), 0);
-    for (size_t i = 0; i < NUM(answers); i++) {
-        injected = answers[i];
+    for (size_t i = 0; i < NUM(errors); i++) {
+        injected = errors[i];
         said_of_it = said[i];
         in_a_forked_child(without_a_ring);
     }
     CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
 }
 
-/* A filter that lets a ring be made, and not used, is found out before it matters. */
+/* A filter that allows creating a ring but not using it is detected when the ring is created. */
 static void a_ring_that_does_not_work(void) {
     OPENED(sides, sides, 0);
     refuse_system_call(SYS_io_uring_enter, EPERM);
@@ -169,10 +169,10 @@ static void a_ring_that_does_not_work(void) {
     CHECK_EQ(transfer_info(transfer).path, KVMEM_PATH_PREAD);
 }
 
-TEST_CALL(a_ring_that_does_not_work_is_not_taken, in_a_forked_child(a_ring_that_does_not_work))
+TEST_CALL(a_ring_that_does_not_work_is_not_used, in_a_forked_child(a_ring_that_does_not_work))
 
-/* One that stops working fails what was to go through it, and is not taken again. */
-static void a_ring_taken_away(void) {
+/* If a ring stops working, its requests fail, and it is not used again. */
+static void a_ring_that_stops_working(void) {
     OPENED(sides, sides, 0);
     OWNED(kvmem_transfer) transfer = create(&sides, true, KVMEM_PATH_URING);
     refuse_system_call(SYS_io_uring_enter, EPERM);
@@ -181,9 +181,9 @@ static void a_ring_taken_away(void) {
     expect_to_work(&sides, 0);
 }
 
-TEST(a_ring_taken_away_is_an_error) {
+TEST(a_ring_that_stops_working_is_an_error) {
     if (!has_io_uring()) SKIP("io_uring: this kernel has none, or does not permit it to this process");
-    in_a_forked_child(a_ring_taken_away);
+    in_a_forked_child(a_ring_that_stops_working);
 }
 
 static sides parents;
@@ -198,8 +198,8 @@ static void in_the_child(void) {
     expect_to_work(&sides, KVMEM_PATH_PREAD);
 }
 
-/* The child has a ring and threads of its own; the parent goes on with its. */
-TEST(a_forked_child_moves_blocks_of_its_own) {
+/* The child has its own ring and threads; those of the parent are unchanged. */
+TEST(a_forked_child_moves_its_own_blocks) {
     sides_open(&parents, 0);
     for (int i = 0; i < 3; i++) {
         expect_to_work(&parents, 0);
@@ -210,7 +210,7 @@ TEST(a_forked_child_moves_blocks_of_its_own) {
     sides_close(&parents);
 }
 
-/* The ring and what wakes its thread are there while a disk layout is, and no longer than its last run. */
+/* The ring and its eventfd exist while a disk layout exists, and no longer than its last run. */
 TEST(nothing_stays_open) {
     sides sides;
     const size_t before = count_open_files();
@@ -224,6 +224,6 @@ TEST(nothing_stays_open) {
     }
     sides_close(&sides);
     while (count_open_files() > before) {
-        sched_yield(); /* to the thread that had the ring; this case has a deadline */
+        sched_yield(); /* lets the thread of the ring run; the deadline of the case limits this */
     }
 }

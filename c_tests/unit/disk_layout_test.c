@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in named files: the file says which layout it holds, and a layout of another shape is refused.
+// Layouts in named files: the file contains a fingerprint of its layout, and a layout of another shape fails.
 #include "harness.h"
 
 #define FINGERPRINT 4096
@@ -26,14 +26,14 @@ static void refuse(const kvmem_layout_config *config, const char *path, uint64_t
     CHECK(layout == NULL);
 }
 
-/* Where in the file the last block ends. */
+/* The offset after the last block in the file. */
 static uint64_t end_of_blocks(const kvmem_layout *layout, const kvmem_layout_config *config) {
     GET(kvmem_block, last, kvmem_layout_get_block, layout, config->num_blocks - 1, config->num_layers - 1,
         config->outer_dim - 1);
     return last.address + last.size;
 }
 
-/* The same for the file's pages. */
+/* The same, rounded up to pages of the file. */
 static uint64_t end_of_pages(uint64_t size) {
     return (size + FINGERPRINT - 1) / FINGERPRINT * FINGERPRINT;
 }
@@ -43,7 +43,7 @@ static kvmem_region_info info_of(const kvmem_layout *layout) {
     return region_info(region);
 }
 
-TEST(the_same_layout_finds_its_blocks_again) {
+TEST(the_same_layout_opens_with_its_blocks) {
     SCRATCH_FILE(path, "cache");
     const uint64_t ways[] = {KVMEM_DISK_OPEN_OR_CREATE, KVMEM_DISK_OPEN_OR_CREATE, KVMEM_DISK_OPEN_EXISTING,
                              KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY};
@@ -64,8 +64,8 @@ TEST(the_same_layout_finds_its_blocks_again) {
     }
 }
 
-/* With direct I/O too, and with blocks that end where the fingerprint begins. */
-TEST(all_blocks_can_be_written_beside_the_fingerprint) {
+/* Also with direct I/O, and with blocks that end where the fingerprint begins. */
+TEST(writing_all_blocks_keeps_the_fingerprint) {
     SCRATCH_FILE(path, "cache");
     kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.page_size = 16, it.inner_dim = 128,
                                       it.alignment = 4096);
@@ -84,7 +84,7 @@ TEST(all_blocks_can_be_written_beside_the_fingerprint) {
     }
 }
 
-TEST(another_layout_is_refused_by_name) {
+TEST(another_layout_fails_with_the_difference) {
     static const struct {
         size_t field; /* offset of a uint64_t */
         uint64_t value;
@@ -109,7 +109,7 @@ TEST(another_layout_is_refused_by_name) {
         refuse(&other, path, KVMEM_DISK_OPEN_OR_CREATE, KVMEM_STATUS_INVALID_ARGUMENT, others[i].named);
     }
     kvmem_layout_config other = config;
-    other.block_dim = KVMEM_BLOCK_DIM_SECOND; /* as large as the first, with other blocks at its places */
+    other.block_dim = KVMEM_BLOCK_DIM_SECOND; /* the same size with blocks at other offsets */
     refuse(&other, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT, "kind");
     kvmem_layout_destroy(must_build(&config, path, KVMEM_DISK_OPEN_EXISTING));
 }
@@ -124,7 +124,7 @@ TEST(two_layouts_do_not_write_one_file) {
     layout = must_build(&config, path, KVMEM_DISK_OPEN_EXISTING);
 }
 
-TEST(a_file_without_a_whole_fingerprint_is_refused) {
+TEST(a_file_without_a_valid_fingerprint_fails) {
     SCRATCH_FILE(path, "cache");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout *layout = must_build(&config, path, 0);
@@ -133,12 +133,12 @@ TEST(a_file_without_a_whole_fingerprint_is_refused) {
     CHECK_EQ(file_length(path), blocks + FINGERPRINT);
     CHECK_EQ(unlink(path), 0);
     const kvmem_status corrupt = KVMEM_STATUS_CORRUPT;
-    /* One that some other program has made, of the right size. */
+    /* A file of the right size made by another program. */
     write_file(path, "", 0);
     CHECK_EQ(truncate(path, blocks + FINGERPRINT), 0);
     refuse(&config, path, KVMEM_DISK_OPEN_EXISTING, corrupt, "KVMEM_LAYOUT_REGIONS");
     CHECK_EQ(unlink(path), 0);
-    /* One whose end is cut off, one that has grown, and one with a damaged fingerprint. */
+    /* A truncated file, a longer file, and a file with a damaged fingerprint. */
     kvmem_layout_destroy(must_build(&config, path, 0));
     CHECK_EQ(truncate(path, blocks), 0);
     refuse(&config, path, KVMEM_DISK_OPEN_EXISTING, corrupt, path);
@@ -156,7 +156,7 @@ TEST(a_file_without_a_whole_fingerprint_is_refused) {
     refuse(&config, path, KVMEM_DISK_OPEN_EXISTING, corrupt, path);
 }
 
-/* A region's file has the size that was asked for, and nothing else in it. */
+/* The file of a region has the requested size, and contains nothing else. */
 TEST(a_plain_region_has_no_fingerprint) {
     SCRATCH(directory);
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.path = scratch_file(&directory, "plain"),
@@ -175,7 +175,7 @@ static kvmem_status lay_out_two(kvmem_region *first, kvmem_region *second) {
                              it.regions = regions, it.count = 2)));
 }
 
-TEST(one_file_opened_twice_is_no_two_regions) {
+TEST(one_file_opened_twice_counts_as_overlapping) {
     SCRATCH(directory);
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
     char link_path[160];
@@ -193,7 +193,7 @@ TEST(one_file_opened_twice_is_no_two_regions) {
     EXPECT_OK(lay_out_two(first, other)); /* other bytes of the same file */
 }
 
-TEST(memory_mapped_twice_is_no_two_regions) {
+TEST(memory_mapped_twice_counts_as_overlapping) {
     const size_t size = 65536;
     CLEANUP(test_close) const int file = memfd_create("pages", MFD_CLOEXEC);
     CHECK(file >= 0);
@@ -209,7 +209,7 @@ TEST(memory_mapped_twice_is_no_two_regions) {
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
     EXPECT_MESSAGE(invalid, "regions 0 and 1 overlap", lay_out_two(one, same));
     EXPECT_OK(lay_out_two(one, rest));
-    EXPECT_OK(lay_out_two(one, private)); /* each write makes a page of its own */
+    EXPECT_OK(lay_out_two(one, private)); /* a write to it allocates a new page */
     kvmem_region *const all[] = {one, same, rest, private};
     for (size_t i = 0; i < NUM(all); i++) kvmem_region_destroy(all[i]);
     munmap(first, size);
@@ -217,8 +217,8 @@ TEST(memory_mapped_twice_is_no_two_regions) {
     munmap(own, size);
 }
 
-/* Strides of padded pages too; an order of a kind is that kind. */
-TEST(order_and_strides_are_refused_by_name) {
+/* Also strides of padded pages. An order that equals a kind is accepted as that kind. */
+TEST(another_order_or_stride_fails_with_the_difference) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
     kvmem_layout_config usual = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2);
@@ -252,8 +252,8 @@ TEST(order_and_strides_are_refused_by_name) {
     kvmem_layout_destroy(must_build(&same, path, KVMEM_DISK_OPEN_EXISTING));
 }
 
-/* The caller has mapped the file, and adopted the mapping: one and the same bytes. */
-TEST(a_file_and_its_mapping_are_seen_to_overlap) {
+/* The caller has mapped the file and adopted the mapping, so both are the same bytes. */
+TEST(a_file_and_its_mapping_count_as_overlapping) {
     enum { PAGE = 4096, BLOCKS = 8 };
     SCRATCH_FILE(path, "cache");
     const kvmem_layout_config config = OPTIONS(

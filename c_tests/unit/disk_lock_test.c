@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lock of a file's writer: a second writer is refused, a reader is not, and forked children keep nothing.
+// The lock of a file's writer: a second writer fails, a reader does not, and forked children do not keep the
+// lock.
 #include "harness.h"
 
 static kvmem_status open_with(const char *path, uint64_t flags, kvmem_region **region) {
@@ -21,7 +22,7 @@ static void expect_busy(const char *path, uint64_t flags) {
     CHECK(region == NULL);
 }
 
-TEST(a_second_writer_is_refused) {
+TEST(a_second_writer_fails) {
     SCRATCH_FILE(path, "cache");
     kvmem_region *first = must_open(path, 0);
     const size_t files = count_open_files();
@@ -29,12 +30,12 @@ TEST(a_second_writer_is_refused) {
     expect_busy(path, KVMEM_DISK_OPEN_OR_CREATE);
     CHECK_EQ(count_open_files(), files);
     kvmem_region_destroy(must_open(path, KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_NO_LOCK));
-    expect_busy(path, KVMEM_DISK_OPEN_EXISTING); /* closing the other open has released nothing */
+    expect_busy(path, KVMEM_DISK_OPEN_EXISTING); /* closing the first reader has not released the lock */
     kvmem_region_destroy(first);
     kvmem_region_destroy(must_open(path, KVMEM_DISK_OPEN_EXISTING));
 }
 
-/* It can be a source beside the writer, and never a destination. */
+/* A reader can be a source while another process writes, and never a destination. */
 TEST(a_reader_needs_no_lock) {
     SCRATCH_FILE(path, "cache");
     OWNED(kvmem_region) writer = must_open(path, KVMEM_DISK_BUFFERED);
@@ -70,7 +71,7 @@ typedef struct opener {
     kvmem_status status;
 } opener;
 
-/* Without the harness's error slot, which a thread would have to give back. */
+/* Without the harness's error slot, which is per thread and would have to be freed. */
 static void *open_or_create(void *argument) {
     opener *opener = argument;
     kvmem_disk_options options = OPTIONS(kvmem_disk_options, it.path = opener->path,
@@ -80,8 +81,9 @@ static void *open_or_create(void *argument) {
     return NULL;
 }
 
-/* Of threads that open or create one file at once, one becomes its writer, and no other error comes of it. */
-TEST(one_of_many_at_once_becomes_the_writer) {
+/* Threads that open or create one file concurrently: one becomes its writer, and the others fail with
+   BUSY. */
+TEST(one_of_many_concurrent_openers_becomes_the_writer) {
     SCRATCH_FILE(path, "cache");
     for (int round = 0; round < ROUNDS; round++) {
         pthread_barrier_t start;
@@ -104,7 +106,7 @@ TEST(one_of_many_at_once_becomes_the_writer) {
 
 enum { OPEN = 1, OPENED };
 
-/* Another process that opens the file it is told to, until it is killed. */
+/* Role: opens a file for writing, until the process is killed. */
 ROLE(writer_role) {
     message path = frame_expect(socket, OPEN);
     must_open((const char *)path.data, KVMEM_DISK_OPEN_EXISTING);
@@ -113,7 +115,7 @@ ROLE(writer_role) {
     frame_comes(socket);
 }
 
-TEST(a_writer_of_another_process_counts_until_it_ends) {
+TEST(a_writer_in_another_process_holds_the_lock_until_it_ends) {
     SCRATCH_FILE(path, "cache");
     kvmem_region_destroy(must_open(path, 0));
     peer writer = peer_start("writer_role");
@@ -124,8 +126,8 @@ TEST(a_writer_of_another_process_counts_until_it_ends) {
     kvmem_region_destroy(must_open(path, KVMEM_DISK_OPEN_EXISTING));
 }
 
-/* A child made by fork alone, as by Python's multiprocessing, has all of its parent's descriptors. */
-static pid_t fork_one_that_stays(void) {
+/* A child made by a plain fork, as by Python's multiprocessing, has all descriptors of its parent. */
+static pid_t fork_child_that_stays(void) {
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
@@ -135,10 +137,10 @@ static pid_t fork_one_that_stays(void) {
     return child;
 }
 
-TEST(a_forked_child_keeps_no_lock_of_its_parents) {
+TEST(a_forked_child_does_not_keep_the_lock_of_its_parent) {
     SCRATCH_FILE(path, "cache");
     kvmem_region *region = must_open(path, 0);
-    const pid_t child = fork_one_that_stays();
+    const pid_t child = fork_child_that_stays();
     kvmem_region_destroy(region);
     OWNED(kvmem_region) again = NULL;
     const kvmem_status status = open_with(path, KVMEM_DISK_OPEN_EXISTING, &again);
@@ -149,7 +151,7 @@ TEST(a_forked_child_keeps_no_lock_of_its_parents) {
 
 enum { CHILD = 3 };
 
-/* The same with a child made by fork alone. */
+/* Role: the same, with a child made by a plain fork. */
 ROLE(forking_writer_role) {
     message path = frame_expect(socket, OPEN);
     must_open((const char *)path.data, KVMEM_DISK_OPEN_EXISTING);
@@ -157,7 +159,8 @@ ROLE(forking_writer_role) {
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        /* The child reports itself: fork may return in the parent before the child has closed the lock. */
+        /* The child sends its own message: fork may return in the parent before the child has closed the
+           lock. */
         const pid_t own = getpid();
         frame_send(socket, CHILD, &own, sizeof(own));
         close(socket);
@@ -167,7 +170,7 @@ ROLE(forking_writer_role) {
     frame_comes(socket);
 }
 
-TEST(a_forked_child_of_a_killed_writer_keeps_no_lock) {
+TEST(a_forked_child_of_a_killed_writer_does_not_keep_the_lock) {
     SCRATCH_FILE(path, "cache");
     kvmem_region_destroy(must_open(path, 0));
     peer writer = peer_start("forking_writer_role");

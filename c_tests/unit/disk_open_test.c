@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creating and opening files: a call that fails leaves behind no file that it created, and its message says
-// what to do.
+// Creating and opening files: a call that fails removes the file that it created, and its message names a
+// remedy.
 #include "harness.h"
 
 #include <sys/mount.h>
@@ -50,7 +50,7 @@ static void on_ramfs(void) {
     CHECK_EQ(count_directory_entries(mount_point.path), 1);
     options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_DIRECT_REQUIRED;
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "O_DIRECT", kvmem_region_create_disk, &options);
-    CHECK_EQ(access(options.path, F_OK), 0); /* this one was there before */
+    CHECK_EQ(access(options.path, F_OK), 0); /* this file existed before */
     _exit(0);
 }
 
@@ -72,7 +72,8 @@ TEST(without_direct_io_a_file_is_buffered_or_removed) {
     CHECK_EQ(WEXITSTATUS(state), 0);
 }
 
-/* The file exists when the limit is found to be too low. The signal's default action would end the child. */
+/* The file exists when the limit is found to be too low. The default action of the signal would end the
+   child. */
 static void limited_file(void) {
     SCRATCH(directory);
     const struct rlimit limit = {12345, 12345};
@@ -86,7 +87,7 @@ static void limited_file(void) {
     options.flags = KVMEM_DISK_OPEN_OR_CREATE;
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_disk, &options);
     CHECK_EQ(count_directory_entries(directory.path), 0);
-    /* An empty file that was there stays, and stays empty. */
+    /* An existing empty file stays, and stays empty. */
     write_file(options.path, "", 0);
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_disk, &options);
     CHECK_EQ(file_length(options.path), 0);
@@ -105,7 +106,7 @@ static void limited_descriptors(void) {
     CHECK_HAS(test_last_message(), "64 open file descriptors");
 }
 
-TEST_CALL(a_limit_on_descriptors_is_told_with_its_value, in_a_forked_child(limited_descriptors))
+TEST_CALL(a_limit_on_descriptors_is_reported_with_its_value, in_a_forked_child(limited_descriptors))
 
 TEST(a_file_that_exists_names_the_flags) {
     SCRATCH(directory);
@@ -144,7 +145,7 @@ TEST(open_or_create_does_either) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "path", kvmem_region_create_disk, &options);
 }
 
-TEST(flags_that_contradict_each_other_are_refused) {
+TEST(contradicting_flags_fail) {
     kvmem_disk_options options =
         disk_options("/tmp/a", KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_OPEN_OR_CREATE, 4096);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "exclude", kvmem_region_create_disk, &options);
@@ -154,8 +155,8 @@ TEST(flags_that_contradict_each_other_are_refused) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING", kvmem_region_create_disk, &options);
 }
 
-/* An open of a FIFO without a writer would block for ever. */
-TEST(a_fifo_is_no_file) {
+/* Opening a FIFO without a writer would block forever. */
+TEST(a_fifo_fails) {
     SCRATCH(directory);
     kvmem_disk_options options =
         disk_options(scratch_file(&directory, "fifo"), KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY, 4096);
@@ -167,7 +168,7 @@ static void expect_no_path(const kvmem_region *region) {
     REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_region_get_path, region);
 }
 
-TEST(a_path_that_is_not_the_files_any_more_is_not_returned) {
+TEST(an_outdated_path_is_not_returned) {
     SCRATCH(directory);
     char first[160], second[160];
     strcpy(first, scratch_file(&directory, "first"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions on disk: nameless temporaries, the caller's files, and what happens to a file when things go wrong.
+// Regions on disk: temporary files without a name, named files, and what happens to a file when a call fails.
 #include "harness.h"
 
 #include <sys/statvfs.h>
@@ -10,19 +10,19 @@ static kvmem_disk_options disk_options(uint64_t size) {
     return OPTIONS(kvmem_disk_options, it.size = size);
 }
 
-/* Refused with this status, no region, and no file descriptor left open. */
+/* Fails with this status, creates no region, and leaves no file descriptor open. */
 static void refuse(const kvmem_disk_options *options, kvmem_status status, const char *part) {
     KEEPS_FILES;
     REFUSE(status, part, kvmem_region_create_disk, options);
 }
 
-static bool takes_direct_io(const char *directory) {
+static bool has_direct_io(const char *directory) {
     const int file = open(directory, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
     if (file >= 0) close(file);
     return file >= 0;
 }
 
-TEST(a_temporary_has_no_name_and_goes_with_its_region) {
+TEST(a_temporary_file_has_no_name_and_is_deleted_with_its_region) {
     SCRATCH(directory);
     KEEPS_FILES;
     kvmem_disk_options options = WITH(disk_options(MIB), it.directory = directory.path);
@@ -38,7 +38,7 @@ TEST(a_temporary_has_no_name_and_goes_with_its_region) {
     REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_region_get_path, region);
 }
 
-TEST(info_says_what_it_is) {
+TEST(info_describes_the_region) {
     OWNED(kvmem_region) region = region_create_disk(REF(disk_options(MIB)));
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.tier, KVMEM_TIER_DISK);
@@ -49,7 +49,7 @@ TEST(info_says_what_it_is) {
     CHECK_EQ(info.numa_node, -1);
     CHECK(info.fd >= 0);
     CHECK_EQ(info.registration_count, 0);
-    CHECK_EQ((info.flags & KVMEM_REGION_DIRECT_IO) != 0, takes_direct_io(temporary_directory()));
+    CHECK_EQ((info.flags & KVMEM_REGION_DIRECT_IO) != 0, has_direct_io(temporary_directory()));
     CHECK_EQ(info.alignment > 1, (info.flags & KVMEM_REGION_DIRECT_IO) != 0);
     CHECK_EQ(info.alignment & (info.alignment - 1), 0);
 }
@@ -71,7 +71,7 @@ TEST(buffered_means_no_direct_io) {
     CHECK_EQ(fcntl(info.fd, F_GETFL) & O_DIRECT, 0);
 }
 
-TEST(a_named_file_stays_when_its_region_goes) {
+TEST(a_named_file_outlives_its_region) {
     SCRATCH(directory);
     const size_t files = count_open_files();
     kvmem_disk_options options = WITH(disk_options(MIB), it.path = scratch_file(&directory, "cache"));
@@ -92,7 +92,7 @@ TEST(the_path_is_returned_as_text) {
     CHECK_STR((const char *)kvmem_blob_data(path), options.path);
 }
 
-TEST(a_file_that_exists_is_left_alone) {
+TEST(a_file_that_exists_is_unchanged) {
     SCRATCH(directory);
     kvmem_disk_options options = WITH(disk_options(4096), it.path = scratch_file(&directory, "precious"));
     write_file(options.path, "precious", 8);
@@ -100,7 +100,7 @@ TEST(a_file_that_exists_is_left_alone) {
     CHECK_EQ(file_length(options.path), 8);
 }
 
-TEST(a_directory_is_no_file) {
+TEST(a_directory_fails) {
     SCRATCH(directory);
     kvmem_disk_options options = WITH(disk_options(4096), it.path = directory.path);
     refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, directory.path);
@@ -108,7 +108,7 @@ TEST(a_directory_is_no_file) {
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, directory.path);
 }
 
-TEST(a_device_is_no_file) {
+TEST(a_device_fails) {
     refuse(REF(WITH(disk_options(4096), it.path = "/dev/zero", it.flags = KVMEM_DISK_OPEN_EXISTING)),
            KVMEM_STATUS_INVALID_ARGUMENT, "/dev/zero");
 }
@@ -123,7 +123,7 @@ TEST(a_missing_directory_is_named) {
     CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, ENOENT);
 }
 
-TEST(no_space_leaves_nothing_behind) {
+TEST(a_full_file_system_leaves_no_file) {
     struct statvfs space;
     CHECK_EQ(statvfs(MEMORY_FILE_SYSTEM, &space), 0);
     CLEANUP(scratch_remove) scratch directory = scratch_create(MEMORY_FILE_SYSTEM);
@@ -139,9 +139,9 @@ TEST(no_space_leaves_nothing_behind) {
     CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, ENOSPC);
 }
 
-TEST(a_file_system_in_memory_does_what_it_can) {
+TEST(a_file_system_in_memory_is_used_without_direct_io) {
     kvmem_disk_options options = WITH(disk_options(MIB), it.directory = MEMORY_FILE_SYSTEM);
-    const bool direct = takes_direct_io(MEMORY_FILE_SYSTEM);
+    const bool direct = has_direct_io(MEMORY_FILE_SYSTEM);
     kvmem_region *region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ((info.flags & KVMEM_REGION_DIRECT_IO) != 0, direct);
@@ -156,7 +156,7 @@ TEST(a_file_system_in_memory_does_what_it_can) {
     }
 }
 
-TEST(contradictions_are_refused) {
+TEST(contradicting_options_fail) {
     kvmem_disk_options options = disk_options(4096);
     options.flags = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "BUFFERED");
@@ -168,7 +168,7 @@ TEST(contradictions_are_refused) {
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "directory");
 }
 
-TEST(sizes_that_cannot_be_are_refused) {
+TEST(impossible_sizes_fail) {
     kvmem_disk_options options = disk_options(0);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "needs a size");
     options.size = UINT64_MAX;
@@ -178,7 +178,7 @@ TEST(sizes_that_cannot_be_are_refused) {
     CHECK(region == NULL);
 }
 
-TEST(an_existing_file_is_opened_as_it_is) {
+TEST(opening_an_existing_file_does_not_change_it) {
     SCRATCH(directory);
     static unsigned char bytes[8192];
     memset(bytes, 0x5A, sizeof(bytes));
@@ -197,7 +197,7 @@ TEST(an_existing_file_is_opened_as_it_is) {
     CHECK_EQ(access(path, F_OK), 0);
 }
 
-TEST(an_existing_file_must_be_there_and_large_enough) {
+TEST(an_existing_file_must_exist_and_be_large_enough) {
     SCRATCH(directory);
     kvmem_disk_options options = WITH(disk_options(100), it.path = scratch_file(&directory, "small"),
                                       it.flags = KVMEM_DISK_OPEN_EXISTING);
@@ -218,5 +218,5 @@ TEST(nothing_leaks) {
     const size_t mappings = count_mappings();
     for (int i = 0; i < 100; i++) kvmem_region_destroy(region_create_disk(&options));
     CHECK_EQ(count_open_files(), files);
-    CHECK(count_mappings() < mappings + 100); /* the allocator may have mapped some of its own */
+    CHECK(count_mappings() < mappings + 100); /* the allocator may have added mappings */
 }

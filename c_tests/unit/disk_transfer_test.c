@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks between memory and a file without NIXL: every byte of both, by io_uring and by threads.
+// Transfers between memory and a file without NIXL, byte by byte: by io_uring and by threads.
 #include "harness.h"
 
 static const kvmem_block_pair out_pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
@@ -7,12 +7,12 @@ static const kvmem_block_pair back_pairs[] = {{5, 1}, {0, 0}, {4, 6}, {4, 5}};
 static const kv_move out = {out_pairs, NUM(out_pairs), 0, 0, 3};
 static const kv_move back = {back_pairs, NUM(back_pairs), 1, 0, 2};
 
-/* For each path: as the library chooses, and each by name; io_uring only where the kernel gives it. */
+/* The default path, and each path by name; io_uring only if the kernel allows it. */
 static const uint32_t paths[] = {0, KVMEM_PATH_PREAD, KVMEM_PATH_URING};
 #define EACH_PATH(path)                                                                              \
     for (const uint32_t *path = paths, *end_ = paths + (can_test_io_uring() ? 3 : 2); path < end_; path++)
 
-/* What the library chooses: the ring for direct I/O, threads for the page cache. */
+/* The default: io_uring for direct I/O, threads for the page cache. */
 static uint32_t best_path(bool is_direct) {
     return is_direct && has_io_uring() ? KVMEM_PATH_URING : KVMEM_PATH_PREAD;
 }
@@ -36,18 +36,18 @@ static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), 
     }
 }
 
-TEST_CALL(every_pair_of_kinds_goes_out_and_comes_back, every_pair_of_kinds(kv_config, KVMEM_DISK_BUFFERED))
+TEST_CALL(every_pair_of_kinds_is_written_and_read_back, every_pair_of_kinds(kv_config, KVMEM_DISK_BUFFERED))
 TEST_CALL(direct_io_moves_the_same_bytes, every_pair_of_kinds(kv_aligned_config, 0))
 
 static kvmem_layout_config odd_config(const kv_kind *kind) {
     return WITH(kv_config(kind), it.page_size = 7, it.inner_dim = 391, it.dtype_width = 1);
 }
 
-TEST_CALL(odd_sizes_go_through_the_page_cache, every_pair_of_kinds(odd_config, KVMEM_DISK_BUFFERED))
+TEST_CALL(odd_sizes_use_the_page_cache, every_pair_of_kinds(odd_config, KVMEM_DISK_BUFFERED))
 
 enum { MANY_BLOCKS = 150, MANY_LAYERS = 16 };
 
-/* 4,800 pieces, more than are listed at a time. Blocks are scattered on both sides. */
+/* 4,800 pieces, more than fit in a list at a time. The blocks are scattered on both sides. */
 static void move_many(const kv_kind *in_memory, const kv_kind *in_file, uint32_t path) {
     const kvmem_layout_config memory = WITH(kv_config(in_memory), it.num_blocks = MANY_BLOCKS,
                                             it.num_layers = MANY_LAYERS);
@@ -82,8 +82,8 @@ static void move_many_by_every_path(size_t in_memory, size_t in_file) {
 TEST_CALL(many_pieces_to_blocks_of_a_file, move_many_by_every_path(2, 0))
 TEST_CALL(many_pieces_to_layers_of_a_file, move_many_by_every_path(0, 1))
 
-/* Offload, wipe, restore: what an engine does with a nameless file; the same transfers again and again. */
-TEST(a_temporary_file_gives_back_what_it_took) {
+/* Offload, wipe, restore, as an engine does with a temporary file, with the same transfers repeatedly. */
+TEST(a_temporary_file_restores_the_blocks_written_to_it) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair all[] = {{0, 6}, {1, 5}, {2, 4}, {3, 3}, {4, 2}, {5, 1}, {6, 0}};
     const kv_move there_and_back = {all, NUM(all), 0, 0, 3};
@@ -100,7 +100,7 @@ TEST(a_temporary_file_gives_back_what_it_took) {
     }
 }
 
-/* Other blocks in each step, with one transfer for all, whole and by layer. */
+/* Different blocks in each step, with one transfer, whole and by layer. */
 static void move_in_steps(uint32_t path, uint64_t flags) {
     static const kvmem_block_pair one[] = {{2, 3}}, swapped[] = {{0, 6}, {6, 0}, {1, 1}}, twice[] = {{0, 4}, {1, 4}};
     const kv_move steps[] = {{out_pairs, NUM(out_pairs), 0, 0, 3}, {one, 1, 0, 0, 3},
@@ -129,8 +129,8 @@ TEST(each_step_has_its_own_blocks) {
     }
 }
 
-/* 64 MiB in pieces of 512 KiB: more requests than are at the kernel at a time, and pieces that are cut. */
-TEST(large_transfers_are_exact_too) {
+/* 64 MiB in pieces of 512 KiB: more requests than the kernel has at a time, and pieces that are split. */
+TEST(large_transfers_are_correct) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 32, it.num_layers = 2,
                                       it.inner_dim = 16384);
     kvmem_block_pair pairs[16];
@@ -142,8 +142,8 @@ TEST(large_transfers_are_exact_too) {
     }
 }
 
-/* Blocks that lie scattered in memory and one after the other in the file. */
-TEST(neighbours_in_the_file_are_one_request) {
+/* Blocks that are scattered in memory and adjacent in the file. */
+TEST(blocks_adjacent_in_the_file_are_one_request) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair pairs[] = {{6, 1}, {0, 2}, {4, 3}, {2, 4}, {1, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -155,8 +155,8 @@ TEST(neighbours_in_the_file_are_one_request) {
 
 #define MANY 3000
 
-/* Each transfer moves one block; all are in flight at once, and each is told of once. */
-static void take_off(const kvmem_layout *source, const kvmem_layout *destination, kvmem_queue *queue,
+/* Each transfer moves one block. All are in flight at the same time, and each has one completion. */
+static void start_many(const kvmem_layout *source, const kvmem_layout *destination, kvmem_queue *queue,
                      uint32_t path, kvmem_transfer **transfers) {
     for (uint32_t i = 0; i < MANY; i++) {
         const kv_move move = KV_MOVE(1, {i, MANY - 1 - i});
@@ -191,7 +191,7 @@ TEST(thousands_in_flight_lose_nothing) {
             OPENED(file_pair, pair, &config, &config, NULL, 0);
             kv_side *source = file_pair_source(&pair, to_file);
             kv_side *destination = file_pair_destination(&pair, to_file);
-            take_off(source->layout, destination->layout, queue, *path, transfers);
+            start_many(source->layout, destination->layout, queue, *path, transfers);
             await_all(queue, 4096);
             for (uint32_t block = 0; block < MANY; block++) {
                 const kv_move move = KV_MOVE(1, {block, MANY - 1 - block});
@@ -203,8 +203,8 @@ TEST(thousands_in_flight_lose_nothing) {
     }
 }
 
-/* What is in flight holds what it needs. */
-TEST(handles_may_go_while_it_is_in_flight) {
+/* A transfer in flight keeps everything that it needs. */
+TEST(handles_may_be_destroyed_during_a_transfer) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
                                       it.num_layers = 1, it.outer_dim = 1);
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
@@ -212,14 +212,14 @@ TEST(handles_may_go_while_it_is_in_flight) {
         kvmem_layout *file = temporary_disk_layout(&config, NULL, 0);
         OWN(kvmem_queue, queue, kvmem_queue_create);
         OPENED(kv_side, host, &config, NULL, 1);
-        take_off(host.layout, file, queue, *path, transfers);
+        start_many(host.layout, file, queue, *path, transfers);
         kvmem_layout_destroy(file);
         for (uint32_t block = 0; block < MANY; block++) kvmem_transfer_destroy(transfers[block]);
         await_all(queue, 4096);
     }
 }
 
-TEST(spans_that_direct_io_does_not_take_are_refused) {
+TEST(spans_not_aligned_for_direct_io_fail) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OPENED(file_pair, pair, &config, &config, NULL, KVMEM_DISK_DIRECT_REQUIRED);
     for (int to_file = 0; to_file < 2; to_file++)
@@ -234,7 +234,7 @@ static void refuse(const kvmem_layout *source, const kvmem_layout *destination,
     REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
 }
 
-TEST(what_does_not_fit_is_refused) {
+TEST(layouts_that_do_not_fit_fail) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
     OWNED(kvmem_layout) buffered = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
@@ -255,7 +255,7 @@ TEST(what_does_not_fit_is_refused) {
            KVMEM_STATUS_INVALID_ARGUMENT, "notification");
 }
 
-TEST(bytes_between_memory_and_a_direct_file_touch_nothing_else) {
+TEST(a_transfer_to_a_direct_file_changes_nothing_else) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_DIRECT_REQUIRED);
     OPENED(kv_side, host, &config, NULL, 1);
@@ -265,7 +265,7 @@ TEST(bytes_between_memory_and_a_direct_file_touch_nothing_else) {
                    kvmem_transfer_submit_on_stream(transfer, NULL, ERR));
 }
 
-/* Every way is named, and why it is not taken. */
+/* Every path is named, with the reason if it is not used. */
 TEST(the_choice_is_explained) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const uint64_t flags[] = {KVMEM_DISK_DIRECT_REQUIRED, KVMEM_DISK_BUFFERED};
@@ -294,7 +294,7 @@ static bool has_choice(const kvmem_transfer *transfer, size_t index, kvmem_path_
     return true;
 }
 
-/* The same for programs: the path that is taken comes first, and each other path has its reason. */
+/* The same through the API: the selected path is first, and each other path has its reason. */
 TEST(each_choice_is_returned) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
@@ -322,7 +322,7 @@ static kvmem_transfer_explanation expected_speed(const kvmem_transfer *transfer,
     return explanation;
 }
 
-/* Within what seconds as a float lose. */
+/* Equal, except for the rounding of seconds stored as a float. */
 static void expect_assumed(const kvmem_transfer *transfer, uint64_t megabytes_per_second) {
     const kvmem_transfer_explanation explanation = expected_speed(transfer, "assumed, not measured");
     CHECK_EQ(explanation.assumed, 1);
@@ -335,9 +335,9 @@ static void expect_measured(const kvmem_transfer *transfer) {
     CHECK(explanation.bytes_per_second > 0);
 }
 
-/* What is expected of a file is what runs from or to it took, whichever transfer they were of; before
- * the first, what is usual for such a file. */
-TEST(the_speed_of_a_file_is_known_once_it_was_used) {
+/* The estimate for a file comes from the durations of earlier runs of any transfer; before the first run, it
+   is the default for such a file. */
+TEST(the_speed_of_a_file_is_measured_by_its_transfers) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     OWNED(kvmem_layout) unused = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);

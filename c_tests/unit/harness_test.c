@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The harness itself: its checks do fail, say where and why, and its counters and peers are true.
+// The harness itself: its checks fail and print where and why, and its counters and peers work.
 #include "harness.h"
 
 ROLE(echo) {
@@ -15,7 +15,7 @@ ROLE(fail_at_once) {
 
 static char printed[4096];
 
-/* Runs `run` in a child that must exit with `code`; keeps what it prints. */
+/* Runs `run` in a child that must exit with `code`, and keeps its output. */
 static void run_in_child(int (*run)(const void *what), const void *what, int code) {
     int output[2];
     CHECK_EQ(pipe2(output, O_CLOEXEC), 0);
@@ -49,7 +49,7 @@ static int run_check(const void *what) {
     return EXIT_SUCCESS;
 }
 
-/* Runs `check` in a child, where it must fail, and keeps what it prints. */
+/* Runs `check` in a child, where it must fail, and keeps its output. */
 static void expect_fails(void (*check)(void), const char *part) {
     const failing what = {check};
     run_in_child(run_check, &what, EXIT_FAILURE);
@@ -72,12 +72,12 @@ FAILS(fail_status, EXPECT_OK(kvmem_queue_create(NULL, ERR)))
 FAILS(fail_message, EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no such words", kvmem_queue_create(NULL, ERR)))
 
 static void fail_lost_error(void) {
-    kvmem_error **slot = ERR; /* asked for, and then nothing is filled in */
+    kvmem_error **slot = ERR; /* passed as the error, but never set */
     CHECK(*slot == NULL);
     test_check_status(__FILE__, __LINE__, "nothing", KVMEM_STATUS_IO, KVMEM_STATUS_IO);
 }
 
-TEST(checks_fail_and_say_why) {
+TEST(checks_fail_and_print_why) {
     expect_fails(fail_condition, "expected 1 + 1 == 3");
     expect_fails(fail_number, "expected 43 (0x2b), got 42");
     expect_fails(fail_string, "expected \"right\", got \"left\"");
@@ -97,7 +97,7 @@ static void fail_guard_band(void) {
     kv_side_check(&side);
 }
 
-TEST_CALL(a_byte_past_a_region_is_seen, expect_fails(fail_guard_band, "1 of "))
+TEST_CALL(a_byte_past_a_region_is_detected, expect_fails(fail_guard_band, "1 of "))
 
 TEST(counters_count) {
     const size_t files = count_open_files();
@@ -108,7 +108,7 @@ TEST(counters_count) {
     CHECK_EQ(count_open_files(), files);
     const int of_allocator = open("/sys/devices/system/cpu/online", O_RDONLY | O_CLOEXEC);
     CHECK(of_allocator >= 0);
-    CHECK_EQ(count_open_files(), files); /* any thread may open it at any time, by a call of malloc */
+    CHECK_EQ(count_open_files(), files); /* any thread may open it at any time, in a call of malloc */
     close(of_allocator);
     const int memory = memfd_create("counted", MFD_CLOEXEC);
     CHECK(memory >= 0 && ftruncate(memory, 4096) == 0);
@@ -129,13 +129,13 @@ TEST(counters_count) {
     CHECK(!is_mapped((uintptr_t)page));
 }
 
-TEST(a_peer_answers_and_is_reaped) {
+TEST(a_peer_replies_and_is_reaped) {
     KEEPS_FILES;
     CLEANUP(peer_finish) peer peer = peer_start("echo");
     frame_send(peer.socket, 41, "hello", 5);
-    CLEANUP(message_free) message answer = frame_expect(peer.socket, 42);
-    CHECK_EQ(answer.size, 5);
-    CHECK_BYTES(answer.data, "hello", 5);
+    CLEANUP(message_free) message reply = frame_expect(peer.socket, 42);
+    CHECK_EQ(reply.size, 5);
+    CHECK_BYTES(reply.data, "hello", 5);
 }
 
 FAILS(passes, (void)0)
@@ -167,9 +167,9 @@ static int run_suite(const void *what) {
 
 static char record[1024];
 
-/* Runs a table of cases in a child that must exit with `code`; keeps what it prints and what it records. */
+/* Runs cases in a child that must exit with `code`, and keeps its output and its record. */
 static void run_nested(const test_suite *suite, int code) {
-    /* Not a scratch file: the child removes those when its cases end. */
+    /* Not a scratch file, because the child removes those at its end. */
     CLEANUP(test_close) const int record_file = memfd_create("record", MFD_CLOEXEC);
     CHECK(record_file >= 0);
     char record_path[64];
@@ -184,7 +184,7 @@ static void run_nested(const test_suite *suite, int code) {
 #define NESTED(...)                                                                                  \
     (&(test_suite){.cases = (const test_case[]){__VA_ARGS__}, .num_cases = NUM(((const test_case[]){__VA_ARGS__}))})
 
-TEST(a_skip_is_printed_recorded_and_the_exit_code) {
+TEST(a_skip_is_printed_and_recorded_and_sets_the_exit_code) {
     run_nested(NESTED(CASE(passes), CASE(skips), CASE(passes)), EXIT_SKIPPED);
     CHECK_HAS(printed, "ok      passes\nskipped skips: a unicorn: this machine has none\nok      passes\n"
                        "3 cases, 0 failed, 1 skipped or skipped in part\n");
@@ -203,7 +203,7 @@ TEST(a_failure_outweighs_a_skip) {
     CHECK_STR(record, "");
 }
 
-TEST(what_a_suite_lacks_skips_its_cases) {
+TEST(a_missing_requirement_skips_all_cases) {
     const test_case table[] = {CASE(passes), CASE(fails)};
     const test_suite suite = {.cases = table, .num_cases = NUM(table), .lacks = lacks_all};
     run_nested(&suite, EXIT_SKIPPED);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a layout refuses to be built from: impossible dimensions, regions that do not fit, mixed memory.
+// Invalid input to building a layout: impossible dimensions, regions that do not fit, mixed memory.
 #include "harness.h"
 
 static kvmem_layout_options allocate_options(const kvmem_layout_config *config,
@@ -8,7 +8,7 @@ static kvmem_layout_options allocate_options(const kvmem_layout_config *config,
                    it.system = system);
 }
 
-/* Each way to break one field of a good configuration, and what the message must name. */
+/* Each change of one field of a valid configuration, and the part that the message must contain. */
 static const struct {
     size_t field; /* offset of a uint64_t */
     uint64_t value;
@@ -30,11 +30,11 @@ static const struct {
     {offsetof(kvmem_layout_config, num_layers), UINT64_MAX, "2^63"},
     {offsetof(kvmem_layout_config, page_size), UINT64_MAX, "2^63"},
     {offsetof(kvmem_layout_config, inner_dim), UINT64_C(1) << 62, "2^63"},
-    {offsetof(kvmem_layout_config, page_size), INT64_MAX / 12, "2^63"}, /* a piece fits, the layers do not */
+    {offsetof(kvmem_layout_config, page_size), INT64_MAX / 12, "2^63"}, /* a piece fits, all layers do not */
     {offsetof(kvmem_layout_config, alignment), UINT64_C(1) << 62, "2^63"},
 };
 
-TEST(impossible_dimensions_are_refused_before_allocation) {
+TEST(impossible_dimensions_fail_before_allocation) {
     kvmem_system_options system = OPTIONS(kvmem_system_options);
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         for (size_t i = 0; i < NUM(broken); i++) {
@@ -49,13 +49,13 @@ TEST(impossible_dimensions_are_refused_before_allocation) {
     }
 }
 
-/* A layout of system memory, and of a configuration that is not possible. */
+/* An impossible configuration of a layout in system memory. */
 static void refuse_config(kvmem_layout_config config, const char *part) {
     const kvmem_layout_options options = allocate_options(&config, REF(OPTIONS(kvmem_system_options)));
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_layout_build, &options);
 }
 
-TEST(unknown_kinds_are_refused) {
+TEST(unknown_kinds_fail) {
     refuse_config(WITH(kv_config(&kv_kinds[0]), it.kind = 0), "kind");
     refuse_config(WITH(kv_config(&kv_kinds[0]), it.kind = 3), "kind");
     refuse_config(WITH(kv_config(&kv_kinds[0]), it.kind = UINT32_MAX), "kind");
@@ -64,7 +64,8 @@ TEST(unknown_kinds_are_refused) {
 }
 
 TEST(heads_must_divide_the_inner_dimension) {
-    refuse_config(WITH(kv_config(&kv_kinds[0]), it.num_heads = 4), "num_heads"); /* of an inner dimension of 6 */
+    /* of an inner dimension of 6 */
+    refuse_config(WITH(kv_config(&kv_kinds[0]), it.num_heads = 4), "num_heads");
 }
 
 static kvmem_layout_options region_options(const kvmem_layout_config *config, kvmem_region *const *regions,
@@ -75,14 +76,14 @@ static kvmem_layout_options region_options(const kvmem_layout_config *config, kv
 
 static _Alignas(4096) unsigned char memory[4][8192];
 
-/* Memory of a layer, whose 7 blocks of 2 x 48 bytes are 672; without an address that of a file, and of 0
- * bytes none. */
+/* Memory of a layer, whose 7 blocks of 2 x 48 bytes are 672 bytes. Without an address: memory of a file; with
+   0 bytes: none. */
 typedef struct span {
     void *address;
     uint64_t size;
 } span;
 
-/* Builds a layout of three layers over the first `count` of the spans, with this status. */
+/* Builds a layout of three layers over the first `count` of the spans, and expects this status. */
 static void build_over(const span *spans, size_t count, kvmem_status status, const char *part) {
     kvmem_region *regions[4] = {NULL};
     CHECK(count <= NUM(regions));
@@ -106,32 +107,32 @@ TEST(the_number_of_regions_is_exact) {
     build_over(spans, 4, KVMEM_STATUS_INVALID_ARGUMENT, "3");
 }
 
-TEST(a_small_region_is_named_with_both_sizes) {
+TEST(a_small_region_fails_with_both_sizes) {
     const span spans[] = {{memory[0], 672}, {memory[1], 671}, {memory[2], 672}};
     build_over(spans, 3, KVMEM_STATUS_OUT_OF_RANGE, "region 1");
     CHECK_HAS(test_last_message(), "671");
     CHECK_HAS(test_last_message(), "672");
 }
 
-TEST(a_large_region_is_fine) {
+TEST(a_large_region_is_accepted) {
     const span spans[] = {{memory[0], 8192}, {memory[1], 672}, {memory[2], 673}};
     build_over(spans, 3, KVMEM_STATUS_OK, "");
 }
 
-TEST(mixed_memory_is_refused_naming_both) {
+TEST(mixed_memory_fails_with_both_tiers) {
     const span spans[] = {{memory[0], 8192}, {memory[1], 8192}, {NULL, 8192}};
     build_over(spans, 3, KVMEM_STATUS_INVALID_ARGUMENT, "system");
     CHECK_HAS(test_last_message(), "disk");
 }
 
-TEST(a_region_off_the_alignment_is_refused) {
+TEST(a_misaligned_region_fails) {
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.alignment = 256);
     OWNED(kvmem_region) region = region_adopt(memory[0] + 128, 8000);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "256", kvmem_layout_build,
            REF(region_options(&config, &region, 1)));
 }
 
-TEST(overlapping_regions_are_refused) {
+TEST(overlapping_regions_fail) {
     const span spans[] = {{memory[0], 672}, {memory[0] + 671, 672}, {memory[1], 672}};
     build_over(spans, 3, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
 }
@@ -165,7 +166,7 @@ TEST(the_source_and_what_it_needs_must_agree) {
 }
 
 TEST(a_failed_allocation_leaves_no_file) {
-    /* Half a PiB: fits 64 bits, not the machine. */
+    /* Half a PiB: fits in 64 bits, but not in the machine. */
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.page_size = UINT64_C(1) << 40);
     const kvmem_layout_options options = allocate_options(&config, REF(OPTIONS(kvmem_system_options)));
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "bytes", kvmem_layout_build, &options);

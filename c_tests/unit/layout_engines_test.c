@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The orders of docs/layouts.md: each address against the engine's own formula, written down from the shape
-// of its tensor.
+// The orders of docs/layouts.md: each address is compared with the engine's own formula, derived from the
+// shape of its tensor.
 #include "harness.h"
 
 /* An element: block, layer, keys or values, token of the block, head, element of the head. */
@@ -8,10 +8,10 @@ typedef struct element {
     uint64_t b, l, o, n, h, c;
 } element;
 
-/* The sizes that all engines here have, small and different from each other. */
+/* The sizes of all engines here, small and different from each other. */
 enum { B = 5, L = 3, N = 4, H = 6, D = 8 };
 
-/* Where an element is: one of the engine's buffers, and the offset in it, in bytes. */
+/* The position of an element: a buffer of the engine, and the offset in bytes. */
 typedef struct place {
     uint64_t buffer, offset;
 } place;
@@ -356,7 +356,7 @@ TEST(addresses_are_those_of_the_engine) {
     }
 }
 
-/* fp8 with a scale of four bytes per head of a token, in tensors of their own: [B, N, H, D] and [B, N, H]. */
+/* fp8 with a scale of four bytes per token and head, in separate tensors: [B, N, H, D] and [B, N, H]. */
 static place fp8_data(element at) {
     return (place){at.l, DENSE(at.b, B, at.n, N, at.h, H, at.c, D)};
 }
@@ -398,11 +398,11 @@ static place llama_keys_of_one_buffer(element at) {
     return (place){0, at.l * (KEYS + VALUES) + 2 * DENSE(at.b * N + at.n, B * N, at.h * D + at.c, H * D)};
 }
 
-/* Caches of several parts. The parts of one buffer are described in the memory of the first. */
+/* Caches of several parts. Parts in one buffer are described in the memory of the first. */
 static const struct {
     const char *name;
     bool in_one_buffer;
-    engine parts[2]; /* their names are those of parts */
+    engine parts[2]; /* named after the parts */
 } caches_of_parts[] = {
     {"vLLM MLA with an indexer", false,
      {{"latent", "L/BNC", vllm_fp8_ds_mla, COMBINED, NO_HEADS, .elements = 656, .width = 1, CONTIGUOUS},
@@ -458,7 +458,7 @@ TEST(parts_have_the_addresses_of_the_engine) {
     }
 }
 
-/* What the order says is reported, and a shape of KVBM under its name. */
+/* The info contains the order, and the kind if the order equals a kind of KVBM. */
 TEST(information_has_order_and_strides) {
     for (size_t i = 0; i < NUM(engines); i++) {
         OPENED(cache, cache, &engines[i]);
@@ -477,7 +477,7 @@ TEST(information_has_order_and_strides) {
     }
 }
 
-/* A picture of each has its order and the highlighted block, and refuses a block that does not exist. */
+/* A drawing shows the order and the highlighted block, and fails for a block that does not exist. */
 TEST(every_layout_is_drawn) {
     for (size_t i = 0; i < NUM(engines); i++) {
         OPENED(cache, cache, &engines[i]);
@@ -490,8 +490,8 @@ TEST(every_layout_is_drawn) {
     }
 }
 
-/* The field that is wrong, or the axis, is in the message; nothing else changes. */
-TEST(wrong_orders_are_refused_by_name) {
+/* The message names the wrong field or axis, and nothing else changes. */
+TEST(wrong_orders_fail_with_their_cause) {
     const struct {
         const char *order;
         uint64_t block_stride, head_stride;
@@ -523,8 +523,8 @@ TEST(wrong_orders_are_refused_by_name) {
     }
 }
 
-/* Strides of a kind: padded pages of a shape of KVBM. */
-TEST(a_kind_takes_strides) {
+/* Strides of a kind: padded pages of a KVBM layout. */
+TEST(a_kind_accepts_strides) {
     kvmem_layout_config config = WITH(engine_config(&engines[2]), it.order = NULL,
                                       it.kind = KVMEM_LAYOUT_LAYER_SEPARATE, it.block_stride = 5000);
     OWNED(kvmem_layout) layout = layout_allocate_system(&config);

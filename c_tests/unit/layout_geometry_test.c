@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where blocks lie: every address against the formula, from single queries, strides and allocated regions.
+// The addresses of blocks: each is compared with the formula, for single queries, strides and allocated
+// regions.
 #include "harness.h"
 
-/* Geometries that differ in every field, odd sizes and alignments among them. */
+/* Geometries that differ in every field, with odd sizes and alignments among them. */
 static const struct {
     uint64_t blocks, layers, outer, page, inner, width, alignment;
 } shapes[] = {
@@ -23,7 +24,7 @@ static kvmem_layout_strides strides_of(const kvmem_layout *layout) {
     return strides;
 }
 
-/* The header's own formula for engines that compute addresses themselves. */
+/* The header's formula for engines that compute addresses themselves. */
 static uint64_t address_by_strides(const kvmem_layout_strides *strides, uint64_t block, uint64_t layer,
                                    uint64_t outer) {
     return strides->bases[strides->num_bases > 1 ? layer : 0] + block * strides->block_stride +
@@ -53,7 +54,7 @@ static void check_pieces(const kvmem_layout *layout, const kvmem_layout_config *
     }
 }
 
-/* Layer separate with one layer has one base, and then the layer's stride is never used. */
+/* A layer-separate layout with one layer has one base, so the stride of layers is unused. */
 static void check_bases(const kvmem_layout *layout, const kvmem_layout_config *config) {
     const kvmem_layout_strides strides = strides_of(layout);
     CHECK_EQ(strides.num_bases, kv_num_regions(config));
@@ -71,7 +72,7 @@ TEST(addresses_follow_the_formula) {
                 regions[i] = (uintptr_t)(side.memory + side.starts[i]);
             check_pieces(side.layout, &config, regions);
             check_bases(side.layout, &config);
-            kv_side_check(&side); /* building touches no byte */
+            kv_side_check(&side); /* building writes no byte */
         }
     }
 }
@@ -90,7 +91,7 @@ TEST(every_block_starts_at_a_multiple_of_the_alignment) {
     }
 }
 
-TEST(requirements_tell_what_the_caller_must_bring) {
+TEST(requirements_are_those_of_a_build) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         for (size_t shape = 0; shape < NUM(shapes); shape++) {
             const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
@@ -111,7 +112,7 @@ static kvmem_region_info nth_region_info(const kvmem_layout *layout, size_t inde
     return region_info(region);
 }
 
-/* One allocation holds all regions, each at the next multiple of 512, or of a larger alignment. */
+/* One allocation contains all regions, each at the next multiple of 512 or of a larger alignment. */
 TEST(allocated_regions_follow_each_other) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         for (size_t shape = 0; shape < NUM(shapes); shape++) {
@@ -157,7 +158,7 @@ TEST(allocated_memory_is_zeroed) {
 }
 
 /* On disk an address is a file offset. */
-TEST(disk_layouts_answer_file_offsets) {
+TEST(disk_layouts_return_file_offsets) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
         kvmem_disk_options disk = OPTIONS(kvmem_disk_options);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts of several parts: what they are combined from, and transfers of all parts or some, compared with
-// transfers of each part by itself.
+// Layouts of several parts: how they are combined, and transfers of all or some parts, compared with separate
+// transfers of each part.
 #include "harness.h"
 #include "parts.h"
 
-/* Keys and values of different width, and scales of the keys in another order of heads. */
+/* Keys and values of different width, and scales of the keys with another order of heads. */
 static const part_shape apart[] = {{"values", "L/BNHC", 3, 1, 4, 2, 24, 2},
                                    {"keys", "L/BHNC", 3, 1, 4, 2, 40, 2},
                                    {"scales", "BLNHC", 3, 1, 4, 2, 3, 1}};
@@ -53,7 +53,7 @@ TEST(addresses_are_those_of_a_part) {
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, advice, kvmem_layout_get_strides(cache, &strides, ERR));
     OWN(kvmem_layout, values, kvmem_layout_get_part, cache, "values");
     EXPECT_OK(kvmem_layout_get_block(values, 1, 2, 0, &block, ERR));
-    /* The regions of all parts are in the order of names: keys, scales, values. */
+    /* The regions are ordered by the names of the parts: keys, scales, values. */
     OWN(kvmem_region, region, kvmem_layout_get_region, cache, 3 + 1 + 2);
     GET(kvmem_region_info, info, kvmem_region_get_info, region);
     CHECK_EQ(block.address, info.address + 4 * 2 * 24 * 2);
@@ -64,7 +64,7 @@ TEST(addresses_are_those_of_a_part) {
     REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "block 9", kvmem_layout_draw, cache, 9);
 }
 
-/* A source that is filled, and two equal destinations. */
+/* A filled source, and two equal destinations. */
 typedef struct caches {
     kvmem_layout *source, *destination, *expected;
 } caches;
@@ -88,14 +88,14 @@ static void check_expected(const caches *caches) {
     parts_check_same(reordered, NUM(reordered), caches->destination, caches->expected);
 }
 
-/* Moves with the options, once as a whole and once part by part. */
+/* Moves with these options, once as a whole and once part by part. */
 static void move(const caches *caches, const kvmem_transfer_options *options) {
     kv_run_with(caches->source, caches->destination, options);
     parts_run_apart(reordered, NUM(reordered), caches->source, caches->expected, options);
     check_expected(caches);
 }
 
-TEST(all_parts_move_with_one_completion) {
+TEST(all_parts_move_in_one_transfer) {
     OPENED(caches, caches);
     OWN(kvmem_queue, queue, kvmem_queue_create);
     const kvmem_transfer_options options = WITH(all_pairs, it.queue = queue, it.user_data = 5);
@@ -144,7 +144,7 @@ TEST(new_pairs_move_all_parts) {
     check_expected(&caches);
 }
 
-TEST(some_parts_move_and_the_others_stay) {
+TEST(some_parts_move_and_the_others_are_unchanged) {
     OPENED(caches, caches);
     const char *const names[] = {"values", "scales"};
     kv_run_with(caches.source, caches.destination,
@@ -155,8 +155,8 @@ TEST(some_parts_move_and_the_others_stay) {
     check_expected(&caches);
 }
 
-/* One part alone is the same as a transfer between the layouts of the part. */
-TEST(one_part_moves_alone) {
+/* A transfer of one part equals a transfer between the layouts of that part. */
+TEST(a_single_part_moves) {
     OPENED(caches, caches);
     for (size_t i = 0; i < NUM(reordered); i++) {
         kv_run_with(caches.source, caches.destination,
@@ -166,8 +166,8 @@ TEST(one_part_moves_alone) {
     }
 }
 
-/* The checksum of a block is over its parts in the order of their names. */
-TEST(checksums_are_of_all_parts_in_the_order_of_names) {
+/* The checksum of a block covers its parts, sorted by name. */
+TEST(checksums_cover_all_parts_sorted_by_name) {
     OWNED(kvmem_layout) cache = parts_build_system(apart, NUM(apart), NULL);
     parts_fill(apart, NUM(apart), cache, 7);
     static const char *const sorted[] = {"keys", "scales", "values"};
@@ -200,7 +200,7 @@ TEST(checksums_are_of_all_parts_in_the_order_of_names) {
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "source block 6", corrupt);
 }
 
-TEST(parts_that_do_not_match_are_refused_by_name) {
+TEST(parts_that_do_not_match_fail_with_their_name) {
     const part_shape two[] = {apart[0], apart[1]};
     const part_shape wider[] = {apart[0], apart[2], {"keys", "L/BHNC", 3, 1, 4, 2, 48, 2}};
     const part_shape longer[] = {apart[0], apart[2], {"keys", "L/BHNC", 3, 1, 8, 2, 40, 2}};
@@ -239,7 +239,7 @@ TEST(parts_that_do_not_match_are_refused_by_name) {
         REFUSE(wrong[i].status, wrong[i].message, kvmem_transfer_create, wrong[i].from, wrong[i].to,
                REF(WITH(all_pairs, it.parts = wrong[i].parts, it.num_parts = wrong[i].num_parts)));
     }
-    /* Tables count tokens in blocks of one size, and layers are counted in all parts. */
+    /* Tables count tokens, so all parts need blocks of one size; all parts need the same layers. */
     OWNED(kvmem_layout) same_long = parts_build_system(longer, NUM(longer), NULL);
     OWNED(kvmem_layout) same_deep = parts_build_system(deeper, NUM(deeper), NULL);
     const kvmem_block_table table = {(const uint32_t[]){0, 1}, 2, 0, 1};
@@ -253,7 +253,7 @@ TEST(parts_that_do_not_match_are_refused_by_name) {
     kv_run_with(deep, same_deep, &all_pairs);
 }
 
-/* A buffer whose rows contain data and scales, and views of it as parts. */
+/* A buffer whose rows contain data and scales, with views of it as parts. */
 typedef struct rows {
     kvmem_region *buffer;
 } rows;
@@ -278,7 +278,7 @@ static kvmem_layout *part_of_rows(const rows *rows, uint64_t offset, uint64_t si
     return regions_lay_out(&config, &view, 1, NULL);
 }
 
-TEST(parts_alternate_in_rows_and_may_not_overlap) {
+TEST(parts_may_be_interleaved_but_not_overlap) {
     OPENED(rows, here);
     OPENED(rows, there);
     OWNED(kvmem_layout) data = part_of_rows(&here, 0, DATA, PARTS_BLOCKS);
@@ -310,7 +310,7 @@ TEST(parts_alternate_in_rows_and_may_not_overlap) {
     }
 }
 
-TEST(what_can_not_be_combined_is_refused_by_name) {
+TEST(layouts_that_cannot_be_combined_fail_with_their_name) {
     OWNED(kvmem_layout) cache = parts_build_system(apart, NUM(apart), NULL);
     OWN(kvmem_layout, keys, kvmem_layout_get_part, cache, "keys");
     OWN(kvmem_layout, values, kvmem_layout_get_part, cache, "values");
@@ -353,7 +353,7 @@ TEST(handles_may_be_destroyed_in_any_order) {
     memset((void *)(uintptr_t)row.address, 1, row.size);
 }
 
-/* To a file and back, with every way to read and write files. */
+/* To a file and back, by every path for files. */
 TEST(all_parts_move_to_files_and_back) {
     const kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.flags = KVMEM_DISK_BUFFERED);
     OWNED(kvmem_layout) files = parts_build(apart, NUM(apart),
@@ -376,7 +376,7 @@ TEST(all_parts_move_to_files_and_back) {
     }
 }
 
-TEST(a_layout_that_is_not_elastic_is_not_resized) {
+TEST(resizing_a_layout_that_is_not_elastic_fails) {
     OWNED(kvmem_layout) cache = parts_build_system(apart, NUM(apart), NULL);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "part 'keys': the layout is not elastic",
                    kvmem_layout_resize(cache, 2, ERR));

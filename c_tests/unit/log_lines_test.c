@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the log says: one line per operation at DEBUG, failed calls with their function, every call at TRACE,
-// and none of that at lower levels.
+// Log lines: one per operation at DEBUG, failed calls with their function, every call at TRACE, and none of
+// these at lower levels.
 #include "harness.h"
 
-/* The messages of a case. The log's thread writes them, and is done with them when the callback is
- * removed. */
+/* The messages of a case. The log's thread writes them, and has finished when the callback is removed. */
 static struct line {
     uint32_t level;
     char target[64];
@@ -32,7 +31,7 @@ static void end_log(void) {
     CHECK(num_lines < NUM(lines));
 }
 
-/* The next line from `from` on with both of these in it. */
+/* The next line, from `from` on, that contains both texts. */
 static const struct line *find(const struct line *from, const char *part, const char *other) {
     for (const struct line *line = from; line < lines + num_lines; line++) {
         if (strstr(line->text, part) != NULL && strstr(line->text, other) != NULL) return line;
@@ -52,7 +51,7 @@ static const struct line *expect(uint32_t level, const char *part, const char *o
     return found;
 }
 
-/* "transfer #7": what an object is called in all of its lines. */
+/* "transfer #7": the name of an object in all of its lines. */
 static void name_in(const struct line *line, const char *type, char *name, size_t size) {
     const char *start = strstr(line->text, type);
     CHECK(start != NULL);
@@ -60,7 +59,7 @@ static void name_in(const struct line *line, const char *type, char *name, size_
     snprintf(name, size, "%.*s", (int)length, start);
 }
 
-/* A move of all layers of a block. */
+/* A move of all layers of one block. */
 static const kvmem_block_pair pair = {0, 1};
 static const kv_move move = {&pair, 1, 0, 0, 3};
 
@@ -121,7 +120,7 @@ TEST(a_file_and_a_transfer_that_fails_have_lines) {
     expect(KVMEM_LOG_DEBUG, "kvmem_transfer_wait: KVMEM_STATUS_IO: ", "");
 }
 
-TEST(a_share_has_lines_on_its_way) {
+TEST(a_share_has_a_line_per_step) {
     kvmem_system_options options = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE,
                                            it.size = 4096);
     kvmem_region *region = NULL, *opened = NULL;
@@ -165,7 +164,7 @@ TEST(a_release_and_a_queue_have_lines) {
     expect(KVMEM_LOG_DEBUG, "queue #", "destroyed with 0 completions");
 }
 
-TEST(a_refused_call_has_one_line_with_its_function) {
+TEST(a_failed_call_has_one_line_with_its_function) {
     static unsigned char memory[4096];
     kvmem_region *region = region_adopt(memory, sizeof(memory)), *view = NULL;
     begin_log(KVMEM_LOG_DEBUG);
@@ -182,7 +181,7 @@ TEST(a_refused_call_has_one_line_with_its_function) {
 }
 
 /* A caller that polls would fill the log at DEBUG. */
-TEST(a_timeout_is_a_detail) {
+TEST(a_timeout_is_logged_at_trace) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
     kvmem_completion completion;
     size_t count = 0;
@@ -205,7 +204,7 @@ TEST(every_call_has_a_line_at_trace) {
     expect(KVMEM_LOG_TRACE, "kvmem_layout_get_block: KVMEM_STATUS_OK", "");
 }
 
-/* The path taken for a file is its best one, also where others are possible. */
+/* The selected path of a file is the best one; other possible paths are not logged as impossible. */
 TEST(a_path_that_is_possible_is_not_logged_as_impossible) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     SCRATCH_FILE(path, "cache");

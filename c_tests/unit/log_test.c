@@ -9,7 +9,7 @@ typedef struct log_record {
     bool switch_off;
 } log_record;
 
-/* Counts messages and those that lack a field. */
+/* Counts messages, and messages without one of their fields. */
 static void count_message(uint32_t level, const char *target, const char *message, void *user_data) {
     log_record *record = user_data;
     record->messages++;
@@ -22,30 +22,30 @@ static void count_message(uint32_t level, const char *target, const char *messag
     }
 }
 
-/* Asks for one huge page more than the machine keeps ready: the fallback is news for the log. */
-static void fall_back(void) { kvmem_region_destroy(region_create_with_fallback()); }
+/* Requests one huge page more than the machine has free, so that the fallback is logged. */
+static void cause_fallback(void) { kvmem_region_destroy(region_create_with_fallback()); }
 
 TEST(a_fallback_is_logged_with_target_and_message) {
     GET(log_record, record, kvmem_log_set_callback, KVMEM_LOG_TRACE, count_message);
-    fall_back();
+    cause_fallback();
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     CHECK(record.messages > 0);
     CHECK_EQ(record.malformed, 0);
     CHECK(record.highest_level <= KVMEM_LOG_TRACE);
 }
 
-TEST(nothing_is_logged_after_it_is_switched_off) {
+TEST(nothing_is_logged_after_the_callback_is_removed) {
     GET(log_record, record, kvmem_log_set_callback, KVMEM_LOG_TRACE, count_message);
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, NULL, &record, ERR));
-    fall_back();
+    cause_fallback();
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, count_message, &record, ERR));
-    fall_back();
+    cause_fallback();
     CHECK_EQ(record.messages, 0);
 }
 
 TEST(the_level_is_a_limit) {
     GET(log_record, record, kvmem_log_set_callback, KVMEM_LOG_ERROR, count_message);
-    fall_back();
+    cause_fallback();
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     CHECK(record.highest_level <= KVMEM_LOG_ERROR);
 }
@@ -53,14 +53,15 @@ TEST(the_level_is_a_limit) {
 TEST(a_callback_may_remove_itself) {
     log_record record = {.switch_off = true};
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, count_message, &record, ERR));
-    fall_back();
-    fall_back();
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR)); /* waits for the running call */
+    cause_fallback();
+    cause_fallback();
+    /* waits until no callback is running */
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     CHECK_EQ(record.messages, 1);
     CHECK_EQ(record.malformed, 0);
 }
 
-/* What a callback may not use after it was removed. */
+/* Memory that a callback must not use after it was removed. */
 typedef struct revocable {
     atomic_bool is_removed;
     atomic_uint late;
@@ -74,15 +75,15 @@ static void expect_installed(uint32_t level, const char *target, const char *mes
     mine->messages++;
 }
 
-/* Until it is not 0. The process's deadline bounds the wait. */
+/* Waits until it is not 0. Only the deadline of the process limits the wait. */
 static void await_count(const atomic_uint *count) {
     while (*count == 0) sched_yield();
 }
 
 static atomic_bool is_enough;
 
-static void *log_all_the_time(void *nothing) {
-    while (!is_enough) fall_back();
+static void *log_repeatedly(void *nothing) {
+    while (!is_enough) cause_fallback();
     return nothing;
 }
 
@@ -91,12 +92,12 @@ TEST(a_removed_callback_is_not_called_while_others_log) {
     static revocable installed[CHANGES];
     threads loggers;
     unsigned late = 0;
-    threads_start(&loggers, 2, log_all_the_time, NULL, 0);
+    threads_start(&loggers, 2, log_repeatedly, NULL, 0);
     for (int i = 0; i < CHANGES; i++) {
         EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, expect_installed, &installed[i], ERR));
         if (i > 0) installed[i - 1].is_removed = true;
         await_count(&installed[i].messages);
-        if (i % 2 == 0) { /* the others are replaced */
+        if (i % 2 == 0) { /* in the other rounds it is replaced */
             EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
             installed[i].is_removed = true;
         }
@@ -120,19 +121,19 @@ static void block(uint32_t level, const char *target, const char *message, void 
 TEST(a_blocked_callback_blocks_no_caller_and_no_release) {
     static unsigned char memory[4096];
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, block, NULL, ERR));
-    fall_back();
+    cause_fallback();
     await_count(&blocked);
-    fall_back();
+    cause_fallback();
     kvmem_region_destroy(region_adopt_noting_release(memory, sizeof(memory)));
     CHECK_EQ(releases_so_far(), 1);
     may_go_on = true;
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
 }
 
-TEST(unknown_levels_are_refused) {
+TEST(unknown_levels_fail) {
     log_record record = {0};
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "6",
                    kvmem_log_set_callback(KVMEM_LOG_TRACE + 1, count_message, &record, ERR));
-    fall_back();
+    cause_fallback();
     CHECK_EQ(record.messages, 0);
 }

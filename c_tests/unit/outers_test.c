@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers of some outer slots, keys or values alone: in memory and from and to files, byte by byte, with
-// the other slot as it was; and what is refused.
+// Transfers of some outer slots (keys or values alone) in memory and from and to files, byte by byte: the
+// other slot is unchanged, and invalid slots fail.
 #include "harness.h"
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
@@ -9,7 +9,7 @@ static const kv_move moves[] = {
     {scattered, NUM(scattered), 2, 0, 1},
     {scattered, NUM(scattered), 0, 1, 2},
 };
-/* Keys, values, one in the other's place, and both by their numbers. */
+/* Keys, values, keys to the place of values, values to the place of keys, and both. */
 static const kv_outers outers[] = {{0, 0, 1}, {1, 1, 1}, {0, 1, 1}, {1, 0, 1}, {0, 0, 2}};
 
 static void check_info(const kvmem_transfer_info *info, const kv_side *source, const kv_move *move,
@@ -45,7 +45,7 @@ TEST(slots_move_between_every_pair_of_kinds) {
     }
 }
 
-TEST(layouts_of_keys_alone_take_part) {
+TEST(slots_move_to_and_from_layouts_of_keys) {
     EACH_TWO_KV_KINDS(here, there) {
         const kvmem_layout_config both = kv_config(here);
         const kvmem_layout_config one = WITH(kv_config(there), it.outer_dim = 1);
@@ -55,7 +55,7 @@ TEST(layouts_of_keys_alone_take_part) {
     }
 }
 
-/* The slots of a block are apart: its keys may be copied over its values. */
+/* The slots of a block do not overlap, so its keys can be copied over its values. */
 TEST(keys_are_copied_over_values_of_the_same_block) {
     const kv_move move = KV_MOVE(3, {2, 2}, {3, 3}, {0, 6});
     const kv_outers keys_over_values = {0, 1, 1};
@@ -72,8 +72,8 @@ TEST(keys_are_copied_over_values_of_the_same_block) {
     }
 }
 
-/* All blocks of slots that lie apart, each slot in one stretch. */
-TEST(a_slot_in_one_stretch_is_one_move_a_layer) {
+/* All blocks of layouts in which each slot is contiguous. */
+TEST(a_contiguous_slot_is_one_copy_per_layer) {
     const kv_move move = KV_MOVE(3, {0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6});
     KV_SIDES(source, destination, kv_config(&kv_kinds[2]), kv_config(&kv_kinds[2]));
     const kvmem_transfer_options options = kv_outers_options(&move, outers[1]);
@@ -82,7 +82,8 @@ TEST(a_slot_in_one_stretch_is_one_move_a_layer) {
     kv_side_check(&destination);
 }
 
-/* By checksums of what is moved, and by the source's; one of the other slot is another. */
+/* Verifies by the checksums of the moved slot, taken before or by the transfer. The checksum of the other
+   slot does not match. */
 static void verify_between(kv_side *source, kv_side *destination, const kv_move *move, kv_outers slots) {
     uint32_t checksums[NUM(scattered)];
     for (size_t i = 0; i < move->num_pairs; i++)
@@ -100,7 +101,7 @@ static void verify_between(kv_side *source, kv_side *destination, const kv_move 
     kv_expect_outers_moved(destination, source, move, slots);
 }
 
-TEST(the_checksums_of_what_is_moved_are_compared) {
+TEST(the_checksums_of_the_moved_slots_are_compared) {
     for (size_t i = 0; i < KV_NUM_KINDS * NUM(moves) * 4; i++) {
         KV_SIDES(source, destination, kv_config(&kv_kinds[i % KV_NUM_KINDS]),
                  kv_config(&kv_kinds[i / KV_NUM_KINDS % KV_NUM_KINDS]));
@@ -127,7 +128,7 @@ static void out_and_back(const kvmem_layout_config *memory, const kvmem_layout_c
     }
 }
 
-TEST(slots_go_to_files_and_come_back) {
+TEST(slots_move_to_files_and_back) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, 0, KVMEM_PATH_URING};
     for (size_t i = 0; i < KV_NUM_KINDS * KV_NUM_KINDS * 2; i++) {
         const bool is_direct = i % 2 == 0;
@@ -149,7 +150,7 @@ static void refuse(const kv_side *source, const kv_side *destination, kv_outers 
     kv_side_check(destination);
 }
 
-TEST(slots_that_are_not_there_are_refused) {
+TEST(slots_that_do_not_exist_fail) {
     static const struct {
         kv_outers outers;
         kvmem_status status;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion queues: the event fd and the counts tell the truth, and no completion is lost.
+// Completion queues: the event fd and the counts are correct, and no completion is lost.
 #include "harness.h"
 
 static const kv_move move = KV_MOVE(3, {0, 6}, {3, 1});
@@ -23,7 +23,7 @@ static kvmem_transfer *create_transfer(const kv_side *source, const kv_side *des
                 KV_OPTIONS(&move, it.queue = queue, it.user_data = user_data));
 }
 
-TEST(an_empty_queue_says_so) {
+TEST(an_empty_queue_reports_not_found) {
     OWNED(kvmem_queue) queue = create();
     const int fd = fd_of(queue);
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
@@ -64,7 +64,7 @@ TEST(a_completion_echoes_its_user_data_and_wakes_poll) {
     CHECK(!is_readable(fd_of(queue), 0));
 }
 
-TEST(the_fd_stays_readable_until_all_are_taken) {
+TEST(the_fd_is_readable_until_the_queue_is_empty) {
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     OWNED(kvmem_queue) queue = create();
     OWNED(kvmem_transfer) transfer = create_transfer(&source, &destination, queue, 5);
@@ -104,7 +104,7 @@ TEST(a_thousand_in_flight_all_arrive_once) {
     kv_side_check_moved(&destination, &source, &move);
 }
 
-TEST(a_queue_may_go_before_its_transfers) {
+TEST(a_queue_may_be_destroyed_before_its_transfers) {
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     kvmem_queue *queue = create();
     kvmem_transfer *transfer = create_transfer(&source, &destination, queue, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Release callbacks that call kvmem: everything is destroyed while a transfer is in flight, so that the
-// transfer's thread is the last to use the memory. The callback needs that thread itself.
+// Release callbacks that call kvmem. Everything is destroyed during a transfer, so its thread is the last
+// user of the memory; the callback needs that thread too.
 #include "harness.h"
 
 #define BLOCKS 512
@@ -9,7 +9,7 @@
 static kvmem_block_pair pairs[BLOCKS];
 static const kv_move all_blocks = {pairs, NUM(pairs), 0, 0, 3};
 
-/* Two sides of a transfer: memory of the test's own, and a temporary file or other memory. */
+/* Two sides of a transfer: memory of the test, and a temporary file or other memory. */
 typedef struct move_sides {
     kvmem_layout *source;
     kvmem_layout *destination;
@@ -24,7 +24,8 @@ typedef struct on_release {
     pthread_t thread;
 } on_release;
 
-/* Creates a transfer, waits for it and destroys it. A failed check would end the case on the wrong thread. */
+/* Creates a transfer, waits for it and destroys it. A failed check here would end the case on the wrong
+   thread. */
 static kvmem_status move_all(const move_sides *sides) {
     kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = sides->path);
     OWNED(kvmem_transfer) transfer = NULL;
@@ -83,7 +84,7 @@ static void a_callback_may_move_blocks(uint32_t path) {
     for (int i = 0; i < RUNS; i++)
         destroy_in_flight(&config, memory[0], temporary_disk_layout(&config, NULL, 0), &release,
                           NULL);
-    while (release.calls < RUNS) { /* the process's deadline bounds this */
+    while (release.calls < RUNS) { /* only the deadline of the process limits this */
         finish_releases();
     }
     CHECK_EQ(release.failures, 0);
@@ -118,8 +119,8 @@ TEST(on_threads_that_copy) {
     for (size_t i = 0; i < NUM(memory); i++) free(memory[i]);
 }
 
-/* Not even if it is due at once: the destroying thread may hold locks of the engine's. */
-TEST(it_is_never_called_by_the_thread_that_destroys) {
+/* Even if it can be called at once: the destroying thread may hold locks of the engine. */
+TEST(the_destroying_thread_never_calls_it) {
     const kvmem_layout_config config = config_of_many();
     CLEANUP(test_free) void *memory = page_aligned(kv_region_size(&config));
     static on_release release;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Once the end of a run is reported, nothing in the library holds the caller's layouts and regions for it.
+// Once the end of a run is reported, the library holds the caller's layouts and regions no longer for it.
 #include "harness.h"
 
 #define BLOCKS 96 /* enough for several threads */
@@ -46,7 +46,7 @@ static void expect_unused(const world *world) {
     for (int side = 0; side < 2; side++) CHECK_EQ(region_holders(world->regions[side]).references, 1);
 }
 
-/* One run, whose end is known from the queue. */
+/* One run, whose end is taken from the queue. */
 static void run_once(world *world, uint32_t path, uint64_t flags, bool cancel) {
     kvmem_layout *layouts[2];
     for (int side = 0; side < 2; side++)
@@ -64,26 +64,26 @@ static void run_once(world *world, uint32_t path, uint64_t flags, bool cancel) {
     expect_unused(world);
 }
 
-static void every_end_holds_nothing(bool from_file, bool to_file, uint32_t path) {
+static void check_every_end(bool from_file, bool to_file, uint32_t path) {
     static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
     CLEANUP(world_close) world world = open_world(from_file, to_file);
     for (size_t i = 0; i < RUNS * 2 * NUM(flags); i++)
         run_once(&world, path, flags[i % NUM(flags)], i / NUM(flags) % 2 == 1);
 }
 
-TEST_CALL(of_copies_in_memory, every_end_holds_nothing(false, false, KVMEM_PATH_MEMCPY))
-TEST_CALL(of_reads_by_threads, every_end_holds_nothing(true, false, KVMEM_PATH_PREAD))
-TEST_CALL(of_writes_by_threads, every_end_holds_nothing(false, true, KVMEM_PATH_PREAD))
+TEST_CALL(of_copies_in_memory, check_every_end(false, false, KVMEM_PATH_MEMCPY))
+TEST_CALL(of_reads_by_threads, check_every_end(true, false, KVMEM_PATH_PREAD))
+TEST_CALL(of_writes_by_threads, check_every_end(false, true, KVMEM_PATH_PREAD))
 
 TEST(of_reads_by_io_uring) {
-    if (can_test_io_uring()) every_end_holds_nothing(true, false, KVMEM_PATH_URING);
+    if (can_test_io_uring()) check_every_end(true, false, KVMEM_PATH_URING);
 }
 
 TEST(of_writes_by_io_uring) {
-    if (can_test_io_uring()) every_end_holds_nothing(false, true, KVMEM_PATH_URING);
+    if (can_test_io_uring()) check_every_end(false, true, KVMEM_PATH_URING);
 }
 
-static void checksums_hold_nothing(bool from_file) {
+static void check_checksums_end(bool from_file) {
     uint32_t blocks[BLOCKS];
     uint32_t checksums[BLOCKS];
     CLEANUP(world_close) world world = open_world(from_file, false);
@@ -96,5 +96,5 @@ static void checksums_hold_nothing(bool from_file) {
     }
 }
 
-TEST_CALL(of_checksums_of_memory, checksums_hold_nothing(false))
-TEST_CALL(of_checksums_of_a_file, checksums_hold_nothing(true))
+TEST_CALL(of_checksums_of_memory, check_checksums_end(false))
+TEST_CALL(of_checksums_of_a_file, check_checksums_end(true))

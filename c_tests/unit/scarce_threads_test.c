@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where no thread can be started, calls do the work themselves or fail with OUT_OF_MEMORY, and none waits for
-// ever. Each case needs other threads of the library, so that none is left over from the case before.
+// If no thread can be started, calls do the work themselves or fail with OUT_OF_MEMORY, and none waits
+// forever. Each case needs different threads of the library, so that none is left over from an earlier case.
 #include "harness.h"
 
 static const kv_move some = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3});
@@ -13,7 +13,7 @@ static kvmem_transfer *create(const kv_side *source, const kv_side *destination,
     return MADE(kvmem_transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
 }
 
-/* More than a submitting call copies itself as a rule. */
+/* More bytes than a submitting call usually copies itself. */
 TEST(a_copy_is_made_by_the_caller) {
     const kv_move move = KV_MOVE(4, {0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7});
     KV_SIDES(source, destination, kv_large_config(&kv_kinds[0]), kv_large_config(&kv_kinds[0]));
@@ -76,7 +76,7 @@ static kvmem_status adopt(void *context) {
     return kvmem_region_adopt_host(&options, &mine->region, NULL);
 }
 
-TEST(memory_whose_release_could_not_be_called_is_not_adopted) {
+TEST(memory_is_not_adopted_without_a_thread_for_its_release) {
     static adoption adoption;
     CHECK_EQ(without_new_threads(adopt, &adoption), KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK(adoption.region == NULL);

@@ -51,7 +51,7 @@ TEST(every_status_has_a_name_and_a_sentence) {
     }
 }
 
-TEST(unknown_statuses_are_named_so) {
+TEST(unknown_statuses_have_a_text) {
     const kvmem_status unknown[] = {
         INT32_MIN,
         KVMEM_STATUS_PANIC - 1,
@@ -81,7 +81,7 @@ TEST(errors_carry_the_native_cause) {
     CHECK_STR(cause.name, "ENOENT");
 }
 
-TEST(errors_without_a_native_cause_say_so) {
+TEST(errors_without_a_native_cause_have_none) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_region_create_system, REF(OPTIONS(kvmem_system_options)));
     kvmem_error_cause cause;
     EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
@@ -89,7 +89,7 @@ TEST(errors_without_a_native_cause_say_so) {
     CHECK_EQ(cause.code, 0);
 }
 
-TEST(no_error_reads_as_ok) {
+TEST(a_null_error_reads_as_ok) {
     size_t length = 77;
     CHECK_EQ(kvmem_error_status(NULL), KVMEM_STATUS_OK);
     CHECK_STR(kvmem_error_message(NULL, &length), "");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions of system memory: zeroed, page-aligned, huge pages, NUMA, prefault, and gone when destroyed.
+// Regions of system memory: zeroed, page-aligned, huge pages, NUMA, prefault, and unmapped when destroyed.
 #include "harness.h"
 
 #include <sys/sysinfo.h>
@@ -26,7 +26,7 @@ TEST(memory_is_zeroed_aligned_and_writable) {
     }
 }
 
-TEST(info_says_what_it_is) {
+TEST(info_describes_the_region) {
     OWNED(kvmem_region) region = create(REF(system_options(10000)));
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
@@ -58,10 +58,10 @@ TEST(nothing_leaks) {
     const size_t mappings = count_mappings();
     KEEPS_FILES;
     for (int i = 0; i < 100; i++) kvmem_region_destroy(create(&options));
-    CHECK(count_mappings() < mappings + 100); /* the allocator may have mapped some of its own */
+    CHECK(count_mappings() < mappings + 100); /* the allocator may have added mappings */
 }
 
-TEST(sizes_that_cannot_be_are_refused) {
+TEST(impossible_sizes_fail) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_region_create_system, REF(system_options(0)));
     const kvmem_system_options beyond_the_machine = system_options(UINT64_C(1) << 56);
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936", kvmem_region_create_system, &beyond_the_machine);
@@ -71,7 +71,7 @@ TEST(sizes_that_cannot_be_are_refused) {
     CHECK(region == NULL);
 }
 
-TEST(huge_pages_are_had_or_their_fallback_is_visible) {
+TEST(huge_pages_are_used_or_their_fallback_is_visible) {
     OWNED(kvmem_region) region = create(REF(WITH(system_options(4 * MIB), it.huge_page_size = 2 * MIB)));
     const kvmem_region_info info = region_info(region);
     if (ready_huge_pages() >= 2) {
@@ -93,8 +93,8 @@ TEST(required_huge_pages_do_not_fall_back) {
     CHECK_HAS(test_last_message(), "nr_hugepages");
 }
 
-/* The kernel reserves huge pages on no node in particular: the first touch could raise SIGBUS. */
-TEST(huge_pages_of_a_node_are_taken_at_once) {
+/* The kernel does not reserve huge pages on a specific node, so the first access could raise SIGBUS. */
+TEST(huge_pages_of_a_node_are_allocated_at_once) {
     kvmem_system_options options = WITH(system_options(2 * MIB), it.huge_page_size = 2 * MIB,
                                         it.flags = KVMEM_SYSTEM_NUMA_BIND | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED);
     if (ready_huge_pages() == 0) {
@@ -107,7 +107,7 @@ TEST(huge_pages_of_a_node_are_taken_at_once) {
     CHECK_EQ(region_residency(region).resident_bytes, 2 * MIB);
 }
 
-TEST(impossible_huge_pages_are_refused) {
+TEST(impossible_huge_pages_fail) {
     kvmem_system_options options = WITH(system_options(4 * MIB), it.huge_page_size = 3 * MIB);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "3145728", kvmem_region_create_system, &options);
     options.huge_page_size = 0;
@@ -127,12 +127,12 @@ TEST(transparent_huge_pages_are_counted) {
     CHECK(residency.resident_bytes + residency.swapped_bytes >= 8 * MIB);
 }
 
-TEST(what_is_resident_is_counted) {
+TEST(resident_pages_are_counted) {
     const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE};
     for (size_t i = 0; i < NUM(flags); i++) {
         OWNED(kvmem_region) region = create(REF(WITH(system_options(4 * MIB), it.flags = flags[i])));
         OWN(kvmem_region, view, kvmem_region_create_view, region, MIB, MIB);
-        /* The kernel may have joined a private mapping with a neighbour, whose pages then count too. */
+        /* The kernel may have merged a private mapping with an adjacent one, whose pages then count too. */
         const bool is_alone = flags[i] == KVMEM_SYSTEM_SHAREABLE;
         CHECK(region_residency(region).resident_bytes == 0 || !is_alone);
         memset((void *)(uintptr_t)region_info(region).address, 1, 4 * MIB);
@@ -143,7 +143,7 @@ TEST(what_is_resident_is_counted) {
     }
 }
 
-/* Figures that cannot be read are an error, and never 0; what a region is needs none of them. */
+/* Counters that cannot be read are an error, never 0. kvmem_region_get_info needs none of them. */
 static void count_without_proc(void) {
     OWNED(kvmem_region) region = create(REF(system_options(MIB)));
     refuse_system_call(SYS_openat, EACCES);
@@ -153,7 +153,7 @@ static void count_without_proc(void) {
                    kvmem_region_get_residency(region, &residency, ERR));
 }
 
-TEST(what_cannot_be_counted_is_an_error) {
+TEST(counters_that_cannot_be_read_are_an_error) {
     static unsigned char memory[8192];
     kvmem_region *adopted = region_adopt(memory, sizeof(memory));
     kvmem_region *file = region_create_temporary_file(4096);
@@ -181,15 +181,16 @@ static uint64_t machine_memory(void) {
     return ((uint64_t)machine.totalram + machine.totalswap) * machine.mem_unit;
 }
 
-/* More than the machine has can never be touched: a memory file would be made all the same. */
-TEST(more_than_the_machine_has_is_refused) {
+/* More memory than the machine has could never be used, although a memory file of that size can be
+   created. */
+TEST(more_than_the_machine_has_fails) {
     const uint64_t size = machine_memory() + (UINT64_C(1) << 30);
     const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE,
                               KVMEM_SYSTEM_SHAREABLE | KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES};
     for (size_t i = 0; i < NUM(flags); i++) {
         kvmem_system_options options = WITH(system_options(size), it.flags = flags[i]);
         if (read_number("/proc/sys/vm/overcommit_memory") == 1) {
-            kvmem_region_destroy(create(&options)); /* the administrator wants nothing to be refused */
+            kvmem_region_destroy(create(&options)); /* this setting of the administrator allows it */
         } else {
             char text[32];
             snprintf(text, sizeof(text), "%llu", (unsigned long long)size);
@@ -198,8 +199,8 @@ TEST(more_than_the_machine_has_is_refused) {
     }
 }
 
-/* A checksum of such a layout read one page after the other until the kernel ended the process. */
-TEST(a_layout_of_more_than_the_machine_has_is_refused) {
+/* A checksum of such a layout would read page after page until the kernel kills the process. */
+TEST(a_layout_of_more_than_the_machine_has_fails) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.num_blocks = machine_memory() / kv_block_stride(&config) + (UINT64_C(1) << 30) / kv_block_stride(&config);
     kvmem_system_options system = {.struct_size = sizeof(system), .flags = KVMEM_SYSTEM_SHAREABLE};
@@ -211,7 +212,7 @@ TEST(a_layout_of_more_than_the_machine_has_is_refused) {
            kvmem_layout_build(&options, &layout, ERR));
 }
 
-/* RLIMIT_FSIZE is a limit on memory files too. The signal's default action would end the child. */
+/* RLIMIT_FSIZE also limits memory files. The default action of its signal would end the child. */
 static void make_limited_memory_files(void) {
     const struct rlimit limit = {MIB, MIB};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -220,7 +221,7 @@ static void make_limited_memory_files(void) {
     options.size = MIB + 1;
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_system, &options);
     CHECK_HAS(test_last_message(), "1048576 bytes");
-    /* The control block of a share is a file as well. */
+    /* The control block of a share is a file too. */
     const struct rlimit none = {0, MIB};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
     kvmem_share_options share_options = OPTIONS(kvmem_share_options);
@@ -241,7 +242,7 @@ TEST(a_numa_node_that_exists_is_bound) {
     }
 }
 
-TEST(a_numa_node_that_does_not_exist_is_refused) {
+TEST(a_numa_node_that_does_not_exist_fails) {
     const uint32_t nodes[] = {1023, 1000000, UINT32_MAX};
     for (size_t i = 0; i < NUM(nodes); i++) {
         kvmem_system_options options = WITH(system_options(MIB), it.flags = KVMEM_SYSTEM_NUMA_BIND,
@@ -252,7 +253,7 @@ TEST(a_numa_node_that_does_not_exist_is_refused) {
     }
 }
 
-TEST(a_numa_node_without_its_flag_is_refused) {
+TEST(a_numa_node_without_its_flag_fails) {
     kvmem_system_options options = WITH(system_options(MIB), it.numa_node = 3);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "numa_node", kvmem_region_create_system, &options);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers in flight: a gate in the source holds the copy until the test has seen what it came to see.
+// Transfers in flight. A gate in the source stops the copy until the test has checked its state.
 #include "flight.h"
 #include "harness.h"
 
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
 
-TEST(before_the_first_submit_there_is_no_result) {
+TEST(a_poll_before_the_first_submit_fails) {
     OPENED(flight, flight, &move, 0);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait(flight.transfer, 0, ERR));
@@ -15,7 +15,7 @@ TEST(before_the_first_submit_there_is_no_result) {
     kv_side_check(&flight.destination); /* creating moves nothing */
 }
 
-TEST(in_flight_it_is_in_progress_and_waits_time_out) {
+TEST(polls_and_waits_report_a_run_in_flight) {
     OPENED(flight, flight, &move, 0);
     flight_hold(&flight, 0, 0);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
@@ -25,13 +25,14 @@ TEST(in_flight_it_is_in_progress_and_waits_time_out) {
     gate_open();
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, KVMEM_TIMEOUT_FOREVER, ERR));
     EXPECT_OK(kvmem_transfer_poll(flight.transfer, ERR));
-    CHECK(transfer_info(flight.transfer).duration_ns >= MILLISECONDS(20)); /* the wait above was part of it */
+    /* the wait above was a part of it */
+    CHECK(transfer_info(flight.transfer).duration_ns >= MILLISECONDS(20));
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
-/* A wait may copy along, but begins nothing when its time is over. With all of the source behind the gate, it
-   would be caught there. */
-TEST(a_wait_of_no_time_copies_nothing) {
+/* A waiting thread may copy, but starts nothing once its time is over. With the whole source behind the gate,
+   it would be stopped there. */
+TEST(a_wait_without_time_copies_nothing) {
     OPENED(flight, flight, &move, 0);
     gate_close(kv_side_piece(&flight.source, 0, 0, 0), kv_region_size(&flight.source.config));
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
@@ -42,7 +43,7 @@ TEST(a_wait_of_no_time_copies_nothing) {
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
-TEST(in_flight_it_cannot_be_submitted_again) {
+TEST(a_run_in_flight_cannot_be_submitted_again) {
     OPENED(flight, flight, &move, 0);
     flight_hold(&flight, 0, 0);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "poll it or wait for it", kvmem_transfer_submit(flight.transfer, ERR));
@@ -52,7 +53,7 @@ TEST(in_flight_it_cannot_be_submitted_again) {
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
-TEST(the_pairs_are_the_callers_after_create) {
+TEST(pairs_may_be_changed_after_create) {
     OPENED(flight, flight, &move, 0);
     kvmem_transfer_destroy(flight.transfer);
     kvmem_block_pair mine[NUM(pairs)];
@@ -66,7 +67,7 @@ TEST(the_pairs_are_the_callers_after_create) {
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
-TEST(destroyed_in_flight_it_still_arrives) {
+TEST(a_transfer_destroyed_in_flight_completes) {
     OPENED(flight, flight, &move, 0);
     flight_hold(&flight, 0, 0);
     kvmem_transfer_destroy(flight.transfer);
@@ -75,7 +76,7 @@ TEST(destroyed_in_flight_it_still_arrives) {
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
-/* The memory of one side, adopted a second time with a release callback, under a layout of its own. */
+/* The memory of one side, adopted again with a release callback, and a layout over it. */
 static kvmem_layout *layout_with_release(kv_side *side) {
     OWNED(kvmem_region) region = region_adopt_noting_release(side->memory + side->starts[0],
                                                              kv_region_size(&side->config));
@@ -102,13 +103,13 @@ static void destroy_in_order_while_in_flight(const int *order) {
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     gate_await();
     for (int i = 0; i < NUM_HANDLES; i++) destroy_handle(order[i], layouts, transfer, queue);
-    CHECK_EQ(releases_so_far(), before); /* what is in flight holds what it touches */
+    CHECK_EQ(releases_so_far(), before); /* a transfer in flight keeps its memory */
     gate_open();
     await_releases(before + 2);
     kv_side_check_moved(&destination, &source, &move);
 }
 
-TEST(handles_may_go_in_any_order_while_in_flight) {
+TEST(handles_may_be_destroyed_in_any_order_during_a_run) {
     in_every_order(NUM_HANDLES, destroy_in_order_while_in_flight);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between local layouts, byte by byte: what moves, where to, and that nothing else changes.
+// Transfers between local layouts, byte by byte: the right bytes move, and nothing else changes.
 #include "harness.h"
 
-/* Ids scattered at both ends, runs that merge and runs that only look as if they did. */
+/* Scattered ids on both sides, with adjacent pairs that can be merged and some that cannot. */
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 
 static void copy_between(const kvmem_layout_config *from, const kvmem_layout_config *to,
@@ -25,7 +25,7 @@ TEST(every_pair_of_kinds_copies) {
     EACH_TWO_KV_KINDS(from, to) copy_between(REF(kv_config(from)), REF(kv_config(to)), &all_layers);
 }
 
-TEST(layer_ranges_land_at_other_layers) {
+TEST(layer_ranges_move_to_other_layers) {
     static const struct {
         uint64_t source, destination, count;
     } ranges[] = {{0, 0, 1}, {2, 2, 1}, {0, 2, 1}, {2, 0, 1}, {0, 1, 2}, {1, 0, 2}, {1, 1, 2}};
@@ -47,7 +47,7 @@ TEST(the_numbers_of_blocks_and_layers_may_differ) {
     }
 }
 
-TEST(padding_may_differ_and_stays_as_it_is) {
+TEST(padding_may_differ_and_is_unchanged) {
     static const uint64_t alignments[] = {1, 64, 512};
     const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     EACH_TWO_KV_KINDS(from, to) {
@@ -58,14 +58,14 @@ TEST(padding_may_differ_and_stays_as_it_is) {
     }
 }
 
-TEST(one_source_may_feed_many_destinations) {
+TEST(one_source_may_have_many_destinations) {
     static const kvmem_block_pair fan_out[] = {{3, 0}, {3, 1}, {3, 2}, {3, 6}};
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kv_move move = {fan_out, NUM(fan_out), 0, 0, 3};
     copy_between(&config, &config, &move);
 }
 
-TEST(whole_neighbouring_blocks_merge_into_one_move) {
+TEST(adjacent_blocks_merge_into_one_copy) {
     const kv_move move = KV_MOVE(3, {2, 3}, {3, 4}, {4, 5});
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     const kvmem_transfer_info info = kv_run(source.layout, destination.layout, &move);
@@ -74,7 +74,7 @@ TEST(whole_neighbouring_blocks_merge_into_one_move) {
     kv_side_check_moved(&destination, &source, &move);
 }
 
-/* Blocks may move within one layout while none is both read and written. */
+/* Blocks may move within one layout if none is both read and written. */
 TEST(a_layout_copies_to_itself) {
     static const kvmem_block_pair pairs[] = {{0, 6}, {1, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -85,7 +85,7 @@ TEST(a_layout_copies_to_itself) {
     }
 }
 
-TEST(a_submit_again_copies_again) {
+TEST(a_second_submit_copies_again) {
     const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     const kvmem_transfer_options options = kv_transfer_options(&move);
     KV_SIDES(source, destination, kv_config(&kv_kinds[2]), kv_config(&kv_kinds[2]));
@@ -98,8 +98,8 @@ TEST(a_submit_again_copies_again) {
     }
 }
 
-/* Large enough that a copy is shared between threads, with ids in reverse. */
-TEST(large_copies_are_exact_too) {
+/* Large enough to be copied by several threads, with ids in reverse order. */
+TEST(large_copies_are_correct) {
     kvmem_layout_config from = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 64, it.page_size = 16,
                                     it.inner_dim = 1024, it.num_layers = 4);
     kvmem_layout_config to = from;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers that tell of their layers, and that are taken back: a gate in the source holds the copy where the
-// test wants it.
+// Transfers that report their layers, and transfers that are cancelled. A gate in the source stops the copy
+// at a chosen layer.
 #include "flight.h"
 #include "harness.h"
 
@@ -34,7 +34,7 @@ static void check_layer(const flight *flight, uint64_t layer) {
     }
 }
 
-TEST(layers_are_told_while_later_ones_move) {
+TEST(layers_are_reported_while_later_ones_move) {
     OPENED(flight, flight, &move, KVMEM_TRANSFER_BY_LAYER);
     flight_hold(&flight, 5, 2);
     EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 2, PATIENCE, ERR));
@@ -42,7 +42,7 @@ TEST(layers_are_told_while_later_ones_move) {
     check_layer(&flight, 0);
     check_layer(&flight, 1);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(flight.transfer, 3, 0, ERR));
-    /* Whoever waits copies along: the last layer, which is not told of before the one at the gate. */
+    /* The waiting thread copies too: the last layer, which is not reported before the one at the gate. */
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(flight.transfer, 0, MILLISECONDS(20), ERR));
     CHECK_EQ(moved_layers(&flight), 2);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
@@ -53,7 +53,7 @@ TEST(layers_are_told_while_later_ones_move) {
     expect_all_moved(&flight);
 }
 
-TEST(without_the_flag_all_layers_come_with_the_end) {
+TEST(without_the_flag_all_layers_are_reported_at_the_end) {
     OPENED(flight, flight, &move, 0);
     flight_hold(&flight, 5, 2);
     CHECK_EQ(moved_layers(&flight), 0);
@@ -64,7 +64,7 @@ TEST(without_the_flag_all_layers_come_with_the_end) {
     expect_all_moved(&flight);
 }
 
-TEST(what_can_not_be_asked_is_refused) {
+TEST(invalid_waits_for_layers_fail) {
     OPENED(flight, flight, &move, KVMEM_TRANSFER_BY_LAYER);
     uint64_t layers = 99;
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_get_layers(flight.transfer, &layers, ERR));
@@ -87,12 +87,13 @@ TEST(what_can_not_be_asked_is_refused) {
     expect_all_moved(&flight);
 }
 
-TEST(layers_that_have_not_begun_are_taken_back) {
+TEST(layers_that_have_not_started_are_cancelled) {
     OPENED(flight, flight, &move, KVMEM_TRANSFER_BY_LAYER);
     flight_hold(&flight, 5, 0);
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
-    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR)); /* what has begun goes on */
+    /* layers that have started continue */
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, ERR));
     gate_open();
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
@@ -102,12 +103,12 @@ TEST(layers_that_have_not_begun_are_taken_back) {
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait_layers(flight.transfer, 2, PATIENCE, ERR));
     expect_end(&flight, KVMEM_STATUS_CANCELLED);
     const kv_move first = {pairs, NUM(pairs), 0, 0, 1};
-    kv_side_check_moved(&flight.destination, &flight.source, &first); /* of the other layers not a byte */
+    kv_side_check_moved(&flight.destination, &flight.source, &first); /* no byte of the other layers */
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     expect_all_moved(&flight);
 }
 
-TEST(chunks_that_have_not_begun_are_taken_back) {
+TEST(chunks_that_have_not_started_are_cancelled) {
     OPENED(flight, flight, &move, 0);
     flight_hold(&flight, 63, 0); /* in the first of two chunks */
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
@@ -119,7 +120,7 @@ TEST(chunks_that_have_not_begun_are_taken_back) {
     expect_all_moved(&flight);
 }
 
-TEST(too_late_it_ends_as_it_would_have) {
+TEST(a_late_cancellation_changes_nothing) {
     OPENED(flight, flight, &move, KVMEM_TRANSFER_BY_LAYER);
     flight_hold(&flight, 5, LAYERS - 1);
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
@@ -127,12 +128,13 @@ TEST(too_late_it_ends_as_it_would_have) {
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
     expect_all_moved(&flight);
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR)); /* the next run is another */
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR)); /* the next run is independent */
     expect_all_moved(&flight);
 }
 
-/* Layers small enough to be copied on the spot, and files, whose layers begin one after the other. */
-TEST(small_copies_and_files_go_by_layer_too) {
+/* Layers small enough to be copied by the calling thread, and files, whose layers start one after the
+   other. */
+TEST(small_copies_and_files_report_layers) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
     for (size_t kind = 0; kind < KV_NUM_KINDS * (can_test_io_uring() ? NUM(paths) : 1); kind++) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind % KV_NUM_KINDS]);
@@ -161,8 +163,9 @@ TEST(small_copies_and_files_go_by_layer_too) {
     }
 }
 
-/* At once, and when a layer has moved: what the kernel was given goes on, and either end is right. */
-static void submit_and_take_back(kvmem_transfer *transfer, bool by_layer) {
+/* Cancels at once, or when a layer has moved: requests already passed to the kernel complete, so both results
+   are valid. */
+static void submit_and_cancel(kvmem_transfer *transfer, bool by_layer) {
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     if (by_layer) EXPECT_OK(kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
     EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
@@ -173,7 +176,7 @@ static void submit_and_take_back(kvmem_transfer *transfer, bool by_layer) {
 }
 
 /* 32 MiB in pieces of 512 KiB: more than the kernel and threads have at a time. */
-static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer) {
+static void cancel_file_transfer(uint32_t path, bool to_file, bool by_layer) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 32, it.num_layers = 2,
                                       it.inner_dim = 16384);
     kvmem_block_pair scattered[16];
@@ -184,27 +187,28 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
     file_pair_open(&pair, &config, &config, NULL, 0);
     kvmem_transfer *transfer = file_pair_transfer(
         &pair, to_file, KV_OPTIONS(&all, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.path = path));
-    for (int again = 0; again < 3; again++) submit_and_take_back(transfer, by_layer);
+    for (int again = 0; again < 3; again++) submit_and_cancel(transfer, by_layer);
     RUN(transfer);
     file_pair_check_moved(&pair, to_file, &all);
-    submit_and_take_back(transfer, by_layer); /* the same bytes once more */
+    submit_and_cancel(transfer, by_layer); /* the same bytes once more */
     kvmem_transfer_destroy(transfer);
     file_pair_check(&pair);
     file_pair_close(&pair);
-    while (count_open_files() > files) { /* held by a thread or the ring to the last */
+    while (count_open_files() > files) { /* until a thread or the ring has closed the last one */
         sched_yield();
     }
 }
 
-TEST(file_transfers_are_taken_back_too) {
+TEST(file_transfers_are_cancelled) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
     for (size_t i = 0; i < 4 * (can_test_io_uring() ? NUM(paths) : 1); i++)
-        take_back_a_file_transfer(paths[i / 4], i / 2 % 2, i % 2);
+        cancel_file_transfer(paths[i / 4], i / 2 % 2, i % 2);
 }
 
-/* Thousands stand at the gate, every third is taken back: each is reported once, as what it came to. */
+/* Thousands wait at the gate, and every third is cancelled: each is reported once with its result. */
 TEST(thousands_in_flight_are_each_reported_once) {
-    /* No two write one block under ThreadSanitizer: they write the same bytes, but it reports them. */
+    /* Under ThreadSanitizer no two transfers write the same block: they write the same bytes, but it would
+       report them. */
     enum { MANY = UNDER_THREAD_SANITIZER ? 64 : 3000, EACH = 3 };
     OPENED(flight, flight, &move, 0);
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
@@ -233,8 +237,8 @@ TEST(thousands_in_flight_are_each_reported_once) {
             cancelled += was_cancelled;
         }
     }
-    CHECK(cancelled + 64 >= MANY / EACH); /* but those that threads stood at */
-    /* Every block is moved by another one, too. Where each has a block of its own, all move theirs now. */
+    CHECK(cancelled + 64 >= MANY / EACH); /* except those that threads had already started */
+    /* If each transfer has its own block, every block was moved again by another one. */
     for (size_t i = 0; i < MANY && UNDER_THREAD_SANITIZER; i++) {
         EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
         EXPECT_OK(kvmem_transfer_wait(transfers[i], PATIENCE, ERR));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers that get new pairs with each submission, between host layouts: a gate in the source holds the
-// copy until the test has seen what it came to see.
+// Transfers between host layouts that get new pairs with each submission. A gate in the source stops the copy
+// until the test has checked its state.
 #include "flight.h"
 #include "harness.h"
 
@@ -12,7 +12,7 @@ static const kvmem_block_pair first[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40,
 static const kvmem_block_pair fewer[] = {{9, 3}};
 static const kvmem_block_pair more[] = {{20, 30}, {21, 31}, {22, 32}, {2, 33}, {50, 9}, {3, 4}, {4, 60},
                                         {60, 2}};
-/* Of one block twice, of none, and of blocks that are not there. */
+/* A destination twice, and blocks that do not exist. */
 static const kvmem_block_pair twice[] = {{1, 8}, {2, 8}};
 static const kvmem_block_pair outside[] = {{1, 8}, {64, 9}};
 
@@ -40,7 +40,7 @@ TEST(each_submission_moves_its_own_pairs) {
     }
 }
 
-TEST(a_small_step_is_done_when_the_call_returns) {
+TEST(a_small_step_is_complete_when_the_call_returns) {
     static const kvmem_block_pair small[][2] = {{{0, 1}, {3, 2}}, {{6, 0}, {5, 3}}, {{2, 6}, {1, 5}}};
     const kv_move start = KV_MOVE(3, {4, 4});
     KV_SIDES(source, destination, kv_config(&kv_kinds[1]), kv_config(&kv_kinds[0]));
@@ -61,7 +61,7 @@ TEST(a_plain_submission_repeats_the_last_pairs) {
     flight_expect_moved(&steps, &move, 7);
 }
 
-TEST(the_pairs_are_the_callers_after_the_call) {
+TEST(pairs_may_be_changed_after_the_call) {
     OPENED(flight, steps, &MOVE(first), 0);
     kvmem_block_pair mine[NUM(more)];
     memcpy(mine, more, sizeof(more));
@@ -76,8 +76,8 @@ TEST(the_pairs_are_the_callers_after_the_call) {
     flight_expect_moved(&steps, &move, 1);
 }
 
-/* Refused pairs start nothing, and the transfer goes on with the pairs that it has. */
-TEST(bad_pairs_change_nothing) {
+/* Invalid pairs start nothing, and the transfer keeps the pairs that it has. */
+TEST(invalid_pairs_change_nothing) {
     const struct {
         kv_move move;
         kvmem_status status;
@@ -99,7 +99,7 @@ TEST(bad_pairs_change_nothing) {
     for (size_t i = 0; i < NUM(bad); i++) {
         const kvmem_submit_options step = step_of(&bad[i].move, 99);
         EXPECT(bad[i].status, kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
-        EXPECT_OK(kvmem_transfer_poll(steps.transfer, ERR)); /* of the run before */
+        EXPECT_OK(kvmem_transfer_poll(steps.transfer, ERR)); /* of the previous run */
         CHECK_EQ(transfer_info(steps.transfer).bytes, before.num_pairs * BLOCK);
     }
     flight_expect_none(&steps);
@@ -107,7 +107,7 @@ TEST(bad_pairs_change_nothing) {
     flight_expect_moved(&steps, &before, 5);
 }
 
-TEST(a_notification_without_a_peer_is_refused_and_changes_nothing) {
+TEST(a_notification_without_a_peer_fails_and_changes_nothing) {
     const kv_move move = MOVE(fewer);
     OPENED(flight, steps, &MOVE(first), 0);
     kvmem_submit_options step = WITH(step_of(&move, 1), it.notification = "moved", it.notification_size = 5);
@@ -116,7 +116,7 @@ TEST(a_notification_without_a_peer_is_refused_and_changes_nothing) {
     run_step(&steps, &move, 2);
 }
 
-TEST(while_in_flight_new_pairs_are_refused_and_the_run_keeps_its_own) {
+TEST(new_pairs_during_a_run_fail_and_do_not_change_the_run) {
     const kv_move move = MOVE(more), other = MOVE(fewer);
     OPENED(flight, steps, &MOVE(first), 0);
     const kvmem_submit_options step = step_of(&move, 1), refused = step_of(&other, 2);
@@ -142,12 +142,12 @@ TEST(a_cancelled_step_is_followed_by_others) {
     gate_open();
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
     flight_expect_end(&steps, &move, 1, KVMEM_STATUS_CANCELLED);
-    /* Any part of those blocks may have been written: all of them once more. */
+    /* The cancelled run may have written any part of these blocks, so all of them are moved again. */
     run_step(&steps, &move, 3);
     run_step(&steps, &other, 4);
 }
 
-TEST(by_layer_each_step_reports_its_layers) {
+TEST(a_step_by_layer_reports_its_layers) {
     const kv_move moves[] = {MOVE(fewer), MOVE(more)};
     OPENED(flight, steps, &MOVE(first), KVMEM_TRANSFER_BY_LAYER);
     for (size_t i = 0; i < NUM(moves); i++) {
@@ -165,7 +165,7 @@ TEST(by_layer_each_step_reports_its_layers) {
     }
 }
 
-TEST(checksums_belong_to_the_step_that_gives_them) {
+TEST(checksums_belong_to_the_step_that_computes_them) {
     const kv_move move = MOVE(first), other = MOVE(fewer);
     OPENED(flight, steps, &MOVE(first), 0);
     uint32_t ids[NUM(first)], sums[NUM(first)];
@@ -178,10 +178,10 @@ TEST(checksums_belong_to_the_step_that_gives_them) {
     EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "pair 2", kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
     flight_expect_end(&steps, &move, 1, KVMEM_STATUS_CORRUPT);
-    run_step(&steps, &other, 2); /* which gives none */
+    run_step(&steps, &other, 2); /* this run computes none */
 }
 
-TEST(a_transfer_that_verifies_does_so_for_new_pairs) {
+TEST(new_pairs_are_verified_too) {
     const kv_move move = MOVE(more);
     const uint32_t sums[NUM(more)] = {0};
     OPENED(flight, steps, &MOVE(first), KVMEM_TRANSFER_VERIFY);
@@ -192,8 +192,8 @@ TEST(a_transfer_that_verifies_does_so_for_new_pairs) {
     run_step(&steps, &move, 3);
 }
 
-/* Within one layout: which blocks are read and which are written is checked for each step. */
-TEST(pairs_that_read_what_they_write_are_refused_by_step) {
+/* Within one layout. Each step checks which blocks are read and which are written. */
+TEST(each_step_checks_that_no_block_is_read_and_written) {
     static const kvmem_block_pair apart[] = {{0, 1}, {2, 3}}, chained[] = {{0, 1}, {1, 2}}, others[] = {{1, 0}, {3, 2}};
     OPENED(kv_side, side, REF(kv_large_config(&kv_kinds[2])), NULL, 3);
     const kv_move move = MOVE(apart), bad = MOVE(chained), back = MOVE(others);
@@ -205,7 +205,7 @@ TEST(pairs_that_read_what_they_write_are_refused_by_step) {
     kv_side_check_moved(&side, &side, &back);
 }
 
-TEST(one_call_creates_and_starts) {
+TEST(one_call_creates_and_submits) {
     const kv_move move = MOVE(more), bad = MOVE(outside);
     OPENED(flight, steps, &MOVE(first), 0);
     kvmem_transfer_destroy(steps.transfer);
@@ -228,7 +228,7 @@ TEST(one_call_creates_and_starts) {
 #define THREADS 4
 #define ROUNDS 60
 
-/* Some blocks of a round of a thread: no two threads write the same. */
+/* Some blocks for a round of a thread. No two threads write the same block. */
 static size_t pairs_of_round(kvmem_block_pair *pairs, uint32_t thread, uint32_t round) {
     const size_t count = 1 + (thread + round) % 8;
     for (uint32_t i = 0; i < count; i++)
@@ -241,7 +241,7 @@ typedef struct worker {
     flight *steps;
     kvmem_transfer *transfer;
     uint32_t number;
-    uint32_t started; /* how many of its runs, if it shares the transfer */
+    uint32_t started; /* number of its runs, if it shares the transfer */
 } worker;
 
 static void *work(void *argument) {
@@ -278,8 +278,8 @@ TEST(threads_each_with_a_transfer_do_not_disturb_each_other) {
     kv_side_check(&steps.destination);
 }
 
-/* Threads that share a transfer: each submission succeeds or is refused, and what succeeded has a
- * completion of its own. */
+/* Threads that share a transfer: each submission succeeds or fails, and each that succeeded has its own
+   completion. */
 static void *share(void *argument) {
     worker *worker = argument;
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -313,5 +313,5 @@ TEST(threads_that_share_a_transfer_start_one_run_at_a_time) {
         CHECK_EQ(completion.bytes, completion.user_data * BLOCK);
     }
     flight_expect_none(&steps);
-    run_step(&steps, &other, 1); /* which some thread may have been alone to move */
+    run_step(&steps, &other, 1); /* pairs that maybe only one thread has moved */
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers that must not be created: ids, layers and geometry that do not fit, and moves that overlap.
+// Transfers that must not be created: invalid ids, layers and geometry, and moves that overlap.
 #include "harness.h"
 
 static const kvmem_block_pair one_pair[] = {{0, 0}};
 
-/* Of pairs with all layers, and what is assigned. */
+/* Pairs with all layers, and these assignments. */
 #define TRANSFER(...)                                                                                \
     WITH(options_for(TEST_FIRST(__VA_ARGS__, ), NUM((TEST_FIRST(__VA_ARGS__, )))), TEST_REST(__VA_ARGS__, (void)0))
 
@@ -12,7 +12,7 @@ static kvmem_transfer_options options_for(const kvmem_block_pair *pairs, size_t 
     return OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = count);
 }
 
-/* Refused at creation, with nothing moved. */
+/* Creation fails, and nothing is moved. */
 static void refuse(const kv_side *source, const kv_side *destination, kvmem_transfer_options options,
                    kvmem_status status, const char *part) {
     REFUSE(status, part, kvmem_transfer_create, source->layout, destination->layout, &options);
@@ -27,12 +27,12 @@ static void refuse_between(kvmem_layout_config from, kvmem_layout_config to, kvm
     refuse(&source, &destination, options, status, part);
 }
 
-/* And between those of most cases. */
+/* The same between the layouts of most cases. */
 static void refuse_usual(kvmem_transfer_options options, kvmem_status status, const char *part) {
     refuse_between(kv_config(&kv_kinds[0]), kv_config(&kv_kinds[1]), options, status, part);
 }
 
-TEST(ids_out_of_range_are_named) {
+TEST(ids_out_of_range_fail) {
     static const kvmem_block_pair source_out[] = {{0, 0}, {7, 1}};
     static const kvmem_block_pair destination_out[] = {{0, 0}, {1, 4294967295u}};
     refuse_usual(TRANSFER(source_out), KVMEM_STATUS_OUT_OF_RANGE, "7");
@@ -41,18 +41,18 @@ TEST(ids_out_of_range_are_named) {
     CHECK_HAS(test_last_message(), "destination");
 }
 
-TEST(a_destination_twice_is_named) {
+TEST(a_destination_given_twice_fails) {
     static const kvmem_block_pair twice[] = {{0, 3}, {1, 5}, {2, 3}};
     refuse_usual(TRANSFER(twice), KVMEM_STATUS_INVALID_ARGUMENT, "3");
     CHECK_HAS(test_last_message(), "destination");
 }
 
-TEST(no_pairs_is_refused) {
+TEST(an_empty_list_of_pairs_fails) {
     refuse_usual(options_for(one_pair, 0), KVMEM_STATUS_INVALID_ARGUMENT, "block pairs is empty");
     refuse_usual(options_for(NULL, 1), KVMEM_STATUS_INVALID_ARGUMENT, "pairs");
 }
 
-TEST(layers_out_of_range_are_refused) {
+TEST(layers_out_of_range_fail) {
     static const struct {
         uint64_t source, destination, count;
     } outside[] = {
@@ -70,14 +70,14 @@ TEST(all_layers_means_from_the_first) {
     refuse_usual(TRANSFER(one_pair, it.destination_layer = 1), KVMEM_STATUS_INVALID_ARGUMENT, "layer");
 }
 
-TEST(all_layers_needs_as_many_on_both_sides) {
+TEST(all_layers_needs_equal_numbers_on_both_sides) {
     refuse_between(kv_config(&kv_kinds[0]), WITH(kv_config(&kv_kinds[0]), it.num_layers = 5), TRANSFER(one_pair),
                    KVMEM_STATUS_INVALID_ARGUMENT, "layers");
     CHECK_HAS(test_last_message(), "3");
     CHECK_HAS(test_last_message(), "5");
 }
 
-/* Each field of the geometry that must agree, even where the bytes of a piece are as many. */
+/* Each field of the geometry must match, even if the size of a piece is equal. */
 TEST(geometry_is_compared_field_by_field) {
     static const struct {
         const char *named;
@@ -101,7 +101,7 @@ TEST(heads_that_both_sides_state_must_agree) {
                    TRANSFER(one_pair), KVMEM_STATUS_INVALID_ARGUMENT, "num_heads");
 }
 
-TEST(a_block_read_and_written_at_once_is_refused) {
+TEST(a_block_that_is_read_and_written_fails) {
     static const kvmem_block_pair onto_itself[] = {{2, 2}}, chain[] = {{0, 1}, {1, 2}}, swap[] = {{0, 1}, {1, 0}};
     OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     refuse(&side, &side, TRANSFER(onto_itself), KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
@@ -109,7 +109,7 @@ TEST(a_block_read_and_written_at_once_is_refused) {
     refuse(&side, &side, TRANSFER(swap), KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
 }
 
-/* Two layouts over the same bytes, one block apart: the overlap shows in addresses, not in ids. */
+/* Two layouts over the same bytes, shifted by a block: the overlap is in addresses, not in ids. */
 TEST(layouts_that_share_memory_are_compared_by_address) {
     static const kvmem_block_pair same_bytes[] = {{3, 2}};
     kvmem_layout_config config = kv_config(&kv_kinds[0]), small = WITH(config, it.num_blocks = 6);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between layouts of any order: tokens, heads and blocks of other sizes, compared with a copy
-// element by element.
+// Transfers between layouts of any order, with different sizes of tokens, heads and blocks, compared with a
+// copy element by element.
 #include "harness.h"
 #include "regions.h"
 
@@ -12,7 +12,7 @@ static const char letters[] = "BLONHC";
 #define GUARD 64
 #define WIDTH 2
 
-/* One side: addresses by a formula of this test's, from the order alone. */
+/* One side: addresses by this test's own formula, from the order alone. */
 typedef struct cache {
     uint64_t counts[AXES], strides[AXES], steps[AXES];
     uint64_t num_regions, region_size, size;
@@ -87,7 +87,7 @@ static uint64_t offset_of(const cache *cache, const uint64_t indices[AXES]) {
 
 static void check_unchanged(const cache *cache) { CHECK_BYTES(cache->memory, cache->expected, cache->size); }
 
-/* Token `index` of those that a table moves: its block, and its place there. */
+/* Token `index` of the tokens that a table moves: its block, and its index there. */
 static void find_token(const cache *cache, const kvmem_block_table *table, uint64_t index,
                        uint64_t at[AXES]) {
     const uint64_t token = table->first_token + index * (table->token_step > 0 ? table->token_step : 1);
@@ -95,7 +95,7 @@ static void find_token(const cache *cache, const kvmem_block_table *table, uint6
     at[N] = token % cache->counts[N];
 }
 
-/* The copy element by element, into what is expected. */
+/* Copies element by element into the expected bytes. */
 static void copy_elements(cache *to, const cache *from, const kvmem_transfer_options *options) {
     const uint64_t heads = options->num_heads > 0 ? options->num_heads : from->counts[H];
     for (uint64_t token = 0; token < options->num_tokens; token++) {
@@ -129,7 +129,7 @@ static void copy_tokens(const shape *from, const shape *to, kvmem_transfer_optio
     CHECK(info.num_moves > 0);
 }
 
-/* A table that stays valid while a few others are made. */
+/* A table that stays valid while a few others are created. */
 static const kvmem_block_table *table_of(const uint32_t *ids, size_t count, uint64_t first, uint64_t step) {
     static kvmem_block_table tables[8];
     static size_t next;
@@ -139,7 +139,7 @@ static const kvmem_block_table *table_of(const uint32_t *ids, size_t count, uint
 }
 
 #define TABLE(ids, first, step) table_of(ids, NUM(ids), first, step)
-/* Tokens from one place in each table on. */
+/* Tokens from one index in each table on. */
 #define TOKENS(first_source, first_destination, count, ...)                                          \
     OPTIONS(kvmem_transfer_options, it.source_table = TABLE(source_ids, first_source, 1),            \
             it.destination_table = TABLE(destination_ids, first_destination, 1), it.num_tokens = count, __VA_ARGS__)
@@ -167,7 +167,7 @@ TEST(blocks_of_any_sizes_hold_the_same_tokens) {
     }
 }
 
-/* A file of another order, in a file without a name. */
+/* A layout of another order, in a temporary file. */
 static kvmem_layout *file_open(const shape *shape) {
     kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = shape->blocks,
                                          it.num_layers = LAYERS, it.outer_dim = 2,
@@ -180,8 +180,9 @@ static kvmem_layout *file_open(const shape *shape) {
     return MADE(kvmem_layout, kvmem_layout_build, &options);
 }
 
-/* Tokens go to the file, and from there to memory of a third order: as if they had gone there at once. */
-TEST(tokens_go_through_files_of_other_orders_and_sizes) {
+/* Tokens move to a file, and from there to memory of a third order. The result is that of a direct
+   transfer. */
+TEST(tokens_move_through_files_of_other_orders_and_sizes) {
     static const uint32_t file_ids[] = {4, 0, 3, 1, 2, 5, 6};
     static const uint32_t paths[] = {0, KVMEM_PATH_PREAD};
     for (size_t i = 0; i < NUM(orders) * NUM(paths); i++) {
@@ -202,8 +203,8 @@ TEST(tokens_go_through_files_of_other_orders_and_sizes) {
     }
 }
 
-/* From two ranks to four and back, as prefill and decode with other numbers of GPUs. */
-TEST(ranges_of_heads_go_to_other_heads) {
+/* From two ranks to four and back, as between prefill and decode with different numbers of GPUs. */
+TEST(ranges_of_heads_move_to_other_heads) {
     for (size_t order = 0; order < NUM(orders); order++) {
         const shape two = {orders[order], 8, 4, 4}, four = {orders[(order + 5) % NUM(orders)], 8, 2, 2};
         copy_tokens(&two, &four, TOKENS(0, 0, 15, it.source_head = 2, it.num_heads = 2));
@@ -212,7 +213,7 @@ TEST(ranges_of_heads_go_to_other_heads) {
     }
 }
 
-TEST(every_nth_token_goes_to_its_rank) {
+TEST(every_nth_token_moves_to_its_rank) {
     for (size_t order = 0; order < NUM(orders); order++) {
         const shape from = {orders[order], 7, 4, 2}, to = {orders[(order + 3) % NUM(orders)], 8, 4, 2};
         for (uint64_t rank = 0; rank < 3; rank++) {
@@ -224,7 +225,7 @@ TEST(every_nth_token_goes_to_its_rank) {
 }
 
 /* Pairs of whole blocks, and the same blocks by tables, between other orders. */
-TEST(pairs_of_blocks_are_transposed_too) {
+TEST(pairs_of_blocks_are_transposed) {
     static const kvmem_block_pair pairs[] = {{6, 2}, {1, 5}, {3, 0}, {4, 7}, {0, 6}};
     for (size_t i = 0; i < NUM(orders) * NUM(orders); i++) {
         const shape from = {orders[i / NUM(orders)], 7, 4, 3}, to = {orders[i % NUM(orders)], 8, 4, 3};
@@ -238,8 +239,7 @@ TEST(pairs_of_blocks_are_transposed_too) {
     }
 }
 
-/* The checksum of a block does not depend on the order, so that it finds what changed after a
- * transposition. */
+/* The checksum of a block does not depend on the order, so it detects changes during a transposition. */
 TEST(checksums_are_the_same_in_every_order) {
     static const kvmem_block_pair pair = {1, 2};
     for (size_t i = 0; i < NUM(orders); i++) {
@@ -293,8 +293,8 @@ TEST(the_loops_are_explained) {
                      "and adjacent blocks too");
 }
 
-/* Large enough for several threads, and for copies past the caches. */
-TEST(large_transposed_copies_are_exact_too) {
+/* Large enough for several threads, and for non-temporal copies. */
+TEST(large_transposed_copies_are_correct) {
     const shape from = {"L/OBNHC", 300, 16, 8}, to = {"L/OBHNC", 300, 16, 8};
     uint32_t ids[2][256];
     for (uint32_t i = 0; i < 256; i++) {
@@ -311,8 +311,8 @@ TEST(large_transposed_copies_are_exact_too) {
     check_unchanged(&destination);
 }
 
-/* Each step has other tables; a step that fails leaves the tables of the step before. */
-TEST(steps_have_tables_of_their_own) {
+/* Each step has other tables. A step that fails keeps the tables of the previous one. */
+TEST(each_step_has_its_own_tables) {
     const shape from = {"L/OBNHC", 7, 4, 2}, to = {"BLOHNC", 8, 3, 2};
     OPENED(cache, source, &from, 1);
     OPENED(cache, destination, &to, 2);
@@ -346,7 +346,7 @@ static void refuse(const shape *from, const shape *to, kvmem_transfer_options op
     check_unchanged(&destination);
 }
 
-TEST(selections_that_do_not_fit_are_refused_by_name) {
+TEST(selections_that_do_not_fit_fail_with_their_name) {
     static const kvmem_block_pair pair = {0, 0};
     static const uint32_t twice[] = {0, 1, 0, 3}, beyond[] = {0, 8};
     const shape four = {"L/OBNHC", 7, 4, 4}, two = {"L/OBHNC", 8, 2, 4}, fewer = {"L/OBHNC", 8, 4, 2},
@@ -362,7 +362,7 @@ TEST(selections_that_do_not_fit_are_refused_by_name) {
            "token 0 of block 0 is a destination twice; name the block once in destination_table");
     refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = TABLE(beyond, 0, 1)), out,
            "entry 1 of the destination table is block 8; the layout has 8 blocks, give ids below that");
-    /* Whole blocks of one size are moved as pairs, and the messages still name the table. */
+    /* Whole blocks of equal size are moved as pairs. The messages still name the table. */
     refuse(&four, &same, TOKENS(0, 0, 16, it.destination_table = TABLE(twice, 0, 1)), invalid,
            "token 0 of block 0 is a destination twice; name the block once in destination_table");
     refuse(&four, &same, TOKENS(0, 0, 8, it.destination_table = TABLE(beyond, 0, 1)), out,
@@ -386,7 +386,7 @@ TEST(selections_that_do_not_fit_are_refused_by_name) {
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 1), invalid, "num_heads is missing");
 }
 
-/* Without num_heads, a kind says nothing of the order of heads and tokens: other bytes than meant would arrive. */
+/* Without num_heads a kind does not define the order of heads and tokens, so wrong bytes could arrive. */
 TEST(heads_that_are_apart_need_their_number_on_both_sides) {
     static const kvmem_block_pair pair = {0, 1};
     const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair,
