@@ -90,7 +90,7 @@ TEST(all_handles_may_go_at_once) {
     GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
-    const int before = releases_so_far();
+    const int before = releases_count();
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     CALL(kvmem_layout_destroy(layouts[0]));
     CALL(kvmem_queue_destroy(queue));

@@ -48,8 +48,8 @@ ROLE(failing_role) {
            .file_flags = KVMEM_DISK_BUFFERED);
     const kv_side *file = &flight.destination.model;
     const uint32_t middle = (uint32_t)(file->starts[0] + 4 * kv_block_stride(&config));
-    refuse_system_call_from(SYS_pwritev, middle, code);
-    refuse_system_call_from(SYS_preadv, middle, code);
+    fail_system_call_from(SYS_pwritev, middle, code);
+    fail_system_call_from(SYS_preadv, middle, code);
     for (int way = 0; way < 2; way++) {
         flight_create(&flight, it.path = KVMEM_PATH_PREAD_STAGED, it.staging_size = STAGING);
         expect_failure(&flight, status, code);

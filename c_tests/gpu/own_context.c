@@ -27,7 +27,7 @@ void own_context_destroy(own_context *own) {
 }
 
 void own_context_close(own_context *own) {
-    const int before = releases_so_far();
+    const int before = releases_count();
     CALL(kvmem_layout_destroy(own->layout));
     for (size_t i = 0; i < own->num_regions; i++) CALL(kvmem_region_destroy(own->regions[i]));
     await_releases(before + (int)own->num_regions);

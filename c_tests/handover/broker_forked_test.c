@@ -22,7 +22,7 @@ ROLE(forking_broker) {
     memcpy(request.path, task.path, sizeof(request.path));
     frame_send(socket, TAG_OPEN, &request, sizeof(request));
     frame_await(socket, TAG_FORK);
-    child_that_lives(socket, task.by_clone != 0);
+    child_start(socket, task.by_clone != 0);
     frame_send(socket, TAG_FORKED, NULL, 0);
     pause();
 }

@@ -79,7 +79,7 @@ ROLE(importing_client) {
 
 /* Role: fetches and opens once per task. */
 ROLE(client) {
-    while (frame_comes(socket)) {
+    while (frame_arrives(socket)) {
         const task task = begin(socket);
         fetch_whole(&task.request, KVMEM_STATUS_OK);
         say_there(socket);
@@ -110,7 +110,7 @@ static void provider_close(provider *provider) {
 }
 
 static void serve_next(const provider *provider) {
-    const peer fetching_client = peer_in_common("client");
+    const peer fetching_client = peer_shared("client");
     const task task = task_of(provider->server.path, &provider->token, &steps[0]);
     frame_send(fetching_client.socket, TAG_TASK, &task, sizeof(task));
     await_there(&fetching_client);
@@ -210,7 +210,7 @@ ROLE(broker) {
     OPENED(provider, provider);
     const task task = task_of(provider.server.path, &provider.token, &steps[0]);
     frame_send(socket, TAG_TOKEN, &task.request, sizeof(task.request));
-    CHECK(!frame_comes(socket));
+    CHECK(!frame_arrives(socket));
 }
 
 static void fetch_step(const char *path, const step *step) {

@@ -50,7 +50,7 @@ ROLE(sender) {
     extents_allow_files();
     extents extents;
     extents_open(&extents);
-    while (frame_comes(socket)) {
+    while (frame_arrives(socket)) {
         step step;
         CLEANUP(test_close) const int transport = begin(socket, &step);
         EXPECT_OK(kvmem_share_send(extents.share, transport, PATIENCE, ERR));
@@ -69,7 +69,7 @@ static void receive_whole(int socket, kvmem_status owner) {
 static void receive_from_live_peer(int kind) {
     const step none = {0};
     OPENED(socket_pair, ends, kind);
-    const peer sender = peer_in_common("sender");
+    const peer sender = peer_shared("sender");
     send_fd(sender.socket, ends.fds[1]);
     socket_pair_end(&ends, 1);
     frame_send(sender.socket, TAG_STEP, &none, sizeof(none));
@@ -128,7 +128,7 @@ ROLE(importing_receiver) {
 /* Role: receives elastic memory and opens it, once per task. */
 ROLE(receiver) {
     extents_allow_files();
-    while (frame_comes(socket)) {
+    while (frame_arrives(socket)) {
         step step;
         const int transport = begin(socket, &step);
         receive_whole(transport, KVMEM_STATUS_OK);
@@ -141,7 +141,7 @@ ROLE(receiver) {
 static void send_to_live_peer(const extents *extents, int kind) {
     const step none = {0};
     OPENED(socket_pair, ends, kind);
-    const peer receiver = peer_in_common("receiver");
+    const peer receiver = peer_shared("receiver");
     send_fd(receiver.socket, ends.fds[1]);
     socket_pair_end(&ends, 1);
     frame_send(receiver.socket, TAG_STEP, &none, sizeof(none));

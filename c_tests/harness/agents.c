@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent helpers, and this side's view of a peer process.
+// The agent helpers, and the test's side of a peer process.
 #include "agents.h"
 
 #include "harness.h"
@@ -72,8 +72,8 @@ void kv_peer_open_served(kv_peer *peer, const char *name, const kvmem_layout_con
     peer->descriptor = frame_expect(peer->process.socket, KV_PEER_OPEN);
 }
 
-/* A request whose answer is empty. */
-static void tell(kv_peer *peer, uint32_t tag, const void *data, size_t size) {
+/* Sends a request whose reply is empty. */
+static void request(kv_peer *peer, uint32_t tag, const void *data, size_t size) {
     frame_send(peer->process.socket, tag, data, size);
     free(frame_expect(peer->process.socket, tag).data);
 }
@@ -81,7 +81,7 @@ static void tell(kv_peer *peer, uint32_t tag, const void *data, size_t size) {
 void kv_peer_meet(kv_peer *peer, kvmem_agent *agent) {
     agent_load(agent, &peer->metadata);
     message mine = agent_metadata(agent);
-    tell(peer, KV_PEER_LOAD, mine.data, mine.size);
+    request(peer, KV_PEER_LOAD, mine.data, mine.size);
     free(mine.data);
     const message *descriptor = &peer->descriptor;
     EXPECT_OK(kvmem_layout_import(agent, descriptor->data, descriptor->size, &peer->model.layout, ERR));
@@ -105,11 +105,11 @@ void kv_peer_expect_notification(kv_peer *peer, const char *from, const void *da
 
 void kv_peer_notify(kv_peer *peer, const char *to, const void *data, size_t size) {
     frame_send(peer->process.socket, KV_PEER_NOTIFY, to, strlen(to) + 1);
-    tell(peer, KV_PEER_NOTIFY, data, size);
+    request(peer, KV_PEER_NOTIFY, data, size);
 }
 
 void kv_peer_invalidate(kv_peer *peer, const char *name) {
-    tell(peer, KV_PEER_INVALIDATE, name, strlen(name) + 1);
+    request(peer, KV_PEER_INVALIDATE, name, strlen(name) + 1);
 }
 
 void kv_peer_close(kv_peer *peer) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NIXL agents to test with, and a peer process that owns a layout and does what it is told.
+// NIXL agents, and a peer process that owns a layout and serves requests of the test.
 #pragma once
 
 #include "kv.h"
@@ -10,67 +10,68 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* An agent with default options and a UCX backend. NIXL must be there: without it the case fails. */
+/* An agent with default options and a UCX backend. The case fails without NIXL. */
 kvmem_agent *agent_open(const char *name);
-/* Its metadata, as bytes of the test's own. */
+/* Its metadata, copied. */
 message agent_metadata(kvmem_agent *agent);
 message layout_descriptor(const kvmem_layout *layout);
-/* A list of one descriptor; and of memory. */
+/* A list of one descriptor; a list of one range of memory. */
 kvmem_descriptors *descriptors_of(uint32_t memory_type, kvmem_descriptor one);
 kvmem_descriptors *descriptors_of_memory(const void *address, uint64_t size);
 void agent_load(kvmem_agent *agent, const message *metadata);
-/* Waits for the next notification and checks who sent it and every byte of it. */
+/* Waits for the next notification, and checks its sender and every byte. */
 void agent_expect_notification(kvmem_agent *agent, const char *from, const void *data, size_t size);
 
-/* A process with an agent and one registered layout, seen from this side. */
+/* A process with an agent and one registered layout, as this process sees it. */
 typedef struct kv_peer {
     peer process;
     char name[32];
     message metadata;
     message descriptor;
-    kv_side model; /* its bytes as they must be; model.layout is the imported layout */
+    kv_side model; /* the expected bytes; model.layout is the imported layout */
 } kv_peer;
 
-/* What the peer runs: each program that starts one has this line. */
+/* The peer's side. Each program that starts a peer has this line. */
 void kv_peer_role(int socket);
 #define KV_PEER_ROLE USES_ROLE(kv_peer, kv_peer_role)
 
-/* Starts the process; its memory is filled from the seed. */
+/* Starts the process. Its memory is filled from the seed. */
 void kv_peer_open(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed);
-/* The same with a layout that its owner serves by these options; NULL: not. */
+/* The same with a layout that its owner serves by these options; NULL: not served. */
 void kv_peer_open_served(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed,
                          const kvmem_serve_options *serve);
-/* Exchanges metadata with `agent` and imports the peer's layout there. */
+/* Exchanges metadata with `agent`, and imports the peer's layout there. */
 void kv_peer_meet(kv_peer *peer, kvmem_agent *agent);
-/* Fetches every byte of the peer's memory and compares it with the model. */
+/* Reads every byte of the peer's memory, and compares it with the model. */
 void kv_peer_check(kv_peer *peer);
 /* The peer waits for a notification, which must be this one. */
 void kv_peer_expect_notification(kv_peer *peer, const char *from, const void *data, size_t size);
-/* The peer sends one. */
+/* The peer sends a notification. */
 void kv_peer_notify(kv_peer *peer, const char *to, const void *data, size_t size);
-/* The peer forgets what it knows of an agent. */
+/* The peer invalidates the metadata of an agent. */
 void kv_peer_invalidate(kv_peer *peer, const char *name);
 /* Kills the process, as a crash would. */
 void kv_peer_crash(kv_peer *peer);
-/* A transfer that a thread runs again and again, until it fails or shall stop. */
+/* A transfer that a thread repeats until a run fails, or until `stops` is set. */
 typedef struct repeated {
     kvmem_transfer *transfer;
-    uint64_t patience; /* of each wait */
+    uint64_t patience; /* timeout of each wait */
     atomic_bool stops;
     atomic_uint rounds;
     atomic_bool is_over;
-    kvmem_status last; /* read after the join */
+    kvmem_status last; /* read after the thread was joined */
 } repeated;
 void *repeat_transfer(void *repeated);
-/* Kills it while two transfers run again and again, after each has run that often: both end as KVMEM_STATUS_PEER_LOST in
-   this time. Destroys them. */
+/* Kills the peer while two transfers are repeated, after `rounds` runs of each. Both must end with
+   KVMEM_STATUS_PEER_LOST within `time`. Destroys the transfers. */
 void kv_peer_crash_under(kv_peer *peer, kvmem_transfer *const transfers[2], unsigned rounds, uint64_t time);
-/* Ends the process in good order, unless it was killed, and frees this side's view of it. */
+/* Ends the process normally, unless it was killed, and frees the handles for it. */
 void kv_peer_close(kv_peer *peer);
-/* Calls `check` for each kind of layout of a peer, which the agent has met, and each kind of side here. */
+/* Calls `check` for each kind of layout of a peer, whose metadata the agent has, and each kind of side
+   here. */
 void kv_peer_each_kind(void (*check)(kv_side *local, kv_peer *peer));
 
-/* An agent with a layout of its own, and a peer that it knows: what most cases begin with. */
+/* An agent with a layout, and a peer that it has exchanged metadata with. Most cases start with one. */
 typedef struct kv_meeting {
     kvmem_agent *agent;
     kv_side side;
@@ -83,5 +84,5 @@ void kv_meeting_open_served(kv_meeting *met, const char *name, const char *peer_
                             const kvmem_layout_config *here, const kvmem_layout_config *there,
                             const kvmem_serve_options *serve);
 void kv_meeting_close(kv_meeting *met);
-/* An agent of this process knows another, as if each had a process of its own. */
+/* Loads the metadata of one agent of this process into another, as between two processes. */
 void agents_introduce(kvmem_agent *agent, kvmem_agent *other);

@@ -7,7 +7,7 @@
 #include <link.h>
 #include <stdatomic.h>
 
-/* Memory is used again from run to run, but some of it is only needed if much is in flight at a time. */
+/* Memory is reused from run to run. Some of it is allocated only when much is in flight at a time. */
 #define FIRST_RUNS 20
 #define RUNS 50
 

@@ -10,30 +10,30 @@
 #include <sys/prctl.h>
 
 #ifdef __SANITIZE_ADDRESS__
-/* What threads wait for work in; a wait that the kernel has broken off for its own work goes on as a
- * restarted one. */
-static const long rests[] = {SYS_futex, SYS_restart_syscall, SYS_io_uring_enter, SYS_poll, SYS_ppoll};
+/* System calls in which threads wait for work. A wait that the kernel has interrupted continues as
+   restart_syscall. */
+static const long idle_calls[] = {SYS_futex, SYS_restart_syscall, SYS_io_uring_enter, SYS_poll, SYS_ppoll};
 
 /* Whether the thread waits for work, or has ended. */
-static bool is_at_rest(const char *thread) {
+static bool is_idle(const char *thread) {
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/task/%.10s/syscall", thread);
     FILE *file = fopen(path, "r");
     if (file == NULL) return true;
-    long call = -1; /* as in a page fault; a thread that runs has no number there */
+    long call = -1; /* for example in a page fault; a running thread has no number there */
     bool at_rest = fscanf(file, "%ld", &call) == EOF;
     fclose(file);
-    for (size_t i = 0; i < NUM(rests); i++) at_rest = at_rest || call == rests[i];
+    for (size_t i = 0; i < NUM(idle_calls); i++) at_rest = at_rest || call == idle_calls[i];
     return at_rest;
 }
 
-static bool are_others_at_rest(void) {
+static bool are_others_idle(void) {
     DIR *threads = opendir("/proc/self/task");
     CHECK(threads != NULL);
     bool at_rest = true;
     for (struct dirent *thread = readdir(threads); thread != NULL; thread = readdir(threads)) {
         const bool is_other = thread->d_name[0] != '.' && atoi(thread->d_name) != gettid();
-        at_rest = at_rest && (!is_other || is_at_rest(thread->d_name));
+        at_rest = at_rest && (!is_other || is_idle(thread->d_name));
     }
     closedir(threads);
     return at_rest;
@@ -42,13 +42,13 @@ static bool are_others_at_rest(void) {
 
 void in_a_forked_child(void (*body)(void)) {
 #ifdef __SANITIZE_THREAD__
-    /* Children of such a build wait for ever at times. The locks of parking_lot (src/sync.rs) keep a table of
-     * threads that wait, and a child inherits the entries of threads that it does not have: the probable cause. */
+    /* Children of such a build sometimes hang. The probable cause: the locks of parking_lot (src/sync.rs)
+       keep a table of waiting threads, and a child inherits the entries of threads that it does not have. */
     SKIP_PART("a forked child: the locks of a build for ThreadSanitizer do not survive a fork");
     return;
 #endif
 #ifdef __SANITIZE_ADDRESS__
-    while (!are_others_at_rest()) {
+    while (!are_others_idle()) {
         sched_yield(); /* the process has a deadline */
     }
 #endif
@@ -66,14 +66,14 @@ void in_a_forked_child(void (*body)(void)) {
     CHECK_EQ(WEXITSTATUS(state), 0);
 }
 
-void child_that_lives(int socket, bool by_clone) {
+void child_start(int socket, bool by_clone) {
     int ready[2];
     CHECK_EQ(pipe2(ready, O_CLOEXEC), 0);
     const long child = by_clone ? syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
     CHECK(child >= 0);
     if (child == 0) {
         char byte = 1;
-        struct pollfd end = {.fd = socket}; /* what comes there is the parent's to read */
+        struct pollfd end = {.fd = socket}; /* data on the socket is for the parent */
         if (write(ready[1], &byte, 1) != 1) _exit(1);
         while (poll(&end, 1, -1) < 0) {
         }
@@ -92,26 +92,26 @@ static void install(struct sock_filter *filter, unsigned short length) {
 }
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-#define ANSWER(what) BPF_STMT(BPF_RET | BPF_K, what)
+#define RETURN(what) BPF_STMT(BPF_RET | BPF_K, what)
 
-void refuse_system_call(long number, int answer) {
+void fail_system_call(long number, int error) {
     struct sock_filter filter[] = {
         LOAD(nr),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 1),
-        ANSWER(SECCOMP_RET_ERRNO | (uint32_t)answer),
-        ANSWER(SECCOMP_RET_ALLOW),
+        RETURN(SECCOMP_RET_ERRNO | (uint32_t)error),
+        RETURN(SECCOMP_RET_ALLOW),
     };
     install(filter, NUM(filter));
 }
 
-void refuse_system_call_from(long number, uint32_t first, int answer) {
+void fail_system_call_from(long number, uint32_t first, int error) {
     struct sock_filter filter[] = {
         LOAD(nr),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 3),
         LOAD(args[3]), /* the lower half */
         BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, first, 0, 1),
-        ANSWER(SECCOMP_RET_ERRNO | (uint32_t)answer),
-        ANSWER(SECCOMP_RET_ALLOW),
+        RETURN(SECCOMP_RET_ERRNO | (uint32_t)error),
+        RETURN(SECCOMP_RET_ALLOW),
     };
     install(filter, NUM(filter));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One at a time, within PATIENCE.
+// One completion at a time, within PATIENCE.
 #include "completions.h"
 
 #include "harness.h"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends one byte with descriptors beside it, as many as one message carries.
+// Sends one byte with descriptors attached, as many as one message carries.
 #include "fds.h"
 
 #include "harness.h"
 
-/* The kernel takes up to 253 with one message. */
-#define MOST 200
+/* The kernel accepts up to 253 per message. */
+#define MAX_FDS 200
 
 typedef union control {
     struct cmsghdr header;
-    char bytes[CMSG_SPACE(MOST * sizeof(int))];
+    char bytes[CMSG_SPACE(MAX_FDS * sizeof(int))];
 } control;
 
 static void send_some(int socket, const int *fds, size_t count) {
@@ -42,13 +42,13 @@ static void receive_some(int socket, int *fds, size_t count) {
 }
 
 void send_fds(int socket, const int *fds, size_t count) {
-    for (size_t done = 0; done < count; done += MOST)
-        send_some(socket, fds + done, count - done < MOST ? count - done : MOST);
+    for (size_t done = 0; done < count; done += MAX_FDS)
+        send_some(socket, fds + done, count - done < MAX_FDS ? count - done : MAX_FDS);
 }
 
 void receive_fds(int socket, int *fds, size_t count) {
-    for (size_t done = 0; done < count; done += MOST)
-        receive_some(socket, fds + done, count - done < MOST ? count - done : MOST);
+    for (size_t done = 0; done < count; done += MAX_FDS)
+        receive_some(socket, fds + done, count - done < MAX_FDS ? count - done : MAX_FDS);
 }
 
 void socket_pair_open(socket_pair *pair, int type) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// File descriptors on their way to a peer.
+// Sends file descriptors to a peer.
 #pragma once
 
 #include <stddef.h>
@@ -14,13 +14,13 @@ void socket_pair_close(socket_pair *pair);
 /* Closes one end, 0 or 1. */
 void socket_pair_end(socket_pair *pair, int end);
 
-/* Opens the file of a descriptor anew, close-on-exec. -1: the kernel refuses. */
+/* Opens the file of a descriptor again, close-on-exec. Returns -1 if the kernel does not allow it. */
 int reopen_fd(int fd, int flags);
 
 void send_fd(int socket, int fd);
-/* Close-on-exec, as with the following. */
+/* Close-on-exec, like all received ones. */
 int receive_fd(int socket);
 
-/* Any number of them; the receiver must know how many come. */
+/* Any number of descriptors. The receiver must know the number. */
 void send_fds(int socket, const int *fds, size_t count);
 void receive_fds(int socket, int *fds, size_t count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transfer between two layouts in host memory, which the test can hold in flight by a gate in the source.
+// A transfer between two layouts in host memory. A gate in the source can keep it in flight.
 #pragma once
 
 #include "kv.h"
@@ -14,17 +14,17 @@ typedef struct flight {
 } flight;
 
 /* A transfer of that move with these flags between layouts of kv_large_config, which reports to the queue
-   with FLIGHT_USER_DATA: from a fully contiguous one to one that is layer separate with blocks first. */
+   with FLIGHT_USER_DATA. The source is fully contiguous, the destination layer separate with blocks first. */
 void flight_open(flight *flight, const kv_move *move, uint64_t flags);
 void flight_close(flight *flight);
-/* Another transfer of its layouts, to its queue. */
+/* Another transfer between its layouts, with the same queue. */
 kvmem_transfer *flight_transfer(const flight *flight, const kv_move *move, uint64_t flags,
                                 uint64_t user_data);
-/* Submits, and returns with the copy waiting at that layer of a block of the source, until gate_open. */
+/* Submits, and returns when the copy waits at this layer of a block of the source, until gate_open. */
 void flight_hold(flight *flight, uint64_t block, uint64_t layer);
 /* The next completion is that of such a run. */
 void flight_expect_end(flight *flight, const kv_move *move, uint64_t user_data, kvmem_status status);
-/* The same after a success, and every byte is where it belongs. */
+/* The same after a success, and every byte was moved. */
 void flight_expect_moved(flight *flight, const kv_move *move, uint64_t user_data);
 /* The queue has no other completion. */
 void flight_expect_none(const flight *flight);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers cases and runs them; a failed check jumps out of its case, and the rest still runs.
+// Registers cases and runs them. A failed check jumps out of its case, and the other cases still run.
 #include "framework.h"
 
 #include "harness.h"
@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <sys/prctl.h>
 
-/* No process of the tests outlives this, whatever ctest or the terminal does. */
+/* No process of the tests lives longer, whatever ctest or the terminal does. */
 #define DEADLINE_SECONDS 110
 
 static _Thread_local jmp_buf *case_exit;
@@ -20,7 +20,7 @@ static bool in_role;
 /* How the running case ended, set before the jump out of it. */
 static enum { CASE_PASSED, CASE_FAILED, CASE_SKIPPED } ending;
 
-/* Why the running case, or parts of it, are skipped. */
+/* The reasons for which the running case, or parts of it, are skipped. */
 static char reasons[8][256];
 static size_t num_reasons;
 
@@ -138,7 +138,7 @@ kvmem_error **test_error_slot(void) {
 }
 
 const kvmem_error *test_last_error(void) {
-    slot_given = false; /* whoever looks at the error by hand has seen its call's status */
+    slot_given = false; /* a caller that reads the error itself has checked the status */
     return last_error;
 }
 
@@ -157,7 +157,7 @@ void test_check_cause(const char *file, int line, uint32_t domain, int32_t code)
                   domain, code, cause.domain, cause.code, test_last_message());
 }
 
-/* An error object says what the status says, with a message that is one non-empty C string. */
+/* The error has the same status as the call, and its message is a non-empty C string. */
 static void check_error_agrees(const char *file, int line, const char *call, kvmem_status status) {
     if (status >= 0) {
         if (last_error != NULL)
@@ -180,7 +180,7 @@ void test_check_status(const char *file, int line, const char *call, kvmem_statu
     slot_given = false;
     if (got != expected) {
         test_fail(file, line, "%s: expected %s, got %s: %s", call, kvmem_status_name(expected),
-                  kvmem_status_name(got), with_slot ? test_last_message() : "(no error asked for)");
+                  kvmem_status_name(got), with_slot ? test_last_message() : "(no error requested)");
     }
     if (with_slot) check_error_agrees(file, line, call, got);
 }
@@ -207,7 +207,8 @@ const char *test_text(const char *format, ...) {
     return text;
 }
 
-/* Only async-signal-safe calls: names the case that hangs, and ends the process; its peers die with it. */
+/* Uses only async-signal-safe calls. Prints the case that hangs, and ends the process; its peers die with
+   it. */
 static void on_deadline(int signal_number) {
     (void)signal_number;
     static const char text[] = "deadline reached in ";
@@ -271,7 +272,7 @@ static int run_cases(const test_suite *suite, int argc, char **argv) {
     for (size_t i = 0; i < suite->num_cases; i++) {
         if (is_wanted(suite->cases[i].name, argc, argv)) run_case(suite, &suite->cases[i], &tally);
     }
-    peer_finish_common();
+    peer_finish_shared();
     scratch_remove_all();
     printf("%zu cases, %zu failed, %zu skipped or skipped in part\n", tally.ran, tally.failed, tally.skipped);
     return exit_code(&tally);
@@ -296,7 +297,7 @@ static int run_role(const test_suite *suite, const char *name) {
     FAIL("no role %s", name);
 }
 
-/* Longer where somebody says so: a context on a real GPU takes its time. */
+/* Longer if KVMEM_TEST_DEADLINE says so: creating a context on a real GPU takes time. */
 static unsigned deadline(void) {
     const char *said = getenv("KVMEM_TEST_DEADLINE");
     return said != NULL ? (unsigned)strtoul(said, NULL, 10) : DEADLINE_SECONDS;

@@ -15,13 +15,14 @@
 #define NUM(array) (sizeof(array) / sizeof((array)[0]))
 #define SECONDS(count) ((uint64_t)(count) * 1000000000u)
 #define MILLISECONDS(count) ((uint64_t)(count) * 1000000u)
-/* ThreadSanitizer makes programs many times as slow. */
+/* ThreadSanitizer makes programs many times slower. */
 #ifdef __SANITIZE_THREAD__
 #define UNDER_THREAD_SANITIZER 1
 #else
 #define UNDER_THREAD_SANITIZER 0
 #endif
-/* How long a test waits for what must happen: far longer than it takes, shorter than any deadline. */
+/* How long a test waits for an event: much longer than it takes, and shorter than the deadline of the
+   process. */
 #define PATIENCE SECONDS(UNDER_THREAD_SANITIZER ? 400 : 20)
 #define MIB (UINT64_C(1) << 20)
 
@@ -31,7 +32,7 @@ typedef struct test_case {
     void (*run)(void);
 } test_case;
 
-/* What a peer process does: another entry point of the same binary, which talks over a socket. */
+/* A peer process: another entry point of the same binary, which communicates over a socket. */
 typedef struct test_role {
     const char *name;
     void (*run)(int socket);
@@ -42,8 +43,8 @@ typedef struct test_suite {
     size_t num_cases;
     const test_role *roles;
     size_t num_roles;
-    /* What all cases need and this machine lacks, as the reason to skip them; NULL if it lacks nothing.
-     * May be NULL. */
+    /* What all cases need and this machine lacks, as the reason to skip them; NULL if it lacks nothing. The
+       function may be NULL. */
     const char *(*lacks)(void);
 } test_suite;
 
@@ -52,18 +53,18 @@ typedef struct test_suite {
     static void name(void);                                                                          \
     TEST_REGISTER(name, test_add_case((test_case){#name, name}, __FILE__, __LINE__))                 \
     static void name(void)
-/* A case of one call, for those that differ only in values: `TEST_CALL(case_of_one, check(1))`. */
+/* A case of one call, for cases that differ only in values: `TEST_CALL(case_of_one, check(1))`. */
 #define TEST_CALL(name, call)                                                                        \
     TEST(name) {                                                                                     \
         call;                                                                                        \
     }
 /* Defines a role of this program's peers, which are started by its name: `ROLE(sender) { ... socket ...
- * }`. */
+   }`. */
 #define ROLE(name)                                                                                   \
     static void name(int socket);                                                                    \
     USES_ROLE(name, name)                                                                            \
     static void name(int socket)
-/* Has peers of this program run a function of a library under this name. */
+/* Registers a function of a library as a role of this program under this name. */
 #define USES_ROLE(name, run) TEST_REGISTER(role_##name, test_add_role((test_role){#name, run}))
 /* What all cases of this program need: a function that returns what the machine lacks, as in test_suite. */
 #define REQUIRES(lacks) TEST_REGISTER(lacks, test_set_lacks(lacks))
@@ -75,27 +76,27 @@ typedef struct test_suite {
 void test_add_case(test_case added, const char *file, int line);
 void test_add_role(test_role added);
 void test_set_lacks(const char *(*lacks)(void));
-/* A main function that runs the registered cases, where the build gives a program another. */
+/* A main function that runs the registered cases, for programs that the build links with another one. */
 #define TEST_MAIN_ONCE                                                                               \
     int main(int argc, char **argv) {                                                                \
         return test_main(argc, argv, test_registered());                                             \
     }
-/* All that this program has registered. */
+/* All cases and roles that this program has registered. */
 const test_suite *test_registered(void);
 
-/* A row of a table of cases, for a suite that is not the program's. */
+/* A row of a table of cases, for a suite that is not registered. */
 #define CASE(function) {#function, function}
 
-/* Runs all cases (or those named on the command line), or one role; with `--list` prints the cases' names.
-   Returns the process's exit code: EXIT_FAILURE if a case failed, else EXIT_SKIPPED if a case or a part of
-   one was skipped, else EXIT_SUCCESS. Programs without a main of their own call it with what is
-   registered. */
+/* Runs all cases (or those named on the command line), or one role; with `--list` prints the names of the
+   cases. Returns the exit code of the process: EXIT_FAILURE if a case failed, otherwise EXIT_SKIPPED if a
+   case or a part of one was skipped, otherwise EXIT_SUCCESS. Programs with their own main call it with the
+   registered suite. */
 int test_main(int argc, char **argv, const test_suite *suite);
 
-/* From here a failed check ends the process: for a forked child, which must not go on with the cases. */
+/* From here a failed check ends the process: for a forked child, which must not continue with the cases. */
 void test_leave_cases(void);
 
-/* Ends the running case as failed. Outside a case, as in a peer, it ends the process. */
+/* Ends the running case as failed. Outside a case, for example in a peer, it ends the process. */
 _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 #define FAIL(...) test_fail(__FILE__, __LINE__, __VA_ARGS__)
@@ -114,18 +115,18 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
 /* The error slot for a call inside EXPECT...: `EXPECT_OK(kvmem_queue_create(&queue, ERR))`. */
 #define ERR test_error_slot()
 
-/* The call answers this status, and the error it filled agrees with it in every respect. */
+/* The call returns this status, and its error agrees with the status. */
 #define EXPECT(status, call) test_check_status(__FILE__, __LINE__, #call, call, status)
 #define EXPECT_OK(call) EXPECT(KVMEM_STATUS_OK, call)
-/* The same, and its message holds `part`. */
+/* The same, and the message contains `part`. */
 #define EXPECT_MESSAGE(status, part, call)                                                           \
     do {                                                                                             \
         EXPECT(status, call);                                                                        \
         CHECK_HAS(test_last_message(), part);                                                        \
     } while (0)
 
-/* The call fails with this status and a message that holds `part`, and sets the handle that it would create to NULL:
-   `REFUSE(KVMEM_STATUS_IO, "no such file", kvmem_region_create_disk, &options)`. */
+/* The call fails with this status and a message that contains `part`, and sets the handle that it would
+   create to NULL: `REFUSE(KVMEM_STATUS_IO, "no such file", kvmem_region_create_disk, &options)`. */
 #define REFUSE(status, part, ...)                                                                    \
     do {                                                                                             \
         void *refused_ = &refused_;                                                                  \
@@ -134,14 +135,14 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
         CHECK(refused_ == NULL);                                                                     \
     } while (0)
 
-/* A call without a status. Tests that watch the current CUDA context check it after each. */
+/* A call without a status. Tests that watch the current CUDA context check it after each one. */
 #define CALL(call) call
 
 #define TEST_FIRST(first, ...) first
 #define TEST_REST(first, ...) __VA_ARGS__
 
-/* Has `end` called with a pointer to the variable when that goes out of scope: `CLEANUP(side_close) side
-   host;`. A check that fails ends the case without it. */
+/* Calls `end` with a pointer to the variable when that goes out of scope: `CLEANUP(side_close) side host;`.
+   After a failed check, `end` is not called. */
 #define CLEANUP(end) __attribute__((cleanup(end)))
 /* Declares a variable, opens it by type_open, and closes it by type_close when it goes out of scope:
    `OPENED(kv_side, host, &config, NULL, 1);`. */
@@ -150,8 +151,8 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     type##_open(&__VA_ARGS__)
 /* A handle that is destroyed when it goes out of scope: `OWNED(kvmem_region) region = make_region();`. */
 #define OWNED(type) CLEANUP(test_end_##type) type *
-/* Declares a variable that a call must fill in: `GET(kvmem_layout_info, info, kvmem_layout_get_info,
- * layout);`. */
+/* Declares a variable that a call must set: `GET(kvmem_layout_info, info, kvmem_layout_get_info,
+   layout);`. */
 #define GET(type, name, ...)                                                                         \
     type name = {0};                                                                                 \
     EXPECT_OK(TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &name, ERR)))
@@ -161,22 +162,22 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     OWNED(type) name = NULL;                                                                         \
     EXPECT_OK(TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &name, ERR)))
 /* The handle that a call creates, as a value: `return MADE(kvmem_region, kvmem_region_create_device,
- * &options);`. */
+   &options);`. */
 #define MADE(type, ...)                                                                              \
     __extension__({                                                                                  \
         GET(type *, made_, __VA_ARGS__);                                                             \
         CHECK(made_ != NULL);                                                                        \
         made_;                                                                                       \
     })
-/* What a call returns that creates a handle, which is destroyed at once: `TRIED(kvmem_region,
+/* The status of a call that creates a handle, which is destroyed at once: `TRIED(kvmem_region,
    kvmem_region_create_device, &options)`. */
 #define TRIED(type, ...)                                                                             \
     __extension__({                                                                                  \
         OWNED(type) tried_ = NULL;                                                                   \
         TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &tried_, ERR));                             \
     })
-/* A structure of options with its defaults, and what is assigned: `OPTIONS(kvmem_device_options, it.size =
- * MIB)`. The function that sets the defaults must write every byte. */
+/* An options struct with its defaults and these assignments: `OPTIONS(kvmem_device_options, it.size = MIB)`.
+   The function that sets the defaults must write every byte. */
 #define OPTIONS(...)                                                                                 \
     __extension__({                                                                                  \
         TEST_FIRST(__VA_ARGS__, ) it;                                                                \
@@ -233,8 +234,8 @@ TEST_HANDLES(TEST_END)
 void test_free(void *pointer_to_memory);
 void test_close(const int *fd);
 
-/* Goes on with a call if all calls before it have succeeded: `THEN(status, kvmem_transfer_submit(transfer,
- * ERR));`. */
+/* Makes the next call only if all calls before it have succeeded: `THEN(status,
+   kvmem_transfer_submit(transfer, ERR));`. */
 #define THEN(status, call)                                                                           \
     do {                                                                                             \
         if ((status) == KVMEM_STATUS_OK) {                                                           \
@@ -249,32 +250,32 @@ void test_close(const int *fd);
         EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));                                     \
     } while (0)
 
-/* The same with new pairs, from options of the submission. */
+/* The same with new pairs, from the options of the submission. */
 #define RUN_PAIRS(transfer, options)                                                                 \
     do {                                                                                             \
         EXPECT_OK(kvmem_transfer_submit_pairs(transfer, options, ERR));                              \
         EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));                                     \
     } while (0)
-/* Submits a transfer, which must end with this status and a message that holds `part`. */
+/* Submits a transfer, which must end with this status and a message that contains `part`. */
 #define RUN_ENDS(status, part, transfer)                                                            \
     do {                                                                                             \
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));                                             \
         EXPECT_MESSAGE(status, part, kvmem_transfer_wait(transfer, PATIENCE, ERR));                  \
     } while (0)
 
-/* Text in the format of printf, valid until sixteen more are made on this thread: `TEXT("%d", device)`. */
+/* Text in the format of printf, valid until this thread has made sixteen more: `TEXT("%d", device)`. */
 #define TEXT(...) test_text(__VA_ARGS__)
 const char *test_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 kvmem_error **test_error_slot(void);
 const kvmem_error *test_last_error(void);
-kvmem_error_cause test_last_cause(void); /* all zero when the last call succeeded */
-/* The last error was caused by this code of this domain, KVMEM_DOMAIN_*. */
+kvmem_error_cause test_last_cause(void); /* all zero if the last call succeeded */
+/* The last error has this code of this domain, KVMEM_DOMAIN_*, as its cause. */
 #define CHECK_CAUSE(domain, code) test_check_cause(__FILE__, __LINE__, domain, code)
 void test_check_cause(const char *file, int line, uint32_t domain, int32_t code);
-/* Destroys it; a thread of a test's own does so before it ends. */
+/* Destroys the error. Every thread that a test starts calls it before it ends. */
 void test_forget_error(void);
-const char *test_last_message(void); /* "" when the last call succeeded */
+const char *test_last_message(void); /* "" if the last call succeeded */
 
 void test_check_equal(const char *file, int line, const char *what, long long got, long long expected);
 void test_check_string(const char *file, int line, const char *what, const char *got, const char *expected);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pages are made inaccessible; the fault of a thread that touches them waits on a pipe, then is retried.
+// The pages are made inaccessible. The fault handler of a thread that accesses them waits on a pipe, and then
+// the access is repeated.
 #include "gate.h"
 
 #include "harness.h"
@@ -13,12 +14,12 @@ static int arrivals[2] = {-1, -1};
 static int release[2] = {-1, -1};
 static pid_t main_thread;
 
-/* Runs on the faulting thread; only async-signal-safe calls. */
+/* Runs on the faulting thread; uses only async-signal-safe calls. */
 static void on_fault(int signal_number, siginfo_t *info, void *context) {
     (void)context;
     const char *address = info->si_addr;
     if (gate_start == NULL || address < gate_start || address >= gate_start + gate_size) {
-        signal(signal_number, SIG_DFL); /* a real fault: let it kill us when retried */
+        signal(signal_number, SIG_DFL); /* a real fault: the repeated access ends the process */
         return;
     }
     if (gettid() == main_thread) {
@@ -27,12 +28,12 @@ static void on_fault(int signal_number, siginfo_t *info, void *context) {
     }
     char byte = 1;
     ssize_t done = write(arrivals[1], &byte, 1);
-    while (done > 0) { /* the pipe gives end-of-file to all when the gate opens */
+    while (done > 0) { /* all waiting threads read end-of-file when the gate opens */
         done = read(release[0], &byte, 1);
     }
 }
 
-/* Its pipes stay until the next gate: a thread that just came through may still be reading them. */
+/* The pipes stay until the next gate, because a thread that has just passed may still read them. */
 static void renew_pipes(void) {
     close(arrivals[0]);
     close(arrivals[1]);
@@ -44,7 +45,7 @@ static void renew_pipes(void) {
 void gate_close(void *pages, size_t size) {
     CHECK_EQ((uintptr_t)pages % PAGE, 0);
     CHECK(size >= PAGE);
-    if (is_closed) { /* left behind by a case that failed */
+    if (is_closed) { /* left by a case that failed */
         gate_open();
     }
     renew_pipes();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages that hold whoever touches them: a copy that reaches them is in flight until the test opens the gate.
+// Pages that stop every thread that accesses them: a copy that reaches them is in flight until the test opens
+// the gate.
 #pragma once
 
 #include <stddef.h>
 
-/* Closes the pages that begin at `pages`, which is page-aligned; one gate at a time in a process. */
+/* Closes `size` bytes of pages; `pages` is page-aligned. A process has one gate at a time. */
 void gate_close(void *pages, size_t size);
-/* Returns once a thread stands at the gate. */
+/* Waits until a thread has stopped at the gate. */
 void gate_await(void);
-/* Lets all through, as if nothing had been. */
+/* Lets all threads continue. */
 void gate_open(void);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that a test includes: the framework, its helpers, and what of the C library many tests use.
+// Everything that a test includes: the framework, its helpers, and headers of the C library that many tests
+// use.
 #pragma once
 
 #include "agents.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A filter of the thread's system calls has the kernel ask the test about each before it is made.
+// With a filter of the thread's system calls, the kernel notifies the test of each one before it performs it.
 #include "held_call.h"
 
 #include "harness.h"
@@ -16,7 +16,7 @@ static struct {
     pthread_t thread;
     sem_t is_filtered;
     int listener;
-    uint64_t id; /* of the call that is held */
+    uint64_t id; /* of the stopped call */
 } held;
 
 static void *run_filtered(void *nothing) {
@@ -36,13 +36,13 @@ static void *run_filtered(void *nothing) {
     return nothing;
 }
 
-/* Has the call made. */
-static void go_on(uint64_t id) {
-    struct seccomp_notif_resp answer = {.id = id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
-    CHECK_EQ(ioctl(held.listener, SECCOMP_IOCTL_NOTIF_SEND, &answer), 0);
+/* Lets the kernel perform the call. */
+static void continue_call(uint64_t id) {
+    struct seccomp_notif_resp reply = {.id = id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+    CHECK_EQ(ioctl(held.listener, SECCOMP_IOCTL_NOTIF_SEND, &reply), 0);
 }
 
-/* Waits for a call of the thread's; false when it has ended. */
+/* Waits for a call of the thread; returns false if the thread has ended. */
 static bool next_call(struct seccomp_notif *call) {
     struct pollfd asked = {.fd = held.listener, .events = POLLIN};
     CHECK_EQ(poll(&asked, 1, -1), 1); /* the process has a deadline */
@@ -61,17 +61,17 @@ void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint6
     struct seccomp_notif call;
     bool runs = next_call(&call);
     while (runs && !wanted((const uint64_t *)call.data.args)) {
-        go_on(call.id);
+        continue_call(call.id);
         runs = next_call(&call);
     }
-    CHECK(runs); /* or it came to its end without such a call */
+    CHECK(runs); /* or it ended without such a call */
     held.id = call.id;
 }
 
 void held_call_end(void) {
-    go_on(held.id);
+    continue_call(held.id);
     struct seccomp_notif call;
-    while (next_call(&call)) go_on(call.id);
+    while (next_call(&call)) continue_call(call.id);
     CHECK_EQ(pthread_join(held.thread, NULL), 0);
     close(held.listener);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// KV layouts to test with: the address formula stated a second time, memory with guard bands, and a model of
-// what a transfer must leave in every byte of it.
+// KV layouts for tests: an independent address formula, memory with guard bands, and a model of every byte
+// after a transfer.
 #pragma once
 
 #include <kvmem.h>
@@ -9,7 +9,7 @@
 
 #define KV_MAX_REGIONS 256
 
-/* The block dimension is 0 for fully contiguous, as in the options of an engine that never heard of it. */
+/* The block dimension is 0 for fully contiguous, as in the options of an engine that does not set it. */
 typedef struct kv_kind {
     const char *name;
     uint32_t kind;
@@ -24,10 +24,10 @@ extern const kv_kind kv_kinds[KV_NUM_KINDS]; /* fully contiguous; layer separate
 /* The geometry most tests use: 7 blocks, 3 layers, K and V, pieces of 4 tokens x 6 elements x 2 bytes. */
 kvmem_layout_config kv_config(const kv_kind *kind);
 
-/* 64 blocks of 256 KiB, 4 layers, pieces of 32 KiB: no copy is small enough to be made on the spot. */
+/* 64 blocks of 256 KiB, 4 layers, pieces of 32 KiB: no copy is small enough for the calling thread. */
 kvmem_layout_config kv_large_config(const kv_kind *kind);
 
-/* The formula of the header, written down again from the specification. */
+/* The formula of the header, implemented independently from the specification. */
 uint64_t kv_piece_size(const kvmem_layout_config *config);
 uint64_t kv_block_stride(const kvmem_layout_config *config);
 uint64_t kv_num_regions(const kvmem_layout_config *config);
@@ -36,11 +36,11 @@ uint64_t kv_region_of(const kvmem_layout_config *config, uint64_t layer);
 /* Bytes from the start of that region to (block, layer, outer). */
 uint64_t kv_offset(const kvmem_layout_config *config, uint64_t block, uint64_t layer, uint64_t outer);
 
-/* Memory for one layout: guard band, region, guard band, region, ..., guard band, all of it patterned. */
+/* Memory for one layout: guard band, region, guard band, region, ..., guard band, filled with a pattern. */
 typedef struct kv_side {
     kvmem_layout_config config;
     unsigned char *memory;
-    unsigned char *expected; /* what `memory` must hold */
+    unsigned char *expected; /* the bytes that `memory` must contain */
     size_t size;
     size_t starts[KV_MAX_REGIONS]; /* of the regions in `memory` */
     kvmem_region *regions[KV_MAX_REGIONS];
@@ -48,11 +48,11 @@ typedef struct kv_side {
     kvmem_layout *layout;
 } kv_side;
 
-/* The bytes only, for a side that lives in another process: the same seed gives the same bytes there. */
+/* Only the expected bytes, for a side in another process: the same seed gives the same bytes there. */
 void kv_model_open(kv_side *side, const kvmem_layout_config *config, uint32_t seed);
-/* Lays its regions out; with an agent, registers them. */
+/* Builds a layout over its regions; with an agent, registers it. */
 void kv_side_build(kv_side *side, kvmem_agent *agent);
-/* Adopts the memory as regions and lays it out; with an agent, registers it. */
+/* Adopts the memory as regions, and builds a layout over them; with an agent, registers it. */
 void kv_side_open(kv_side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint32_t seed);
 /* Destroys the handles, then the memory. */
 void kv_side_close(kv_side *side);
@@ -62,7 +62,7 @@ void kv_side_close(kv_side *side);
     OPENED(kv_side, second, REF(config_of_second), NULL, 2)
 unsigned char *kv_side_piece(const kv_side *side, uint64_t block, uint64_t layer, uint64_t outer);
 
-/* Which blocks and layers go where. */
+/* The blocks and layers of a move. */
 typedef struct kv_move {
     const kvmem_block_pair *pairs;
     size_t num_pairs;
@@ -74,43 +74,44 @@ typedef struct kv_move {
 #define KV_MOVE(layers, ...)                                                                         \
     {(const kvmem_block_pair[]){__VA_ARGS__}, NUM(((const kvmem_block_pair[]){__VA_ARGS__})), 0, 0, layers}
 
-/* The outer slots that a move is of, where it is not of all. */
+/* The outer slots of a move, if not all. */
 typedef struct kv_outers {
     uint64_t source;
     uint64_t destination;
     uint64_t count;
 } kv_outers;
 
-/* Applies the move to what is expected of the destination, from what is expected of the source. */
+/* Updates the expected bytes of the destination from those of the source. */
 void kv_expect_moved(kv_side *destination, const kv_side *source, const kv_move *move);
 void kv_expect_outers_moved(kv_side *destination, const kv_side *source, const kv_move *move,
                             kv_outers outers);
-/* Every byte, guard bands and padding included, is what it must be. */
+/* Checks every byte, including guard bands and padding. */
 void kv_side_check(const kv_side *side);
 /* The same after the move. */
 void kv_side_check_moved(kv_side *destination, const kv_side *source, const kv_move *move);
 
 /* Options for a transfer of that move. */
 kvmem_transfer_options kv_transfer_options(const kv_move *move);
-/* The same as an argument, with what is assigned: `KV_OPTIONS(&move, it.path = KVMEM_PATH_PREAD)`. */
+/* The same as an argument, with these assignments: `KV_OPTIONS(&move, it.path = KVMEM_PATH_PREAD)`. */
 #define KV_OPTIONS(...)                                                                              \
     REF(WITH(kv_transfer_options(TEST_FIRST(__VA_ARGS__, )), TEST_REST(__VA_ARGS__, (void)0)))
 /* Creates a transfer of that move. */
 kvmem_transfer *kv_transfer(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move);
 kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers);
-/* Creates, submits, waits and destroys; answers its info. */
+/* Creates, submits, waits and destroys; returns its info. */
 kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *destination,
                                 const kvmem_transfer_options *options);
 /* The same for that move. */
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move);
-/* The same by a path that is asked for. */
+/* The same by this path. */
 kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination,
                               const kv_move *move, uint32_t path);
 
-/* Submits and cancels until a run ends as cancelled; the deadline of the process bounds it. Then runs once more. */
+/* Repeats submit and cancel until a run ends as cancelled, then runs once more. Only the deadline of the process
+   limits this. */
 void kv_cancel_and_run(kvmem_transfer *transfer);
 
-/* How its path is explained, valid until this thread's next call; the numbers may be NULL. */
+/* The explanation of its path, valid until this thread's next call; the numbers may be NULL. */
 const char *kv_explained(const kvmem_transfer *transfer, kvmem_transfer_explanation *explanation);
 
 void kv_fill(unsigned char *bytes, size_t size, uint32_t seed);

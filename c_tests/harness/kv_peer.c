@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peer process: an agent with one registered layout, serving its socket until the test closes it.
+// The peer process: an agent with one registered layout, which serves requests until the test closes the
+// socket.
 #include "harness.h"
 #include "kv_peer_wire.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a peer process and the test that started it say to each other.
+// The requests of a test to its peer process.
 #pragma once
 
 #include <kvmem.h>
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Each request is answered under its own tag. */
+/* The reply to a request has the same tag. */
 enum {
     KV_PEER_OPEN = 1,   /* kv_peer_setup -> metadata, then layout descriptor */
     KV_PEER_LOAD,       /* metadata -> nothing */
@@ -21,6 +21,6 @@ typedef struct kv_peer_setup {
     char name[32];
     kvmem_layout_config config;
     uint64_t seed;
-    bool is_served; /* by these options */
+    bool is_served; /* with these options */
     kvmem_serve_options serve;
 } kv_peer_setup;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the kernel, since the C library has no such call and this needs no libnuma.
+// Calls the kernel directly: the C library has no such function, and libnuma is not needed.
 #define _DEFAULT_SOURCE
 #include "numa.h"
 
@@ -7,11 +7,11 @@
 
 #include <limits.h>
 
-/* Of <linux/mempolicy.h>: what get_mempolicy is asked. */
+/* From <linux/mempolicy.h>: flags of get_mempolicy. */
 #define OF_NODE 1
 #define OF_ADDRESS 2
 
-#define MOST_NODES 1024
+#define MAX_NODES 1024
 #define BITS (sizeof(unsigned long) * CHAR_BIT)
 
 static uint32_t last_node(void) {
@@ -28,16 +28,16 @@ static uint32_t last_node(void) {
 
 uint32_t numa_node_to_test(void) {
     const uint32_t last = last_node();
-    if (last == 0) SKIP_PART("a NUMA node beside node 0: this machine has none");
+    if (last == 0) SKIP_PART("a NUMA node other than node 0: this machine has none");
     return last;
 }
 
 static void check_policy(uint64_t address, int policy, uint32_t node) {
     int found = -1;
-    unsigned long nodes[MOST_NODES / BITS] = {0};
-    CHECK_EQ(syscall(SYS_get_mempolicy, &found, nodes, (unsigned long)MOST_NODES, address, OF_ADDRESS), 0);
+    unsigned long nodes[MAX_NODES / BITS] = {0};
+    CHECK_EQ(syscall(SYS_get_mempolicy, &found, nodes, (unsigned long)MAX_NODES, address, OF_ADDRESS), 0);
     CHECK_EQ(found, policy);
-    for (uint32_t i = 0; i < MOST_NODES; i++) CHECK_EQ((nodes[i / BITS] >> (i % BITS)) & 1, i == node);
+    for (uint32_t i = 0; i < MAX_NODES; i++) CHECK_EQ((nodes[i / BITS] >> (i % BITS)) & 1, i == node);
 }
 
 static void check_node(uint64_t address, uint32_t node) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each number in turn at one place, and all orders of the others behind it.
+// Recursion: each number once at one place, and all orders of the others after it.
 #include "orders.h"
 
 #include "harness.h"
@@ -20,8 +20,8 @@ static void order_from(int place, int count, int *order, void (*run)(const int *
 }
 
 void in_every_order(int count, void (*run)(const int *order)) {
-    int order[ORDERS_MOST];
-    CHECK(count <= ORDERS_MOST);
+    int order[ORDERS_MAX];
+    CHECK(count <= ORDERS_MAX);
     for (int i = 0; i < count; i++) order[i] = i;
     order_from(0, count, order, run);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// All orders of a few things.
+// All orders of a few numbers.
 #pragma once
 
-#define ORDERS_MOST 8
+#define ORDERS_MAX 8
 
-/* Runs something for each order of the numbers below `count`, at most ORDERS_MOST. */
+/* Calls `run` for each order of the numbers below `count`, at most ORDERS_MAX. */
 void in_every_order(int count, void (*run)(const int *order));

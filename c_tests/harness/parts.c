@@ -3,7 +3,7 @@
 
 #include "harness.h"
 
-#define MOST_PARTS 8
+#define MAX_PARTS 8
 
 const part_shape parts_shapes[PARTS] = {{"data", "L/BONHC", 3, 2, 4, 2, 40, 1},
                                        {"indexer", "LBNC", 3, 1, 4, 0, 33, 1},
@@ -21,8 +21,8 @@ kvmem_layout_config part_config(const part_shape *shape) {
 }
 
 kvmem_layout *parts_build(const part_shape *shapes, size_t count, const kvmem_layout_options *options) {
-    kvmem_layout_part parts[MOST_PARTS];
-    CHECK(count <= MOST_PARTS);
+    kvmem_layout_part parts[MAX_PARTS];
+    CHECK(count <= MAX_PARTS);
     for (size_t i = 0; i < count; i++) {
         const kvmem_layout_config config = part_config(&shapes[i]);
         kvmem_layout_options of_part = *options;

@@ -15,23 +15,24 @@ typedef struct part_shape {
 
 #define PARTS_BLOCKS 9
 
-/* Data, an indexer and scales: in orders of their own, and in other ones that need reshaping. */
+/* Data, an indexer and scales: in their usual orders, and in other orders that need reshaping. */
 #define PARTS 3
 extern const part_shape parts_shapes[PARTS], parts_reordered[PARTS];
 
 kvmem_layout_config part_config(const part_shape *shape);
-/* Builds each part in memory of its own, as the options say, and combines them. `config` is ignored. */
+/* Builds each part in separate memory with these options, and combines the parts. `config` is ignored. */
 kvmem_layout *parts_build(const part_shape *shapes, size_t count, const kvmem_layout_options *options);
 /* The same in system memory; with an agent, registered with it. */
 kvmem_layout *parts_build_system(const part_shape *shapes, size_t count, kvmem_agent *agent);
 /* Fills all bytes of host memory. */
 void parts_fill(const part_shape *shapes, size_t count, const kvmem_layout *layout, uint32_t seed);
-/* All bytes of both are the same, padding included. The layouts have the same parts, in host memory. */
+/* Checks that all bytes of both are the same, including padding. The layouts have the same parts, in host
+   memory. */
 void parts_check_same(const part_shape *shapes, size_t count, const kvmem_layout *got,
                       const kvmem_layout *expected);
-/* The blocks have the same checksums in both. */
+/* Checks that the blocks have the same checksums in both. */
 void parts_check_blocks(const kvmem_layout *one, const kvmem_layout *other, const kvmem_block_pair *pairs,
                         size_t num_pairs);
-/* Moves each part by a transfer of its own, from and to the parts of two layouts. */
+/* Moves each part by a separate transfer between the parts of two layouts. */
 void parts_run_apart(const part_shape *shapes, size_t count, const kvmem_layout *source,
                      const kvmem_layout *destination, const kvmem_transfer_options *options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spawns peers with posix_spawn over a socket pair, keeps a list of the living, and frames their messages.
+// Starts peers with posix_spawn over a socket pair, keeps a list of the live ones, and frames their messages.
 #include "peer.h"
 
 #include "harness.h"
@@ -12,10 +12,10 @@
 
 extern char **environ;
 
-/* The living, so that a failed case leaves none behind. */
+/* The live peers, so that none is left after a failed case. */
 static struct {
     peer peer;
-    const char *common_role; /* NULL of one case's own */
+    const char *common_role; /* NULL: started by one case */
 } living[MAX_PEERS];
 
 typedef struct frame_header {
@@ -75,7 +75,7 @@ peer peer_start_with(const char *role, const char *variable, const char *value) 
     return started;
 }
 
-peer peer_in_common(const char *role) {
+peer peer_shared(const char *role) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
         const char *known = living[i].common_role;
         if (living[i].peer.pid != 0 && known != NULL && strcmp(known, role) == 0) return living[i].peer;
@@ -125,7 +125,7 @@ void peer_freeze(const peer *peer) {
 
 void peer_thaw(const peer *peer) { CHECK_EQ(kill(peer->pid, SIGCONT), 0); }
 
-void peer_finish_common(void) {
+void peer_finish_shared(void) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
         if (living[i].peer.pid != 0 && living[i].common_role != NULL) {
             CLEANUP(peer_finish) peer common = living[i].peer;
@@ -161,7 +161,7 @@ static void receive_all(int socket, void *data, size_t size) {
         CHECK_EQ(count, 1);
         const ssize_t received = recv(socket, bytes, size, 0);
         if (received < 0 && errno == EINTR) continue;
-        if (received <= 0) FAIL("the other process went away");
+        if (received <= 0) FAIL("the other process has ended");
         bytes += received;
         size -= (size_t)received;
     }
@@ -173,7 +173,7 @@ void frame_send(int socket, uint32_t tag, const void *data, size_t size) {
     send_all(socket, data, size);
 }
 
-bool frame_comes(int socket) {
+bool frame_arrives(int socket) {
     struct pollfd ready = {.fd = socket, .events = POLLIN};
     char byte;
     return poll(&ready, 1, -1) == 1 && recv(socket, &byte, 1, MSG_PEEK) == 1;
@@ -190,7 +190,7 @@ message frame_receive(int socket, uint32_t *tag) {
 }
 
 void frames_serve(int socket, void (*serve)(int socket, uint32_t tag, const message *request)) {
-    while (frame_comes(socket)) {
+    while (frame_arrives(socket)) {
         uint32_t tag = 0;
         CLEANUP(message_free) message request = frame_receive(socket, &tag);
         serve(socket, tag, &request);
@@ -209,7 +209,7 @@ void frame_await(int socket, uint32_t tag) {
 }
 
 bool frame_next_into(int socket, uint32_t *tag, void *data, size_t size) {
-    if (!frame_comes(socket)) return false;
+    if (!frame_arrives(socket)) return false;
     CLEANUP(message_free) const message received = frame_receive(socket, tag);
     CHECK_EQ(received.size, size);
     memcpy(data, received.data, size);
@@ -218,6 +218,6 @@ bool frame_next_into(int socket, uint32_t *tag, void *data, size_t size) {
 
 void frame_expect_into(int socket, uint32_t tag, void *data, size_t size) {
     uint32_t got = 0;
-    if (!frame_next_into(socket, &got, data, size)) FAIL("the other process went away");
+    if (!frame_next_into(socket, &got, data, size)) FAIL("the other process has ended");
     CHECK_EQ(got, tag);
 }

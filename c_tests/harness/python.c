@@ -26,7 +26,7 @@ const char *python_package(const char *pattern) {
     return path;
 }
 
-/* KVMEM_TEST_PYTHON, or that of the environment that holds the wheel; NULL without either. */
+/* KVMEM_TEST_PYTHON, or the interpreter of the environment that contains the wheel; NULL without either. */
 static const char *interpreter(void) {
     const char *given = getenv("KVMEM_TEST_PYTHON");
     return given != NULL ? given : python_package(INTERPRETER);
@@ -34,7 +34,7 @@ static const char *interpreter(void) {
 
 const char *python_lacks(const char *package) {
     const char *program = interpreter();
-    if (program == NULL) return "the environment of Python that holds the wheel of NIXL";
+    if (program == NULL) return "the Python environment that contains the wheel of NIXL";
     char name[256];
     snprintf(name, sizeof(name), "%s", package);
     char code[] = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)";
@@ -48,7 +48,7 @@ const char *python_lacks(const char *package) {
     return state == 0 ? NULL : TEXT("the Python package %s", package);
 }
 
-/* The next line, without its end. */
+/* The next line, without its newline. */
 static const char *next_line(python *python) {
     const ssize_t size = getline(&python->reply, &python->capacity, python->replies);
     CHECK(size > 0);
@@ -80,13 +80,13 @@ const char *python_open(python *python, const char *script, const char *argument
     python->commands = fdopen(in[1], "w");
     python->replies = fdopen(out[0], "r");
     CHECK(python->commands != NULL && python->replies != NULL);
-    /* Libraries may write lines of their own to stdout. */
+    /* Libraries may also write lines to stdout. */
     const char *line = next_line(python);
     while (strncmp(line, "ready", 5) != 0) line = next_line(python);
     return line[5] == ' ' ? line + 6 : "";
 }
 
-const char *python_tell(python *python, const char *format, ...) {
+const char *python_send(python *python, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vfprintf(python->commands, format, arguments);
@@ -109,7 +109,7 @@ void python_kill(python *python) {
 }
 
 void python_close(python *python) {
-    CHECK_EQ(fclose(python->commands), 0); /* it ends with its commands */
+    CHECK_EQ(fclose(python->commands), 0); /* the program ends at the end of its commands */
     if (python->pid != 0) CHECK_EQ(reap(python), 0);
     CHECK_EQ(fclose(python->replies), 0);
     free(python->reply);

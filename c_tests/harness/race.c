@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Rust's thread sanitizer calls and the runtime of an older gcc does not have. The runtime intercepts
-// the functions called here, so accesses are seen all the same.
+// Functions that Rust's ThreadSanitizer calls and the runtime of an older gcc does not have. The runtime
+// intercepts the functions called here, so it still sees the accesses.
 #include <stddef.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adoption, info, a layout, and the count of releases behind a lock.
+// Adoption, info, a layout, and the count of releases under a lock.
 #include "regions.h"
 
 #include "harness.h"
@@ -118,7 +118,7 @@ void finish_releases(void) {
     pthread_mutex_unlock(&release_lock);
 }
 
-int releases_so_far(void) {
+int releases_count(void) {
     finish_releases();
     pthread_mutex_lock(&release_lock);
     const int count = releases;

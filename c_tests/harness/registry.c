@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the constructors of a program register. The order in which they run is the compiler's affair.
+// The cases and roles that the constructors of a program register. The order of constructors is unspecified.
 #include "harness.h"
 
 static test_case cases[128];

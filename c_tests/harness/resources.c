@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads /proc/self to count what the process holds, and makes and removes scratch directories.
+// Reads /proc/self to count resources of the process, and creates and removes scratch directories.
 #include "resources.h"
 
 #include "harness.h"
@@ -17,8 +17,8 @@ size_t count_directory_entries(const char *directory) {
     return count;
 }
 
-/* Whether the open file with this number is of interest to a test: it is still open, and it is not the
-   file that glibc's allocator opens for a moment, on any thread, when a thread gets an arena of its own. */
+/* Whether to count the open file with this number: it is still open, and it is not the file that glibc's
+   allocator opens briefly on any thread that creates an arena. */
 static bool is_counted(const char *number) {
     char path[64];
     char target[64];
@@ -52,7 +52,7 @@ typedef struct mapping {
     bool is_of_file;
 } mapping;
 
-/* Calls `visit` for each mapping of the process until it answers true. */
+/* Calls `visit` for each mapping of the process until it returns true. */
 static bool find_mapping(bool (*visit)(const mapping *mapping, void *context), void *context) {
     FILE *maps = fopen("/proc/self/maps", "re");
     CHECK(maps != NULL);
@@ -62,7 +62,7 @@ static bool find_mapping(bool (*visit)(const mapping *mapping, void *context), v
         char *rest = NULL;
         const uint64_t start = strtoull(line, &rest, 16);
         if (*rest != '-') {
-            continue; /* the tail of a line longer than the buffer */
+            continue; /* the rest of a line longer than the buffer */
         }
         mapping mapping = {start, strtoull(rest + 1, &rest, 16), false};
         unsigned long long inode = 0;
@@ -133,7 +133,7 @@ const char *temporary_directory(void) {
     return named != NULL && named[0] != '\0' ? named : "/tmp";
 }
 
-/* What was not removed yet. */
+/* Directories that were not removed yet. */
 static scratch present[4];
 
 scratch scratch_create(const char *parent) {

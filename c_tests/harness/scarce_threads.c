@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A seccomp filter holds for the thread that installs it, so a thread is made for it.
+// A seccomp filter applies to the thread that installs it, so each call runs on a new thread.
 #include "scarce_threads.h"
 
 #include "harness.h"
@@ -12,8 +12,8 @@ typedef struct request {
 
 static void *serve(void *context) {
     request *mine = context;
-    refuse_system_call(SYS_clone3, EAGAIN);
-    refuse_system_call(SYS_clone, EAGAIN);
+    fail_system_call(SYS_clone3, EAGAIN);
+    fail_system_call(SYS_clone, EAGAIN);
     mine->status = mine->call(mine->context);
     return NULL;
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Skips: cases, and parts of cases, that this machine cannot run. Each is printed, written to the record that
-// CI compares with the skips it expects (scripts/skips.py), and makes the program exit with EXIT_SKIPPED.
+// CI compares with the expected skips (scripts/skips.py), and makes the program exit with EXIT_SKIPPED.
 #pragma once
 
 /* The exit code of a program that failed no case and skipped something: SKIP_RETURN_CODE of each test in
  * CTest. */
 #define EXIT_SKIPPED 77
 
-/* Ends the running case as skipped. Free what the case holds first: nothing after this runs. The reason
-   says what this machine lacks, in one line. Only on the thread of the case, not in a forked child and not
+/* Ends the running case as skipped. Free the resources of the case first: nothing after this runs. The reason
+   names what this machine lacks, in one line. Only on the thread of the case, not in a forked child and not
    in a peer. */
 _Noreturn void test_skip(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

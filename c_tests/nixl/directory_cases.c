@@ -175,7 +175,7 @@ ROLE(publisher) {
     kv_side_open(&side, &config, agent, seed);
     publish(directory, agent, side.layout);
     frame_send(socket, PUBLISHED, NULL, 0);
-    for (uint32_t tag = AGAIN; tag != END && frame_comes(socket);) {
+    for (uint32_t tag = AGAIN; tag != END && frame_arrives(socket);) {
         CLEANUP(message_free) const message request = frame_receive(socket, &tag);
         if (tag == EVENT) directory_await(directory, *(const uint32_t *)(const void *)request.data, (const char *)name.data);
         if (tag == AGAIN) publish(directory, agent, side.layout);

@@ -99,7 +99,7 @@ TEST(objects_are_written_read_and_queried) {
 
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, first));
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 1, second));
-    CHECK_STR(python_tell(&server, "list"), TEXT("model/layer 0:%d model/layer 1:%d", BLOCK, BLOCK));
+    CHECK_STR(python_send(&server, "list"), TEXT("model/layer 0:%d model/layer 1:%d", BLOCK, BLOCK));
     OWN(kvmem_query, after, kvmem_agent_query, store.agent, first, NULL);
     GET(kvmem_query_result, there, kvmem_query_get, after, 0);
     CHECK_EQ(there.exists, 1);

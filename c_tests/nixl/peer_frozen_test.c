@@ -24,7 +24,7 @@ typedef struct flight {
 static void lay_out_with_release(flight *flight, const kvmem_layout_config *config) {
     kv_model_open(&flight->model, config, 1);
     unsigned char *memory = flight->model.memory + flight->model.starts[0];
-    flight->releases_before = releases_so_far();
+    flight->releases_before = releases_count();
     flight->region = region_adopt_noting_release(memory, kv_region_size(config));
     flight->local = regions_lay_out(config, &flight->region, 1, flight->agent);
 }
@@ -175,7 +175,7 @@ static void destroy_in_order(kv_peer *peer, const int *order, const char *name) 
     prepare(&flight, peer, name);
     take_off(&flight, peer);
     for (int i = 0; i < NUM_HANDLES; i++) destroy_handle(&flight, order[i]);
-    CHECK_EQ(releases_so_far(), flight.releases_before); /* what is in flight holds what it touches */
+    CHECK_EQ(releases_count(), flight.releases_before); /* what is in flight holds what it touches */
     peer_thaw(&peer->process);
     await_releases(flight.releases_before + 1);
     kv_side_check_moved(&flight.model, &peer->model, &move);

@@ -21,7 +21,7 @@ static void client_open(python *client) {
     snprintf(package, sizeof(package), "%s", python_package(CLIENT));
     const char *elsewhere = getenv("KVMEM_TEST_PYTHON_CLIENT");
     python_open(client, elsewhere != NULL ? elsewhere : KVMEM_TEST_PYTHON_CLIENT, dirname(package));
-    CHECK_STR(python_tell(client, "allocate %s", both->name), "allocated");
+    CHECK_STR(python_send(client, "allocate %s", both->name), "allocated");
 }
 
 static size_t from_hex(const char *text, unsigned char *bytes, size_t capacity) {
@@ -60,7 +60,7 @@ static void meeting_open(meeting *met) {
     EXPECT_OK(both->create(MEMORY, &met->region, ERR));
     EXPECT_OK(kvmem_region_register(met->region, met->agent, &met->registration, ERR));
     met->ours = region_info(met->region).address;
-    char *text = strdup(python_tell(&met->client, "metadata"));
+    char *text = strdup(python_send(&met->client, "metadata"));
     CHECK(text != NULL);
     char *end = strchr(text, ' ');
     CHECK(end != NULL);
@@ -75,7 +75,7 @@ static void meeting_open(meeting *met) {
     fprintf(met->client.commands, "load ");
     for (size_t i = 0; i < own.size; i++)
         fprintf(met->client.commands, "%02x", ((const unsigned char *)own.data)[i]);
-    CHECK_STR(python_tell(&met->client, "%s", ""), "kvmem");
+    CHECK_STR(python_send(&met->client, "%s", ""), "kvmem");
 }
 
 static void meeting_close(meeting *met) {
@@ -108,7 +108,7 @@ static void check_block(meeting *met, size_t ours, size_t theirs) {
     unsigned char expected[BLOCK];
     read_block(met, ours, expected);
     unsigned char bytes[BLOCK];
-    CHECK_EQ(from_hex(python_tell(&met->client, "block %zu", theirs), bytes, sizeof(bytes)), BLOCK);
+    CHECK_EQ(from_hex(python_send(&met->client, "block %zu", theirs), bytes, sizeof(bytes)), BLOCK);
     CHECK_BYTES(bytes, expected, BLOCK);
 }
 
@@ -125,7 +125,7 @@ TEST(kvmem_writes_to_and_reads_from_the_python_client) {
         &options);
     EXPECT_OK(kvmem_request_post(write, NULL, 0, ERR));
     EXPECT_OK(kvmem_request_wait(write, PATIENCE, ERR));
-    CHECK_STR(python_tell(&met.client, "expect kvmem"), "77726f7465"); /* "wrote" */
+    CHECK_STR(python_send(&met.client, "expect kvmem"), "77726f7465"); /* "wrote" */
     for (size_t i = 0; i < NUM_BLOCKS; i++) check_block(&met, i, i);
 
     fill(&met, 2);
@@ -136,11 +136,11 @@ TEST(kvmem_writes_to_and_reads_from_the_python_client) {
     OWN(kvmem_request, some, kvmem_request_make, KVMEM_REQUEST_WRITE, local, ours, remote, theirs, 2, NULL);
     EXPECT_OK(kvmem_request_post(some, "twice", 5, ERR));
     EXPECT_OK(kvmem_request_wait(some, PATIENCE, ERR));
-    CHECK_STR(python_tell(&met.client, "expect kvmem"), "7477696365"); /* "twice" */
+    CHECK_STR(python_send(&met.client, "expect kvmem"), "7477696365"); /* "twice" */
     check_block(&met, 6, 0);
     check_block(&met, 1, 5);
 
-    CHECK_STR(python_tell(&met.client, "fill 90"), "filled");
+    CHECK_STR(python_send(&met.client, "fill 90"), "filled");
     OWN(kvmem_request, read, kvmem_request_create, met.agent, KVMEM_REQUEST_READ, here, "python", there,
         NULL);
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
@@ -154,7 +154,7 @@ TEST(the_python_client_reads_from_and_writes_to_kvmem) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
     EXPECT_OK(kvmem_agent_report_notifications(met.agent, queue, 9, ERR));
     fill(&met, 3);
-    CHECK_STR(python_tell(&met.client, "move read kvmem %llu read", (unsigned long long)met.ours),
+    CHECK_STR(python_send(&met.client, "move read kvmem %llu read", (unsigned long long)met.ours),
               "DONE");
     kvmem_completion completion;
     size_t count = 0;
@@ -163,13 +163,13 @@ TEST(the_python_client_reads_from_and_writes_to_kvmem) {
     EXPECT_OK(kvmem_agent_report_notifications(met.agent, NULL, 0, ERR));
     agent_expect_notification(met.agent, "python", "read", 4);
     for (size_t i = 0; i < NUM_BLOCKS; i++) check_block(&met, NUM_BLOCKS - 1 - i, i);
-    CHECK_STR(python_tell(&met.client, "fill 17"), "filled");
-    CHECK_STR(python_tell(&met.client, "move write kvmem %llu wrote", (unsigned long long)met.ours),
+    CHECK_STR(python_send(&met.client, "fill 17"), "filled");
+    CHECK_STR(python_send(&met.client, "move write kvmem %llu wrote", (unsigned long long)met.ours),
               "DONE");
     agent_expect_notification(met.agent, "python", "wrote", 5);
     check_filled(&met, 17);
-    CHECK_STR(python_tell(&met.client, "notify kvmem alone"), "notified");
+    CHECK_STR(python_send(&met.client, "notify kvmem alone"), "notified");
     agent_expect_notification(met.agent, "python", "alone", 5);
     EXPECT_OK(kvmem_agent_notify(met.agent, "python", "hi", 2, ERR));
-    CHECK_STR(python_tell(&met.client, "expect kvmem"), "6869");
+    CHECK_STR(python_send(&met.client, "expect kvmem"), "6869");
 }

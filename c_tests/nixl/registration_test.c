@@ -121,7 +121,7 @@ TEST(deregistering_twice_is_an_error) {
 /* NIXL looks for a backend that has memory of the type, and finds the one that was added later. */
 TEST(a_backend_added_later_does_not_keep_memory) {
     static _Alignas(4096) unsigned char other_memory[4096];
-    const int releases = releases_so_far();
+    const int releases = releases_count();
     OWNED(kvmem_agent) agent = agent_open("later");
     kvmem_region *early = region_adopt_noting_release(memory, sizeof(memory));
     kvmem_registration *early_registration = register_with(early, agent);

@@ -62,7 +62,7 @@ static void pair_destroy_handles(pair *pair) {
 }
 
 static void pair_close(pair *pair) {
-    const int releases = releases_so_far();
+    const int releases = releases_count();
     pair_destroy_handles(pair);
     await_releases(releases + 1);
     kv_side_close(&pair->near_side);
@@ -322,10 +322,10 @@ TEST(a_short_run_in_flight_keeps_the_memory_of_destroyed_handles) {
     NIXL(nixl_sim_set_pending(1));
     EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
     AWAIT(requests().in_flight == 1);
-    const int releases = releases_so_far();
+    const int releases = releases_count();
     const uint64_t address = region_info(pair.region).address;
     pair_destroy_handles(&pair);
-    CHECK_EQ(releases_so_far(), releases);
+    CHECK_EQ(releases_count(), releases);
     CHECK_EQ(NIXL(nixl_sim_registered(address)), 1);
     NIXL(nixl_sim_set_pending(0));
     await_releases(releases + 1);
@@ -475,7 +475,7 @@ TEST(a_run_ends_at_its_deadline_though_nixl_does_not_return) {
 /* Callbacks run on one thread, in order. */
 static void await_callbacks(void) {
     static unsigned char other[4096];
-    const int releases = releases_so_far();
+    const int releases = releases_count();
     kvmem_region_destroy(region_adopt_noting_release(other, sizeof(other)));
     await_releases(releases + 1);
 }
@@ -491,10 +491,10 @@ TEST(memory_of_a_request_that_can_not_be_released_is_never_freed) {
     EXPECT(KVMEM_STATUS_NIXL, run(pair.transfer));
     EXPECT_OK(run(pair.transfer)); /* by another request */
     CHECK_EQ(requests().reposts, 0);
-    const int releases = releases_so_far();
+    const int releases = releases_count();
     pair_destroy_handles(&pair);
     await_callbacks();
-    CHECK_EQ(releases_so_far(), releases + 1); /* that of await_callbacks */
+    CHECK_EQ(releases_count(), releases + 1); /* that of await_callbacks */
     CHECK_EQ(NIXL(nixl_sim_registered(address)), 1);
     kv_side_close(&pair.far_side);
     kvmem_agent_destroy(pair.far);
@@ -506,10 +506,10 @@ TEST(memory_of_a_request_that_is_not_kept_and_can_not_be_released_is_never_freed
     pair_open_many(&pair);
     NIXL(nixl_sim_fail_release(1));
     EXPECT(KVMEM_STATUS_NIXL, run(pair.transfer));
-    const int releases = releases_so_far();
+    const int releases = releases_count();
     pair_destroy_handles(&pair);
     await_callbacks();
-    CHECK_EQ(releases_so_far(), releases + 1); /* that of await_callbacks */
+    CHECK_EQ(releases_count(), releases + 1); /* that of await_callbacks */
     kv_side_close(&pair.far_side);
     kvmem_agent_destroy(pair.far);
     free(pair.near_side.expected); /* what NIXL may use stays */

@@ -137,14 +137,14 @@ static void log_something(void) { kvmem_region_destroy(region_create_with_fallba
 /* The child has neither the callback nor the threads of its parent. */
 static void log_and_release(void) {
     static unsigned char memory[4096];
-    const int before = releases_so_far();
+    const int before = releases_count();
     log_something(); /* to nobody */
     GET(atomic_int, messages, kvmem_log_set_callback, KVMEM_LOG_TRACE, count_message);
     log_something();
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     CHECK(messages > 0);
     kvmem_region_destroy(region_adopt_noting_release(memory, sizeof(memory)));
-    CHECK_EQ(releases_so_far(), before + 1);
+    CHECK_EQ(releases_count(), before + 1);
 }
 
 static void beside_a_log_callback_that_blocks(void) {
@@ -159,7 +159,7 @@ static void beside_a_log_callback_that_blocks(void) {
     may_go_on = true;
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     kvmem_region_destroy(adopted);
-    CHECK_EQ(releases_so_far(), 1);
+    CHECK_EQ(releases_count(), 1);
 }
 
 TEST_CALL(amid_the_first_call_a_child_works, in_a_forked_child(amid_the_first_call))

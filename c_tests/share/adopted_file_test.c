@@ -63,13 +63,13 @@ static kvmem_status adopt_with_options(void *options) {
     return kvmem_region_adopt_file(options, &region, NULL);
 }
 
-/* This case and this call must be the first: any adoption, also the one within releases_so_far, starts the
+/* This case and this call must be the first: any adoption, also the one within releases_count, starts the
    thread for release callbacks, which ends some time after the last adopted region is destroyed. */
 TEST(an_adoption_that_cannot_start_a_thread_adds_no_seal) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.release = note_release);
     CHECK_EQ(without_new_threads(adopt_with_options, &options), KVMEM_STATUS_OUT_OF_MEMORY);
-    CHECK_EQ(releases_so_far(), 0);
+    CHECK_EQ(releases_count(), 0);
     CHECK(!is_sealed(&file));
     CHECK_EQ(ftruncate(file.fd, FILE_SIZE - PAGE), 0);
 }
@@ -127,7 +127,7 @@ TEST(the_engine_may_close_and_unmap_its_file) {
     engine_file file = engine_file_open();
     memset(file.bytes + OFFSET, 0x22, MEMORY_SIZE);
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.release = note_release);
-    const int before = releases_so_far();
+    const int before = releases_count();
     kvmem_region *region = adopt(&options);
     engine_file_close(&file);
     const uint64_t address = region_info(region).address;
@@ -135,7 +135,7 @@ TEST(the_engine_may_close_and_unmap_its_file) {
     CLEANUP(parcel_close) parcel parcel = share(region, 0);
     GET(kvmem_region *, view, kvmem_region_create_view, region, PAGE, PAGE);
     kvmem_region_destroy(region);
-    CHECK_EQ(releases_so_far(), before);
+    CHECK_EQ(releases_count(), before);
     CHECK(is_mapped(address));
     kvmem_region_destroy(view);
     await_releases(before + 1);
@@ -427,9 +427,9 @@ TEST(a_failed_adoption_calls_no_release_and_leaks_nothing) {
     const size_t mappings = count_file_mappings();
     kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.release = note_release,
                                             it.size = FILE_SIZE);
-    const int before = releases_so_far();
+    const int before = releases_count();
     refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "the file has");
-    CHECK_EQ(releases_so_far(), before);
+    CHECK_EQ(releases_count(), before);
     CHECK_EQ(count_open_files(), files);
     CHECK_EQ(count_file_mappings(), mappings);
 }

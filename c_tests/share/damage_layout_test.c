@@ -102,7 +102,7 @@ TEST(a_changed_byte_gives_a_layout_or_an_error) {
         if (layouts[i].memory >= END_KIND) {
             continue; /* this driver creates no fabric handles */
         }
-        CLEANUP(holder_clear) peer owner = holder_in_common();
+        CLEANUP(holder_clear) peer owner = holder_shared();
         holder_build(&owner, layouts[i].memory, layouts[i].kind, layouts[i].placement, NULL, 1);
         CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         CHECK_EQ(open_and_read(&parcel), KVMEM_STATUS_OK); /* state that lives as long as the process exists

@@ -5,7 +5,7 @@
 #include "opened.h"
 
 void elastic_pair_open(elastic_pair *elastic_pair, uint64_t num_blocks) {
-    exchange_open(elastic_pair, holder_in_common(),
+    exchange_open(elastic_pair, holder_shared(),
                   &(exchange_options){.there = MEMORY_ELASTIC, .num_blocks = num_blocks});
     elastic_pair->mapped = open_layout(&elastic_pair->parcel, 0, NULL);
 }

@@ -118,7 +118,7 @@ static kvmem_elastic_info elastic_info(const kvmem_region *region) {
 
 TEST(only_the_owner_commits_and_decommits) {
     keep_context();
-    CLEANUP(holder_clear) peer owner = holder_in_common();
+    CLEANUP(holder_clear) peer owner = holder_shared();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
     CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
     OWNED(kvmem_region) region = open_parcel(&parcel, 0);
@@ -162,7 +162,7 @@ static int sparse_block(const unsigned char *id) {
 /* Extents that are not committed cost the importer nothing. */
 TEST(forged_numbers_of_extents_allocate_nothing) {
     keep_context();
-    CLEANUP(holder_clear) peer owner = holder_in_common();
+    CLEANUP(holder_clear) peer owner = holder_shared();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
     CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
     CALL(kvmem_region_destroy(open_parcel(&parcel, 0))); /* state that lives as long as the process exists

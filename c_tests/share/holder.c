@@ -6,7 +6,7 @@
 
 peer holder_start(void) { return peer_start("holder"); }
 
-peer holder_in_common(void) { return peer_in_common("holder"); }
+peer holder_shared(void) { return peer_shared("holder"); }
 
 void holder_clear(const peer *holder) {
     holder_end_shares(holder);

@@ -12,7 +12,7 @@ void holder_role(int socket);
 
 peer holder_start(void);
 /* A holder without memory, which may have served earlier cases. Its user calls holder_clear at the end. */
-peer holder_in_common(void);
+peer holder_shared(void);
 void holder_clear(const peer *holder);
 
 /* Which memory of the process: its own region or layout, or the one it opened. */

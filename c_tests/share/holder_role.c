@@ -150,7 +150,7 @@ static kvmem_status serve_status(int socket, uint32_t tag, const holder_request 
     case HOLDER_FILL: memory_fill(region_of(request->which), request->seed); break;
     case HOLDER_MODEL: check_model(socket); break;
     case HOLDER_OWNER: return kvmem_region_check_owner(region_of(HOLDING_OPENED), ERR);
-    case HOLDER_FORK: child_that_lives(socket, request->which != 0); break;
+    case HOLDER_FORK: child_start(socket, request->which != 0); break;
     case HOLDER_COMMIT: return kvmem_region_commit(own, request->offset, request->size, ERR);
     case HOLDER_DECOMMIT: return kvmem_region_decommit(own, request->offset, request->size, ERR);
     case HOLDER_RESIZE: return kvmem_layout_resize(own_layout, request->size, ERR);

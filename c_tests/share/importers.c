@@ -77,7 +77,7 @@ void importers_role(int socket) {
     close(meeting.arrivals[1]);
     await_all(&meeting, request.count);
     frame_send(socket, CROWD_ASSEMBLE, NULL, 0);
-    CHECK(!frame_comes(socket));
+    CHECK(!frame_arrives(socket));
     end_all(&meeting, children, request.count);
 }
 

@@ -97,14 +97,14 @@ TEST(memory_without_importers_is_freed_at_once) {
 
 TEST(memory_of_an_engine_is_released_after_the_last_importer) {
     ENGINE_MEMORY(allocation, 0, MEMORY_SIZE);
-    const int before = releases_so_far();
+    const int before = releases_count();
     OPENED(fixture, fixture, region_adopt_on_gpu(allocation, MEMORY_SIZE, note_release));
     CALL(kvmem_region_destroy(fixture.region));
     check_by_query();
-    CHECK_EQ(releases_so_far(), before);
+    CHECK_EQ(releases_count(), before);
     holder_close(&fixture.importer);
     check_by_query();
-    CHECK_EQ(releases_so_far(), before + 1);
+    CHECK_EQ(releases_count(), before + 1);
 }
 
 /* Two parts of one allocation, like two tensors of an engine. They have the same handle. */

@@ -28,7 +28,7 @@ ROLE(mapping_owner) {
                                                      NULL);
     CLEANUP(parcel_close) parcel parcel = parcel_of_region(region, NULL);
     parcel_send(socket, &parcel);
-    CHECK(!frame_comes(socket));
+    CHECK(!frame_arrives(socket));
 }
 
 static peer start_mapper(uint64_t first, uint64_t quarters, parcel *parcel) {

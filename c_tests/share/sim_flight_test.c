@@ -44,7 +44,7 @@ TEST(a_transfer_succeeds_if_the_owner_ends_during_it) {
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CALL(kvmem_transfer_destroy(transfer));
-    elastic_pair.owner = holder_in_common(); /* elastic_pair_close clears it */
+    elastic_pair.owner = holder_shared(); /* elastic_pair_close clears it */
 }
 
 TEST_EACH_KIND(opening_and_closing_leaks_nothing) {
@@ -76,7 +76,7 @@ TEST(a_read_only_share_is_page_locked_read_only) {
     const kv_move move = KV_MOVE(3, {6, 0}, {0, 5});
     const kvmem_share_options to_read = {.struct_size = sizeof(to_read), .flags = KVMEM_SHARE_READ_ONLY};
     const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
-    CLEANUP(holder_clear) peer owner = holder_in_common();
+    CLEANUP(holder_clear) peer owner = holder_shared();
     holder_build(&owner, MEMORY_PINNED, 1, BLOCKS_TOGETHER, NULL, 1);
     CLEANUP(parcel_close) parcel parcel = holder_share(&owner, &to_read);
     refuse_layout(&parcel, KVMEM_OPEN_PIN, NULL, KVMEM_STATUS_UNSUPPORTED, "cannot be page-locked");

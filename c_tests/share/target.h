@@ -14,7 +14,7 @@ typedef struct target {
 
 static inline void target_open(target *target, memory_kind kind, const kvmem_share_options *options) {
     keep_context();
-    offer_open_of(&target->offer, holder_in_common(), kind, options);
+    offer_open_of(&target->offer, holder_shared(), kind, options);
     target->parcel = target->offer.parcel;
     /* state that lives as long as the process exists after this */
     CALL(kvmem_region_destroy(open_parcel(&target->parcel, 0)));

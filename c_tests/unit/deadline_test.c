@@ -122,7 +122,7 @@ TEST(the_limit_of_a_run_replaces_that_of_its_transfer) {
 /* The handles are destroyed at the deadline, and the memory is released once nothing accesses it. */
 TEST(memory_is_released_after_the_last_access) {
     OPENED(flight, flight, &move, 0);
-    const int releases = releases_so_far();
+    const int releases = releases_count();
     const kvmem_layout_config *config = &flight.source.config;
     unsigned char *memory = flight.source.memory + flight.source.starts[0];
     kvmem_region *region = region_adopt_noting_release(memory, kv_region_size(config));
@@ -137,7 +137,7 @@ TEST(memory_is_released_after_the_last_access) {
     kvmem_transfer_destroy(transfer);
     kvmem_layout_destroy(layout);
     kvmem_region_destroy(region);
-    CHECK_EQ(releases_so_far(), releases);
+    CHECK_EQ(releases_count(), releases);
     gate_open();
     await_releases(releases + 1);
 }

@@ -102,8 +102,8 @@ static void fail_in_the_middle(void) {
     CHECK_EQ(transfer_info(read).num_requests, NUM(apart_pairs));
     const kv_side *model = &sides.file.model;
     const uint32_t middle = (uint32_t)(model->starts[0] + 4 * kv_block_stride(&model->config));
-    refuse_system_call_from(SYS_pwritev, middle, injected);
-    refuse_system_call_from(SYS_preadv, middle, injected);
+    fail_system_call_from(SYS_pwritev, middle, injected);
+    fail_system_call_from(SYS_preadv, middle, injected);
     expect_failure(write, expected_of_it, injected, injected == ENOSPC ? "bytes are free" : "write");
     expect_failure(read, expected_of_it, injected, "read");
 }
@@ -132,7 +132,7 @@ static const char *said_of_it;
 /* The errors of a container without io_uring, and of a kernel without memory for a ring. */
 static void without_a_ring(void) {
     OPENED(sides, sides, 0);
-    refuse_system_call(SYS_io_uring_setup, injected);
+    fail_system_call(SYS_io_uring_setup, injected);
     CHECK(!has_io_uring());
     OWNED(kvmem_transfer) transfer = create(&sides, true, 0);
     CHECK_EQ(transfer_info(transfer).path, KVMEM_PATH_PREAD);
@@ -163,7 +163,7 @@ TEST(without_io_uring_threads_move_the_same_bytes) {
 /* A filter that allows creating a ring but not using it is detected when the ring is created. */
 static void a_ring_that_does_not_work(void) {
     OPENED(sides, sides, 0);
-    refuse_system_call(SYS_io_uring_enter, EPERM);
+    fail_system_call(SYS_io_uring_enter, EPERM);
     expect_to_work(&sides, 0);
     OWNED(kvmem_transfer) transfer = create(&sides, true, 0);
     CHECK_EQ(transfer_info(transfer).path, KVMEM_PATH_PREAD);
@@ -175,7 +175,7 @@ TEST_CALL(a_ring_that_does_not_work_is_not_used, in_a_forked_child(a_ring_that_d
 static void a_ring_that_stops_working(void) {
     OPENED(sides, sides, 0);
     OWNED(kvmem_transfer) transfer = create(&sides, true, KVMEM_PATH_URING);
-    refuse_system_call(SYS_io_uring_enter, EPERM);
+    fail_system_call(SYS_io_uring_enter, EPERM);
     expect_failure(transfer, KVMEM_STATUS_PERMISSION_DENIED, EPERM, "io_uring");
     expect_failure(transfer, KVMEM_STATUS_IO, 0, "create the transfer again");
     expect_to_work(&sides, 0);

@@ -112,7 +112,7 @@ ROLE(writer_role) {
     must_open((const char *)path.data, KVMEM_DISK_OPEN_EXISTING);
     free(path.data);
     frame_send(socket, OPENED, NULL, 0);
-    frame_comes(socket);
+    frame_arrives(socket);
 }
 
 TEST(a_writer_in_another_process_holds_the_lock_until_it_ends) {
@@ -167,7 +167,7 @@ ROLE(forking_writer_role) {
         alarm(60);
         for (;;) pause();
     }
-    frame_comes(socket);
+    frame_arrives(socket);
 }
 
 TEST(a_forked_child_of_a_killed_writer_does_not_keep_the_lock) {

@@ -223,7 +223,7 @@ static void talk_to_failed_peer(void) {
 
 TEST(a_peer_that_fails_fails_its_test) {
     expect_fails(finish_failed_peer, "WEXITSTATUS(state): expected 0 (0x0), got 7");
-    expect_fails(talk_to_failed_peer, "the other process went away");
+    expect_fails(talk_to_failed_peer, "the other process has ended");
 }
 
 TEST(peers_freeze_thaw_and_die) {

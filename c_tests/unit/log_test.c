@@ -125,7 +125,7 @@ TEST(a_blocked_callback_blocks_no_caller_and_no_release) {
     await_count(&blocked);
     cause_fallback();
     kvmem_region_destroy(region_adopt_noting_release(memory, sizeof(memory)));
-    CHECK_EQ(releases_so_far(), 1);
+    CHECK_EQ(releases_count(), 1);
     may_go_on = true;
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
 }

@@ -80,10 +80,10 @@ TEST(memory_is_not_adopted_without_a_thread_for_its_release) {
     static adoption adoption;
     CHECK_EQ(without_new_threads(adopt, &adoption), KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK(adoption.region == NULL);
-    CHECK_EQ(releases_so_far(), 0);
+    CHECK_EQ(releases_count(), 0);
     CHECK_EQ(adopt(&adoption), KVMEM_STATUS_OK);
     kvmem_region_destroy(adoption.region);
-    CHECK_EQ(releases_so_far(), 1);
+    CHECK_EQ(releases_count(), 1);
 }
 
 static void count_message(uint32_t level, const char *target, const char *message, void *user_data) {

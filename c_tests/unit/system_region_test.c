@@ -146,7 +146,7 @@ TEST(resident_pages_are_counted) {
 /* Counters that cannot be read are an error, never 0. kvmem_region_get_info needs none of them. */
 static void count_without_proc(void) {
     OWNED(kvmem_region) region = create(REF(system_options(MIB)));
-    refuse_system_call(SYS_openat, EACCES);
+    fail_system_call(SYS_openat, EACCES);
     CHECK_EQ(region_info(region).size, MIB);
     kvmem_region_residency residency;
     EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "smaps",

@@ -98,12 +98,12 @@ static void destroy_in_order_while_in_flight(const int *order) {
     GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[SOURCE], layouts[DESTINATION], &options);
-    const int before = releases_so_far();
+    const int before = releases_count();
     gate_close(kv_side_piece(&source, 0, 0, 0), 4096);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     gate_await();
     for (int i = 0; i < NUM_HANDLES; i++) destroy_handle(order[i], layouts, transfer, queue);
-    CHECK_EQ(releases_so_far(), before); /* a transfer in flight keeps its memory */
+    CHECK_EQ(releases_count(), before); /* a transfer in flight keeps its memory */
     gate_open();
     await_releases(before + 2);
     kv_side_check_moved(&destination, &source, &move);
