@@ -69,7 +69,7 @@ void table_add(fuzz *fuzz, kind kind, void *handle) {
 
 void *table_pick_one(fuzz *fuzz, kind kind) {
     const uint64_t first = random_next(fuzz);
-    for (size_t i = 0; i < SLOTS && fuzz->num_held < MOST_HELD; i++) {
+    for (size_t i = 0; i < SLOTS && fuzz->num_held < MAX_HELD; i++) {
         slot *slot = &slots[kind][(first + i) % SLOTS];
         if (pthread_rwlock_tryrdlock(&slot->lock) == 0) {
             if (slot->handle != NULL) {
